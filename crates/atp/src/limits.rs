@@ -1,0 +1,47 @@
+//! Every bound that this crate enforces on bytes from outside, by name.
+//!
+//! Where the protocol gives a number it is used; where it is silent, the
+//! number is far above anything honest and far below anything dangerous. The
+//! odds quoted for tree shapes follow from the key hash (fan-out four).
+
+/// One WebSocket message. The protocol's hard limit is 5 MB.
+pub const FRAME_BYTES: usize = 5_000_000;
+/// The `blocks` field of a `#commit`: 2,000,000 bytes of block payload. A
+/// reference PDS counts payload without CAR overhead, so a legal commit can be
+/// longer on the wire; we allow for the overhead instead of losing the commit.
+pub const COMMIT_BLOCKS_BYTES: usize = 2_500_000;
+/// The `blocks` field of a `#sync`: relays pass up to 2 MB although the lexicon
+/// says 10 kB, and it costs nothing to read.
+pub const SYNC_BLOCKS_BYTES: usize = 2_500_000;
+/// Operations in one commit.
+pub const COMMIT_OPS: usize = 200;
+/// One record block (1 MiB; the guide and the deployed code agree on no less).
+pub const RECORD_BYTES: usize = 1 << 20;
+/// One block of any kind in a CAR. Tree nodes may outgrow records when an
+/// account mines keys of height zero.
+pub const BLOCK_BYTES: usize = 2 << 20;
+/// The header of a CAR file.
+pub const CAR_HEADER_BYTES: usize = 4096;
+/// Roots named by a CAR header.
+pub const CAR_ROOTS: usize = 16;
+/// Blocks in one CAR. The largest repositories known hold single-digit millions
+/// of records, and about a third as many nodes.
+pub const CAR_BLOCKS: usize = 64_000_000;
+/// Bytes of an unsigned varint: 64 bits, no longer.
+pub const VARINT_BYTES: usize = 10;
+/// Nested arrays and maps in a strict value. The guide says 32; real records
+/// are deeper now and then, and 64 frames of recursion are safe anywhere.
+pub const NESTING: usize = 64;
+/// Items in one array or map.
+pub const CONTAINER_ITEMS: usize = 131_072;
+/// Entries in one tree node. Chance of 1,024 by accident: 0.75^1024, never.
+pub const NODE_ENTRIES: usize = 1024;
+/// Height of a tree. 4^40 hashes would be needed to mine a key this high.
+pub const TREE_HEIGHT: u32 = 40;
+/// Bytes of a tree key. Legal paths end at 830; both reference libraries allow 1024.
+pub const KEY_BYTES: usize = 1024;
+/// Bytes of a DID document or of a directory's answer about one DID.
+pub const DID_DOCUMENT_BYTES: usize = 1 << 20;
+/// How far a rev may be ahead of the clock before it is refused: a rev from the
+/// future, once stored, would make every honest later commit a replay.
+pub const REV_FUTURE_MICROS: u64 = 5 * 60 * 1_000_000;
