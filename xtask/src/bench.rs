@@ -1,0 +1,26 @@
+//! `cargo xtask bench [NAME] [--json]`: runs the package `gapless-bench`.
+//!
+//! Arguments and exit code are forwarded; which benches exist and what they
+//! print is the package's own affair.
+
+use crate::process::{Failure, cargo, run as run_program};
+use crate::walls::workspace_packages;
+
+pub const PACKAGE: &str = "gapless-bench";
+
+pub fn run(arguments: &[String]) -> Result<(), Failure> {
+    run_program(
+        cargo()
+            .args(["run", "--release", "-p", PACKAGE, "--"])
+            .args(arguments),
+    )
+}
+
+/// Every bench once with little work: shows that they run, not how fast.
+pub fn smoke() -> Result<(), Failure> {
+    if !workspace_packages()?.iter().any(|name| name == PACKAGE) {
+        println!("skipped: there is no package `{PACKAGE}` in the workspace");
+        return Ok(());
+    }
+    run(&["--quick".to_string()])
+}

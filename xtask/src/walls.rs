@@ -1,0 +1,328 @@
+//! `cargo xtask walls`: what each crate must not depend on.
+//!
+//! A crate exists because Cargo can then forbid it something; this is where it
+//! is forbidden. The check reads `cargo tree` (normal dependencies, direct or
+//! not) and names the crate, the intruder and the reason. Crates of the table
+//! that are not in the workspace are passed over. Clocks and hash order come
+//! with the standard library, out of Cargo's reach: clippy forbids those, by a
+//! `clippy.toml` that every pure crate must have.
+
+use crate::process::{Failure, cargo, output_of, root};
+use std::fs;
+use std::path::Path;
+
+struct Wall {
+    package: &'static str,
+    all_features: bool,
+    /// Package names; a trailing `*` stands for any ending.
+    forbidden: &'static [&'static [&'static str]],
+    why: &'static str,
+}
+
+const RUNTIMES: &[&str] = &["tokio*", "async-std", "smol", "mio", "madsim*"];
+const ENGINES: &[&str] = &["fjall", "lsm-tree", "rocksdb", "redb", "heed", "sled"];
+const SQL: &[&str] = &[
+    "rusqlite",
+    "libsqlite3-sys",
+    "sqlx*",
+    "tokio-postgres",
+    "postgres",
+    "deadpool*",
+];
+const NETWORK: &[&str] = &[
+    "axum*",
+    "hyper*",
+    "reqwest",
+    "tungstenite",
+    "h2",
+    "hickory-*",
+];
+const CLOCKS: &[&str] = &["chrono", "time", "jiff", "quanta"];
+const RANDOM: &[&str] = &["rand", "fastrand", "oorandom"];
+
+const WALLS: &[Wall] = &[
+    Wall {
+        package: "gapless-atp",
+        all_features: true,
+        forbidden: &[
+            RUNTIMES,
+            ENGINES,
+            SQL,
+            NETWORK,
+            CLOCKS,
+            RANDOM,
+            &["gapless*"],
+        ],
+        why: "the codec turns bytes into values; it does no I/O, reads no clock and knows no other crate here",
+    },
+    Wall {
+        package: "gapless-atp",
+        all_features: false,
+        forbidden: &[&["getrandom", "p256"]],
+        why: "only the feature `sign`, for tests and the test network, may bring key generation",
+    },
+    Wall {
+        package: "gapless-core",
+        all_features: true,
+        forbidden: &[
+            RUNTIMES,
+            ENGINES,
+            SQL,
+            NETWORK,
+            CLOCKS,
+            RANDOM,
+            &[
+                "getrandom",
+                "gapless",
+                "gapless-store",
+                "gapless-index",
+                "gapless-cluster",
+                "gapless-testnet",
+                "gapless-sim",
+            ],
+        ],
+        why: "decisions are pure: state, input and time in, effects out",
+    },
+    Wall {
+        package: "gapless-store",
+        all_features: true,
+        forbidden: &[RUNTIMES, NETWORK],
+        why: "the store is threads and files; one committer owns every write",
+    },
+    Wall {
+        package: "gapless-index",
+        all_features: true,
+        forbidden: &[ENGINES, &["axum*", "gapless-store"]],
+        why: "the SQL projection reads the log through what it is given, never the engine",
+    },
+    Wall {
+        package: "gapless-cluster",
+        all_features: true,
+        forbidden: &[ENGINES],
+        why: "only the store sees the engine",
+    },
+    Wall {
+        package: "gapless-testnet",
+        all_features: true,
+        forbidden: &[
+            ENGINES,
+            &[
+                "gapless",
+                "gapless-core",
+                "gapless-store",
+                "gapless-index",
+                "gapless-cluster",
+                "gapless-sim",
+            ],
+        ],
+        why: "the test network is the oracle; an oracle that shares the code it judges proves nothing",
+    },
+    Wall {
+        package: "gapless-sim",
+        all_features: true,
+        forbidden: &[RUNTIMES, NETWORK, RANDOM, &["getrandom"]],
+        why: "one seed decides everything",
+    },
+    Wall {
+        package: "gapless",
+        all_features: true,
+        forbidden: &[&["gapless-sim"]],
+        why: "the simulator is for development only",
+    },
+];
+
+/// Crates without clock and hash order. The first one's `clippy.toml` is the
+/// pattern; the others carry the same bytes.
+const PURE: &[&str] = &["crates/atp", "crates/core", "crates/sim"];
+const PURE_BANS: &[&str] = &[
+    "std::time::SystemTime::now",
+    "std::time::Instant::now",
+    "std::collections::HashMap::iter",
+];
+
+pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+    let present = workspace_packages()?;
+    let mut faults = Vec::new();
+    let mut checked = 0;
+    for wall in WALLS {
+        if present.iter().any(|name| name == wall.package) {
+            faults.extend(breaches(wall, &tree_of(wall)?));
+            checked += 1;
+        }
+    }
+    faults.extend(impure(&root()));
+    if !faults.is_empty() {
+        return Err(Failure::check(faults.join("\n")));
+    }
+    println!("{checked} walls stand");
+    Ok(())
+}
+
+/// The names of the workspace's own packages.
+pub fn workspace_packages() -> Result<Vec<String>, Failure> {
+    let tree =
+        output_of(cargo().args(["tree", "--workspace", "--depth", "0", "--prefix", "none"]))?;
+    Ok(names(&tree).map(str::to_string).collect())
+}
+
+fn tree_of(wall: &Wall) -> Result<String, Failure> {
+    let mut command = cargo();
+    command.args([
+        "tree",
+        "--package",
+        wall.package,
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ]);
+    if wall.all_features {
+        command.arg("--all-features");
+    }
+    output_of(&mut command)
+}
+
+fn breaches(wall: &Wall, tree: &str) -> Vec<String> {
+    let mut found: Vec<&str> = names(tree)
+        .filter(|name| *name != wall.package)
+        .filter(|name| {
+            wall.forbidden
+                .iter()
+                .copied()
+                .flatten()
+                .any(|pattern| matches(pattern, name))
+        })
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+        .iter()
+        .map(|name| {
+            let package = wall.package;
+            let features = if wall.all_features {
+                " --all-features"
+            } else {
+                ""
+            };
+            format!(
+                "{package} depends on {name}, which it must not: {}; \
+                 `cargo tree -p {package} -e normal{features} -i {name}` shows the way in",
+                wall.why
+            )
+        })
+        .collect()
+}
+
+fn names(tree: &str) -> impl Iterator<Item = &str> {
+    tree.lines()
+        .filter_map(|line| line.split_whitespace().next())
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    }
+}
+
+/// Pure crates whose `clippy.toml` is absent, weak or different.
+fn impure(root: &Path) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut pattern: Option<String> = None;
+    for folder in PURE {
+        if !root.join(folder).is_dir() {
+            continue;
+        }
+        let path = format!("{folder}/clippy.toml");
+        let text = fs::read_to_string(root.join(&path)).unwrap_or_default();
+        for ban in PURE_BANS {
+            if !text.contains(&format!("\"{ban}\"")) {
+                faults.push(format!("{path}: must forbid {ban}: this crate is pure"));
+            }
+        }
+        match &pattern {
+            None => pattern = Some(text),
+            Some(first) if *first != text => {
+                faults.push(format!(
+                    "{path}: must have the same text as {}/clippy.toml",
+                    PURE[0]
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wall(package: &str) -> &'static Wall {
+        WALLS.iter().find(|wall| wall.package == package).unwrap()
+    }
+
+    const CLEAN: &str =
+        "gapless-atp v0.1.0 (/src/atp)\nsha2 v0.11.1\ntimer v1.0.0\nrand_core v0.10.1 (*)\n";
+
+    #[test]
+    fn a_clean_tree_passes() {
+        assert_eq!(breaches(wall("gapless-atp"), CLEAN), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_forbidden_dependency_is_named_with_the_reason() {
+        let tree =
+            format!("{CLEAN}tokio v1.54.1\ntokio v1.54.1 (*)\ntokio-util v0.7.0\ntime v0.3.1\n");
+        let found = breaches(wall("gapless-atp"), &tree);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[1].starts_with("gapless-atp depends on tokio, which it must not:"));
+        assert!(found[1].contains("no I/O"));
+    }
+
+    #[test]
+    fn the_oracle_may_use_the_codec_and_nothing_else_of_ours() {
+        let tree = "gapless-testnet v0.1.0\ngapless-atp v0.1.0\ntokio v1.54.1\n";
+        assert!(breaches(wall("gapless-testnet"), tree).is_empty());
+        let tree = "gapless-testnet v0.1.0\ngapless-store v0.1.0\n";
+        assert_eq!(breaches(wall("gapless-testnet"), tree).len(), 1);
+    }
+
+    #[test]
+    fn core_may_use_the_codec_but_not_the_store() {
+        let tree = "gapless-core v0.1.0\ngapless-atp v0.1.0\n";
+        assert!(breaches(wall("gapless-core"), tree).is_empty());
+        let tree = "gapless-core v0.1.0\ngapless-store v0.1.0\nfjall v3.1.0\n";
+        assert_eq!(breaches(wall("gapless-core"), tree).len(), 2);
+    }
+
+    #[test]
+    fn this_package_is_in_the_workspace() {
+        assert!(
+            workspace_packages()
+                .unwrap()
+                .iter()
+                .any(|name| name == "xtask")
+        );
+    }
+
+    #[test]
+    fn a_pure_crate_without_its_bans_is_found() {
+        let root = std::env::temp_dir().join(format!("xtask-walls-{}", std::process::id()));
+        let atp = root.join("crates/atp");
+        let core = root.join("crates/core");
+        fs::create_dir_all(&atp).unwrap();
+        assert_eq!(impure(&root).len(), PURE_BANS.len());
+
+        let text: String = PURE_BANS.iter().map(|ban| format!("\"{ban}\"\n")).collect();
+        fs::write(atp.join("clippy.toml"), &text).unwrap();
+        assert_eq!(impure(&root), Vec::<String>::new());
+
+        fs::create_dir_all(&core).unwrap();
+        fs::write(core.join("clippy.toml"), format!("{text}# weaker\n")).unwrap();
+        let found = impure(&root);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("crates/core/clippy.toml: must have the same text"));
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
