@@ -252,13 +252,14 @@ fn advisories() -> Result<(), Failure> {
         .map(PathBuf::from)
         .or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
         .unwrap_or_default();
-    let filled = |name: &str| {
-        fs::read_dir(home.join(name)).is_ok_and(|mut entries| entries.next().is_some())
+    let holds_folder = |name: &str| {
+        fs::read_dir(home.join(name))
+            .is_ok_and(|entries| entries.flatten().any(|entry| entry.path().is_dir()))
     };
-    if filled("advisory-dbs") && works(cargo().args(["deny", "--version"])) {
-        return run_program(cargo().args(["deny", "check", "--disable-fetch", "advisories"]));
+    if holds_folder("advisory-dbs") && works(cargo().args(["deny", "--version"])) {
+        return run_program(cargo().args(["deny", "--offline", "check", "advisories"]));
     }
-    if filled("advisory-db") && works(cargo().args(["audit", "--version"])) {
+    if holds_folder("advisory-db") && works(cargo().args(["audit", "--version"])) {
         return run_program(cargo().args(["audit", "--no-fetch"]));
     }
     println!(
