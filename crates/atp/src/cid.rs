@@ -22,8 +22,18 @@ const SHA2_256: u8 = 0x12;
 const DIGEST_LEN: u8 = 0x20;
 
 /// A CIDv1 with a SHA-256 digest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cid([u8; CID_LEN]);
+
+/// Half of the digest is enough: whoever wants many CIDs to collide in a table
+/// would have to find many SHA-256 digests that agree in 128 bits.
+impl std::hash::Hash for Cid {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let mut half = [0; 16];
+        half.copy_from_slice(&self.0[4..20]);
+        state.write_u128(u128::from_le_bytes(half));
+    }
+}
 
 /// Why bytes or text are not a CID that a repository may contain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

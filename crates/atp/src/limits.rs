@@ -42,6 +42,21 @@ pub const TREE_HEIGHT: u32 = 40;
 pub const KEY_BYTES: usize = 1024;
 /// Bytes of a DID document or of a directory's answer about one DID.
 pub const DID_DOCUMENT_BYTES: usize = 1 << 20;
+/// Bytes of a DID. Supported ones are far shorter; AT-URIs may name others.
+pub const DID_BYTES: usize = 2048;
+/// Bytes of a handle, as of any DNS name.
+pub const HANDLE_BYTES: usize = 253;
+/// Bytes of an NSID: an authority of 253, a dot, a name of 63.
+pub const NSID_BYTES: usize = 317;
+/// Bytes of a record key.
+pub const RECORD_KEY_BYTES: usize = 512;
+/// Bytes of an AT-URI.
+pub const AT_URI_BYTES: usize = 8192;
+/// Characters of a public key in base58 (an uncompressed point has 89): decoding
+/// costs the square of the length.
+pub const KEY_TEXT_BYTES: usize = 128;
+/// Bytes of a PDS address: a host name of 253, a scheme and a port.
+pub const ENDPOINT_BYTES: usize = 300;
 /// How far a rev may be ahead of the clock before it is refused: a rev from the
 /// future, once stored, would make every honest later commit a replay.
 pub const REV_FUTURE_MICROS: u64 = 5 * 60 * 1_000_000;

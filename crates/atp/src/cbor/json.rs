@@ -106,7 +106,10 @@ fn read_map(map: &Map<String, Json>, depth: usize) -> Result<Value<'static>, Jso
         if map.len() != 1 {
             return Err(JsonError::LinkShape);
         }
-        return text.parse::<Cid>().map(Value::Link).map_err(JsonError::Link);
+        return text
+            .parse::<Cid>()
+            .map(Value::Link)
+            .map_err(JsonError::Link);
     }
     if let Some(bytes) = map.get("$bytes") {
         let Json::String(text) = bytes else {
@@ -134,16 +137,16 @@ fn read_map(map: &Map<String, Json>, depth: usize) -> Result<Value<'static>, Jso
 fn check_type(value: &Value<'_>) -> Result<(), JsonError> {
     match value.get("$type") {
         None => Ok(()),
-        Some(Value::Text(name)) if name == "blob" => match (
-            value.get("ref"),
-            value.get("mimeType"),
-            value.get("size"),
-        ) {
-            (Some(Value::Link(_)), Some(Value::Text(_)), Some(Value::Int(size))) if *size >= 0 => {
-                Ok(())
+        Some(Value::Text(name)) if name == "blob" => {
+            match (value.get("ref"), value.get("mimeType"), value.get("size")) {
+                (Some(Value::Link(_)), Some(Value::Text(_)), Some(Value::Int(size)))
+                    if *size >= 0 =>
+                {
+                    Ok(())
+                }
+                _ => Err(JsonError::Blob),
             }
-            _ => Err(JsonError::Blob),
-        },
+        }
         Some(Value::Text(name)) if !name.is_empty() => Ok(()),
         Some(_) => Err(JsonError::Type),
     }

@@ -257,9 +257,9 @@ impl<'a> Reader<'a> {
 
     pub fn bool(&mut self) -> Result<bool, CborError> {
         match self.rest.first() {
-            Some(&(first @ (0xf4 | 0xf5))) => {
+            Some(first @ (0xf4 | 0xf5)) => {
                 self.rest = &self.rest[1..];
-                Ok(first == 0xf5)
+                Ok(*first == 0xf5)
             }
             Some(&first) => Err(self.unexpected(Kind::Bool, first)),
             None => Err(CborError::Truncated),

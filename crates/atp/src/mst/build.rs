@@ -17,7 +17,7 @@ pub(super) const EMPTY_NODE: [u8; 7] = [0xa2, 0x61, b'e', 0x80, 0x61, b'l', 0xf6
 pub enum BuildError {
     #[error("keys do not rise: '{}' does not come after the one before it", show(.0))]
     Order(Vec<u8>),
-    #[error("a key has {0} bytes (1 to {} are allowed)", limits::KEY_BYTES)]
+    #[error("a key has {0} bytes (1 to {limit} are allowed)", limit = limits::KEY_BYTES)]
     KeyLength(usize),
     #[error("key '{}' lies higher than {} levels", show(.0), limits::TREE_HEIGHT)]
     TooHigh(Vec<u8>),

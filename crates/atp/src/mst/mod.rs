@@ -17,12 +17,12 @@ mod ops;
 mod tree;
 mod walk;
 
-pub use build::{BuildError, Builder, ClosedNode, root, record_proof};
+pub use build::{BuildError, Builder, ClosedNode, record_proof, root};
 pub use diff::{Change, diff};
 pub use node::{NodeError, common_prefix, key_height};
 pub use ops::{Op, OpAction, OpsError, apply, invert};
 pub use tree::{Blocks, SourceError, Tree, TreeError};
-pub use walk::{WalkStats, walk};
+pub use walk::{Visit, WalkStats, walk};
 
 use crate::cid::Cid;
 

@@ -19,11 +19,11 @@ pub enum NodeError {
     Cbor(#[from] CborError),
     #[error("node has a map of {0} fields where {1} belong")]
     Fields(usize, usize),
-    #[error("node has {0} entries, more than {}", limits::NODE_ENTRIES)]
+    #[error("node has {0} entries, more than {limit}", limit = limits::NODE_ENTRIES)]
     Entries(usize),
     #[error("entry shares {found} bytes with the key before it but says {said}")]
     Prefix { said: u64, found: usize },
-    #[error("key of {0} bytes is longer than {}", limits::KEY_BYTES)]
+    #[error("key of {0} bytes is longer than {limit}", limit = limits::KEY_BYTES)]
     KeyLength(usize),
     #[error("keys do not rise")]
     KeyOrder,

@@ -1,0 +1,129 @@
+//! CAR v1: blocks in a row, each behind its length and its CID.
+//!
+//! Every block is hashed as it is read, whichever reader reads it. What no
+//! reader can know is whether the file was cut at the end of a block: that all
+//! blocks of a tree are there is for [`crate::mst::walk`] to show.
+
+mod slice;
+mod stream;
+mod write;
+
+pub use slice::{BlockMap, Blocks, read_blocks};
+pub use stream::CarStream;
+pub use write::{write_block, write_header};
+
+use crate::cbor::{CborError, Reader};
+use crate::cid::{CID_LEN, Cid, CidError};
+use crate::limits;
+
+/// Why bytes are not a CAR that can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CarError {
+    #[error("the file ends in the middle of its header or of a block")]
+    Truncated,
+    #[error("a length is not a shortest-form varint of 64 bits")]
+    Varint,
+    #[error("the header has {0} bytes, more than {limit}", limit = limits::CAR_HEADER_BYTES)]
+    HeaderSize(u64),
+    #[error("the header cannot be read: {0}")]
+    Header(#[from] CborError),
+    #[error("CAR version {0} is not supported (only 1)")]
+    Version(u64),
+    #[error("the header names {0} roots, more than {limit}", limit = limits::CAR_ROOTS)]
+    Roots(usize),
+    #[error("a block has {0} bytes, more than {limit}", limit = limits::BLOCK_BYTES)]
+    BlockSize(u64),
+    #[error("more than {} blocks", limits::CAR_BLOCKS)]
+    BlockCount,
+    #[error("the CID of a block cannot be used: {0}")]
+    Cid(#[from] CidError),
+    #[error("block {0} does not hash to its CID")]
+    Hash(Cid),
+}
+
+/// Reads a varint: `None` when `bytes` ends before it does.
+fn varint(bytes: &[u8]) -> Result<Option<(u64, &[u8])>, CarError> {
+    let mut value = 0u64;
+    for (at, byte) in bytes.iter().take(limits::VARINT_BYTES).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        if at == limits::VARINT_BYTES - 1 && bits > 1 {
+            return Err(CarError::Varint);
+        }
+        value |= bits << (7 * at);
+        if byte & 0x80 == 0 {
+            if at > 0 && *byte == 0 {
+                return Err(CarError::Varint);
+            }
+            return Ok(Some((value, &bytes[at + 1..])));
+        }
+    }
+    match bytes.len() < limits::VARINT_BYTES {
+        true => Ok(None),
+        false => Err(CarError::Varint),
+    }
+}
+
+/// Reads the header: its roots and what follows it.
+fn header(bytes: &[u8]) -> Result<Option<(Vec<Cid>, &[u8])>, CarError> {
+    let Some((len, rest)) = varint(bytes)? else {
+        return Ok(None);
+    };
+    if len > limits::CAR_HEADER_BYTES as u64 {
+        return Err(CarError::HeaderSize(len));
+    }
+    let Some((header, rest)) = rest.split_at_checked(len as usize) else {
+        return Ok(None);
+    };
+    let mut reader = Reader::new(header);
+    let (mut version, mut roots) = (None, Vec::new());
+    let mut last: Option<&str> = None;
+    for _ in 0..reader.map()? {
+        let key = reader.key()?;
+        if last.is_some_and(|last| (last.len(), last) >= (key.len(), key)) {
+            return Err(CborError::KeyOrder.into());
+        }
+        last = Some(key);
+        match key {
+            "version" => version = Some(reader.uint()?),
+            "roots" => {
+                let count = reader.array()?;
+                if count > limits::CAR_ROOTS {
+                    return Err(CarError::Roots(count));
+                }
+                for _ in 0..count {
+                    roots.push(reader.cid()?);
+                }
+            }
+            _ => reader.skip()?,
+        }
+    }
+    reader.finish()?;
+    match version {
+        Some(1) => Ok(Some((roots, rest))),
+        Some(other) => Err(CarError::Version(other)),
+        None => Err(CborError::MissingKey("version").into()),
+    }
+}
+
+/// Reads one block and checks its hash: CID, data, what follows.
+#[inline]
+fn block(bytes: &[u8]) -> Result<Option<(Cid, &[u8], &[u8])>, CarError> {
+    let Some((len, rest)) = varint(bytes)? else {
+        return Ok(None);
+    };
+    if len > (limits::BLOCK_BYTES + CID_LEN) as u64 {
+        return Err(CarError::BlockSize(len));
+    }
+    if len < CID_LEN as u64 {
+        return Err(CidError::Length(len as usize).into());
+    }
+    let Some((section, rest)) = rest.split_at_checked(len as usize) else {
+        return Ok(None);
+    };
+    let (cid, data) = section.split_at(CID_LEN);
+    let cid = Cid::from_bytes(cid)?;
+    if !cid.matches(data) {
+        return Err(CarError::Hash(cid));
+    }
+    Ok(Some((cid, data, rest)))
+}

@@ -1,0 +1,75 @@
+//! A CAR that arrives in pieces: memory is bounded by one block and one piece.
+//!
+//! No I/O happens here. [`CarStream::feed`] takes whatever arrived,
+//! [`CarStream::next_block`] gives back what is whole, [`CarStream::finish`]
+//! tells whether the end came at the end of a block.
+
+use super::{CarError, block, header};
+use crate::cid::Cid;
+use crate::limits;
+
+/// Reads a CAR from pieces of any size.
+#[derive(Debug, Default)]
+pub struct CarStream {
+    buffer: Vec<u8>,
+    /// Bytes at the front of the buffer that were handed out already.
+    used: usize,
+    roots: Option<Vec<Cid>>,
+    blocks: usize,
+}
+
+impl CarStream {
+    pub fn new() -> CarStream {
+        CarStream::default()
+    }
+
+    /// Takes bytes that arrived. Call [`CarStream::next_block`] until it has no
+    /// more before feeding again, or the buffer grows.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.used);
+        self.used = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The roots, once the header has arrived.
+    pub fn roots(&self) -> Option<&[Cid]> {
+        self.roots.as_deref()
+    }
+
+    /// The next whole block, hashed; `None` until more is fed.
+    pub fn next_block(&mut self) -> Result<Option<(Cid, &[u8])>, CarError> {
+        if self.roots.is_none() {
+            let Some((roots, rest)) = header(&self.buffer[self.used..])? else {
+                return Ok(None);
+            };
+            self.used = self.buffer.len() - rest.len();
+            self.roots = Some(roots);
+        }
+        let unread = &self.buffer[self.used..];
+        if unread.is_empty() {
+            return Ok(None);
+        }
+        if self.blocks == limits::CAR_BLOCKS {
+            return Err(CarError::BlockCount);
+        }
+        let Some((cid, data, rest)) = block(unread)? else {
+            return Ok(None);
+        };
+        self.used = self.buffer.len() - rest.len();
+        self.blocks += 1;
+        Ok(Some((cid, data)))
+    }
+
+    /// Bytes held back until the rest of their block arrives.
+    pub fn buffered(&self) -> usize {
+        self.buffer.len() - self.used
+    }
+
+    /// Ends the file; returns the number of blocks.
+    pub fn finish(self) -> Result<usize, CarError> {
+        match self.roots.is_some() && self.buffered() == 0 {
+            true => Ok(self.blocks),
+            false => Err(CarError::Truncated),
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Frames to events.
+//!
+//! A header that cannot be read is a broken stream; a payload that cannot be
+//! read is one bad event, and its sequence number is reported when it was
+//! found, so that a caller can pass over it ([`FrameError::Payload`]).
+
+use crate::cbor::{CborError, Reader};
+use crate::cid::Cid;
+use crate::limits;
+
+/// Why a message is not a frame.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("frame has {0} bytes, more than {limit}", limit = limits::FRAME_BYTES)]
+    Size(usize),
+    #[error("frame header cannot be read: {0}")]
+    Header(CborError),
+    #[error("frame header has no '{0}'")]
+    HeaderField(&'static str),
+    #[error("payload of {kind} cannot be read: {error}")]
+    Payload {
+        kind: &'static str,
+        /// The event's number, if it could be found in spite of the error.
+        seq: Option<u64>,
+        error: PayloadError,
+    },
+}
+
+/// What is wrong with a payload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    #[error(transparent)]
+    Cbor(#[from] CborError),
+    #[error("the field '{0}' is missing")]
+    Missing(&'static str),
+    #[error("the field '{0}' stands twice")]
+    Twice(&'static str),
+    #[error("more than {} operations", limits::COMMIT_OPS)]
+    Ops,
+    #[error("'{0}' is no action")]
+    Action(String),
+    #[error("the number {0} is not between 1 and 2^53")]
+    Seq(u64),
+}
+
+/// One event of the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event<'a> {
+    Commit(CommitEvent<'a>),
+    Sync(SyncEvent<'a>),
+    Identity(IdentityEvent<'a>),
+    Account(AccountEvent<'a>),
+    Info(InfoEvent<'a>),
+    /// An error frame: the server closes after it.
+    Error {
+        error: &'a str,
+        message: Option<&'a str>,
+    },
+    /// A type or operation from the future: to be skipped.
+    Unknown {
+        op: i64,
+        kind: Option<&'a str>,
+    },
+}
+
+impl Event<'_> {
+    /// The event's number in its stream.
+    pub fn seq(&self) -> Option<u64> {
+        match self {
+            Event::Commit(event) => Some(event.seq),
+            Event::Sync(event) => Some(event.seq),
+            Event::Identity(event) => Some(event.seq),
+            Event::Account(event) => Some(event.seq),
+            Event::Info(_) | Event::Error { .. } | Event::Unknown { .. } => None,
+        }
+    }
+}
+
+/// `#commit`: a repository moved from one signed root to the next.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CommitEvent<'a> {
+    pub seq: u64,
+    pub repo: &'a str,
+    pub time: &'a str,
+    pub rev: &'a str,
+    pub since: Option<&'a str>,
+    pub commit: Option<Cid>,
+    pub blocks: &'a [u8],
+    pub ops: Vec<RawOp<'a>>,
+    pub too_big: bool,
+    /// The root before; absent on first commits and from old producers.
+    pub prev_data: Option<Cid>,
+}
+
+/// An operation as it was sent; not every combination makes sense.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RawOp<'a> {
+    pub action: Action,
+    pub path: &'a str,
+    pub cid: Option<Cid>,
+    pub prev: Option<Cid>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Create,
+    Update,
+    Delete,
+}
+
+impl Action {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Action::Create => "create",
+            Action::Update => "update",
+            Action::Delete => "delete",
+        }
+    }
+}
+
+/// `#sync`: the host says where a repository stands now.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SyncEvent<'a> {
+    pub seq: u64,
+    pub did: &'a str,
+    pub time: &'a str,
+    pub rev: &'a str,
+    pub blocks: &'a [u8],
+}
+
+/// `#identity`: something about the DID may have changed. A hint, from anyone.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct IdentityEvent<'a> {
+    pub seq: u64,
+    pub did: &'a str,
+    pub time: &'a str,
+    pub handle: Option<&'a str>,
+}
+
+/// `#account`: whether the host serves the account.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AccountEvent<'a> {
+    pub seq: u64,
+    pub did: &'a str,
+    pub time: &'a str,
+    pub active: bool,
+    pub status: Option<&'a str>,
+}
+
+/// `#info`: a word from the server, such as `OutdatedCursor`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct InfoEvent<'a> {
+    pub name: &'a str,
+    pub message: Option<&'a str>,
+}
+
+/// Reads one message.
+pub fn decode(message: &[u8]) -> Result<Event<'_>, FrameError> {
+    if message.len() > limits::FRAME_BYTES {
+        return Err(FrameError::Size(message.len()));
+    }
+    let mut reader = Reader::new(message);
+    let (mut op, mut kind) = (None, None);
+    let pairs = reader.map().map_err(FrameError::Header)?;
+    for _ in 0..pairs {
+        match reader.key().map_err(FrameError::Header)? {
+            "op" => op = Some(reader.int().map_err(FrameError::Header)?),
+            "t" => kind = Some(reader.text().map_err(FrameError::Header)?),
+            _ => reader.skip().map_err(FrameError::Header)?,
+        }
+    }
+    let op = op.ok_or(FrameError::HeaderField("op"))?;
+    match (op, kind) {
+        (-1, _) => payload("error", reader, error_frame),
+        (1, None) => Err(FrameError::HeaderField("t")),
+        (1, Some("#commit")) => payload("#commit", reader, commit),
+        (1, Some("#sync")) => payload("#sync", reader, sync),
+        (1, Some("#identity")) => payload("#identity", reader, identity),
+        (1, Some("#account")) => payload("#account", reader, account),
+        (1, Some("#info")) => payload("#info", reader, info),
+        (op, kind) => Ok(Event::Unknown { op, kind }),
+    }
+}
+
+fn payload<'a>(
+    kind: &'static str,
+    reader: Reader<'a>,
+    read: fn(&mut Reader<'a>) -> Result<Event<'a>, PayloadError>,
+) -> Result<Event<'a>, FrameError> {
+    let mut attempt = reader.clone();
+    let result = read(&mut attempt).and_then(|event| {
+        attempt.finish()?;
+        Ok(event)
+    });
+    result.map_err(|error| FrameError::Payload {
+        kind,
+        seq: find_seq(reader),
+        error,
+    })
+}
+
+/// Looks for the number in a payload that could not be read as a whole.
+fn find_seq(mut reader: Reader<'_>) -> Option<u64> {
+    for _ in 0..reader.map().ok()? {
+        if reader.key().ok()? == "seq" {
+            return reader.uint().ok();
+        }
+        reader.skip().ok()?;
+    }
+    None
+}
+
+/// Which fields were there.
+#[derive(Default)]
+struct Seen(Vec<&'static str>);
+
+impl Seen {
+    fn once(&mut self, name: &'static str) -> Result<(), PayloadError> {
+        if self.0.contains(&name) {
+            return Err(PayloadError::Twice(name));
+        }
+        self.0.push(name);
+        Ok(())
+    }
+
+    fn require(&self, names: &[&'static str]) -> Result<(), PayloadError> {
+        match names.iter().find(|name| !self.0.contains(name)) {
+            Some(name) => Err(PayloadError::Missing(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads a map; `field` reads the value of a known key and gives back its name,
+/// or `None` for a key it does not know, whose value is then skipped.
+fn fields<'a>(
+    reader: &mut Reader<'a>,
+    required: &[&'static str],
+    mut field: impl FnMut(&'a str, &mut Reader<'a>) -> Result<Option<&'static str>, PayloadError>,
+) -> Result<(), PayloadError> {
+    let mut seen = Seen::default();
+    for _ in 0..reader.map()? {
+        let key = reader.key()?;
+        match field(key, reader)? {
+            Some(name) => seen.once(name)?,
+            None => reader.skip()?,
+        }
+    }
+    seen.require(required)
+}
+
+/// Reads a value into its place and names the field.
+macro_rules! known {
+    ($name:literal, $place:expr, $value:expr) => {{
+        $place = $value?;
+        Ok(Some($name))
+    }};
+}
+
+fn seq(reader: &mut Reader<'_>) -> Result<u64, PayloadError> {
+    match reader.uint()? {
+        seq if (1..1 << 53).contains(&seq) => Ok(seq),
+        seq => Err(PayloadError::Seq(seq)),
+    }
+}
+
+fn text_or_null<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a str>, CborError> {
+    match reader.null() {
+        true => Ok(None),
+        false => reader.text().map(Some),
+    }
+}
+
+fn commit<'a>(reader: &mut Reader<'a>) -> Result<Event<'a>, PayloadError> {
+    let mut event = CommitEvent::default();
+    let required = ["seq", "repo", "rev", "commit", "blocks", "ops"];
+    fields(reader, &required, |key, reader| match key {
+        "seq" => known!("seq", event.seq, seq(reader)),
+        "repo" => known!("repo", event.repo, reader.text()),
+        "time" => known!("time", event.time, reader.text()),
+        "rev" => known!("rev", event.rev, reader.text()),
+        "since" => known!("since", event.since, text_or_null(reader)),
+        "commit" => known!("commit", event.commit, reader.cid_or_null()),
+        "blocks" => known!("blocks", event.blocks, reader.bytes()),
+        "tooBig" => known!("tooBig", event.too_big, reader.bool()),
+        "prevData" => known!("prevData", event.prev_data, reader.cid_or_null()),
+        "ops" => known!("ops", event.ops, ops(reader)),
+        _ => Ok(None),
+    })?;
+    Ok(Event::Commit(event))
+}
+
+fn ops<'a>(reader: &mut Reader<'a>) -> Result<Vec<RawOp<'a>>, PayloadError> {
+    if reader.null() {
+        // Go producers write an empty list as null.
+        return Ok(Vec::new());
+    }
+    let count = reader.array()?;
+    if count > limits::COMMIT_OPS {
+        return Err(PayloadError::Ops);
+    }
+    let mut ops = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut op = RawOp {
+            action: Action::Create,
+            path: "",
+            cid: None,
+            prev: None,
+        };
+        fields(reader, &["action", "path"], |key, reader| match key {
+            "action" => known!("action", op.action, action(reader)),
+            "path" => known!("path", op.path, reader.text()),
+            "cid" => known!("cid", op.cid, reader.cid_or_null()),
+            "prev" => known!("prev", op.prev, reader.cid_or_null()),
+            _ => Ok(None),
+        })?;
+        ops.push(op);
+    }
+    Ok(ops)
+}
+
+fn action(reader: &mut Reader<'_>) -> Result<Action, PayloadError> {
+    match reader.text()? {
+        "create" => Ok(Action::Create),
+        "update" => Ok(Action::Update),
+        "delete" => Ok(Action::Delete),
+        other => Err(PayloadError::Action(other.chars().take(40).collect())),
+    }
+}
+
+fn sync<'a>(reader: &mut Reader<'a>) -> Result<Event<'a>, PayloadError> {
+    let mut event = SyncEvent::default();
+    let required = ["seq", "did", "rev", "blocks"];
+    fields(reader, &required, |key, reader| match key {
+        "seq" => known!("seq", event.seq, seq(reader)),
+        "did" => known!("did", event.did, reader.text()),
+        "time" => known!("time", event.time, reader.text()),
+        "rev" => known!("rev", event.rev, reader.text()),
+        "blocks" => known!("blocks", event.blocks, reader.bytes()),
+        _ => Ok(None),
+    })?;
+    Ok(Event::Sync(event))
+}
+
+fn identity<'a>(reader: &mut Reader<'a>) -> Result<Event<'a>, PayloadError> {
+    let mut event = IdentityEvent::default();
+    fields(reader, &["seq", "did"], |key, reader| match key {
+        "seq" => known!("seq", event.seq, seq(reader)),
+        "did" => known!("did", event.did, reader.text()),
+        "time" => known!("time", event.time, reader.text()),
+        "handle" => known!("handle", event.handle, text_or_null(reader)),
+        _ => Ok(None),
+    })?;
+    Ok(Event::Identity(event))
+}
+
+fn account<'a>(reader: &mut Reader<'a>) -> Result<Event<'a>, PayloadError> {
+    let mut event = AccountEvent::default();
+    fields(reader, &["seq", "did", "active"], |key, reader| match key {
+        "seq" => known!("seq", event.seq, seq(reader)),
+        "did" => known!("did", event.did, reader.text()),
+        "time" => known!("time", event.time, reader.text()),
+        "active" => known!("active", event.active, reader.bool()),
+        "status" => known!("status", event.status, text_or_null(reader)),
+        _ => Ok(None),
+    })?;
+    Ok(Event::Account(event))
+}
+
+fn info<'a>(reader: &mut Reader<'a>) -> Result<Event<'a>, PayloadError> {
+    let mut event = InfoEvent::default();
+    fields(reader, &["name"], |key, reader| match key {
+        "name" => known!("name", event.name, reader.text()),
+        "message" => known!("message", event.message, text_or_null(reader)),
+        _ => Ok(None),
+    })?;
+    Ok(Event::Info(event))
+}
+
+fn error_frame<'a>(reader: &mut Reader<'a>) -> Result<Event<'a>, PayloadError> {
+    let (mut error, mut message) = ("", None);
+    fields(reader, &["error"], |key, reader| match key {
+        "error" => known!("error", error, reader.text()),
+        "message" => known!("message", message, text_or_null(reader)),
+        _ => Ok(None),
+    })?;
+    Ok(Event::Error { error, message })
+}

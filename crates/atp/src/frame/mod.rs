@@ -1,0 +1,19 @@
+//! Event stream frames: one binary WebSocket message each.
+//!
+//! [`decode`] reads a header and a payload and borrows from the message;
+//! [`encode`](mod@encode) writes them. Types, operations and fields that are not
+//! known are skipped, as the protocol asks. Unknown fields may come in any
+//! order; a repeated one is an error, because readers would disagree on which
+//! counts.
+
+mod decode;
+mod encode;
+
+pub use decode::{
+    AccountEvent, Action, CommitEvent, Event, FrameError, IdentityEvent, InfoEvent, RawOp,
+    SyncEvent, decode,
+};
+pub use encode::{
+    encode_account, encode_commit, encode_error, encode_identity, encode_info, encode_sync,
+    sync_blocks,
+};

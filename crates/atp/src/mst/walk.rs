@@ -1,0 +1,143 @@
+//! A whole tree of blocks, in key order, with every rule checked.
+//!
+//! Each node is decoded strictly and its keys must have its height; keys must
+//! rise over the whole walk, which holds every subtree to the interval between
+//! its parent's keys and makes a node that is linked twice fail at its first
+//! key. Memory is one node per level. No recursion.
+
+use super::build::EMPTY_NODE;
+use super::node::{self, Entry, NodeError};
+use super::tree::{Blocks, TreeError};
+use crate::cid::Cid;
+
+/// What a walk went through.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WalkStats {
+    pub nodes: u64,
+    pub keys: u64,
+    /// Height of the top node.
+    pub height: u32,
+}
+
+/// What a walk meets, in pre-order: a node before anything below it, a key
+/// before the subtree to its right.
+pub enum Visit<'a> {
+    Node { cid: Cid, block: &'a [u8] },
+    Key { key: &'a [u8], value: Cid },
+}
+
+/// A node whose entries are being handed out.
+struct Open {
+    cid: Cid,
+    height: u32,
+    /// Where this node's part of the entry and key stacks begins.
+    entries_from: usize,
+    keys_from: usize,
+    next: usize,
+}
+
+#[derive(Default)]
+struct Walk {
+    open: Vec<Open>,
+    entries: Vec<Entry>,
+    keys: Vec<u8>,
+    last_key: Vec<u8>,
+    stats: WalkStats,
+}
+
+/// Visits every node and every (key, value) of the tree `root`, keys in order.
+pub fn walk<E: From<TreeError>>(
+    root: Cid,
+    source: &dyn Blocks,
+    mut visit: impl FnMut(Visit<'_>) -> Result<(), E>,
+) -> Result<WalkStats, E> {
+    if root == super::empty_root() {
+        // The one tree whose top has no keys; its block must still be there.
+        let block = source.block(&root).map_err(TreeError::from)?;
+        let block = block.filter(|block| **block == EMPTY_NODE);
+        let block = block.ok_or(TreeError::Missing(root))?;
+        visit(Visit::Node {
+            cid: root,
+            block: &block,
+        })?;
+        let nodes = 1;
+        return Ok(WalkStats {
+            nodes,
+            ..WalkStats::default()
+        });
+    }
+    let mut walk = Walk::default();
+    walk.descend(root, None, source, &mut visit)?;
+    while let Some(top) = walk.open.last_mut() {
+        let at = top.entries_from + top.next;
+        let height = top.height;
+        top.next += 1;
+        let Some(entry) = walk.entries.get(at).copied() else {
+            walk.ascend();
+            continue;
+        };
+        let cid = top.cid;
+        let key = entry.key.of(&walk.keys);
+        if walk.stats.keys > 0 && key <= walk.last_key.as_slice() {
+            let error = NodeError::KeyOrder;
+            return Err(TreeError::Malformed { cid, error }.into());
+        }
+        visit(Visit::Key {
+            key,
+            value: entry.value,
+        })?;
+        walk.last_key.clear();
+        walk.last_key.extend_from_slice(entry.key.of(&walk.keys));
+        walk.stats.keys += 1;
+        if let Some(right) = entry.right {
+            walk.descend(right, height.checked_sub(1), source, &mut visit)?;
+        }
+    }
+    Ok(walk.stats)
+}
+
+impl Walk {
+    /// Opens a node and its leftmost descendants.
+    fn descend<E: From<TreeError>>(
+        &mut self,
+        cid: Cid,
+        mut height: Option<u32>,
+        source: &dyn Blocks,
+        visit: &mut impl FnMut(Visit<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut next = Some(cid);
+        while let Some(cid) = next {
+            let block = source.block(&cid).map_err(TreeError::from)?;
+            let block = block.ok_or(TreeError::Missing(cid))?;
+            let malformed = |error| TreeError::Malformed { cid, error };
+            let (entries_from, keys_from) = (self.entries.len(), self.keys.len());
+            let left =
+                node::decode(&block, &mut self.keys, &mut self.entries).map_err(malformed)?;
+            let entries = &self.entries[entries_from..];
+            let found =
+                node::check_heights(&self.keys, entries, left, height).map_err(malformed)?;
+            if self.open.is_empty() {
+                self.stats.height = found;
+            }
+            self.stats.nodes += 1;
+            visit(Visit::Node { cid, block: &block })?;
+            self.open.push(Open {
+                cid,
+                height: found,
+                entries_from,
+                keys_from,
+                next: 0,
+            });
+            next = left;
+            height = found.checked_sub(1);
+        }
+        Ok(())
+    }
+
+    fn ascend(&mut self) {
+        if let Some(done) = self.open.pop() {
+            self.entries.truncate(done.entries_from);
+            self.keys.truncate(done.keys_from);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A whole repository from a CAR, with every check.
+//!
+//! [`RepoCar::read`] hashes every block and decodes the commit;
+//! [`RepoCar::records`] walks the tree and hands out every record in key order.
+//! When the walk has ended well, the records are exactly the ones that hash to
+//! the root in the commit. Whether the commit is the owner's is
+//! [`Commit::verify`]'s to say.
+
+use super::commit::{Commit, CommitError};
+use crate::car::{BlockMap, CarError, read_blocks};
+use crate::cid::Cid;
+use crate::mst::{TreeError, Visit, WalkStats, walk};
+
+/// Why a CAR is not a whole, canonical repository.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    #[error("the CAR cannot be read: {0}")]
+    Car(#[from] CarError),
+    #[error("the CAR names {0} roots (it must name one, the commit)")]
+    Roots(usize),
+    #[error("the CAR lacks its root, the commit {0}")]
+    NoCommit(Cid),
+    #[error("the root of the CAR is no commit: {0}")]
+    Commit(#[from] CommitError),
+    #[error("the tree is not whole or not canonical: {0}")]
+    Tree(#[from] TreeError),
+    #[error("the record {cid} at '{path}' is missing")]
+    NoRecord { path: String, cid: Cid },
+}
+
+/// A repository in a CAR, not yet walked.
+pub struct RepoCar<'a> {
+    pub commit_cid: Cid,
+    pub commit: Commit<'a>,
+    blocks: BlockMap<'a>,
+}
+
+impl<'a> RepoCar<'a> {
+    pub fn read(car: &'a [u8]) -> Result<RepoCar<'a>, ImportError> {
+        let blocks = read_blocks(car)?.into_map()?;
+        // The first root is the commit; others are legal and mean nothing here.
+        let [commit_cid, ..] = *blocks.roots() else {
+            return Err(ImportError::Roots(0));
+        };
+        let block = blocks
+            .get(&commit_cid)
+            .ok_or(ImportError::NoCommit(commit_cid))?;
+        Ok(RepoCar {
+            commit_cid,
+            commit: Commit::decode(block)?,
+            blocks,
+        })
+    }
+
+    pub fn blocks(&self) -> &BlockMap<'a> {
+        &self.blocks
+    }
+
+    /// Hands out every record as (path, CID, bytes) in key order. Paths are raw
+    /// keys: a tree may hold keys that are no legal paths, and needs them for
+    /// its root.
+    pub fn records<E: From<ImportError>>(
+        &self,
+        mut visit: impl FnMut(&[u8], Cid, &'a [u8]) -> Result<(), E>,
+    ) -> Result<WalkStats, E> {
+        walk(self.commit.data, &self.blocks, |met| {
+            let Visit::Key { key, value: cid } = met else {
+                return Ok(());
+            };
+            let Some(record) = self.blocks.get(&cid) else {
+                let path = String::from_utf8_lossy(key).into_owned();
+                return Err(Stop(ImportError::NoRecord { path, cid }.into()));
+            };
+            visit(key, cid, record).map_err(Stop)
+        })
+        .map_err(|stop| stop.0)
+    }
+}
+
+/// Carries the visitor's error, or ours, out of the walk.
+struct Stop<E>(E);
+
+impl<E: From<ImportError>> From<TreeError> for Stop<E> {
+    fn from(error: TreeError) -> Stop<E> {
+        Stop(ImportError::Tree(error).into())
+    }
+}

@@ -1,0 +1,152 @@
+//! Is this event what it says it is? One function per event, one verdict.
+//!
+//! Checks run cheapest first, and nothing that comes before the signature has
+//! been checked may change anybody's state. No input panics.
+//!
+//! Finding the key is the caller's work: these functions take it, and
+//! [`Fault::Signature`] tells the caller to refresh it and try once more. So
+//! are the host that may speak for an account and the account's state.
+
+mod commit;
+mod sync;
+
+pub use commit::{CheckedCommit, CheckedOp, Verdict, check_commit};
+pub use sync::{SyncVerdict, check_sync};
+
+use crate::car::{BlockMap, CarError, read_blocks};
+use crate::cid::Cid;
+use crate::crypto::{PublicKey, SignatureError};
+use crate::limits;
+use crate::mst::OpsError;
+use crate::repo::{Commit, CommitError};
+use crate::syntax::{PathError, Rev, did};
+
+/// What the mirror holds of a repository: the head it has proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    pub rev: Rev,
+    pub data: Cid,
+    pub commit: Cid,
+}
+
+/// A commit that the owner signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Authentic<'a> {
+    pub did: &'a str,
+    pub rev: Rev,
+    pub data: Cid,
+    pub commit: Cid,
+    /// The signed block, to be kept as evidence.
+    pub block: &'a [u8],
+}
+
+/// What is wrong with an event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("'{0}' is no DID that can be followed")]
+    Did(String),
+    #[error("'{0}' is no rev")]
+    Rev(String),
+    #[error("rev {0} is more than five minutes ahead of the clock")]
+    FutureRev(Rev),
+    #[error("blocks of {0} bytes are more than {1}")]
+    BlocksSize(usize, usize),
+    #[error("more than {} operations", limits::COMMIT_OPS)]
+    Ops(usize),
+    #[error("blocks cannot be read: {0}")]
+    Car(#[from] CarError),
+    #[error("the event names no commit")]
+    NoCommitCid,
+    #[error("blocks have another root than the commit {0}")]
+    OtherCommit(Cid),
+    #[error("blocks lack the commit {0}")]
+    NoCommitBlock(Cid),
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error("the commit is of {0}")]
+    OtherDid(String),
+    #[error("the commit has rev {0}")]
+    OtherRev(Rev),
+    #[error("signature: {0}")]
+    Signature(#[from] SignatureError),
+    #[error("the event says that it is too big to carry its operations")]
+    TooBig,
+    #[error(transparent)]
+    Path(#[from] PathError),
+    #[error("two operations on '{0}'")]
+    PathTwice(String),
+    #[error("operation on '{path}' lacks or has a CID that its action must not: {action}")]
+    OpShape { path: String, action: &'static str },
+    #[error("record {cid} of '{path}' is not in the blocks")]
+    NoRecord { path: String, cid: Cid },
+    #[error(
+        "record of '{path}' has {bytes} bytes, more than {}",
+        limits::RECORD_BYTES
+    )]
+    RecordSize { path: String, bytes: usize },
+    #[error("{0}")]
+    Operations(OpsError),
+}
+
+fn parse_rev(text: &str) -> Result<Rev, Fault> {
+    text.parse()
+        .map_err(|_| Fault::Rev(text.chars().take(40).collect()))
+}
+
+/// The checks that need nothing but the event: DID, rev, size.
+fn check_outside(
+    did: &str,
+    rev: Rev,
+    blocks: &[u8],
+    most: usize,
+    now_micros: u64,
+) -> Result<(), Fault> {
+    if did::validate(did).is_err() {
+        return Err(Fault::Did(did.chars().take(80).collect()));
+    }
+    if rev.is_future(now_micros) {
+        return Err(Fault::FutureRev(rev));
+    }
+    match blocks.len() {
+        len if len > most => Err(Fault::BlocksSize(len, most)),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the blocks and the commit in them: hashes, root, DID.
+fn open_commit<'a>(
+    did: &str,
+    blocks: &'a [u8],
+    named: Option<Cid>,
+) -> Result<(Cid, Commit<'a>, BlockMap<'a>), Fault> {
+    let blocks = read_blocks(blocks)?.into_map()?;
+    let Some(cid) = blocks.roots().first().copied() else {
+        return Err(Fault::NoCommitCid);
+    };
+    if let Some(named) = named
+        && named != cid
+    {
+        return Err(Fault::OtherCommit(named));
+    }
+    let block = blocks.get(&cid).ok_or(Fault::NoCommitBlock(cid))?;
+    let commit = Commit::decode(block)?;
+    if commit.did != did {
+        return Err(Fault::OtherDid(commit.did.chars().take(80).collect()));
+    }
+    Ok((cid, commit, blocks))
+}
+
+fn authenticate<'a>(
+    cid: Cid,
+    commit: &Commit<'a>,
+    key: &PublicKey,
+) -> Result<Authentic<'a>, Fault> {
+    commit.verify(key)?;
+    Ok(Authentic {
+        did: commit.did,
+        rev: commit.rev,
+        data: commit.data,
+        commit: cid,
+        block: commit.block(),
+    })
+}
