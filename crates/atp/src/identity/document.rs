@@ -1,0 +1,154 @@
+//! DID documents: the signing key, the PDS and the handle of an account.
+//!
+//! Where several entries would do, the first usable one counts, as the protocol
+//! has it. If none is usable but one was meant to be, its error is kept.
+
+use serde_json::Value;
+
+use super::{Endpoint, EndpointError, JsonError, read_json};
+use crate::crypto::{Curve, KeyError, PublicKey};
+use crate::syntax::{Did, Excerpt, Handle};
+
+const KEY_FRAGMENT: &str = "#atproto";
+const PDS_FRAGMENT: &str = "#atproto_pds";
+const PDS_TYPE: &str = "AtprotoPersonalDataServer";
+
+/// What Gapless needs of a DID document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DidDocument {
+    pub did: Did,
+    /// The handle that the account claims; only the handle's owner can confirm it.
+    pub handle: Option<Handle>,
+    /// `None` if there is no signing key, an error if there is an unreadable one.
+    pub signing_key: Option<Result<PublicKey, MethodError>>,
+    /// `None` if there is no PDS, an error if its address cannot be used.
+    pub pds: Option<Result<Endpoint, EndpointError>>,
+}
+
+/// Why an answer is not the document of the DID that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DocumentError {
+    #[error("the DID document of {0} cannot be read: {1}")]
+    Json(Did, JsonError),
+    #[error("the DID document of {0} is not a JSON object")]
+    NotAnObject(Did),
+    #[error("the DID document of {0} has no id")]
+    NoId(Did),
+    #[error("the DID document of {0} is about {1}")]
+    OtherDid(Did, Excerpt),
+}
+
+/// Why a verification method that should be the signing key is not usable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MethodError {
+    #[error("the signing key is not controlled by the account itself")]
+    Controller,
+    #[error("the signing key has the unknown type {0}")]
+    Type(Excerpt),
+    #[error("the signing key has no publicKeyMultibase")]
+    NoKey,
+    #[error("the signing key cannot be read: {0}")]
+    Key(KeyError),
+}
+
+impl DidDocument {
+    /// Reads the answer to a request for the document of `did`.
+    pub fn parse(json: &[u8], did: &Did) -> Result<DidDocument, DocumentError> {
+        let value = read_json(json).map_err(|error| DocumentError::Json(did.clone(), error))?;
+        let Value::Object(fields) = &value else {
+            return Err(DocumentError::NotAnObject(did.clone()));
+        };
+        match fields.get("id").and_then(Value::as_str) {
+            Some(id) if id == did.as_str() => {}
+            Some(id) => return Err(DocumentError::OtherDid(did.clone(), Excerpt::of(id))),
+            None => return Err(DocumentError::NoId(did.clone())),
+        }
+        Ok(DidDocument {
+            did: did.clone(),
+            handle: find_handle(&value),
+            signing_key: find_signing_key(&value, did),
+            pds: find_pds(&value, did),
+        })
+    }
+
+    /// The signing key, if there is one that can be read.
+    pub fn usable_key(&self) -> Option<&PublicKey> {
+        self.signing_key.as_ref()?.as_ref().ok()
+    }
+
+    /// The PDS, if there is one whose address can be used.
+    pub fn usable_pds(&self) -> Option<&Endpoint> {
+        self.pds.as_ref()?.as_ref().ok()
+    }
+}
+
+fn list<'a>(document: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    document
+        .get(field)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+fn text<'a>(entry: &'a Value, field: &str) -> Option<&'a str> {
+    entry.get(field).and_then(Value::as_str)
+}
+
+/// Whether the entry's id is `fragment`, relative or with the DID before it.
+fn has_fragment(entry: &Value, did: &Did, fragment: &str) -> bool {
+    let Some(id) = text(entry, "id") else {
+        return false;
+    };
+    id.strip_prefix(did.as_str()).unwrap_or(id) == fragment
+}
+
+/// The first success; failing that, the first failure; failing that, nothing.
+fn first_usable<T, E>(found: impl Iterator<Item = Result<T, E>>) -> Option<Result<T, E>> {
+    let mut failure = None;
+    for result in found {
+        match result {
+            Ok(value) => return Some(Ok(value)),
+            Err(error) => failure = failure.or(Some(Err(error))),
+        }
+    }
+    failure
+}
+
+fn find_handle(document: &Value) -> Option<Handle> {
+    list(document, "alsoKnownAs")
+        .filter_map(Value::as_str)
+        .filter_map(|name| name.strip_prefix("at://"))
+        .find_map(|name| Handle::parse(name).ok())
+}
+
+fn find_signing_key(document: &Value, did: &Did) -> Option<Result<PublicKey, MethodError>> {
+    let methods = list(document, "verificationMethod");
+    let meant = methods.filter(|method| has_fragment(method, did, KEY_FRAGMENT));
+    first_usable(meant.map(|method| read_method(method, did)))
+}
+
+fn read_method(method: &Value, did: &Did) -> Result<PublicKey, MethodError> {
+    if text(method, "controller") != Some(did.as_str()) {
+        return Err(MethodError::Controller);
+    }
+    let kind = text(method, "type").unwrap_or("");
+    let multibase = || text(method, "publicKeyMultibase").ok_or(MethodError::NoKey);
+    let key = match kind {
+        "Multikey" => PublicKey::from_multikey(multibase()?),
+        "EcdsaSecp256k1VerificationKey2019" => PublicKey::from_legacy(Curve::K256, multibase()?),
+        "EcdsaSecp256r1VerificationKey2019" => PublicKey::from_legacy(Curve::P256, multibase()?),
+        _ => return Err(MethodError::Type(Excerpt::of(kind))),
+    };
+    key.map_err(MethodError::Key)
+}
+
+fn find_pds(document: &Value, did: &Did) -> Option<Result<Endpoint, EndpointError>> {
+    let services = list(document, "service");
+    let meant = services.filter(|service| {
+        has_fragment(service, did, PDS_FRAGMENT) && text(service, "type") == Some(PDS_TYPE)
+    });
+    first_usable(meant.map(|service| {
+        // An endpoint that is not text reads like an empty one.
+        Endpoint::parse(text(service, "serviceEndpoint").unwrap_or(""))
+    }))
+}

@@ -1,0 +1,36 @@
+//! What a DID's document and a directory's audit log say about an account.
+//!
+//! Both are JSON that a stranger's server sent; they are bounded in bytes and
+//! nothing in them is believed beyond what it says about its own DID. A
+//! document without a key or a PDS is a fact about the account, not an error;
+//! one with a key that cannot be read says why. The signatures of the
+//! directory's operations are not checked here.
+
+mod audit_log;
+mod document;
+mod endpoint;
+
+pub use audit_log::{AuditLogError, KeyHistory};
+pub use document::{DidDocument, DocumentError, MethodError};
+pub use endpoint::{Endpoint, EndpointError, EndpointFault};
+
+use crate::limits::DID_DOCUMENT_BYTES;
+
+/// Why bytes are not JSON that is worth reading.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    #[error("it has {0} bytes, more than {DID_DOCUMENT_BYTES}")]
+    TooLarge(usize),
+    #[error("it is not JSON: {0}")]
+    Syntax(String),
+}
+
+fn read_json(json: &[u8]) -> Result<serde_json::Value, JsonError> {
+    if json.len() > DID_DOCUMENT_BYTES {
+        return Err(JsonError::TooLarge(json.len()));
+    }
+    serde_json::from_slice(json).map_err(|error| JsonError::Syntax(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;
