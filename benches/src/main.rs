@@ -1,0 +1,91 @@
+//! `cargo xtask bench [NAME…] [--json] [--quick]`: figures and their limits.
+//!
+//! Every figure is printed with a limit that the same run measured on the same
+//! machine, because absolute times say little on a shared one. CPU time of the
+//! measuring thread is taken, the best of many rounds, figure and limit in
+//! turns.
+
+mod car;
+mod corpus;
+mod measure;
+mod report;
+mod root;
+mod verify;
+
+use std::process::ExitCode;
+
+use report::Report;
+
+/// What the mirror itself runs with.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// A bench: what it measures, in a line, and how.
+struct Bench {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&mut Report),
+}
+
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "verify",
+        about: "a live commit with every check, in bare signature checks",
+        run: verify::run,
+    },
+    Bench {
+        name: "car",
+        about: "a repository's CAR with every check, against bare SHA-256",
+        run: car::run,
+    },
+    Bench {
+        name: "root",
+        about: "a root from its keys, against hashing the same bytes",
+        run: root::run,
+    },
+];
+
+fn main() -> ExitCode {
+    let (mut json, mut quick, mut names) = (false, false, Vec::new());
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--json" => json = true,
+            "--quick" => quick = true,
+            "--help" | "-h" => {
+                usage();
+                return ExitCode::SUCCESS;
+            }
+            name => names.push(name.to_owned()),
+        }
+    }
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| BENCHES.iter().all(|bench| bench.name != **name))
+    {
+        eprintln!("bench: there is no bench '{unknown}'");
+        usage();
+        return ExitCode::from(2);
+    }
+    let mut report = Report::new(json, quick);
+    for bench in BENCHES {
+        if names.is_empty() || names.iter().any(|name| name == bench.name) {
+            report.begin(bench.name, bench.about);
+            (bench.run)(&mut report);
+        }
+    }
+    match report.missed() {
+        0 => ExitCode::SUCCESS,
+        missed => {
+            eprintln!("bench: {missed} target(s) missed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage() {
+    eprintln!("usage: cargo xtask bench [NAME…] [--json] [--quick]");
+    for bench in BENCHES {
+        eprintln!("  {:<8} {}", bench.name, bench.about);
+    }
+    eprintln!("Without a name, all of them. --quick takes few rounds and judges no target.");
+}

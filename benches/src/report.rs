@@ -1,0 +1,79 @@
+//! Prints figures: a line of JSON each, or a table for people.
+
+/// What a ratio must be for the figure to be good enough.
+#[derive(Clone, Copy)]
+pub enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// One measured figure and the limit measured beside it.
+pub struct Figure {
+    pub name: String,
+    pub figure: f64,
+    pub limit: f64,
+    pub unit: &'static str,
+    /// What the limit is, for people.
+    pub against: &'static str,
+    pub target: Target,
+}
+
+/// Collects and prints.
+pub struct Report {
+    json: bool,
+    quick: bool,
+    missed: usize,
+}
+
+impl Report {
+    pub fn new(json: bool, quick: bool) -> Report {
+        Report {
+            json,
+            quick,
+            missed: 0,
+        }
+    }
+
+    /// Few rounds: enough to see that a bench works, too few to judge by.
+    pub fn quick(&self) -> bool {
+        self.quick
+    }
+
+    pub fn missed(&self) -> usize {
+        self.missed
+    }
+
+    pub fn begin(&self, name: &str, about: &str) {
+        if !self.json {
+            println!("{name}: {about}");
+        }
+    }
+
+    pub fn print(&mut self, figure: &Figure) {
+        let ratio = figure.figure / figure.limit;
+        let (good, wanted) = match figure.target {
+            Target::AtMost(most) => (ratio <= most, format!("at most {most}")),
+            Target::AtLeast(least) => (ratio >= least, format!("at least {least}")),
+        };
+        if !good && !self.quick {
+            self.missed += 1;
+        }
+        let (name, unit) = (&figure.name, figure.unit);
+        if self.json {
+            println!(
+                "{{\"bench\":\"{name}\",\"figure\":{:.4},\"unit\":\"{unit}\",\"limit\":{:.4},\"ratio\":{ratio:.4}}}",
+                figure.figure, figure.limit,
+            );
+            return;
+        }
+        let verdict = match (self.quick, good) {
+            (true, _) => "not judged",
+            (false, true) => "ok",
+            (false, false) => "MISSED",
+        };
+        println!(
+            "  {name:<16} {:>12.2} {unit:<7} ratio {ratio:>6.3} to {:.2} {unit} ({}); wanted {wanted}: {verdict}",
+            figure.figure, figure.limit, figure.against,
+        );
+    }
+}
