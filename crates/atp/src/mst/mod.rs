@@ -22,7 +22,7 @@ pub use diff::{Change, diff};
 pub use node::{NodeError, common_prefix, key_height};
 pub use ops::{Op, OpAction, OpsError, apply, invert};
 pub use tree::{Blocks, SourceError, Tree, TreeError};
-pub use walk::{Visit, WalkStats, walk};
+pub use walk::{Values, Visit, WalkStats, walk};
 
 use crate::cid::Cid;
 

@@ -85,10 +85,9 @@ fn invert_in_order(
     for op in ops {
         undo(&mut tree, op)?;
     }
-    match tree.root_is(&before) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(OpsError::OtherRoot),
-        Err(error) => Err(classify("", error)),
+    match tree.finish(&mut |_, _| ()) == before {
+        true => Ok(()),
+        false => Err(OpsError::OtherRoot),
     }
 }
 
@@ -143,6 +142,5 @@ pub fn apply(
         };
         expect(op.path, said, found)?;
     }
-    tree.settle().map_err(|error| classify("", error))?;
     Ok(tree.finish(sink))
 }

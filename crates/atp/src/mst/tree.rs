@@ -44,6 +44,8 @@ pub enum TreeError {
     KeyLength(usize),
     #[error("key lies higher than {} levels", limits::TREE_HEIGHT)]
     TooHigh,
+    #[error("a subtree beside the key holds keys that belong on its other side")]
+    Side,
     #[error(transparent)]
     Source(#[from] SourceError),
 }
@@ -106,9 +108,6 @@ pub struct Tree<'s> {
     nodes: Vec<Node>,
     keys: Vec<u8>,
     root: Child,
-    /// A node that became the top but could not be read: it may turn out to
-    /// have no keys, in which case the true root lies further down.
-    unsettled: Option<Cid>,
     scratch: Vec<Entry>,
 }
 
@@ -124,7 +123,6 @@ impl<'s> Tree<'s> {
             nodes: Vec::new(),
             keys: Vec::new(),
             root,
-            unsettled: None,
             scratch: Vec::new(),
         }
     }
@@ -203,7 +201,10 @@ impl<'s> Tree<'s> {
         ))
     }
 
-    /// Takes a key out; returns its value.
+    /// Takes a key out; returns its value. What lies next to it on both sides
+    /// is read even where joining it would not need that: a subtree on the wrong
+    /// side of the key, or at the wrong height below it, would vanish in the
+    /// joint, and a tree that is not canonical would undo to one that is.
     pub fn remove(&mut self, key: &[u8]) -> Result<Cid, TreeError> {
         let path = self.path_to(key)?;
         for (id, _) in &path {
@@ -211,6 +212,13 @@ impl<'s> Tree<'s> {
         }
         let (id, at) = path[path.len() - 1];
         let slot = self.nodes[id].slots[at];
+        let low = self.load_edge(id, at, usize::MAX)?;
+        let high = self.load_edge(id, at + 1, 0)?;
+        if low.is_some_and(|low| low.of(&self.keys) >= key)
+            || high.is_some_and(|high| high.of(&self.keys) <= key)
+        {
+            return Err(TreeError::Side);
+        }
         let below = self.nodes[id].height.checked_sub(1);
         let merged = self.merge(self.nodes[id].gap(at), slot.right, below)?;
         self.nodes[id].slots.remove(at);
@@ -236,7 +244,8 @@ impl<'s> Tree<'s> {
             match self.locate(id, key) {
                 Ok(at) => {
                     self.load_edge(id, at, usize::MAX)?;
-                    return self.load_edge(id, at + 1, 0);
+                    self.load_edge(id, at + 1, 0)?;
+                    return Ok(());
                 }
                 Err(at) => next = self.load_gap(id, at)?,
             }
@@ -244,14 +253,28 @@ impl<'s> Tree<'s> {
         Ok(())
     }
 
-    /// Reads the child in a gap and its outermost descendants on one side.
-    fn load_edge(&mut self, id: NodeId, gap: usize, side: usize) -> Result<(), TreeError> {
+    /// Reads the child in a gap and its outermost descendants on one side (0 or
+    /// `usize::MAX`); returns the outermost key.
+    fn load_edge(
+        &mut self,
+        id: NodeId,
+        gap: usize,
+        side: usize,
+    ) -> Result<Option<Span>, TreeError> {
+        let mut outermost = None;
         let mut next = self.load_gap(id, gap)?;
         while let Some(id) = next {
-            let gap = side.min(self.nodes[id].slots.len());
-            next = self.load_gap(id, gap)?;
+            let slots = &self.nodes[id].slots;
+            let slot = if side == 0 {
+                slots.first()
+            } else {
+                slots.last()
+            };
+            // The lowest node of an edge always has keys: no node is void.
+            outermost = slot.map(|slot| slot.key);
+            next = self.load_gap(id, side.min(slots.len()))?;
         }
-        Ok(())
+        Ok(outermost)
     }
 
     /// The CIDs of all nodes that were read and not changed.
@@ -267,25 +290,6 @@ impl<'s> Tree<'s> {
             sink(&cid, &EMPTY_NODE);
             cid
         })
-    }
-
-    /// Fails when the top could not be read although it has to be.
-    pub fn settle(&self) -> Result<(), TreeError> {
-        match (self.root, self.unsettled) {
-            (Child::Stub(top), Some(missing)) if top == missing => Err(TreeError::Missing(top)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the root is `wanted`. A different root is an answer only when
-    /// the top is known; otherwise the node that hides it is [`TreeError::Missing`].
-    pub fn root_is(&mut self, wanted: &Cid) -> Result<bool, TreeError> {
-        let found = self.finish(&mut |_, _| ());
-        if found == *wanted {
-            return Ok(true);
-        }
-        self.settle()?;
-        Ok(false)
     }
 
     // --- reading -----------------------------------------------------------
@@ -453,21 +457,14 @@ impl<'s> Tree<'s> {
         Ok(Child::Loaded(left))
     }
 
-    /// Drops top nodes that have no keys left.
+    /// Drops top nodes that have no keys left. The one below was read already:
+    /// it lies on an edge of the key that was taken out.
     fn strip_top(&mut self) -> Result<(), TreeError> {
         while let Child::Loaded(id) = self.root
             && self.nodes[id].slots.is_empty()
         {
-            let below = self.nodes[id].height.checked_sub(1);
+            self.load_gap(id, 0)?;
             self.root = self.nodes[id].left;
-            match self.load(self.root, below) {
-                Ok(Some(child)) => self.root = Child::Loaded(child),
-                Ok(None) => {}
-                // Perhaps nobody needs to look inside: its CID is the root, unless
-                // it has no keys either.
-                Err(TreeError::Missing(cid)) => self.unsettled = Some(cid),
-                Err(error) => return Err(error),
-            }
         }
         Ok(())
     }
