@@ -157,7 +157,8 @@ impl Repo {
         self.data = tree.finish(&mut |cid, block| new_nodes.push((*cid, block.to_vec())));
         self.nodes.0.extend(new_nodes);
         let mut tree = Tree::open(self.data, &self.nodes);
-        tree.cover(path.as_bytes()).expect("the whole tree is there");
+        tree.cover(path.as_bytes())
+            .expect("the whole tree is there");
         let proof: Vec<Cid> = tree.untouched().collect();
         match (cid, &record) {
             (Some(cid), Some(record)) => {

@@ -9,11 +9,7 @@ fn cpu_seconds() -> f64 {
 
 /// CPU seconds of one round of each, the least of `rounds`. What disturbs a
 /// round only ever makes it longer, so the least is the truest.
-pub fn best_of(
-    rounds: usize,
-    mut figure: impl FnMut(),
-    mut limit: impl FnMut(),
-) -> (f64, f64) {
+pub fn best_of(rounds: usize, mut figure: impl FnMut(), mut limit: impl FnMut()) -> (f64, f64) {
     let (mut best_figure, mut best_limit) = (f64::MAX, f64::MAX);
     for _ in 0..rounds {
         best_limit = best_limit.min(timed(&mut limit));

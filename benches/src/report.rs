@@ -52,8 +52,8 @@ impl Report {
     pub fn print(&mut self, figure: &Figure) {
         let ratio = figure.figure / figure.limit;
         let (good, wanted) = match figure.target {
-            Target::AtMost(most) => (ratio <= most, format!("at most {most}")),
-            Target::AtLeast(least) => (ratio >= least, format!("at least {least}")),
+            Target::AtMost(most) => (ratio <= most, format!("at most {most:.2}")),
+            Target::AtLeast(least) => (ratio >= least, format!("at least {least:.2}")),
         };
         if !good && !self.quick {
             self.missed += 1;
@@ -72,7 +72,7 @@ impl Report {
             (false, false) => "MISSED",
         };
         println!(
-            "  {name:<16} {:>12.2} {unit:<7} ratio {ratio:>6.3} to {:.2} {unit} ({}); wanted {wanted}: {verdict}",
+            "  {name:<18} {:>12.2} {unit:<7} ratio {ratio:>6.3} to {:.2} {unit} ({}); wanted {wanted}: {verdict}",
             figure.figure, figure.limit, figure.against,
         );
     }

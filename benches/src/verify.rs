@@ -69,11 +69,9 @@ struct BareCheck {
 impl BareCheck {
     fn new() -> BareCheck {
         let message = vec![0x5a; 160];
-        let signer = gapless_atp::crypto::SigningKey::from_seed(
-            gapless_atp::crypto::Curve::K256,
-            &[42; 32],
-        )
-        .expect("a seed in range");
+        let signer =
+            gapless_atp::crypto::SigningKey::from_seed(gapless_atp::crypto::Curve::K256, &[42; 32])
+                .expect("a seed in range");
         let signature = signer.sign(&message);
         BareCheck {
             message,

@@ -24,6 +24,8 @@ pub const BLOCK_BYTES: usize = 2 << 20;
 pub const CAR_HEADER_BYTES: usize = 4096;
 /// Roots named by a CAR header.
 pub const CAR_ROOTS: usize = 16;
+/// A CAR that is read from memory; larger ones are streamed.
+pub const CAR_SLICE_BYTES: usize = u32::MAX as usize;
 /// Blocks in one CAR. The largest repositories known hold single-digit millions
 /// of records, and about a third as many nodes.
 pub const CAR_BLOCKS: usize = 64_000_000;

@@ -19,6 +19,8 @@ use crate::limits;
 /// Why bytes are not a CAR that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CarError {
+    #[error("the file has {0} bytes, too many to be read from memory")]
+    Size(usize),
     #[error("the file ends in the middle of its header or of a block")]
     Truncated,
     #[error("a length is not a shortest-form varint of 64 bits")]
@@ -63,8 +65,11 @@ fn varint(bytes: &[u8]) -> Result<Option<(u64, &[u8])>, CarError> {
     }
 }
 
-/// Reads the header: its roots and what follows it.
-fn header(bytes: &[u8]) -> Result<Option<(Vec<Cid>, &[u8])>, CarError> {
+/// The roots, and what follows the header.
+type Header<'a> = (Vec<Cid>, &'a [u8]);
+
+/// Reads the header.
+fn header(bytes: &[u8]) -> Result<Option<Header<'_>>, CarError> {
     let Some((len, rest)) = varint(bytes)? else {
         return Ok(None);
     };
@@ -105,9 +110,16 @@ fn header(bytes: &[u8]) -> Result<Option<(Vec<Cid>, &[u8])>, CarError> {
     }
 }
 
-/// Reads one block and checks its hash: CID, data, what follows.
+/// One block as it stands in the file: its CID is not checked yet.
+struct Section<'a> {
+    cid: Cid,
+    data: &'a [u8],
+    rest: &'a [u8],
+}
+
+/// Reads one block; [`check`] hashes it.
 #[inline]
-fn block(bytes: &[u8]) -> Result<Option<(Cid, &[u8], &[u8])>, CarError> {
+fn section(bytes: &[u8]) -> Result<Option<Section<'_>>, CarError> {
     let Some((len, rest)) = varint(bytes)? else {
         return Ok(None);
     };
@@ -122,8 +134,13 @@ fn block(bytes: &[u8]) -> Result<Option<(Cid, &[u8], &[u8])>, CarError> {
     };
     let (cid, data) = section.split_at(CID_LEN);
     let cid = Cid::from_bytes(cid)?;
-    if !cid.matches(data) {
-        return Err(CarError::Hash(cid));
+    Ok(Some(Section { cid, data, rest }))
+}
+
+#[inline]
+fn check(cid: &Cid, data: &[u8]) -> Result<(), CarError> {
+    match cid.matches(data) {
+        true => Ok(()),
+        false => Err(CarError::Hash(*cid)),
     }
-    Ok(Some((cid, data, rest)))
 }

@@ -1,18 +1,19 @@
 //! A CAR that is whole in memory: nothing is copied.
 
 use std::borrow::Cow;
+use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 
-use super::{CarError, block, header};
-use crate::cid::Cid;
+use super::{CarError, Section, check, header, section};
+use crate::cid::{CID_LEN, Cid};
 use crate::limits;
 use crate::mst::{self, SourceError};
 
 /// The blocks of a CAR, one after the other, each hashed.
 #[derive(Debug, Clone)]
 pub struct Blocks<'a> {
+    car: &'a [u8],
     roots: Vec<Cid>,
     rest: &'a [u8],
     read: usize,
@@ -20,8 +21,12 @@ pub struct Blocks<'a> {
 
 /// Opens a CAR. The header is read at once, blocks as they are asked for.
 pub fn read_blocks(bytes: &[u8]) -> Result<Blocks<'_>, CarError> {
+    if bytes.len() > limits::CAR_SLICE_BYTES {
+        return Err(CarError::Size(bytes.len()));
+    }
     let (roots, rest) = header(bytes)?.ok_or(CarError::Truncated)?;
     Ok(Blocks {
+        car: bytes,
         roots,
         rest,
         read: 0,
@@ -35,19 +40,19 @@ impl<'a> Blocks<'a> {
 
     /// Reads all blocks that are left into a map.
     pub fn into_map(mut self) -> Result<BlockMap<'a>, CarError> {
-        // A block of a repository is rarely below 100 bytes: start there.
-        let guess = self.rest.len() / 256;
-        let mut blocks = HashMap::with_capacity_and_hasher(guess, RandomState::default());
-        let mut bytes = 0;
-        while let Some((cid, data)) = self.next().transpose()? {
-            bytes += data.len();
-            blocks.insert(cid, data);
+        // A block of a repository is rarely below 200 bytes; the map grows if
+        // these are.
+        let guess = self.rest.len() / 200;
+        let mut map = BlockMap::new(self.car, std::mem::take(&mut self.roots), guess);
+        while let Some(Section { cid, data, rest }) = self.section()? {
+            let data_at = self.car.len() - rest.len() - data.len();
+            // The slot first: it is on its way from memory while the block is
+            // hashed.
+            let slot = map.reserve(&cid);
+            check(&cid, data)?;
+            map.note(slot, data_at, data.len());
         }
-        Ok(BlockMap {
-            roots: self.roots,
-            blocks,
-            bytes,
-        })
+        Ok(map)
     }
 }
 
@@ -55,57 +60,148 @@ impl<'a> Iterator for Blocks<'a> {
     type Item = Result<(Cid, &'a [u8]), CarError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let next = self.section().and_then(|section| match section {
+            Some(Section { cid, data, .. }) => check(&cid, data).map(|()| Some((cid, data))),
+            None => Ok(None),
+        });
+        if next.is_err() {
+            self.rest = &[];
+        }
+        next.transpose()
+    }
+}
+
+impl<'a> Blocks<'a> {
+    /// The next block, not hashed yet.
+    #[inline]
+    fn section(&mut self) -> Result<Option<Section<'a>>, CarError> {
         if self.rest.is_empty() {
-            return None;
+            return Ok(None);
         }
         if self.read == limits::CAR_BLOCKS {
-            self.rest = &[];
-            return Some(Err(CarError::BlockCount));
+            return Err(CarError::BlockCount);
         }
-        match block(self.rest) {
-            Ok(Some((cid, data, rest))) => {
-                self.rest = rest;
-                self.read += 1;
-                Some(Ok((cid, data)))
-            }
-            other => {
-                self.rest = &[];
-                Some(Err(other.err().unwrap_or(CarError::Truncated)))
-            }
-        }
+        let section = section(self.rest)?.ok_or(CarError::Truncated)?;
+        self.rest = section.rest;
+        self.read += 1;
+        Ok(Some(section))
     }
 }
 
 /// All blocks of a CAR by CID; every one was hashed.
+///
+/// A table with open addressing, at most half full, of eight bytes a slot: where
+/// in the file the block is, how long, and a few bits of its hash so that a
+/// stranger in its slot is passed over without a look at the file. The table of
+/// an ordinary repository stays in the cache; a map of CIDs would not.
 #[derive(Debug)]
 pub struct BlockMap<'a> {
+    car: &'a [u8],
     roots: Vec<Cid>,
-    blocks: HashMap<Cid, &'a [u8], RandomState>,
-    bytes: usize,
+    /// A power of two long; zero is free.
+    slots: Vec<u64>,
+    hasher: RandomState,
+    len: usize,
 }
 
+/// Bits of a slot, from the top: hash, length, place.
+const PLACE_BITS: u32 = 32;
+const LENGTH_BITS: u32 = 22;
+const _: () = assert!(limits::BLOCK_BYTES < 1 << LENGTH_BITS);
+const _: () = assert!(limits::CAR_SLICE_BYTES < 1 << PLACE_BITS);
+
 impl<'a> BlockMap<'a> {
+    fn new(car: &'a [u8], roots: Vec<Cid>, guess: usize) -> BlockMap<'a> {
+        BlockMap {
+            car,
+            roots,
+            slots: vec![0; (2 * guess).next_power_of_two().max(16)],
+            hasher: RandomState::default(),
+            len: 0,
+        }
+    }
+
+    /// The free slot for a CID, with its hash bits; `None` when it is there.
+    #[inline]
+    fn reserve(&mut self, cid: &Cid) -> Option<(usize, u64)> {
+        if 2 * (self.len + 1) > self.slots.len() {
+            self.grow();
+        }
+        self.find(cid).err()
+    }
+
+    #[inline]
+    fn note(&mut self, slot: Option<(usize, u64)>, data_at: usize, len: usize) {
+        if let Some((slot, tag)) = slot {
+            self.slots[slot] = tag | (len as u64) << PLACE_BITS | data_at as u64;
+            self.len += 1;
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let double = vec![0; 2 * self.slots.len()];
+        let old = std::mem::replace(&mut self.slots, double);
+        self.len = 0;
+        for packed in old.into_iter().filter(|packed| *packed != 0) {
+            let (data_at, len) = unpack(packed);
+            // It was a CID when it was put in.
+            if let Ok(cid) = Cid::from_bytes(&self.car[data_at - CID_LEN..data_at]) {
+                let slot = self.find(&cid).err();
+                self.note(slot, data_at, len);
+            }
+        }
+    }
+
+    /// Where the block is and how long, or the free slot where it would be noted
+    /// and the hash bits to note there.
+    #[inline]
+    fn find(&self, cid: &Cid) -> Result<(usize, usize), (usize, u64)> {
+        const TAG_SHIFT: u32 = PLACE_BITS + LENGTH_BITS;
+        // Seeded, so that nobody can prepare blocks that crowd one place.
+        let hash = self.hasher.hash_one(cid);
+        let tag = hash >> TAG_SHIFT << TAG_SHIFT;
+        let mask = self.slots.len() - 1;
+        let mut slot = hash as usize & mask;
+        loop {
+            let packed = self.slots[slot];
+            if packed == 0 {
+                return Err((slot, tag));
+            }
+            if packed >> TAG_SHIFT == tag >> TAG_SHIFT {
+                let (data_at, len) = unpack(packed);
+                if self.car[data_at - CID_LEN..data_at] == *cid.as_bytes() {
+                    return Ok((data_at, len));
+                }
+            }
+            slot = (slot + 1) & mask;
+        }
+    }
+
     pub fn roots(&self) -> &[Cid] {
         &self.roots
     }
 
+    #[inline]
     pub fn get(&self, cid: &Cid) -> Option<&'a [u8]> {
-        self.blocks.get(cid).copied()
+        let (data_at, len) = self.find(cid).ok()?;
+        Some(&self.car[data_at..data_at + len])
     }
 
     /// Different blocks.
     pub fn len(&self) -> usize {
-        self.blocks.len()
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.len == 0
     }
+}
 
-    /// Bytes of all blocks, without lengths and CIDs, repeats included.
-    pub fn payload_bytes(&self) -> usize {
-        self.bytes
-    }
+fn unpack(packed: u64) -> (usize, usize) {
+    let data_at = packed & ((1 << PLACE_BITS) - 1);
+    let len = packed >> PLACE_BITS & ((1 << LENGTH_BITS) - 1);
+    (data_at as usize, len as usize)
 }
 
 impl mst::Blocks for BlockMap<'_> {

@@ -4,7 +4,7 @@
 //! [`CarStream::next_block`] gives back what is whole, [`CarStream::finish`]
 //! tells whether the end came at the end of a block.
 
-use super::{CarError, block, header};
+use super::{CarError, check, header, section};
 use crate::cid::Cid;
 use crate::limits;
 
@@ -52,12 +52,13 @@ impl CarStream {
         if self.blocks == limits::CAR_BLOCKS {
             return Err(CarError::BlockCount);
         }
-        let Some((cid, data, rest)) = block(unread)? else {
+        let Some(section) = section(unread)? else {
             return Ok(None);
         };
-        self.used = self.buffer.len() - rest.len();
+        check(&section.cid, section.data)?;
+        self.used = self.buffer.len() - section.rest.len();
         self.blocks += 1;
-        Ok(Some((cid, data)))
+        Ok(Some((section.cid, section.data)))
     }
 
     /// Bytes held back until the rest of their block arrives.

@@ -246,13 +246,15 @@ impl<'a> Reader<'a> {
     /// Reads the key `name`, the only one that may stand here.
     #[inline]
     pub fn expect_key(&mut self, name: &'static str) -> Result<(), CborError> {
-        let len = self
-            .length(Kind::Text)
-            .map_err(|_| CborError::MissingKey(name))?;
-        if self.take(len)? != name.as_bytes() {
-            return Err(CborError::MissingKey(name));
+        // Names are short, so a key is its length, its bytes, and nothing else.
+        let (head, key) = self.rest.split_first().ok_or(CborError::Truncated)?;
+        match key.strip_prefix(name.as_bytes()) {
+            Some(rest) if *head == 0x60 | name.len() as u8 && name.len() < 24 => {
+                self.rest = rest;
+                Ok(())
+            }
+            _ => Err(CborError::MissingKey(name)),
         }
-        Ok(())
     }
 
     pub fn bool(&mut self) -> Result<bool, CborError> {

@@ -82,8 +82,8 @@ impl<'a> Export<'a> {
         mst::walk(self.commit.data, &self.nodes, |met| {
             buffer.clear();
             match met {
-                mst::Visit::Node { cid, block } => write_block(&mut buffer, &cid, block),
-                mst::Visit::Key { key, value } => {
+                mst::Visit::Node { cid, block, .. } => write_block(&mut buffer, &cid, block),
+                mst::Visit::Key { key, value, .. } => {
                     let bytes = record(key, &value).filter(|bytes| value.matches(bytes));
                     let bytes = bytes.ok_or_else(|| ExportError::Record {
                         path: String::from_utf8_lossy(key).into_owned(),

@@ -63,15 +63,21 @@ impl<'a> RepoCar<'a> {
         &self,
         mut visit: impl FnMut(&[u8], Cid, &'a [u8]) -> Result<(), E>,
     ) -> Result<WalkStats, E> {
-        walk(self.commit.data, &self.blocks, |met| {
-            let Visit::Key { key, value: cid } = met else {
-                return Ok(());
-            };
-            let Some(record) = self.blocks.get(&cid) else {
-                let path = String::from_utf8_lossy(key).into_owned();
-                return Err(Stop(ImportError::NoRecord { path, cid }.into()));
-            };
-            visit(key, cid, record).map_err(Stop)
+        let mut found: Vec<Option<&'a [u8]>> = Vec::new();
+        walk(self.commit.data, &self.blocks, |met| match met {
+            Visit::Node { values, .. } => {
+                found.truncate(values.first());
+                found.extend(values.iter().map(|cid| self.blocks.get(cid)));
+                Ok(())
+            }
+            Visit::Key { key, value, place } => match found[place] {
+                Some(record) => visit(key, value, record).map_err(Stop),
+                None => {
+                    let path = String::from_utf8_lossy(key).into_owned();
+                    let cid = value;
+                    Err(Stop(ImportError::NoRecord { path, cid }.into()))
+                }
+            },
         })
         .map_err(|stop| stop.0)
     }
