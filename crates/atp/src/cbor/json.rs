@@ -18,6 +18,8 @@ use crate::limits;
 /// Why JSON is not the JSON form of a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
+    #[error("a record must be an object")]
+    NotAnObject,
     #[error("floating-point numbers are not allowed")]
     Float,
     #[error("an integer does not fit 64 bits with sign")]
@@ -64,7 +66,10 @@ fn single(key: &str, text: String) -> Json {
 
 /// Reads the JSON form of a record.
 pub fn from_json(json: &Json) -> Result<Value<'static>, JsonError> {
-    read(json, limits::NESTING)
+    match read(json, limits::NESTING)? {
+        record @ Value::Map(_) => Ok(record),
+        _ => Err(JsonError::NotAnObject),
+    }
 }
 
 fn read(json: &Json, depth: usize) -> Result<Value<'static>, JsonError> {

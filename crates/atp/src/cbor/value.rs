@@ -169,6 +169,10 @@ fn encode_into(value: &Value<'_>, writer: &mut Writer) -> Option<()> {
     Some(())
 }
 
+/// Items for which room is made before they are read. Nested containers may all
+/// claim the same bytes, so what each claims is not set aside for each.
+const ROOM_ITEMS: usize = 64;
+
 /// Reads what [`Reader`] refuses, and takes note of it.
 struct Lenient<'a> {
     rest: &'a [u8],
@@ -227,7 +231,7 @@ impl<'a> Lenient<'a> {
         Ok(text)
     }
 
-    /// A count that the remaining bytes can hold, so that it may be reserved.
+    /// A count that the remaining bytes can hold.
     fn count(&self, count: u64, item_bytes: u64) -> Result<usize, CborError> {
         if count > limits::CONTAINER_ITEMS as u64 {
             return Err(CborError::Items);
@@ -255,7 +259,7 @@ impl<'a> Lenient<'a> {
     fn array(&mut self, count: u64, depth: usize) -> Result<Value<'a>, CborError> {
         let deeper = depth.checked_sub(1).ok_or(CborError::Nesting)?;
         let count = self.count(count, 1)?;
-        let mut items = Vec::with_capacity(count);
+        let mut items = Vec::with_capacity(count.min(ROOM_ITEMS));
         for _ in 0..count {
             items.push(self.value(deeper)?);
         }
@@ -265,7 +269,7 @@ impl<'a> Lenient<'a> {
     fn map(&mut self, count: u64, depth: usize) -> Result<Value<'a>, CborError> {
         let deeper = depth.checked_sub(1).ok_or(CborError::Nesting)?;
         let count = self.count(count, 2)?;
-        let mut pairs: Vec<(Cow<'a, str>, Value<'a>)> = Vec::with_capacity(count);
+        let mut pairs: Vec<(Cow<'a, str>, Value<'a>)> = Vec::with_capacity(count.min(ROOM_ITEMS));
         for _ in 0..count {
             let (3, _, len) = self.head()? else {
                 return Err(CborError::KeyType);

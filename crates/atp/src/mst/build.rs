@@ -213,12 +213,15 @@ pub fn root<'k>(keys: impl IntoIterator<Item = (&'k [u8], Cid)>) -> Result<Cid, 
     Ok(builder.finish())
 }
 
+/// Nodes by CID, in the order in which they were made.
+pub type Proof = Vec<(Cid, Vec<u8>)>;
+
 /// The root and the nodes that prove the presence or absence of `key`, from one
 /// pass over all keys. Nodes come leaf first.
 pub fn record_proof<'k>(
     keys: impl IntoIterator<Item = (&'k [u8], Cid)>,
     key: &[u8],
-) -> Result<(Cid, Vec<(Cid, Vec<u8>)>), BuildError> {
+) -> Result<(Cid, Proof), BuildError> {
     let mut proof = Vec::new();
     let mut builder = Builder::new(|node: ClosedNode<'_>| {
         if node.above.is_none_or(|above| above < key) && node.below.is_none_or(|below| key < below)

@@ -17,7 +17,7 @@ mod ops;
 mod tree;
 mod walk;
 
-pub use build::{BuildError, Builder, ClosedNode, record_proof, root};
+pub use build::{BuildError, Builder, ClosedNode, Proof, record_proof, root};
 pub use diff::{Change, diff};
 pub use node::{NodeError, common_prefix, key_height};
 pub use ops::{Op, OpAction, OpsError, apply, invert};

@@ -8,8 +8,9 @@
 //! is not the one that the commit signs, so nothing leaves that is not whole.
 //! It holds the tree's nodes (about 90 bytes a record) until they are written.
 
+use std::collections::HashMap;
+
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 
 use super::commit::{Commit, CommitError};
 use crate::car::{write_block, write_header};
