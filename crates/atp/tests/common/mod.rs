@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses its own part
 
 pub mod raw;
+pub mod values;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
