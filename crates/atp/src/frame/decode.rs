@@ -17,6 +17,8 @@ pub enum FrameError {
     Header(CborError),
     #[error("frame header has no '{0}'")]
     HeaderField(&'static str),
+    #[error("frame header has '{0}' twice")]
+    HeaderTwice(&'static str),
     #[error("payload of {kind} cannot be read: {error}")]
     Payload {
         kind: &'static str,
@@ -164,6 +166,8 @@ pub fn decode(message: &[u8]) -> Result<Event<'_>, FrameError> {
     let pairs = reader.map().map_err(FrameError::Header)?;
     for _ in 0..pairs {
         match reader.key().map_err(FrameError::Header)? {
+            "op" if op.is_some() => return Err(FrameError::HeaderTwice("op")),
+            "t" if kind.is_some() => return Err(FrameError::HeaderTwice("t")),
             "op" => op = Some(reader.int().map_err(FrameError::Header)?),
             "t" => kind = Some(reader.text().map_err(FrameError::Header)?),
             _ => reader.skip().map_err(FrameError::Header)?,
@@ -203,7 +207,7 @@ fn payload<'a>(
 fn find_seq(mut reader: Reader<'_>) -> Option<u64> {
     for _ in 0..reader.map().ok()? {
         if reader.key().ok()? == "seq" {
-            return reader.uint().ok();
+            return seq(&mut reader).ok();
         }
         reader.skip().ok()?;
     }

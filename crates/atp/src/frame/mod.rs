@@ -2,16 +2,16 @@
 //!
 //! [`decode`] reads a header and a payload and borrows from the message;
 //! [`encode`](mod@encode) writes them. Types, operations and fields that are not
-//! known are skipped, as the protocol asks. Unknown fields may come in any
-//! order; a repeated one is an error, because readers would disagree on which
+//! known are skipped, as the protocol asks. Fields may come in any order; a known
+//! one that comes twice is an error, because readers would disagree on which
 //! counts.
 
 mod decode;
 mod encode;
 
 pub use decode::{
-    AccountEvent, Action, CommitEvent, Event, FrameError, IdentityEvent, InfoEvent, RawOp,
-    SyncEvent, decode,
+    AccountEvent, Action, CommitEvent, Event, FrameError, IdentityEvent, InfoEvent, PayloadError,
+    RawOp, SyncEvent, decode,
 };
 pub use encode::{
     encode_account, encode_commit, encode_error, encode_identity, encode_info, encode_sync,
