@@ -415,6 +415,9 @@ impl<'s> Tree<'s> {
             return Err(TreeError::Exists);
         };
         let here = self.nodes[id].height;
+        // Kept in its place, so that no node is ever read twice: reading is what
+        // a hostile tree makes expensive.
+        self.load_gap(id, at)?;
         let (low, high) = self.split(self.nodes[id].gap(at), here.checked_sub(1), key)?;
         let whole = Child::Loaded(id);
         // Nothing on one side: the node goes to the other as it is, unchanged.
