@@ -6,13 +6,15 @@
 
 mod common;
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use common::{Keys, Store, build, covering, ops_between};
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::{
-    Op, OpAction, OpsError, Tree, TreeError, Visit, apply, common_prefix, empty_root, invert,
-    key_height, root, walk,
+    Blocks, Op, OpAction, OpsError, SourceError, Tree, TreeError, Visit, apply, common_prefix,
+    empty_root, invert, key_height, root, walk,
 };
 use proptest::prelude::*;
 
@@ -243,6 +245,19 @@ fn a_proof_without_one_of_its_nodes_is_incomplete_and_never_wrong() {
     assert!(incomplete >= 20, "only {incomplete} proofs were incomplete");
 }
 
+/// Counts how often each node is asked for.
+struct Counting<'s> {
+    store: &'s Store,
+    reads: RefCell<BTreeMap<Cid, u32>>,
+}
+
+impl Blocks for Counting<'_> {
+    fn block(&self, cid: &Cid) -> Result<Option<Cow<'_, [u8]>>, SourceError> {
+        *self.reads.borrow_mut().entry(*cid).or_default() += 1;
+        self.store.block(cid)
+    }
+}
+
 /// Keys of all heights from 0 to 3, close together.
 fn key() -> impl Strategy<Value = String> {
     (0..5u8, 0..60u16)
@@ -344,6 +359,16 @@ proptest! {
                 other => prop_assert_eq!(other, Ok(())),
             }
         }
+    }
+
+    #[test]
+    fn no_node_is_read_twice(before in keys(120), after in keys(120)) {
+        let ops = ops_between(&before, &after);
+        let (root, store) = build(&before);
+        let counting = Counting { store: &store, reads: RefCell::default() };
+        prop_assert!(apply(root, &ops, &counting, &mut |_, _| ()).is_ok());
+        let most = counting.reads.borrow().values().copied().max();
+        prop_assert!(most.unwrap_or(0) <= 1, "a node was read {:?} times", most);
     }
 
     #[test]

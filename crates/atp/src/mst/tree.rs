@@ -211,7 +211,6 @@ impl<'s> Tree<'s> {
             self.nodes[*id].cid = None;
         }
         let (id, at) = path[path.len() - 1];
-        let slot = self.nodes[id].slots[at];
         let low = self.load_edge(id, at, usize::MAX)?;
         let high = self.load_edge(id, at + 1, 0)?;
         if low.is_some_and(|low| low.of(&self.keys) >= key)
@@ -220,8 +219,9 @@ impl<'s> Tree<'s> {
             return Err(TreeError::Side);
         }
         let below = self.nodes[id].height.checked_sub(1);
-        let merged = self.merge(self.nodes[id].gap(at), slot.right, below)?;
-        self.nodes[id].slots.remove(at);
+        let (left, right) = (self.nodes[id].gap(at), self.nodes[id].gap(at + 1));
+        let merged = self.merge(left, right, below)?;
+        let slot = self.nodes[id].slots.remove(at);
         self.nodes[id].set_gap(at, merged);
         for pair in path.windows(2).rev() {
             let [(parent, gap), (child, _)] = pair else {
