@@ -1,6 +1,7 @@
 //! Small trees, repositories and commits for the tests of this crate.
 #![allow(dead_code)] // each test file uses its own part
 
+pub mod example;
 pub mod raw;
 pub mod values;
 
