@@ -1,0 +1,108 @@
+//! What a network is made of: checked once, then passed by value.
+
+use crate::faults::Spec;
+
+/// Above so many repositories no history is kept, and the truth knows heads only.
+pub const HISTORY_REPOS: usize = 100_000;
+/// Hosts in one process: each has a port.
+const MOST_PDS: usize = 200;
+const MOST_REPOS: usize = 2_000_000;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub repos: usize,
+    pub pds: usize,
+    /// Records of every repository at the start.
+    pub records: usize,
+    pub seed: u64,
+    /// The first of the ports; 0 takes free ones.
+    pub port: u16,
+    pub relay: bool,
+    pub jetstream: bool,
+    /// Commits per second in the background.
+    pub rate: f64,
+    /// Revs and times from the clock on the wall instead of the logical one.
+    pub wall_clock: bool,
+    /// One account of every PDS has a did:web.
+    pub did_web: bool,
+    /// The directory writes documents in the legacy form.
+    pub legacy_documents: bool,
+    /// Events that a PDS keeps for replay.
+    pub window_events: usize,
+    /// Events that the relay keeps for replay.
+    pub relay_window_events: usize,
+    /// Events that a live subscriber may be behind before it is disconnected.
+    pub buffer_events: u64,
+    pub faults: Vec<Spec>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            repos: 10,
+            pds: 2,
+            records: 20,
+            seed: 1,
+            port: 0,
+            relay: false,
+            jetstream: false,
+            rate: 0.0,
+            wall_clock: false,
+            did_web: true,
+            legacy_documents: false,
+            window_events: 50_000,
+            relay_window_events: 100_000,
+            buffer_events: 10_000,
+            faults: Vec::new(),
+        }
+    }
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("a network needs 1 to {MOST_PDS} PDSs, not {0}")]
+    Pds(usize),
+    #[error("at most {MOST_REPOS} repositories, not {0}")]
+    Repos(usize),
+    #[error("the rate must be a number of commits per second, zero or more")]
+    Rate,
+    #[error("the ports from {0} on end above 65535")]
+    Ports(u16),
+    #[error("fault {0}: there is no such host")]
+    FaultHost(String),
+    #[error("Jetstream stands on the relay: ask for both")]
+    JetstreamAlone,
+}
+
+impl Config {
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if !(1..=MOST_PDS).contains(&self.pds) {
+            return Err(ConfigError::Pds(self.pds));
+        }
+        if self.repos > MOST_REPOS {
+            return Err(ConfigError::Repos(self.repos));
+        }
+        if !(self.rate.is_finite() && self.rate >= 0.0) {
+            return Err(ConfigError::Rate);
+        }
+        if self.port != 0 && usize::from(self.port) + self.pds + 4 > usize::from(u16::MAX) {
+            return Err(ConfigError::Ports(self.port));
+        }
+        if self.jetstream && !self.relay {
+            return Err(ConfigError::JetstreamAlone);
+        }
+        for spec in &self.faults {
+            if let Some(crate::faults::Place::Pds(index)) = spec.host
+                && index >= self.pds
+            {
+                return Err(ConfigError::FaultHost(spec.to_json().to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    pub fn keeps_history(&self) -> bool {
+        self.repos <= HISTORY_REPOS
+    }
+}

@@ -1,0 +1,17 @@
+//! Everything that can be made to go wrong, by name, with a counter each.
+//!
+//! [`kinds`](mod@kinds) has the names, [`registry`](mod@registry) what is set and how often it
+//! fired. The rest are small functions at the places where faults bite: events
+//! ([`events`](mod@events)), HTTP answers ([`http`](mod@http)), and, beside the code they
+//! spoil, CARs (`pds::car`), sockets (`stream`) and the relay. Faults that are
+//! done at once live in `world::actions`.
+
+mod events;
+mod http;
+mod kinds;
+mod registry;
+
+pub use events::shape_event;
+pub use http::{drip, gate};
+pub use kinds::{CATALOGUE, Fault, Part, Place, Spec, SpecError};
+pub use registry::Faults;

@@ -1,0 +1,176 @@
+//! Jetstream, version 1: the relay's stream as JSON, one operation a message,
+//! cursors in microseconds, nothing signed.
+
+mod serve;
+
+pub use serve::answer;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gapless_atp::cbor::{Value, to_json};
+use gapless_atp::syntax::Did;
+use serde_json::{Value as Json, json};
+use tokio::sync::watch;
+
+use crate::stream::{Body, CommitBody, Draft};
+use crate::world::{BlockStore, Change};
+
+/// One message, with what it is filtered by.
+#[derive(Debug, Clone)]
+pub struct Message {
+    pub time_us: u64,
+    pub did: Did,
+    /// `None` for messages that every filter of collections lets pass.
+    pub collection: Option<String>,
+    pub text: Arc<str>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    messages: VecDeque<Message>,
+    /// Position of the first message.
+    base: u64,
+    last_us: u64,
+}
+
+/// The messages that are kept, shared with those who read them.
+#[derive(Debug)]
+pub struct Log {
+    kept: Mutex<Kept>,
+    window: usize,
+    pub changed: watch::Sender<u64>,
+}
+
+pub struct Jetstream {
+    pub log: Arc<Log>,
+}
+
+impl Jetstream {
+    pub fn new(window: usize) -> Jetstream {
+        let log = Log {
+            kept: Mutex::default(),
+            window,
+            changed: watch::Sender::new(0),
+        };
+        Jetstream { log: Arc::new(log) }
+    }
+
+    /// Takes an event that the relay passed on.
+    pub fn hear(&mut self, seq: u64, draft: &Draft, now_micros: u64, blocks: &BlockStore) {
+        match &draft.body {
+            Body::Commit(body) if !body.too_big => {
+                for change in &body.ops {
+                    self.hear_change(draft, body, change, now_micros, blocks);
+                }
+            }
+            Body::Identity { handle } => {
+                let identity = json!({
+                    "did": draft.did.as_str(), "handle": handle, "seq": seq, "time": draft.time,
+                });
+                self.add(draft, now_micros, None, "identity", identity);
+            }
+            Body::Account { active, status } => {
+                let mut account = json!({
+                    "did": draft.did.as_str(), "active": active, "seq": seq, "time": draft.time,
+                });
+                if let Some(status) = status {
+                    account["status"] = status.as_str().into();
+                }
+                self.add(draft, now_micros, None, "account", account);
+            }
+            // A #sync has no form in this version.
+            _ => (),
+        }
+    }
+
+    fn hear_change(
+        &mut self,
+        draft: &Draft,
+        body: &CommitBody,
+        change: &Change,
+        now_micros: u64,
+        blocks: &BlockStore,
+    ) {
+        let Some((collection, rkey)) = change.path.split_once('/') else {
+            return;
+        };
+        let operation = match (change.cid, change.prev) {
+            (Some(_), None) => "create",
+            (Some(_), Some(_)) => "update",
+            (None, _) => "delete",
+        };
+        let mut commit = json!({
+            "rev": body.rev,
+            "operation": operation,
+            "collection": collection,
+            "rkey": rkey,
+        });
+        if let Some(cid) = &change.cid {
+            let record = blocks.get(cid).and_then(|block| Value::decode(block).ok());
+            commit["record"] = record.map_or(Json::Null, |(value, _)| to_json(&value));
+            commit["cid"] = cid.to_string().into();
+        }
+        let collection = Some(collection.to_owned());
+        self.add(draft, now_micros, collection, "commit", commit);
+    }
+
+    fn add(
+        &mut self,
+        draft: &Draft,
+        now_micros: u64,
+        collection: Option<String>,
+        kind: &str,
+        body: Json,
+    ) {
+        let mut kept = self.log.kept();
+        // Every message has a time of its own, so that a cursor is exact.
+        let time_us = now_micros.max(kept.last_us + 1);
+        kept.last_us = time_us;
+        let text = json!({
+            "did": draft.did.as_str(), "time_us": time_us, "kind": kind, kind: body,
+        });
+        kept.messages.push_back(Message {
+            time_us,
+            did: draft.did.clone(),
+            collection,
+            text: text.to_string().into(),
+        });
+        while kept.messages.len() > self.log.window {
+            kept.messages.pop_front();
+            kept.base += 1;
+        }
+        drop(kept);
+        self.log.changed.send_modify(|count| *count += 1);
+    }
+}
+
+impl Log {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first position at or after a time; the end without one, or with one
+    /// from the future.
+    pub fn position(&self, cursor: Option<u64>) -> u64 {
+        let kept = self.kept();
+        let end = kept.base + kept.messages.len() as u64;
+        match cursor {
+            None => end,
+            Some(cursor) => {
+                let before = |message: &Message| message.time_us < cursor;
+                kept.base + kept.messages.partition_point(before) as u64
+            }
+        }
+    }
+
+    /// At most `count` messages from a position, and where to go on. Messages
+    /// that left the window are skipped without a word, as the real one does.
+    pub fn read(&self, position: u64, count: usize) -> (Vec<Message>, u64) {
+        let kept = self.kept();
+        let from = position.saturating_sub(kept.base) as usize;
+        let to = (from + count).min(kept.messages.len());
+        let messages = kept.messages.range(from.min(to)..to).cloned().collect();
+        (messages, kept.base + to as u64)
+    }
+}

@@ -1,0 +1,203 @@
+//! `gapless-testnet`: a local AT network on loopback until Ctrl-C.
+//!
+//! Exit 0 after Ctrl-C, 1 when the network cannot start, 2 on bad arguments.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use gapless_testnet::faults::CATALOGUE;
+use gapless_testnet::{Config, Place, Spec, Testnet};
+use serde_json::json;
+
+/// Seconds between two lines of progress while there is traffic.
+const PROGRESS_SECONDS: u64 = 5;
+
+/// A small, real AT network on loopback: directory, PDSs, relay, Jetstream.
+#[derive(Debug, Parser)]
+#[command(name = "gapless-testnet", version, about)]
+struct Arguments {
+    /// Repositories, spread over the PDSs.
+    #[arg(long, default_value_t = 100)]
+    repos: usize,
+    /// PDSs, each on a port of its own.
+    #[arg(long, default_value_t = 3)]
+    pds: usize,
+    /// Records of every repository at the start.
+    #[arg(long, default_value_t = 50)]
+    records: usize,
+    /// Decides keys, names, records and revs: the same seed, the same network.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The first of the ports; 0 takes free ones.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// A relay in front of the PDSs.
+    #[arg(long)]
+    relay: bool,
+    /// A Jetstream server (brings the relay).
+    #[arg(long)]
+    jetstream: bool,
+    /// Commits per second in the background.
+    #[arg(long, default_value_t = 0.0, value_name = "COMMITS_PER_S")]
+    rate: f64,
+    /// Revs and times from the wall clock instead of a logical one.
+    #[arg(long)]
+    wall_clock: bool,
+    /// No did:web accounts: no DID depends on a port.
+    #[arg(long)]
+    no_did_web: bool,
+    /// The directory writes documents in the legacy form.
+    #[arg(long)]
+    legacy_documents: bool,
+    /// Events that a PDS keeps for replay.
+    #[arg(long, default_value_t = Config::default().window_events, value_name = "EVENTS")]
+    window: usize,
+    /// Events that a live subscriber may be behind.
+    #[arg(long, default_value_t = Config::default().buffer_events, value_name = "EVENTS")]
+    buffer: u64,
+    /// Something that goes wrong: NAME or NAME=KEY:VALUE,… (see --list-faults).
+    #[arg(long = "fault", value_name = "NAME[=ARGS]")]
+    faults: Vec<Spec>,
+    /// Says which faults there are, and ends.
+    #[arg(long)]
+    list_faults: bool,
+    /// One line of JSON instead of text for people.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    fn config(&self) -> Config {
+        Config {
+            repos: self.repos,
+            pds: self.pds,
+            records: self.records,
+            seed: self.seed,
+            port: self.port,
+            relay: self.relay || self.jetstream,
+            jetstream: self.jetstream,
+            rate: self.rate,
+            wall_clock: self.wall_clock,
+            did_web: !self.no_did_web,
+            legacy_documents: self.legacy_documents,
+            window_events: self.window,
+            buffer_events: self.buffer,
+            faults: self.faults.clone(),
+            ..Config::default()
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.list_faults {
+        list_faults();
+        return ExitCode::SUCCESS;
+    }
+    let config = arguments.config();
+    if let Err(error) = config.validate() {
+        eprintln!("gapless-testnet: {error}");
+        return ExitCode::from(2);
+    }
+    let testnet = match Testnet::start(config).await {
+        Ok(testnet) => testnet,
+        Err(error) => {
+            eprintln!("gapless-testnet: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match arguments.json {
+        true => println!("{}", json!({ "ready": true, "urls": testnet.urls() })),
+        false => show(&testnet),
+    }
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => (),
+        _ = progress(&testnet, arguments.json) => (),
+    }
+    if !arguments.json {
+        eprintln!("stopping");
+    }
+    ExitCode::SUCCESS
+}
+
+fn list_faults() {
+    println!("Faults, each with host:PLACE, did:DID and count:N as it likes:\n");
+    for (name, effect) in CATALOGUE {
+        println!("  {name:<18} {effect}");
+    }
+    println!("\nPlaces are pds0, pds1, … plc, relay and jetstream. Examples:\n");
+    println!("  --fault drop=host:pds0,count:3");
+    println!("  --fault http-error=status:429,retry-after:2,route:getRepo");
+}
+
+fn show(testnet: &Testnet) {
+    let urls = testnet.urls();
+    let (commits, events) = testnet.counts();
+    let dids = testnet.truth().dids();
+    println!(
+        "An AT network with {} repositories on {} PDSs ({commits} commits, {events} events).\n",
+        dids.len(),
+        urls.pds.len(),
+    );
+    println!("  {:<10} {}", "directory", urls.plc);
+    for (index, url) in urls.pds.iter().enumerate() {
+        println!("  {:<10} {url}", Place::Pds(index).to_string());
+    }
+    for (name, url) in [("relay", &urls.relay), ("jetstream", &urls.jetstream)] {
+        if let Some(url) = url {
+            println!("  {name:<10} {url}");
+        }
+    }
+    println!("  {:<10} {}", "control", urls.control);
+    println!("\nTry:\n");
+    let pds = urls.pds.first().map_or("", String::as_str);
+    println!("  curl '{pds}/xrpc/com.atproto.sync.listRepos?limit=3'");
+    // The last account is on the directory even where each host has a did:web.
+    if let Some(did) = dids.last() {
+        println!("  curl '{}/{did}'", urls.plc);
+        println!("  curl '{}/_truth/repo/{did}'", urls.control);
+    }
+    println!("  curl '{}/_control/faults'", urls.control);
+    println!(
+        "  curl -X POST '{}/_control/drop' -d '{{\"host\":\"pds0\",\"count\":1}}'",
+        urls.control
+    );
+    println!(
+        "  curl -X POST '{}/_control/stir' -d '{{\"count\":10}}'",
+        urls.control
+    );
+    println!("\nCtrl-C stops it.");
+}
+
+/// A line now and then while there is traffic.
+async fn progress(testnet: &Testnet, as_json: bool) {
+    let mut ticks = tokio::time::interval(Duration::from_secs(PROGRESS_SECONDS));
+    ticks.tick().await;
+    let (mut commits_before, mut events_before) = testnet.counts();
+    loop {
+        ticks.tick().await;
+        let repos = testnet.truth().dids().len();
+        let (commits, events) = testnet.counts();
+        let per_second = |now: u64, before: u64| (now - before) as f64 / PROGRESS_SECONDS as f64;
+        let events_per_s = per_second(events, events_before);
+        let commits_per_s = per_second(commits, commits_before);
+        let moved = commits != commits_before;
+        (commits_before, events_before) = (commits, events);
+        match (moved, as_json) {
+            (false, _) => (),
+            (true, true) => println!(
+                "{}",
+                json!({
+                    "repos": repos, "commits": commits, "events": events,
+                    "commits_per_s": commits_per_s, "events_per_s": events_per_s,
+                })
+            ),
+            (true, false) => println!(
+                "{repos} repositories, {commits} commits ({commits_per_s:.0}/s), \
+                 {events} events ({events_per_s:.0}/s)"
+            ),
+        }
+    }
+}

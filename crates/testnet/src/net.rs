@@ -1,0 +1,114 @@
+//! What all servers stand on: the world behind its lock, the faults, the
+//! addresses; and the door every request comes through.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Body;
+use axum::http::Request;
+use gapless_atp::syntax::Did;
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::faults::{Faults, Place, drip, gate};
+use crate::http::{Answer, Query, Refusal};
+use crate::stream::subscribe::{self, Subscription};
+use crate::stream::{Feed, Manners, socket};
+use crate::world::World;
+use crate::{jetstream, pds, plc, relay};
+
+/// Where everything is.
+#[derive(Debug, Clone, Serialize)]
+pub struct Urls {
+    pub plc: String,
+    pub pds: Vec<String>,
+    pub relay: Option<String>,
+    pub jetstream: Option<String>,
+    /// Control and truth.
+    pub control: String,
+}
+
+pub struct Net {
+    pub config: Arc<Config>,
+    pub faults: Arc<Faults>,
+    pub urls: Urls,
+    world: Mutex<World>,
+}
+
+impl Net {
+    pub fn new(config: Arc<Config>, faults: Arc<Faults>, urls: Urls, world: World) -> Net {
+        Net {
+            config,
+            faults,
+            urls,
+            world: Mutex::new(world),
+        }
+    }
+
+    /// The world, for one call. Never held while waiting.
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One server of the network.
+pub struct Server {
+    pub net: Arc<Net>,
+    pub place: Place,
+}
+
+/// Answers a request to any server but control: past the faults, to its place.
+pub async fn answer(server: Arc<Server>, request: Request<Body>) -> Answer {
+    let Server { net, place } = &*server;
+    let path = request.uri().path().to_owned();
+    let (route, did) = match place {
+        Place::Plc => plc::route(&path),
+        _ => {
+            let method = path.rsplit(['/', '.']).next().unwrap_or_default();
+            let query = Query::of(&request);
+            let did = query.get("did").or_else(|| query.get("repo"));
+            (method, did.and_then(|did| Did::parse(did).ok()))
+        }
+    };
+    if let Some(refused) = gate(&net.faults, *place, route, did.as_ref()).await {
+        return refused;
+    }
+    let given = match place {
+        Place::Plc => plc::answer(net, &request),
+        Place::Pds(index) => pds::answer(net, *index, request),
+        Place::Relay => relay::answer(net, request),
+        Place::Jetstream => jetstream::answer(net, request),
+    };
+    drip(&net.faults, *place, route, did.as_ref(), given).await
+}
+
+/// Opens a subscription to a feed, as PDSs and the relay offer it.
+pub fn subscribe_repos(
+    net: &Net,
+    place: Place,
+    feed: Arc<Feed>,
+    manners: Manners,
+    request: Request<Body>,
+) -> Answer {
+    let query = Query::of(&request);
+    let cursor = match query.get("cursor").map(str::parse::<i64>) {
+        None => None,
+        // Negative cursors mean nothing and are taken as the oldest.
+        Some(Ok(cursor)) => Some(cursor.max(0) as u64),
+        Some(Err(_)) => {
+            let message = "Error: Params/cursor must be an integer";
+            return Refusal::invalid(message).answer();
+        }
+    };
+    let subscription = Subscription {
+        feed,
+        faults: net.faults.clone(),
+        place,
+        manners,
+        cursor,
+        buffer_events: net.config.buffer_events,
+    };
+    match socket::accept(request) {
+        Ok(handshake) => handshake.run(|socket| subscribe::serve(subscription, socket)),
+        Err(refusal) => *refusal,
+    }
+}

@@ -1,0 +1,93 @@
+//! The directory: who every did:plc is, and every operation that made it so.
+
+mod document;
+mod operation;
+mod serve;
+
+pub use document::document;
+pub use operation::{Operation, Statement};
+pub use serve::{answer, route};
+
+use std::collections::HashMap;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::Did;
+use serde_json::{Value as Json, json};
+
+use crate::world::timestamp;
+
+/// An operation in the order in which the directory took it.
+#[derive(Debug, Clone)]
+pub struct Logged {
+    pub seq: u64,
+    pub did: Did,
+    pub created_micros: u64,
+    pub operation: Operation,
+}
+
+#[derive(Debug, Default)]
+pub struct Plc {
+    log: Vec<Logged>,
+    /// Where in `log` a DID's operations are.
+    of: HashMap<Did, Vec<usize>>,
+}
+
+impl Plc {
+    pub fn append(&mut self, did: &Did, operation: Operation, created_micros: u64) {
+        let at = self.log.len();
+        self.log.push(Logged {
+            seq: at as u64 + 1,
+            did: did.clone(),
+            created_micros,
+            operation,
+        });
+        self.of.entry(did.clone()).or_default().push(at);
+    }
+
+    /// The number of the last operation.
+    pub fn last_seq(&self) -> u64 {
+        self.log.len() as u64
+    }
+
+    /// A DID's operations up to a number, oldest first.
+    pub fn operations(&self, did: &Did, up_to: u64) -> Vec<&Logged> {
+        let at = self.of.get(did).map_or(&[][..], Vec::as_slice);
+        let all = at.iter().map(|at| &self.log[*at]);
+        all.filter(|logged| logged.seq <= up_to).collect()
+    }
+
+    /// The CID that a DID's next operation follows.
+    pub fn head(&self, did: &Did) -> Option<Cid> {
+        let last = self.of.get(did)?.last()?;
+        Some(self.log[*last].operation.cid)
+    }
+
+    /// At most `count` operations after a number.
+    pub fn export(&self, after: u64, count: usize) -> &[Logged] {
+        let from = (after as usize).min(self.log.len());
+        let to = (from + count).min(self.log.len());
+        &self.log[from..to]
+    }
+
+    /// At most `count` operations created after a time.
+    pub fn export_after_time(&self, after: &str, count: usize) -> Vec<&Logged> {
+        let later = self
+            .log
+            .iter()
+            .filter(|logged| timestamp(logged.created_micros).as_str() > after);
+        later.take(count).collect()
+    }
+}
+
+impl Logged {
+    /// As the audit log and the export show it.
+    pub fn to_json(&self) -> Json {
+        json!({
+            "did": self.did.as_str(),
+            "operation": self.operation.json,
+            "cid": self.operation.cid.to_string(),
+            "nullified": false,
+            "createdAt": timestamp(self.created_micros),
+        })
+    }
+}

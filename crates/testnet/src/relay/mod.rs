@@ -1,0 +1,117 @@
+//! The relay: one stream out of many, with numbers of its own.
+//!
+//! It does as deployed relays do: it passes on what hosts say of the accounts
+//! they speak for, unchecked; it knows only accounts of which it has heard; it
+//! never says that a cursor is too old or from the future; it holds no
+//! repositories and sends who wants one to the host.
+
+mod serve;
+
+pub use serve::answer;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::Did;
+
+use crate::faults::{Fault, Faults, Place};
+use crate::stream::{Body, Draft, Feed};
+
+/// What the relay knows of an account.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub rev: String,
+    pub head: Option<Cid>,
+    pub host: usize,
+    pub active: bool,
+    pub status: Option<String>,
+}
+
+pub struct Relay {
+    pub feed: Arc<Feed>,
+    pub known: HashMap<Did, Known>,
+    /// In the order in which they were first heard of.
+    pub order: Vec<Did>,
+    /// The last number heard from each host.
+    pub host_seqs: BTreeMap<usize, u64>,
+}
+
+impl Relay {
+    pub fn new(window_events: usize) -> Relay {
+        Relay {
+            feed: Arc::new(Feed::new(window_events)),
+            known: HashMap::new(),
+            order: Vec::new(),
+            host_seqs: BTreeMap::new(),
+        }
+    }
+
+    /// Takes an event of a host; returns its number if it was passed on.
+    pub fn hear(
+        &mut self,
+        faults: &Faults,
+        host: usize,
+        seq: u64,
+        speaks_for: Option<usize>,
+        draft: &Draft,
+        not_before: Option<Instant>,
+    ) -> Option<u64> {
+        let omit = |fault: &Fault| matches!(fault, Fault::RelayOmit {}).then_some(());
+        if faults
+            .take(Place::Pds(host), Some(&draft.did), omit)
+            .is_some()
+        {
+            return None;
+        }
+        self.host_seqs.insert(host, seq);
+        // Anyone may hint that an identity changed; all else is for the host
+        // that the document names. What cannot be read is not passed on.
+        match draft.body {
+            Body::BrokenHeader | Body::BrokenPayload => return None,
+            Body::Identity { .. } => (),
+            _ if speaks_for != Some(host) => return None,
+            _ => self.learn(host, draft),
+        }
+        let seq = self.feed.skip_seq();
+        let gap = |fault: &Fault| matches!(fault, Fault::RelayGap {}).then_some(());
+        if faults.take(Place::Relay, Some(&draft.did), gap).is_some() {
+            return None;
+        }
+        self.feed
+            .push(seq, &draft.did, draft.encode(seq), not_before);
+        Some(seq)
+    }
+
+    fn learn(&mut self, host: usize, draft: &Draft) {
+        let known = self.known.entry(draft.did.clone()).or_insert_with(|| {
+            self.order.push(draft.did.clone());
+            Known {
+                rev: String::new(),
+                head: None,
+                host,
+                active: true,
+                status: None,
+            }
+        });
+        known.host = host;
+        match &draft.body {
+            Body::Commit(body) => {
+                known.rev = body.rev.clone();
+                known.head = Some(body.commit);
+            }
+            Body::Sync { rev, .. } => known.rev = rev.clone(),
+            Body::Account { active, status } => {
+                known.active = *active;
+                known.status = status.clone();
+            }
+            _ => (),
+        }
+    }
+
+    /// The relay was restored from a backup: it gives its last numbers again.
+    pub fn rollback(&mut self, events: usize) -> usize {
+        self.feed.rollback(events)
+    }
+}

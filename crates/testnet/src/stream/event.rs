@@ -1,0 +1,126 @@
+//! An event before it has a number, and how it becomes a frame.
+//!
+//! Faults change drafts; feeds number and encode them. The relay takes the same
+//! drafts and gives them numbers of its own.
+
+use bytes::Bytes;
+use gapless_atp::cid::Cid;
+use gapless_atp::frame::{
+    AccountEvent, Action, CommitEvent, IdentityEvent, RawOp, SyncEvent, encode_account,
+    encode_commit, encode_identity, encode_sync,
+};
+use gapless_atp::syntax::Did;
+
+use crate::world::Change;
+
+#[derive(Debug, Clone)]
+pub struct Draft {
+    pub did: Did,
+    pub time: String,
+    pub body: Body,
+}
+
+#[derive(Debug, Clone)]
+pub enum Body {
+    Commit(CommitBody),
+    Sync {
+        rev: String,
+        blocks: Bytes,
+    },
+    Identity {
+        handle: Option<String>,
+    },
+    Account {
+        active: bool,
+        status: Option<String>,
+    },
+    /// Bytes that no one can read: not even a header.
+    BrokenHeader,
+    /// A `#commit` whose payload lacks what it must have; the number is there.
+    BrokenPayload,
+}
+
+#[derive(Debug, Clone)]
+pub struct CommitBody {
+    pub rev: String,
+    pub since: Option<String>,
+    pub commit: Cid,
+    pub blocks: Bytes,
+    pub ops: Vec<Change>,
+    pub prev_data: Option<Cid>,
+    pub too_big: bool,
+    /// Written by a producer from before operations named what they replaced.
+    pub legacy: bool,
+}
+
+impl Draft {
+    pub fn is_account(&self) -> bool {
+        matches!(self.body, Body::Account { .. })
+    }
+
+    /// The WebSocket message of this event as number `seq`.
+    pub fn encode(&self, seq: u64) -> Bytes {
+        let (did, time) = (self.did.as_str(), self.time.as_str());
+        let frame = match &self.body {
+            Body::Commit(body) => body.encode(seq, did, time),
+            Body::Sync { rev, blocks } => encode_sync(&SyncEvent {
+                seq,
+                did,
+                time,
+                rev,
+                blocks,
+            }),
+            Body::Identity { handle } => encode_identity(&IdentityEvent {
+                seq,
+                did,
+                time,
+                handle: handle.as_deref(),
+            }),
+            Body::Account { active, status } => encode_account(&AccountEvent {
+                seq,
+                did,
+                time,
+                active: *active,
+                status: status.as_deref(),
+            }),
+            Body::BrokenHeader => b"\xff\x00this is no frame".to_vec(),
+            Body::BrokenPayload => broken_payload(seq),
+        };
+        Bytes::from(frame)
+    }
+}
+
+impl CommitBody {
+    fn encode(&self, seq: u64, did: &str, time: &str) -> Vec<u8> {
+        let ops = self.ops.iter().map(|op| RawOp {
+            action: match (op.cid, op.prev) {
+                (Some(_), None) => Action::Create,
+                (Some(_), Some(_)) => Action::Update,
+                (None, _) => Action::Delete,
+            },
+            path: &op.path,
+            cid: op.cid,
+            prev: op.prev.filter(|_| !self.legacy),
+        });
+        encode_commit(&CommitEvent {
+            seq,
+            repo: did,
+            time,
+            rev: &self.rev,
+            since: self.since.as_deref(),
+            commit: Some(self.commit),
+            blocks: &self.blocks,
+            ops: ops.collect(),
+            prev_data: self.prev_data.filter(|_| !self.legacy),
+            too_big: self.too_big,
+        })
+    }
+}
+
+/// A good header, a number, and nothing else that a `#commit` must have.
+fn broken_payload(seq: u64) -> Vec<u8> {
+    let mut writer = gapless_atp::cbor::Writer::new();
+    writer.map(2).text("t").text("#commit").text("op").uint(1);
+    writer.map(1).text("seq").uint(seq);
+    writer.into_bytes()
+}

@@ -1,0 +1,380 @@
+//! One host's event stream: what was sequenced, how far back it is kept, and
+//! where a subscriber with a cursor begins.
+//!
+//! Entries stand in the order in which they are sent, which need not be the
+//! order of their numbers once faults reorder them; subscribers therefore hold
+//! a position, not a number. Old entries leave when the window is full. A new
+//! epoch ends every subscription.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use gapless_atp::syntax::Did;
+use tokio::sync::watch;
+
+/// Bytes that one [`Feed::read`] hands out, at most one frame above.
+const READ_BYTES: usize = 256 * 1024;
+
+#[derive(Debug, Clone)]
+struct Entry {
+    /// `#info` has no number and is only for who listens at the time.
+    seq: Option<u64>,
+    did: Option<Did>,
+    /// `None` once purged.
+    frame: Option<Bytes>,
+    not_before: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct State {
+    entries: VecDeque<Entry>,
+    /// Position of the first entry.
+    base: u64,
+    next_seq: u64,
+    /// The highest number that left through the window's end.
+    evicted_seq: u64,
+    window_events: usize,
+    epoch: u64,
+}
+
+/// How strictly cursors are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manners {
+    /// A PDS says when a cursor is too old or from the future.
+    Pds,
+    /// A relay says nothing and starts where it can.
+    Relay,
+}
+
+/// Where a subscription begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// From a position; what is there already is only sent above the cursor.
+    At {
+        position: u64,
+        cursor: u64,
+        live_from: u64,
+        outdated: bool,
+    },
+    FutureCursor,
+}
+
+/// What a subscriber gets next.
+#[derive(Debug, Default)]
+pub struct Read {
+    pub frames: Vec<Bytes>,
+    pub position: u64,
+    /// Entries that remain behind `position`.
+    pub backlog: u64,
+    /// The next entry is held back until then.
+    pub not_before: Option<Instant>,
+    /// The window has passed the subscriber: what it wanted is gone.
+    pub overrun: bool,
+    pub epoch: u64,
+}
+
+#[derive(Debug)]
+pub struct Feed {
+    state: Mutex<State>,
+    changed: watch::Sender<u64>,
+}
+
+impl Feed {
+    pub fn new(window_events: usize) -> Feed {
+        Feed {
+            state: Mutex::new(State {
+                entries: VecDeque::new(),
+                base: 0,
+                next_seq: 1,
+                evicted_seq: 0,
+                window_events,
+                epoch: 0,
+            }),
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Tells of every change from now on.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Takes a number without sending anything under it.
+    pub fn skip_seq(&self) -> u64 {
+        let mut state = self.state();
+        let seq = state.next_seq;
+        state.next_seq += 1;
+        seq
+    }
+
+    pub fn push(&self, seq: u64, did: &Did, frame: Bytes, not_before: Option<Instant>) {
+        self.push_entry(Entry {
+            seq: Some(seq),
+            did: Some(did.clone()),
+            frame: Some(frame),
+            not_before,
+        });
+    }
+
+    /// Sends a frame without a number to everyone who listens now.
+    pub fn push_info(&self, frame: Bytes) {
+        self.push_entry(Entry {
+            seq: None,
+            did: None,
+            frame: Some(frame),
+            not_before: None,
+        });
+    }
+
+    fn push_entry(&self, entry: Entry) {
+        let mut state = self.state();
+        state.entries.push_back(entry);
+        state.evict();
+        drop(state);
+        self.wake();
+    }
+
+    /// The number that was given last; 0 before the first.
+    pub fn last_seq(&self) -> u64 {
+        self.state().next_seq - 1
+    }
+
+    /// Keeps at most so many events from now on.
+    pub fn set_window(&self, events: usize) {
+        let mut state = self.state();
+        state.window_events = events;
+        state.evict();
+    }
+
+    /// Ends all subscriptions.
+    pub fn disconnect(&self) {
+        self.state().epoch += 1;
+        self.wake();
+    }
+
+    /// A wiped host: nothing is kept, numbers begin again at `next`.
+    pub fn restart(&self, next: u64) {
+        let mut state = self.state();
+        state.base += state.entries.len() as u64;
+        state.entries.clear();
+        state.next_seq = next.max(1);
+        state.evicted_seq = 0;
+        state.epoch += 1;
+        drop(state);
+        self.wake();
+    }
+
+    /// A restored backup: the last events never happened, and their numbers are
+    /// given again. Returns how many were forgotten.
+    pub fn rollback(&self, events: usize) -> usize {
+        let mut state = self.state();
+        let gone = events.min(state.entries.len());
+        let keep = state.entries.len() - gone;
+        let first_gone = state.entries.range(keep..).filter_map(|entry| entry.seq);
+        if let Some(seq) = first_gone.min() {
+            state.next_seq = seq;
+        }
+        // Positions go on rising, or a reader could mistake new for old.
+        state.base += gone as u64;
+        state.entries.truncate(keep);
+        state.epoch += 1;
+        drop(state);
+        self.wake();
+        gone
+    }
+
+    /// Forgets what was said of an account, as a PDS does on deletion.
+    pub fn purge(&self, did: &Did) {
+        for entry in &mut self.state().entries {
+            if entry.did.as_ref() == Some(did) {
+                entry.frame = None;
+            }
+        }
+    }
+
+    /// Where a subscriber with this cursor begins.
+    pub fn start(&self, cursor: Option<u64>, manners: Manners) -> Start {
+        let state = self.state();
+        let end = state.base + state.entries.len() as u64;
+        let live = Start::At {
+            position: end,
+            cursor: 0,
+            live_from: end,
+            outdated: false,
+        };
+        let Some(cursor) = cursor else {
+            return live;
+        };
+        let last = state.next_seq - 1;
+        if cursor > last {
+            // A host without any event has nothing to compare a cursor with.
+            return match manners {
+                Manners::Pds if last > 0 => Start::FutureCursor,
+                _ => live,
+            };
+        }
+        let above = |entry: &Entry| entry.seq.is_some_and(|seq| seq > cursor);
+        let skipped = state.entries.iter().position(above);
+        let skipped = skipped.unwrap_or(state.entries.len());
+        Start::At {
+            position: state.base + skipped as u64,
+            cursor,
+            live_from: end,
+            outdated: manners == Manners::Pds && state.evicted_seq > cursor,
+        }
+    }
+
+    /// The next frames from `position` on.
+    pub fn read(&self, position: u64, cursor: u64, live_from: u64) -> Read {
+        let state = self.state();
+        let mut read = Read {
+            position,
+            epoch: state.epoch,
+            ..Read::default()
+        };
+        let Some(mut at) = position.checked_sub(state.base) else {
+            read.overrun = true;
+            return read;
+        };
+        let now = Instant::now();
+        let mut bytes = 0;
+        while bytes < READ_BYTES {
+            let Some(entry) = state.entries.get(at as usize) else {
+                break;
+            };
+            if entry.not_before.is_some_and(|at| at > now) {
+                read.not_before = entry.not_before;
+                break;
+            }
+            let is_live = state.base + at >= live_from;
+            let wanted = is_live || entry.seq.is_some_and(|seq| seq > cursor);
+            if let Some(frame) = entry.frame.as_ref().filter(|_| wanted) {
+                bytes += frame.len();
+                read.frames.push(frame.clone());
+            }
+            at += 1;
+        }
+        read.position = state.base + at;
+        read.backlog = (state.entries.len() as u64).saturating_sub(at);
+        read
+    }
+
+    /// How many entries lie at and behind `position`.
+    pub fn backlog(&self, position: u64) -> u64 {
+        let state = self.state();
+        (state.base + state.entries.len() as u64).saturating_sub(position)
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.state().epoch
+    }
+
+    /// All frames that a subscriber with cursor 0 would get now.
+    pub fn frames(&self) -> Vec<Bytes> {
+        let state = self.state();
+        let numbered = state.entries.iter().filter(|entry| entry.seq.is_some());
+        numbered.filter_map(|entry| entry.frame.clone()).collect()
+    }
+}
+
+impl State {
+    fn evict(&mut self) {
+        while self.entries.len() > self.window_events {
+            let Some(old) = self.entries.pop_front() else {
+                break;
+            };
+            self.base += 1;
+            // A purged entry left earlier, without a trace.
+            if old.frame.is_some() {
+                self.evicted_seq = self.evicted_seq.max(old.seq.unwrap_or(0));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(events: u64, window: usize) -> Feed {
+        let feed = Feed::new(window);
+        let did = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").unwrap();
+        for _ in 0..events {
+            let seq = feed.skip_seq();
+            feed.push(seq, &did, Bytes::from(vec![seq as u8]), None);
+        }
+        feed
+    }
+
+    fn replay(feed: &Feed, cursor: Option<u64>, manners: Manners) -> Result<(Vec<u8>, bool), ()> {
+        match feed.start(cursor, manners) {
+            Start::FutureCursor => Err(()),
+            Start::At {
+                position,
+                cursor,
+                live_from,
+                outdated,
+            } => {
+                let read = feed.read(position, cursor, live_from);
+                Ok((read.frames.concat(), outdated))
+            }
+        }
+    }
+
+    #[test]
+    fn cursors_are_exclusive_and_pdss_say_what_relays_do_not() {
+        let feed = feed(5, 3);
+        for (cursor, pds, relay) in [
+            (None, Ok((vec![], false)), Ok((vec![], false))),
+            (
+                Some(0),
+                Ok((vec![3, 4, 5], true)),
+                Ok((vec![3, 4, 5], false)),
+            ),
+            (
+                Some(1),
+                Ok((vec![3, 4, 5], true)),
+                Ok((vec![3, 4, 5], false)),
+            ),
+            (
+                Some(2),
+                Ok((vec![3, 4, 5], false)),
+                Ok((vec![3, 4, 5], false)),
+            ),
+            (Some(4), Ok((vec![5], false)), Ok((vec![5], false))),
+            (Some(5), Ok((vec![], false)), Ok((vec![], false))),
+            (Some(6), Err(()), Ok((vec![], false))),
+        ] {
+            assert_eq!(replay(&feed, cursor, Manners::Pds), pds, "{cursor:?}");
+            assert_eq!(replay(&feed, cursor, Manners::Relay), relay, "{cursor:?}");
+        }
+    }
+
+    #[test]
+    fn a_rollback_gives_numbers_again() {
+        let feed = feed(5, 10);
+        let before = feed.epoch();
+        assert_eq!(feed.rollback(2), 2);
+        assert_eq!(feed.last_seq(), 3);
+        assert!(feed.epoch() > before);
+        assert_eq!(replay(&feed, Some(0), Manners::Relay).unwrap().0, [1, 2, 3]);
+        assert_eq!(feed.skip_seq(), 4);
+    }
+
+    #[test]
+    fn what_is_purged_is_not_replayed() {
+        let feed = feed(3, 10);
+        feed.purge(&Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").unwrap());
+        assert_eq!(replay(&feed, Some(0), Manners::Pds), Ok((vec![], false)));
+    }
+}

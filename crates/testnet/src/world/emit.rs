@@ -1,0 +1,140 @@
+//! What the world does becomes events, past the faults that bite on the way.
+//!
+//! A PDS numbers an event when it happens; whether, when and in what shape it
+//! is sent is for the faults to say. The relay hears what is sent, at once.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use gapless_atp::car::{write_block, write_header};
+use gapless_atp::cid::Cid;
+use gapless_atp::frame::sync_blocks;
+use gapless_atp::syntax::Did;
+
+use super::account::{Held, Status};
+use super::clock::timestamp;
+use super::repo::NewCommit;
+use super::{BlockStore, World};
+use crate::faults::{Fault, Place, shape_event};
+use crate::stream::{Body, CommitBody, Draft};
+
+impl World {
+    pub(super) fn emit_commit(&mut self, host: usize, did: &Did, made: &NewCommit) {
+        let body = CommitBody {
+            rev: made.rev.to_string(),
+            since: made.since.map(|since| since.to_string()),
+            commit: made.commit,
+            blocks: car_of(&self.blocks, made.commit, &made.blocks),
+            ops: made.changes.clone(),
+            prev_data: made.prev_data,
+            too_big: false,
+            legacy: false,
+        };
+        self.emit(host, did, Body::Commit(body));
+    }
+
+    /// A `#sync` with the head as the host holds it.
+    pub(super) fn emit_sync(&mut self, host: usize, did: &Did) {
+        let Some(copy) = self.hosts[host].accounts.get(did) else {
+            return;
+        };
+        let (rev, commit) = (copy.repo.rev.to_string(), copy.repo.commit);
+        let block = self.blocks.get(&commit).map_or(&[][..], |block| block);
+        let blocks = Bytes::from(sync_blocks(&commit, block));
+        self.emit(host, did, Body::Sync { rev, blocks });
+    }
+
+    pub(super) fn emit_identity(&mut self, host: usize, did: &Did, handle: Option<String>) {
+        self.emit(host, did, Body::Identity { handle });
+    }
+
+    pub(super) fn emit_account(&mut self, host: usize, did: &Did, status: Status) {
+        let body = Body::Account {
+            active: status.is_active(),
+            status: status.word().map(str::to_owned),
+        };
+        self.emit(host, did, body);
+    }
+
+    pub(super) fn emit(&mut self, host: usize, did: &Did, body: Body) {
+        let draft = Draft {
+            did: did.clone(),
+            time: timestamp(self.clock.now()),
+            body,
+        };
+        self.events += 1;
+        let place = Place::Pds(host);
+        let seq = self.hosts[host].feed.skip_seq();
+        let is_account = draft.is_account();
+        let taken = |wanted: fn(&Fault) -> bool| {
+            let pick = |fault: &Fault| wanted(fault).then_some(());
+            self.faults.take(place, Some(did), pick).is_some()
+        };
+        if is_account && taken(|fault| matches!(fault, Fault::LostAccount {})) {
+            return;
+        }
+        if taken(|fault| matches!(fault, Fault::Drop {})) {
+            return;
+        }
+        let draft = shape_event(self, place, draft);
+        let earlier = self.hosts[host].held.remove(did);
+        if earlier.is_none() && self.take_reorder(place, did) {
+            let held = Held { seq, draft };
+            self.hosts[host].held.insert(did.clone(), held);
+            return;
+        }
+        let not_before = self.faults.take(place, Some(did), |fault| match fault {
+            Fault::Delay { ms } => Some(Instant::now() + Duration::from_millis(*ms)),
+            _ => None,
+        });
+        self.send(host, seq, &draft, not_before);
+        if let Some(held) = earlier {
+            self.send(host, held.seq, &held.draft, not_before);
+        }
+        let twice = |fault: &Fault| matches!(fault, Fault::Duplicate {}).then_some(());
+        if self.faults.take(place, Some(did), twice).is_some() {
+            self.send(host, seq, &draft, not_before);
+        }
+    }
+
+    fn take_reorder(&self, place: Place, did: &Did) -> bool {
+        let wanted = |fault: &Fault| matches!(fault, Fault::Reorder {}).then_some(());
+        self.faults.take(place, Some(did), wanted).is_some()
+    }
+
+    /// Sends what still waits for an account's next event.
+    pub fn release_held(&mut self) {
+        for host in 0..self.hosts.len() {
+            for (_, held) in std::mem::take(&mut self.hosts[host].held) {
+                self.send(host, held.seq, &held.draft, None);
+            }
+        }
+    }
+
+    fn send(&mut self, host: usize, seq: u64, draft: &Draft, not_before: Option<Instant>) {
+        let frame = draft.encode(seq);
+        self.hosts[host]
+            .feed
+            .push(seq, &draft.did, frame, not_before);
+        let speaks_for = self.accounts.get(&draft.did).map(|account| account.host);
+        let Some(relay) = &mut self.relay else {
+            return;
+        };
+        let passed = relay.hear(&self.faults, host, seq, speaks_for, draft, not_before);
+        if let (Some(seq), Some(jetstream)) = (passed, &mut self.jetstream) {
+            jetstream.hear(seq, draft, self.clock.now(), &self.blocks);
+        }
+    }
+}
+
+/// A CAR of blocks that the store has, the commit as its root.
+pub fn car_of(store: &BlockStore, root: Cid, blocks: &[Cid]) -> Bytes {
+    let mut car = Vec::new();
+    write_header(&mut car, &[root]);
+    for cid in blocks {
+        if let Some(block) = store.get(cid) {
+            write_block(&mut car, cid, block);
+        }
+    }
+    Bytes::from(car)
+}

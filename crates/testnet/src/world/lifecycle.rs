@@ -1,0 +1,132 @@
+//! What happens to accounts after they were created: keys, hosts, states.
+
+use gapless_atp::syntax::Did;
+
+use super::account::{Hosted, Status};
+use super::repo::{NewCommit, WriteError};
+use super::{ActionError, World};
+use crate::plc::Operation;
+
+impl World {
+    /// A new signing key. Quietly: the directory knows, the stream says nothing
+    /// and the head stays signed by the old key.
+    pub fn rotate_key(&mut self, did: &Did, quiet: bool) -> Result<(), ActionError> {
+        self.change_key(did)?;
+        self.publish(did);
+        if !quiet {
+            let account = self.account(did)?;
+            let (host, handle) = (account.host, account.handle.clone());
+            self.emit_identity(host, did, Some(handle));
+            self.write(did, &[])?;
+        }
+        Ok(())
+    }
+
+    fn change_key(&mut self, did: &Did) -> Result<(), ActionError> {
+        let curve = self.account(did)?.signing.public().curve();
+        let key = self.rng.key(curve);
+        if let Some(account) = self.accounts.get_mut(did) {
+            account.keys.push(key.public().to_did_key());
+            account.signing = key;
+        }
+        Ok(())
+    }
+
+    /// Tells the directory what is true now. A did:web has no directory: its
+    /// document is always what is true now.
+    fn publish(&mut self, did: &Did) {
+        let (Some(account), Some(prev)) = (self.accounts.get(did), self.plc.head(did)) else {
+            return;
+        };
+        let statement = self.statement(account);
+        let operation = Operation::update(statement, Some(&prev), &account.rotation);
+        self.plc.append(did, operation, self.clock.tick());
+    }
+
+    /// Ends an identity: the directory answers 410 from now on.
+    pub fn tombstone(&mut self, did: &Did) -> Result<(), ActionError> {
+        let account = self.account(did)?;
+        let prev = self.plc.head(did);
+        let prev = prev.ok_or_else(|| ActionError::NotInDirectory(did.clone()))?;
+        let operation = Operation::tombstone(&prev, &account.rotation);
+        let (host, now) = (account.host, self.clock.tick());
+        self.plc.append(did, operation, now);
+        self.emit_identity(host, did, None);
+        Ok(())
+    }
+
+    /// Moves an account to another host, with a new key.
+    ///
+    /// The new host signs the repository anew before it announces it; with
+    /// `import` it keeps the old key's commit and announces it under a rev of
+    /// its own, as the reference PDS does after importRepo.
+    pub fn migrate(&mut self, did: &Did, to: usize, import: bool) -> Result<(), ActionError> {
+        let account = self.account(did)?;
+        let (from, handle) = (account.host, account.handle.clone());
+        if to >= self.hosts.len() {
+            return Err(ActionError::NoHost(to));
+        }
+        if to == from {
+            return Err(ActionError::SameHost(did.clone(), to));
+        }
+        let copy = self.hosts[from].accounts.get(did);
+        let copy = copy.filter(|copy| copy.status.is_active());
+        let mut repo = copy
+            .map(|copy| copy.repo.clone())
+            .ok_or_else(|| WriteError::Inactive(did.clone()))?;
+
+        self.change_key(did)?;
+        if let Some(account) = self.accounts.get_mut(did) {
+            account.host = to;
+        }
+        self.publish(did);
+        let rev = self.clock.rev();
+        if import {
+            repo.rev = rev;
+        } else {
+            let made = self.resign(did, &mut repo, rev)?;
+            self.record(did, &made, to);
+        }
+        let status = Status::Active;
+        self.hosts[to].put(did, Hosted { status, repo });
+        self.emit_account(to, did, status);
+        self.emit_identity(to, did, Some(handle));
+        self.emit_sync(to, did);
+        if let Some(old) = self.hosts[from].accounts.get_mut(did) {
+            old.status = Status::Deactivated;
+        }
+        self.emit_account(from, did, Status::Deactivated);
+        Ok(())
+    }
+
+    fn resign(
+        &mut self,
+        did: &Did,
+        repo: &mut super::Repo,
+        rev: gapless_atp::syntax::Rev,
+    ) -> Result<NewCommit, WriteError> {
+        let key = self.account(did)?.signing.clone();
+        repo.commit(did, &key, rev, &[], &mut self.blocks)
+    }
+
+    /// Changes the account's state on its host, and announces it.
+    pub fn set_status(&mut self, did: &Did, status: Status) -> Result<(), ActionError> {
+        let account = self.account(did)?;
+        let (host, handle) = (account.host, account.handle.clone());
+        let copy = self.hosts[host].accounts.get_mut(did);
+        let copy = copy.ok_or_else(|| WriteError::Inactive(did.clone()))?;
+        let before = std::mem::replace(&mut copy.status, status);
+        self.clock.tick();
+        if status == Status::Deleted {
+            // A PDS forgets what it said before, then says that it is over.
+            self.hosts[host].feed.purge(did);
+            self.hosts[host].remove(did);
+        }
+        self.emit_account(host, did, status);
+        if status.is_active() && before == Status::Deactivated {
+            self.emit_identity(host, did, Some(handle));
+            self.emit_sync(host, did);
+        }
+        Ok(())
+    }
+}
