@@ -9,7 +9,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::{BASE32_NOPAD, Encoding};
-use sha2::{Digest, Sha256};
+
+use crate::hash::sha256;
 
 /// Bytes of a binary CID.
 pub const CID_LEN: usize = 36;
@@ -62,7 +63,7 @@ impl Cid {
     }
 
     fn of(codec: u8, block: &[u8]) -> Cid {
-        Cid::from_digest(codec, Sha256::digest(block).into())
+        Cid::from_digest(codec, sha256(block))
     }
 
     /// Puts a digest that is already known into a CID. `codec` is below 0x80.
@@ -109,7 +110,7 @@ impl Cid {
 
     /// Whether `block` hashes to this CID.
     pub fn matches(&self, block: &[u8]) -> bool {
-        Sha256::digest(block).as_slice() == self.digest()
+        sha256(block) == *self.digest()
     }
 }
 

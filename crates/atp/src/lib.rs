@@ -28,6 +28,7 @@ pub mod verify;
 
 pub mod cbor;
 pub mod cid;
+mod hash;
 pub mod identity;
 pub mod limits;
 pub mod syntax;

@@ -40,9 +40,9 @@ impl<'a> Blocks<'a> {
 
     /// Reads all blocks that are left into a map.
     pub fn into_map(mut self) -> Result<BlockMap<'a>, CarError> {
-        // A block of a repository is rarely below 200 bytes; the map grows if
-        // these are.
-        let guess = self.rest.len() / 200;
+        // Blocks of real repositories take 300 bytes and more each with their
+        // CIDs; the map grows if these do not.
+        let guess = self.rest.len() / 300;
         let mut map = BlockMap::new(self.car, std::mem::take(&mut self.roots), guess);
         while let Some(Section { cid, data, rest }) = self.section()? {
             let data_at = self.car.len() - rest.len() - data.len();

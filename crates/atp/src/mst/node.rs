@@ -6,10 +6,9 @@
 //! checked by [`check_heights`], because a node without keys learns its height
 //! from its place.
 
-use sha2::{Digest, Sha256};
-
 use crate::cbor::{CborError, Reader};
 use crate::cid::Cid;
+use crate::hash::leading_zeros;
 use crate::limits;
 
 /// Why a block is not a canonical tree node.
@@ -42,15 +41,7 @@ pub enum NodeError {
 /// The level of the tree at which a key lives: pairs of leading zero bits in
 /// its SHA-256.
 pub fn key_height(key: &[u8]) -> u32 {
-    let digest = Sha256::digest(key);
-    let mut zeros = 0;
-    for byte in digest.iter() {
-        zeros += byte.leading_zeros();
-        if *byte != 0 {
-            break;
-        }
-    }
-    zeros / 2
+    leading_zeros(key) / 2
 }
 
 /// How many leading bytes two keys share.
