@@ -361,8 +361,11 @@ fn unusual_cids_are_named() {
     assert_eq!(by_slice(&section(other.as_bytes())).error, None);
 }
 
+/// A key, and what writes its value.
+type Pair<'a> = (&'a str, &'a dyn Fn(&mut Writer));
+
 /// A header with these pairs.
-fn header(pairs: &[(&str, &dyn Fn(&mut Writer))]) -> Vec<u8> {
+fn header(pairs: &[Pair<'_>]) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.map(pairs.len());
     for (key, value) in pairs {

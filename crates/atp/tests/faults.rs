@@ -268,7 +268,7 @@ fn operations_have_their_shape() {
     let bytes = large.len();
     let path = new.to_owned();
     assert_eq!(
-        judge(create(&large), &[large.clone()]),
+        judge(create(&large), std::slice::from_ref(&large)),
         Fault::RecordSize { path, bytes }
     );
     // As large as may be, it fails for another reason: it is not in the tree.
@@ -276,7 +276,7 @@ fn operations_have_their_shape() {
         path: new.to_owned(),
         error: TreeError::NotFound,
     });
-    assert_eq!(judge(create(&fits), &[fits.clone()]), not_found);
+    assert_eq!(judge(create(&fits), std::slice::from_ref(&fits)), not_found);
     for path in [
         "",
         "/",

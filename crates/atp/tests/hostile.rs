@@ -50,11 +50,11 @@ fn create(path: &str) -> Op<'_> {
 
 /// A tree in which undoing the one operation gives the tree before, bit for
 /// bit, although it is not the tree that the operation makes of it.
-fn refused(signed: &Vec<u8>, nodes: &[&Vec<u8>], before: &Keys, path: &str) {
+fn refused(signed: &[u8], nodes: &[&Vec<u8>], before: &Keys, path: &str) {
     let (before_root, before_store) = build(before);
     let root = Cid::dag_cbor(signed);
     let mut known = store(nodes);
-    known.0.insert(root, signed.clone());
+    known.0.insert(root, signed.to_vec());
     let mut after = before.clone();
     after.insert(path.to_owned(), value_of(path));
     assert_ne!(build(&after).0, root, "the tree is what it should be");

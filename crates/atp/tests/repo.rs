@@ -415,7 +415,7 @@ fn a_tree_that_is_not_canonical_is_refused() {
 fn a_node_has_exactly_its_fields() {
     let a = mine("a", 0);
     let good = node(None, &[(&a, None)]);
-    assert!(import(&signed_tree(&[good.clone()], &[&a])).is_ok());
+    assert!(import(&signed_tree(std::slice::from_ref(&good), &[&a])).is_ok());
     let value = Value::decode_strict(&good).expect("strict");
     let Value::Map(pairs) = &value else {
         panic!("a map");

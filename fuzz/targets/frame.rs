@@ -1,0 +1,53 @@
+#![no_main]
+//! Frames of any bytes: what is read is the same after it was written again.
+
+use gapless_atp::frame::{
+    Event, FrameError, decode, encode_account, encode_commit, encode_error, encode_identity,
+    encode_info, encode_sync,
+};
+use libfuzzer_sys::fuzz_target;
+
+/// The header of each type; the fuzzer's bytes then are the payload.
+const HEADERS: [&[u8]; 6] = [
+    b"\xa2atg#commitbop\x01",
+    b"\xa2ate#syncbop\x01",
+    b"\xa2ati#identitybop\x01",
+    b"\xa2ath#accountbop\x01",
+    b"\xa2ate#infobop\x01",
+    b"\xa1bop\x20",
+];
+
+fuzz_target!(|bytes: &[u8]| {
+    check(bytes);
+    if let Some((choice, payload)) = bytes.split_first() {
+        let header = HEADERS[usize::from(*choice) % HEADERS.len()];
+        check(&[header, payload].concat());
+    }
+});
+
+fn check(bytes: &[u8]) {
+    let event = match decode(bytes) {
+        Ok(event) => event,
+        Err(FrameError::Payload { seq, .. }) => {
+            assert!(seq.is_none_or(|seq| seq > 0 && seq < 1 << 53));
+            return;
+        }
+        Err(_) => return,
+    };
+    assert!(event.seq().is_none_or(|seq| seq > 0 && seq < 1 << 53));
+    let again = match &event {
+        Event::Commit(event) => encode_commit(event),
+        Event::Sync(event) => encode_sync(event),
+        Event::Identity(event) => encode_identity(event),
+        Event::Account(event) => encode_account(event),
+        Event::Info(event) => encode_info(event.name, event.message),
+        Event::Error { error, message } => encode_error(error, *message),
+        Event::Unknown { .. } => return,
+    };
+    // What was left out is written as its default, so it may get too large.
+    match decode(&again) {
+        Ok(read) => assert_eq!(read, event),
+        Err(FrameError::Size(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
