@@ -1,15 +1,16 @@
 //! `cargo xtask bench [NAME…] [--json] [--quick]`: figures and their limits.
 //!
 //! Every figure is printed with a limit that the same run measured on the same
-//! machine, because absolute times say little on a shared one. CPU time of the
-//! measuring thread is taken, the best of many rounds, figure and limit in
-//! turns.
+//! machine, because absolute times say little on a shared one. Where one thread
+//! does the work its CPU time is taken, the best of many rounds, figure and limit
+//! in turns.
 
 mod car;
 mod corpus;
 mod measure;
 mod report;
 mod root;
+mod testnet;
 mod verify;
 
 use std::process::ExitCode;
@@ -42,6 +43,11 @@ const BENCHES: &[Bench] = &[
         name: "root",
         about: "a root from its keys, against hashing the same bytes",
         run: root::run,
+    },
+    Bench {
+        name: "testnet",
+        about: "prepared commits leaving a socket, against bare bytes through one",
+        run: testnet::run,
     },
 ];
 
