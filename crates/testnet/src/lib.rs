@@ -14,6 +14,7 @@ mod control;
 pub mod faults;
 mod http;
 mod jetstream;
+pub mod load;
 mod net;
 mod pds;
 mod plc;

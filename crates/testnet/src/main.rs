@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use gapless_testnet::faults::CATALOGUE;
+use gapless_testnet::load::{Load, LoadConfig, LoadError, LoadServer};
 use gapless_testnet::{Config, Place, Spec, Testnet};
 use serde_json::json;
 
@@ -56,6 +57,10 @@ struct Arguments {
     /// Events that a live subscriber may be behind.
     #[arg(long, default_value_t = Config::default().buffer_events, value_name = "EVENTS")]
     buffer: u64,
+    /// No network: prepare so many commits over --repos repositories of
+    /// --records records, and send them when told to.
+    #[arg(long, value_name = "COMMITS")]
+    load: Option<u64>,
     /// Something that goes wrong: NAME or NAME=KEY:VALUE,… (see --list-faults).
     #[arg(long = "fault", value_name = "NAME[=ARGS]")]
     faults: Vec<Spec>,
@@ -96,6 +101,9 @@ async fn main() -> ExitCode {
         list_faults();
         return ExitCode::SUCCESS;
     }
+    if let Some(commits) = arguments.load {
+        return serve_load(&arguments, commits).await;
+    }
     let config = arguments.config();
     if let Err(error) = config.validate() {
         eprintln!("gapless-testnet: {error}");
@@ -119,6 +127,47 @@ async fn main() -> ExitCode {
     if !arguments.json {
         eprintln!("stopping");
     }
+    ExitCode::SUCCESS
+}
+
+async fn serve_load(arguments: &Arguments, commits: u64) -> ExitCode {
+    let config = LoadConfig {
+        repos: u32::try_from(arguments.repos).unwrap_or(u32::MAX),
+        records: arguments.records,
+        commits,
+        seed: arguments.seed,
+        port: arguments.port,
+    };
+    let prepared = tokio::task::spawn_blocking(|| Load::prepare(config)).await;
+    let server = match prepared {
+        Ok(Ok(load)) => LoadServer::start(load).await,
+        Ok(Err(error)) => Err(error),
+        Err(_) => return ExitCode::FAILURE,
+    };
+    let server = match server {
+        Ok(server) => server,
+        Err(error) => {
+            eprintln!("gapless-testnet: {error}");
+            return ExitCode::from(match error {
+                LoadError::Bind { .. } => 1,
+                _ => 2,
+            });
+        }
+    };
+    if arguments.json {
+        let urls = json!({ "plc": server.plc_url, "pds": [server.pds_url] });
+        println!("{}", json!({ "ready": true, "urls": urls }));
+    } else {
+        println!("{commits} commits are ready.\n");
+        println!("  {:<10} {}", "directory", server.plc_url);
+        println!("  {:<10} {}", "pds0", server.pds_url);
+        println!("\nLet them go, all at once or at a pace:\n");
+        let release = format!("{}/_load/release", server.pds_url);
+        println!("  curl -X POST '{release}'");
+        println!("  curl -X POST '{release}' -d '{{\"commits\":1000,\"per_second\":100}}'");
+        println!("\nCtrl-C stops it.");
+    }
+    let _ = tokio::signal::ctrl_c().await;
     ExitCode::SUCCESS
 }
 

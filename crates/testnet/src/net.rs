@@ -99,14 +99,9 @@ pub fn subscribe_repos(
             return Refusal::invalid(message).answer();
         }
     };
-    let subscription = Subscription {
-        feed,
-        faults: net.faults.clone(),
-        place,
-        manners,
-        cursor,
-        buffer_events: net.config.buffer_events,
-    };
+    let buffer_events = net.config.buffer_events;
+    let faults = net.faults.clone();
+    let subscription = Subscription::new(feed, faults, place, manners, cursor, buffer_events);
     match socket::accept(request) {
         Ok(handshake) => handshake.run(|socket| subscribe::serve(subscription, socket)),
         Err(refusal) => *refusal,

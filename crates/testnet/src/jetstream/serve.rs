@@ -85,8 +85,10 @@ pub fn answer(net: &Net, request: Request<Body>) -> Answer {
         return text_answer(404, "no Jetstream");
     };
     let faults = net.faults.clone();
+    // Chosen before the handshake is answered: what happens after it is sent.
+    let position = log.position(cursor);
     match socket::accept(request) {
-        Ok(handshake) => handshake.run(move |socket| serve(log, faults, filter, cursor, socket)),
+        Ok(handshake) => handshake.run(move |socket| serve(log, faults, filter, position, socket)),
         Err(refusal) => *refusal,
     }
 }
@@ -95,11 +97,10 @@ async fn serve(
     log: Arc<Log>,
     faults: Arc<Faults>,
     filter: Filter,
-    cursor: Option<u64>,
+    mut position: u64,
     mut socket: Socket,
 ) {
     let mut changed = log.changed.subscribe();
-    let mut position = log.position(cursor);
     loop {
         changed.mark_unchanged();
         let (messages, next) = log.read(position, BATCH);

@@ -22,13 +22,35 @@ use crate::faults::{Fault, Faults, Place};
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 pub struct Subscription {
-    pub feed: Arc<Feed>,
-    pub faults: Arc<Faults>,
-    pub place: Place,
-    pub manners: Manners,
-    pub cursor: Option<u64>,
+    feed: Arc<Feed>,
+    faults: Arc<Faults>,
+    place: Place,
     /// Events that a live subscriber may be behind.
-    pub buffer_events: u64,
+    buffer_events: u64,
+    start: Start,
+    epoch: u64,
+}
+
+impl Subscription {
+    /// Chooses where to begin now, before the handshake is answered: whoever
+    /// has the answer misses nothing that happens after it.
+    pub fn new(
+        feed: Arc<Feed>,
+        faults: Arc<Faults>,
+        place: Place,
+        manners: Manners,
+        cursor: Option<u64>,
+        buffer_events: u64,
+    ) -> Subscription {
+        Subscription {
+            epoch: feed.epoch(),
+            start: feed.start(cursor, manners),
+            feed,
+            faults,
+            place,
+            buffer_events,
+        }
+    }
 }
 
 /// Why a subscription ended.
@@ -83,11 +105,8 @@ pub async fn serve(subscription: Subscription, mut socket: Socket) {
     if stay_silent(&subscription, &mut socket).await {
         return;
     }
-    let feed = subscription.feed.clone();
-    // Subscribed before the start is chosen: no change can fall in between.
-    let mut changed = feed.watch();
-    let (position, cursor, live_from) = match feed.start(subscription.cursor, subscription.manners)
-    {
+    let mut changed = subscription.feed.watch();
+    let (position, cursor, live_from) = match subscription.start {
         Start::FutureCursor => {
             let error = encode_error("FutureCursor", Some("Cursor in the future."));
             let _ = socket.send(BINARY, &error).await;
@@ -110,13 +129,14 @@ pub async fn serve(subscription: Subscription, mut socket: Socket) {
             (position, cursor, live_from)
         }
     };
+    let epoch = subscription.epoch;
     let mut stream = Stream {
         subscription,
         socket,
         position,
         cursor,
         live_from,
-        epoch: feed.epoch(),
+        epoch,
         outbox: Outbox::default(),
     };
     let end = loop {

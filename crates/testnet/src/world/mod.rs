@@ -22,7 +22,7 @@ pub use clock::{Clock, timestamp};
 pub use create::NewAccount;
 pub use history::{CommitTruth, History};
 pub use records::{Drawer, POST, encode as encode_record};
-pub use repo::{Change, NewCommit, Repo, Write, WriteError, sign};
+pub use repo::{Change, NewCommit, Repo, WRITES_PER_COMMIT, Write, WriteError, sign};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
