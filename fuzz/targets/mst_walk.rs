@@ -7,7 +7,7 @@ use gapless_atp::cid::Cid;
 use gapless_atp::mst::{root, walk};
 use gapless_atp::repo::{Commit, ImportError, RepoCar};
 use gapless_atp::syntax::Rev;
-use gapless_fuzz::{Shape, Store, record};
+use gapless_fuzz::{Shape, Store, pool, record};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (Shape, Vec<u8>)| {
@@ -17,8 +17,9 @@ fuzz_target!(|input: (Shape, Vec<u8>)| {
     let Some((top, _)) = shape.plant(&mut store) else {
         return;
     };
-    for number in 0..=255 {
-        store.put(record(number));
+    // Every record that the shape can name.
+    for number in 0..pool().len() {
+        store.put(record(number as u8));
     }
     let did = "did:plc:abcdefghijklmnopqrstuvwx";
     let rev = Rev::from_micros(1 << 50, 0);
