@@ -33,6 +33,8 @@ pub struct Config {
     pub relay_window_events: usize,
     /// Events that a live subscriber may be behind before it is disconnected.
     pub buffer_events: u64,
+    /// With more repositories than this no history is kept.
+    pub history_repos: usize,
     pub faults: Vec<Spec>,
 }
 
@@ -53,6 +55,7 @@ impl Default for Config {
             window_events: 50_000,
             relay_window_events: 100_000,
             buffer_events: 10_000,
+            history_repos: HISTORY_REPOS,
             faults: Vec::new(),
         }
     }
@@ -103,6 +106,6 @@ impl Config {
     }
 
     pub fn keeps_history(&self) -> bool {
-        self.repos <= HISTORY_REPOS
+        self.repos <= self.history_repos
     }
 }

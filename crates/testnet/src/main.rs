@@ -33,12 +33,12 @@ struct Arguments {
     /// The first of the ports; 0 takes free ones.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// A relay in front of the PDSs.
+    /// No relay in front of the PDSs, and no Jetstream server behind it.
     #[arg(long)]
-    relay: bool,
-    /// A Jetstream server (brings the relay).
+    no_relay: bool,
+    /// No Jetstream server.
     #[arg(long)]
-    jetstream: bool,
+    no_jetstream: bool,
     /// Commits per second in the background.
     #[arg(long, default_value_t = 0.0, value_name = "COMMITS_PER_S")]
     rate: f64,
@@ -80,8 +80,8 @@ impl Arguments {
             records: self.records,
             seed: self.seed,
             port: self.port,
-            relay: self.relay || self.jetstream,
-            jetstream: self.jetstream,
+            relay: !self.no_relay,
+            jetstream: !self.no_relay && !self.no_jetstream,
             rate: self.rate,
             wall_clock: self.wall_clock,
             did_web: !self.no_did_web,

@@ -112,6 +112,33 @@ async fn the_truth_knows_every_rev() {
 }
 
 #[tokio::test]
+async fn without_history_the_truth_says_so_and_knows_the_head() {
+    let testnet = start(Config {
+        repos: 5,
+        history_repos: 4,
+        ..Config::default()
+    })
+    .await;
+    testnet.stir(20);
+    let truth = testnet.truth();
+    assert!(!truth.keeps_history());
+    let did = truth.dids()[3].clone();
+    let head = truth.head(&did).unwrap();
+    let records = truth.records_at(&did, head.rev).unwrap();
+    assert_eq!(Some(&records), truth.records(&did).as_ref());
+    assert!(truth.commits(&did).is_none());
+    testnet.write(&did, &[]).unwrap();
+    assert_eq!(
+        truth.records_at(&did, head.rev),
+        None,
+        "the past is not kept"
+    );
+    let rollback = format!("rev-rollback=did:{did}").parse().unwrap();
+    let error = testnet.fault(rollback).unwrap_err().to_string();
+    assert!(error.contains("no history"), "{error}");
+}
+
+#[tokio::test]
 async fn a_seed_gives_the_same_bytes() {
     let run = async |seed| {
         let testnet = start(Config {

@@ -1,6 +1,7 @@
 //! Everything that can be made to go wrong, by name, with a counter each.
 //!
-//! [`kinds`](mod@kinds) has the names, [`registry`](mod@registry) what is set and how often it
+//! [`kinds`](mod@kinds) has the names, [`spec`](mod@spec) how they are written with their
+//! scope, [`registry`](mod@registry) what is set and how often it
 //! fired. The rest are small functions at the places where faults bite: events
 //! ([`events`](mod@events)), HTTP answers ([`http`](mod@http)), and, beside the code they
 //! spoil, CARs (`pds::car`), sockets (`stream`) and the relay. Faults that are
@@ -10,8 +11,10 @@ mod events;
 mod http;
 mod kinds;
 mod registry;
+mod spec;
 
 pub use events::shape_event;
 pub use http::{drip, gate};
-pub use kinds::{CATALOGUE, Fault, Part, Place, Spec, SpecError};
+pub use kinds::{CATALOGUE, Fault, Part, Place};
 pub use registry::Faults;
+pub use spec::{Spec, SpecError};

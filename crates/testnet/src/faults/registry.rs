@@ -11,7 +11,8 @@ use gapless_atp::syntax::Did;
 use serde_json::{Value as Json, json};
 use tokio::sync::watch;
 
-use super::kinds::{CATALOGUE, Fault, Place, Spec};
+use super::kinds::{CATALOGUE, Fault, Place};
+use super::spec::Spec;
 
 #[derive(Debug)]
 struct Active {
