@@ -389,5 +389,6 @@ fn a_source_that_fails_is_not_a_missing_node() {
     assert_eq!(walked(root, &Broken), Err(error.clone()));
     let path = "com.example.a/1";
     let inverted = invert(root, value_of("before"), &[create(path)], &Broken);
+    let error = SourceError("disk on fire".to_owned());
     assert_eq!(inverted, Err(OpsError::Source(error)));
 }

@@ -470,6 +470,11 @@ fn a_proof_shows_presence_and_absence() {
         let record = cid.as_ref().zip(held.map(Vec::as_slice));
         let proof = write_record_proof(block, keys(), path.as_bytes(), record);
         let proof = proof.expect("the right keys");
+        if let Some((cid, _)) = record {
+            let forged = Some((cid, &b"other bytes"[..]));
+            let refused = write_record_proof(block, keys(), path.as_bytes(), forged);
+            assert!(matches!(refused, Err(ExportError::Record { .. })));
+        }
         let map = read_blocks(&proof).and_then(|blocks| blocks.into_map());
         let map = map.expect("a CAR");
         // What a stranger does with it: signature, then the way down.

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use common::example::{CURVES, check, example, held};
@@ -11,7 +12,7 @@ use common::{Author, NOW, OwnedCommit, Store, build, car, record};
 use gapless_atp::cid::Cid;
 use gapless_atp::crypto::{Curve, SigningKey};
 use gapless_atp::frame::{self, Action, Event, RawOp, encode_commit};
-use gapless_atp::mst::{OpsError, TreeError, empty_root};
+use gapless_atp::mst::{Blocks, OpsError, SourceError, TreeError, empty_root};
 use gapless_atp::syntax::Rev;
 use gapless_atp::verify::{Fault, Held, Verdict, check_commit};
 
@@ -247,6 +248,15 @@ fn a_producer_without_proofs_is_legacy() {
     }
 }
 
+/// A source that can read nothing.
+struct Broken;
+
+impl Blocks for Broken {
+    fn block(&self, _: &Cid) -> Result<Option<Cow<'_, [u8]>>, SourceError> {
+        Err(SourceError("disk on fire".to_owned()))
+    }
+}
+
 #[test]
 fn a_proof_that_lacks_a_node_is_completed_from_elsewhere() {
     for curve in CURVES {
@@ -274,6 +284,9 @@ fn a_proof_that_lacks_a_node_is_completed_from_elsewhere() {
             let nothing = Store::default();
             let extra = check_commit(&event, key, Some(&before), NOW, Some(&nothing));
             assert_eq!(extra.class(), "proof_incomplete");
+            // A source of our own that fails is nobody's fault but ours.
+            let broken = check_commit(&event, key, Some(&before), NOW, Some(&Broken));
+            assert_eq!(broken.class(), "undecided");
         }
         assert!(incomplete >= 5, "only {incomplete} nodes were needed");
     }

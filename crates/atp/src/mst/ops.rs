@@ -7,7 +7,7 @@
 //! fewest, then others. "A node is missing" and "this is wrong" are different
 //! answers.
 
-use super::tree::{Blocks, Tree, TreeError};
+use super::tree::{Blocks, SourceError, Tree, TreeError};
 use crate::cid::Cid;
 
 /// One operation of a commit.
@@ -47,8 +47,9 @@ pub enum OpsError {
     Value { path: String, said: Cid, found: Cid },
     #[error("undoing the operations gives another tree than the one before")]
     OtherRoot,
-    #[error("blocks cannot be read: {0}")]
-    Source(TreeError),
+    /// Not a verdict either: the source failed.
+    #[error(transparent)]
+    Source(SourceError),
 }
 
 /// Undoes `ops` on the tree `root` and checks that `before` is what is left.
@@ -116,7 +117,7 @@ fn expect(path: &str, said: Cid, found: Result<Cid, TreeError>) -> Result<(), Op
 fn classify(path: &str, error: TreeError) -> OpsError {
     match error {
         TreeError::Missing(cid) => OpsError::Incomplete(cid),
-        TreeError::Source(_) => OpsError::Source(error),
+        TreeError::Source(error) => OpsError::Source(error),
         error => OpsError::Tree {
             path: path.to_owned(),
             error,

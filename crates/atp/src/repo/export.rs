@@ -101,7 +101,8 @@ impl<'a> Export<'a> {
 }
 
 /// The CAR that proves one record present (with its bytes) or absent (without):
-/// the commit, and the nodes on the way, top first.
+/// the commit, and the nodes on the way, top first. Bytes that do not hash to
+/// their CID are refused.
 pub fn write_record_proof<'k>(
     commit_block: &[u8],
     keys: impl IntoIterator<Item = (&'k [u8], Cid)>,
@@ -121,6 +122,12 @@ pub fn write_record_proof<'k>(
         write_block(&mut car, cid, block);
     }
     if let Some((cid, bytes)) = record {
+        if !cid.matches(bytes) {
+            return Err(ExportError::Record {
+                path: String::from_utf8_lossy(path).into_owned(),
+                cid: *cid,
+            });
+        }
         write_block(&mut car, cid, bytes);
     }
     Ok(car)

@@ -34,6 +34,12 @@ pub enum Verdict<'a> {
         commit: CheckedCommit<'a>,
         missing: Cid,
     },
+    /// Signed; the nodes that the caller offered could not be read. It says
+    /// nothing about the event: try again.
+    Undecided {
+        commit: CheckedCommit<'a>,
+        error: SourceError,
+    },
     /// Wrong. When it is signed all the same, a newer commit than the one held
     /// exists, and this event does not say what is in it.
     Invalid {
@@ -52,6 +58,7 @@ impl Verdict<'_> {
             Verdict::Discontinuous(_) => "discontinuous",
             Verdict::Legacy(_) => "legacy",
             Verdict::ProofIncomplete { .. } => "proof_incomplete",
+            Verdict::Undecided { .. } => "undecided",
             Verdict::Invalid { .. } => "invalid",
         }
     }
@@ -235,6 +242,7 @@ fn judge<'a>(
     match proof {
         Ok(()) => {}
         Err(OpsError::Incomplete(missing)) => return Verdict::ProofIncomplete { commit, missing },
+        Err(OpsError::Source(error)) => return Verdict::Undecided { commit, error },
         // It says nothing of a root before, and the repository was not empty.
         Err(OpsError::OtherRoot) if first => return judge_legacy(commit, source),
         Err(error) => {
@@ -273,6 +281,7 @@ fn judge_legacy<'a>(commit: CheckedCommit<'a>, source: &dyn Blocks) -> Verdict<'
         let error = match tree.get(op.path.as_bytes()) {
             Ok(found) if found == op.cid => continue,
             Err(TreeError::Missing(_)) => continue,
+            Err(TreeError::Source(error)) => return Verdict::Undecided { commit, error },
             Ok(None) => TreeError::NotFound,
             Ok(Some(_)) if op.cid.is_none() => TreeError::Exists,
             Ok(Some(found)) => {
