@@ -39,7 +39,7 @@ trap 'kill "$testnet" 2>/dev/null || true' EXIT
 check() {
   local urls=$cache/testnet.json log=$cache/testnet.log code=0
   rm -f "$urls"
-  "$program" --repos 30 --pds 3 --records 40 --seed 7 --relay --jetstream --json "$@" >"$urls" 2>"$log" &
+  "$program" --repos 30 --pds 3 --records 40 --seed 7 --json "$@" >"$urls" 2>"$log" &
   testnet=$!
   local deadline=$((SECONDS + 60))
   until [ -s "$urls" ]; do
