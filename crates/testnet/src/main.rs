@@ -1,6 +1,7 @@
 //! `gapless-testnet`: a local AT network on loopback until Ctrl-C.
 //!
-//! Exit 0 after Ctrl-C, 1 when the network cannot start, 2 on bad arguments.
+//! Exit 0 after Ctrl-C or SIGTERM, 1 when the network cannot start, 2 on bad
+//! arguments.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -101,9 +102,55 @@ async fn main() -> ExitCode {
         list_faults();
         return ExitCode::SUCCESS;
     }
-    if let Some(commits) = arguments.load {
-        return serve_load(&arguments, commits).await;
+    // Listened to from the first moment on: what is printed may be answered by
+    // Ctrl-C at once.
+    let stop = match stop_signal() {
+        Ok(stop) => stop,
+        Err(error) => {
+            eprintln!("gapless-testnet: cannot listen for Ctrl-C: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let run = async {
+        match arguments.load {
+            Some(commits) => serve_load(&arguments, commits).await,
+            None => serve_network(&arguments).await,
+        }
+    };
+    tokio::select! {
+        code = run => code,
+        () = stop => {
+            if !arguments.json {
+                eprintln!("stopping");
+            }
+            // Preparing may still be under way on a thread of its own.
+            std::process::exit(0)
+        }
     }
+}
+
+#[cfg(unix)]
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => (),
+            _ = terminate.recv() => (),
+        }
+    })
+}
+
+#[cfg(not(unix))]
+fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        let _ = tokio::signal::ctrl_c().await;
+    })
+}
+
+/// Serves a network; returns only when it cannot.
+async fn serve_network(arguments: &Arguments) -> ExitCode {
     let config = arguments.config();
     if let Err(error) = config.validate() {
         eprintln!("gapless-testnet: {error}");
@@ -120,14 +167,7 @@ async fn main() -> ExitCode {
         true => println!("{}", json!({ "ready": true, "urls": testnet.urls() })),
         false => show(&testnet),
     }
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => (),
-        _ = progress(&testnet, arguments.json) => (),
-    }
-    if !arguments.json {
-        eprintln!("stopping");
-    }
-    ExitCode::SUCCESS
+    progress(&testnet, arguments.json).await
 }
 
 async fn serve_load(arguments: &Arguments, commits: u64) -> ExitCode {
@@ -167,8 +207,7 @@ async fn serve_load(arguments: &Arguments, commits: u64) -> ExitCode {
         println!("  curl -X POST '{release}' -d '{{\"commits\":1000,\"per_second\":100}}'");
         println!("\nCtrl-C stops it.");
     }
-    let _ = tokio::signal::ctrl_c().await;
-    ExitCode::SUCCESS
+    std::future::pending().await
 }
 
 fn list_faults() {
@@ -221,7 +260,7 @@ fn show(testnet: &Testnet) {
 }
 
 /// A line now and then while there is traffic.
-async fn progress(testnet: &Testnet, as_json: bool) {
+async fn progress(testnet: &Testnet, as_json: bool) -> ! {
     let mut ticks = tokio::time::interval(Duration::from_secs(PROGRESS_SECONDS));
     ticks.tick().await;
     let (mut commits_before, mut events_before) = testnet.counts();

@@ -159,6 +159,18 @@ async fn the_program_serves_and_says_where() {
 }
 
 #[test]
+fn the_program_ends_well_when_told_to() {
+    for signal in ["-INT", "-TERM"] {
+        let mut child = Program(program(&["--repos", "3", "--json"]).spawn().unwrap());
+        let mut output = BufReader::new(child.0.stdout.take().unwrap());
+        output.read_line(&mut String::new()).unwrap();
+        let id = child.0.id().to_string();
+        Command::new("kill").args([signal, &id]).status().unwrap();
+        assert_eq!(child.0.wait().unwrap().code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
 fn bad_arguments_are_refused_with_a_reason() {
     for (arguments, says) in [
         (&["--pds", "0"][..], "1 to 200 PDSs"),

@@ -149,6 +149,10 @@ async fn a_host_speaks_only_for_its_own_accounts() {
     let kinds: Vec<String> = frames.iter().map(|frame| kind(frame)).collect();
     // The old host's "deactivated" is not passed on.
     assert_eq!(kinds, ["account(active)", "identity", "sync"]);
+    let head = testnet.truth().head(&did).unwrap();
+    let (_, latest) = get_json(&xrpc(&relay, "getLatestCommit", &did_param(&did))).await;
+    assert_eq!(latest["cid"], head.commit.to_string());
+    assert_eq!(latest["rev"], head.rev.to_string());
 }
 
 fn ws(testnet: &Testnet, query: &str) -> String {

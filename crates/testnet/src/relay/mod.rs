@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use gapless_atp::car::read_blocks;
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
 
@@ -101,7 +102,11 @@ impl Relay {
                 known.rev = body.rev.clone();
                 known.head = Some(body.commit);
             }
-            Body::Sync { rev, .. } => known.rev = rev.clone(),
+            Body::Sync { rev, blocks } => {
+                known.rev = rev.clone();
+                let root = read_blocks(blocks).ok();
+                known.head = root.and_then(|blocks| blocks.roots().first().copied());
+            }
             Body::Account { active, status } => {
                 known.active = *active;
                 known.status = status.clone();
