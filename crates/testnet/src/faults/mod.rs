@@ -1,11 +1,10 @@
 //! Everything that can be made to go wrong, by name, with a counter each.
 //!
-//! [`kinds`](mod@kinds) has the names, [`spec`](mod@spec) how they are written with their
-//! scope, [`registry`](mod@registry) what is set and how often it
-//! fired. The rest are small functions at the places where faults bite: events
-//! ([`events`](mod@events)), HTTP answers ([`http`](mod@http)), and, beside the code they
-//! spoil, CARs (`pds::car`), sockets (`stream`) and the relay. Faults that are
-//! done at once live in `world::actions`.
+//! `kinds` has the names, `spec` how they are written with their scope,
+//! `registry` what is set and how often it fired. The rest are small functions
+//! at the places where faults bite: events (`events`), HTTP answers (`http`),
+//! and, beside the code they spoil, CARs (`pds::car`), sockets (`stream`) and
+//! the relay. Faults that are done at once live in `world::actions`.
 
 mod events;
 mod http;
