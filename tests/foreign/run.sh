@@ -58,11 +58,18 @@ check() {
 check "$@"
 
 # A check that cannot fail shows nothing: one forged signature, one record missing
-# from one CAR, and it must.
-for fault in wrong-signature=count:1,host:pds0 car-minus-leaf=count:1; do
-  if check --fault "$fault" >"$cache/expected.log" 2>&1; then
-    echo "foreign: the check passed although the network had the fault $fault" >&2
+# from one CAR, and it must, for that reason.
+must_find() {
+  if check --fault "$1" >"$cache/expected.log" 2>&1; then
+    echo "foreign: the check passed although the network had the fault $1" >&2
     exit 1
   fi
-  echo "foreign: the fault $fault is found: $(grep -m1 '^foreign: ' "$cache/expected.log" | cut -c10-120)"
-done
+  if ! grep -q "^foreign: .*$2" "$cache/expected.log"; then
+    echo "foreign: with the fault $1 the check failed, but not by saying '$2':" >&2
+    tail -n 20 "$cache/expected.log" >&2
+    exit 1
+  fi
+  echo "foreign: the fault $1 is found: $(grep -m1 "$2" "$cache/expected.log" | cut -c10-120)"
+}
+must_find wrong-signature=count:1,host:pds0 'Invalid signature on commit'
+must_find car-minus-leaf=count:1 'missing leaf blocks'

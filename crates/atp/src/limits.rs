@@ -42,6 +42,10 @@ pub const NODE_ENTRIES: usize = 1024;
 pub const TREE_HEIGHT: u32 = 40;
 /// Bytes of a tree key. Legal paths end at 830; both reference libraries allow 1024.
 pub const KEY_BYTES: usize = 1024;
+/// Bytes of all keys that one partial tree holds while operations are undone or
+/// applied. Prefix compression makes ten bytes of keys from one on the wire, and
+/// a commit carries 2.5 MB at most.
+pub const TREE_KEY_BYTES: usize = 256 << 20;
 /// Bytes of a DID document or of a directory's answer about one DID.
 pub const DID_DOCUMENT_BYTES: usize = 1 << 20;
 /// Bytes of a DID. Supported ones are far shorter; AT-URIs may name others.

@@ -14,7 +14,7 @@ use gapless_atp::cid::Cid;
 use gapless_atp::limits;
 use gapless_atp::mst::{
     Blocks, BuildError, NodeError, Op, OpAction, OpsError, SourceError, Tree, TreeError, Visit,
-    invert, key_height, root, walk,
+    empty_root, invert, key_height, root, walk,
 };
 
 /// Walks a tree and gives back its keys.
@@ -391,4 +391,52 @@ fn a_source_that_fails_is_not_a_missing_node() {
     let inverted = invert(root, value_of("before"), &[create(path)], &Broken);
     let error = SourceError("disk on fire".to_owned());
     assert_eq!(inverted, Err(OpsError::Source(error)));
+}
+
+/// A source that counts what it is asked for.
+struct Asked<'s>(&'s Store, Cell<usize>);
+
+impl Blocks for Asked<'_> {
+    fn block(&self, cid: &Cid) -> Result<Option<Cow<'_, [u8]>>, SourceError> {
+        self.1.set(self.1.get() + 1);
+        self.0.block(cid)
+    }
+}
+
+#[test]
+fn a_node_that_many_gaps_link_is_read_once() {
+    // Two subtrees, one of low keys and one of high ones, hang left and right of
+    // every key that is undone: each undoing would read both again.
+    let mut store = Store::default();
+    let mut below = Vec::new();
+    for side in ["a", "z"] {
+        let keys = mine_many(side, 0, 50);
+        let keys: Keys = keys.into_iter().map(|key| (key, empty_root())).collect();
+        let (root, nodes) = build(&keys);
+        store.0.extend(nodes.0);
+        below.push(root);
+    }
+    let keys = mine_many("m", 1, 100);
+    let entries = keys.iter().enumerate();
+    let entries = entries.map(|(at, key)| (key.as_str(), Some(below[at % 2])));
+    let top = node(None, &entries.collect::<Vec<_>>());
+    let root = Cid::dag_cbor(&top);
+    store.0.insert(root, top);
+    let undone = keys.iter().skip(1).step_by(2);
+    let ops: Vec<Op<'_>> = undone
+        .map(|path| Op {
+            path,
+            action: OpAction::Create {
+                cid: value_of(path),
+            },
+        })
+        .collect();
+    let asked = Asked(&store, Cell::new(0));
+    let refused = invert(root, empty_root(), &ops, &asked);
+    let Err(OpsError::Tree { error, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    let twice = NodeError::Twice;
+    assert!(matches!(error, TreeError::Malformed { error, .. } if error == twice));
+    assert!(asked.1.get() <= 5, "{} nodes were read", asked.1.get());
 }

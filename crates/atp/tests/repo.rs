@@ -474,6 +474,13 @@ fn a_proof_shows_presence_and_absence() {
             let forged = Some((cid, &b"other bytes"[..]));
             let refused = write_record_proof(block, keys(), path.as_bytes(), forged);
             assert!(matches!(refused, Err(ExportError::Record { .. })));
+            let silent = write_record_proof(block, keys(), path.as_bytes(), None);
+            assert!(matches!(silent, Err(ExportError::Record { .. })));
+        } else {
+            let other = Cid::dag_cbor(b"other bytes");
+            let forged = Some((&other, &b"other bytes"[..]));
+            let refused = write_record_proof(block, keys(), path.as_bytes(), forged);
+            assert!(matches!(refused, Err(ExportError::Record { .. })));
         }
         let map = read_blocks(&proof).and_then(|blocks| blocks.into_map());
         let map = map.expect("a CAR");

@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use common::example::{CURVES, check, example, held};
 use common::raw::{mine, node, record_of};
 use common::{Author, NOW, OwnedCommit, Store, build, car, record};
-use gapless_atp::cid::Cid;
+use gapless_atp::cid::{CODEC_RAW, Cid};
 use gapless_atp::crypto::{Curve, SigningKey};
-use gapless_atp::frame::{self, Action, Event, RawOp, encode_commit};
+use gapless_atp::frame::{self, Action, Event, RawOp, SyncEvent, encode_commit};
 use gapless_atp::mst::{Blocks, OpsError, SourceError, TreeError, empty_root};
+use gapless_atp::repo::{ImportError, RepoCar};
 use gapless_atp::syntax::Rev;
-use gapless_atp::verify::{Fault, Held, Verdict, check_commit};
+use gapless_atp::verify::{Fault, Held, SyncVerdict, Verdict, check_commit, check_sync};
 
 #[test]
 fn a_commit_that_follows_what_is_held_applies() {
@@ -412,5 +413,33 @@ fn raw_operations_of_any_shape_never_panic() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_commit_has_one_name() {
+    for curve in CURVES {
+        let (author, before, mut commit) = example(curve);
+        let digest = commit.commit.digest().try_into().expect("32 bytes");
+        let raw = Cid::from_digest(CODEC_RAW, digest);
+        commit.commit = raw;
+        commit.blocks[0].0 = raw;
+        let blocks = commit.car();
+        let verdict = check(&author, &commit.event(&blocks), Some(&before));
+        let Verdict::Invalid { fault, .. } = verdict else {
+            panic!("{} under another name", verdict.class());
+        };
+        assert_eq!(fault, Fault::CommitCodec(raw));
+        let sync = SyncEvent {
+            seq: 1,
+            did: &commit.repo,
+            time: "",
+            rev: &commit.rev,
+            blocks: &blocks,
+        };
+        let verdict = check_sync(&sync, author.key.public(), Some(&before), NOW);
+        assert_eq!(verdict, SyncVerdict::Invalid(Fault::CommitCodec(raw)));
+        let read = RepoCar::read(&blocks).map(|_| ());
+        assert_eq!(read, Err(ImportError::Codec(raw)));
     }
 }

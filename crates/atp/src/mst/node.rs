@@ -36,6 +36,8 @@ pub enum NodeError {
     BelowLeaf,
     #[error("node without keys at the top or the bottom of the tree")]
     Keyless,
+    #[error("node is linked from two places")]
+    Twice,
 }
 
 /// The level of the tree at which a key lives: pairs of leading zero bits in
@@ -63,18 +65,14 @@ impl Span {
         &keys[start..start + usize::from(self.len)]
     }
 
-    /// Appends a key and says where it is.
-    pub fn push(keys: &mut Vec<u8>, parts: [&[u8]; 2]) -> Span {
-        let start = keys.len();
-        for part in parts {
-            keys.extend_from_slice(part);
-        }
-        let len = keys.len() - start;
-        assert!(len <= limits::KEY_BYTES && keys.len() < u32::MAX as usize);
-        Span {
-            start: start as u32,
-            len: len as u16,
-        }
+    /// Appends a key and says where it is; `None` when there is no room.
+    pub fn push(keys: &mut Vec<u8>, key: &[u8]) -> Option<Span> {
+        let span = Span {
+            start: u32::try_from(keys.len()).ok()?,
+            len: u16::try_from(key.len()).ok()?,
+        };
+        keys.extend_from_slice(key);
+        Some(span)
     }
 }
 

@@ -11,6 +11,9 @@
 //! Depth is bounded by [`limits::TREE_HEIGHT`], so recursion is too.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+
+use foldhash::fast::RandomState;
 
 use super::build::EMPTY_NODE;
 use super::node::{self, Entry, NodeError, Span, common_prefix, key_height};
@@ -44,6 +47,8 @@ pub enum TreeError {
     KeyLength(usize),
     #[error("key lies higher than {} levels", limits::TREE_HEIGHT)]
     TooHigh,
+    #[error("keys of the tree take more than {} bytes", limits::TREE_KEY_BYTES)]
+    KeyBytes,
     #[error("a subtree beside the key holds keys that belong on its other side")]
     Side,
     #[error(transparent)]
@@ -107,6 +112,9 @@ pub struct Tree<'s> {
     source: &'s dyn Blocks,
     nodes: Vec<Node>,
     keys: Vec<u8>,
+    /// Every node that was read. A canonical tree links no node twice, and one
+    /// that does would be read again through every link.
+    read: HashSet<Cid, RandomState>,
     root: Child,
     scratch: Vec<Entry>,
 }
@@ -122,6 +130,7 @@ impl<'s> Tree<'s> {
             source,
             nodes: Vec::new(),
             keys: Vec::new(),
+            read: HashSet::default(),
             root,
             scratch: Vec::new(),
         }
@@ -149,7 +158,7 @@ impl<'s> Tree<'s> {
     pub fn insert(&mut self, key: &[u8], value: Cid) -> Result<(), TreeError> {
         let height = checked_height(key)?;
         let Some(top) = self.load_root()? else {
-            self.root = self.single(key, value, height);
+            self.root = self.single(key, value, height)?;
             return Ok(());
         };
         let top_height = self.nodes[top].height;
@@ -157,7 +166,7 @@ impl<'s> Tree<'s> {
             let (left, right) = self.split(Child::Loaded(top), None, key)?;
             let left = self.lift(left, top_height, height - 1);
             let right = self.lift(right, top_height, height - 1);
-            let key = Span::push(&mut self.keys, [key, &[]]);
+            let key = self.keep(key)?;
             let slots = vec![Slot { key, value, right }];
             self.root = self.add(height, left, slots);
             return Ok(());
@@ -171,7 +180,7 @@ impl<'s> Tree<'s> {
             let here = self.nodes[id].height;
             if here == height {
                 let (left, right) = self.split(self.nodes[id].gap(at), here.checked_sub(1), key)?;
-                let key = Span::push(&mut self.keys, [key, &[]]);
+                let key = self.keep(key)?;
                 self.nodes[id].set_gap(at, left);
                 self.nodes[id].slots.insert(at, Slot { key, value, right });
                 return Ok(());
@@ -179,7 +188,7 @@ impl<'s> Tree<'s> {
             match self.load_gap(id, at)? {
                 Some(child) => id = child,
                 None => {
-                    let single = self.single(key, value, height);
+                    let single = self.single(key, value, height)?;
                     let lifted = self.lift(single, height, here - 1);
                     self.nodes[id].set_gap(at, lifted);
                     return Ok(());
@@ -325,10 +334,16 @@ impl<'s> Tree<'s> {
         };
         let block = self.source.block(&cid)?.ok_or(TreeError::Missing(cid))?;
         let malformed = |error| TreeError::Malformed { cid, error };
+        if !self.read.insert(cid) {
+            return Err(malformed(NodeError::Twice));
+        }
         self.scratch.clear();
         let left = node::decode(&block, &mut self.keys, &mut self.scratch).map_err(malformed)?;
         let height =
             node::check_heights(&self.keys, &self.scratch, left, height).map_err(malformed)?;
+        if self.keys.len() > limits::TREE_KEY_BYTES {
+            return Err(TreeError::KeyBytes);
+        }
         let slots = self.scratch.iter().map(|entry| Slot {
             key: entry.key,
             value: entry.value,
@@ -384,10 +399,14 @@ impl<'s> Tree<'s> {
         Child::Loaded(self.nodes.len() - 1)
     }
 
-    fn single(&mut self, key: &[u8], value: Cid, height: u32) -> Child {
-        let key = Span::push(&mut self.keys, [key, &[]]);
+    fn keep(&mut self, key: &[u8]) -> Result<Span, TreeError> {
+        Span::push(&mut self.keys, key).ok_or(TreeError::KeyBytes)
+    }
+
+    fn single(&mut self, key: &[u8], value: Cid, height: u32) -> Result<Child, TreeError> {
+        let key = self.keep(key)?;
         let right = Child::None;
-        self.add(height, Child::None, vec![Slot { key, value, right }])
+        Ok(self.add(height, Child::None, vec![Slot { key, value, right }]))
     }
 
     /// Wraps a subtree in nodes without keys until it stands at height `to`.

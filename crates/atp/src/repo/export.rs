@@ -101,8 +101,8 @@ impl<'a> Export<'a> {
 }
 
 /// The CAR that proves one record present (with its bytes) or absent (without):
-/// the commit, and the nodes on the way, top first. Bytes that do not hash to
-/// their CID are refused.
+/// the commit, and the nodes on the way, top first. A record that is not the one
+/// at `path`, or bytes that do not hash to it, are refused.
 pub fn write_record_proof<'k>(
     commit_block: &[u8],
     keys: impl IntoIterator<Item = (&'k [u8], Cid)>,
@@ -110,6 +110,12 @@ pub fn write_record_proof<'k>(
     record: Option<(&Cid, &[u8])>,
 ) -> Result<Vec<u8>, ExportError> {
     let signed = Commit::decode(commit_block)?.data;
+    let mut value = None;
+    let keys = keys.into_iter().inspect(|(key, cid)| {
+        if *key == path {
+            value = Some(*cid);
+        }
+    });
     let (found, nodes) = mst::record_proof(keys, path)?;
     if signed != found {
         return Err(ExportError::OtherRoot { signed, found });
@@ -121,13 +127,13 @@ pub fn write_record_proof<'k>(
     for (cid, block) in nodes.iter().rev() {
         write_block(&mut car, cid, block);
     }
+    if value != record.map(|(cid, _)| *cid) || record.is_some_and(|(cid, b)| !cid.matches(b)) {
+        return Err(ExportError::Record {
+            path: String::from_utf8_lossy(path).into_owned(),
+            cid: value.or(record.map(|(cid, _)| *cid)).unwrap_or(found),
+        });
+    }
     if let Some((cid, bytes)) = record {
-        if !cid.matches(bytes) {
-            return Err(ExportError::Record {
-                path: String::from_utf8_lossy(path).into_owned(),
-                cid: *cid,
-            });
-        }
         write_block(&mut car, cid, bytes);
     }
     Ok(car)

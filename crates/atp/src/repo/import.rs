@@ -18,6 +18,8 @@ pub enum ImportError {
     Car(#[from] CarError),
     #[error("the CAR names {0} roots (it must name one, the commit)")]
     Roots(usize),
+    #[error("the root {0} of the CAR is not named as DAG-CBOR")]
+    Codec(Cid),
     #[error("the CAR lacks its root, the commit {0}")]
     NoCommit(Cid),
     #[error("the root of the CAR is no commit: {0}")]
@@ -42,6 +44,9 @@ impl<'a> RepoCar<'a> {
         let [commit_cid, ..] = *blocks.roots() else {
             return Err(ImportError::Roots(0));
         };
+        if !commit_cid.is_dag_cbor() {
+            return Err(ImportError::Codec(commit_cid));
+        }
         let block = blocks
             .get(&commit_cid)
             .ok_or(ImportError::NoCommit(commit_cid))?;

@@ -57,6 +57,8 @@ pub enum Fault {
     Car(#[from] CarError),
     #[error("the event names no commit")]
     NoCommitCid,
+    #[error("the commit {0} is not named as DAG-CBOR")]
+    CommitCodec(Cid),
     #[error("blocks have another root than the commit {0}")]
     OtherCommit(Cid),
     #[error("blocks lack the commit {0}")]
@@ -123,6 +125,11 @@ fn open_commit<'a>(
     let Some(cid) = blocks.roots().first().copied() else {
         return Err(Fault::NoCommitCid);
     };
+    // One block has one name. Under another codec it would pass for a second
+    // commit of the same rev.
+    if !cid.is_dag_cbor() {
+        return Err(Fault::CommitCodec(cid));
+    }
     if let Some(named) = named
         && named != cid
     {
