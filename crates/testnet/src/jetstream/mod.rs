@@ -169,7 +169,7 @@ impl Log {
     pub fn read(&self, position: u64, count: usize) -> (Vec<Message>, u64) {
         let kept = self.kept();
         let from = position.saturating_sub(kept.base) as usize;
-        let to = (from + count).min(kept.messages.len());
+        let to = from.saturating_add(count).min(kept.messages.len());
         let messages = kept.messages.range(from.min(to)..to).cloned().collect();
         (messages, kept.base + to as u64)
     }

@@ -63,6 +63,8 @@ pub enum LoadError {
     Repos(u32),
     #[error("1 to {MOST_COMMITS} commits, not {0}")]
     Commits(u64),
+    #[error("two ports from {0} on end above 65535")]
+    Ports(u16),
     #[error("cannot listen on port {port} of loopback: {error}")]
     Bind { port: u16, error: std::io::Error },
 }

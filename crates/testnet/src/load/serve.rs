@@ -52,8 +52,12 @@ impl LoadServer {
             bound.map_err(|error| LoadError::Bind { port, error })
         };
         let port = load.config.port;
+        let next = match port {
+            0 => 0,
+            _ => port.checked_add(1).ok_or(LoadError::Ports(port))?,
+        };
         let plc = bind(port).await?;
-        let pds = bind(if port == 0 { 0 } else { port + 1 }).await?;
+        let pds = bind(next).await?;
         let url = |listener: &tokio::net::TcpListener| {
             let port = listener.local_addr().map_or(0, |address| address.port());
             format!("http://localhost:{port}")

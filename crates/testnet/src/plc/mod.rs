@@ -64,8 +64,10 @@ impl Plc {
 
     /// At most `count` operations after a number.
     pub fn export(&self, after: u64, count: usize) -> &[Logged] {
-        let from = (after as usize).min(self.log.len());
-        let to = (from + count).min(self.log.len());
+        let from = usize::try_from(after)
+            .unwrap_or(usize::MAX)
+            .min(self.log.len());
+        let to = from.saturating_add(count).min(self.log.len());
         &self.log[from..to]
     }
 

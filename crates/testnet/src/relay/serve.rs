@@ -111,7 +111,7 @@ fn cursor_of(query: &Query) -> Result<usize, Refusal> {
 
 /// One page: items from the cursor on, and the cursor of the next page.
 fn page(items: &[Json], from: usize, limit: usize, name: &str) -> Answer {
-    let to = (from + limit).min(items.len());
+    let to = from.saturating_add(limit).min(items.len());
     let mut json = json!({ name: items[from.min(to)..to] });
     if to < items.len() {
         json["cursor"] = to.to_string().into();
