@@ -1,12 +1,15 @@
 //! What a network is made of: checked once, then passed by value.
 
 use crate::faults::Spec;
+use crate::world::ActionError;
 
 /// Above so many repositories no history is kept, and the truth knows heads only.
 pub const HISTORY_REPOS: usize = 100_000;
 /// Hosts in one process: each has a port.
 const MOST_PDS: usize = 200;
 const MOST_REPOS: usize = 2_000_000;
+/// Commits per second in the background; no machine signs so many.
+pub const MOST_COMMITS_PER_SECOND: f64 = 100_000.0;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -68,14 +71,27 @@ pub enum ConfigError {
     Pds(usize),
     #[error("at most {MOST_REPOS} repositories, not {0}")]
     Repos(usize),
-    #[error("the rate must be a number of commits per second, zero or more")]
+    #[error(
+        "the rate must be a number of commits per second, \
+         zero or more and at most {MOST_COMMITS_PER_SECOND}"
+    )]
     Rate,
     #[error("the ports from {0} on end above 65535")]
     Ports(u16),
     #[error("fault {0}: there is no such host")]
     FaultHost(String),
+    #[error(transparent)]
+    Fault(#[from] ActionError),
     #[error("Jetstream stands on the relay: ask for both")]
     JetstreamAlone,
+}
+
+/// Whether background traffic may have this rate; not a number is none.
+pub fn check_rate(commits_per_second: f64) -> Result<(), ConfigError> {
+    match (0.0..=MOST_COMMITS_PER_SECOND).contains(&commits_per_second) {
+        true => Ok(()),
+        false => Err(ConfigError::Rate),
+    }
 }
 
 impl Config {
@@ -86,9 +102,7 @@ impl Config {
         if self.repos > MOST_REPOS {
             return Err(ConfigError::Repos(self.repos));
         }
-        if !(self.rate.is_finite() && self.rate >= 0.0) {
-            return Err(ConfigError::Rate);
-        }
+        check_rate(self.rate)?;
         if self.port != 0 && usize::from(self.port) + self.pds + 4 > usize::from(u16::MAX) {
             return Err(ConfigError::Ports(self.port));
         }
@@ -101,6 +115,7 @@ impl Config {
             {
                 return Err(ConfigError::FaultHost(spec.to_json().to_string()));
             }
+            spec.check(self.relay, self.jetstream)?;
         }
         Ok(())
     }

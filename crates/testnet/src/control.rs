@@ -11,7 +11,7 @@ use gapless_atp::crypto::Curve;
 use gapless_atp::syntax::{Did, Tid};
 use serde_json::{Value as Json, json};
 
-use crate::faults::{CATALOGUE, Spec};
+use crate::faults::{CATALOGUE, MOST_RECORDS, Spec};
 use crate::http::{Answer, Query, Refusal, did_in_path, ok, read_json, settle};
 use crate::testnet::Handle;
 use crate::truth;
@@ -99,10 +99,9 @@ fn act(handle: &Handle, name: &str, body: &Json) -> Result<Answer, Refusal> {
         }
         "rate" => {
             let rate = body["commits_per_second"].as_f64();
-            let rate = rate.filter(|rate| rate.is_finite() && *rate >= 0.0);
             let rate =
                 rate.ok_or_else(|| Refusal::invalid("commits_per_second must be a number"))?;
-            handle.set_rate(rate);
+            handle.set_rate(rate).map_err(Refusal::invalid)?;
             json!({})
         }
         "tombstone" => {
@@ -143,11 +142,16 @@ fn create_account(handle: &Handle, body: &Json) -> Result<Json, Refusal> {
         Some("p256") => Curve::P256,
         Some(_) => return Err(Refusal::invalid("curve must be k256 or p256")),
     };
+    let records = body["records"].as_u64().unwrap_or(0);
+    if records > MOST_RECORDS {
+        let message = format!("records must be 0 to {MOST_RECORDS}, not {records}");
+        return Err(Refusal::invalid(message));
+    }
     let new = NewAccount {
         host: body["host"].as_u64().unwrap_or(0) as usize,
         curve,
         web: body["web"].as_bool().unwrap_or(false),
-        records: body["records"].as_u64().unwrap_or(0) as usize,
+        records: records as usize,
     };
     let did = handle
         .net

@@ -32,6 +32,9 @@ pub struct Net {
     pub faults: Arc<Faults>,
     pub urls: Urls,
     world: Mutex<World>,
+    /// Held while waiting for the world: who lets go of it and wants it again
+    /// at once comes after who waits.
+    turn: Mutex<()>,
 }
 
 impl Net {
@@ -41,11 +44,13 @@ impl Net {
             faults,
             urls,
             world: Mutex::new(world),
+            turn: Mutex::new(()),
         }
     }
 
     /// The world, for one call. Never held while waiting.
     pub fn world(&self) -> MutexGuard<'_, World> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

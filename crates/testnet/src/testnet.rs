@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, check_rate};
 use crate::faults::{Fault, Faults, Place, Spec};
 use crate::net::{Net, Server, Urls, answer};
 use crate::truth::Truth;
@@ -19,6 +19,8 @@ use crate::{control, http};
 
 /// Background commits come in small bursts, so many a second.
 const BURSTS_PER_SECOND: u64 = 50;
+/// Commits of one burst; then others have their turn, and the rate is read again.
+const MOST_BURST_COMMITS: u64 = 64;
 
 /// Why a network does not start.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +139,7 @@ impl Handle {
         {
             return Err(ActionError::NoHost(index));
         }
+        spec.check(world.relay.is_some(), world.jetstream.is_some())?;
         if spec.fault.is_immediate() {
             let fired = world.act(&spec)?;
             for _ in 0..fired {
@@ -176,8 +179,9 @@ impl Handle {
 
     /// Random accounts do so many things; returns how many commits came of it.
     pub fn stir(&self, count: u64) -> u64 {
-        let mut world = self.net.world();
-        (0..count).filter(|_| world.stir().is_some()).count() as u64
+        // The world is locked for one commit at a time: servers answer between.
+        let stirred = (0..count).filter(|_| self.net.world().stir().is_some());
+        stirred.count() as u64
     }
 
     pub fn rotate_key(&self, did: &Did, quiet: bool) -> Result<(), ActionError> {
@@ -197,8 +201,10 @@ impl Handle {
     }
 
     /// Commits per second in the background.
-    pub fn set_rate(&self, commits_per_second: f64) {
+    pub fn set_rate(&self, commits_per_second: f64) -> Result<(), ConfigError> {
+        check_rate(commits_per_second)?;
         self.rate.send_replace(commits_per_second);
+        Ok(())
     }
 
     pub fn rate(&self) -> f64 {
@@ -311,25 +317,29 @@ impl Listeners {
 async fn background(net: Arc<Net>, mut rate: watch::Receiver<f64>) {
     let mut ticks = interval(Duration::from_millis(1000 / BURSTS_PER_SECOND));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut owed = 0.0;
+    let mut owed: f64 = 0.0;
     let mut last = Instant::now();
     loop {
         if *rate.borrow_and_update() == 0.0 {
             if rate.changed().await.is_err() {
                 return;
             }
-            last = Instant::now();
+            (owed, last) = (0.0, Instant::now());
             continue;
         }
-        ticks.tick().await;
-        let now = Instant::now();
-        owed += *rate.borrow() * (now - last).as_secs_f64();
+        match owed >= 1.0 {
+            true => tokio::task::yield_now().await,
+            false => drop(ticks.tick().await),
+        }
+        let (now, per_second) = (Instant::now(), *rate.borrow());
+        owed += per_second * (now - last).as_secs_f64();
         last = now;
         // A machine that cannot keep up does not hoard what it owes.
-        owed = owed.min(*rate.borrow());
-        while owed >= 1.0 {
+        owed = owed.min(per_second.max(1.0));
+        let burst = (owed as u64).min(MOST_BURST_COMMITS);
+        for _ in 0..burst {
             net.world().stir();
-            owed -= 1.0;
         }
+        owed -= burst as f64;
     }
 }

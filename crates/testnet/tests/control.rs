@@ -85,6 +85,11 @@ async fn everything_can_be_done_over_http() {
             json!({ "did": did, "writes": [{ "action": "delete", "path": "a.b.c/no" }] }),
         ),
         ("rate", json!({ "commits_per_second": -1 })),
+        ("rate", json!({ "commits_per_second": 1e17 })),
+        ("seq-restart", json!({ "next": u64::MAX })),
+        ("huge-repo", json!({ "records": u64::MAX })),
+        ("deep-keys", json!({ "height": 99 })),
+        ("create-account", json!({ "records": u64::MAX })),
         ("create-account", json!({ "host": 7 })),
         ("create-account", json!({ "curve": "rsa" })),
     ] {
@@ -98,6 +103,23 @@ async fn everything_can_be_done_over_http() {
     assert_eq!(act("nonsense", json!({})).await.0, 404);
     let (_, status) = get_json(&format!("{control}/_control/status")).await;
     assert_eq!(status["repos"], 3);
+}
+
+#[tokio::test]
+async fn the_network_answers_while_it_is_stirred() {
+    let testnet = start(Config::default()).await;
+    let (before, _) = testnet.counts();
+    std::thread::scope(|scope| {
+        let stirring = scope.spawn(|| testnet.stir(500));
+        let seen = loop {
+            let (commits, _) = testnet.counts();
+            if commits > before {
+                break commits;
+            }
+        };
+        assert!(seen < before + 500, "only after the last");
+        assert_eq!(stirring.join().unwrap(), 500);
+    });
 }
 
 /// Kills the program when the test is over, however it ends.
@@ -180,6 +202,19 @@ fn bad_arguments_are_refused_with_a_reason() {
         (&["--fault", "drop=host:pds9"], "no such host"),
         (&["--port", "65535"], "end above 65535"),
         (&["--load", "0"], "1 to 50000000 commits"),
+        (
+            &["--load", "1", "--repos", "1", "--port", "65535"],
+            "two ports from 65535 on",
+        ),
+        (&["--rate", "1e17"], "at most 100000"),
+        (
+            &["--fault", "drop=host:relay"],
+            "drop does not happen on relay",
+        ),
+        (
+            &["--fault", "seq-restart=next:9007199254740992"],
+            "seq-restart: next must be 1 to",
+        ),
     ] {
         let output = program(arguments).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();

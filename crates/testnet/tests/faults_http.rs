@@ -202,6 +202,20 @@ async fn the_directory_is_down_limited_or_behind() {
     testnet.rotate_key(&did, false).unwrap();
     assert_eq!(key_of(&testnet, &did).await, old);
     assert_eq!(testnet.faults().fired("plc-stale"), 1);
+    // The export is as far behind, in both of its forms.
+    let exported = async |after: &str| {
+        let url = format!("{}/export?count=1000&after={after}", testnet.urls().plc);
+        get(&url).await.2.split(|byte| *byte == b'\n').count()
+    };
+    let stale = (exported("0").await, exported("").await);
+    assert_eq!(testnet.faults().fired("plc-stale"), 3);
     testnet.clear_fault(id);
+    assert_eq!(
+        (stale.0 + 1, stale.1 + 1),
+        (exported("0").await, exported("").await)
+    );
+    set(&testnet, &format!("plc-stale=seq:0,did:{did}"));
+    assert_eq!(exported("0").await, stale.0 - 2, "all three of one account");
+    testnet.clear_faults(None);
     assert_ne!(key_of(&testnet, &did).await, old);
 }

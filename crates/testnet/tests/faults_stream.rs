@@ -94,6 +94,29 @@ async fn without_a_fault_the_commit_applies() {
 }
 
 #[tokio::test]
+async fn an_unnumbered_drop_leaves_no_gap_and_a_repository_ahead_of_its_stream() {
+    let mut scene = scene("drop=unnumbered:true,count:1").await;
+    let held = scene.write("x");
+    assert_eq!(scene.testnet.last_seq(HOST), Some(scene.last), "no number");
+    let head = scene.testnet.truth().head(&scene.did).unwrap();
+    assert_ne!(head.rev, held.rev);
+    let url = xrpc(
+        &scene.testnet.urls().pds[0],
+        "getLatestCommit",
+        &did_param(&scene.did),
+    );
+    assert_eq!(get_json(&url).await.1["rev"], head.rev.to_string());
+    scene.write("y");
+    let frames = scene.heard().await;
+    let seqs: Vec<_> = frames.iter().map(|frame| seq_of(frame)).collect();
+    assert_eq!(seqs, [Some(scene.last + 1)], "the numbers have no gap");
+    // Who holds what was sent sees that something is missing.
+    let verdict = scene.verdict(&frames[0], &held).await;
+    assert!(!matches!(verdict, Verdict::Applies(_)), "{verdict:?}");
+    assert_eq!(scene.testnet.faults().fired("drop"), 1);
+}
+
+#[tokio::test]
 async fn dropped_events_leave_a_gap_in_the_numbers() {
     let mut scene = scene("drop=count:1").await;
     scene.write("x");

@@ -206,3 +206,57 @@ async fn jetstream_tells_every_operation_and_filters() {
     let refused = tokio_tungstenite::connect_async(ws(&testnet, "cursor=x")).await;
     assert!(refused.is_err());
 }
+
+#[tokio::test]
+async fn a_cursor_beyond_every_list_gives_an_empty_page() {
+    let (testnet, relay) = network().await;
+    for (method, query, list) in [
+        ("listHosts", "", "hosts"),
+        ("listRepos", "", "repos"),
+        (
+            "listReposByCollection",
+            "&collection=app.bsky.feed.post",
+            "repos",
+        ),
+    ] {
+        let url = xrpc(&relay, method, &format!("cursor={}{query}", u64::MAX));
+        assert_eq!(get_json(&url).await, (200, json!({ list: [] })), "{method}");
+    }
+    let plc = &testnet.urls().plc;
+    let (status, _, body) = get(&format!("{plc}/export?after={}", u64::MAX)).await;
+    assert_eq!((status, body.len()), (200, 0));
+}
+
+#[tokio::test]
+async fn it_omits_what_one_host_says_or_all() {
+    let (testnet, _) = network().await;
+    let dids = testnet.truth().dids();
+    for (host, passed) in [("relay", 0), ("pds0", 1), ("pds1", 1)] {
+        let spec = format!("relay-omit=host:{host}").parse::<Spec>().unwrap();
+        let id = testnet.fault(spec).unwrap().id.unwrap();
+        let (before, fired) = (last(&testnet), testnet.faults().fired("relay-omit"));
+        for did in &dids[..2] {
+            testnet.write(did, &[]).unwrap();
+        }
+        assert_eq!(last(&testnet), before + passed, "{host}");
+        let fired = testnet.faults().fired("relay-omit") - fired;
+        assert_eq!(fired, 2 - passed, "{host}");
+        testnet.clear_fault(id);
+    }
+}
+
+#[tokio::test]
+async fn jetstream_may_fall_silent_after_the_handshake() {
+    let (testnet, _) = network().await;
+    let spec = "dial-silence=after:true,host:jetstream,count:1";
+    let spec = spec.parse::<Spec>().unwrap();
+    let id = testnet.fault(spec).unwrap().id.unwrap();
+    let url = testnet.urls().jetstream.clone().unwrap();
+    let url = format!("{}/subscribe?cursor=0", url.replace("http", "ws"));
+    let mut silent = Consumer::dial(&url).await;
+    assert!(!silent.hears(Duration::from_millis(200)).await);
+    assert_eq!(testnet.faults().fired("dial-silence"), 1);
+    testnet.clear_fault(id);
+    assert_eq!(silent.next().await, None);
+    assert!(Consumer::dial(&url).await.next().await.is_some());
+}

@@ -59,9 +59,9 @@ async fn cursors_are_exclusive_and_live_follows_replay_without_a_seam() {
     let last = testnet.last_seq(HOST).unwrap();
     // Writers and readers at the same time: every number once, in order.
     let mut consumer = Consumer::connect(&pds, Some(4)).await;
-    testnet.set_rate(500.0);
+    testnet.set_rate(500.0).unwrap();
     let frames = consumer.until(last + 300).await;
-    testnet.set_rate(0.0);
+    testnet.set_rate(0.0).unwrap();
     let seqs: Vec<u64> = frames.iter().filter_map(|frame| seq_of(frame)).collect();
     assert!(seqs.iter().copied().eq(5..=last + 300));
 
@@ -106,6 +106,26 @@ async fn a_cursor_before_the_window_is_outdated_and_one_after_the_end_is_from_th
         Some(Ok(Message::Close(Some(close)))) => assert_eq!(u16::from(close.code), 1008),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_small_window_limits_replay_and_not_who_listens() {
+    let (testnet, pds) = small().await;
+    let mut live = Consumer::connect(&pds, None).await;
+    let before = testnet.last_seq(HOST).unwrap();
+    let window = |events| testnet.fault(Spec::new(Fault::Window { events }));
+    window(0).unwrap();
+    // On this thread nobody reads before the next wait.
+    testnet.stir(50);
+    let last = testnet.last_seq(HOST).unwrap();
+    assert_eq!(live.until(last).await.len() as u64, last - before);
+    assert_eq!(testnet.frames(HOST).unwrap().len(), 0);
+    // What was forgotten stays forgotten when the window grows.
+    window(1000).unwrap();
+    testnet.stir(1);
+    let mut late = Consumer::connect(&pds, Some(before)).await;
+    assert_eq!(kind(&late.next().await.unwrap()), "info(OutdatedCursor)");
+    assert_eq!(seq_of(&late.next().await.unwrap()), Some(last + 1));
 }
 
 #[tokio::test]

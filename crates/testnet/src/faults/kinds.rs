@@ -35,7 +35,12 @@ pub enum Part {
 )]
 pub enum Fault {
     // Events, as a PDS sequences them.
-    Drop {},
+    Drop {
+        /// It gets no number either: the repository is ahead of its stream, as
+        /// after a PDS was killed between the two.
+        #[serde(default)]
+        unnumbered: bool,
+    },
     Duplicate {},
     Delay {
         #[serde(default = "thousand")]
@@ -207,7 +212,10 @@ fn outdated() -> String {
 
 /// All faults, each with its effect in a line.
 pub const CATALOGUE: &[(&str, &str)] = &[
-    ("drop", "an event gets a number and is never sent"),
+    (
+        "drop",
+        "unnumbered:true|false: an event gets a number (or none) and is never sent",
+    ),
     ("duplicate", "an event is sent twice under one number"),
     ("delay", "ms: the stream is held back before an event"),
     ("reorder", "an event is sent after the account's next one"),
@@ -258,7 +266,10 @@ pub const CATALOGUE: &[(&str, &str)] = &[
         "plc-stale",
         "seq: the directory does not know its latest operations",
     ),
-    ("relay-omit", "the relay passes nothing on, without a trace"),
+    (
+        "relay-omit",
+        "the relay passes nothing on (of host:pdsN alone), without a trace",
+    ),
     ("relay-gap", "the relay gives a number and sends nothing"),
     ("window", "events: a stream forgets all but its last events"),
     (

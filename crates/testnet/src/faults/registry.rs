@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     fn drop_at(faults: &Faults, place: Place) -> bool {
-        let wanted = |fault: &Fault| matches!(fault, Fault::Drop {}).then_some(());
+        let wanted = |fault: &Fault| matches!(fault, Fault::Drop { .. }).then_some(());
         faults.take(place, None, wanted).is_some()
     }
 
@@ -178,13 +178,17 @@ mod tests {
     fn a_fault_fires_in_its_place_as_often_as_it_was_told_and_counts() {
         let faults = Faults::default();
         assert_eq!(faults.fired("drop"), 0);
-        faults.arm(Spec::new(Fault::Drop {}).on(Place::Pds(1)).times(2));
+        faults.arm(
+            Spec::new(Fault::Drop { unnumbered: false })
+                .on(Place::Pds(1))
+                .times(2),
+        );
         assert!(!drop_at(&faults, Place::Pds(0)));
         assert!(drop_at(&faults, Place::Pds(1)));
         assert!(drop_at(&faults, Place::Pds(1)));
         assert!(!drop_at(&faults, Place::Pds(1)));
         assert_eq!(faults.fired("drop"), 2);
-        let id = faults.arm(Spec::new(Fault::Drop {}));
+        let id = faults.arm(Spec::new(Fault::Drop { unnumbered: false }));
         assert!(drop_at(&faults, Place::Pds(0)));
         assert!(faults.clear(id));
         assert!(!drop_at(&faults, Place::Pds(0)));

@@ -12,6 +12,7 @@ use crate::faults::{Faults, Place};
 use crate::http::{Answer, Query, text_answer};
 use crate::net::Net;
 use crate::stream::socket::{self, Incoming, Socket, TEXT, write_frame};
+use crate::stream::subscribe::stay_silent;
 use tokio::io::AsyncWriteExt;
 
 /// Messages that are read, filtered and written in one go.
@@ -100,6 +101,9 @@ async fn serve(
     mut position: u64,
     mut socket: Socket,
 ) {
+    if stay_silent(&faults, Place::Jetstream, &mut socket).await {
+        return;
+    }
     let mut changed = log.changed.subscribe();
     loop {
         changed.mark_unchanged();

@@ -104,18 +104,34 @@ fn export(net: &Net, query: &Query) -> Answer {
     };
     let world = net.world();
     let after = query.get("after").unwrap_or_default();
-    let lines: Vec<String> = match after.parse::<u64>() {
-        Ok(seq) => {
-            let page = world.plc.export(seq, count).iter();
-            page.map(|logged| numbered(logged).to_string()).collect()
-        }
-        Err(_) => {
-            let page = world.plc.export_after_time(after, count);
-            let page = page.into_iter();
-            page.map(|logged| logged.to_json().to_string()).collect()
-        }
+    let by_number = after.parse::<u64>().ok();
+    let mut page: Vec<&Logged> = match by_number {
+        Some(seq) => world.plc.export(seq, count).iter().collect(),
+        None => world.plc.export_after_time(after, count),
     };
+    hide_unknown(net, &mut page);
+    let lines = page.into_iter().map(|logged| match by_number {
+        Some(_) => numbered(logged).to_string(),
+        None => logged.to_json().to_string(),
+    });
+    let lines: Vec<String> = lines.collect();
     with_type(200, "application/jsonlines", lines.join("\n"))
+}
+
+/// Takes out of a page what a stale directory does not know yet: once for the
+/// page, or once for each operation of an account that the fault is set for.
+fn hide_unknown(net: &Net, page: &mut Vec<&Logged>) {
+    let stale = |did: Option<&Did>, newest: u64| {
+        net.faults.take(Place::Plc, did, |fault| match fault {
+            Fault::PlcStale { seq } => seq.filter(|seq| *seq < newest),
+            _ => None,
+        })
+    };
+    let newest = page.last().map_or(0, |logged| logged.seq);
+    if let Some(seq) = stale(None, newest) {
+        page.retain(|logged| logged.seq <= seq);
+    }
+    page.retain(|logged| stale(Some(&logged.did), logged.seq).is_none());
 }
 
 fn numbered(logged: &Logged) -> Json {

@@ -40,9 +40,9 @@ pub struct Relay {
 }
 
 impl Relay {
-    pub fn new(window_events: usize) -> Relay {
+    pub fn new(window_events: usize, buffer_events: u64) -> Relay {
         Relay {
-            feed: Arc::new(Feed::new(window_events)),
+            feed: Arc::new(Feed::new(window_events, buffer_events)),
             known: HashMap::new(),
             order: Vec::new(),
             host_seqs: BTreeMap::new(),
@@ -60,10 +60,8 @@ impl Relay {
         not_before: Option<Instant>,
     ) -> Option<u64> {
         let omit = |fault: &Fault| matches!(fault, Fault::RelayOmit {}).then_some(());
-        if faults
-            .take(Place::Pds(host), Some(&draft.did), omit)
-            .is_some()
-        {
+        let omitted = |place| faults.take(place, Some(&draft.did), omit).is_some();
+        if omitted(Place::Pds(host)) || omitted(Place::Relay) {
             return None;
         }
         self.host_seqs.insert(host, seq);

@@ -3,8 +3,9 @@
 //!
 //! Entries stand in the order in which they are sent, which need not be the
 //! order of their numbers once faults reorder them; subscribers therefore hold
-//! a position, not a number. Old entries leave when the window is full. A new
-//! epoch ends every subscription.
+//! a position, not a number. Who comes with a cursor gets what the window still
+//! has; older entries stay a while for those who listen already. A new epoch
+//! ends every subscription.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,10 +33,15 @@ struct State {
     entries: VecDeque<Entry>,
     /// Position of the first entry.
     base: u64,
+    /// Position of the first entry that is replayed; those before it are only
+    /// for subscribers on their way.
+    replay_base: u64,
     next_seq: u64,
     /// The highest number that left through the window's end.
     evicted_seq: u64,
     window_events: usize,
+    /// Entries kept for live subscribers, whatever the window.
+    buffer_events: usize,
     epoch: u64,
 }
 
@@ -82,14 +88,16 @@ pub struct Feed {
 }
 
 impl Feed {
-    pub fn new(window_events: usize) -> Feed {
+    pub fn new(window_events: usize, buffer_events: u64) -> Feed {
         Feed {
             state: Mutex::new(State {
                 entries: VecDeque::new(),
                 base: 0,
+                replay_base: 0,
                 next_seq: 1,
                 evicted_seq: 0,
                 window_events,
+                buffer_events: usize::try_from(buffer_events).unwrap_or(usize::MAX),
                 epoch: 0,
             }),
             changed: watch::Sender::new(0),
@@ -149,7 +157,7 @@ impl Feed {
         self.state().next_seq - 1
     }
 
-    /// Keeps at most so many events from now on.
+    /// Replays at most so many events from now on.
     pub fn set_window(&self, events: usize) {
         let mut state = self.state();
         state.window_events = events;
@@ -167,6 +175,7 @@ impl Feed {
         let mut state = self.state();
         state.base += state.entries.len() as u64;
         state.entries.clear();
+        state.replay_base = state.base;
         state.next_seq = next.max(1);
         state.evicted_seq = 0;
         state.epoch += 1;
@@ -178,7 +187,7 @@ impl Feed {
     /// given again. Returns how many were forgotten.
     pub fn rollback(&self, events: usize) -> usize {
         let mut state = self.state();
-        let gone = events.min(state.entries.len());
+        let gone = events.min(state.entries.len() - state.forgotten());
         let keep = state.entries.len() - gone;
         let first_gone = state.entries.range(keep..).filter_map(|entry| entry.seq);
         if let Some(seq) = first_gone.min() {
@@ -186,6 +195,7 @@ impl Feed {
         }
         // Positions go on rising, or a reader could mistake new for old.
         state.base += gone as u64;
+        state.replay_base += gone as u64;
         state.entries.truncate(keep);
         state.epoch += 1;
         drop(state);
@@ -224,8 +234,9 @@ impl Feed {
             };
         }
         let above = |entry: &Entry| entry.seq.is_some_and(|seq| seq > cursor);
-        let skipped = state.entries.iter().position(above);
-        let skipped = skipped.unwrap_or(state.entries.len());
+        let forgotten = state.forgotten();
+        let skipped = state.entries.range(forgotten..).position(above);
+        let skipped = skipped.map_or(state.entries.len(), |skipped| forgotten + skipped);
         Start::At {
             position: state.base + skipped as u64,
             cursor,
@@ -282,22 +293,32 @@ impl Feed {
     /// All frames that a subscriber with cursor 0 would get now.
     pub fn frames(&self) -> Vec<Bytes> {
         let state = self.state();
-        let numbered = state.entries.iter().filter(|entry| entry.seq.is_some());
+        let replayed = state.entries.range(state.forgotten()..);
+        let numbered = replayed.filter(|entry| entry.seq.is_some());
         numbered.filter_map(|entry| entry.frame.clone()).collect()
     }
 }
 
 impl State {
+    /// Entries that are kept but no longer replayed.
+    fn forgotten(&self) -> usize {
+        (self.replay_base - self.base) as usize
+    }
+
     fn evict(&mut self) {
-        while self.entries.len() > self.window_events {
-            let Some(old) = self.entries.pop_front() else {
-                break;
-            };
-            self.base += 1;
+        let forgotten = self.forgotten();
+        let passed = self.entries.len().saturating_sub(self.window_events);
+        for at in forgotten..passed {
             // A purged entry left earlier, without a trace.
-            if old.frame.is_some() {
+            if let Some(old) = self.entries.get(at).filter(|old| old.frame.is_some()) {
                 self.evicted_seq = self.evicted_seq.max(old.seq.unwrap_or(0));
             }
+        }
+        self.replay_base = self.base + passed.max(forgotten) as u64;
+        let kept = self.window_events.max(self.buffer_events);
+        while self.entries.len() > kept {
+            self.entries.pop_front();
+            self.base += 1;
         }
     }
 }
@@ -307,7 +328,7 @@ mod tests {
     use super::*;
 
     fn feed(events: u64, window: usize) -> Feed {
-        let feed = Feed::new(window);
+        let feed = Feed::new(window, 4);
         let did = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").unwrap();
         for _ in 0..events {
             let seq = feed.skip_seq();

@@ -102,7 +102,7 @@ impl Outbox {
 
 /// Serves one subscriber until it or the feed ends.
 pub async fn serve(subscription: Subscription, mut socket: Socket) {
-    if stay_silent(&subscription, &mut socket).await {
+    if stay_silent(&subscription.faults, subscription.place, &mut socket).await {
         return;
     }
     let mut changed = subscription.feed.watch();
@@ -149,9 +149,8 @@ pub async fn serve(subscription: Subscription, mut socket: Socket) {
 
 /// A host that shook hands and then says nothing, if a fault wants that: pings
 /// are answered, until the fault is cleared or the client leaves.
-async fn stay_silent(subscription: &Subscription, socket: &mut Socket) -> bool {
-    let faults = &subscription.faults;
-    let taken = faults.take_with_id(subscription.place, None, |fault| {
+pub async fn stay_silent(faults: &Faults, place: Place, socket: &mut Socket) -> bool {
+    let taken = faults.take_with_id(place, None, |fault| {
         matches!(fault, Fault::DialSilence { after: true }).then_some(())
     });
     let Some((id, ())) = taken else {

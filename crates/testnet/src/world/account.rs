@@ -90,11 +90,11 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(port: u16, window_events: usize) -> Host {
+    pub fn new(port: u16, window_events: usize, buffer_events: u64) -> Host {
         Host {
             url: format!("http://localhost:{port}"),
             hostname: format!("localhost:{port}"),
-            feed: Arc::new(Feed::new(window_events)),
+            feed: Arc::new(Feed::new(window_events, buffer_events)),
             accounts: BTreeMap::new(),
             order: BTreeMap::new(),
             next_number: 1,

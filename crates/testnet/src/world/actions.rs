@@ -25,6 +25,8 @@ pub enum ActionError {
     NoHost(usize),
     #[error("there is no relay in this network")]
     NoRelay,
+    #[error("there is no Jetstream in this network")]
+    NoJetstream,
     #[error("{0} is on host {1} already")]
     SameHost(Did, usize),
     #[error("{0} is not in the directory")]
@@ -41,6 +43,14 @@ pub enum ActionError {
     NotMined(u32),
     #[error("{0} does not happen on {1}")]
     WrongPlace(String, Place),
+    #[error("{fault}: {argument} must be {least} to {most}, not {value}")]
+    OutOfRange {
+        fault: String,
+        argument: &'static str,
+        value: u64,
+        least: u64,
+        most: u64,
+    },
 }
 
 impl World {

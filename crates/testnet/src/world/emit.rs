@@ -62,18 +62,19 @@ impl World {
             time: timestamp(self.clock.now()),
             body,
         };
-        self.events += 1;
         let place = Place::Pds(host);
-        let seq = self.hosts[host].feed.skip_seq();
         let is_account = draft.is_account();
-        let taken = |wanted: fn(&Fault) -> bool| {
-            let pick = |fault: &Fault| wanted(fault).then_some(());
-            self.faults.take(place, Some(did), pick).is_some()
-        };
-        if is_account && taken(|fault| matches!(fault, Fault::LostAccount {})) {
+        let unnumbered = self.faults.take(place, Some(did), |fault| match fault {
+            Fault::LostAccount {} if is_account => Some(false),
+            Fault::Drop { unnumbered } => Some(*unnumbered),
+            _ => None,
+        });
+        if unnumbered == Some(true) {
             return;
         }
-        if taken(|fault| matches!(fault, Fault::Drop {})) {
+        self.events += 1;
+        let seq = self.hosts[host].feed.skip_seq();
+        if unnumbered.is_some() {
             return;
         }
         let draft = shape_event(self, place, draft);

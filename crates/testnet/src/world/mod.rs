@@ -62,7 +62,7 @@ impl World {
     pub fn new(config: Arc<Config>, ports: &[u16], faults: Arc<Faults>) -> World {
         let hosts = ports
             .iter()
-            .map(|port| Host::new(*port, config.window_events));
+            .map(|port| Host::new(*port, config.window_events, config.buffer_events));
         World {
             rng: Rng::new(config.seed),
             clock: match config.wall_clock {
@@ -74,7 +74,9 @@ impl World {
             dids: Vec::new(),
             hosts: hosts.collect(),
             plc: Plc::default(),
-            relay: config.relay.then(|| Relay::new(config.relay_window_events)),
+            relay: config
+                .relay
+                .then(|| Relay::new(config.relay_window_events, config.buffer_events)),
             jetstream: config
                 .jetstream
                 .then(|| Jetstream::new(config.relay_window_events)),
