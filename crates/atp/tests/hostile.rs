@@ -159,6 +159,26 @@ fn a_node_has_no_more_entries_than_allowed() {
     let expected = NodeError::Entries(limits::NODE_ENTRIES + 1);
     assert_malformed(&over, &expected);
     assert_eq!(pairs(limits::NODE_ENTRIES + 1), Err(BuildError::Entries));
+
+    // Nor does changing a tree make a node that could not be read again: not by
+    // one key more, not by taking out the key between two halves.
+    let last = paths.last().expect("keys").as_bytes();
+    let mut tree = Tree::open(Cid::dag_cbor(&full), &known);
+    assert_eq!(tree.insert(last, value_of("x")), Err(TreeError::Entries));
+    let between = paths[600].clone() + "~";
+    let between = (0..).map(|n: u32| format!("{between}{n}"));
+    let between = between
+        .into_iter()
+        .find(|key| key_height(key.as_bytes()) == 1);
+    let between = between.expect("one in sixteen");
+    let low = node(None, &entries[..=600]);
+    let high = node(None, &entries[601..]);
+    let left = Some(Cid::dag_cbor(&low));
+    let top = node(left, &[(&between, Some(Cid::dag_cbor(&high)))]);
+    let halves = store(&[&low, &high, &top]);
+    let mut tree = Tree::open(Cid::dag_cbor(&top), &halves);
+    let joined = tree.remove(between.as_bytes());
+    assert_eq!(joined, Err(TreeError::Entries));
 }
 
 /// A source that counts what it is asked for.

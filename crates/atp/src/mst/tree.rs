@@ -49,6 +49,8 @@ pub enum TreeError {
     TooHigh,
     #[error("keys of the tree take more than {} bytes", limits::TREE_KEY_BYTES)]
     KeyBytes,
+    #[error("a node would have more than {} entries", limits::NODE_ENTRIES)]
+    Entries,
     #[error("a subtree beside the key holds keys that belong on its other side")]
     Side,
     #[error(transparent)]
@@ -180,6 +182,10 @@ impl<'s> Tree<'s> {
             let here = self.nodes[id].height;
             if here == height {
                 let (left, right) = self.split(self.nodes[id].gap(at), here.checked_sub(1), key)?;
+                // What cannot be read again is not written.
+                if self.nodes[id].slots.len() == limits::NODE_ENTRIES {
+                    return Err(TreeError::Entries);
+                }
                 let key = self.keep(key)?;
                 self.nodes[id].set_gap(at, left);
                 self.nodes[id].slots.insert(at, Slot { key, value, right });
@@ -469,6 +475,9 @@ impl<'s> Tree<'s> {
             unreachable!("a child that is not None loads or fails");
         };
         let end = self.nodes[left].slots.len();
+        if end + self.nodes[right].slots.len() > limits::NODE_ENTRIES {
+            return Err(TreeError::Entries);
+        }
         let below = self.nodes[left].height.checked_sub(1);
         let middle = self.merge(self.nodes[left].gap(end), self.nodes[right].left, below)?;
         let mut slots = std::mem::take(&mut self.nodes[right].slots);
