@@ -165,12 +165,10 @@ fn a_node_has_no_more_entries_than_allowed() {
     let last = paths.last().expect("keys").as_bytes();
     let mut tree = Tree::open(Cid::dag_cbor(&full), &known);
     assert_eq!(tree.insert(last, value_of("x")), Err(TreeError::Entries));
-    let between = paths[600].clone() + "~";
-    let between = (0..).map(|n: u32| format!("{between}{n}"));
-    let between = between
-        .into_iter()
-        .find(|key| key_height(key.as_bytes()) == 1);
-    let between = between.expect("one in sixteen");
+    let between = (0..)
+        .map(|n: u32| format!("{}~{n}", paths[600]))
+        .find(|key| key_height(key.as_bytes()) == 1)
+        .expect("one key in five");
     let low = node(None, &entries[..=600]);
     let high = node(None, &entries[601..]);
     let left = Some(Cid::dag_cbor(&low));
