@@ -1,0 +1,30 @@
+//! The ledger: what is held, what is missing, and how we know.
+//!
+//! Two facts are kept apart. **Whole**: the keys that are held hash to the data
+//! root of one signed commit, the head; true by construction, because nothing is
+//! applied that does not lead from one signed root to the next. **Current**: the
+//! head is the newest commit that the owner has published, as far as the source
+//! we rely on could tell. Epochs, sweeps and debts are about this alone.
+//! *Complete* is both at once, and is computed, never stored.
+//!
+//! In the order in which an event meets them:
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`link`] | did this connection miss anything? (epochs, continuity) |
+//! | [`cover`] | which upstream speaks for a repository? |
+//! | [`identity`] | which host does it live on? |
+//! | [`event`] | apply, park, refuse, or owe? |
+//! | [`parked`] | which waiting frame goes next? |
+//! | [`account`] | hidden, shown, or purged? |
+//! | [`debt`] | what is owed, and when is it tried next? |
+//! | [`fetch`] | what does a named head or a snapshot mean? |
+//! | [`rollback`] | the host is behind us: hold, or adopt its state? |
+//! | [`sweep`] | what does a listing mean? |
+//! | [`complete`] | is it complete, why not, and as of when? |
+
+pub mod state;
+pub mod time;
+
+pub use state::*;
+pub use time::*;

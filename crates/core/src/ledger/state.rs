@@ -1,0 +1,391 @@
+//! What the ledger knows: one row per upstream, per host and per repository.
+//!
+//! These are plain values. The store writes them down as they are; the rules
+//! beside this file change them. Fields that the seed document names keep its
+//! names.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::{Did, Rev};
+
+use super::time::{Tick, Time};
+
+/// A repository, as a short number that is never given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RepoId(pub u64);
+
+/// A host that DID documents name, as a short number that is never given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u32);
+
+/// A source of events, as a short number that is never given twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UpstreamId(pub u32);
+
+/// A stretch of an upstream's stream in which nothing is missing. A new one is
+/// `max(old + 1, now in µs)`, so that no number comes twice even after our own
+/// disk was restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Epoch(pub u64);
+
+/// A generation of the filter that says which collections are kept. Widening
+/// the filter raises it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FilterGen(pub u32);
+
+/// What kind of source an upstream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// One host's own stream.
+    Pds,
+    /// Many hosts' streams, merged by somebody who may leave things out.
+    Relay,
+    /// Unsigned JSON; its records are claims.
+    Jetstream,
+}
+
+/// A source of events, as it is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    pub url: String,
+    pub kind: Kind,
+    /// The host whose repositories it speaks for; only of a [`Kind::Pds`].
+    pub host: Option<HostId>,
+    pub epoch: Epoch,
+    /// The number of the first event of this epoch, once there was one.
+    pub first_cursor_since_reset: Option<u64>,
+    /// Raised whenever the cursor is cleared. What was read under an older
+    /// numbering never writes the cursor again.
+    pub numbering: u32,
+    /// When a frame came of which not even the DID could be read: it may have
+    /// been anybody's.
+    pub unread_at: Option<Tick>,
+}
+
+/// The last event of an upstream whose effects are durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    pub seq: u64,
+    /// The beginning of the hash of that event, to know it again by.
+    pub event: [u8; 16],
+}
+
+/// A host that repositories live on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Host {
+    /// Name or address, as DID documents give it.
+    pub name: String,
+    /// The last sweep that went through.
+    pub swept: Option<HostSwept>,
+    /// When something happened that only a sweep can settle.
+    pub sweep_owed: Option<Tick>,
+    /// So many of its repositories vanished at once that nothing is hidden
+    /// until an operator says so.
+    pub hiding_suspended: bool,
+}
+
+/// A sweep that went through all pages, and whose suspects were all decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostSwept {
+    /// When its first page was asked for.
+    pub tick: Tick,
+    pub at: Time,
+}
+
+/// The state of an account, as its host tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Account {
+    /// Not told yet.
+    #[default]
+    Unknown,
+    Active,
+    Deactivated,
+    Suspended,
+    Takendown,
+    Deleted,
+    /// The host says that it has no such repository. Hides, never purges.
+    NotFound,
+}
+
+/// A signed commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    pub rev: Rev,
+    /// The root that the owner signed.
+    pub data: Cid,
+    pub commit: Cid,
+}
+
+/// What is held of a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Held {
+    #[default]
+    Nothing,
+    /// Exactly this state.
+    Exactly(Head),
+    /// Something between two states: a large snapshot is being written. `from`
+    /// is the rev of the last exact state, below which nothing is accepted.
+    Applying { target: Head, from: Option<Rev> },
+    /// Keys that hash to no signed root, after the disk lost something. Only a
+    /// full fetch helps; `from` as above.
+    Damaged { from: Option<Rev> },
+}
+
+/// Until where the stream of a cover is known to have brought everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marker {
+    pub cover: UpstreamId,
+    pub epoch: Epoch,
+}
+
+/// A head as somebody names it: not checked, not even known to be signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    pub rev: Rev,
+    pub commit: Cid,
+}
+
+/// The host names an older head than the newest commit we know of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behind {
+    pub named: Named,
+    pub since: Time,
+    /// When the host last said so, and how often it has, by separate sweeps.
+    pub seen_at: Tick,
+    pub times: u32,
+}
+
+/// A comparison with the host that found our head to be its head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept {
+    pub tick: Tick,
+    pub at: Time,
+    pub by: SweptBy,
+}
+
+/// Who said that our head is the head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SweptBy {
+    /// A listing: written after the commit, and now and then stale.
+    Listing,
+    /// The host's own answer about this repository.
+    Head,
+}
+
+/// Which of the owner's keys a snapshot was signed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Key {
+    #[default]
+    Present,
+    /// A key that the DID held before: a host that imported a repository may
+    /// still serve the old commit.
+    Previous,
+}
+
+/// Why something is owed. For people; nothing is decided by it but whether it
+/// was a stranger's doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    FirstSighting,
+    BrokenChain,
+    TooBig,
+    OtherRoot,
+    Legacy,
+    WhileInactive,
+    Unauthenticated,
+    Fork,
+    Misrouted,
+    Abandoned,
+    IdentityEvent,
+    Moved,
+    AccountEvent,
+    ListedElsewhere,
+    ListedNewer,
+    NewerHead,
+    HostBehind,
+    Interrupted,
+    FilterWidened,
+    StoreRepaired,
+    Operator,
+}
+
+/// One thing that is owed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owed {
+    /// When the newest reason arose. Work that began earlier does not pay it.
+    pub at: Tick,
+    pub why: Why,
+}
+
+/// What must be asked or fetched before a repository can be called complete.
+/// Empty most of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Debt {
+    /// Ask the directory.
+    pub resolve: Option<Owed>,
+    /// Ask the host for its head and the account's state.
+    pub compare: Option<Owed>,
+    /// Fetch the repository.
+    pub fetch: Option<Owed>,
+    /// The newer commit that the fetch is for; when our head becomes it, by
+    /// whatever way, the fetch is paid.
+    pub named: Option<Named>,
+    /// Since when anything has been owed.
+    pub since: Time,
+    pub attempts: u32,
+    pub next_try: Time,
+}
+
+/// Tokens that refill with time: what strangers can make us ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bucket {
+    /// Tokens taken and not refilled yet, at `at`.
+    pub used: u32,
+    pub at: Time,
+}
+
+/// How many commits before the head are remembered.
+pub const TRAIL: usize = 3;
+
+/// A commit that was the head, in short: its rev and the beginning of its hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Past {
+    pub rev: Rev,
+    pub tag: u64,
+}
+
+/// Everything the ledger knows about one repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repo {
+    pub did: Did,
+    /// Where it lives, by the DID document as last resolved.
+    pub host: Option<HostId>,
+    /// Since when it has lived there, for all we know.
+    pub host_since: Tick,
+    /// The version of the newest document seen. An older one moves nothing.
+    pub document: u64,
+    pub account: Account,
+    /// When its host, or the directory, said that it is deleted.
+    pub deleted_at: Option<Time>,
+    pub held: Held,
+    /// The heads before this one, newest first.
+    pub trail: [Option<Past>; TRAIL],
+    /// Raised when a host's older state was adopted.
+    pub lineage: u32,
+    /// The newest rev of the abandoned lineage: events up to it are not
+    /// applied.
+    pub abandoned: Option<Rev>,
+    /// Rev of the last snapshot applied.
+    pub last_indexed_rev: Option<Rev>,
+    /// Rev of the last live commit applied.
+    pub last_firehose_rev: Option<Rev>,
+    /// No commit from this rev on was missed, if the marker is valid.
+    pub first_rev_since_reset: Option<Rev>,
+    /// The relay that first showed it; it covers when no host's own stream does.
+    pub relay: Option<UpstreamId>,
+    /// The upstream that marker and `first_rev_since_reset` are about.
+    pub cover: Option<UpstreamId>,
+    pub marker: Option<Marker>,
+    /// When the marker was last unset. What began earlier does not raise it.
+    pub unset_at: Tick,
+    pub swept: Option<Swept>,
+    /// When the host's own answer last confirmed the head.
+    pub confirmed_at: Option<Time>,
+    /// A listed value that turned out to be stale: the beginning of its hash.
+    pub stale_listing: Option<u64>,
+    pub behind: Option<Behind>,
+    /// The filter generation under which what is held was fetched.
+    pub filter: FilterGen,
+    /// When the root was last recomputed from the stored keys.
+    pub proven_at: Option<Time>,
+    pub key: Key,
+    pub debt: Debt,
+    /// Questions that unauthenticated input made us ask.
+    pub strangers: Bucket,
+}
+
+impl Repo {
+    /// A repository of which nothing is known but its name. It is complete in
+    /// no respect.
+    pub fn new(did: Did) -> Repo {
+        Repo {
+            did,
+            host: None,
+            host_since: Tick(0),
+            document: 0,
+            account: Account::Unknown,
+            deleted_at: None,
+            held: Held::Nothing,
+            trail: [None; TRAIL],
+            lineage: 0,
+            abandoned: None,
+            last_indexed_rev: None,
+            last_firehose_rev: None,
+            first_rev_since_reset: None,
+            relay: None,
+            cover: None,
+            marker: None,
+            unset_at: Tick(0),
+            swept: None,
+            confirmed_at: None,
+            stale_listing: None,
+            behind: None,
+            filter: FilterGen(0),
+            proven_at: None,
+            key: Key::Present,
+            debt: Debt::default(),
+            strangers: Bucket::default(),
+        }
+    }
+
+    /// The exact state that is held, if there is one.
+    pub fn head(&self) -> Option<&Head> {
+        match &self.held {
+            Held::Exactly(head) => Some(head),
+            Held::Nothing | Held::Applying { .. } | Held::Damaged { .. } => None,
+        }
+    }
+
+    /// The rev below which, and at which, no event is news.
+    pub fn floor(&self) -> Option<Rev> {
+        match &self.held {
+            Held::Nothing => None,
+            Held::Exactly(head) => Some(head.rev),
+            Held::Applying { from, .. } | Held::Damaged { from } => *from,
+        }
+    }
+}
+
+/// The beginning of a commit's hash: enough to know it again, too little to
+/// prove anything.
+pub fn tag(commit: &Cid) -> u64 {
+    let mut bytes = [0; 8];
+    let digest = commit.digest();
+    bytes.copy_from_slice(&digest[..8]);
+    u64::from_be_bytes(bytes)
+}
+
+/// An authentic frame that waits for what comes before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parked {
+    pub head: Head,
+    pub link: Link,
+    /// Where the repository lived, by our knowledge, when it was parked.
+    pub host: Option<HostId>,
+    /// Bytes of the frame, for the limits.
+    pub bytes: u32,
+}
+
+/// What an authentic event proves about the state before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// Its operations, undone, lead to this root.
+    From(Cid),
+    /// It carries operations but no proof; they must be applied to the held
+    /// keys to see whether they lead to the signed root.
+    Recompute,
+    /// It carries no operations: a `#sync`, or too big.
+    Bare,
+    /// Not judged: the DID could not be resolved when it came. Authentic or
+    /// not, nobody knows yet.
+    Unjudged,
+}
