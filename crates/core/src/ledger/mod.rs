@@ -11,7 +11,7 @@
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`link`] | did this connection miss anything? (epochs, continuity) |
+//! | [`stream`] | did this connection miss anything? (epochs, continuity) |
 //! | [`cover`] | which upstream speaks for a repository? |
 //! | [`identity`] | which host does it live on? |
 //! | [`event`] | apply, park, refuse, or owe? |
@@ -23,8 +23,24 @@
 //! | [`sweep`] | what does a listing mean? |
 //! | [`complete`] | is it complete, why not, and as of when? |
 
+pub mod account;
+pub mod complete;
+pub mod cover;
+pub mod debt;
+pub mod event;
+pub mod fetch;
+pub mod identity;
+pub mod notice;
+pub mod parked;
+pub mod rollback;
+pub mod settings;
 pub mod state;
+pub mod stream;
+pub mod sweep;
 pub mod time;
+
+pub use notice::Notice;
+pub use settings::Settings;
 
 pub use state::*;
 pub use time::*;

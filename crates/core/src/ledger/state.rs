@@ -56,6 +56,8 @@ pub struct Upstream {
     /// Raised whenever the cursor is cleared. What was read under an older
     /// numbering never writes the cursor again.
     pub numbering: u32,
+    /// When the epoch began.
+    pub reset_at: Tick,
     /// When a frame came of which not even the DID could be read: it may have
     /// been anybody's.
     pub unread_at: Option<Tick>,
@@ -76,8 +78,6 @@ pub struct Host {
     pub name: String,
     /// The last sweep that went through.
     pub swept: Option<HostSwept>,
-    /// When something happened that only a sweep can settle.
-    pub sweep_owed: Option<Tick>,
     /// So many of its repositories vanished at once that nothing is hidden
     /// until an operator says so.
     pub hiding_suspended: bool,
@@ -149,9 +149,10 @@ pub struct Named {
 pub struct Behind {
     pub named: Named,
     pub since: Time,
-    /// When the host last said so, and how often it has, by separate sweeps.
-    pub seen_at: Tick,
+    /// How often the host has said the same, a sweep's interval apart, and when
+    /// that was last counted.
     pub times: u32,
+    pub counted_at: Time,
 }
 
 /// A comparison with the host that found our head to be its head.
@@ -171,6 +172,13 @@ pub enum SweptBy {
     Head,
 }
 
+/// The root was recomputed from the stored keys, and was the signed one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proven {
+    pub rev: Rev,
+    pub at: Time,
+}
+
 /// Which of the owner's keys a snapshot was signed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Key {
@@ -187,6 +195,7 @@ pub enum Key {
 pub enum Why {
     FirstSighting,
     BrokenChain,
+    Unresolved,
     TooBig,
     OtherRoot,
     Legacy,
@@ -194,6 +203,7 @@ pub enum Why {
     Unauthenticated,
     Fork,
     Misrouted,
+    OtherHost,
     Abandoned,
     IdentityEvent,
     Moved,
@@ -295,8 +305,10 @@ pub struct Repo {
     pub behind: Option<Behind>,
     /// The filter generation under which what is held was fetched.
     pub filter: FilterGen,
-    /// When the root was last recomputed from the stored keys.
-    pub proven_at: Option<Time>,
+    /// When a snapshot was last applied.
+    pub fetched_at: Option<Time>,
+    /// The last proof that the stored keys hash to the signed root.
+    pub proven: Option<Proven>,
     pub key: Key,
     pub debt: Debt,
     /// Questions that unauthenticated input made us ask.
@@ -330,7 +342,8 @@ impl Repo {
             stale_listing: None,
             behind: None,
             filter: FilterGen(0),
-            proven_at: None,
+            fetched_at: None,
+            proven: None,
             key: Key::Present,
             debt: Debt::default(),
             strangers: Bucket::default(),
@@ -368,23 +381,24 @@ pub fn tag(commit: &Cid) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parked {
     pub head: Head,
-    pub link: Link,
-    /// Where the repository lived, by our knowledge, when it was parked.
-    pub host: Option<HostId>,
+    pub before: Before,
+    /// The host it came from, or, by way of a relay, the host that the
+    /// repository lived on by our knowledge. Only that host's line is applied.
+    pub origin: Option<HostId>,
     /// Bytes of the frame, for the limits.
     pub bytes: u32,
 }
 
 /// What an authentic event proves about the state before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Link {
+pub enum Before {
     /// Its operations, undone, lead to this root.
-    From(Cid),
+    Root(Cid),
     /// It carries operations but no proof; they must be applied to the held
     /// keys to see whether they lead to the signed root.
     Recompute,
     /// It carries no operations: a `#sync`, or too big.
-    Bare,
+    Untold,
     /// Not judged: the DID could not be resolved when it came. Authentic or
     /// not, nobody knows yet.
     Unjudged,

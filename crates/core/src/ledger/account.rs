@@ -1,0 +1,101 @@
+//! Hidden, shown, or purged? (account states, R12)
+//!
+//! Deactivated, suspended, taken down and deleted hide a repository at once.
+//! `#account` counts from the cover alone; from anyone else it means "ask". An
+//! account that comes back is not complete until its head was compared. Purging
+//! is for what the present host, or the directory, calls deleted, after a time of
+//! grace: a wiped host never empties its mirror.
+
+use std::time::Duration;
+
+use super::cover;
+use super::debt::{self, What};
+use super::notice::Notice;
+use super::settings::VANISHED_AT_LEAST;
+use super::state::{Account, Repo, Why};
+use super::time::{Now, Time};
+
+/// Whether a state hides the repository.
+pub fn is_hidden(account: Account) -> bool {
+    match account {
+        Account::Unknown | Account::Active => false,
+        Account::Deactivated
+        | Account::Suspended
+        | Account::Takendown
+        | Account::Deleted
+        | Account::NotFound => true,
+    }
+}
+
+/// `#account` from an upstream. `host_itself`: from the host's own stream, not
+/// by way of a relay.
+pub fn told(
+    now: Now,
+    repo: &mut Repo,
+    told: Account,
+    from_cover: bool,
+    host_itself: bool,
+    notices: &mut Vec<Notice>,
+) {
+    if !from_cover {
+        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+        return;
+    }
+    become_(now, repo, told, host_itself, notices);
+    // Active: what did it do meanwhile? Hidden by a relay's word: is it so?
+    if !is_hidden(told) || !host_itself {
+        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+    }
+    if !is_hidden(told) {
+        cover::unset(now.tick, repo);
+    }
+}
+
+/// The account's state is this. Only the present host's own word starts the time
+/// of grace.
+pub fn become_(
+    now: Now,
+    repo: &mut Repo,
+    state: Account,
+    host_itself: bool,
+    notices: &mut Vec<Notice>,
+) {
+    if repo.account != state {
+        notices.push(Notice::Account(state));
+        repo.account = state;
+    }
+    match (state, host_itself) {
+        (Account::Deleted, true) => {
+            repo.deleted_at.get_or_insert(now.time);
+        }
+        (Account::Deleted, false) => {}
+        _ => repo.deleted_at = None,
+    }
+}
+
+/// Whether a repository may be purged.
+pub fn purge_due(now: Time, repo: &Repo, grace: Duration) -> bool {
+    repo.account == Account::Deleted && repo.deleted_at.is_some_and(|at| now >= at.after(grace))
+}
+
+/// A purge: what is held is gone, and nothing of it counts any more.
+pub fn purged(now: Now, repo: &mut Repo) {
+    repo.held = Default::default();
+    repo.trail = Default::default();
+    repo.behind = None;
+    repo.first_rev_since_reset = None;
+    repo.last_indexed_rev = None;
+    repo.last_firehose_rev = None;
+    repo.lineage += 1;
+    repo.proven = None;
+    repo.swept = None;
+    repo.confirmed_at = None;
+    repo.stale_listing = None;
+    cover::unset(now.tick, repo);
+}
+
+/// Whether so many repositories of a host vanished in one sweep that the host is
+/// to be doubted rather than they.
+pub fn too_many_vanished(vanished: u64, of: u64) -> bool {
+    vanished >= VANISHED_AT_LEAST && vanished.saturating_mul(100) > of
+}

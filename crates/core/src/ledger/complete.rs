@@ -1,0 +1,243 @@
+//! Is it complete, why not, and as of when? (R3)
+//!
+//! Computed, never stored: an upstream that goes down makes all its repositories
+//! incomplete with no write. Anything unset means not complete.
+
+use std::fmt;
+
+use super::account;
+use super::cover;
+use super::event::Context;
+use super::state::{Account, Held, Host, Key, Repo, Swept, UpstreamId};
+use super::sweep;
+use super::time::Time;
+
+/// Why a repository is not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// Nothing is held yet.
+    NoSnapshot,
+    /// A large snapshot is being written.
+    Applying,
+    /// The disk lost something; it must be fetched again.
+    Damaged,
+    /// No upstream that we follow speaks for it.
+    NoCover,
+    /// The upstream that speaks for it is down.
+    CoverDown,
+    /// The upstream's stream was interrupted, and what was missed is not known.
+    EpochChanged,
+    /// A frame of the upstream could not be read; it may have been this one's.
+    UnreadableFrame,
+    /// It was not compared with its host since something cast doubt on it.
+    NotCompared,
+    /// The owner signed a newer commit than the one that is held.
+    NewerCommitKnown,
+    /// The host has an older state than ours.
+    HostBehind,
+    /// The account is not active.
+    Inactive,
+    /// Where it lives must be asked.
+    ResolveOwed,
+    /// The host must be asked for its head.
+    CompareOwed,
+    /// It must be fetched.
+    FetchOwed,
+    /// The filter was widened since it was fetched.
+    FilterWidened,
+}
+
+impl Reason {
+    /// The reason as programs know it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::NoSnapshot => "no_snapshot",
+            Reason::Applying => "applying",
+            Reason::Damaged => "damaged",
+            Reason::NoCover => "no_cover",
+            Reason::CoverDown => "cover_down",
+            Reason::EpochChanged => "epoch_changed",
+            Reason::UnreadableFrame => "unreadable_frame",
+            Reason::NotCompared => "not_compared",
+            Reason::NewerCommitKnown => "newer_commit_known",
+            Reason::HostBehind => "host_behind",
+            Reason::Inactive => "inactive",
+            Reason::ResolveOwed => "resolve_owed",
+            Reason::CompareOwed => "compare_owed",
+            Reason::FetchOwed => "fetch_owed",
+            Reason::FilterWidened => "filter_widened",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How we know that a copy is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Nothing is held, and its host has not been heard of.
+    Unknown,
+    /// A host says that it exists.
+    Listed,
+    /// A verified snapshot, and every commit since links to the one before.
+    Chained,
+    /// The root was recomputed from the stored keys.
+    Proven,
+}
+
+impl Level {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Unknown => "unknown",
+            Level::Listed => "listed",
+            Level::Chained => "chained",
+            Level::Proven => "proven",
+        }
+    }
+}
+
+/// What an answer stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evidence {
+    pub level: Level,
+    /// The upstream that speaks for it.
+    pub via: Option<UpstreamId>,
+    pub key: Key,
+    pub proven_at: Option<Time>,
+    pub swept: Option<Swept>,
+}
+
+/// The answer about one repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Empty means complete.
+    pub reasons: Vec<Reason>,
+    /// The time that the answer is about.
+    pub as_of: Option<Time>,
+    pub evidence: Evidence,
+}
+
+impl Answer {
+    pub fn complete(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
+
+/// The whole answer. `host` is the row of the repository's host.
+pub fn answer(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Answer {
+    let mut reasons = Vec::new();
+    each(context, repo, host, |reason| {
+        reasons.push(reason);
+        true
+    });
+    let via = context.covers.of(repo);
+    let heard = via
+        .and_then(|id| context.covers.get(id))
+        .and_then(|source| source.stream.heard_at());
+    let swept = sweep::swept(repo, host);
+    let as_of = match (heard, swept) {
+        (Some(heard), Some(swept)) => Some(heard.min(swept.at)),
+        (heard, swept) => heard.or(swept.map(|swept| swept.at)),
+    };
+    Answer {
+        reasons,
+        as_of,
+        evidence: Evidence {
+            level: level(repo),
+            via,
+            key: repo.key,
+            proven_at: repo.proven.map(|proven| proven.at),
+            swept,
+        },
+    }
+}
+
+/// Whether it is complete: the same, without the list.
+pub fn is_complete(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> bool {
+    let mut complete = true;
+    each(context, repo, host, |_| {
+        complete = false;
+        false
+    });
+    complete
+}
+
+fn level(repo: &Repo) -> Level {
+    match (repo.head(), repo.proven) {
+        (Some(head), Some(proven)) if proven.rev == head.rev => Level::Proven,
+        (Some(_), _) => Level::Chained,
+        (None, _) if repo.host.is_some() => Level::Listed,
+        (None, _) => Level::Unknown,
+    }
+}
+
+/// Names each reason, until told to stop.
+fn each(
+    context: Context<'_>,
+    repo: &Repo,
+    host: Option<&Host>,
+    mut found: impl FnMut(Reason) -> bool,
+) {
+    let checks = [
+        held(repo),
+        (repo.account != Account::Active).then_some(if account::is_hidden(repo.account) {
+            Reason::Inactive
+        } else {
+            Reason::NotCompared
+        }),
+        covered(context, repo, host),
+        newer_known(repo),
+        repo.behind.map(|_| Reason::HostBehind),
+        repo.debt.resolve.map(|_| Reason::ResolveOwed),
+        repo.debt.compare.map(|_| Reason::CompareOwed),
+        repo.debt.fetch.map(|_| Reason::FetchOwed),
+        (repo.filter < context.settings.filter).then_some(Reason::FilterWidened),
+    ];
+    for reason in checks.into_iter().flatten() {
+        if !found(reason) {
+            return;
+        }
+    }
+}
+
+fn held(repo: &Repo) -> Option<Reason> {
+    match repo.held {
+        Held::Nothing => Some(Reason::NoSnapshot),
+        Held::Applying { .. } => Some(Reason::Applying),
+        Held::Damaged { .. } => Some(Reason::Damaged),
+        Held::Exactly(_) => None,
+    }
+}
+
+/// Is there a cover, does it live, and has it missed nothing?
+fn covered(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Option<Reason> {
+    let covers = context.covers;
+    let Some(id) = covers.of(repo) else {
+        return Some(Reason::NoCover);
+    };
+    if !covers.live(id, context.now.time, context.settings) {
+        return Some(Reason::CoverDown);
+    }
+    if !cover::valid(repo, covers) {
+        return Some(match repo.marker {
+            Some(marker) if marker.cover == id => Reason::EpochChanged,
+            _ => Reason::NotCompared,
+        });
+    }
+    let unread = covers.get(id).and_then(|source| source.row.unread_at);
+    let swept = sweep::swept(repo, host).map(|swept| swept.tick);
+    (unread.is_some() && swept <= unread).then_some(Reason::UnreadableFrame)
+}
+
+fn newer_known(repo: &Repo) -> Option<Reason> {
+    let head = repo.head()?;
+    match repo.first_rev_since_reset {
+        Some(first) if head.rev >= first => None,
+        Some(_) => Some(Reason::NewerCommitKnown),
+        None => Some(Reason::NotCompared),
+    }
+}

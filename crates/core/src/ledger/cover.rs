@@ -1,0 +1,161 @@
+//! Which upstream speaks for a repository? (R2)
+//!
+//! The stream of the host that its DID document names, if we follow it; else one
+//! relay, chosen at first sighting and kept. Events of any source are applied if
+//! they prove themselves; only the cover's can say that nothing is missing.
+
+use std::collections::BTreeMap;
+
+use super::settings::Settings;
+use super::state::{Epoch, HostId, Kind, Marker, Repo, Upstream, UpstreamId};
+use super::stream::Stream;
+use super::time::{Now, Tick, Time};
+
+/// An upstream: the row, and the connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    pub row: Upstream,
+    pub stream: Stream,
+}
+
+/// All upstreams.
+#[derive(Debug, Clone, Default)]
+pub struct Covers {
+    sources: BTreeMap<UpstreamId, Source>,
+    hosts: BTreeMap<HostId, UpstreamId>,
+    relay: Option<UpstreamId>,
+}
+
+impl Covers {
+    pub fn new() -> Covers {
+        Covers::default()
+    }
+
+    pub fn add(&mut self, id: UpstreamId, row: Upstream) {
+        let stream = Stream::new();
+        self.sources.insert(id, Source { row, stream });
+        self.index();
+    }
+
+    pub fn remove(&mut self, id: UpstreamId) -> Option<Source> {
+        let gone = self.sources.remove(&id);
+        self.index();
+        gone
+    }
+
+    fn index(&mut self) {
+        self.hosts.clear();
+        self.relay = None;
+        for (id, source) in &self.sources {
+            match (source.row.kind, source.row.host) {
+                // The first of two streams of one host stays its cover.
+                (Kind::Pds, Some(host)) => {
+                    self.hosts.entry(host).or_insert(*id);
+                }
+                (Kind::Relay, _) => {
+                    self.relay.get_or_insert(*id);
+                }
+                (Kind::Pds, None) | (Kind::Jetstream, _) => {}
+            }
+        }
+    }
+
+    pub fn get(&self, id: UpstreamId) -> Option<&Source> {
+        self.sources.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: UpstreamId) -> Option<&mut Source> {
+        self.sources.get_mut(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (UpstreamId, &Source)> {
+        self.sources.iter().map(|(id, source)| (*id, source))
+    }
+
+    /// The upstream that covers a repository.
+    pub fn of(&self, repo: &Repo) -> Option<UpstreamId> {
+        if let Some(host) = repo.host
+            && let Some(id) = self.hosts.get(&host)
+        {
+            return Some(*id);
+        }
+        self.kept_relay(repo).or(self.relay)
+    }
+
+    fn kept_relay(&self, repo: &Repo) -> Option<UpstreamId> {
+        repo.relay.filter(|id| {
+            self.get(*id)
+                .is_some_and(|source| source.row.kind == Kind::Relay)
+        })
+    }
+
+    /// The epoch of an upstream, if what begins now may raise a marker to it.
+    pub fn open_epoch(&self, id: UpstreamId) -> Option<Epoch> {
+        let source = self.get(id)?;
+        source.stream.open_epoch(&source.row)
+    }
+
+    /// Whether an upstream can be relied on now.
+    pub fn live(&self, id: UpstreamId, now: Time, settings: &Settings) -> bool {
+        self.get(id)
+            .is_some_and(|source| source.stream.live(now, settings))
+    }
+
+    /// The host that an upstream speaks for, if it speaks for one only.
+    pub fn host_of(&self, id: UpstreamId) -> Option<HostId> {
+        let source = self.get(id)?;
+        match source.row.kind {
+            Kind::Pds => source.row.host,
+            Kind::Relay | Kind::Jetstream => None,
+        }
+    }
+}
+
+/// Brings a repository's cover up to date. Another cover knows nothing of what
+/// the old one showed: marker and first rev begin anew.
+pub fn settle(now: Now, repo: &mut Repo, covers: &Covers) {
+    let kept = covers.kept_relay(repo).or(covers.relay);
+    if repo.relay != kept {
+        repo.relay = kept;
+    }
+    let cover = covers.of(repo);
+    if cover != repo.cover {
+        repo.cover = cover;
+        repo.first_rev_since_reset = None;
+        unset(now.tick, repo);
+    }
+}
+
+/// Takes the marker back: what was begun before now does not restore it.
+pub fn unset(now: Tick, repo: &mut Repo) {
+    repo.marker = None;
+    repo.unset_at = now;
+}
+
+/// Raises the marker, if the upstream is the repository's cover. Markers never
+/// go down within one cover.
+pub fn raise(repo: &mut Repo, cover: UpstreamId, epoch: Epoch) {
+    if repo.cover != Some(cover) {
+        return;
+    }
+    let epoch = match repo.marker {
+        Some(marker) if marker.cover == cover => marker.epoch.max(epoch),
+        _ => epoch,
+    };
+    repo.marker = Some(Marker { cover, epoch });
+}
+
+/// Whether the marker names the cover's present epoch.
+pub fn valid(repo: &Repo, covers: &Covers) -> bool {
+    let Some(cover) = covers.of(repo) else {
+        return false;
+    };
+    let Some(source) = covers.get(cover) else {
+        return false;
+    };
+    repo.marker
+        == Some(Marker {
+            cover,
+            epoch: source.row.epoch,
+        })
+}

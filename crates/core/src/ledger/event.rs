@@ -1,0 +1,362 @@
+//! Apply, park, refuse, or owe? (R4, R5, R6, R8, R9)
+//!
+//! One event of one repository, already verified as far as it can be. Applied is
+//! only what leads from the held root to the next signed one. Whatever the owner
+//! signed and we cannot apply says that something newer exists: it is parked, the
+//! first rev since reset goes up, and a fetch is owed. What the owner did not
+//! sign raises nothing: it only makes us ask.
+
+use std::collections::BTreeMap;
+
+use gapless_atp::mst::empty_root;
+use gapless_atp::syntax::Rev;
+
+use super::account;
+use super::cover::{self, Covers};
+use super::debt::{self, What};
+use super::notice::{Dropped, Notice};
+use super::settings::{
+    LEGACY_FETCH_EVERY, PARKED_BYTES, PARKED_BYTES_IN_ALL, PARKED_FRAMES, Settings,
+};
+use super::state::{
+    Account, Before, Epoch, Head, Held, HostId, Kind, Named, Parked, Past, Repo, TRAIL, UpstreamId,
+    Why, tag,
+};
+use super::time::Now;
+
+/// Where an event came from, as it was read: both travel with it through queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    pub upstream: UpstreamId,
+    /// The epoch that it may raise a marker to; none if it was not open then.
+    pub epoch: Option<Epoch>,
+}
+
+/// One event of one repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A commit or a `#sync` that the owner signed.
+    Signed {
+        head: Head,
+        before: Before,
+        bytes: u32,
+    },
+    /// Nothing in it can be relied on but that it came: a bad signature, a
+    /// payload that cannot be decoded.
+    Unsigned,
+    /// Signed or not, nobody knows: the DID could not be resolved. The head is
+    /// what the event claims.
+    Unresolved { claimed: Head, bytes: u32 },
+    /// `#identity`.
+    Identity,
+    /// `#account`.
+    Account(Account),
+}
+
+/// How much is parked already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Room {
+    pub frames: u32,
+    pub bytes: u64,
+    pub bytes_in_all: u64,
+    /// Something is parked under this event's rev, judged or not.
+    pub same_rev: Option<Before>,
+}
+
+/// What is to be done with the event's operations or frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Write its operations; the row names it as the head. Then look at the
+    /// parked frames.
+    Apply,
+    /// Keep the frame.
+    Park(Parked),
+    /// Nothing but the row, if that changed.
+    Pass,
+}
+
+/// What every decision about a repository is taken with.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    pub now: Now,
+    pub covers: &'a Covers,
+    pub settings: &'a Settings,
+}
+
+/// Decides about one event.
+pub fn event(
+    context: Context<'_>,
+    repo: &mut Repo,
+    origin: Origin,
+    event: &Event,
+    room: &Room,
+    notices: &mut Vec<Notice>,
+) -> Decision {
+    let Context { now, covers, .. } = context;
+    first_sight(context, repo, origin);
+    cover::settle(now, repo, covers);
+    let from_cover = repo.cover == Some(origin.upstream);
+    // A DID that could not be resolved yet lives nowhere, so nobody is wrong.
+    let lives_nowhere = repo.host.is_none() && matches!(event, Event::Unresolved { .. });
+    if let Some(host) = covers.host_of(origin.upstream)
+        && repo.host != Some(host)
+        && !lives_nowhere
+    {
+        return misrouted(context, repo, host, event, room, notices);
+    }
+    match event {
+        Event::Signed {
+            head,
+            before,
+            bytes,
+        } => {
+            if head.rev.is_future(now.time.0) {
+                return unauthenticated(now, repo, from_cover, notices);
+            }
+            signed(context, repo, origin, head, *before, *bytes, room, notices)
+        }
+        Event::Unsigned => unauthenticated(now, repo, from_cover, notices),
+        Event::Unresolved { claimed, bytes } => {
+            unauthenticated(now, repo, from_cover, notices);
+            debt::owe(now, repo, What::Resolve, Why::Unresolved);
+            let parked = Parked {
+                head: *claimed,
+                before: Before::Unjudged,
+                origin: covers.host_of(origin.upstream).or(repo.host),
+                bytes: *bytes,
+            };
+            park(repo, parked, room, notices)
+        }
+        Event::Identity => {
+            debt::owe(now, repo, What::Resolve, Why::IdentityEvent);
+            Decision::Pass
+        }
+        Event::Account(told) => {
+            let host_itself = covers.host_of(origin.upstream).is_some();
+            account::told(now, repo, *told, from_cover, host_itself, notices);
+            Decision::Pass
+        }
+    }
+}
+
+/// The first event of a repository makes it known, and fetched.
+fn first_sight(context: Context<'_>, repo: &mut Repo, origin: Origin) {
+    let source = context.covers.get(origin.upstream);
+    if repo.relay.is_none() && source.is_some_and(|source| source.row.kind == Kind::Relay) {
+        repo.relay = Some(origin.upstream);
+    }
+    if repo.held == Held::Nothing && repo.account == Account::Unknown && repo.debt.is_empty() {
+        debt::owe_fetch(context.now, repo, Why::FirstSighting);
+    }
+}
+
+/// An event from the stream of a host that the repository does not live on, as
+/// far as we know. The directory is asked. Signed and newer, it still says that
+/// there is something we do not have.
+fn misrouted(
+    context: Context<'_>,
+    repo: &mut Repo,
+    host: HostId,
+    event: &Event,
+    room: &Room,
+    notices: &mut Vec<Notice>,
+) -> Decision {
+    let now = context.now;
+    notices.push(Notice::Misrouted);
+    debt::owe(now, repo, What::Resolve, Why::Misrouted);
+    let Event::Signed {
+        head,
+        before,
+        bytes,
+    } = event
+    else {
+        return Decision::Pass;
+    };
+    let known = repo.floor().is_some_and(|floor| head.rev <= floor);
+    if known || head.rev.is_future(now.time.0) || is_abandoned(repo, head.rev) {
+        return Decision::Pass;
+    }
+    heard_of(repo, head.rev);
+    debt::owe_commit(now, repo, Why::OtherHost, named(head));
+    let parked = Parked {
+        head: *head,
+        before: *before,
+        origin: Some(host),
+        bytes: *bytes,
+    };
+    park(repo, parked, room, notices)
+}
+
+fn unauthenticated(
+    now: Now,
+    repo: &mut Repo,
+    from_cover: bool,
+    notices: &mut Vec<Notice>,
+) -> Decision {
+    notices.push(Notice::Unauthenticated);
+    debt::owe(now, repo, What::Compare, Why::Unauthenticated);
+    if from_cover {
+        // It took the place of an event that we may have missed.
+        cover::unset(now.tick, repo);
+    }
+    Decision::Pass
+}
+
+#[allow(clippy::too_many_arguments)]
+fn signed(
+    context: Context<'_>,
+    repo: &mut Repo,
+    origin: Origin,
+    head: &Head,
+    before: Before,
+    bytes: u32,
+    room: &Room,
+    notices: &mut Vec<Notice>,
+) -> Decision {
+    let now = context.now;
+    if let Some(floor) = repo.floor()
+        && head.rev <= floor
+    {
+        let fork = repo
+            .head()
+            .is_some_and(|held| held.rev == head.rev && held.commit != head.commit);
+        if fork {
+            notices.push(Notice::Fork { rev: head.rev });
+            debt::owe(now, repo, What::Compare, Why::Fork);
+        }
+        return Decision::Pass;
+    }
+    if is_abandoned(repo, head.rev) {
+        notices.push(Notice::Abandoned { rev: head.rev });
+        debt::owe(now, repo, What::Compare, Why::Abandoned);
+        return Decision::Pass;
+    }
+    let applies = chains(repo, head, before) && !account::is_hidden(repo.account);
+    if applies {
+        advance(repo, head);
+    } else {
+        heard_of(repo, head.rev);
+    }
+    if let Some(epoch) = origin.epoch {
+        cover::raise(repo, origin.upstream, epoch);
+    }
+    if applies {
+        return Decision::Apply;
+    }
+    owe_for(context, repo, head, before);
+    let parked = Parked {
+        head: *head,
+        before,
+        origin: context.covers.host_of(origin.upstream).or(repo.host),
+        bytes,
+    };
+    park(repo, parked, room, notices)
+}
+
+/// Owes the fetch for a commit that does not chain.
+fn owe_for(context: Context<'_>, repo: &mut Repo, head: &Head, before: Before) {
+    let now = context.now;
+    let why = match before {
+        _ if account::is_hidden(repo.account) => Why::WhileInactive,
+        Before::Recompute => Why::Legacy,
+        Before::Untold => Why::OtherRoot,
+        Before::Root(_) | Before::Unjudged => Why::BrokenChain,
+    };
+    debt::owe_commit(now, repo, why, named(head));
+    // Every single commit of such a host would be fetched: not too often.
+    if why == Why::Legacy
+        && context.settings.wanted_keys_only
+        && let Some(last) = repo.fetched_at
+    {
+        debt::postpone(repo, last.after(LEGACY_FETCH_EVERY));
+    }
+}
+
+/// Whether a signed commit follows exactly what is held.
+pub fn chains(repo: &Repo, head: &Head, before: Before) -> bool {
+    match (&repo.held, before) {
+        (Held::Exactly(held), Before::Root(root)) => root == held.data,
+        // The owner signed our root again, under a newer rev.
+        (Held::Exactly(held), Before::Untold) => head.data == held.data,
+        // Its operations are the whole repository.
+        (Held::Nothing, Before::Root(root)) => root == empty_root(),
+        (Held::Nothing, Before::Untold) => false,
+        (Held::Applying { .. } | Held::Damaged { .. }, _) => false,
+        (_, Before::Recompute | Before::Unjudged) => false,
+    }
+}
+
+/// Moves the head by a live commit.
+pub fn advance(repo: &mut Repo, head: &Head) {
+    remember(repo);
+    repo.held = Held::Exactly(*head);
+    repo.last_firehose_rev = repo.last_firehose_rev.max(Some(head.rev));
+    repo.first_rev_since_reset.get_or_insert(head.rev);
+    repo.key = Default::default();
+    debt::head_moved(repo);
+}
+
+/// Puts the head that is left behind on the trail.
+pub fn remember(repo: &mut Repo) {
+    if let Held::Exactly(old) = repo.held {
+        repo.trail.rotate_right(1);
+        repo.trail[0] = Some(Past {
+            rev: old.rev,
+            tag: tag(&old.commit),
+        });
+        debug_assert_eq!(repo.trail.len(), TRAIL);
+    }
+}
+
+/// The owner signed a commit of this rev: below it we are not complete.
+pub fn heard_of(repo: &mut Repo, rev: Rev) {
+    repo.first_rev_since_reset = repo.first_rev_since_reset.max(Some(rev));
+}
+
+fn named(head: &Head) -> Named {
+    Named {
+        rev: head.rev,
+        commit: head.commit,
+    }
+}
+
+/// Whether a rev belongs to a lineage that was given up.
+pub fn is_abandoned(repo: &Repo, rev: Rev) -> bool {
+    repo.abandoned.is_some_and(|last| rev <= last)
+}
+
+fn park(repo: &Repo, parked: Parked, room: &Room, notices: &mut Vec<Notice>) -> Decision {
+    let rev = parked.head.rev;
+    let mut drop = |why| {
+        notices.push(Notice::ParkedDropped { rev, why });
+        Decision::Pass
+    };
+    match (room.same_rev, parked.before) {
+        // What nobody has judged makes room for what is signed, not the other
+        // way round.
+        (None, _) => {}
+        (Some(Before::Unjudged), before) if before != Before::Unjudged => {}
+        (Some(_), _) => return drop(Dropped::SameRev),
+    }
+    if repo.floor().is_some_and(|floor| rev <= floor) {
+        return drop(Dropped::Superseded);
+    }
+    let bytes = u64::from(parked.bytes);
+    let full = room.frames >= PARKED_FRAMES
+        || room.bytes + bytes > PARKED_BYTES
+        || room.bytes_in_all + bytes > PARKED_BYTES_IN_ALL;
+    if full {
+        return drop(Dropped::NoRoom);
+    }
+    Decision::Park(parked)
+}
+
+/// Room as it follows from what is parked of one repository.
+pub fn room(parked: &BTreeMap<Rev, Parked>, rev: Rev, bytes_in_all: u64) -> Room {
+    Room {
+        frames: u32::try_from(parked.len()).unwrap_or(u32::MAX),
+        bytes: parked.values().map(|frame| u64::from(frame.bytes)).sum(),
+        bytes_in_all,
+        same_rev: parked.get(&rev).map(|frame| frame.before),
+    }
+}

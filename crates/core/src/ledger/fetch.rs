@@ -1,0 +1,342 @@
+//! What does a named head, or a snapshot, mean? (R10, R11)
+//!
+//! The order of the questions is what makes the answers count. First the cover's
+//! epoch and the tick are *noted*, then the host is asked for its head, then the
+//! repository is fetched. A snapshot that is the named head, or newer, raises the
+//! marker to the noted epoch: everything before the note is in it, everything
+//! after the note comes by the stream. An older one is progress, and the debt
+//! stays. Whatever unset the marker after the note keeps it unset.
+
+use gapless_atp::syntax::Rev;
+
+use super::account;
+use super::cover;
+use super::debt::{self, What};
+use super::event::{self, Context};
+use super::notice::Notice;
+use super::rollback;
+use super::state::{
+    Account, Epoch, FilterGen, Head, Held, Host, HostId, Key, Named, Repo, Swept, SweptBy,
+    UpstreamId, Why,
+};
+use super::time::{Now, Tick};
+
+/// What was known when the work began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Note {
+    pub host: HostId,
+    pub at: Tick,
+    /// The cover and its epoch, if that was open.
+    pub cover: Option<(UpstreamId, Epoch)>,
+    /// The newest rev that the owner is known to have signed.
+    pub known: Option<Rev>,
+    pub lineage: u32,
+    pub filter: FilterGen,
+}
+
+/// What a host answers about one repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// It is active, and this is its head.
+    Head(Named),
+    /// It is not to be had: why.
+    State(Account),
+}
+
+/// What to do after an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Done,
+    /// Fetch the repository, which should be this commit or a newer one.
+    Fetch(Named),
+    /// Fetch exactly this older commit, to take it over.
+    Adopt(Named),
+}
+
+/// A repository as its host serves it, with every check passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snapshot {
+    pub head: Head,
+    pub key: Key,
+}
+
+/// Whether a snapshot is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Take {
+    Write,
+    Discard,
+}
+
+/// Notes what is known, before the first question.
+pub fn note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
+    let Context {
+        now,
+        covers,
+        settings,
+    } = context;
+    cover::settle(now, repo, covers);
+    owe_filter(context, repo);
+    let host = repo.host?;
+    let cover = repo
+        .cover
+        .and_then(|id| covers.open_epoch(id).map(|epoch| (id, epoch)));
+    Some(Note {
+        host,
+        at: now.tick,
+        cover,
+        known: known(repo),
+        lineage: repo.lineage,
+        filter: settings.filter,
+    })
+}
+
+/// The newest rev that the owner is known to have signed.
+pub fn known(repo: &Repo) -> Option<Rev> {
+    let applying = match &repo.held {
+        Held::Applying { target, .. } => Some(target.rev),
+        _ => None,
+    };
+    repo.floor().max(applying).max(repo.first_rev_since_reset)
+}
+
+fn still_ours(repo: &Repo, note: &Note) -> bool {
+    repo.host == Some(note.host) && repo.lineage == note.lineage
+}
+
+/// The host answered. `host` is its row, `repos` and `behind` how many of its
+/// repositories there are, and how many of them it is behind with.
+pub fn told(
+    context: Context<'_>,
+    repo: &mut Repo,
+    note: &Note,
+    told: Told,
+    host: &Host,
+    census: rollback::Census,
+    notices: &mut Vec<Notice>,
+) -> Next {
+    let now = context.now;
+    cover::settle(now, repo, context.covers);
+    if !still_ours(repo, note) {
+        return Next::Done;
+    }
+    let named = match told {
+        Told::State(state) => {
+            hidden(now, repo, note, state, host, notices);
+            return Next::Done;
+        }
+        Told::Head(named) => named,
+    };
+    if repo.account != Account::Active {
+        account::become_(now, repo, Account::Active, true, notices);
+    }
+    let Some(head) = repo.head().copied() else {
+        if repo.floor().is_some_and(|floor| named.rev < floor) {
+            return rollback::behind(context, repo, note, named, census, notices);
+        }
+        debt::owe_fetch(now, repo, why_nothing(repo));
+        debt::pay(now, repo, What::Compare, note.at);
+        return Next::Fetch(named);
+    };
+    let ahead = note.known.is_some_and(|known| {
+        named.rev < known
+            || (named.rev == known && head.rev == known && named.commit != head.commit)
+    });
+    if ahead {
+        return rollback::behind(context, repo, note, named, census, notices);
+    }
+    if named.commit == head.commit {
+        equal(context, repo, note);
+        // Owed for the contents: equal heads do not pay that.
+        return match repo.debt.fetch {
+            Some(_) => Next::Fetch(named),
+            None => Next::Done,
+        };
+    }
+    if named.rev <= head.rev {
+        // Live commits have passed the answer: ask again.
+        debt::again(now, repo);
+        return Next::Done;
+    }
+    repo.behind = None;
+    debt::owe_commit(now, repo, Why::NewerHead, named);
+    debt::pay(now, repo, What::Compare, note.at);
+    Next::Fetch(named)
+}
+
+fn why_nothing(repo: &Repo) -> Why {
+    match (repo.debt.fetch, &repo.held) {
+        (Some(owed), _) => owed.why,
+        (None, Held::Applying { .. }) => Why::Interrupted,
+        (None, Held::Damaged { .. }) => Why::StoreRepaired,
+        (None, Held::Nothing | Held::Exactly(_)) => Why::FirstSighting,
+    }
+}
+
+/// The host says that the repository is not to be had.
+fn hidden(
+    now: Now,
+    repo: &mut Repo,
+    note: &Note,
+    state: Account,
+    host: &Host,
+    notices: &mut Vec<Notice>,
+) {
+    if state == Account::NotFound {
+        notices.push(Notice::Vanished);
+        if host.hiding_suspended {
+            // A wiped host: neither hidden nor complete, until somebody decides.
+            return;
+        }
+    }
+    account::become_(now, repo, state, true, notices);
+    if account::is_hidden(state) {
+        debt::pay(now, repo, What::Compare, note.at);
+        debt::pay(now, repo, What::Fetch, note.at);
+    }
+}
+
+/// The host's own answer: its head is ours. Everything that was owed by the note
+/// is settled, but for what is about contents.
+pub fn equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
+    let now = context.now;
+    let Some(head) = repo.head().copied() else {
+        return;
+    };
+    repo.behind = None;
+    swept(now, repo, note.at, SweptBy::Head);
+    restore(repo, note);
+    repo.first_rev_since_reset.get_or_insert(head.rev);
+    debt::pay(now, repo, What::Compare, note.at);
+    let for_contents = repo.debt.fetch.is_some_and(|owed| {
+        matches!(
+            owed.why,
+            Why::Operator | Why::FilterWidened | Why::StoreRepaired | Why::Interrupted
+        )
+    });
+    if !for_contents && repo.first_rev_since_reset <= Some(head.rev) {
+        debt::pay(now, repo, What::Fetch, note.at);
+    }
+}
+
+/// A wider filter than the one that a repository was fetched under: what it now
+/// wants is not held.
+pub fn owe_filter(context: Context<'_>, repo: &mut Repo) {
+    let narrow = repo.held != Held::Nothing && repo.filter < context.settings.filter;
+    if narrow && repo.debt.fetch.is_none() {
+        debt::owe_fetch(context.now, repo, Why::FilterWidened);
+    }
+}
+
+/// Remembers that our head was found to be the host's.
+pub fn swept(now: Now, repo: &mut Repo, asked: Tick, by: SweptBy) {
+    if repo.swept.is_none_or(|swept| swept.tick < asked) {
+        repo.swept = Some(Swept {
+            tick: asked,
+            at: now.time,
+            by,
+        });
+    }
+    if by == SweptBy::Head {
+        repo.confirmed_at = Some(now.time);
+    }
+}
+
+/// Raises the marker to the noted epoch, unless it was unset since.
+pub fn restore(repo: &mut Repo, note: &Note) {
+    if repo.unset_at < note.at
+        && let Some((cover, epoch)) = note.cover
+    {
+        cover::raise(repo, cover, epoch);
+    }
+}
+
+/// Whether a verified snapshot is to be written.
+pub fn consider(
+    context: Context<'_>,
+    repo: &mut Repo,
+    note: &Note,
+    snapshot: &Snapshot,
+    notices: &mut Vec<Notice>,
+) -> Take {
+    let now = context.now;
+    let rev = snapshot.head.rev;
+    let passed = match &repo.held {
+        Held::Nothing => false,
+        Held::Exactly(held) if held.rev == rev => held.commit != snapshot.head.commit,
+        Held::Exactly(held) => rev < held.rev,
+        Held::Applying { from, .. } | Held::Damaged { from } => from.is_some_and(|from| rev < from),
+    };
+    if !still_ours(repo, note) || passed || rev.is_future(now.time.0) {
+        notices.push(Notice::SnapshotDiscarded);
+        return Take::Discard;
+    }
+    Take::Write
+}
+
+/// The first of several batches: until the last one, what is held is no state.
+pub fn begin(now: Now, repo: &mut Repo, snapshot: &Snapshot) {
+    let from = repo.floor();
+    event::remember(repo);
+    repo.held = Held::Applying {
+        target: snapshot.head,
+        from,
+    };
+    event::heard_of(repo, snapshot.head.rev);
+    debt::owe_fetch(now, repo, Why::Interrupted);
+}
+
+/// The last batch, or the only one: the state is exact again. Then look at the
+/// parked frames, then [`settle`].
+pub fn finish(now: Now, repo: &mut Repo, note: &Note, snapshot: &Snapshot) {
+    event::remember(repo);
+    repo.held = Held::Exactly(snapshot.head);
+    repo.last_indexed_rev = repo.last_indexed_rev.max(Some(snapshot.head.rev));
+    repo.key = snapshot.key;
+    repo.filter = note.filter;
+    repo.fetched_at = Some(now.time);
+    if still_ours(repo, note) {
+        repo.first_rev_since_reset.get_or_insert(snapshot.head.rev);
+    }
+    debt::head_moved(repo);
+}
+
+/// After the parked frames: what is the snapshot worth? `named` is the head that
+/// the host named before it was fetched.
+pub fn settle(
+    context: Context<'_>,
+    repo: &mut Repo,
+    note: &Note,
+    named: &Named,
+    snapshot: &Snapshot,
+    notices: &mut Vec<Notice>,
+) {
+    let now = context.now;
+    cover::settle(now, repo, context.covers);
+    if !still_ours(repo, note) {
+        return;
+    }
+    if snapshot.head.rev < named.rev {
+        notices.push(Notice::SnapshotStale);
+        return;
+    }
+    restore(repo, note);
+    swept(now, repo, note.at, SweptBy::Head);
+    repo.behind = None;
+    let reached = repo
+        .head()
+        .is_some_and(|head| repo.first_rev_since_reset <= Some(head.rev));
+    if !reached {
+        // A newer commit is known than the host has: it is asked again.
+        return;
+    }
+    debt::pay(now, repo, What::Compare, note.at);
+    debt::pay(now, repo, What::Fetch, note.at);
+    // What was owed in case the batches were not all written.
+    let interrupted = repo
+        .debt
+        .fetch
+        .is_some_and(|owed| owed.why == Why::Interrupted);
+    if interrupted {
+        debt::pay(now, repo, What::Fetch, now.tick);
+    }
+}

@@ -1,0 +1,65 @@
+//! Which host does a repository live on? (R7)
+//!
+//! Only a freshly resolved DID document moves a repository. Events and listings
+//! that say so make us resolve. A document older than one already seen moves
+//! nothing. After a move the state that is held stays: it still is an exact
+//! state; but nothing is known about what came after it.
+
+use super::account;
+use super::cover::{self, Covers};
+use super::debt::{self, What};
+use super::notice::Notice;
+use super::state::{Account, HostId, Repo, Why};
+use super::time::{Now, Tick};
+
+/// What the directory says of a DID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Document {
+    pub host: Option<HostId>,
+    /// Grows with every change of the document.
+    pub version: u64,
+    /// The DID was given up for good.
+    pub tombstoned: bool,
+}
+
+/// A DID was resolved; the question was asked at `asked`.
+pub fn resolved(
+    now: Now,
+    repo: &mut Repo,
+    covers: &Covers,
+    asked: Tick,
+    document: &Document,
+    notices: &mut Vec<Notice>,
+) {
+    if document.version < repo.document {
+        // It answers nothing: the debt stays, and the next try comes later.
+        notices.push(Notice::OldDocument);
+        return;
+    }
+    repo.document = document.version;
+    debt::pay(now, repo, What::Resolve, asked);
+    if document.tombstoned {
+        account::become_(now, repo, Account::Deleted, true, notices);
+        return;
+    }
+    if document.host == repo.host {
+        cover::settle(now, repo, covers);
+        return;
+    }
+    notices.push(Notice::Moved {
+        from: repo.host,
+        to: document.host,
+    });
+    repo.host = document.host;
+    repo.host_since = now.tick;
+    account::become_(now, repo, Account::Unknown, false, notices);
+    repo.first_rev_since_reset = None;
+    repo.behind = None;
+    repo.stale_listing = None;
+    repo.confirmed_at = None;
+    repo.swept = None;
+    cover::unset(now.tick, repo);
+    cover::settle(now, repo, covers);
+    debt::owe(now, repo, What::Compare, Why::Moved);
+    debt::again(now, repo);
+}

@@ -1,0 +1,93 @@
+//! What people and counters should hear of a decision. Nothing is decided by a
+//! notice: whoever drops them loses no data.
+
+use gapless_atp::syntax::Rev;
+
+use super::state::{Account, HostId, Named};
+
+/// Why an epoch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reset {
+    /// `#info OutdatedCursor`.
+    OutdatedCursor,
+    /// The host knows no number as high as our cursor.
+    FutureCursor,
+    /// There was no cursor to start from.
+    NoCursor,
+    /// The first frame was not the event at our cursor.
+    OtherEvent,
+    /// The event at our cursor did not come.
+    Silence,
+    /// The numbers went back, and stayed there.
+    Backwards,
+    /// We could not keep up and dropped frames.
+    Overflow,
+    /// The store was repaired: what was acknowledged may be gone.
+    StoreRepaired,
+}
+
+/// Why a parked frame was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dropped {
+    /// The head has passed it.
+    Superseded,
+    /// There was no room for it.
+    NoRoom,
+    /// Another frame of the same rev is parked.
+    SameRev,
+    /// It was read from a host that the repository does not live on.
+    OtherHost,
+    /// Its rev belongs to an abandoned lineage.
+    Abandoned,
+    /// Judged at last, it was not signed by the owner.
+    Forged,
+}
+
+/// One thing worth counting, and some of them worth an alarm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notice {
+    Reset(Reset),
+    /// A frame with a number that we have had.
+    Backward,
+    /// The owner's key signed two commits with one rev.
+    Fork {
+        rev: Rev,
+    },
+    /// Input that the owner did not sign.
+    Unauthenticated,
+    /// An event from a host that the repository does not live on.
+    Misrouted,
+    /// A commit of a lineage that was given up.
+    Abandoned {
+        rev: Rev,
+    },
+    ParkedDropped {
+        rev: Rev,
+        why: Dropped,
+    },
+    Moved {
+        from: Option<HostId>,
+        to: Option<HostId>,
+    },
+    /// The directory answered with an older document than one already seen.
+    OldDocument,
+    Account(Account),
+    /// The host says that it does not have the repository.
+    Vanished,
+    /// So many vanished that nothing is hidden.
+    HidingSuspended {
+        vanished: u64,
+        of: u64,
+    },
+    HostBehind {
+        named: Named,
+    },
+    /// The host's older state was taken over.
+    Adopted {
+        rev: Rev,
+    },
+    /// A snapshot was not used.
+    SnapshotDiscarded,
+    /// A snapshot older than the head that the host named.
+    SnapshotStale,
+}

@@ -1,0 +1,186 @@
+//! The host is behind us: hold, or adopt its state? (R10b)
+//!
+//! Ordinary: a host that was killed may have sent a commit that it then lost; an
+//! account may have written on its old host after the export. Our newer state is
+//! signed, the host's older one is what the network goes on from. It is never
+//! merged. Adopting replaces the state in one go, logs every change, and begins a
+//! new lineage: commits of the abandoned one are not applied again.
+
+use super::cover;
+use super::debt::{self, What};
+use super::event::{self, Context};
+use super::fetch::{self, Next, Note, Snapshot};
+use super::notice::Notice;
+use super::settings::{BEHIND_TIMES, OnRollback, Settings};
+use super::state::{Behind, Head, Held, Named, Repo, Why, tag};
+use super::time::Now;
+
+/// How many repositories a host has, and with how many it is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Census {
+    pub repos: u64,
+    pub behind: u64,
+}
+
+/// The host named an older head than the newest commit that we knew of when we
+/// asked.
+pub fn behind(
+    context: Context<'_>,
+    repo: &mut Repo,
+    note: &Note,
+    named: Named,
+    census: Census,
+    notices: &mut Vec<Notice>,
+) -> Next {
+    let now = context.now;
+    let settings = context.settings;
+    count(now, repo, named, settings, notices);
+    debt::owe(now, repo, What::Compare, Why::HostBehind);
+    debt::postpone(repo, now.time.after(settings.sweep_every));
+    if !may_adopt(repo, settings, census) {
+        return Next::Done;
+    }
+    if repo.head().is_some_and(|head| head.commit == named.commit) {
+        accept(context, repo, note, notices);
+        return Next::Done;
+    }
+    Next::Adopt(named)
+}
+
+fn count(now: Now, repo: &mut Repo, named: Named, settings: &Settings, notices: &mut Vec<Notice>) {
+    match &mut repo.behind {
+        Some(behind) if behind.named == named => {
+            if now.time.since(behind.counted_at) >= settings.sweep_every {
+                behind.times = behind.times.saturating_add(1);
+                behind.counted_at = now.time;
+            }
+        }
+        other => {
+            notices.push(Notice::HostBehind { named });
+            *other = Some(Behind {
+                named,
+                since: now.time,
+                times: 1,
+                counted_at: now.time,
+            });
+        }
+    }
+}
+
+/// Whether the host's older state may be taken over now.
+pub fn may_adopt(repo: &Repo, settings: &Settings, census: Census) -> bool {
+    let Some(behind) = &repo.behind else {
+        return false;
+    };
+    if behind.times < BEHIND_TIMES {
+        return false;
+    }
+    match settings.on_rollback {
+        OnRollback::Hold => false,
+        OnRollback::Adopt => true,
+        // A single repository is an accident; a hundredth of a host is not.
+        OnRollback::Auto => {
+            let few = census.behind <= 1 || census.behind.saturating_mul(100) < census.repos;
+            few && was_ours(repo, &behind.named)
+        }
+    }
+}
+
+/// Whether a head is ours, or was among the last ones before it.
+fn was_ours(repo: &Repo, named: &Named) -> bool {
+    let now = repo.head().is_some_and(|head| head.commit == named.commit);
+    let tag = tag(&named.commit);
+    now || repo
+        .trail
+        .iter()
+        .flatten()
+        .any(|past| past.rev == named.rev && past.tag == tag)
+}
+
+/// Our head is the host's, and a newer commit that was heard of is given up.
+pub fn accept(context: Context<'_>, repo: &mut Repo, note: &Note, notices: &mut Vec<Notice>) {
+    let Some(head) = repo.head().copied() else {
+        return;
+    };
+    new_lineage(repo, &head, notices);
+    let note = Note {
+        lineage: repo.lineage,
+        ..*note
+    };
+    fetch::equal(context, repo, &note);
+    settle_debt(context.now, repo);
+}
+
+/// Whether a snapshot is the one to take over. Everything is asked again: time
+/// has passed.
+pub fn consider(repo: &Repo, note: &Note, named: &Named, snapshot: &Snapshot) -> bool {
+    let same = repo.behind.is_some_and(|behind| behind.named == *named);
+    same && repo.host == Some(note.host)
+        && repo.lineage == note.lineage
+        && snapshot.head.commit == named.commit
+}
+
+/// Takes the host's state over, in one batch with the difference.
+pub fn adopt(
+    context: Context<'_>,
+    repo: &mut Repo,
+    note: &Note,
+    snapshot: &Snapshot,
+    notices: &mut Vec<Notice>,
+) {
+    let now = context.now;
+    new_lineage(repo, &snapshot.head, notices);
+    repo.key = snapshot.key;
+    repo.filter = note.filter;
+    repo.fetched_at = Some(now.time);
+    let note = Note {
+        lineage: repo.lineage,
+        ..*note
+    };
+    fetch::equal(context, repo, &note);
+    settle_debt(now, repo);
+}
+
+fn new_lineage(repo: &mut Repo, head: &Head, notices: &mut Vec<Notice>) {
+    repo.abandoned = repo.abandoned.max(fetch::known(repo));
+    repo.lineage += 1;
+    repo.held = Held::Exactly(*head);
+    repo.last_indexed_rev = Some(head.rev);
+    repo.last_firehose_rev = None;
+    repo.first_rev_since_reset = Some(head.rev);
+    for past in &mut repo.trail {
+        if past.is_some_and(|past| past.rev >= head.rev) {
+            *past = None;
+        }
+    }
+    repo.behind = None;
+    notices.push(Notice::Adopted { rev: head.rev });
+}
+
+/// What was owed because the host was behind is settled by adopting.
+fn settle_debt(now: Now, repo: &mut Repo) {
+    if repo
+        .debt
+        .compare
+        .is_some_and(|owed| owed.why == Why::HostBehind)
+    {
+        debt::pay(now, repo, What::Compare, now.tick);
+    }
+    if repo
+        .debt
+        .named
+        .is_some_and(|named| event::is_abandoned(repo, named.rev))
+    {
+        debt::pay(now, repo, What::Fetch, now.tick);
+    }
+}
+
+/// An operator accepts the host's state, whatever the rules say: as if it had
+/// been seen often enough.
+pub fn accept_rollback(now: Now, repo: &mut Repo) {
+    if let Some(behind) = &mut repo.behind {
+        behind.times = behind.times.max(BEHIND_TIMES);
+    }
+    debt::owe(now, repo, What::Compare, Why::Operator);
+    cover::unset(now.tick, repo);
+}

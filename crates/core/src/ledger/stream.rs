@@ -1,0 +1,324 @@
+//! One upstream's connection: did it miss anything? (R1, R13)
+//!
+//! A [`Stream`] is the volatile side of an upstream. It turns what happens on
+//! the socket into epochs: as long as the epoch stays, every event was read.
+//! Continuity is shown, never assumed: a reconnect asks for the event *at* the
+//! cursor once more, and that very event must come first.
+//!
+//! An epoch is *open* once the host's subscription surely is in force. Only what
+//! is read or begun while it is open may raise a marker to it.
+//!
+//! Whoever calls writes the [`Upstream`] row down, durably, before anything that
+//! was read under a new epoch is used.
+
+use super::notice::{Notice, Reset};
+use super::settings::{BACKWARD_FRAMES, CONTINUITY_WITHIN, OPEN_AFTER, Settings};
+use super::state::{Cursor, Epoch, Upstream};
+use super::time::{Now, Time};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Down,
+    Dialing {
+        expect: Option<Cursor>,
+    },
+    /// Connected; the event at our cursor must come first. `lost` when it has
+    /// already been given up.
+    Awaiting {
+        expect: Cursor,
+        since: Time,
+        lost: bool,
+    },
+    /// Connected without a cursor, nothing read yet.
+    Fresh {
+        since: Time,
+    },
+    Flowing,
+}
+
+/// The volatile side of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    phase: Phase,
+    open: bool,
+    /// The last event read from a socket; the durable cursor may be behind.
+    read: Option<Cursor>,
+    heard_at: Option<Time>,
+    /// When continuity was last known; nothing before the first connection.
+    flowed_at: Option<Time>,
+    backward: u32,
+}
+
+/// How a frame was read: what it may raise, and whether it moves the cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    /// The epoch that it may raise a marker to.
+    pub epoch: Option<Epoch>,
+    /// Whether it is the event at our cursor once more, to be skipped.
+    pub repeat: bool,
+    /// Whether its number counts for the cursor.
+    pub counts: bool,
+}
+
+impl Default for Stream {
+    fn default() -> Stream {
+        Stream::new()
+    }
+}
+
+impl Stream {
+    pub fn new() -> Stream {
+        Stream {
+            phase: Phase::Down,
+            open: false,
+            read: None,
+            heard_at: None,
+            flowed_at: None,
+            backward: 0,
+        }
+    }
+
+    /// Begins to connect. Returns the cursor to ask for: one less than ours, so
+    /// that the event at our cursor is the first to come.
+    pub fn dial(&mut self, durable: Option<Cursor>) -> Option<u64> {
+        let expect = self.read.or(durable);
+        self.phase = Phase::Dialing { expect };
+        self.open = false;
+        self.backward = 0;
+        expect.map(|cursor| cursor.seq.saturating_sub(1))
+    }
+
+    /// The connection stands.
+    pub fn connected(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+        self.heard_at = Some(now.time);
+        let since = now.time;
+        self.phase = match self.phase {
+            Phase::Dialing {
+                expect: Some(expect),
+            } => Phase::Awaiting {
+                expect,
+                since,
+                lost: false,
+            },
+            _ => {
+                reset(now, row, Reset::NoCursor, notices);
+                Phase::Fresh { since }
+            }
+        };
+    }
+
+    /// A frame with a number came. The hash tells whether it is the event that
+    /// we have had under that number.
+    pub fn frame(
+        &mut self,
+        now: Now,
+        row: &mut Upstream,
+        seq: u64,
+        event: [u8; 16],
+        notices: &mut Vec<Notice>,
+    ) -> Read {
+        self.heard_at = Some(now.time);
+        let this = Cursor { seq, event };
+        match self.phase {
+            Phase::Awaiting { expect, lost, .. } => {
+                self.phase = Phase::Flowing;
+                self.open = true;
+                if this == expect && !lost {
+                    self.flowed_at = Some(now.time);
+                    self.read = Some(this);
+                    return self.repeated(row);
+                }
+                if !lost {
+                    reset(now, row, Reset::OtherEvent, notices);
+                }
+                if seq <= expect.seq {
+                    renumber(row);
+                }
+            }
+            Phase::Fresh { .. } => {
+                self.phase = Phase::Flowing;
+                self.open = true;
+            }
+            Phase::Flowing if self.read == Some(this) => return self.repeated(row),
+            Phase::Flowing => {
+                if self.read.is_some_and(|read| seq <= read.seq) {
+                    return self.backward(now, row, this, notices);
+                }
+                self.backward = 0;
+            }
+            // A frame of a connection that was given up meanwhile.
+            Phase::Down | Phase::Dialing { .. } => {
+                return Read {
+                    epoch: None,
+                    repeat: false,
+                    counts: false,
+                };
+            }
+        }
+        self.flows(now, row, this)
+    }
+
+    fn flows(&mut self, now: Now, row: &mut Upstream, this: Cursor) -> Read {
+        self.flowed_at = Some(now.time);
+        self.read = Some(this);
+        if row.first_cursor_since_reset.is_none() {
+            row.first_cursor_since_reset = Some(this.seq);
+        }
+        Read {
+            epoch: self.open_epoch(row),
+            repeat: false,
+            counts: true,
+        }
+    }
+
+    fn repeated(&self, row: &Upstream) -> Read {
+        Read {
+            epoch: self.open_epoch(row),
+            repeat: true,
+            counts: false,
+        }
+    }
+
+    /// One number that we have had is a duplicate. Many in a row are a new
+    /// numbering, and until that is clear they raise nothing.
+    fn backward(
+        &mut self,
+        now: Now,
+        row: &mut Upstream,
+        this: Cursor,
+        notices: &mut Vec<Notice>,
+    ) -> Read {
+        self.backward += 1;
+        notices.push(Notice::Backward);
+        if self.backward < BACKWARD_FRAMES {
+            return Read {
+                epoch: None,
+                repeat: false,
+                counts: false,
+            };
+        }
+        self.backward = 0;
+        reset(now, row, Reset::Backwards, notices);
+        renumber(row);
+        self.flows(now, row, this)
+    }
+
+    /// `#info OutdatedCursor`: events between our cursor and the next one are
+    /// gone.
+    pub fn outdated(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+        self.heard_at = Some(now.time);
+        if matches!(self.phase, Phase::Down | Phase::Dialing { .. }) {
+            return;
+        }
+        reset(now, row, Reset::OutdatedCursor, notices);
+        self.phase = Phase::Flowing;
+        self.open = true;
+        self.flowed_at = Some(now.time);
+    }
+
+    /// The host knows no number as high as ours: the numbering is another one.
+    pub fn future(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+        reset(now, row, Reset::FutureCursor, notices);
+        renumber(row);
+        self.read = None;
+        self.lost(now);
+    }
+
+    /// Frames were dropped on our side.
+    pub fn overflowed(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+        reset(now, row, Reset::Overflow, notices);
+    }
+
+    /// A frame came of which not even the DID can be read. It may have been
+    /// anybody's: until a sweep, nobody under this upstream is complete.
+    pub fn unreadable(&mut self, now: Now, row: &mut Upstream) {
+        self.heard_at = Some(now.time);
+        row.unread_at = Some(now.tick);
+    }
+
+    /// Time passes. Returns whether something changed.
+    pub fn wait(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) -> bool {
+        match self.phase {
+            Phase::Fresh { since } if !self.open && now.time.since(since) >= OPEN_AFTER => {
+                self.open = true;
+                self.flowed_at = Some(now.time);
+                true
+            }
+            Phase::Awaiting {
+                expect,
+                since,
+                lost: false,
+            } if now.time.since(since) >= CONTINUITY_WITHIN => {
+                reset(now, row, Reset::Silence, notices);
+                self.open = true;
+                self.flowed_at = Some(now.time);
+                self.phase = Phase::Awaiting {
+                    expect,
+                    since,
+                    lost: true,
+                };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub fn pong(&mut self, now: Now) {
+        self.heard_at = Some(now.time);
+        if self.open {
+            self.flowed_at = Some(now.time);
+        }
+    }
+
+    /// The connection is gone.
+    pub fn lost(&mut self, _now: Now) {
+        self.phase = Phase::Down;
+        self.open = false;
+        self.backward = 0;
+    }
+
+    /// The epoch, if what begins now may raise a marker to it.
+    pub fn open_epoch(&self, row: &Upstream) -> Option<Epoch> {
+        (self.open && self.backward == 0).then_some(row.epoch)
+    }
+
+    /// Whether the upstream can be relied on: connected with continuity shown,
+    /// or lost only a moment ago.
+    pub fn live(&self, now: Time, settings: &Settings) -> bool {
+        if self.backward > 0 {
+            return false;
+        }
+        self.open
+            || self
+                .flowed_at
+                .is_some_and(|at| now.since(at) <= settings.live_grace)
+    }
+
+    /// The last frame or pong.
+    pub fn heard_at(&self) -> Option<Time> {
+        self.heard_at
+    }
+
+    /// The last event read.
+    pub fn read(&self) -> Option<Cursor> {
+        self.read
+    }
+
+    pub fn is_connected(&self) -> bool {
+        !matches!(self.phase, Phase::Down | Phase::Dialing { .. })
+    }
+}
+
+/// Begins a new epoch: one row, and nothing else.
+pub fn reset(now: Now, row: &mut Upstream, why: Reset, notices: &mut Vec<Notice>) {
+    row.epoch = Epoch((row.epoch.0 + 1).max(now.time.0));
+    row.reset_at = now.tick;
+    row.first_cursor_since_reset = None;
+    notices.push(Notice::Reset(why));
+}
+
+/// Begins a new numbering: the cursor is cleared, and what was read under the
+/// old one never writes it again.
+fn renumber(row: &mut Upstream) {
+    row.numbering += 1;
+}

@@ -1,0 +1,301 @@
+//! What does a listing mean? (R12)
+//!
+//! A page of a host's own listRepos, compared by commit, never by rev. Equal:
+//! nothing was missed, at the price of a thousandth of a request. Different: a
+//! listing is not the head, and it runs ahead of our queue, so the repository is
+//! only *suspect*, and the host's own answer decides. A listing alone raises
+//! markers; it pays no debt.
+
+use gapless_atp::syntax::Did;
+
+use super::account;
+use super::cover;
+use super::debt::{self, What};
+use super::event::Context;
+use super::fetch::{self, Note};
+use super::notice::Notice;
+use super::settings::{SUSPECT_PATIENCE, Settings};
+use super::state::{
+    Account, Cursor, Epoch, Host, HostId, HostSwept, Named, Repo, Swept, SweptBy, UpstreamId, Why,
+    tag,
+};
+use super::time::{Now, Tick, Time, micros};
+
+/// What was known before a page was asked for: one note for all its entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageNote {
+    pub host: HostId,
+    pub at: Tick,
+    /// Upstreams whose epoch was open, and that epoch.
+    epochs: Vec<(UpstreamId, Epoch)>,
+}
+
+/// One entry of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    pub named: Named,
+    pub account: Account,
+}
+
+/// Where a cover's stream stood when the page had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    pub upstream: UpstreamId,
+    pub numbering: u32,
+    pub seq: u64,
+}
+
+/// A listed head that is not ours: perhaps newer, perhaps stale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Suspect {
+    pub host: HostId,
+    pub listed: Named,
+    /// What our stream had read by then; once that is durable, it has no excuse.
+    pub upto: Option<Position>,
+    pub since: Time,
+}
+
+/// What an entry means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listed {
+    /// Our head. `confirm`: it is time to ask the host itself once more.
+    Equal { confirm: bool },
+    /// Another head: wait, then look again with [`suspicion`].
+    Suspect(Suspect),
+    /// Something is owed now, or was already.
+    Owed,
+}
+
+/// What to do about a suspect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suspicion {
+    Wait,
+    /// It has become our head, or is nobody's business here any more.
+    Cleared,
+    /// Ask the host: note, then [`fetch::told`], then [`answered`].
+    Ask,
+}
+
+/// Notes what is known, before a page is asked for.
+pub fn note(context: Context<'_>, host: HostId) -> PageNote {
+    let covers = context.covers;
+    PageNote {
+        host,
+        at: context.now.tick,
+        epochs: covers
+            .iter()
+            .filter_map(|(id, _)| covers.open_epoch(id).map(|epoch| (id, epoch)))
+            .collect(),
+    }
+}
+
+impl PageNote {
+    /// The note as it holds for one repository.
+    fn of(&self, repo: &Repo, settings: &Settings) -> Note {
+        let cover = repo.cover.and_then(|cover| {
+            let found = self.epochs.iter().find(|(id, _)| *id == cover);
+            found.copied()
+        });
+        Note {
+            host: self.host,
+            at: self.at,
+            cover,
+            known: fetch::known(repo),
+            lineage: repo.lineage,
+            filter: settings.filter,
+        }
+    }
+}
+
+/// One entry of a page that was asked for under `note`.
+pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &Entry) -> Listed {
+    let Context {
+        now,
+        covers,
+        settings,
+    } = context;
+    cover::settle(now, repo, covers);
+    fetch::owe_filter(context, repo);
+    if repo.host != Some(note.host) {
+        debt::owe(now, repo, What::Resolve, Why::ListedElsewhere);
+        return Listed::Owed;
+    }
+    if account::is_hidden(entry.account) != account::is_hidden(repo.account) {
+        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+        return Listed::Owed;
+    }
+    if account::is_hidden(repo.account) {
+        return Listed::Owed;
+    }
+    let Some(head) = repo.head().copied() else {
+        if repo.debt.fetch.is_none() {
+            debt::owe_fetch(now, repo, Why::FirstSighting);
+        }
+        return Listed::Owed;
+    };
+    let known_stale = repo.stale_listing == Some(tag(&entry.named.commit));
+    if head.commit == entry.named.commit || known_stale {
+        equal(context, repo, note);
+        let confirm = confirm_due(now.time, repo, settings);
+        return Listed::Equal { confirm };
+    }
+    Listed::Suspect(Suspect {
+        host: note.host,
+        listed: entry.named,
+        upto: position(context, repo),
+        since: now.time,
+    })
+}
+
+/// The listing names our head. Rows change only when this tells us something.
+fn equal(context: Context<'_>, repo: &mut Repo, page: &PageNote) {
+    let note = page.of(repo, context.settings);
+    let before = repo.marker;
+    fetch::restore(repo, &note);
+    let head_rev = repo.head().map(|head| head.rev);
+    let first = repo.first_rev_since_reset;
+    repo.first_rev_since_reset = first.or(head_rev);
+    if repo.marker != before || first.is_none() {
+        fetch::swept(context.now, repo, page.at, SweptBy::Listing);
+    }
+}
+
+fn position(context: Context<'_>, repo: &Repo) -> Option<Position> {
+    let upstream = repo.cover?;
+    let source = context.covers.get(upstream)?;
+    Some(Position {
+        upstream,
+        numbering: source.row.numbering,
+        seq: source.stream.read()?.seq,
+    })
+}
+
+/// Whether the host's own answer is due: each repository at its own time of the
+/// period, so that they do not come all at once.
+fn confirm_due(now: Time, repo: &Repo, settings: &Settings) -> bool {
+    let Some(last) = repo.confirmed_at else {
+        return true;
+    };
+    let period = micros(settings.confirm_every).max(1);
+    let offset = spread(&repo.did) % period;
+    let slot = |time: Time| time.0.saturating_add(offset) / period;
+    slot(now) > slot(last)
+}
+
+fn spread(did: &Did) -> u64 {
+    did.as_str()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+}
+
+/// Looks at a suspect again. `durable` is the durable cursor of its cover and
+/// the numbering that it belongs to.
+pub fn suspicion(
+    now: Time,
+    repo: &Repo,
+    suspect: &Suspect,
+    durable: Option<(u32, Cursor)>,
+) -> Suspicion {
+    let ours = repo.head().map(|head| head.commit);
+    if repo.host != Some(suspect.host) || ours == Some(suspect.listed.commit) {
+        return Suspicion::Cleared;
+    }
+    let passed = match (suspect.upto, durable) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(upto), Some((numbering, cursor))) => {
+            numbering != upto.numbering || cursor.seq >= upto.seq
+        }
+    };
+    match passed || now.since(suspect.since) >= SUSPECT_PATIENCE {
+        true => Suspicion::Ask,
+        false => Suspicion::Wait,
+    }
+}
+
+/// A suspect turned out to be our head by now: the listing it came from counts
+/// as any other.
+pub fn cleared(context: Context<'_>, repo: &mut Repo, page: &PageNote, suspect: &Suspect) {
+    cover::settle(context.now, repo, context.covers);
+    let ours = repo
+        .head()
+        .is_some_and(|head| head.commit == suspect.listed.commit);
+    if ours && repo.host == Some(suspect.host) {
+        equal(context, repo, page);
+    }
+}
+
+/// The host was asked about a suspect. If its head is ours, the listed value is
+/// stale, and is not worth a question the next time. Without an answer the
+/// question is owed.
+pub fn answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Option<Named>) {
+    match answer {
+        Some(named) => {
+            if repo.head().is_some_and(|head| head.commit == named.commit) {
+                repo.stale_listing = Some(tag(&suspect.listed.commit));
+            }
+        }
+        None => debt::owe(now, repo, What::Compare, Why::ListedNewer),
+    }
+}
+
+/// A repository that the host should have listed and did not.
+pub fn absent(now: Now, repo: &mut Repo) {
+    if !account::is_hidden(repo.account) {
+        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+    }
+}
+
+/// All pages were read: how many of the repositories we know there were absent?
+/// A host that lost many is doubted: nothing of it is hidden until an operator
+/// confirms the loss.
+pub fn census(host: &mut Host, absent: u64, of: u64, notices: &mut Vec<Notice>) {
+    if account::too_many_vanished(absent, of) && !host.hiding_suspended {
+        host.hiding_suspended = true;
+        notices.push(Notice::HidingSuspended {
+            vanished: absent,
+            of,
+        });
+    }
+}
+
+/// All suspects are decided: the sweep that began at `began` is done.
+pub fn done(now: Now, host: &mut Host, began: Tick) {
+    host.swept = Some(HostSwept {
+        tick: began,
+        at: now.time,
+    });
+}
+
+/// Whether a host is to be swept now: it is time, or a cover of its
+/// repositories lost something that only a sweep can tell.
+pub fn due(context: Context<'_>, id: HostId, host: &Host) -> bool {
+    let Some(last) = host.swept else {
+        return true;
+    };
+    let lost = context.covers.iter().any(|(_, source)| {
+        let concerns = source.row.host.is_none_or(|host| host == id);
+        let since = Some(source.row.reset_at).max(source.row.unread_at);
+        concerns && since > Some(last.tick)
+    });
+    lost || context.now.time.since(last.at) >= context.settings.sweep_every
+}
+
+/// When our head was last found to be the host's. A sweep that went through
+/// speaks for every repository that lived there and owed nothing.
+pub fn swept(repo: &Repo, host: Option<&Host>) -> Option<Swept> {
+    let by_host = host
+        .and_then(|host| host.swept)
+        .filter(|swept| repo.host_since < swept.tick && repo.debt.is_empty())
+        .map(|swept| Swept {
+            tick: swept.tick,
+            at: swept.at,
+            by: SweptBy::Listing,
+        });
+    match (repo.swept, by_host) {
+        (Some(own), Some(host)) if own.tick >= host.tick => Some(own),
+        (own, host) => host.or(own),
+    }
+}
