@@ -1,0 +1,373 @@
+//! The double: the same promises in memory, for tests and for the simulator.
+//!
+//! It keeps every version of a key that a view or a crash could still ask for.
+//! On demand it also forgets: between [`MemoryEngine::hold`] and
+//! [`MemoryEngine::sync`] commits are visible but not durable, and
+//! [`MemoryEngine::crash`] drops all but the first few of them, whole batches
+//! only, as a disk that lost power would. There is no randomness here: the same
+//! calls give the same contents.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Engine, EngineError, KeyRange, RawBatch, Row, Rows, Slice, View};
+use crate::table::Table;
+
+/// A handle to tables in memory; clones share them, so that whoever tests can
+/// let it crash while somebody else uses it.
+#[derive(Clone, Default)]
+pub struct MemoryEngine {
+    shared: Arc<Mutex<Contents>>,
+}
+
+#[derive(Default)]
+struct Contents {
+    tables: BTreeMap<Table, BTreeMap<Arc<[u8]>, Versions>>,
+    /// The number of the newest batch; never given twice, not even after a crash.
+    version: u64,
+    /// Batches up to this one survive a crash.
+    synced: u64,
+    hold: bool,
+    /// Batches after `synced`, with the keys they wrote, in order.
+    unsynced: Vec<(u64, Vec<Place>)>,
+    /// Keys that may have versions nobody can ask for any more.
+    stale: Vec<Place>,
+    /// How many views look at a version.
+    views: BTreeMap<u64, usize>,
+    failure: Option<EngineError>,
+}
+
+/// A table and a key in it.
+type Place = (Table, Arc<[u8]>);
+
+/// What a key was from which batch on; the newest last.
+type Versions = Vec<(u64, Option<Arc<[u8]>>)>;
+
+impl MemoryEngine {
+    pub fn new() -> MemoryEngine {
+        MemoryEngine::default()
+    }
+
+    /// From now on commits are not durable until [`MemoryEngine::sync`].
+    pub fn hold(&self) {
+        self.contents().hold = true;
+    }
+
+    /// Makes everything committed so far durable.
+    pub fn sync(&self) {
+        let mut contents = self.contents();
+        contents.synced = contents.version;
+        let settled = std::mem::take(&mut contents.unsynced);
+        for (_, keys) in settled {
+            contents.stale.extend(keys);
+        }
+        contents.prune();
+    }
+
+    /// How many batches a crash would put at risk now.
+    pub fn unsynced(&self) -> usize {
+        self.contents().unsynced.len()
+    }
+
+    /// Forgets the unsynced batches after the first `keep` of them. What is left
+    /// is durable: it is what a new start finds. Views from before are void.
+    pub fn crash(&self, keep: usize) {
+        let mut contents = self.contents();
+        let keep = keep.min(contents.unsynced.len());
+        let lost = contents.unsynced.split_off(keep);
+        for (version, keys) in lost.into_iter().rev() {
+            for (table, key) in keys {
+                contents.forget(table, &key, version);
+            }
+        }
+        let kept = std::mem::take(&mut contents.unsynced);
+        for (_, keys) in kept {
+            contents.stale.extend(keys);
+        }
+        contents.synced = contents.version;
+        contents.failure = None;
+        contents.prune();
+    }
+
+    /// From now on every call fails like this, as after an I/O error.
+    pub fn fail(&self, cause: &str) {
+        self.contents().failure = Some(EngineError::new("doing as a test told it", cause));
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        // A panic elsewhere cannot leave a batch half applied: see `commit`.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contents {
+    fn commit(&mut self, batch: RawBatch) {
+        self.version += 1;
+        let version = self.version;
+        let mut keys = Vec::with_capacity(batch.writes.len());
+        for write in batch.writes {
+            let key: Arc<[u8]> = write.key.into();
+            let value = write.value.map(Arc::from);
+            let table = self.tables.entry(write.table).or_default();
+            let versions = table.entry(key.clone()).or_default();
+            match versions.last_mut() {
+                Some(last) if last.0 == version => last.1 = value,
+                _ => {
+                    versions.push((version, value));
+                    keys.push((write.table, key));
+                }
+            }
+        }
+        if self.hold {
+            self.unsynced.push((version, keys));
+        } else {
+            self.synced = version;
+            self.stale.extend(keys);
+        }
+        self.prune();
+    }
+
+    fn forget(&mut self, table: Table, key: &[u8], version: u64) {
+        let Some(rows) = self.tables.get_mut(&table) else {
+            return;
+        };
+        if let Some(versions) = rows.get_mut(key) {
+            versions.retain(|(at, _)| *at < version);
+            if versions.is_empty() {
+                rows.remove(key);
+            }
+        }
+    }
+
+    /// Drops versions below the one that the oldest view, or a crash, would see.
+    fn prune(&mut self) {
+        let oldest_view = self.views.keys().next().copied().unwrap_or(u64::MAX);
+        let floor = oldest_view.min(self.synced);
+        let mut stale = std::mem::take(&mut self.stale);
+        stale.retain(|(table, key)| {
+            let Some(rows) = self.tables.get_mut(table) else {
+                return false;
+            };
+            let Some(versions) = rows.get_mut(key) else {
+                return false;
+            };
+            let newer = versions.partition_point(|(at, _)| *at <= floor);
+            versions.drain(..newer.saturating_sub(1));
+            let deleted = matches!(versions.as_slice(), [(at, None)] if *at <= floor);
+            if deleted {
+                rows.remove(key);
+                return false;
+            }
+            versions.len() > 1 || matches!(versions.as_slice(), [(_, None)])
+        });
+        self.stale = stale;
+    }
+}
+
+fn visible(versions: &Versions, at: u64) -> Option<&Arc<[u8]>> {
+    let newer = versions.partition_point(|(version, _)| *version <= at);
+    let (_, value) = versions.get(newer.checked_sub(1)?)?;
+    value.as_ref()
+}
+
+impl Engine for MemoryEngine {
+    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError> {
+        let mut contents = self.contents();
+        if let Some(failure) = &contents.failure {
+            return Err(failure.clone());
+        }
+        if !batch.writes.is_empty() {
+            contents.commit(batch);
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Arc<dyn View> {
+        let mut contents = self.contents();
+        let at = contents.version;
+        *contents.views.entry(at).or_default() += 1;
+        Arc::new(MemoryView {
+            engine: self.clone(),
+            at,
+        })
+    }
+}
+
+struct MemoryView {
+    engine: MemoryEngine,
+    at: u64,
+}
+
+impl Clone for MemoryView {
+    fn clone(&self) -> MemoryView {
+        *self.engine.contents().views.entry(self.at).or_default() += 1;
+        MemoryView {
+            engine: self.engine.clone(),
+            at: self.at,
+        }
+    }
+}
+
+impl Drop for MemoryView {
+    fn drop(&mut self) {
+        let mut contents = self.engine.contents();
+        if let Some(count) = contents.views.get_mut(&self.at) {
+            *count -= 1;
+            if *count == 0 {
+                contents.views.remove(&self.at);
+            }
+        }
+    }
+}
+
+impl View for MemoryView {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, EngineError> {
+        let contents = self.engine.contents();
+        if let Some(failure) = &contents.failure {
+            return Err(failure.clone());
+        }
+        let found = contents
+            .tables
+            .get(&table)
+            .and_then(|rows| rows.get(key))
+            .and_then(|versions| visible(versions, self.at));
+        Ok(found.map(|value| Slice::from(value.clone())))
+    }
+
+    fn range(&self, table: Table, range: KeyRange) -> Rows {
+        Box::new(MemoryRows {
+            view: self.clone(),
+            table,
+            rest: range,
+        })
+    }
+}
+
+/// Walks by looking up the next key each time: the map may change between two
+/// steps, and the view holds what it must not lose.
+struct MemoryRows {
+    view: MemoryView,
+    table: Table,
+    rest: KeyRange,
+}
+
+impl MemoryRows {
+    fn step(&mut self, from_the_end: bool) -> Option<Result<Row, EngineError>> {
+        use std::ops::Bound::Excluded;
+        if self.rest.is_empty() {
+            return None;
+        }
+        let contents = self.view.engine.contents();
+        if let Some(failure) = &contents.failure {
+            return Some(Err(failure.clone()));
+        }
+        let rows = contents.tables.get(&self.table)?;
+        let bounds = (
+            self.rest.start.as_ref().map(Vec::as_slice),
+            self.rest.end.as_ref().map(Vec::as_slice),
+        );
+        let mut range = rows
+            .range::<[u8], _>(bounds)
+            .filter_map(|(key, versions)| Some((key, visible(versions, self.view.at)?)));
+        let (key, value) = match from_the_end {
+            false => range.next()?,
+            true => range.next_back()?,
+        };
+        let passed = Excluded(key.to_vec());
+        let row = (Slice::from(key.clone()), Slice::from(value.clone()));
+        match from_the_end {
+            false => self.rest.start = passed,
+            true => self.rest.end = passed,
+        }
+        Some(Ok(row))
+    }
+}
+
+impl Iterator for MemoryRows {
+    type Item = Result<Row, EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(false)
+    }
+}
+
+impl DoubleEndedIterator for MemoryRows {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(engine: &mut MemoryEngine, key: &str, value: &str) {
+        let mut batch = RawBatch::default();
+        batch.put(Table::Meta, key, value);
+        engine.commit(batch).unwrap();
+    }
+
+    fn delete(engine: &mut MemoryEngine, key: &str) {
+        let mut batch = RawBatch::default();
+        batch.delete(Table::Meta, key);
+        engine.commit(batch).unwrap();
+    }
+
+    fn get(engine: &MemoryEngine, key: &str) -> Option<String> {
+        let found = engine.get(Table::Meta, key.as_bytes()).unwrap()?;
+        Some(String::from_utf8(found.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn a_crash_keeps_what_was_synced_and_the_batches_it_was_told_to() {
+        let mut engine = MemoryEngine::new();
+        put(&mut engine, "a", "synced");
+        engine.hold();
+        put(&mut engine, "a", "first");
+        delete(&mut engine, "a");
+        put(&mut engine, "b", "third");
+        assert_eq!(engine.unsynced(), 3);
+        engine.crash(1);
+        assert_eq!(get(&engine, "a").as_deref(), Some("first"));
+        assert_eq!(get(&engine, "b"), None);
+        put(&mut engine, "b", "again");
+        engine.sync();
+        put(&mut engine, "a", "lost");
+        engine.crash(0);
+        assert_eq!(get(&engine, "a").as_deref(), Some("first"));
+        assert_eq!(get(&engine, "b").as_deref(), Some("again"));
+    }
+
+    #[test]
+    fn versions_that_nobody_can_ask_for_are_dropped() {
+        let mut engine = MemoryEngine::new();
+        let view = engine.snapshot();
+        for round in 0..100 {
+            put(&mut engine, "a", &round.to_string());
+        }
+        put(&mut engine, "gone", "soon");
+        delete(&mut engine, "gone");
+        assert_eq!(view.get(Table::Meta, b"a").unwrap(), None);
+        drop(view);
+        put(&mut engine, "b", "x");
+        let contents = engine.contents();
+        let rows = &contents.tables[&Table::Meta];
+        assert_eq!(rows.len(), 2);
+        assert!(rows.values().all(|versions| versions.len() == 1));
+        assert!(contents.stale.is_empty());
+    }
+
+    #[test]
+    fn a_failed_engine_stays_failed_until_a_new_start() {
+        let mut engine = MemoryEngine::new();
+        put(&mut engine, "a", "1");
+        engine.fail("no more disk");
+        let mut batch = RawBatch::default();
+        batch.put(Table::Meta, "a", "2");
+        let error = engine.commit(batch).unwrap_err();
+        assert!(error.to_string().contains("no more disk"));
+        assert!(engine.get(Table::Meta, b"a").is_err());
+        engine.crash(0);
+        assert_eq!(get(&engine, "a").as_deref(), Some("1"));
+    }
+}

@@ -1,0 +1,208 @@
+//! The wall around the engine: ordered bytes by table, atomic durable batches,
+//! snapshots.
+//!
+//! A batch is written whole or not at all, and when [`Engine::commit`] returns it
+//! survives a power cut. A [`View`] never changes. Nothing here knows what the
+//! bytes mean. Failure is final: after the first error an engine answers every
+//! call with that error, and only a new start of the process can help, because
+//! after a failed fsync nobody knows what the disk holds.
+
+#[cfg(feature = "engine")]
+mod disk;
+mod memory;
+mod slice;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+#[cfg(feature = "engine")]
+pub use disk::{DiskEngine, DiskSettings};
+pub use memory::MemoryEngine;
+pub use slice::Slice;
+
+use crate::table::Table;
+
+/// What an engine that failed says, from the first failure on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the storage engine failed while {doing}: {cause}; it takes and answers nothing more until Gapless is started again"
+)]
+pub struct EngineError {
+    pub doing: &'static str,
+    pub cause: Arc<str>,
+}
+
+impl EngineError {
+    pub fn new(doing: &'static str, cause: impl std::fmt::Display) -> EngineError {
+        EngineError {
+            doing,
+            cause: cause.to_string().into(),
+        }
+    }
+}
+
+/// One put, or one delete when there is no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawWrite {
+    pub table: Table,
+    pub key: Vec<u8>,
+    pub value: Option<Vec<u8>>,
+}
+
+/// Writes that become visible and durable together. Where a key occurs twice,
+/// the later one counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawBatch {
+    pub writes: Vec<RawWrite>,
+}
+
+impl RawBatch {
+    pub fn put(&mut self, table: Table, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+        self.writes.push(RawWrite {
+            table,
+            key: key.into(),
+            value: Some(value.into()),
+        });
+    }
+
+    pub fn delete(&mut self, table: Table, key: impl Into<Vec<u8>>) {
+        self.writes.push(RawWrite {
+            table,
+            key: key.into(),
+            value: None,
+        });
+    }
+}
+
+/// A row as it lies in a table.
+pub type Row = (Slice, Slice);
+
+/// Rows in key order, from either end.
+pub type Rows = Box<dyn DoubleEndedIterator<Item = Result<Row, EngineError>> + Send>;
+
+/// From where to where, by bytes of the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    pub start: Bound<Vec<u8>>,
+    pub end: Bound<Vec<u8>>,
+}
+
+impl KeyRange {
+    pub fn all() -> KeyRange {
+        KeyRange {
+            start: Bound::Unbounded,
+            end: Bound::Unbounded,
+        }
+    }
+
+    /// Every key that begins with `prefix`.
+    pub fn prefix(prefix: &[u8]) -> KeyRange {
+        KeyRange {
+            start: Bound::Included(prefix.to_vec()),
+            end: after_prefix(prefix),
+        }
+    }
+
+    /// Every key that begins with `prefix` and is not below `from`.
+    pub fn prefix_from(prefix: &[u8], from: Vec<u8>) -> KeyRange {
+        KeyRange {
+            start: Bound::Included(from.max(prefix.to_vec())),
+            end: after_prefix(prefix),
+        }
+    }
+
+    pub fn from(start: Vec<u8>) -> KeyRange {
+        KeyRange {
+            start: Bound::Included(start),
+            end: Bound::Unbounded,
+        }
+    }
+
+    /// Everything up to and including `end`.
+    pub fn up_to(end: Vec<u8>) -> KeyRange {
+        KeyRange {
+            start: Bound::Unbounded,
+            end: Bound::Included(end),
+        }
+    }
+
+    /// No key can be in it. Ordered maps and engines panic on such bounds.
+    pub fn is_empty(&self) -> bool {
+        use Bound::{Excluded, Included, Unbounded};
+        match (&self.start, &self.end) {
+            (Unbounded, _) | (_, Unbounded) => false,
+            (Included(start), Included(end)) => start > end,
+            (Included(start) | Excluded(start), Excluded(end))
+            | (Excluded(start), Included(end)) => start >= end,
+        }
+    }
+}
+
+/// The first key after all keys with this prefix: the prefix with its last byte
+/// that can be raised raised, and cut there.
+fn after_prefix(prefix: &[u8]) -> Bound<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.last_mut() {
+        if *last < u8::MAX {
+            *last += 1;
+            return Bound::Excluded(end);
+        }
+        end.pop();
+    }
+    Bound::Unbounded
+}
+
+/// The tables as they were at one moment.
+pub trait View: Send + Sync {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, EngineError>;
+
+    fn range(&self, table: Table, range: KeyRange) -> Rows;
+
+    fn prefix(&self, table: Table, prefix: &[u8]) -> Rows {
+        self.range(table, KeyRange::prefix(prefix))
+    }
+}
+
+/// Tables that can be written. One owner writes; views go to anybody.
+pub trait Engine: Send {
+    /// Writes all of it, durably. An empty batch is nothing.
+    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError>;
+
+    /// Everything committed so far.
+    fn snapshot(&self) -> Arc<dyn View>;
+
+    /// The present value of a key.
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, EngineError> {
+        self.snapshot().get(table, key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_first_key_that_lacks_it() {
+        assert_eq!(
+            after_prefix(&[1, 2, 255]),
+            Bound::Excluded(vec![1, 3]),
+            "a last byte that cannot be raised is cut"
+        );
+        assert_eq!(after_prefix(&[255, 255]), Bound::Unbounded);
+        assert_eq!(after_prefix(&[]), Bound::Unbounded);
+    }
+
+    #[test]
+    fn ranges_without_room_are_known() {
+        let range = |start: Bound<u8>, end: Bound<u8>| KeyRange {
+            start: start.map(|byte| vec![byte]),
+            end: end.map(|byte| vec![byte]),
+        };
+        use Bound::{Excluded, Included, Unbounded};
+        assert!(!range(Included(1), Included(1)).is_empty());
+        assert!(range(Included(1), Excluded(1)).is_empty());
+        assert!(range(Excluded(1), Excluded(1)).is_empty());
+        assert!(range(Included(2), Included(1)).is_empty());
+        assert!(!range(Unbounded, Excluded(0)).is_empty());
+    }
+}

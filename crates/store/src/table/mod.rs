@@ -1,0 +1,141 @@
+//! Every table, its name on disk and its tuning, in one place; one file each for
+//! keys and rows.
+//!
+//! Keys are big-endian numbers and raw paths, so that the order of bytes is the
+//! order that is wanted. Rows begin with a version; a decoder reads every version
+//! it ever wrote and never panics on any bytes.
+
+/// A table of the store. The order is that of [`Table::ALL`] and is not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// DID → repository.
+    Did,
+    /// Repository → what the ledger knows, and the signed commit.
+    Repo,
+    /// Repository, path → rev, CID, bytes. Exactly what the head's root names.
+    Record,
+    /// Repository, path, rev → superseded bytes.
+    Version,
+    /// Repository, path → what an unproven source says.
+    Claimed,
+    /// Repository, rev → authentic frames that wait for what comes before them.
+    Parked,
+    /// First number → one commit, or one chunk of a snapshot.
+    Log,
+    /// Upstream → its row, and apart from it its cursor.
+    Upstream,
+    /// Host → name, state of its sweep.
+    Host,
+    /// Host's name → host.
+    HostName,
+    /// Host, repository → nothing: which repositories a host has.
+    Hosted,
+    /// Repository → what must be asked or fetched.
+    Debt,
+    /// Number → an event or an answer that could not be used.
+    Dead,
+    /// What the store knows about itself.
+    Meta,
+}
+
+/// How the engine treats a table. Given at its creation, for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Written rows that are gathered in memory before they become a file.
+    pub memtable_bytes: u64,
+    pub block_bytes: u32,
+    pub compressed: bool,
+    /// Most reads find their key: the last level then needs no filter.
+    pub reads_hit: bool,
+}
+
+impl Table {
+    pub const ALL: [Table; 14] = [
+        Table::Did,
+        Table::Repo,
+        Table::Record,
+        Table::Version,
+        Table::Claimed,
+        Table::Parked,
+        Table::Log,
+        Table::Upstream,
+        Table::Host,
+        Table::HostName,
+        Table::Hosted,
+        Table::Debt,
+        Table::Dead,
+        Table::Meta,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Did => "did",
+            Table::Repo => "repo",
+            Table::Record => "record",
+            Table::Version => "version",
+            Table::Claimed => "claimed",
+            Table::Parked => "parked",
+            Table::Log => "log",
+            Table::Upstream => "upstream",
+            Table::Host => "host",
+            Table::HostName => "host_name",
+            Table::Hosted => "hosted",
+            Table::Debt => "debt",
+            Table::Dead => "dead",
+            Table::Meta => "meta",
+        }
+    }
+
+    pub fn tuning(self) -> Tuning {
+        let bulk = Tuning {
+            memtable_bytes: 64 << 20,
+            block_bytes: 16 << 10,
+            compressed: true,
+            reads_hit: false,
+        };
+        let small = Tuning {
+            memtable_bytes: 16 << 20,
+            block_bytes: 4 << 10,
+            compressed: false,
+            reads_hit: false,
+        };
+        match self {
+            Table::Record | Table::Log => bulk,
+            Table::Version | Table::Claimed | Table::Parked => Tuning {
+                memtable_bytes: 32 << 20,
+                ..bulk
+            },
+            Table::Repo => Tuning {
+                memtable_bytes: 64 << 20,
+                block_bytes: 4 << 10,
+                compressed: true,
+                reads_hit: true,
+            },
+            Table::Dead => Tuning {
+                memtable_bytes: 16 << 20,
+                ..bulk
+            },
+            Table::Did
+            | Table::Upstream
+            | Table::Host
+            | Table::HostName
+            | Table::Hosted
+            | Table::Debt
+            | Table::Meta => small,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_stand_where_their_number_says_and_have_names_of_their_own() {
+        let mut names = std::collections::BTreeSet::new();
+        for (place, table) in Table::ALL.into_iter().enumerate() {
+            assert_eq!(table as usize, place);
+            assert!(names.insert(table.name()), "{} twice", table.name());
+        }
+    }
+}
