@@ -89,6 +89,20 @@ pub fn owe(now: Now, repo: &mut Repo, what: What, why: Why) {
     *slot = Some(Owed { at: now.tick, why });
 }
 
+/// Owes a fetch as the outcome of work that began at `began`, and goes on with
+/// that fetch: it is paid like what was owed before. With a commit, reaching
+/// that commit pays it too.
+pub fn owe_outcome(now: Now, repo: &mut Repo, why: Why, named: Option<Named>, began: Tick) {
+    let before = repo.debt.fetch.map(|owed| owed.at);
+    match named {
+        Some(named) => owe_commit(now, repo, why, named),
+        None => owe_fetch(now, repo, why),
+    }
+    if let Some(owed) = &mut repo.debt.fetch {
+        owed.at = before.unwrap_or_default().max(Tick(began.0.saturating_sub(1)));
+    }
+}
+
 /// Owes a fetch that is for a certain commit: the newest named one counts.
 pub fn owe_commit(now: Now, repo: &mut Repo, why: Why, named: Named) {
     let newer = match (repo.debt.fetch, repo.debt.named) {

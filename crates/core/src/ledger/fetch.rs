@@ -133,7 +133,7 @@ pub fn told(
         if repo.floor().is_some_and(|floor| named.rev < floor) {
             return rollback::behind(context, repo, note, named, census, notices);
         }
-        debt::owe_fetch(now, repo, why_nothing(repo));
+        debt::owe_outcome(now, repo, why_nothing(repo), None, note.at);
         debt::pay(now, repo, What::Compare, note.at);
         return Next::Fetch(named);
     };
@@ -158,7 +158,7 @@ pub fn told(
         return Next::Done;
     }
     repo.behind = None;
-    debt::owe_commit(now, repo, Why::NewerHead, named);
+    debt::owe_outcome(now, repo, Why::NewerHead, Some(named), note.at);
     debt::pay(now, repo, What::Compare, note.at);
     Next::Fetch(named)
 }

@@ -35,16 +35,17 @@ pub fn behind(
     let now = context.now;
     let settings = context.settings;
     count(now, repo, named, settings, notices);
-    debt::owe(now, repo, What::Compare, Why::HostBehind);
-    debt::postpone(repo, now.time.after(settings.sweep_every));
-    if !may_adopt(repo, settings, census) {
-        return Next::Done;
-    }
-    if repo.head().is_some_and(|head| head.commit == named.commit) {
+    let adopt = may_adopt(repo, settings, census);
+    if adopt && repo.head().is_some_and(|head| head.commit == named.commit) {
         accept(context, repo, note, notices);
         return Next::Done;
     }
-    Next::Adopt(named)
+    debt::owe(now, repo, What::Compare, Why::HostBehind);
+    debt::postpone(repo, now.time.after(settings.sweep_every));
+    match adopt {
+        true => Next::Adopt(named),
+        false => Next::Done,
+    }
 }
 
 fn count(now: Now, repo: &mut Repo, named: Named, settings: &Settings, notices: &mut Vec<Notice>) {

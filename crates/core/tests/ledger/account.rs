@@ -1,0 +1,165 @@
+//! Account states.
+
+use std::time::Duration;
+
+use gapless_core::ledger::account;
+use gapless_core::ledger::event::Event;
+use gapless_core::ledger::fetch::{Next, Told};
+use gapless_core::ledger::sweep;
+use gapless_core::ledger::*;
+
+use crate::desk::*;
+
+const GRACE: Duration = Duration::from_secs(3600);
+
+fn purge_due(desk: &mut Desk) -> bool {
+    desk.pass(GRACE);
+    account::purge_due(desk.time, &desk.repo, GRACE)
+}
+
+#[test]
+fn every_inactive_state_hides_at_once() {
+    for state in [
+        Account::Deactivated,
+        Account::Suspended,
+        Account::Takendown,
+        Account::Deleted,
+    ] {
+        let mut desk = Desk::holding(5);
+        desk.event(PDS, &Event::Account(state));
+        assert_eq!(desk.repo.account, state);
+        assert_eq!(desk.reasons(), ["inactive"]);
+        assert!(desk.head_is(5), "hidden, not gone");
+    }
+}
+
+#[test]
+fn active_again_is_not_complete_until_the_head_was_compared() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &Event::Account(Account::Deactivated));
+    let note = desk.note();
+    desk.event(PDS, &Event::Account(Account::Active));
+    assert_eq!(desk.reasons(), ["not_compared", "compare_owed"]);
+    // An answer to a question of before does not count.
+    desk.told(&note, Told::Head(named(5)));
+    assert_eq!(desk.reasons(), ["not_compared", "compare_owed"]);
+    desk.compared(5);
+    assert!(desk.complete());
+}
+
+#[test]
+fn from_anyone_but_the_cover_it_only_makes_us_ask() {
+    let mut desk = Desk::holding(5);
+    desk.event(RELAY, &Event::Account(Account::Deleted));
+    assert_eq!(desk.repo.account, Account::Active);
+    assert_eq!(desk.reasons(), ["compare_owed"]);
+}
+
+#[test]
+fn deleted_by_its_own_host_is_purged_after_the_grace() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &Event::Account(Account::Deleted));
+    assert!(!account::purge_due(desk.time, &desk.repo, GRACE));
+    assert!(purge_due(&mut desk));
+    desk.event(PDS, &Event::Account(Account::Active));
+    assert!(!purge_due(&mut desk), "it came back");
+}
+
+#[test]
+fn deleted_by_a_relays_word_is_hidden_and_never_purged_by_it() {
+    let mut desk = Desk::holding(5);
+    desk.covers.remove(PDS);
+    desk.event(RELAY, &Event::Account(Account::Deleted));
+    assert_eq!(desk.repo.account, Account::Deleted);
+    assert!(!purge_due(&mut desk));
+    assert!(desk.repo.debt.compare.is_some(), "its host is asked");
+    let note = desk.note();
+    desk.told(&note, Told::State(Account::Deleted));
+    assert!(purge_due(&mut desk));
+}
+
+#[test]
+fn only_deleted_is_ever_purged() {
+    for state in [
+        Account::NotFound,
+        Account::Takendown,
+        Account::Deactivated,
+        Account::Suspended,
+    ] {
+        let mut desk = Desk::holding(5);
+        let note = desk.note();
+        desk.told(&note, Told::State(state));
+        assert_eq!(desk.repo.account, state);
+        assert!(!purge_due(&mut desk));
+    }
+}
+
+#[test]
+fn a_tombstoned_did_is_deleted() {
+    let mut desk = Desk::holding(5);
+    let asked = desk.now().tick;
+    let now = desk.now();
+    let gone = identity::Document {
+        host: None,
+        version: 2,
+        tombstoned: true,
+    };
+    let covers = desk.covers.clone();
+    identity::resolved(now, &mut desk.repo, &covers, asked, &gone, &mut Vec::new());
+    assert_eq!(desk.reasons(), ["inactive"]);
+    assert!(purge_due(&mut desk));
+}
+
+#[test]
+fn a_state_answers_the_comparison_and_the_fetch() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &sync(8));
+    let note = desk.note();
+    assert_eq!(
+        desk.told(&note, Told::State(Account::Deactivated)),
+        Next::Done
+    );
+    assert!(desk.owes_nothing());
+    assert_eq!(
+        desk.reasons(),
+        ["inactive", "newer_commit_known"],
+        "and what was signed is not forgotten"
+    );
+}
+
+#[test]
+fn a_wiped_host_hides_nothing() {
+    let mut desk = Desk::holding(5);
+    let mut notices = Vec::new();
+    sweep::census(&mut desk.host, 9, 20, &mut notices);
+    assert!(!desk.host.hiding_suspended, "nine may be chance");
+    sweep::census(&mut desk.host, 10, 1000, &mut notices);
+    assert!(
+        !desk.host.hiding_suspended,
+        "a hundredth is not more than one"
+    );
+    sweep::census(&mut desk.host, 11, 1000, &mut notices);
+    assert!(desk.host.hiding_suspended);
+    assert_eq!(notices.len(), 1);
+    let note = desk.note();
+    desk.told(&note, Told::State(Account::NotFound));
+    assert_eq!(desk.repo.account, Account::Active);
+    // What a host says of one account counts all the same.
+    desk.told(&note, Told::State(Account::Takendown));
+    assert_eq!(desk.repo.account, Account::Takendown);
+}
+
+#[test]
+fn purged_and_active_again_is_fetched_anew() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &Event::Account(Account::Deleted));
+    let now = desk.now();
+    account::purged(now, &mut desk.repo);
+    assert_eq!(desk.repo.held, Held::Nothing);
+    desk.event(PDS, &Event::Account(Account::Active));
+    assert_eq!(desk.compared(5), Next::Fetch(named(5)), "the same head");
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(5)));
+    desk.apply(&note, 5, 5);
+    assert!(desk.complete());
+}

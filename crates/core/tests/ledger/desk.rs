@@ -1,0 +1,368 @@
+//! A desk to take decisions at: two hosts with streams of their own, a relay, one
+//! repository that lives on the first host, and a clock that tests move.
+
+use std::time::Duration;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::mst::empty_root;
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::cover::{self, Covers};
+use gapless_core::ledger::event::{self, Context, Decision, Event, Origin, Room};
+use gapless_core::ledger::fetch::{self, Next, Note, Snapshot, Told};
+use gapless_core::ledger::identity::{self, Document};
+use gapless_core::ledger::rollback::Census;
+use gapless_core::ledger::*;
+
+pub const PDS: UpstreamId = UpstreamId(1);
+pub const OTHER: UpstreamId = UpstreamId(2);
+pub const RELAY: UpstreamId = UpstreamId(3);
+pub const HOST: HostId = HostId(1);
+pub const OTHER_HOST: HostId = HostId(2);
+pub const START: u64 = 1_700_000_000_000_000;
+
+pub struct Desk {
+    pub covers: Covers,
+    pub settings: Settings,
+    pub ticks: Ticks,
+    pub time: Time,
+    pub repo: Repo,
+    pub host: Host,
+    pub census: Census,
+    pub notices: Vec<Notice>,
+}
+
+/// The n-th rev, some seconds after the n-1st, all well before the start.
+pub fn rev(n: u64) -> Rev {
+    Rev::from_micros(START - 3_600_000_000 + n * 1_000_000, 1)
+}
+
+pub fn cid(text: &str) -> Cid {
+    Cid::dag_cbor(text.as_bytes())
+}
+
+/// The n-th commit of the repository.
+pub fn head(n: u64) -> Head {
+    Head {
+        rev: rev(n),
+        data: root(n),
+        commit: cid(&format!("commit {n}")),
+    }
+}
+
+pub fn root(n: u64) -> Cid {
+    match n {
+        0 => empty_root(),
+        _ => cid(&format!("root {n}")),
+    }
+}
+
+pub fn named(n: u64) -> Named {
+    Named {
+        rev: head(n).rev,
+        commit: head(n).commit,
+    }
+}
+
+pub fn snapshot(n: u64) -> Snapshot {
+    Snapshot {
+        head: head(n),
+        key: Key::Present,
+    }
+}
+
+/// The n-th commit as an event that follows the one before.
+pub fn commit(n: u64) -> Event {
+    Event::Signed {
+        head: head(n),
+        before: Before::Root(root(n - 1)),
+        bytes: 100,
+    }
+}
+
+pub fn sync(n: u64) -> Event {
+    Event::Signed {
+        head: head(n),
+        before: Before::Untold,
+        bytes: 100,
+    }
+}
+
+pub fn upstream(kind: Kind, host: Option<HostId>) -> Upstream {
+    Upstream {
+        url: String::from("wss://example.test"),
+        kind,
+        host,
+        epoch: Epoch(1),
+        first_cursor_since_reset: None,
+        reset_at: Tick(0),
+        numbering: 0,
+        unread_at: None,
+    }
+}
+
+impl Desk {
+    /// All streams open, the repository known and active, nothing held, nothing
+    /// owed.
+    pub fn new() -> Desk {
+        let mut covers = Covers::new();
+        covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+        covers.add(OTHER, upstream(Kind::Pds, Some(OTHER_HOST)));
+        covers.add(RELAY, upstream(Kind::Relay, None));
+        let mut repo = Repo::new(Did::parse("did:plc:ewvi7nxzyoun6zhxrhs64oiz").unwrap());
+        repo.host = Some(HOST);
+        repo.account = Account::Active;
+        let mut desk = Desk {
+            covers,
+            settings: Settings::default(),
+            ticks: Ticks::default(),
+            time: Time(START),
+            repo,
+            host: Host::default(),
+            census: Census {
+                repos: 1000,
+                behind: 1,
+            },
+            notices: Vec::new(),
+        };
+        for id in [PDS, OTHER, RELAY] {
+            desk.connect(id, None);
+            desk.frame(id, 100, 0);
+        }
+        let now = desk.now();
+        cover::settle(now, &mut desk.repo, &desk.covers);
+        desk
+    }
+
+    /// A desk at which commit `n` is held, and complete.
+    pub fn holding(n: u64) -> Desk {
+        let mut desk = Desk::new();
+        desk.fetched(n, n);
+        assert!(desk.complete(), "{:?}", desk.reasons());
+        desk.notices.clear();
+        desk
+    }
+
+    pub fn now(&mut self) -> Now {
+        self.time = self.time.after(Duration::from_millis(1));
+        self.ticks.next(self.time)
+    }
+
+    pub fn pass(&mut self, span: Duration) {
+        self.time = self.time.after(span);
+    }
+
+    pub fn connect(&mut self, id: UpstreamId, cursor: Option<Cursor>) -> Option<u64> {
+        let now = self.now();
+        let source = self.covers.get_mut(id).unwrap();
+        let asked = source.stream.dial(cursor);
+        source
+            .stream
+            .connected(now, &mut source.row, &mut self.notices);
+        asked
+    }
+
+    pub fn frame(&mut self, id: UpstreamId, seq: u64, event: u8) -> stream::Read {
+        let now = self.now();
+        let source = self.covers.get_mut(id).unwrap();
+        source
+            .stream
+            .frame(now, &mut source.row, seq, [event; 16], &mut self.notices)
+    }
+
+    pub fn lost(&mut self, id: UpstreamId) {
+        let now = self.now();
+        self.covers.get_mut(id).unwrap().stream.lost(now);
+    }
+
+    /// `#info OutdatedCursor` in mid-stream: a new epoch, open at once.
+    pub fn reset(&mut self, id: UpstreamId) {
+        let now = self.now();
+        let source = self.covers.get_mut(id).unwrap();
+        source
+            .stream
+            .outdated(now, &mut source.row, &mut self.notices);
+    }
+
+    pub fn row(&self, id: UpstreamId) -> &Upstream {
+        &self.covers.get(id).unwrap().row
+    }
+
+    pub fn epoch(&self, id: UpstreamId) -> Epoch {
+        self.row(id).epoch
+    }
+
+    /// An event read just now.
+    pub fn event(&mut self, from: UpstreamId, event: &Event) -> Decision {
+        let epoch = self.covers.open_epoch(from);
+        self.event_read(from, epoch, event)
+    }
+
+    /// An event that was read under an epoch.
+    pub fn event_read(
+        &mut self,
+        upstream: UpstreamId,
+        epoch: Option<Epoch>,
+        event: &Event,
+    ) -> Decision {
+        self.event_with(upstream, epoch, event, &Room::default())
+    }
+
+    pub fn event_with(
+        &mut self,
+        upstream: UpstreamId,
+        epoch: Option<Epoch>,
+        event: &Event,
+        room: &Room,
+    ) -> Decision {
+        let context = Context {
+            now: self.now(),
+            covers: &self.covers,
+            settings: &self.settings,
+        };
+        let origin = Origin { upstream, epoch };
+        event::event(
+            context,
+            &mut self.repo,
+            origin,
+            event,
+            room,
+            &mut self.notices,
+        )
+    }
+
+    pub fn note(&mut self) -> Note {
+        let context = Context {
+            now: self.now(),
+            covers: &self.covers,
+            settings: &self.settings,
+        };
+        fetch::note(context, &mut self.repo).expect("it lives somewhere")
+    }
+
+    pub fn told(&mut self, note: &Note, told: Told) -> Next {
+        let context = Context {
+            now: self.now(),
+            covers: &self.covers,
+            settings: &self.settings,
+        };
+        fetch::told(
+            context,
+            &mut self.repo,
+            note,
+            told,
+            &self.host,
+            self.census,
+            &mut self.notices,
+        )
+    }
+
+    /// Considers a snapshot and, if it is taken, writes it.
+    pub fn apply(&mut self, note: &Note, named_n: u64, n: u64) -> fetch::Take {
+        let take = self.consider(note, n);
+        if take == fetch::Take::Write {
+            let now = self.now();
+            fetch::finish(now, &mut self.repo, note, &snapshot(n));
+            self.settle(note, named_n, n);
+        }
+        take
+    }
+
+    pub fn consider(&mut self, note: &Note, n: u64) -> fetch::Take {
+        let context = Context {
+            now: self.now(),
+            covers: &self.covers,
+            settings: &self.settings,
+        };
+        fetch::consider(
+            context,
+            &mut self.repo,
+            note,
+            &snapshot(n),
+            &mut self.notices,
+        )
+    }
+
+    pub fn settle(&mut self, note: &Note, named_n: u64, n: u64) {
+        let context = Context {
+            now: self.now(),
+            covers: &self.covers,
+            settings: &self.settings,
+        };
+        fetch::settle(
+            context,
+            &mut self.repo,
+            note,
+            &named(named_n),
+            &snapshot(n),
+            &mut self.notices,
+        );
+    }
+
+    /// The whole way: note, ask, fetch. The host names `named_n`, serves `n`.
+    pub fn fetched(&mut self, named_n: u64, n: u64) {
+        let note = self.note();
+        let next = self.told(&note, Told::Head(named(named_n)));
+        assert_eq!(next, Next::Fetch(named(named_n)));
+        self.apply(&note, named_n, n);
+    }
+
+    /// The host is asked, and names `n`.
+    pub fn compared(&mut self, n: u64) -> Next {
+        let note = self.note();
+        self.told(&note, Told::Head(named(n)))
+    }
+
+    pub fn resolved(&mut self, host: HostId, version: u64) {
+        let asked = self.now().tick;
+        let now = self.now();
+        let document = Document {
+            host: Some(host),
+            version,
+            tombstoned: false,
+        };
+        identity::resolved(
+            now,
+            &mut self.repo,
+            &self.covers,
+            asked,
+            &document,
+            &mut self.notices,
+        );
+    }
+
+    pub fn with_context<T>(&mut self, decide: impl FnOnce(Context<'_>, &mut Repo) -> T) -> T {
+        let context = Context {
+            now: self.now(),
+            covers: &self.covers,
+            settings: &self.settings,
+        };
+        decide(context, &mut self.repo)
+    }
+
+    pub fn answer(&mut self) -> complete::Answer {
+        let host = self.host.clone();
+        self.with_context(|context, repo| {
+            let answer = complete::answer(context, repo, Some(&host));
+            let short = complete::is_complete(context, repo, Some(&host));
+            assert_eq!(answer.complete(), short, "two answers to one question");
+            answer
+        })
+    }
+
+    pub fn complete(&mut self) -> bool {
+        self.answer().complete()
+    }
+
+    pub fn reasons(&mut self) -> Vec<&'static str> {
+        let reasons = self.answer().reasons;
+        reasons.iter().map(|reason| reason.as_str()).collect()
+    }
+
+    pub fn head_is(&self, n: u64) -> bool {
+        self.repo.head() == Some(&head(n))
+    }
+
+    pub fn owes_nothing(&self) -> bool {
+        self.repo.debt.is_empty()
+    }
+}

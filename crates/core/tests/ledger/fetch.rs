@@ -1,0 +1,264 @@
+//! R10, R11, R15: named heads and snapshots.
+
+use gapless_core::ledger::event::Event;
+use gapless_core::ledger::fetch::{self, Next, Take, Told};
+use gapless_core::ledger::*;
+
+use crate::desk::*;
+
+#[test]
+fn a_snapshot_of_the_named_head_makes_it_complete() {
+    let mut desk = Desk::new();
+    desk.fetched(5, 5);
+    assert!(desk.complete());
+    assert_eq!(desk.repo.last_indexed_rev, Some(rev(5)));
+    assert_eq!(desk.repo.first_rev_since_reset, Some(rev(5)));
+}
+
+#[test]
+fn an_older_snapshot_than_the_named_head_is_progress_and_the_debt_stays() {
+    let mut desk = Desk::new();
+    desk.fetched(7, 5);
+    assert!(desk.head_is(5), "better than nothing");
+    assert!(!desk.complete());
+    assert!(desk.notices.contains(&Notice::SnapshotStale));
+    assert!(desk.repo.debt.fetch.is_some());
+    assert_eq!(desk.repo.marker, None);
+    desk.fetched(7, 7);
+    assert!(desk.complete());
+}
+
+#[test]
+fn a_newer_snapshot_than_the_named_head_counts() {
+    let mut desk = Desk::new();
+    desk.fetched(5, 6);
+    assert!(desk.head_is(6));
+    assert!(desk.complete());
+}
+
+#[test]
+fn the_epoch_is_the_one_noted_before_the_first_question() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(5)));
+    desk.reset(PDS);
+    desk.apply(&note, 5, 5);
+    assert!(desk.head_is(5), "the state is exact all the same");
+    assert_eq!(desk.reasons(), ["epoch_changed"]);
+}
+
+#[test]
+fn what_began_while_no_epoch_was_open_raises_nothing() {
+    let mut desk = Desk::new();
+    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.connect(PDS, None);
+    let note = desk.note();
+    assert_eq!(note.cover, None);
+    desk.told(&note, Told::Head(named(5)));
+    desk.frame(PDS, 1, 1);
+    desk.apply(&note, 5, 5);
+    assert_eq!(desk.reasons(), ["not_compared"]);
+}
+
+#[test]
+fn a_marker_unset_meanwhile_stays_unset() {
+    for fetched in [false, true] {
+        let mut desk = Desk::holding(5);
+        let note = desk.note();
+        desk.event(PDS, &Event::Unsigned);
+        match fetched {
+            false => {
+                desk.told(&note, Told::Head(named(5)));
+            }
+            true => {
+                desk.apply(&note, 5, 5);
+            }
+        }
+        assert_eq!(desk.repo.marker, None);
+        assert_eq!(desk.reasons(), ["not_compared", "compare_owed"]);
+    }
+}
+
+#[test]
+fn a_snapshot_that_live_commits_have_passed_is_discarded() {
+    let mut desk = Desk::holding(5);
+    let note = desk.note();
+    desk.event(PDS, &commit(6));
+    assert_eq!(desk.apply(&note, 5, 5), Take::Discard);
+    assert!(desk.head_is(6));
+    assert!(desk.complete());
+}
+
+#[test]
+fn an_equal_snapshot_is_written_all_the_same_and_another_of_its_rev_is_not() {
+    let mut desk = Desk::holding(5);
+    let note = desk.note();
+    assert_eq!(desk.consider(&note, 5), Take::Write);
+    let mut fork = head(5);
+    fork.commit = cid("another");
+    desk.repo.held = Held::Exactly(fork);
+    assert_eq!(desk.consider(&note, 5), Take::Discard);
+}
+
+#[test]
+fn a_snapshot_of_a_host_it_has_left_is_discarded() {
+    let mut desk = Desk::holding(5);
+    let note = desk.note();
+    desk.resolved(OTHER_HOST, 2);
+    assert_eq!(desk.consider(&note, 7), Take::Discard);
+    let next = desk.told(&note, Told::Head(named(5)));
+    assert_eq!(next, Next::Done);
+    assert!(!desk.complete());
+}
+
+#[test]
+fn a_snapshot_from_the_future_is_discarded() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    desk.time = Time(head(9).rev.micros() - 6 * 60 * 1_000_000);
+    assert_eq!(desk.consider(&note, 9), Take::Discard);
+}
+
+#[test]
+fn the_host_names_our_head_and_nothing_is_fetched() {
+    let mut desk = Desk::holding(5);
+    desk.reset(PDS);
+    assert_eq!(desk.compared(5), Next::Done);
+    assert!(desk.complete());
+    let evidence = desk.answer().evidence;
+    assert_eq!(evidence.swept.unwrap().by, SweptBy::Head);
+}
+
+#[test]
+fn the_host_names_a_newer_head_and_until_it_is_fetched_it_is_owed() {
+    let mut desk = Desk::holding(5);
+    assert_eq!(desk.compared(7), Next::Fetch(named(7)));
+    assert_eq!(desk.reasons(), ["fetch_owed"]);
+    // Not even an older commit that chains meanwhile changes that.
+    desk.event(PDS, &commit(6));
+    assert_eq!(desk.reasons(), ["fetch_owed"]);
+    desk.event(PDS, &commit(7));
+    assert!(desk.complete(), "the stream brought what was named");
+}
+
+#[test]
+fn an_answer_that_live_commits_have_passed_is_asked_for_again() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &Event::Unsigned);
+    let note = desk.note();
+    desk.event(PDS, &commit(6));
+    desk.event(PDS, &commit(7));
+    assert_eq!(desk.told(&note, Told::Head(named(6))), Next::Done);
+    assert_eq!(desk.reasons(), ["compare_owed"]);
+    assert_eq!(desk.repo.behind, None, "the host is not behind");
+    assert!(debt::plan(desk.time, &desk.repo).is_some(), "at once");
+}
+
+#[test]
+fn a_large_snapshot_is_no_state_until_its_last_batch() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &sync(7));
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(7)));
+    let now = desk.now();
+    fetch::begin(now, &mut desk.repo, &snapshot(7));
+    assert!(desk.reasons().contains(&"applying"));
+    assert_eq!(desk.repo.head(), None);
+    // A crash here: the row says so, and the fetch is owed.
+    assert_eq!(desk.repo.debt.fetch.unwrap().why, Why::Interrupted);
+    let now = desk.now();
+    fetch::finish(now, &mut desk.repo, &note, &snapshot(7));
+    desk.settle(&note, 7, 7);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+}
+
+#[test]
+fn an_interrupted_snapshot_is_fetched_again_and_not_from_before_the_last_state() {
+    let mut desk = Desk::holding(5);
+    let note = desk.note();
+    let now = desk.now();
+    fetch::begin(now, &mut desk.repo, &snapshot(7));
+    assert_eq!(desk.consider(&note, 4), Take::Discard);
+    assert_eq!(desk.consider(&note, 5), Take::Write, "an exact state again");
+    assert_eq!(desk.apply(&note, 7, 6), Take::Write);
+    assert_eq!(
+        desk.reasons(),
+        ["newer_commit_known", "fetch_owed"],
+        "seven was signed"
+    );
+    desk.fetched(7, 7);
+    assert!(desk.complete());
+}
+
+#[test]
+fn what_the_disk_lost_is_fetched_even_when_the_heads_are_equal() {
+    let mut desk = Desk::holding(5);
+    desk.repo.held = Held::Damaged { from: Some(rev(5)) };
+    assert_eq!(desk.reasons(), ["damaged"]);
+    desk.fetched(5, 5);
+    assert!(desk.complete());
+}
+
+#[test]
+fn a_wider_filter_owes_a_fetch_that_equal_heads_do_not_pay() {
+    let mut desk = Desk::holding(5);
+    desk.settings.filter = FilterGen(1);
+    assert_eq!(desk.reasons(), ["filter_widened"]);
+    assert_eq!(desk.compared(5), Next::Fetch(named(5)));
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(5)));
+    desk.apply(&note, 5, 5);
+    assert!(desk.complete());
+}
+
+#[test]
+fn a_filter_widened_during_a_fetch_is_owed_still() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(5)));
+    desk.settings.filter = FilterGen(1);
+    desk.apply(&note, 5, 5);
+    assert_eq!(desk.reasons(), ["filter_widened"]);
+}
+
+#[test]
+fn a_commit_known_from_elsewhere_and_not_to_the_host_is_not_forgotten() {
+    let mut desk = Desk::holding(5);
+    desk.event(OTHER, &commit(9));
+    desk.resolved(HOST, 1);
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(7)));
+    assert!(desk.repo.behind.is_some(), "the owner signed nine");
+    assert!(!desk.complete());
+}
+
+#[test]
+fn a_snapshot_signed_with_a_former_key_says_so() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(5)));
+    let old = fetch::Snapshot {
+        head: head(5),
+        key: Key::Previous,
+    };
+    let now = desk.now();
+    fetch::finish(now, &mut desk.repo, &note, &old);
+    desk.settle(&note, 5, 5);
+    assert!(desk.complete());
+    assert_eq!(desk.answer().evidence.key, Key::Previous);
+    desk.event(PDS, &commit(6));
+    assert_eq!(desk.answer().evidence.key, Key::Present);
+}
+
+#[test]
+fn revs_never_go_back_within_one_lineage() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(6));
+    let note = desk.note();
+    let now = desk.now();
+    fetch::finish(now, &mut desk.repo, &note, &snapshot(7));
+    assert_eq!(desk.repo.last_indexed_rev, Some(rev(7)));
+    fetch::finish(now, &mut desk.repo, &note, &snapshot(7));
+    assert_eq!(desk.repo.last_indexed_rev, Some(rev(7)));
+    assert_eq!(desk.repo.last_firehose_rev, Some(rev(6)));
+}

@@ -1,0 +1,188 @@
+//! R7: where a repository lives, and the frames that waited for the answer.
+
+use std::collections::BTreeMap;
+
+use gapless_core::ledger::event::{Decision, Event};
+use gapless_core::ledger::fetch::Next;
+use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::parked::{self, Next as Frame};
+use gapless_core::ledger::*;
+
+use crate::desk::*;
+
+fn frame(n: u64, origin: HostId) -> Parked {
+    Parked {
+        head: head(n),
+        before: Before::Root(root(n - 1)),
+        origin: Some(origin),
+        bytes: 9,
+    }
+}
+
+fn frames(all: &[Parked]) -> BTreeMap<gapless_atp::syntax::Rev, Parked> {
+    all.iter().map(|frame| (frame.head.rev, *frame)).collect()
+}
+
+#[test]
+fn a_move_keeps_the_state_and_nothing_else() {
+    let mut desk = Desk::holding(5);
+    desk.resolved(OTHER_HOST, 2);
+    assert!(desk.head_is(5));
+    assert_eq!(desk.repo.cover, Some(OTHER));
+    assert_eq!(desk.repo.marker, None);
+    assert_eq!(desk.repo.first_rev_since_reset, None);
+    assert_eq!(desk.repo.account, Account::Unknown);
+    assert_eq!(
+        desk.reasons(),
+        [
+            "not_compared",
+            "not_compared",
+            "not_compared",
+            "compare_owed"
+        ]
+    );
+    assert_eq!(desk.compared(5), Next::Done);
+    assert!(desk.complete());
+}
+
+#[test]
+fn an_older_document_moves_nothing() {
+    let mut desk = Desk::holding(5);
+    desk.resolved(OTHER_HOST, 3);
+    desk.resolved(HOST, 2);
+    assert_eq!(desk.repo.host, Some(OTHER_HOST));
+    assert!(desk.notices.contains(&Notice::OldDocument));
+}
+
+#[test]
+fn an_older_document_does_not_pay_the_question() {
+    let mut desk = Desk::holding(5);
+    desk.resolved(HOST, 3);
+    desk.event(PDS, &Event::Identity);
+    desk.resolved(HOST, 2);
+    assert_eq!(desk.reasons(), ["resolve_owed"]);
+    desk.resolved(HOST, 3);
+    assert!(desk.complete());
+}
+
+#[test]
+fn identity_events_only_make_us_ask() {
+    let mut desk = Desk::holding(5);
+    assert_eq!(desk.event(PDS, &Event::Identity), Decision::Pass);
+    assert_eq!(desk.repo.host, Some(HOST));
+    assert_eq!(desk.reasons(), ["resolve_owed"]);
+}
+
+#[test]
+fn there_and_back_leaves_it_in_doubt() {
+    let mut desk = Desk::holding(5);
+    desk.resolved(OTHER_HOST, 2);
+    desk.resolved(HOST, 3);
+    assert!(!desk.complete(), "it may have written on the other host");
+    assert_eq!(desk.compared(6), Next::Fetch(named(6)));
+}
+
+#[test]
+fn a_larger_epoch_of_the_old_host_is_not_compared_with_the_new_ones() {
+    let mut desk = Desk::holding(5);
+    for _ in 0..5 {
+        desk.reset(PDS);
+    }
+    desk.event(PDS, &commit(6));
+    desk.resolved(OTHER_HOST, 2);
+    assert!(desk.epoch(OTHER) < desk.epoch(PDS));
+    assert!(desk.reasons().contains(&"not_compared"));
+}
+
+#[test]
+fn late_events_of_the_old_host_are_not_applied() {
+    let mut desk = Desk::holding(5);
+    desk.resolved(OTHER_HOST, 2);
+    desk.compared(5);
+    assert!(desk.complete());
+    assert!(matches!(desk.event(PDS, &commit(6)), Decision::Park(_)));
+    assert!(desk.head_is(5));
+    assert!(!desk.complete());
+}
+
+#[test]
+fn a_frame_of_the_host_it_moved_to_is_applied_from_parking() {
+    let mut desk = Desk::holding(5);
+    let Decision::Park(waiting) = desk.event(OTHER, &commit(6)) else {
+        panic!("it must be kept");
+    };
+    let all = frames(&[waiting]);
+    assert_eq!(parked::next(&desk.repo, &all, &[]), None, "not its host");
+    desk.resolved(OTHER_HOST, 2);
+    assert_eq!(
+        parked::next(&desk.repo, &all, &[]),
+        Some(Frame::Apply(rev(6)))
+    );
+    parked::apply(&mut desk.repo, &waiting);
+    assert!(desk.head_is(6));
+}
+
+#[test]
+fn parked_frames_go_in_order_and_are_dropped_when_passed() {
+    let mut desk = Desk::holding(5);
+    let all = frames(&[frame(4, HOST), frame(6, HOST), frame(7, HOST)]);
+    assert_eq!(
+        parked::next(&desk.repo, &all, &[]),
+        Some(Frame::Drop(rev(4), Dropped::Superseded))
+    );
+    let all = frames(&[frame(6, HOST), frame(7, HOST)]);
+    assert_eq!(
+        parked::next(&desk.repo, &all, &[]),
+        Some(Frame::Apply(rev(6)))
+    );
+    let marker = desk.repo.marker;
+    parked::apply(&mut desk.repo, &frame(6, HOST));
+    assert_eq!(desk.repo.marker, marker);
+    let all = frames(&[frame(7, HOST)]);
+    assert_eq!(
+        parked::next(&desk.repo, &all, &[]),
+        Some(Frame::Apply(rev(7)))
+    );
+}
+
+#[test]
+fn frames_of_an_abandoned_lineage_are_dropped() {
+    let mut desk = Desk::holding(5);
+    desk.repo.abandoned = Some(rev(7));
+    let all = frames(&[frame(6, HOST)]);
+    assert_eq!(
+        parked::next(&desk.repo, &all, &[]),
+        Some(Frame::Drop(rev(6), Dropped::Abandoned))
+    );
+}
+
+#[test]
+fn unproven_frames_are_recomputed_and_unjudged_ones_left_alone() {
+    let desk = Desk::holding(5);
+    let mut legacy = frame(6, HOST);
+    legacy.before = Before::Recompute;
+    let mut unjudged = frame(7, HOST);
+    unjudged.before = Before::Unjudged;
+    let all = frames(&[legacy, unjudged]);
+    assert_eq!(
+        parked::next(&desk.repo, &all, &[]),
+        Some(Frame::Recompute(rev(6)))
+    );
+    assert_eq!(parked::next(&desk.repo, &all, &[rev(6)]), None);
+    assert_eq!(parked::unjudged(&all), [rev(7)]);
+}
+
+#[test]
+fn nothing_waiting_is_applied_to_a_hidden_repository() {
+    let mut desk = Desk::holding(5);
+    desk.repo.account = Account::Takendown;
+    let all = frames(&[frame(6, HOST)]);
+    assert_eq!(parked::next(&desk.repo, &all, &[]), None);
+}
+
+#[test]
+fn frames_of_other_hosts_lines_are_found_for_dropping() {
+    let desk = Desk::holding(5);
+    let all = frames(&[frame(8, OTHER_HOST), frame(9, HOST)]);
+    assert_eq!(parked::foreign(&desk.repo, &all), [rev(8)]);
+}

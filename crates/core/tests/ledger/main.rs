@@ -1,0 +1,15 @@
+//! The rules of the ledger, one by one: each test takes one decision, or a few,
+//! and would fail if the rule it names were gone. Whole schedules are in the
+//! simulator.
+
+mod account;
+mod complete;
+mod cover;
+mod debt;
+mod desk;
+mod event;
+mod fetch;
+mod identity;
+mod rollback;
+mod stream;
+mod sweep;

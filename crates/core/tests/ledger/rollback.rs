@@ -1,0 +1,218 @@
+//! R10b: a host that is behind us.
+
+use std::time::Duration;
+
+use gapless_core::ledger::event::{Decision, Event};
+use gapless_core::ledger::fetch::{Next, Take, Told};
+use gapless_core::ledger::rollback::{self, Census};
+use gapless_core::ledger::settings::OnRollback;
+use gapless_core::ledger::*;
+
+use crate::desk::*;
+
+/// We hold commit 6, which the host sent and then lost: it names 5.
+fn ahead() -> Desk {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(6));
+    assert_eq!(desk.compared(5), Next::Done);
+    desk
+}
+
+fn later(desk: &mut Desk) {
+    let interval = desk.settings.sweep_every;
+    desk.pass(interval);
+}
+
+/// Fetches and takes over what the host said it has.
+fn adopt(desk: &mut Desk, n: u64) {
+    let note = desk.note();
+    assert_eq!(
+        desk.told(&note, Told::Head(named(n))),
+        Next::Adopt(named(n))
+    );
+    assert!(rollback::consider(
+        &desk.repo,
+        &note,
+        &named(n),
+        &snapshot(n)
+    ));
+    let mut notices = Vec::new();
+    desk.with_context(|context, repo| {
+        rollback::adopt(context, repo, &note, &snapshot(n), &mut notices)
+    });
+}
+
+#[test]
+fn it_is_not_complete_and_not_fetched_until_the_host_says_otherwise() {
+    let mut desk = ahead();
+    assert!(desk.head_is(6));
+    assert_eq!(desk.reasons(), ["host_behind", "compare_owed"]);
+    assert_eq!(debt::plan(desk.time, &desk.repo), None, "not at once");
+    later(&mut desk);
+    assert_eq!(debt::plan(desk.time, &desk.repo), Some(debt::Work::Compare));
+    // An older snapshot is never merged.
+    let note = desk.note();
+    assert_eq!(desk.consider(&note, 5), Take::Discard);
+    // The host has it after all: all is well.
+    desk.compared(6);
+    assert!(desk.complete());
+}
+
+#[test]
+fn the_host_goes_on_on_its_own_line_and_we_follow() {
+    let mut desk = ahead();
+    let other_line = Event::Signed {
+        head: head(8),
+        before: Before::Root(root(5)),
+        bytes: 9,
+    };
+    assert!(matches!(desk.event(PDS, &other_line), Decision::Park(_)));
+    assert_eq!(desk.compared(8), Next::Fetch(named(8)));
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(8)));
+    desk.apply(&note, 8, 8);
+    assert!(desk.complete());
+}
+
+#[test]
+fn two_sweeps_that_agree_adopt_a_small_accident() {
+    let mut desk = ahead();
+    desk.compared(5);
+    assert!(desk.repo.behind.is_some(), "twice at once is once");
+    later(&mut desk);
+    adopt(&mut desk, 5);
+    assert!(desk.head_is(5));
+    assert!(desk.complete(), "{:?}", desk.reasons());
+    assert_eq!(desk.repo.lineage, 1);
+    // The lost commit comes again by a relay: it chains, and is not applied.
+    assert_eq!(desk.event(RELAY, &commit(6)), Decision::Pass);
+    assert!(desk.head_is(5));
+    assert_eq!(desk.reasons(), ["compare_owed"]);
+    desk.compared(5);
+    assert!(desk.complete());
+    // The host goes on.
+    let next = Event::Signed {
+        head: head(9),
+        before: Before::Root(root(5)),
+        bytes: 9,
+    };
+    assert_eq!(desk.event(PDS, &next), Decision::Apply);
+    assert!(desk.complete());
+}
+
+#[test]
+fn answers_that_differ_do_not_add_up() {
+    let mut desk = ahead();
+    later(&mut desk);
+    desk.compared(4);
+    later(&mut desk);
+    assert_eq!(desk.compared(5), Next::Done);
+    assert!(desk.head_is(6));
+}
+
+#[test]
+fn a_host_that_lost_many_is_not_followed() {
+    let mut desk = ahead();
+    desk.census = Census {
+        repos: 1000,
+        behind: 10,
+    };
+    later(&mut desk);
+    assert_eq!(desk.compared(5), Next::Done);
+    desk.census.behind = 9;
+    later(&mut desk);
+    assert_eq!(desk.compared(5), Next::Adopt(named(5)));
+}
+
+#[test]
+fn a_state_that_was_never_ours_of_late_is_not_adopted() {
+    let mut desk = Desk::holding(2);
+    for n in 3..=6 {
+        desk.event(PDS, &commit(n));
+    }
+    desk.compared(2);
+    later(&mut desk);
+    assert_eq!(desk.compared(2), Next::Done, "four commits back");
+    desk.repo.behind = None;
+    desk.compared(3);
+    later(&mut desk);
+    assert_eq!(desk.compared(3), Next::Adopt(named(3)), "three back");
+}
+
+#[test]
+fn hold_holds_and_adopt_adopts_and_an_operator_may_say_so() {
+    let mut desk = ahead();
+    desk.settings.on_rollback = OnRollback::Hold;
+    for _ in 0..5 {
+        later(&mut desk);
+        assert_eq!(desk.compared(5), Next::Done);
+    }
+    let mut desk = Desk::holding(9);
+    desk.settings.on_rollback = OnRollback::Adopt;
+    desk.compared(2);
+    later(&mut desk);
+    adopt(&mut desk, 2);
+    assert!(desk.complete());
+    let mut desk = ahead();
+    let now = desk.now();
+    rollback::accept_rollback(now, &mut desk.repo);
+    assert_eq!(desk.compared(5), Next::Adopt(named(5)), "at once");
+}
+
+#[test]
+fn equal_rev_and_another_commit_is_behind_too() {
+    let mut desk = Desk::holding(5);
+    let note = desk.note();
+    let other = Named {
+        rev: rev(5),
+        commit: cid("another"),
+    };
+    assert_eq!(desk.told(&note, Told::Head(other)), Next::Done);
+    assert_eq!(desk.reasons(), ["host_behind", "compare_owed"]);
+}
+
+#[test]
+fn a_commit_that_was_only_heard_of_is_given_up_the_same_way() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(9));
+    assert_eq!(desk.compared(5), Next::Done);
+    assert!(desk.reasons().contains(&"host_behind"));
+    later(&mut desk);
+    assert_eq!(desk.compared(5), Next::Done);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+    assert_eq!(desk.repo.abandoned, Some(rev(9)));
+    assert_eq!(desk.event(RELAY, &commit(9)), Decision::Pass);
+    assert!(desk.head_is(5));
+}
+
+#[test]
+fn only_the_very_state_that_was_named_is_taken_over() {
+    let mut desk = ahead();
+    later(&mut desk);
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(5)));
+    assert!(!rollback::consider(
+        &desk.repo,
+        &note,
+        &named(5),
+        &snapshot(4)
+    ));
+    desk.resolved(OTHER_HOST, 2);
+    assert!(!rollback::consider(
+        &desk.repo,
+        &note,
+        &named(5),
+        &snapshot(5)
+    ));
+}
+
+#[test]
+fn an_answer_of_before_our_head_moved_is_not_behind() {
+    let mut desk = Desk::holding(5);
+    let note = desk.note();
+    desk.event(PDS, &commit(6));
+    desk.told(&note, Told::Head(named(5)));
+    assert_eq!(desk.repo.behind, None);
+    desk.pass(Duration::from_secs(1));
+    assert!(desk.complete());
+}

@@ -1,0 +1,259 @@
+//! R1, R13: what ends an epoch, and what does not.
+
+use std::time::Duration;
+
+use gapless_core::ledger::notice::Reset;
+use gapless_core::ledger::settings::{BACKWARD_FRAMES, CONTINUITY_WITHIN, OPEN_AFTER};
+use gapless_core::ledger::*;
+
+use crate::desk::*;
+
+fn at(seq: u64, event: u8) -> Option<Cursor> {
+    Some(Cursor {
+        seq,
+        event: [event; 16],
+    })
+}
+
+fn resets(desk: &Desk) -> Vec<Reset> {
+    let each = desk.notices.iter().filter_map(|notice| match notice {
+        Notice::Reset(why) => Some(*why),
+        _ => None,
+    });
+    each.collect()
+}
+
+/// A stream that is down, with a known epoch.
+fn down(desk: &mut Desk) -> Epoch {
+    desk.lost(PDS);
+    desk.notices.clear();
+    desk.epoch(PDS)
+}
+
+fn wait(desk: &mut Desk, span: Duration) -> bool {
+    desk.pass(span);
+    let now = desk.now();
+    let source = desk.covers.get_mut(PDS).unwrap();
+    source.stream.wait(now, &mut source.row, &mut desk.notices)
+}
+
+#[test]
+fn the_event_at_our_cursor_shows_continuity_and_is_not_read_twice() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 105, 7);
+    let epoch = down(&mut desk);
+    assert_eq!(desk.connect(PDS, None), Some(104), "one before the cursor");
+    assert_eq!(desk.covers.open_epoch(PDS), None, "not before it is shown");
+    let read = desk.frame(PDS, 105, 7);
+    assert!(read.repeat && !read.counts);
+    assert_eq!(desk.epoch(PDS), epoch);
+    assert_eq!(desk.covers.open_epoch(PDS), Some(epoch));
+    let read = desk.frame(PDS, 106, 8);
+    assert!(!read.repeat && read.counts);
+    assert!(resets(&desk).is_empty());
+}
+
+#[test]
+fn after_a_crash_the_durable_cursor_is_asked_for() {
+    let mut desk = Desk::new();
+    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    assert_eq!(desk.connect(PDS, at(50, 5)), Some(49));
+    assert!(desk.frame(PDS, 50, 5).repeat);
+    assert_eq!(desk.epoch(PDS), Epoch(1));
+}
+
+#[test]
+fn another_event_at_our_cursor_is_a_reset_and_a_new_numbering() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 105, 7);
+    let epoch = down(&mut desk);
+    desk.connect(PDS, None);
+    let read = desk.frame(PDS, 105, 99);
+    assert!(desk.epoch(PDS) > epoch, "a wiped host that counted past us");
+    assert_eq!(read.epoch, Some(desk.epoch(PDS)));
+    assert!(!read.repeat && read.counts);
+    assert_eq!(resets(&desk), [Reset::OtherEvent]);
+    assert_eq!(desk.row(PDS).numbering, 1);
+    assert_eq!(desk.row(PDS).first_cursor_since_reset, Some(105));
+}
+
+#[test]
+fn a_jump_after_a_reconnect_is_a_reset_but_one_in_mid_stream_is_none() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 105, 7);
+    let epoch = down(&mut desk);
+    desk.connect(PDS, None);
+    desk.frame(PDS, 120, 8);
+    let reset = desk.epoch(PDS);
+    assert!(reset > epoch, "a relay that skips silently");
+    assert_eq!(desk.row(PDS).numbering, 0, "the numbers still go up");
+    desk.frame(PDS, 500, 9);
+    assert_eq!(desk.epoch(PDS), reset, "hosts skip numbers");
+}
+
+#[test]
+fn silence_where_our_event_should_be_is_a_reset() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 105, 7);
+    let epoch = down(&mut desk);
+    desk.connect(PDS, None);
+    assert!(!wait(&mut desk, CONTINUITY_WITHIN - Duration::from_secs(1)));
+    assert_eq!(desk.epoch(PDS), epoch);
+    assert!(wait(&mut desk, Duration::from_secs(1)));
+    assert!(desk.epoch(PDS) > epoch);
+    assert!(desk.covers.open_epoch(PDS).is_some());
+    assert_eq!(resets(&desk), [Reset::Silence]);
+    // The event comes late: the reset is not taken back, and there is no second.
+    let late = desk.epoch(PDS);
+    let read = desk.frame(PDS, 105, 7);
+    assert!(!read.repeat);
+    assert_eq!(desk.epoch(PDS), late);
+}
+
+#[test]
+fn without_a_cursor_an_epoch_begins_and_opens_with_the_first_frame() {
+    let mut desk = Desk::new();
+    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    assert_eq!(desk.connect(PDS, None), None);
+    assert!(desk.epoch(PDS) > Epoch(1));
+    assert_eq!(resets(&desk).last(), Some(&Reset::NoCursor));
+    assert_eq!(desk.covers.open_epoch(PDS), None, "not in force yet");
+    assert_eq!(desk.frame(PDS, 9, 1).epoch, Some(desk.epoch(PDS)));
+    assert_eq!(desk.row(PDS).first_cursor_since_reset, Some(9));
+}
+
+#[test]
+fn on_a_silent_host_an_epoch_opens_after_a_while() {
+    let mut desk = Desk::new();
+    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.connect(PDS, None);
+    let epoch = desk.epoch(PDS);
+    assert!(!wait(&mut desk, OPEN_AFTER - Duration::from_secs(1)));
+    assert_eq!(desk.covers.open_epoch(PDS), None);
+    assert!(wait(&mut desk, Duration::from_secs(1)));
+    assert_eq!(desk.covers.open_epoch(PDS), Some(epoch));
+    assert_eq!(desk.epoch(PDS), epoch, "opening is no reset");
+}
+
+#[test]
+fn an_outdated_cursor_ends_the_epoch_at_once_in_mid_stream_too() {
+    let mut desk = Desk::new();
+    let epoch = desk.epoch(PDS);
+    desk.reset(PDS);
+    let first = desk.epoch(PDS);
+    assert!(first > epoch);
+    assert_eq!(desk.covers.open_epoch(PDS), Some(first));
+    assert_eq!(desk.row(PDS).first_cursor_since_reset, None);
+    desk.frame(PDS, 300, 1);
+    assert_eq!(desk.row(PDS).first_cursor_since_reset, Some(300));
+    assert_eq!(desk.epoch(PDS), first, "the first event is no second reset");
+    desk.reset(PDS);
+    assert!(desk.epoch(PDS) > first);
+}
+
+#[test]
+fn a_future_cursor_clears_ours_and_the_next_dial_asks_for_none() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 9000, 7);
+    let epoch = desk.epoch(PDS);
+    let now = desk.now();
+    let source = desk.covers.get_mut(PDS).unwrap();
+    source.stream.dial(None);
+    source
+        .stream
+        .future(now, &mut source.row, &mut desk.notices);
+    assert!(desk.epoch(PDS) > epoch);
+    assert_eq!(desk.row(PDS).numbering, 1);
+    assert_eq!(desk.connect(PDS, None), None, "no endless loop");
+}
+
+#[test]
+fn one_number_again_is_a_duplicate_and_a_thousand_are_a_new_numbering() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 5000, 7);
+    let epoch = desk.epoch(PDS);
+    assert!(desk.frame(PDS, 5000, 7).repeat);
+    for seq in 1..u64::from(BACKWARD_FRAMES) {
+        let read = desk.frame(PDS, seq, 1);
+        assert_eq!(read.epoch, None, "nothing is raised while it is unclear");
+        assert!(!read.counts);
+        assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
+    }
+    assert_eq!(desk.epoch(PDS), epoch);
+    let read = desk.frame(PDS, 1000, 1);
+    assert!(desk.epoch(PDS) > epoch);
+    assert_eq!(read.epoch, Some(desk.epoch(PDS)));
+    assert_eq!(resets(&desk).last(), Some(&Reset::Backwards));
+    assert_eq!(desk.row(PDS).numbering, 1);
+}
+
+#[test]
+fn a_replay_that_comes_back_to_where_it_was_is_no_reset() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 5000, 7);
+    let epoch = desk.epoch(PDS);
+    for seq in 4900..5000 {
+        desk.frame(PDS, seq, 1);
+    }
+    let read = desk.frame(PDS, 5001, 8);
+    assert_eq!(read.epoch, Some(epoch));
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+}
+
+#[test]
+fn dropping_frames_ourselves_ends_the_epoch() {
+    let mut desk = Desk::new();
+    let epoch = desk.epoch(PDS);
+    let now = desk.now();
+    let source = desk.covers.get_mut(PDS).unwrap();
+    source
+        .stream
+        .overflowed(now, &mut source.row, &mut desk.notices);
+    assert!(desk.epoch(PDS) > epoch);
+}
+
+#[test]
+fn an_epoch_is_never_used_twice_even_if_the_row_was_restored() {
+    let mut desk = Desk::new();
+    desk.reset(PDS);
+    let used = desk.epoch(PDS);
+    // The disk is restored from a backup of before: the row says 1 again.
+    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.connect(PDS, None);
+    assert!(desk.epoch(PDS) > used);
+    // And when the clock goes back, numbers still go up.
+    let epoch = desk.epoch(PDS);
+    desk.time = Time(5);
+    desk.reset(PDS);
+    assert!(desk.epoch(PDS) > epoch);
+}
+
+#[test]
+fn a_frame_of_a_connection_that_was_given_up_raises_nothing() {
+    let mut desk = Desk::new();
+    down(&mut desk);
+    let read = desk.frame(PDS, 700, 3);
+    assert_eq!((read.epoch, read.counts), (None, false));
+}
+
+#[test]
+fn a_lost_cover_is_live_for_the_grace_and_no_longer() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 700, 3);
+    desk.lost(PDS);
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+    desk.pass(desk.settings.live_grace + Duration::from_secs(1));
+    assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
+    // Dialling again is not being live again; the event at our cursor is.
+    desk.connect(PDS, None);
+    assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
+    desk.frame(PDS, 700, 3);
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+}
+
+#[test]
+fn a_stream_that_never_flowed_is_not_live() {
+    let mut covers = cover::Covers::new();
+    covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    assert!(!covers.live(PDS, Time(10), &Settings::default()));
+}
