@@ -1,0 +1,305 @@
+//! Which version of the format a data folder has.
+//!
+//! The file `format` is the first thing written into a new folder and the first
+//! thing read from an old one. Newer formats are refused untouched, a folder
+//! with other things in it is refused untouched, older formats are brought
+//! forward by one named step per version. The file is text, so that a person
+//! can read it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::durable;
+use crate::lock::LOCK_FILE;
+
+/// The format that this program writes.
+pub const CURRENT: u32 = 1;
+
+/// The name of the file in the data folder.
+pub const FORMAT_FILE: &str = "format";
+
+const MAGIC: &str = "gapless store";
+/// Far more than the file ever has.
+const FILE_BYTES: u64 = 4096;
+
+/// What the file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Format {
+    pub version: u32,
+    /// The program's version that wrote the folder in this format.
+    pub written_by: String,
+}
+
+/// Why a folder is not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    #[error(
+        "{} has store format {found}, written by gapless {written_by}; this is gapless {}, which reads formats up to {CURRENT}. Use a gapless at least as new as the one that wrote it; nothing was changed",
+        folder.display(),
+        env!("CARGO_PKG_VERSION")
+    )]
+    Newer {
+        folder: PathBuf,
+        found: u32,
+        written_by: String,
+    },
+    #[error(
+        "{} is not a gapless data folder and is not empty (it has '{example}'). Choose an empty folder, or one that gapless made; nothing was changed",
+        folder.display()
+    )]
+    NotOurs { folder: PathBuf, example: String },
+    #[error(
+        "{} has no file '{FORMAT_FILE}': it is not a gapless data folder, or its first start was cut short",
+        folder.display()
+    )]
+    Missing { folder: PathBuf },
+    #[error(
+        "{} cannot be understood; it should say '{MAGIC}' and a version. Put the file back from a copy, or, if no other version of gapless ever ran here, write these two lines into it: '{MAGIC}', 'version {CURRENT}'",
+        file.display()
+    )]
+    Damaged { file: PathBuf },
+    #[error("the step '{step}' from store format {from} failed in {}: {source}; it will be taken again at the next start", folder.display())]
+    Migration {
+        folder: PathBuf,
+        step: &'static str,
+        from: u32,
+        source: io::Error,
+    },
+    #[error("cannot read or write the format of {}: {source}", folder.display())]
+    Io { folder: PathBuf, source: io::Error },
+}
+
+/// One step forward, from a version to the next. It may be cut short and taken
+/// again, so it must be harmless to repeat.
+pub struct Migration {
+    pub from: u32,
+    pub name: &'static str,
+    pub run: fn(&Path) -> io::Result<()>,
+}
+
+/// Every step there is, oldest first; one for each version before [`CURRENT`].
+pub const MIGRATIONS: &[Migration] = &[];
+
+/// Reads the format, or writes the present one into a folder that is new. Call
+/// it under the folder's lock.
+pub fn check_or_write(folder: &Path) -> Result<Format, FormatError> {
+    match read(folder) {
+        Err(FormatError::Missing { .. }) => {}
+        done => return done,
+    }
+    let io = |source| FormatError::Io {
+        folder: folder.to_owned(),
+        source,
+    };
+    for entry in fs::read_dir(folder).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        // A first start that was cut short left no more than these.
+        if name != LOCK_FILE && name != "format.new" {
+            return Err(FormatError::NotOurs {
+                folder: folder.to_owned(),
+                example: name.to_string_lossy().into_owned(),
+            });
+        }
+    }
+    let format = Format {
+        version: CURRENT,
+        written_by: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    write(folder, &format).map_err(io)?;
+    Ok(format)
+}
+
+/// Reads the format of a folder that must be ours, and changes nothing.
+pub fn read(folder: &Path) -> Result<Format, FormatError> {
+    let file = folder.join(FORMAT_FILE);
+    let io = |source| FormatError::Io {
+        folder: folder.to_owned(),
+        source,
+    };
+    let bytes = match fs::metadata(&file) {
+        Ok(data) if data.len() > FILE_BYTES => return Err(FormatError::Damaged { file }),
+        Ok(_) => fs::read(&file).map_err(io)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(FormatError::Missing {
+                folder: folder.to_owned(),
+            });
+        }
+        Err(error) => return Err(io(error)),
+    };
+    let Some(format) = parse(&bytes) else {
+        return Err(FormatError::Damaged { file });
+    };
+    if format.version > CURRENT {
+        return Err(FormatError::Newer {
+            folder: folder.to_owned(),
+            found: format.version,
+            written_by: format.written_by,
+        });
+    }
+    Ok(format)
+}
+
+/// Brings a folder forward to the present format, step by step.
+pub fn migrate(folder: &Path, format: Format) -> Result<Format, FormatError> {
+    migrate_with(folder, format, MIGRATIONS, CURRENT)
+}
+
+fn migrate_with(
+    folder: &Path,
+    mut format: Format,
+    steps: &[Migration],
+    target: u32,
+) -> Result<Format, FormatError> {
+    for step in steps {
+        if step.from != format.version || format.version >= target {
+            continue;
+        }
+        let failed = |source| FormatError::Migration {
+            folder: folder.to_owned(),
+            step: step.name,
+            from: step.from,
+            source,
+        };
+        (step.run)(folder).map_err(failed)?;
+        format = Format {
+            version: step.from + 1,
+            written_by: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        // Only now: a step that was cut short is taken again.
+        write(folder, &format).map_err(failed)?;
+    }
+    Ok(format)
+}
+
+fn write(folder: &Path, format: &Format) -> io::Result<()> {
+    let text = format!(
+        "{MAGIC}\nversion {}\nwritten by {}\n",
+        format.version, format.written_by
+    );
+    durable::write_whole(&folder.join(FORMAT_FILE), text.as_bytes())
+}
+
+fn parse(bytes: &[u8]) -> Option<Format> {
+    let mut lines = std::str::from_utf8(bytes).ok()?.lines();
+    if lines.next()? != MAGIC {
+        return None;
+    }
+    let version = lines.next()?.strip_prefix("version ")?.parse().ok()?;
+    let written_by = lines
+        .next()
+        .and_then(|line| line.strip_prefix("written by "))
+        .unwrap_or("of an unknown version");
+    (version > 0).then(|| Format {
+        version,
+        written_by: written_by.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_folder_becomes_ours_and_stays_so() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(LOCK_FILE), "").unwrap();
+        fs::write(folder.path().join("format.new"), "gapless st").unwrap();
+        let first = check_or_write(folder.path()).unwrap();
+        assert_eq!(first.version, CURRENT);
+        fs::write(folder.path().join("engine"), "").unwrap();
+        assert_eq!(check_or_write(folder.path()).unwrap(), first);
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_with_both_versions_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "gapless store\nversion 7\nwritten by 3.2.1\nsomething of the future\n";
+        fs::write(folder.path().join(FORMAT_FILE), text).unwrap();
+        let refused = check_or_write(folder.path()).unwrap_err().to_string();
+        for part in ["format 7", "gapless 3.2.1", "up to 1", "at least as new"] {
+            assert!(refused.contains(part), "{refused}");
+        }
+        assert_eq!(
+            fs::read_to_string(folder.path().join(FORMAT_FILE)).unwrap(),
+            text
+        );
+    }
+
+    #[test]
+    fn a_folder_of_others_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("thesis.tex"), "").unwrap();
+        let refused = check_or_write(folder.path()).unwrap_err();
+        assert!(matches!(refused, FormatError::NotOurs { .. }), "{refused}");
+        assert!(refused.to_string().contains("thesis.tex"), "{refused}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_not_guessed_at() {
+        for text in [
+            "",
+            "gapless store\n",
+            "gapless store\nversion 0\n",
+            "gapless store\nversion x\n",
+            "gapless\nversion 1\n",
+            "\u{0}\u{0}\u{0}",
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join(FORMAT_FILE), text).unwrap();
+            let refused = check_or_write(folder.path()).unwrap_err();
+            assert!(matches!(refused, FormatError::Damaged { .. }), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_earlier_version_has_its_step() {
+        let steps: Vec<u32> = MIGRATIONS.iter().map(|step| step.from).collect();
+        let wanted: Vec<u32> = (1..CURRENT).collect();
+        assert_eq!(steps, wanted);
+    }
+
+    #[test]
+    fn steps_are_taken_in_order_and_a_failed_one_again() {
+        let folder = tempfile::tempdir().unwrap();
+        check_or_write(folder.path()).unwrap();
+        let first = |folder: &Path| fs::write(folder.join("one"), "1");
+        let second = |folder: &Path| {
+            assert!(folder.join("one").exists(), "in order");
+            match folder.join("ready").exists() {
+                true => fs::write(folder.join("two"), "2"),
+                false => Err(io::Error::other("not yet")),
+            }
+        };
+        let steps = [
+            Migration {
+                from: 1,
+                name: "the first",
+                run: first,
+            },
+            Migration {
+                from: 2,
+                name: "the second",
+                run: second,
+            },
+        ];
+        let format = Format {
+            version: 1,
+            written_by: String::new(),
+        };
+        let failed = migrate_with(folder.path(), format, &steps, 3).unwrap_err();
+        assert!(failed.to_string().contains("'the second'"), "{failed}");
+        let text = fs::read_to_string(folder.path().join(FORMAT_FILE)).unwrap();
+        assert!(text.contains("version 2"), "one step was taken: {text}");
+
+        fs::remove_file(folder.path().join("one")).unwrap();
+        fs::write(folder.path().join("one"), "kept").unwrap();
+        fs::write(folder.path().join("ready"), "").unwrap();
+        let format = parse(text.as_bytes()).unwrap();
+        let format = migrate_with(folder.path(), format, &steps, 3).unwrap();
+        assert_eq!(format.version, 3);
+        let one = fs::read_to_string(folder.path().join("one")).unwrap();
+        assert_eq!(one, "kept", "a step that was done is not done again");
+    }
+}

@@ -1,0 +1,270 @@
+//! Verified frames as they came, by log number: what a stream of our own sends
+//! on. An LSM is the wrong place for a queue that is deleted at its head, so they
+//! stand beside the engine in append-only segments, dropped whole.
+//!
+//! Promises: a frame is durable once [`Frames::sync`] returned, which the
+//! committer calls before the batch that names it; so a frame may be there whose
+//! batch is not, and opening drops it, so that no number ever has two contents. A
+//! torn end is cut at opening. A damaged frame in the middle is left out and
+//! reported. Numbers that were dropped are said to be gone.
+//!
+//! Limits: a frame has at most `limits::FRAME_BYTES`; numbers only grow. After a
+//! write or fsync that failed nothing more is taken: what the file then holds is
+//! not known before it is opened again.
+
+mod entry;
+mod open;
+mod reader;
+mod scan;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use open::Opened;
+pub use reader::{Damage, Frame, FramesReader, Page};
+
+use crate::durable;
+use entry::{EntryHeader, Mark, SegmentHeader};
+use reader::Segments;
+use scan::{Met, Scan};
+use segment::Segment;
+
+/// The folder's name in the data folder.
+pub const FRAMES_FOLDER: &str = "frames";
+
+/// How long and how much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FramesSettings {
+    /// A segment that has grown this far is followed by a new one.
+    pub segment_bytes: u64,
+    pub max_age_ms: u64,
+    /// Of all segments together.
+    pub max_bytes: u64,
+}
+
+impl Default for FramesSettings {
+    fn default() -> FramesSettings {
+        FramesSettings {
+            segment_bytes: 64 << 20,
+            max_age_ms: 24 * 60 * 60 * 1000,
+            max_bytes: 20_000_000_000,
+        }
+    }
+}
+
+/// A segment is left for a new one after this part of the greatest age, so that
+/// what a quiet stream wrote ages out too.
+const AGE_PARTS: u64 = 24;
+
+/// What went wrong with the frames.
+#[derive(Debug, thiserror::Error)]
+pub enum FramesError {
+    #[error(
+        "frames from number {from_seq} on were asked for; those below {oldest_seq} are no longer kept"
+    )]
+    Gone { from_seq: u64, oldest_seq: u64 },
+    #[error("a frame with number {seq} came after number {last_seq}: numbers only grow")]
+    OutOfOrder { seq: u64, last_seq: u64 },
+    #[error("a frame of {bytes} bytes is larger than a frame can be")]
+    TooLarge { bytes: usize },
+    #[error(
+        "frames are not taken any more since a write failed ({why}); they will be at the next start"
+    )]
+    Latched { why: String },
+    #[error("cannot use {}: {source}", file.display())]
+    Io { file: PathBuf, source: io::Error },
+}
+
+/// The writer. There is one.
+#[derive(Debug)]
+pub struct Frames {
+    folder: PathBuf,
+    settings: FramesSettings,
+    segments: Arc<Segments>,
+    /// The last segment, and its file.
+    active: Arc<Segment>,
+    file: File,
+    /// Entries that are not written yet, and where they will be.
+    pending: Vec<u8>,
+    pending_entries: Vec<(u64, u64)>,
+    /// Where `pending` goes.
+    end: u64,
+    last_seq: u64,
+    /// Why nothing is taken any more.
+    latched: Option<String>,
+    opened: Opened,
+}
+
+impl Frames {
+    /// What opening found and cut.
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// A handle for reading. There may be many.
+    pub fn reader(&self) -> FramesReader {
+        FramesReader {
+            segments: Arc::clone(&self.segments),
+        }
+    }
+
+    /// Takes a frame. It is durable, and can be read, after the next
+    /// [`Frames::sync`].
+    pub fn append(&mut self, seq: u64, frame: &[u8]) -> Result<(), FramesError> {
+        self.not_latched()?;
+        if seq <= self.last_seq {
+            return Err(FramesError::OutOfOrder {
+                seq,
+                last_seq: self.last_seq,
+            });
+        }
+        let Some(header) = EntryHeader::of(seq, frame) else {
+            return Err(FramesError::TooLarge { bytes: frame.len() });
+        };
+        let written = self.end + self.pending.len() as u64;
+        if written >= self.settings.segment_bytes {
+            self.sync()?;
+            self.begin_segment(seq, now_ms())?;
+        }
+        let at = self.end + self.pending.len() as u64;
+        self.pending
+            .extend_from_slice(&header.encode(self.active.mark));
+        self.pending.extend_from_slice(frame);
+        self.pending_entries.push((seq, at));
+        self.last_seq = seq;
+        Ok(())
+    }
+
+    /// Makes every frame that was taken durable. Returns the bytes written.
+    pub fn sync(&mut self) -> Result<u64, FramesError> {
+        self.not_latched()?;
+        if self.pending.is_empty() {
+            return Ok(0);
+        }
+        self.file
+            .write_all_at(&self.pending, self.end)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| self.latch(source))?;
+        let bytes = self.pending.len() as u64;
+        self.end += bytes;
+        self.active.publish(&self.pending_entries, self.end);
+        self.pending.clear();
+        self.pending_entries.clear();
+        Ok(bytes)
+    }
+
+    /// Drops whole segments that are too old or too much. Cheap when there is
+    /// nothing to drop; to be called now and then.
+    pub fn trim(&mut self, now_ms: u64) -> Result<(), FramesError> {
+        self.not_latched()?;
+        let part_ms = self.settings.max_age_ms / AGE_PARTS;
+        let aged = now_ms.saturating_sub(self.active.created_ms) >= part_ms;
+        if aged && self.last_seq >= self.active.first_seq {
+            self.sync()?;
+            self.begin_segment(self.last_seq + 1, now_ms)?;
+        }
+        let segments = self.segments.now();
+        let mut bytes: u64 = segments.iter().map(|segment| segment.bytes()).sum();
+        for pair in segments.windows(2) {
+            let [oldest, next] = pair else { break };
+            // Everything in the oldest was written before the next was begun.
+            let aged = now_ms.saturating_sub(next.created_ms) >= self.settings.max_age_ms;
+            if !aged && bytes <= self.settings.max_bytes {
+                break;
+            }
+            bytes -= oldest.bytes();
+            // First from the list, so that nobody is told that it is there. One
+            // fsync each, so that no later one is gone while an earlier is back.
+            self.segments.change(|list| drop(list.remove(0)));
+            fs::remove_file(&oldest.path)
+                .and_then(|()| durable::sync_folder(&self.folder))
+                .map_err(|source| self.latch(source))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes of one frame away for ever, durably; its number stays.
+    /// False where there is no such frame (any more).
+    pub fn redact(&mut self, seq: u64) -> Result<bool, FramesError> {
+        self.sync()?;
+        let segments = self.segments.now();
+        let after = segments.partition_point(|segment| segment.first_seq <= seq);
+        let Some(segment) = after.checked_sub(1).and_then(|at| segments.get(at)) else {
+            return Ok(false);
+        };
+        redact_in(segment, seq).map_err(|source| FramesError::Io {
+            file: segment.path.clone(),
+            source,
+        })
+    }
+
+    fn begin_segment(&mut self, first_seq: u64, created_ms: u64) -> Result<(), FramesError> {
+        let header = SegmentHeader {
+            mark: Mark::random(),
+            first_seq,
+            follows: self.active.first_seq,
+            created_ms,
+        };
+        let (segment, file) =
+            Segment::create(&self.folder, header).map_err(|source| self.latch(source))?;
+        self.end = segment.bytes();
+        self.file = file;
+        self.active = Arc::new(segment);
+        let active = Arc::clone(&self.active);
+        self.segments.change(|list| list.push(active));
+        Ok(())
+    }
+
+    fn not_latched(&self) -> Result<(), FramesError> {
+        match &self.latched {
+            None => Ok(()),
+            Some(why) => Err(FramesError::Latched { why: why.clone() }),
+        }
+    }
+
+    fn latch(&mut self, source: io::Error) -> FramesError {
+        self.latched = Some(source.to_string());
+        FramesError::Io {
+            file: self.active.path.clone(),
+            source,
+        }
+    }
+}
+
+/// Overwrites an entry in place: bytes first, then its header. Cut short in
+/// between it is a damaged entry, which is not served either.
+fn redact_in(segment: &Segment, seq: u64) -> io::Result<bool> {
+    let file = File::options().read(true).write(true).open(&segment.path)?;
+    let place = segment.place_of(seq, &file)?;
+    let mut scan = Scan::headers(&file, segment.mark, place, segment.bytes());
+    while let Some(met) = scan.next()? {
+        let Met::Entry { at, header, .. } = met else {
+            continue;
+        };
+        if header.seq > seq {
+            break;
+        }
+        if header.seq < seq {
+            continue;
+        }
+        let payload_at = at + entry::ENTRY_HEADER_BYTES as u64;
+        file.write_all_at(&vec![0; header.length as usize], payload_at)?;
+        file.sync_data()?;
+        file.write_all_at(&header.redact().encode(segment.mark), at)?;
+        file.sync_data()?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,180 @@
+//! One segment file: its name, its header, its length, where its entries are.
+//!
+//! A segment is named after the lowest number that may be in it, in twenty
+//! digits, so that names sort as numbers do. Where its entries are is found by
+//! reading headers once, when somebody first asks; one place in 64 KiB is kept.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::entry::{ENTRY_HEADER_BYTES, EntryHeader, Mark, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::scan::{Met, Scan};
+use crate::durable;
+
+const EXTENSION: &str = "seg";
+/// A place is remembered this often.
+const PLACE_EVERY_BYTES: u64 = 64 << 10;
+
+/// A segment as its writer and its readers share it.
+#[derive(Debug)]
+pub struct Segment {
+    pub path: PathBuf,
+    pub mark: Mark,
+    pub first_seq: u64,
+    pub created_ms: u64,
+    /// None where the header is damaged.
+    pub follows: Option<u64>,
+    /// Bytes that are durable, and so may be read.
+    bytes: AtomicU64,
+    places: Mutex<Places>,
+}
+
+/// Where some entries begin, in order.
+#[derive(Debug, Default)]
+struct Places {
+    known: Vec<(u64, u64)>,
+    /// Up to where the segment was looked through.
+    upto: u64,
+}
+
+impl Places {
+    fn add(&mut self, seq: u64, at: u64) {
+        let far = |&(_, last): &(u64, u64)| at >= last + PLACE_EVERY_BYTES;
+        if self.known.last().is_none_or(far) {
+            self.known.push((seq, at));
+        }
+    }
+}
+
+impl Segment {
+    pub fn path_of(folder: &Path, first_seq: u64) -> PathBuf {
+        folder.join(format!("{first_seq:020}.{EXTENSION}"))
+    }
+
+    fn new(path: PathBuf, header: SegmentHeader, follows: Option<u64>, bytes: u64) -> Segment {
+        Segment {
+            path,
+            mark: header.mark,
+            first_seq: header.first_seq,
+            created_ms: header.created_ms,
+            follows,
+            bytes: AtomicU64::new(bytes),
+            places: Mutex::default(),
+        }
+    }
+
+    /// Begins a segment, its name durable.
+    pub fn create(folder: &Path, header: SegmentHeader) -> io::Result<(Segment, File)> {
+        let path = Segment::path_of(folder, header.first_seq);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)?;
+        file.write_all_at(&header.encode(), 0)?;
+        file.sync_all()?;
+        durable::sync_folder(folder)?;
+        let bytes = SEGMENT_HEADER_BYTES as u64;
+        let segment = Segment::new(path, header, Some(header.follows), bytes);
+        Ok((segment, file))
+    }
+
+    /// All segments of a folder, lowest first. One whose header cannot be read
+    /// keeps its place: its entries may still be whole. It counts as old as can
+    /// be, so it goes with the first that go.
+    pub fn list(folder: &Path) -> io::Result<Vec<Segment>> {
+        let mut segments = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            let Some(first_seq) = seq_in_name(&path) else {
+                continue;
+            };
+            let file = File::open(&path)?;
+            let (mark, whole) = read_header(&file)?;
+            let header = SegmentHeader {
+                mark,
+                first_seq,
+                follows: 0,
+                created_ms: whole.map_or(0, |header| header.created_ms),
+            };
+            let follows = whole.map(|header| header.follows);
+            let bytes = file.metadata()?.len();
+            segments.push(Segment::new(path, header, follows, bytes));
+        }
+        segments.sort_by_key(|segment| segment.first_seq);
+        Ok(segments)
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// The writer made these entries durable: they may be read.
+    pub fn publish(&self, entries: &[(u64, u64)], bytes: u64) {
+        if let Ok(mut places) = self.places.lock() {
+            for (seq, at) in entries {
+                places.add(*seq, *at);
+            }
+            places.upto = bytes;
+        }
+        self.bytes.store(bytes, Ordering::Release);
+    }
+
+    /// A place at or before the entry of `seq`, not far before it.
+    pub fn place_of(&self, seq: u64, file: &File) -> io::Result<u64> {
+        let start = SEGMENT_HEADER_BYTES as u64;
+        let bytes = self.bytes();
+        let Ok(mut places) = self.places.lock() else {
+            return Ok(start);
+        };
+        if places.upto < bytes {
+            let mut scan = Scan::headers(file, self.mark, places.upto.max(start), bytes);
+            while let Some(met) = scan.next()? {
+                if let Met::Entry { at, header, .. } = met {
+                    places.add(header.seq, at);
+                }
+            }
+            places.upto = bytes;
+        }
+        let after = places.known.partition_point(|(known, _)| *known <= seq);
+        let before = after.checked_sub(1).and_then(|at| places.known.get(at));
+        Ok(before.map_or(start, |(_, at)| *at))
+    }
+}
+
+/// The mark, and the header where it is whole. Where it is not, the first entry
+/// tells the mark.
+fn read_header(file: &File) -> io::Result<(Mark, Option<SegmentHeader>)> {
+    let mut bytes = [0; SEGMENT_HEADER_BYTES + ENTRY_HEADER_BYTES];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..)
+        && !rest.is_empty()
+    {
+        match file.read_at(rest, filled as u64)? {
+            0 => break,
+            more => filled += more,
+        }
+    }
+    if let Some(header) = SegmentHeader::decode(&bytes) {
+        return Ok((header.mark, Some(header)));
+    }
+    let entry = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
+    let mark = EntryHeader::decode_any(entry).map(|(mark, _)| mark);
+    // With no mark at all nothing in it can be found; a random one finds nothing.
+    Ok((mark.unwrap_or_else(Mark::random), None))
+}
+
+fn seq_in_name(path: &Path) -> Option<u64> {
+    if path.extension()?.to_str()? != EXTENSION {
+        return None;
+    }
+    let stem = path.file_stem()?.to_str()?;
+    (stem.len() == 20 && stem.bytes().all(|byte| byte.is_ascii_digit()))
+        .then(|| stem.parse().ok())
+        .flatten()
+}

@@ -1,0 +1,124 @@
+//! Whether there is room to go on: ingest stops before the disk is full, not at
+//! it.
+//!
+//! The engine cannot go on after a write that failed for want of space, and needs
+//! room to compact. So the committer asks here before each group. Asking the file
+//! system costs a system call; in between, what was written since is taken off
+//! the last answer, twice over, because what is written to the journal is written
+//! again to tables.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// An answer of the file system is good for this long.
+const ANSWER_AGE: Duration = Duration::from_secs(1);
+/// Bytes on disk for a byte handed over, until the next answer.
+const BYTES_PER_BYTE: u64 = 2;
+
+/// There is no room. It is not an error of the store: nothing is broken, and it
+/// goes on as soon as there is room again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the disk of {} has {free_bytes} bytes free, less than min_free_disk ({min_free_bytes}): nothing more is written until there is room. Free some, or lower min_free_disk",
+    folder.display()
+)]
+pub struct Full {
+    pub folder: PathBuf,
+    pub free_bytes: u64,
+    pub min_free_bytes: u64,
+}
+
+/// Watches the file system that a folder is on.
+#[derive(Debug)]
+pub struct Space {
+    folder: PathBuf,
+    min_free_bytes: u64,
+    /// Free bytes by the last answer, less what was written since.
+    free_bytes: u64,
+    answered: Option<Instant>,
+}
+
+impl Space {
+    pub fn new(folder: &Path, min_free_bytes: u64) -> Space {
+        Space {
+            folder: folder.to_owned(),
+            min_free_bytes,
+            free_bytes: 0,
+            answered: None,
+        }
+    }
+
+    /// May more be written? A file system that does not answer stops nothing: the
+    /// write itself will tell.
+    pub fn check(&mut self) -> Result<(), Full> {
+        let fresh = self.answered.is_some_and(|at| at.elapsed() < ANSWER_AGE);
+        // Full by reckoning alone is worth a question.
+        if !fresh || self.free_bytes < self.min_free_bytes {
+            match free_bytes(&self.folder) {
+                Ok(free_bytes) => self.free_bytes = free_bytes,
+                Err(_) => return Ok(()),
+            }
+            self.answered = Some(Instant::now());
+        }
+        if self.free_bytes < self.min_free_bytes {
+            return Err(Full {
+                folder: self.folder.clone(),
+                free_bytes: self.free_bytes,
+                min_free_bytes: self.min_free_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// So many bytes were handed to the engine and the files beside it.
+    pub fn wrote(&mut self, bytes: u64) {
+        let on_disk = bytes.saturating_mul(BYTES_PER_BYTE);
+        self.free_bytes = self.free_bytes.saturating_sub(on_disk);
+    }
+}
+
+/// Bytes that an ordinary user may still write on the folder's file system.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(folder)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_room_is_said_with_both_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut space = Space::new(folder.path(), u64::MAX);
+        let full = space.check().unwrap_err();
+        assert_eq!(full.min_free_bytes, u64::MAX);
+        assert!(full.free_bytes > 0);
+        assert!(full.to_string().contains("min_free_disk"));
+        Space::new(folder.path(), 0).check().expect("room enough");
+    }
+
+    #[test]
+    fn what_was_written_counts_before_the_next_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let free = free_bytes(folder.path()).unwrap();
+        let mut space = Space::new(folder.path(), free / 2);
+        space.check().unwrap();
+        space.wrote(free / 3);
+        assert!(space.free_bytes < free / 2, "reckoned without asking");
+        // Asked again, because by reckoning it is full; the disk knows better.
+        space.check().unwrap();
+        assert!(space.free_bytes > free / 2);
+    }
+
+    #[test]
+    fn an_answer_is_used_again_while_it_is_fresh() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut space = Space::new(folder.path(), 1000);
+        space.check().unwrap();
+        space.free_bytes = 5000;
+        space.check().unwrap();
+        assert_eq!(space.free_bytes, 5000, "not asked");
+    }
+}
