@@ -5,6 +5,23 @@
 //! order that is wanted. Rows begin with a version; a decoder reads every version
 //! it ever wrote and never panics on any bytes.
 
+#[cfg(test)]
+mod arbitrary;
+pub mod claimed;
+pub mod dead;
+pub mod debt;
+pub mod did;
+pub mod host;
+pub mod hosted;
+pub mod key;
+pub mod log;
+pub mod meta;
+pub mod parked;
+pub mod record;
+pub mod repo;
+pub mod upstream;
+pub mod version;
+
 /// A table of the store. The order is that of [`Table::ALL`] and is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {

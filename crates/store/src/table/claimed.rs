@@ -1,0 +1,65 @@
+//! `claimed`: repository, path → what an unproven source says of a record.
+//!
+//! A claim is never part of a root and never served as the owner's word. It goes
+//! as soon as a proven state at its rev or a later one is held: that state says
+//! of every path what is true.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::Rev;
+use gapless_core::ledger::UpstreamId;
+
+use crate::codec::{RowFault, Writer, read_row};
+
+const VERSION: u8 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub upstream: UpstreamId,
+    pub rev: Rev,
+    /// What is said to be there now; none when it is said to be deleted.
+    pub record: Option<(Cid, Vec<u8>)>,
+}
+
+pub fn encode(claim: &Claim) -> Vec<u8> {
+    let mut row = Writer::new(VERSION, 64);
+    row.upstream(claim.upstream).rev(claim.rev);
+    row.maybe(claim.record.as_ref(), |row, (cid, bytes)| {
+        row.cid(cid).bytes(bytes);
+    });
+    row.finish()
+}
+
+pub fn decode(bytes: &[u8]) -> Result<Claim, RowFault> {
+    read_row(bytes, VERSION, |row, _| {
+        Ok(Claim {
+            upstream: row.upstream()?,
+            rev: row.rev()?,
+            record: row.maybe(|row| Ok((row.cid()?, row.bytes()?.to_vec())))?,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::arbitrary::{cid, rev, upstream};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn round_trip(
+            upstream in upstream(),
+            rev in rev(),
+            record in prop::option::of((cid(), prop::collection::vec(any::<u8>(), 0..400))),
+        ) {
+            let claim = Claim { upstream, rev, record };
+            prop_assert_eq!(decode(&encode(&claim)), Ok(claim));
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = decode(&bytes);
+        }
+    }
+}

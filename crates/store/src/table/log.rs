@@ -1,0 +1,292 @@
+//! `log`: first number → one commit, one chunk of a snapshot, or one word about
+//! an account. Everything downstream reads this.
+//!
+//! Every operation has a number of its own: the row's first plus its place. A row
+//! takes as many numbers as it has operations, and one when it has none; a `lost`
+//! row takes the whole range that a damaged store lost. So the numbers are dense:
+//! a row begins where the one before it ended, from 1 on, and no number is ever
+//! used twice.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::Rev;
+use gapless_core::ledger::{Account, RepoId, Time, UpstreamId};
+
+use super::repo::{account_code, account_of};
+use crate::codec::{Reader, RowFault, Writer, read_row};
+
+const VERSION: u8 = 1;
+
+/// Records in one row at most: snapshots come in chunks.
+pub const ROW_OPS: usize = 1_000;
+
+/// The first number there is.
+pub const FIRST_SEQ: u64 = 1;
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// A commit that came over a stream and led from the held root to its own.
+    Live,
+    /// A snapshot of a repository of which nothing was held.
+    Backfill,
+    /// A snapshot that differed from what was held, or an older state adopted.
+    Repair,
+    /// What an unproven source says.
+    Claimed,
+    /// The state of an account changed; deletions when it was purged.
+    Account(Account),
+    /// The host or the keys of an account changed.
+    Identity,
+    /// So many numbers whose content a damaged store lost.
+    Lost(u64),
+}
+
+/// Where a row came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub upstream: UpstreamId,
+    pub seq: u64,
+}
+
+/// The record that an operation replaced or deleted; the key in `version`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Previous {
+    pub cid: Cid,
+    pub rev: Rev,
+}
+
+/// One operation: a create without previous, an update with one, a delete
+/// without CID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOp {
+    pub path: Vec<u8>,
+    pub cid: Option<Cid>,
+    pub previous: Option<Previous>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRow {
+    pub kind: LogKind,
+    pub at: Time,
+    /// None only of a `lost` row.
+    pub repo: Option<RepoId>,
+    /// Rev and CID of the signed commit whose state this row leads to, or, of a
+    /// chunk that is not the last, will have led to.
+    pub commit: Option<(Rev, Cid)>,
+    /// The state is reached with this row: it is no chunk, or the last.
+    pub last: bool,
+    /// The revs before it belong to a line of commits that was given up.
+    pub new_lineage: bool,
+    pub source: Option<Source>,
+    pub ops: Vec<LogOp>,
+}
+
+impl LogRow {
+    /// How many numbers it takes.
+    pub fn numbers(&self) -> u64 {
+        match self.kind {
+            LogKind::Lost(count) => count.max(1),
+            _ => (self.ops.len() as u64).max(1),
+        }
+    }
+}
+
+pub fn encode(row: &LogRow) -> Vec<u8> {
+    let paths: usize = row.ops.iter().map(|op| op.path.len()).sum();
+    let mut writer = Writer::new(VERSION, 96 + paths + 80 * row.ops.len());
+    write_kind(&mut writer, row.kind);
+    writer.flag(row.last).flag(row.new_lineage).time(row.at);
+    writer.maybe(row.repo, |writer, repo| {
+        writer.repo(repo);
+    });
+    writer.maybe(row.commit.as_ref(), |writer, (rev, cid)| {
+        writer.rev(*rev).cid(cid);
+    });
+    writer.maybe(row.source, |writer, source| {
+        writer.upstream(source.upstream).number(source.seq);
+    });
+    writer.number(row.ops.len() as u64);
+    for op in &row.ops {
+        writer.byte(u8::from(op.cid.is_some()) | u8::from(op.previous.is_some()) << 1);
+        writer.bytes(&op.path);
+        if let Some(cid) = &op.cid {
+            writer.cid(cid);
+        }
+        if let Some(previous) = &op.previous {
+            writer.cid(&previous.cid).rev(previous.rev);
+        }
+    }
+    writer.finish()
+}
+
+pub fn decode(bytes: &[u8]) -> Result<LogRow, RowFault> {
+    read_row(bytes, VERSION, |row, _| {
+        let mut log = LogRow {
+            kind: read_kind(row)?,
+            last: row.flag()?,
+            new_lineage: row.flag()?,
+            at: row.time()?,
+            repo: row.maybe(Reader::repo)?,
+            commit: row.maybe(|row| Ok((row.rev()?, row.cid()?)))?,
+            source: row.maybe(|row| {
+                Ok(Source {
+                    upstream: row.upstream()?,
+                    seq: row.number()?,
+                })
+            })?,
+            ops: Vec::new(),
+        };
+        let count = row.number()?;
+        // An operation has two bytes at least: a false count allocates nothing.
+        if count > row.left() as u64 / 2 {
+            return Err(RowFault::Short);
+        }
+        log.ops.reserve_exact(count as usize);
+        for _ in 0..count {
+            log.ops.push(read_op(row)?);
+        }
+        Ok(log)
+    })
+}
+
+fn read_op(row: &mut Reader<'_>) -> Result<LogOp, RowFault> {
+    let flags = row.byte()?;
+    if flags > 3 {
+        return Err(RowFault::Value("operation"));
+    }
+    let path = row.bytes()?.to_vec();
+    let cid = match flags & 1 {
+        0 => None,
+        _ => Some(row.cid()?),
+    };
+    let previous = match flags & 2 {
+        0 => None,
+        _ => Some(Previous {
+            cid: row.cid()?,
+            rev: row.rev()?,
+        }),
+    };
+    Ok(LogOp {
+        path,
+        cid,
+        previous,
+    })
+}
+
+fn write_kind(writer: &mut Writer, kind: LogKind) {
+    match kind {
+        LogKind::Live => writer.byte(0),
+        LogKind::Backfill => writer.byte(1),
+        LogKind::Repair => writer.byte(2),
+        LogKind::Claimed => writer.byte(3),
+        LogKind::Account(account) => writer.byte(4).byte(account_code(account)),
+        LogKind::Identity => writer.byte(5),
+        LogKind::Lost(count) => writer.byte(6).number(count),
+    };
+}
+
+fn read_kind(row: &mut Reader<'_>) -> Result<LogKind, RowFault> {
+    Ok(match row.byte()? {
+        0 => LogKind::Live,
+        1 => LogKind::Backfill,
+        2 => LogKind::Repair,
+        3 => LogKind::Claimed,
+        4 => LogKind::Account(account_of(row.byte()?)?),
+        5 => LogKind::Identity,
+        6 => LogKind::Lost(row.number()?),
+        _ => return Err(RowFault::Value("kind")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::option::of;
+    use proptest::prelude::*;
+
+    use super::super::arbitrary::{account, cid, path, rev, time, upstream};
+    use super::*;
+
+    fn any_op() -> impl Strategy<Value = LogOp> {
+        (path(), of(cid()), of((cid(), rev()))).prop_map(|(path, cid, previous)| LogOp {
+            path,
+            cid,
+            previous: previous.map(|(cid, rev)| Previous { cid, rev }),
+        })
+    }
+
+    fn any_row() -> impl Strategy<Value = LogRow> {
+        let kind = prop_oneof![
+            Just(LogKind::Live),
+            Just(LogKind::Backfill),
+            Just(LogKind::Repair),
+            Just(LogKind::Claimed),
+            account().prop_map(LogKind::Account),
+            Just(LogKind::Identity),
+            any::<u64>().prop_map(LogKind::Lost),
+        ];
+        (
+            (kind, time(), of(any::<u64>().prop_map(RepoId))),
+            of((rev(), cid())),
+            (any::<bool>(), any::<bool>()),
+            of((upstream(), any::<u64>())),
+            prop::collection::vec(any_op(), 0..20),
+        )
+            .prop_map(
+                |((kind, at, repo), commit, (last, new_lineage), source, ops)| LogRow {
+                    kind,
+                    at,
+                    repo,
+                    commit,
+                    last,
+                    new_lineage,
+                    source: source.map(|(upstream, seq)| Source { upstream, seq }),
+                    ops,
+                },
+            )
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(row in any_row()) {
+            prop_assert_eq!(decode(&encode(&row)), Ok(row));
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = decode(&bytes);
+        }
+
+        #[test]
+        fn a_broken_row_is_never_taken_for_whole(
+            row in any_row(),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let bytes = encode(&row);
+            prop_assert!(decode(&bytes[..cut.index(bytes.len())]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_row_takes_a_number_for_each_operation_and_one_at_least() {
+        let mut row = LogRow {
+            kind: LogKind::Live,
+            at: Time(0),
+            repo: Some(RepoId(1)),
+            commit: None,
+            last: true,
+            new_lineage: false,
+            source: None,
+            ops: Vec::new(),
+        };
+        assert_eq!(row.numbers(), 1);
+        let op = LogOp {
+            path: b"a/b".to_vec(),
+            cid: None,
+            previous: None,
+        };
+        row.ops = vec![op; 7];
+        assert_eq!(row.numbers(), 7);
+        row.kind = LogKind::Lost(1 << 40);
+        assert_eq!(row.numbers(), 1 << 40);
+    }
+}

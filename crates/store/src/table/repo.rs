@@ -1,0 +1,335 @@
+//! `repo`: repository → what the ledger knows of it, and the signed commit that
+//! its head is.
+//!
+//! The debt lies in a table of its own, so that all that is owed can be read
+//! without reading every repository; this row says whether there is one. The
+//! same holds for claims.
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{
+    Account, Behind, Bucket, Debt, FilterGen, Head, Held, Key, Marker, Past, Proven, Repo, Swept,
+    SweptBy,
+};
+
+use super::debt::{read_named, write_named};
+use crate::codec::{Reader, RowFault, Writer, read_row};
+
+const VERSION: u8 = 1;
+
+/// The row as it lies on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepoRow {
+    /// Without its debt, which has its own row.
+    pub repo: Repo,
+    /// There is a row in `debt`.
+    pub owes: bool,
+    /// There may be rows in `claimed`.
+    pub claims: bool,
+    /// The block of the head's commit as its owner signed it; empty if it was
+    /// never handed over.
+    pub commit: Vec<u8>,
+}
+
+pub fn encode(
+    Repo {
+        did,
+        host,
+        host_since,
+        document,
+        account,
+        deleted_at,
+        held,
+        trail,
+        lineage,
+        abandoned,
+        last_indexed_rev,
+        last_firehose_rev,
+        first_rev_since_reset,
+        relay,
+        cover,
+        marker,
+        unset_at,
+        swept,
+        confirmed_at,
+        stale_listing,
+        behind,
+        filter,
+        fetched_at,
+        proven,
+        key,
+        debt: _,
+        strangers,
+    }: &Repo,
+    owes: bool,
+    claims: bool,
+    commit: &[u8],
+) -> Vec<u8> {
+    let mut row = Writer::new(VERSION, 320 + commit.len());
+    row.text(did.as_str());
+    row.flag(owes).flag(claims);
+    row.maybe(*host, |row, host| {
+        row.host(host);
+    });
+    row.tick(*host_since).number(*document);
+    row.byte(account_code(*account));
+    row.maybe(*deleted_at, |row, at| {
+        row.time(at);
+    });
+    write_held(&mut row, held);
+    for past in trail {
+        row.maybe(*past, |row, past| {
+            row.rev(past.rev).wide(past.tag);
+        });
+    }
+    row.number((*lineage).into());
+    for rev in [
+        abandoned,
+        last_indexed_rev,
+        last_firehose_rev,
+        first_rev_since_reset,
+    ] {
+        row.maybe(*rev, |row, rev| {
+            row.rev(rev);
+        });
+    }
+    for upstream in [relay, cover] {
+        row.maybe(*upstream, |row, upstream| {
+            row.upstream(upstream);
+        });
+    }
+    row.maybe(*marker, |row, marker| {
+        row.upstream(marker.cover).number(marker.epoch.0);
+    });
+    row.tick(*unset_at);
+    write_evidence(&mut row, swept, proven, behind);
+    row.maybe(*confirmed_at, |row, at| {
+        row.time(at);
+    });
+    row.maybe(*stale_listing, |row, tag| {
+        row.wide(tag);
+    });
+    row.number(filter.0.into());
+    row.maybe(*fetched_at, |row, at| {
+        row.time(at);
+    });
+    row.flag(*key == Key::Previous);
+    row.number(strangers.used.into()).time(strangers.at);
+    row.bytes(commit);
+    row.finish()
+}
+
+pub fn decode(bytes: &[u8]) -> Result<RepoRow, RowFault> {
+    read_row(bytes, VERSION, |row, _| read(row))
+}
+
+fn read(row: &mut Reader<'_>) -> Result<RepoRow, RowFault> {
+    let did = Did::parse(row.text()?).map_err(|_| RowFault::Value("DID"))?;
+    let (owes, claims) = (row.flag()?, row.flag()?);
+    let mut repo = Repo::new(did);
+    repo.host = row.maybe(Reader::host)?;
+    repo.host_since = row.tick()?;
+    repo.document = row.number()?;
+    repo.account = account_of(row.byte()?)?;
+    repo.deleted_at = row.maybe(Reader::time)?;
+    repo.held = read_held(row)?;
+    for past in &mut repo.trail {
+        *past = row.maybe(|row| {
+            Ok(Past {
+                rev: row.rev()?,
+                tag: row.wide()?,
+            })
+        })?;
+    }
+    repo.lineage = row.small()?;
+    repo.abandoned = row.maybe(Reader::rev)?;
+    repo.last_indexed_rev = row.maybe(Reader::rev)?;
+    repo.last_firehose_rev = row.maybe(Reader::rev)?;
+    repo.first_rev_since_reset = row.maybe(Reader::rev)?;
+    repo.relay = row.maybe(Reader::upstream)?;
+    repo.cover = row.maybe(Reader::upstream)?;
+    repo.marker = row.maybe(|row| {
+        Ok(Marker {
+            cover: row.upstream()?,
+            epoch: gapless_core::ledger::Epoch(row.number()?),
+        })
+    })?;
+    repo.unset_at = row.tick()?;
+    read_evidence(row, &mut repo)?;
+    repo.confirmed_at = row.maybe(Reader::time)?;
+    repo.stale_listing = row.maybe(Reader::wide)?;
+    repo.filter = FilterGen(row.small()?);
+    repo.fetched_at = row.maybe(Reader::time)?;
+    repo.key = match row.flag()? {
+        false => Key::Present,
+        true => Key::Previous,
+    };
+    repo.debt = Debt::default();
+    repo.strangers = Bucket {
+        used: row.small()?,
+        at: row.time()?,
+    };
+    Ok(RepoRow {
+        repo,
+        owes,
+        claims,
+        commit: row.bytes()?.to_vec(),
+    })
+}
+
+fn write_evidence(
+    row: &mut Writer,
+    swept: &Option<Swept>,
+    proven: &Option<Proven>,
+    behind: &Option<Behind>,
+) {
+    row.maybe(*swept, |row, swept| {
+        row.tick(swept.tick).time(swept.at);
+        row.flag(swept.by == SweptBy::Head);
+    });
+    row.maybe(*proven, |row, proven| {
+        row.rev(proven.rev).time(proven.at);
+    });
+    row.maybe(*behind, |row, behind| {
+        write_named(row, &behind.named);
+        row.time(behind.since).number(behind.times.into());
+        row.time(behind.counted_at);
+    });
+}
+
+fn read_evidence(row: &mut Reader<'_>, repo: &mut Repo) -> Result<(), RowFault> {
+    repo.swept = row.maybe(|row| {
+        Ok(Swept {
+            tick: row.tick()?,
+            at: row.time()?,
+            by: match row.flag()? {
+                false => SweptBy::Listing,
+                true => SweptBy::Head,
+            },
+        })
+    })?;
+    repo.proven = row.maybe(|row| {
+        Ok(Proven {
+            rev: row.rev()?,
+            at: row.time()?,
+        })
+    })?;
+    repo.behind = row.maybe(|row| {
+        Ok(Behind {
+            named: read_named(row)?,
+            since: row.time()?,
+            times: row.small()?,
+            counted_at: row.time()?,
+        })
+    })?;
+    Ok(())
+}
+
+pub(super) fn write_head(row: &mut Writer, head: &Head) {
+    row.rev(head.rev).cid(&head.data).cid(&head.commit);
+}
+
+pub(super) fn read_head(row: &mut Reader<'_>) -> Result<Head, RowFault> {
+    Ok(Head {
+        rev: row.rev()?,
+        data: row.cid()?,
+        commit: row.cid()?,
+    })
+}
+
+fn write_held(row: &mut Writer, held: &Held) {
+    let rev = |row: &mut Writer, rev| {
+        row.rev(rev);
+    };
+    match held {
+        Held::Nothing => {
+            row.byte(0);
+        }
+        Held::Exactly(head) => {
+            row.byte(1);
+            write_head(row, head);
+        }
+        Held::Applying { target, from } => {
+            row.byte(2);
+            write_head(row, target);
+            row.maybe(*from, rev);
+        }
+        Held::Damaged { from } => {
+            row.byte(3).maybe(*from, rev);
+        }
+    }
+}
+
+fn read_held(row: &mut Reader<'_>) -> Result<Held, RowFault> {
+    Ok(match row.byte()? {
+        0 => Held::Nothing,
+        1 => Held::Exactly(read_head(row)?),
+        2 => Held::Applying {
+            target: read_head(row)?,
+            from: row.maybe(Reader::rev)?,
+        },
+        3 => Held::Damaged {
+            from: row.maybe(Reader::rev)?,
+        },
+        _ => return Err(RowFault::Value("state")),
+    })
+}
+
+pub(super) fn account_code(account: Account) -> u8 {
+    match account {
+        Account::Unknown => 0,
+        Account::Active => 1,
+        Account::Deactivated => 2,
+        Account::Suspended => 3,
+        Account::Takendown => 4,
+        Account::Deleted => 5,
+        Account::NotFound => 6,
+    }
+}
+
+pub(super) fn account_of(code: u8) -> Result<Account, RowFault> {
+    Ok(match code {
+        0 => Account::Unknown,
+        1 => Account::Active,
+        2 => Account::Deactivated,
+        3 => Account::Suspended,
+        4 => Account::Takendown,
+        5 => Account::Deleted,
+        6 => Account::NotFound,
+        _ => return Err(RowFault::Value("account state")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::arbitrary::any_repo;
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn round_trip(
+            repo in any_repo(),
+            owes in any::<bool>(),
+            claims in any::<bool>(),
+            commit in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let bytes = encode(&repo, owes, claims, &commit);
+            prop_assert_eq!(decode(&bytes), Ok(RepoRow { repo, owes, claims, commit }));
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode(&bytes);
+        }
+
+        #[test]
+        fn a_broken_row_is_never_taken_for_whole(
+            repo in any_repo(),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let bytes = encode(&repo, false, false, b"signed");
+            prop_assert!(decode(&bytes[..cut.index(bytes.len())]).is_err());
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `upstream`: upstream → its row, and beside it, under the same number, its
+//! cursor.
+//!
+//! They are two rows because they have two writers: whoever follows the upstream
+//! decides about epochs, and the committer alone knows what is durable. A cursor
+//! counts only while its numbering is the row's: raising the numbering clears the
+//! cursor, in the same single write.
+
+use gapless_core::ledger::{Cursor, Epoch, Kind, Upstream};
+
+use crate::codec::{Reader, RowFault, Writer, read_row};
+
+const VERSION: u8 = 1;
+
+/// A cursor, and the numbering that its number belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorRow {
+    pub numbering: u32,
+    pub cursor: Cursor,
+}
+
+pub fn encode(upstream: &Upstream) -> Vec<u8> {
+    let Upstream {
+        url,
+        kind,
+        host,
+        epoch,
+        first_cursor_since_reset,
+        numbering,
+        reset_at,
+        unread_at,
+    } = upstream;
+    let mut row = Writer::new(VERSION, 48 + url.len());
+    row.text(url);
+    row.byte(match kind {
+        Kind::Pds => 0,
+        Kind::Relay => 1,
+        Kind::Jetstream => 2,
+    });
+    row.maybe(*host, |row, host| {
+        row.host(host);
+    });
+    row.number(epoch.0);
+    row.maybe(*first_cursor_since_reset, |row, seq| {
+        row.number(seq);
+    });
+    row.number((*numbering).into()).tick(*reset_at);
+    row.maybe(*unread_at, |row, tick| {
+        row.tick(tick);
+    });
+    row.finish()
+}
+
+pub fn decode(bytes: &[u8]) -> Result<Upstream, RowFault> {
+    read_row(bytes, VERSION, |row, _| {
+        Ok(Upstream {
+            url: row.text()?.to_owned(),
+            kind: match row.byte()? {
+                0 => Kind::Pds,
+                1 => Kind::Relay,
+                2 => Kind::Jetstream,
+                _ => return Err(RowFault::Value("kind")),
+            },
+            host: row.maybe(Reader::host)?,
+            epoch: Epoch(row.number()?),
+            first_cursor_since_reset: row.maybe(Reader::number)?,
+            numbering: row.small()?,
+            reset_at: row.tick()?,
+            unread_at: row.maybe(Reader::tick)?,
+        })
+    })
+}
+
+pub fn encode_cursor(row: &CursorRow) -> Vec<u8> {
+    let mut writer = Writer::new(VERSION, 32);
+    writer.number(row.numbering.into()).number(row.cursor.seq);
+    writer.raw(&row.cursor.event);
+    writer.finish()
+}
+
+pub fn decode_cursor(bytes: &[u8]) -> Result<CursorRow, RowFault> {
+    read_row(bytes, VERSION, |row, _| {
+        Ok(CursorRow {
+            numbering: row.small()?,
+            cursor: Cursor {
+                seq: row.number()?,
+                event: row.array()?,
+            },
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::option::of;
+    use proptest::prelude::*;
+
+    use super::super::arbitrary::{host, tick};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn round_trip(
+            url in "wss?://[a-z.:0-9]{1,40}",
+            kind in prop::sample::select(vec![Kind::Pds, Kind::Relay, Kind::Jetstream]),
+            host in of(host()),
+            epoch in any::<u64>().prop_map(Epoch),
+            first_cursor_since_reset in of(any::<u64>()),
+            numbering in any::<u32>(),
+            reset_at in tick(),
+            unread_at in of(tick()),
+        ) {
+            let upstream = Upstream {
+                url,
+                kind,
+                host,
+                epoch,
+                first_cursor_since_reset,
+                numbering,
+                reset_at,
+                unread_at,
+            };
+            prop_assert_eq!(decode(&encode(&upstream)), Ok(upstream));
+        }
+
+        #[test]
+        fn cursors_too(numbering in any::<u32>(), seq in any::<u64>(), event in any::<[u8; 16]>()) {
+            let row = CursorRow { numbering, cursor: Cursor { seq, event } };
+            prop_assert_eq!(decode_cursor(&encode_cursor(&row)), Ok(row));
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = (decode(&bytes), decode_cursor(&bytes));
+        }
+    }
+}

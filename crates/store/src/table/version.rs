@@ -1,0 +1,67 @@
+//! `version`: repository, path, rev → the bytes that a later operation replaced
+//! or deleted, until everybody who reads the log has passed that operation.
+//!
+//! The rev and the CID of the key are those of the replaced record, as the log
+//! names them on both sides: where it came, and where it went.
+
+use gapless_atp::cid::Cid;
+
+use crate::codec::{RowFault, Writer, read_row};
+
+const VERSION: u8 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VersionRow<'a> {
+    pub cid: Cid,
+    /// The number of the operation that superseded it.
+    pub superseded_by: u64,
+    /// Verbatim; none when only the key was kept.
+    pub bytes: Option<&'a [u8]>,
+}
+
+pub fn encode(row: &VersionRow<'_>) -> Vec<u8> {
+    let bytes = row.bytes.unwrap_or_default();
+    let mut writer = Writer::new(VERSION, 48 + bytes.len());
+    writer.cid(&row.cid).number(row.superseded_by);
+    writer.flag(row.bytes.is_some()).raw(bytes);
+    writer.finish()
+}
+
+pub fn decode(bytes: &[u8]) -> Result<VersionRow<'_>, RowFault> {
+    read_row(bytes, VERSION, |row, _| {
+        Ok(VersionRow {
+            cid: row.cid()?,
+            superseded_by: row.number()?,
+            bytes: match row.flag()? {
+                true => Some(row.remainder()),
+                false => None,
+            },
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::arbitrary::cid;
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn round_trip(
+            cid in cid(),
+            superseded_by in any::<u64>(),
+            bytes in prop::option::of(prop::collection::vec(any::<u8>(), 0..400)),
+        ) {
+            let row = VersionRow { cid, superseded_by, bytes: bytes.as_deref() };
+            let encoded = encode(&row);
+            prop_assert_eq!(decode(&encoded), Ok(row));
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let _ = decode(&bytes);
+        }
+    }
+}
