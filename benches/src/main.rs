@@ -7,6 +7,7 @@
 
 mod car;
 mod corpus;
+mod ledger;
 mod measure;
 mod report;
 mod root;
@@ -43,6 +44,11 @@ const BENCHES: &[Bench] = &[
         name: "root",
         about: "a root from its keys, against hashing the same bytes",
         run: root::run,
+    },
+    Bench {
+        name: "ledger",
+        about: "decisions a second and core, and what a reset of a large host writes",
+        run: ledger::run,
     },
     Bench {
         name: "testnet",

@@ -99,7 +99,9 @@ pub fn owe_outcome(now: Now, repo: &mut Repo, why: Why, named: Option<Named>, be
         None => owe_fetch(now, repo, why),
     }
     if let Some(owed) = &mut repo.debt.fetch {
-        owed.at = before.unwrap_or_default().max(Tick(began.0.saturating_sub(1)));
+        owed.at = before
+            .unwrap_or_default()
+            .max(Tick(began.0.saturating_sub(1)));
     }
 }
 

@@ -1,0 +1,212 @@
+//! Decisions of the ledger per second and core, against copying the rows that
+//! they are about; and what a reset of a host with a million repositories costs.
+//!
+//! The mix is what a mirror decides: mostly commits that chain, some replays,
+//! broken chains and forgeries, listings, and questions about completeness. Every
+//! round begins from the same rows, so every decision is the same each time.
+
+use std::hint::black_box;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::cover::Covers;
+use gapless_core::ledger::event::{Context, Event, Origin, Room, event};
+use gapless_core::ledger::sweep::{self, Entry};
+use gapless_core::ledger::*;
+
+use crate::measure::best_of;
+use crate::report::{Figure, Report, Target};
+
+const DECISIONS_PER_SECOND: f64 = 1_000_000.0;
+const PDS: UpstreamId = UpstreamId(1);
+const HOST: HostId = HostId(1);
+const START: Time = Time(1_700_000_000_000_000);
+const REPOS: usize = 10_000;
+
+pub fn run(report: &mut Report) {
+    decisions(report);
+    reset(report);
+}
+
+/// One upstream whose stream flows.
+fn covers() -> (Covers, Ticks) {
+    let mut covers = Covers::new();
+    let mut ticks = Ticks::default();
+    covers.add(
+        PDS,
+        Upstream {
+            url: String::from("wss://pds.test"),
+            kind: Kind::Pds,
+            host: Some(HOST),
+            epoch: Epoch(1),
+            first_cursor_since_reset: None,
+            reset_at: Tick(0),
+            numbering: 0,
+            unread_at: None,
+        },
+    );
+    let source = covers.get_mut(PDS).expect("just added");
+    source.stream.dial(None);
+    let mut notices = Vec::new();
+    let now = ticks.next(START);
+    source.stream.connected(now, &mut source.row, &mut notices);
+    let now = ticks.next(START);
+    source
+        .stream
+        .frame(now, &mut source.row, 1, [0; 16], &mut notices);
+    (covers, ticks)
+}
+
+fn head(repo: usize, n: u64) -> Head {
+    let text = format!("{repo} {n}");
+    Head {
+        rev: Rev::from_micros(START.0 - 1_000_000_000 + n, 0),
+        data: Cid::dag_cbor(format!("root {text}").as_bytes()),
+        commit: Cid::dag_cbor(format!("commit {text}").as_bytes()),
+    }
+}
+
+/// A repository that is complete at its commit 1.
+fn complete_repo(covers: &Covers, n: usize) -> Repo {
+    let did = Did::parse(&format!("did:plc:{n:0>24}").replace(['0', '1', '8', '9'], "a"));
+    let mut repo = Repo::new(did.expect("a DID"));
+    let first = head(n, 1);
+    repo.host = Some(HOST);
+    repo.account = Account::Active;
+    repo.cover = Some(PDS);
+    repo.held = Held::Exactly(first);
+    repo.first_rev_since_reset = Some(first.rev);
+    repo.marker = covers
+        .open_epoch(PDS)
+        .map(|epoch| Marker { cover: PDS, epoch });
+    repo
+}
+
+/// What happens to a repository, and what is decided about it.
+fn inputs(n: usize) -> Vec<Event> {
+    let signed = |at: u64, before: u64| Event::Signed {
+        head: head(n, at),
+        before: Before::Root(head(n, before).data),
+        bytes: 2_000,
+    };
+    let mut events: Vec<Event> = (2..8).map(|at| signed(at, at - 1)).collect();
+    match n % 8 {
+        0 => events.push(Event::Unsigned),
+        1 => events.push(signed(20, 19)),
+        2 => events.push(Event::Account(Account::Takendown)),
+        _ => events.push(signed(3, 2)),
+    }
+    events
+}
+
+fn decisions(report: &mut Report) {
+    let (covers, mut ticks) = covers();
+    let settings = Settings::default();
+    let rows: Vec<Repo> = (0..REPOS).map(|n| complete_repo(&covers, n)).collect();
+    let events: Vec<Vec<Event>> = (0..REPOS).map(inputs).collect();
+    let now = ticks.next(START);
+    let context = Context {
+        now,
+        covers: &covers,
+        settings: &settings,
+    };
+    let page = sweep::note(context, HOST);
+    let origin = Origin {
+        upstream: PDS,
+        epoch: covers.open_epoch(PDS),
+    };
+    let per_repo = events[0].len() + 2;
+    let rounds = if report.quick() { 3 } else { 60 };
+    let mut notices = Vec::new();
+    let (figure, limit) = best_of(
+        rounds,
+        || {
+            let mut complete = 0;
+            for (n, (row, events)) in rows.iter().zip(&events).enumerate() {
+                let mut repo = row.clone();
+                for each in events {
+                    let context = Context {
+                        now: ticks.next(START),
+                        ..context
+                    };
+                    notices.clear();
+                    let room = Room::default();
+                    black_box(event(context, &mut repo, origin, each, &room, &mut notices));
+                }
+                let newest = head_of(&repo);
+                let entry = Entry {
+                    named: newest,
+                    account: Account::Active,
+                };
+                black_box(sweep::listed(context, &mut repo, &page, &entry));
+                complete += usize::from(complete::is_complete(context, &repo, None));
+                black_box(n);
+            }
+            assert!(complete > REPOS / 2 && complete < REPOS, "{complete}");
+        },
+        || {
+            for row in &rows {
+                for _ in 0..per_repo {
+                    black_box(row.clone());
+                }
+            }
+        },
+    );
+    let total = (REPOS * per_repo) as f64;
+    let (figure, limit) = (total / figure, total / limit);
+    report.print(&Figure {
+        name: String::from("ledger"),
+        figure,
+        limit,
+        unit: "dec/s",
+        against: "copying the rows",
+        target: Target::AtLeast(DECISIONS_PER_SECOND / limit),
+    });
+}
+
+fn head_of(repo: &Repo) -> Named {
+    let head = repo.head().expect("it is held");
+    Named {
+        rev: head.rev,
+        commit: head.commit,
+    }
+}
+
+/// A reset makes every repository of the host incomplete. Rows that changed are
+/// counted, not assumed.
+fn reset(report: &mut Report) {
+    let many = if report.quick() { 10_000 } else { 1_000_000 };
+    let (mut covers, mut ticks) = covers();
+    let settings = Settings::default();
+    let rows: Vec<Repo> = (0..many).map(|n| complete_repo(&covers, n)).collect();
+    let before = rows.clone();
+    let complete = |covers: &Covers, now| {
+        let context = Context {
+            now,
+            covers,
+            settings: &settings,
+        };
+        rows.iter()
+            .filter(|repo| complete::is_complete(context, repo, None))
+            .count()
+    };
+    let now = ticks.next(START);
+    assert_eq!(complete(&covers, now), many);
+    let source = covers.get_mut(PDS).expect("it is there");
+    let old = source.row.clone();
+    let now = ticks.next(START);
+    source
+        .stream
+        .outdated(now, &mut source.row, &mut Vec::new());
+    let upstreams = usize::from(source.row != old);
+    assert_eq!(complete(&covers, now), 0, "every one of them");
+    let repos = rows.iter().zip(&before).filter(|(a, b)| a != b).count();
+    report.print(&Figure {
+        name: format!("ledger/reset {many}"),
+        figure: (upstreams + repos) as f64,
+        limit: 1.0,
+        unit: "rows",
+        against: "one row for all repositories",
+        target: Target::AtMost(1.0),
+    });
+}
