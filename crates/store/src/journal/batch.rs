@@ -1,0 +1,161 @@
+//! One batch in the engine's journal, as fjall 3 writes it:
+//!
+//! ```text
+//! start = 1 · items u32 · number u64
+//! item  = 2 · kind · compression · keyspace u64 · key length u16 · length u32 · length on disk u32 · key · value
+//! clear = 4 · keyspace u64
+//! end   = 3 · xxh3 of all items u64 · "FJL" 3
+//! ```
+//!
+//! Integers are little-endian. We read this format and never write it. Should a
+//! newer engine write another, the test beside the store that compares what is
+//! read here with what was written fails first.
+
+use std::io::{self, Read};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::table::meta::{self, Counters};
+
+const START: u8 = 1;
+const ITEM: u8 = 2;
+const END: u8 = 3;
+const CLEAR: u8 = 4;
+const TRAILER: [u8; 4] = *b"FJL\x03";
+
+pub const START_BYTES: usize = 13;
+const ITEM_HEADER_BYTES: usize = 21;
+const CLEAR_BYTES: usize = 9;
+const END_BYTES: usize = 13;
+
+/// A batch that is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// The engine's own number; grows from batch to batch, with holes.
+    pub number: u64,
+    /// What our one row in `meta` says in it. Every batch of ours writes it.
+    pub counters: Option<Counters>,
+    pub bytes: u64,
+}
+
+/// What stands where a batch could begin.
+#[derive(Debug)]
+pub enum Found {
+    Batch(Batch),
+    /// Not a whole batch: zeros, a torn end or damage.
+    Broken,
+}
+
+/// Reads the batch that begins here, from a source that has `left` bytes more.
+pub fn read(source: &mut impl Read, left: u64) -> io::Result<Found> {
+    let mut reading = Reading {
+        source,
+        left,
+        bytes: 0,
+        checksum: Xxh3::new(),
+        scratch: Vec::new(),
+    };
+    match reading.batch() {
+        Ok(batch) => Ok(Found::Batch(batch)),
+        Err(Stop::Broken) => Ok(Found::Broken),
+        Err(Stop::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Found::Broken),
+        Err(Stop::Io(error)) => Err(error),
+    }
+}
+
+enum Stop {
+    Broken,
+    Io(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Io(error)
+    }
+}
+
+struct Reading<'s, R> {
+    source: &'s mut R,
+    left: u64,
+    bytes: u64,
+    checksum: Xxh3,
+    scratch: Vec<u8>,
+}
+
+impl<R: Read> Reading<'_, R> {
+    fn batch(&mut self) -> Result<Batch, Stop> {
+        let start: [u8; START_BYTES] = self.array()?;
+        let [START, a, b, c, d, number @ ..] = start else {
+            return Err(Stop::Broken);
+        };
+        let items = u32::from_le_bytes([a, b, c, d]);
+        let mut counters = None;
+        for _ in 0..items {
+            if let Some(found) = self.item()? {
+                counters = Some(found);
+            }
+        }
+        let end: [u8; END_BYTES] = self.array()?;
+        let Some((&[END], rest)) = end.split_first_chunk::<1>() else {
+            return Err(Stop::Broken);
+        };
+        let (checksum, trailer) = rest.split_at(8);
+        if checksum != self.checksum.digest().to_le_bytes() || trailer != TRAILER {
+            return Err(Stop::Broken);
+        }
+        Ok(Batch {
+            number: u64::from_le_bytes(number),
+            counters,
+            bytes: self.bytes,
+        })
+    }
+
+    /// One item; what it says if it is our row in `meta`.
+    fn item(&mut self) -> Result<Option<Counters>, Stop> {
+        let [tag] = self.array()?;
+        self.checksum.update(&[tag]);
+        match tag {
+            ITEM => {}
+            CLEAR => {
+                let keyspace: [u8; CLEAR_BYTES - 1] = self.array()?;
+                self.checksum.update(&keyspace);
+                return Ok(None);
+            }
+            _ => return Err(Stop::Broken),
+        }
+        let header: [u8; ITEM_HEADER_BYTES - 1] = self.array()?;
+        self.checksum.update(&header);
+        let [_, _, _, _, _, _, _, _, _, _, k0, k1, rest @ ..] = header;
+        let [_, _, _, _, d0, d1, d2, d3] = rest;
+        let key_bytes = u16::from_le_bytes([k0, k1]) as usize;
+        let value_bytes = u32::from_le_bytes([d0, d1, d2, d3]) as usize;
+        self.body(key_bytes + value_bytes)?;
+        self.checksum.update(&self.scratch);
+        let (key, value) = self.scratch.split_at(key_bytes);
+        Ok(match key == meta::KEY {
+            true => meta::decode(value).ok(),
+            false => None,
+        })
+    }
+
+    /// Fills the scratch. A damaged length asks for no more than there is.
+    fn body(&mut self, length: usize) -> Result<(), Stop> {
+        self.take(length)?;
+        self.scratch.resize(length, 0);
+        Ok(self.source.read_exact(&mut self.scratch)?)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+        self.take(N)?;
+        let mut bytes = [0; N];
+        self.source.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn take(&mut self, length: usize) -> Result<(), Stop> {
+        let length = length as u64;
+        self.left = self.left.checked_sub(length).ok_or(Stop::Broken)?;
+        self.bytes += length;
+        Ok(())
+    }
+}
