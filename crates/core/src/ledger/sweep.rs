@@ -133,10 +133,15 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
         }
         return Listed::Owed;
     };
-    let known_stale = repo.stale_listing == Some(tag(&entry.named.commit));
-    if head.commit == entry.named.commit || known_stale {
+    let confirm = confirm_due(now.time, repo, settings);
+    if head.commit == entry.named.commit {
         equal(context, repo, note);
-        let confirm = confirm_due(now.time, repo, settings);
+        return Listed::Equal { confirm };
+    }
+    // A value that is known to be stale says nothing new, and proves nothing:
+    // it is let pass only where nothing is in doubt.
+    let known_stale = repo.stale_listing == Some(tag(&entry.named.commit));
+    if known_stale && cover::valid(repo, covers) && !unread_since(context, repo) {
         return Listed::Equal { confirm };
     }
     Listed::Suspect(Suspect {
@@ -145,6 +150,15 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
         upto: position(context, repo),
         since: now.time,
     })
+}
+
+/// Whether a frame that nobody could read came since the host was last asked.
+fn unread_since(context: Context<'_>, repo: &Repo) -> bool {
+    let unread = repo
+        .cover
+        .and_then(|cover| context.covers.get(cover))
+        .and_then(|source| source.row.unread_at);
+    unread.is_some() && repo.swept.map(|swept| swept.tick) <= unread
 }
 
 /// The listing names our head. Rows change only when this tells us something.

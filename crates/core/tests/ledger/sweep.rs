@@ -176,6 +176,32 @@ fn a_stale_listed_value_is_remembered_and_not_asked_about_again() {
 }
 
 #[test]
+fn a_value_that_is_known_to_be_stale_heals_nothing() {
+    let stale = || {
+        let mut desk = Desk::holding(5);
+        desk.repo.stale_listing = Some(tag(&named(3).commit));
+        desk
+    };
+    let mut desk = stale();
+    desk.reset(PDS);
+    let after_reset = page(&mut desk);
+    assert!(matches!(
+        listed(&mut desk, &after_reset, 3),
+        Listed::Suspect(_)
+    ));
+    assert_eq!(desk.reasons(), ["epoch_changed"]);
+    let mut desk = stale();
+    let now = desk.now();
+    let source = desk.covers.get_mut(PDS).unwrap();
+    source.stream.unreadable(now, &mut source.row);
+    let after_frame = page(&mut desk);
+    assert!(matches!(
+        listed(&mut desk, &after_frame, 3),
+        Listed::Suspect(_)
+    ));
+}
+
+#[test]
 fn a_suspect_without_an_answer_is_owed() {
     let mut desk = Desk::holding(5);
     let suspect = suspect(&mut desk, 7);
