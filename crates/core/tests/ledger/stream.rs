@@ -177,6 +177,7 @@ fn one_number_again_is_a_duplicate_and_a_thousand_are_a_new_numbering() {
         let read = desk.frame(PDS, seq, 1);
         assert_eq!(read.epoch, None, "nothing is raised while it is unclear");
         assert!(!read.counts);
+        assert_eq!(desk.covers.open_epoch(PDS), None, "nor by what begins now");
         assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
     }
     assert_eq!(desk.epoch(PDS), epoch);
