@@ -1,1 +1,14 @@
-//! Sim.
+//! The proof of the ledger: a deterministic simulation of the decisions, the
+//! store's double, and a world that lies.
+//!
+//! One number decides everything. [`world`] knows the truth and misbehaves;
+//! [`mirror`] plays the program, with every decision taken by the ledger;
+//! [`check`] compares the two after every step. For development only.
+
+pub mod chaos;
+pub mod check;
+pub mod mirror;
+pub mod mischief;
+pub mod rng;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,493 @@
+//! Chaos, then heal, then convergence: what one seed does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gapless_core::ledger::settings::OnRollback;
+use gapless_core::ledger::{Account, RepoId, UpstreamId};
+
+use crate::check::{Broken, Checker};
+use crate::mirror::Mirror;
+use crate::rng::Rng;
+use crate::trace::Trace;
+use crate::world::{Fault, Faults, Place, World, name, short};
+
+/// How a seed went.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    pub hash: u64,
+    pub events: u64,
+    pub complete: u64,
+    pub compared: u64,
+    pub fetched: u64,
+    pub fired: BTreeMap<Fault, u64>,
+}
+
+/// A seed that broke an invariant, told for a person.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub seed: u64,
+    pub invariant: &'static str,
+    pub text: String,
+}
+
+/// One run.
+pub struct Run {
+    pub seed: u64,
+    pub world: World,
+    pub mirror: Mirror,
+    pub checker: Checker,
+    pub trace: Trace,
+}
+
+/// Steps of chaos in one seed.
+pub const STEPS: u64 = 1_000;
+
+impl Run {
+    pub fn new(seed: u64) -> Run {
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        let faults = Faults::some(&mut rng);
+        let mut world = World::new(seed, faults);
+        let mut mirror = Mirror::new();
+        let hosts = rng.between(1, 3) as usize;
+        for _ in 0..hosts {
+            world.add_pds();
+        }
+        let owners = match rng.per_mille(40) {
+            true => 13,
+            false => rng.between(2, 6) as usize,
+        };
+        for _ in 0..owners {
+            let host = rng.below(hosts);
+            world.add_owner(host);
+        }
+        for _ in 0..rng.below(3) {
+            world.add_relay();
+        }
+        settings(&mut rng, &mut mirror);
+        let mut followed = 0;
+        for place in places(&world) {
+            let always = matches!(place, Place::Relay(_)) && rng.per_mille(700);
+            if always || rng.per_mille(600) {
+                mirror.follow(place);
+                followed += 1;
+            }
+        }
+        if followed == 0 {
+            mirror.follow(Place::Pds(0));
+        }
+        for owner in 0..owners {
+            if rng.per_mille(400) {
+                world.write(owner);
+            }
+        }
+        Run {
+            seed,
+            world,
+            mirror,
+            checker: Checker::default(),
+            trace: Trace::default(),
+        }
+    }
+
+    /// All of it.
+    pub fn go(seed: u64) -> Result<Outcome, Box<Failure>> {
+        let mut run = Run::new(seed);
+        run.all().map_err(|broken| Box::new(run.failure(&broken)))?;
+        Ok(run.outcome())
+    }
+
+    pub fn all(&mut self) -> Result<(), Broken> {
+        for _ in 0..STEPS {
+            self.step()?;
+        }
+        self.heal()
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        Outcome {
+            hash: self.trace.hash(),
+            events: self.trace.steps(),
+            complete: self.checker.complete,
+            compared: self.checker.compared,
+            fetched: self.mirror.counts.fetched,
+            fired: self.world.faults.fired().clone(),
+        }
+    }
+
+    pub fn failure(&self, broken: &Broken) -> Failure {
+        let rows: Vec<String> = self
+            .mirror
+            .book
+            .repo_rows()
+            .map(|(_, repo)| format!("{repo:?}\n   {:?}", self.mirror.answer(&self.world, repo)))
+            .collect();
+        let text = format!(
+            "seed {}: {} does not hold: {}\n{}\n--- rows\n{}\n--- lies: {}\n--- again: cargo run --release -p gapless-sim -- --from {} --seeds 1 --verbose",
+            self.seed,
+            broken.invariant,
+            broken.what,
+            self.trace.tail(),
+            rows.join("\n"),
+            self.checker.doubts(),
+            self.seed,
+        );
+        Failure {
+            seed: self.seed,
+            invariant: broken.invariant,
+            text,
+        }
+    }
+
+    /// One step of chaos, checked.
+    pub fn step(&mut self) -> Result<(), Broken> {
+        let what = self.act();
+        let crashed = what.starts_with("crash");
+        if what.is_empty() {
+            return Ok(());
+        }
+        self.pass_some_time();
+        self.note(what);
+        self.checker
+            .check(&mut self.world, &mut self.mirror, crashed)
+    }
+
+    fn note(&mut self, what: String) {
+        let at = (self.world.now.0 / 1000) % 1_000_000_000;
+        let tick = self.mirror.ticks.last().0;
+        self.trace.step(format!("{at:>9}ms t{tick:<5} {what}"));
+    }
+
+    fn pass_some_time(&mut self) {
+        let rng = &mut self.world.rng;
+        let micros = match rng.below(1000) {
+            0..2 => rng.between(600_000_000, 2_400_000_000),
+            2..12 => rng.between(20_000_000, 120_000_000),
+            12..60 => rng.between(1_000_000, 12_000_000),
+            _ => rng.between(10, 40_000),
+        };
+        self.world.pass(micros);
+        if micros > 900_000 || self.world.rng.per_mille(60) {
+            self.mirror.wait(&self.world);
+        }
+    }
+
+    fn upstream(&mut self) -> Option<UpstreamId> {
+        let ids: Vec<UpstreamId> = self.mirror.feeds.keys().copied().collect();
+        self.world.rng.pick(&ids)
+    }
+
+    /// Does something, and says what. Empty: there was nothing to do.
+    fn act(&mut self) -> String {
+        match self.world.rng.below(1000) {
+            0..70 => self.write(),
+            70..150 => self.relay_step(),
+            150..300 => self.with_feed("read", |run, id| run.mirror.read(&mut run.world, id)),
+            300..450 => self.process(),
+            450..480 => self.with_feed("dial", |run, id| run.mirror.dial(&run.world, id)),
+            480..530 => self.with_feed("connect", |run, id| run.mirror.connect(&mut run.world, id)),
+            530..550 => self.with_feed("ping", |run, id| run.mirror.ping(&run.world, id)),
+            550..620 => self.start_job(),
+            620..800 => self.work_job(),
+            800..815 => self.start_sweep(),
+            815..890 => self.work_sweep(),
+            890..930 => {
+                self.mirror.book.sync();
+                "sync to disk".to_owned()
+            }
+            930..935 => self.purge(),
+            _ => crate::mischief::mischief(&mut self.world, &mut self.mirror),
+        }
+    }
+
+    fn with_feed(&mut self, what: &str, act: impl FnOnce(&mut Run, UpstreamId) -> bool) -> String {
+        let Some(id) = self.upstream() else {
+            return String::new();
+        };
+        match act(self, id) {
+            true => format!("{what} {id:?}"),
+            false => String::new(),
+        }
+    }
+
+    fn write(&mut self) -> String {
+        let owner = self.world.rng.below(self.world.owners.len());
+        match self.world.write(owner) {
+            true => {
+                let head = self
+                    .world
+                    .truth(owner)
+                    .map(|(commit, _)| short(commit.head.rev));
+                format!("{} writes {}", name(owner), head.unwrap_or_default())
+            }
+            false => String::new(),
+        }
+    }
+
+    fn relay_step(&mut self) -> String {
+        if self.world.relays.is_empty() {
+            return String::new();
+        }
+        let relay = self.world.rng.below(self.world.relays.len());
+        match self.world.relay_step(relay) {
+            true => format!("relay {relay} takes an event over"),
+            false => String::new(),
+        }
+    }
+
+    fn process(&mut self) -> String {
+        let Some(id) = self.upstream() else {
+            return String::new();
+        };
+        let feed = &self.mirror.feeds[&id];
+        let Some(place) = self.world.rng.pick(&feed.ready()) else {
+            return String::new();
+        };
+        self.process_at(id, place)
+    }
+
+    fn process_at(&mut self, id: UpstreamId, place: usize) -> String {
+        let feed = &self.mirror.feeds[&id];
+        let item = &feed.queue[place];
+        let (owner, from) = (item.frame.owner, feed.place);
+        let what = format!("process {id:?} #{} {}", item.at.seq, item.frame.label());
+        self.mirror.process(&mut self.world, id, place);
+        self.checker.processed(&self.world, owner, from);
+        what
+    }
+
+    fn start_job(&mut self) -> String {
+        let due = self.mirror.due(&self.world);
+        let Some(id) = self.world.rng.pick(&due) else {
+            return String::new();
+        };
+        self.mirror.start(&self.world, id);
+        format!("begin work on {}", self.label(id))
+    }
+
+    fn label(&self, id: RepoId) -> char {
+        name(self.mirror.owner_of(&self.world, id))
+    }
+
+    fn work_job(&mut self) -> String {
+        if self.mirror.jobs.is_empty() {
+            return String::new();
+        }
+        let place = self.world.rng.below(self.mirror.jobs.len());
+        self.work_at(place)
+    }
+
+    fn work_at(&mut self, place: usize) -> String {
+        let job = &self.mirror.jobs[place];
+        let step = job.label();
+        let what = format!("work on {}: {step}", self.label(job.repo));
+        self.mirror.work(&mut self.world, place);
+        what
+    }
+
+    fn start_sweep(&mut self) -> String {
+        let due = self.mirror.sweep_due(&self.world);
+        let Some(host) = self.world.rng.pick(&due) else {
+            return String::new();
+        };
+        self.mirror.start_sweep(&self.world, host);
+        format!("begin to sweep {host:?}")
+    }
+
+    fn work_sweep(&mut self) -> String {
+        if self.mirror.sweeps.is_empty() {
+            return String::new();
+        }
+        let place = self.world.rng.below(self.mirror.sweeps.len());
+        let sweep = &self.mirror.sweeps[place];
+        let what = format!("sweep {:?}: {}", sweep.host, sweep.label());
+        match self.mirror.sweep_on(&mut self.world, place) {
+            true => what,
+            false => String::new(),
+        }
+    }
+
+    fn purge(&mut self) -> String {
+        let purged = self.mirror.purge(&self.world);
+        match purged.is_empty() {
+            true => String::new(),
+            false => format!("purge {purged:?}"),
+        }
+    }
+
+    /// The faults end. Everything that can be complete becomes complete, within a
+    /// bounded time and a bounded number of fetches.
+    pub fn heal(&mut self) -> Result<(), Broken> {
+        self.world.heal();
+        self.note("heal".to_owned());
+        let fetched = self.mirror.counts.fetched;
+        for round in 0..400u64 {
+            self.settle_all()?;
+            if self.converged().is_none() {
+                return self.bounds(fetched);
+            }
+            let pause = if round < 20 { 3_000_000 } else { 60_000_000 };
+            self.world.pass(pause);
+            self.mirror.wait(&self.world);
+        }
+        match self.converged() {
+            Some(what) => Err(Broken {
+                invariant: "L1",
+                what,
+            }),
+            None => self.bounds(fetched),
+        }
+    }
+
+    /// Does all that can be done without time passing.
+    fn settle_all(&mut self) -> Result<(), Broken> {
+        for _ in 0..3_000 {
+            if !self.settle_one()? {
+                return Ok(());
+            }
+        }
+        Err(Broken {
+            invariant: "L1 (no end)",
+            what: "there is always something to do".to_owned(),
+        })
+    }
+
+    fn settle_one(&mut self) -> Result<bool, Broken> {
+        let mut busy = false;
+        for id in self.mirror.feeds.keys().copied().collect::<Vec<_>>() {
+            for what in [
+                self.mirror
+                    .ping(&self.world, id)
+                    .then_some("")
+                    .map(str::to_owned),
+                self.mirror
+                    .dial(&self.world, id)
+                    .then(|| format!("dial {id:?}")),
+                self.mirror
+                    .connect(&mut self.world, id)
+                    .then(|| format!("connect {id:?}")),
+                self.mirror
+                    .read(&mut self.world, id)
+                    .then(|| format!("read {id:?}")),
+            ] {
+                busy |= self.told(what)?;
+            }
+            while let Some(place) = self.mirror.feeds[&id].ready().first().copied() {
+                let what = self.process_at(id, place);
+                busy |= self.told(Some(what))?;
+            }
+        }
+        for relay in 0..self.world.relays.len() {
+            let moved = self.world.relay_step(relay);
+            busy |= self.told(moved.then(|| format!("relay {relay}")))?;
+        }
+        for id in self.mirror.due(&self.world) {
+            let begun = self.mirror.start(&self.world, id);
+            let what = format!("begin work on {}", self.label(id));
+            busy |= self.told(begun.then_some(what))?;
+        }
+        while !self.mirror.jobs.is_empty() {
+            let what = self.work_at(0);
+            busy |= self.told(Some(what))?;
+        }
+        for host in self.mirror.sweep_due(&self.world) {
+            self.mirror.start_sweep(&self.world, host);
+            busy |= self.told(Some(format!("begin to sweep {host:?}")))?;
+        }
+        for place in (0..self.mirror.sweeps.len()).rev() {
+            let sweep = &self.mirror.sweeps[place];
+            let what = format!("sweep {:?}: {}", sweep.host, sweep.label());
+            let moved = self.mirror.sweep_on(&mut self.world, place);
+            busy |= self.told(moved.then_some(what))?;
+        }
+        Ok(busy)
+    }
+
+    fn told(&mut self, what: Option<String>) -> Result<bool, Broken> {
+        let Some(what) = what else {
+            return Ok(false);
+        };
+        if what.is_empty() {
+            return Ok(false);
+        }
+        self.note(what);
+        self.checker
+            .check(&mut self.world, &mut self.mirror, false)?;
+        Ok(true)
+    }
+
+    /// What has not come right, if anything.
+    fn converged(&self) -> Option<String> {
+        for (_, repo) in self.mirror.book.repo_rows() {
+            let Some(owner) = self.world.owner_of(&repo.did) else {
+                continue;
+            };
+            let Some(home) = self.world.true_host(owner) else {
+                continue;
+            };
+            if self
+                .mirror
+                .book
+                .host_named(&crate::mirror::host_name(home))
+                .is_none()
+            {
+                // A host that nobody ever told us of.
+                continue;
+            }
+            let truth = self.world.truth(owner);
+            let active = truth.is_some_and(|(_, account)| account == Account::Active);
+            let complete = self.mirror.is_complete(&self.world, repo);
+            let held_back = repo.behind.is_some() && !complete;
+            let covered = self.mirror.covers.of(repo).is_some();
+            if active && covered && !complete && !held_back {
+                let reasons = self.mirror.answer(&self.world, repo).reasons;
+                return Some(format!("{} stays {reasons:?}", name(owner)));
+            }
+            let right = match (truth, repo.head()) {
+                (Some((commit, _)), Some(head)) => commit.head == *head,
+                _ => false,
+            };
+            if active && complete && !right {
+                return Some(format!("{} is complete and not the truth", name(owner)));
+            }
+            let shown = !gapless_core::ledger::account::is_hidden(repo.account);
+            if !active && shown {
+                return Some(format!("{} is shown", name(owner)));
+            }
+        }
+        None
+    }
+
+    fn bounds(&self, fetched: u64) -> Result<(), Broken> {
+        let fetches = self.mirror.counts.fetched - fetched;
+        let bound = 4 * self.world.owners.len() as u64;
+        match fetches > bound {
+            true => Err(Broken {
+                invariant: "L1 (fetches)",
+                what: format!("{fetches} fetches after the heal"),
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+fn settings(rng: &mut Rng, mirror: &mut Mirror) {
+    let settings = &mut mirror.settings;
+    settings.sweep_every = Duration::from_secs([60, 300, 900][rng.below(3)]);
+    settings.confirm_every = Duration::from_secs([600, 86_400][rng.below(2)]);
+    settings.on_rollback = [
+        OnRollback::Auto,
+        OnRollback::Auto,
+        OnRollback::Adopt,
+        OnRollback::Hold,
+    ][rng.below(4)];
+    settings.wanted_keys_only = rng.per_mille(80);
+    mirror.purge_grace = Duration::from_secs([60, 3600][rng.below(2)]);
+}
+
+/// All streams of a world.
+pub fn places(world: &World) -> Vec<Place> {
+    let pds = (0..world.pds.len()).map(Place::Pds);
+    pds.chain((0..world.relays.len()).map(Place::Relay))
+        .collect()
+}

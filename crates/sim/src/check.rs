@@ -1,0 +1,354 @@
+//! The checker: knows the truth, and looks at the mirror after every step.
+//!
+//! It excuses as little as it can. A lie (a silent omission, a stale answer, a
+//! host that lost commits) excuses a wrong `complete` until the mirror claims a
+//! comparison that was asked for after the last lie, or until the two agreed
+//! once. An unknown migration excuses until an event or a listing told of it.
+//! Nothing excuses a state that is wrong at its stated rev.
+
+use std::collections::BTreeMap;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::Rev;
+use gapless_core::ledger::complete::Reason;
+use gapless_core::ledger::{Account, Epoch, Held, HostId, Marker, Repo, RepoId, Tick, UpstreamId};
+
+use crate::mirror::Mirror;
+use crate::world::commit::root;
+use crate::world::{OwnerId, Place, World, name, short};
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    pub invariant: &'static str,
+    pub what: String,
+}
+
+fn broken(invariant: &'static str, what: impl Into<String>) -> Result<(), Broken> {
+    Err(Broken {
+        invariant,
+        what: what.into(),
+    })
+}
+
+/// What a repository was after the step before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Before {
+    lineage: u32,
+    host: Option<HostId>,
+    cover: Option<UpstreamId>,
+    head: Option<(Rev, Cid)>,
+    floor: Option<Rev>,
+    last_indexed: Option<Rev>,
+    last_firehose: Option<Rev>,
+    first: Option<Rev>,
+    marker: Option<Marker>,
+    unset_at: Tick,
+}
+
+impl Before {
+    fn of(repo: &Repo) -> Before {
+        Before {
+            lineage: repo.lineage,
+            host: repo.host,
+            cover: repo.cover,
+            head: repo.head().map(|head| (head.rev, head.commit)),
+            floor: repo.floor(),
+            last_indexed: repo.last_indexed_rev,
+            last_firehose: repo.last_firehose_rev,
+            first: repo.first_rev_since_reset,
+            marker: repo.marker,
+            unset_at: repo.unset_at,
+        }
+    }
+}
+
+/// A reason to doubt a repository that no stream tells.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    tick: Tick,
+    what: &'static str,
+}
+
+#[derive(Debug, Default)]
+pub struct Checker {
+    before: BTreeMap<RepoId, Before>,
+    epochs: BTreeMap<UpstreamId, Epoch>,
+    doubts: BTreeMap<(OwnerId, Option<usize>), Doubt>,
+    /// Accounts that moved, and whether an event of the new host was worked off.
+    moved: BTreeMap<OwnerId, bool>,
+    /// How often `complete` was answered, and how often it was compared.
+    pub complete: u64,
+    pub compared: u64,
+}
+
+impl Checker {
+    /// After every step. `crashed`: what went back is what was not durable.
+    pub fn check(
+        &mut self,
+        world: &mut World,
+        mirror: &mut Mirror,
+        crashed: bool,
+    ) -> Result<(), Broken> {
+        self.hear_lies(world, mirror);
+        self.epochs(mirror, crashed)?;
+        for id in std::mem::take(&mut mirror.touched) {
+            let repo = mirror.book.repo(id);
+            whole(world, mirror, id, &repo)?;
+            authentic(world, &repo)?;
+            restless(world, mirror, &repo)?;
+            let now = Before::of(&repo);
+            if let Some(before) = self.before.insert(id, now.clone())
+                && !crashed
+            {
+                monotonic(&before, &now, &repo)?;
+            }
+        }
+        self.current(world, mirror)
+    }
+
+    fn hear_lies(&mut self, world: &mut World, mirror: &Mirror) {
+        let tick = mirror.ticks.last();
+        for lie in std::mem::take(&mut world.lies) {
+            let doubt = Doubt {
+                tick,
+                what: lie.what,
+            };
+            self.doubts.insert((lie.owner, lie.relay), doubt);
+            if lie.what == "it moved" {
+                self.moved.insert(lie.owner, false);
+            }
+        }
+    }
+
+    /// The mirror has worked off an event of an account.
+    pub fn processed(&mut self, world: &World, owner: OwnerId, place: Place) {
+        let from_home = match place {
+            Place::Pds(host) => world.true_host(owner) == Some(host),
+            Place::Relay(_) => true,
+        };
+        if from_home
+            && !world.owners[owner].lags
+            && let Some(told) = self.moved.get_mut(&owner)
+        {
+            *told = true;
+        }
+    }
+
+    fn epochs(&mut self, mirror: &Mirror, crashed: bool) -> Result<(), Broken> {
+        for (id, source) in mirror.covers.iter() {
+            let epoch = source.row.epoch;
+            let before = self.epochs.insert(id, epoch);
+            if before.is_some_and(|before| before > epoch) && !crashed {
+                return broken("I2", format!("the epoch of {id:?} went back"));
+            }
+        }
+        Ok(())
+    }
+
+    /// I6, I7, I9: what is called complete is complete.
+    fn current(&mut self, world: &World, mirror: &Mirror) -> Result<(), Broken> {
+        for (_, repo) in mirror.book.repo_rows() {
+            let Some(owner) = world.owner_of(&repo.did) else {
+                continue;
+            };
+            let right = self.agrees(world, repo, owner);
+            if right {
+                self.doubts.retain(|(other, _), _| *other != owner);
+                if repo.host.map(|host| mirror.pds_of(host)) == world.true_host(owner) {
+                    self.moved.remove(&owner);
+                }
+            }
+            if !mirror.is_complete(world, repo) {
+                continue;
+            }
+            self.complete += 1;
+            initialised(repo)?;
+            let Some(cover) = mirror.covers.of(repo) else {
+                return broken("I9", "complete without a cover");
+            };
+            if !drained(world, mirror, cover) {
+                continue;
+            }
+            self.compared += 1;
+            if !right && let Some(why) = self.no_excuse(world, mirror, repo, owner, cover) {
+                return broken(why, wrong(world, repo, owner));
+            }
+        }
+        Ok(())
+    }
+
+    fn agrees(&self, world: &World, repo: &Repo, owner: OwnerId) -> bool {
+        match (world.truth(owner), repo.head()) {
+            (Some((truth, account)), Some(head)) => {
+                let hosted = &world.pds[world.true_host(owner).unwrap_or_default()];
+                let vanished = hosted
+                    .repos
+                    .get(&owner)
+                    .is_some_and(|hosted| hosted.vanished);
+                account == Account::Active && !vanished && truth.head == *head
+            }
+            _ => false,
+        }
+    }
+
+    /// Which invariant a wrong `complete` breaks, if nothing excuses it.
+    fn no_excuse(
+        &self,
+        world: &World,
+        mirror: &Mirror,
+        repo: &Repo,
+        owner: OwnerId,
+        cover: UpstreamId,
+    ) -> Option<&'static str> {
+        let home = repo.host.map(|host| mirror.pds_of(host));
+        if home != world.true_host(owner) {
+            let told = self.moved.get(&owner).copied().unwrap_or(true);
+            let all = mirror.feeds.keys().all(|id| drained(world, mirror, *id));
+            return (told && all).then_some("I7 (moved)");
+        }
+        let relay = match mirror.feeds[&cover].place {
+            Place::Pds(_) => None,
+            Place::Relay(relay) => Some(relay),
+        };
+        let doubts = [
+            self.doubts.get(&(owner, None)),
+            relay.and_then(|relay| self.doubts.get(&(owner, Some(relay)))),
+        ];
+        let last = doubts.into_iter().flatten().map(|doubt| doubt.tick).max();
+        let Some(last) = last else {
+            return Some("I7");
+        };
+        let swept = mirror.answer(world, repo).evidence.swept;
+        swept.is_some_and(|swept| swept.tick > last).then_some("I6")
+    }
+
+    /// For the trace of a failure.
+    pub fn doubts(&self) -> String {
+        let doubts = self.doubts.iter().map(|((owner, relay), doubt)| {
+            format!(
+                "{} {:?} {} at {}",
+                name(*owner),
+                relay,
+                doubt.what,
+                doubt.tick.0
+            )
+        });
+        doubts.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Whether a feed has brought everything there is, and all of it is worked off.
+pub fn drained(world: &World, mirror: &Mirror, id: UpstreamId) -> bool {
+    let Some(feed) = mirror.feeds.get(&id) else {
+        return false;
+    };
+    let socket = feed.socket.as_ref();
+    socket.is_some_and(|socket| world.drained(socket)) && feed.queue.iter().all(|item| item.done)
+}
+
+/// I5: what is held hashes to the signed root, and is what the owner had then.
+fn whole(world: &World, mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), Broken> {
+    let Held::Exactly(head) = &repo.held else {
+        return Ok(());
+    };
+    let records = mirror.book.records(id);
+    if root(&records) != head.data {
+        return broken("I5", format!("{} does not hash to its root", repo.did));
+    }
+    let Some(signed) = world.signed.get(&head.commit) else {
+        return broken("I5", format!("{} holds what nobody signed", repo.did));
+    };
+    let same = signed.head == *head && *signed.records == records;
+    match same && world.owners[signed.owner].did == repo.did {
+        true => Ok(()),
+        false => broken("I5", format!("{} holds another state", repo.did)),
+    }
+}
+
+/// I12: a rev that nobody signed is nowhere.
+fn authentic(world: &World, repo: &Repo) -> Result<(), Broken> {
+    let Some(first) = repo.first_rev_since_reset else {
+        return Ok(());
+    };
+    let signed = world.signed.values();
+    let known = signed.into_iter().any(|commit| commit.head.rev == first);
+    match known {
+        true => Ok(()),
+        false => broken("I12", format!("{} waits for {}", repo.did, short(first))),
+    }
+}
+
+/// I9: nothing that is unset is complete.
+fn initialised(repo: &Repo) -> Result<(), Broken> {
+    let all = repo.head().is_some()
+        && repo.marker.is_some()
+        && repo.first_rev_since_reset.is_some()
+        && repo.host.is_some()
+        && repo.account == Account::Active
+        && repo.debt.is_empty();
+    match all {
+        true => Ok(()),
+        false => broken(
+            "I9",
+            format!("{} is complete with something unset", repo.did),
+        ),
+    }
+}
+
+/// I1, I2, I3: what never goes down.
+fn monotonic(before: &Before, now: &Before, repo: &Repo) -> Result<(), Broken> {
+    if before.lineage == now.lineage {
+        let down = now.floor < before.floor
+            || now.last_indexed < before.last_indexed
+            || now.last_firehose < before.last_firehose;
+        if down {
+            return broken("I1", format!("{} went back", repo.did));
+        }
+    }
+    if before.cover != now.cover || before.host != now.host || before.lineage != now.lineage {
+        return Ok(());
+    }
+    if now.first < before.first {
+        return broken("I3", format!("{}: first rev went back", repo.did));
+    }
+    if now.unset_at == before.unset_at
+        && now.marker.map(|marker| marker.epoch) < before.marker.map(|marker| marker.epoch)
+    {
+        return broken("I2", format!("{}: marker went back", repo.did));
+    }
+    Ok(())
+}
+
+/// Whatever is not complete waits for a cover or a sweep, or owes something.
+fn restless(world: &World, mirror: &Mirror, repo: &Repo) -> Result<(), Broken> {
+    if !repo.debt.is_empty() {
+        return Ok(());
+    }
+    let reasons = mirror.answer(world, repo).reasons;
+    let stuck = reasons.iter().any(|reason| {
+        matches!(
+            reason,
+            Reason::NewerCommitKnown | Reason::HostBehind | Reason::Applying | Reason::Damaged
+        )
+    });
+    let hidden = reasons.contains(&Reason::Inactive);
+    let homeless = repo.host.is_none() && repo.document == 0;
+    match (stuck && !hidden) || homeless {
+        true => broken(
+            "L1 (at rest)",
+            format!("{} rests with {reasons:?}", repo.did),
+        ),
+        false => Ok(()),
+    }
+}
+
+fn wrong(world: &World, repo: &Repo, owner: OwnerId) -> String {
+    let ours = repo.head().map(|head| short(head.rev));
+    let truth = world.truth(owner);
+    let theirs = truth.map(|(commit, account)| (short(commit.head.rev), account));
+    format!(
+        "{} is called complete at {ours:?}, the truth is {theirs:?}",
+        name(owner)
+    )
+}

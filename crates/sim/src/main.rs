@@ -1,0 +1,59 @@
+//! Long runs of the simulator: `--seeds N` from `--from S`, `--verbose` for the
+//! whole story of a failure. Ends with an error at the first failing seed.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use gapless_sim::chaos::Run;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |name: &str, otherwise: u64| {
+        let place = arguments.iter().position(|argument| argument == name);
+        let value = place.and_then(|place| arguments.get(place + 1));
+        value
+            .and_then(|value| value.parse().ok())
+            .unwrap_or(otherwise)
+    };
+    let flag = |name: &str| arguments.iter().any(|argument| argument == name);
+    let (from, seeds) = (number("--from", 0), number("--seeds", 1_000));
+    let (mut events, mut complete, mut compared, mut fetched) = (0, 0, 0, 0);
+    let mut fired = BTreeMap::new();
+    let mut broken: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for seed in from..from + seeds {
+        let mut run = Run::new(seed);
+        run.trace.verbose = flag("--verbose");
+        let result = run.all();
+        let outcome = run.outcome();
+        events += outcome.events;
+        complete += outcome.complete;
+        compared += outcome.compared;
+        fetched += outcome.fetched;
+        for (fault, times) in outcome.fired {
+            *fired.entry(fault).or_insert(0) += times;
+        }
+        if let Err(what) = result {
+            if !flag("--keep-going") {
+                println!("{}", run.failure(&what).text);
+                return ExitCode::FAILURE;
+            }
+            broken.entry(what.invariant).or_default().push(seed);
+        }
+    }
+    println!(
+        "{seeds} seeds, {events} events, {complete} times complete, {compared} compared, {fetched} fetches"
+    );
+    if flag("--faults") {
+        for (fault, times) in fired {
+            println!("{times:>9} {fault:?}: {}", fault.what());
+        }
+    }
+    for (invariant, seeds) in &broken {
+        let some: Vec<u64> = seeds.iter().take(8).copied().collect();
+        println!("{invariant}: {} seeds, {some:?}", seeds.len());
+    }
+    match broken.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,271 @@
+//! Sockets and queues: dial, read, and remember what each frame may raise. The
+//! cursor is a low-water mark: frames are worked off in any order, but in order
+//! within a repository, and the cursor follows the last one before which nothing
+//! is open.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gapless_core::ledger::stream::Read;
+use gapless_core::ledger::{Cursor, Now, Tick, Time, Upstream, UpstreamId};
+
+use super::Mirror;
+use super::book::Batch;
+use crate::world::stream::Dialed;
+use crate::world::{Body, Frame, Place, Received, Socket, World};
+
+/// A frame that was read and is not worked off.
+#[derive(Debug, Clone)]
+pub struct Item {
+    pub at: Cursor,
+    pub numbering: u32,
+    pub read: Read,
+    pub tick: Tick,
+    pub frame: Arc<Frame>,
+    pub done: bool,
+}
+
+/// One upstream's connection.
+#[derive(Debug)]
+pub struct Feed {
+    pub place: Place,
+    pub socket: Option<Socket>,
+    /// The dial is under way, with this cursor.
+    pub dialing: Option<Option<u64>>,
+    pub queue: VecDeque<Item>,
+    pub not_before: Time,
+    /// The cursor as it will be written with the next batch.
+    pub low_water: Option<(u32, Cursor)>,
+}
+
+/// A connection from which nothing comes for so long is given up.
+const PING_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Feed {
+    pub fn new(place: Place) -> Feed {
+        Feed {
+            place,
+            socket: None,
+            dialing: None,
+            queue: VecDeque::new(),
+            not_before: Time(0),
+            low_water: None,
+        }
+    }
+
+    /// The first open frame of each repository.
+    pub fn ready(&self) -> Vec<usize> {
+        let mut seen = Vec::new();
+        let mut ready = Vec::new();
+        for (place, item) in self.queue.iter().enumerate() {
+            if item.done || seen.contains(&item.frame.owner) {
+                continue;
+            }
+            seen.push(item.frame.owner);
+            ready.push(place);
+        }
+        ready
+    }
+}
+
+impl Mirror {
+    fn row(&self, id: UpstreamId) -> Upstream {
+        let source = self.covers.get(id).expect("a feed has an upstream");
+        source.row.clone()
+    }
+
+    /// Lets the ledger look at a connection, and writes the row down if that
+    /// changed it: one row, before anything read under it is used.
+    fn with_stream<T>(
+        &mut self,
+        world: &World,
+        id: UpstreamId,
+        act: impl FnOnce(&mut super::feed::Look<'_>) -> T,
+    ) -> T {
+        let now = self.tick(world);
+        let mut notices = std::mem::take(&mut self.notices);
+        let source = self.covers.get_mut(id).expect("a feed has an upstream");
+        let before = source.row.clone();
+        let mut look = Look {
+            now,
+            stream: &mut source.stream,
+            row: &mut source.row,
+            notices: &mut notices,
+        };
+        let out = act(&mut look);
+        let after = source.row.clone();
+        self.notices = notices;
+        if after != before {
+            self.counts.resets += u64::from(after.epoch != before.epoch);
+            let mut batch = self.batch();
+            batch.upstreams.insert(id, Some(after));
+            self.commit(batch);
+        }
+        out
+    }
+
+    /// Begins to connect.
+    pub fn dial(&mut self, world: &World, id: UpstreamId) -> bool {
+        let feed = &self.feeds[&id];
+        if feed.socket.is_some() || feed.dialing.is_some() || world.now < feed.not_before {
+            return false;
+        }
+        let durable = self.book.cursor(id).map(|(_, cursor)| cursor);
+        let source = self.covers.get_mut(id).expect("a feed has an upstream");
+        let cursor = source.stream.dial(durable);
+        self.feed(id).dialing = Some(cursor);
+        true
+    }
+
+    pub fn feed(&mut self, id: UpstreamId) -> &mut Feed {
+        self.feeds.get_mut(&id).expect("every upstream has a feed")
+    }
+
+    /// The dial is answered.
+    pub fn connect(&mut self, world: &mut World, id: UpstreamId) -> bool {
+        let Some(cursor) = self.feed(id).dialing.take() else {
+            return false;
+        };
+        let place = self.feeds[&id].place;
+        match world.dial(place, cursor) {
+            Dialed::HttpError => {
+                self.hang_up(world, id);
+                self.feed(id).not_before = world.now.after(Duration::from_secs(2));
+            }
+            Dialed::FutureCursor => self.with_stream(world, id, |look| {
+                look.stream.connected(look.now, look.row, look.notices);
+                look.stream.future(look.now, look.row, look.notices);
+            }),
+            Dialed::Connected(socket) => {
+                self.with_stream(world, id, |look| {
+                    look.stream.connected(look.now, look.row, look.notices);
+                });
+                self.feed(id).socket = Some(socket);
+            }
+        }
+        true
+    }
+
+    /// The connection is gone.
+    pub fn hang_up(&mut self, world: &World, id: UpstreamId) {
+        self.with_stream(world, id, |look| look.stream.lost(look.now));
+        let feed = self.feed(id);
+        feed.socket = None;
+        feed.dialing = None;
+    }
+
+    /// Reads one thing from a socket into the queue.
+    pub fn read(&mut self, world: &mut World, id: UpstreamId) -> bool {
+        let Some(mut socket) = self.feed(id).socket.take() else {
+            return false;
+        };
+        let received = world.receive(&mut socket);
+        self.feed(id).socket = Some(socket);
+        match received {
+            Received::Nothing => return false,
+            Received::Closed => self.hang_up(world, id),
+            Received::Info => self.with_stream(world, id, |look| {
+                look.stream.outdated(look.now, look.row, look.notices);
+            }),
+            Received::Frame { seq, frame } => self.frame(world, id, seq, frame),
+        }
+        true
+    }
+
+    fn frame(&mut self, world: &World, id: UpstreamId, seq: u64, frame: Arc<Frame>) {
+        self.counts.frames += 1;
+        let at = Cursor {
+            seq,
+            event: frame.hash(seq),
+        };
+        let unreadable = frame.body == Body::Unreadable;
+        if unreadable && frame.number.is_multiple_of(2) {
+            // Not even its number can be read.
+            self.with_stream(world, id, |look| look.stream.unreadable(look.now, look.row));
+            return;
+        }
+        let (read, tick) = self.with_stream(world, id, |look| {
+            let read = look
+                .stream
+                .frame(look.now, look.row, seq, at.event, look.notices);
+            if unreadable && !read.repeat {
+                look.stream.unreadable(look.now, look.row);
+            }
+            (read, look.now.tick)
+        });
+        if read.repeat {
+            return;
+        }
+        let numbering = self.row(id).numbering;
+        self.feed(id).queue.push_back(Item {
+            at,
+            numbering,
+            read,
+            tick,
+            frame,
+            done: unreadable,
+        });
+    }
+
+    /// The queue ran over: the newest frame is dropped.
+    pub fn overflow(&mut self, world: &World, id: UpstreamId) -> bool {
+        if self.feed(id).queue.pop_back_if(|item| !item.done).is_none() {
+            return false;
+        }
+        self.with_stream(world, id, |look| {
+            look.stream.overflowed(look.now, look.row, look.notices);
+        });
+        true
+    }
+
+    /// A pong, or the lack of it.
+    pub fn ping(&mut self, world: &World, id: UpstreamId) -> bool {
+        let Some(socket) = &self.feeds[&id].socket else {
+            return false;
+        };
+        if !socket.silent {
+            self.with_stream(world, id, |look| look.stream.pong(look.now));
+            return true;
+        }
+        let source = self.covers.get(id).expect("a feed has an upstream");
+        let heard = source.stream.heard_at();
+        if heard.is_none_or(|heard| world.now.since(heard) > PING_TIMEOUT) {
+            self.hang_up(world, id);
+        }
+        true
+    }
+
+    /// Time has passed: subscriptions open, and what did not come is given up.
+    pub fn wait(&mut self, world: &World) {
+        for id in self.feeds.keys().copied().collect::<Vec<_>>() {
+            self.with_stream(world, id, |look| {
+                look.stream.wait(look.now, look.row, look.notices);
+            });
+        }
+    }
+
+    /// Marks a frame as worked off and moves the low-water mark. The cursor goes
+    /// into the same batch as the effects.
+    pub fn done(&mut self, id: UpstreamId, place: usize, batch: &mut Batch) {
+        let numbering = self.row(id).numbering;
+        let feed = self.feed(id);
+        feed.queue[place].done = true;
+        while let Some(item) = feed.queue.pop_front_if(|item| item.done) {
+            if item.read.counts && item.numbering == numbering {
+                feed.low_water = Some((numbering, item.at));
+            }
+        }
+        if let Some(cursor) = feed.low_water.take() {
+            batch.cursors.insert(id, cursor);
+        }
+    }
+}
+
+/// A connection and its row, for one decision.
+pub struct Look<'a> {
+    pub now: Now,
+    pub stream: &'a mut gapless_core::ledger::stream::Stream,
+    pub row: &'a mut Upstream,
+    pub notices: &'a mut Vec<gapless_core::ledger::Notice>,
+}

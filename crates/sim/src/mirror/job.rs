@@ -1,0 +1,290 @@
+//! Debts are worked off here: resolve; or note, ask, hear, fetch, consider,
+//! write. Each is a step of its own, and anything may happen in between.
+
+use gapless_core::ledger::debt::{self, Work};
+use gapless_core::ledger::fetch::{self, Next, Note, Told};
+use gapless_core::ledger::rollback;
+use gapless_core::ledger::sweep::{self, Suspect};
+use gapless_core::ledger::{Named, RepoId, Tick};
+
+use super::Mirror;
+use super::snapshot::Writing;
+use crate::world::World;
+use crate::world::pds::Served;
+
+/// Work under way for one repository.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub repo: RepoId,
+    pub step: Step,
+    /// It was begun because of a listing, not of a debt.
+    pub suspect: Option<Suspect>,
+    /// It was begun to confirm what a listing said.
+    pub confirms: bool,
+}
+
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// The directory is asked.
+    Resolve {
+        asked: Tick,
+    },
+    /// The host is asked for its head.
+    Ask {
+        note: Note,
+    },
+    /// The host's answer is here.
+    Heard {
+        note: Note,
+        told: Told,
+    },
+    /// The repository is fetched.
+    Fetch {
+        note: Note,
+        named: Named,
+        adopt: bool,
+    },
+    /// The file is here.
+    Fetched {
+        note: Note,
+        named: Named,
+        adopt: bool,
+        served: Served,
+    },
+    /// A large snapshot is being written.
+    Write(Writing),
+    Done,
+}
+
+impl Mirror {
+    /// Repositories for which something is due, and nobody is at work.
+    pub fn due(&self, world: &World) -> Vec<RepoId> {
+        let rows = self.book.repo_rows();
+        let due = rows.filter(|(id, repo)| {
+            debt::plan(world.now, repo).is_some() && !self.jobs.iter().any(|job| job.repo == *id)
+        });
+        due.map(|(id, _)| id).collect()
+    }
+
+    /// Begins the work that is due for a repository.
+    pub fn start(&mut self, world: &World, id: RepoId) -> bool {
+        let mut repo = self.book.repo(id);
+        let Some(work) = debt::plan(world.now, &repo) else {
+            return false;
+        };
+        let now = self.tick(world);
+        debt::begin(now, &mut repo);
+        let step = match work {
+            Work::Resolve => Some(Step::Resolve { asked: now.tick }),
+            Work::Compare | Work::Fetch => {
+                fetch::note(self.context(now), &mut repo).map(|note| Step::Ask { note })
+            }
+        };
+        self.put(id, repo);
+        let Some(step) = step else {
+            return false;
+        };
+        self.jobs.push(Job {
+            repo: id,
+            step,
+            suspect: None,
+            confirms: false,
+        });
+        true
+    }
+
+    /// Asks a host about a repository because of what a listing said.
+    pub fn ask(&mut self, world: &World, id: RepoId, suspect: Option<Suspect>) {
+        let now = self.tick(world);
+        let mut repo = self.book.repo(id);
+        let note = fetch::note(self.context(now), &mut repo);
+        self.put(id, repo);
+        if let Some(note) = note {
+            self.jobs.push(Job {
+                repo: id,
+                step: Step::Ask { note },
+                confirms: suspect.is_none(),
+                suspect,
+            });
+        }
+    }
+
+    /// Does the next step of a job.
+    pub fn work(&mut self, world: &mut World, place: usize) {
+        let mut job = self.jobs.remove(place);
+        let id = job.repo;
+        let step = std::mem::replace(&mut job.step, Step::Done);
+        job.step = match step {
+            Step::Resolve { asked } => self.ask_directory(world, id, asked),
+            Step::Ask { note } => {
+                let owner = self.owner_of(world, id);
+                match world.latest(self.pds_of(note.host), owner) {
+                    Ok(told) => Step::Heard { note, told },
+                    Err(_) => self.fail(world, &job),
+                }
+            }
+            Step::Heard { note, told } => self.hear(world, &job, &note, told),
+            Step::Fetch { note, named, adopt } => {
+                let owner = self.owner_of(world, id);
+                self.counts.fetched += 1;
+                match world.repo(self.pds_of(note.host), owner) {
+                    Ok(Ok(served)) => Step::Fetched {
+                        note,
+                        named,
+                        adopt,
+                        served,
+                    },
+                    Ok(Err(state)) => Step::Heard {
+                        note,
+                        told: Told::State(state),
+                    },
+                    Err(_) => self.fail(world, &job),
+                }
+            }
+            Step::Fetched {
+                note,
+                named,
+                adopt,
+                served,
+            } => self.consider(world, &job, note, named, adopt, &served),
+            Step::Write(writing) => self.write_on(world, writing),
+            Step::Done => Step::Done,
+        };
+        if !matches!(job.step, Step::Done) {
+            let place = place.min(self.jobs.len());
+            self.jobs.insert(place, job);
+        }
+    }
+
+    fn ask_directory(&mut self, world: &mut World, id: RepoId, asked: Tick) -> Step {
+        let owner = self.owner_of(world, id);
+        self.counts.resolved += 1;
+        match world.resolve(owner) {
+            Some((document, version)) => self.resolved(world, id, asked, document, version),
+            None => {
+                let now = self.tick(world);
+                let mut repo = self.book.repo(id);
+                debt::failed(now, &mut repo, None);
+                self.put(id, repo);
+            }
+        }
+        Step::Done
+    }
+
+    /// A request failed: the debt stays, and is tried later.
+    pub fn fail(&mut self, world: &World, job: &Job) -> Step {
+        let now = self.tick(world);
+        let mut repo = self.book.repo(job.repo);
+        if let Some(suspect) = &job.suspect {
+            sweep::answered(now, &mut repo, suspect, None);
+        }
+        debt::failed(now, &mut repo, None);
+        self.put(job.repo, repo);
+        Step::Done
+    }
+
+    fn hear(&mut self, world: &World, job: &Job, note: &Note, told: Told) -> Step {
+        let id = job.repo;
+        let now = self.tick(world);
+        let census = self.census(note.host);
+        let host = self.book.host(note.host).cloned().unwrap_or_default();
+        let mut draft = self.draft(id);
+        let mut notices = std::mem::take(&mut self.notices);
+        let next = fetch::told(
+            self.context(now),
+            &mut draft.repo,
+            note,
+            told,
+            &host,
+            census,
+            &mut notices,
+        );
+        self.notices = notices;
+        if let Some(suspect) = &job.suspect
+            && let Told::Head(named) = told
+        {
+            sweep::answered(now, &mut draft.repo, suspect, Some(named));
+        }
+        self.unpark(&mut draft);
+        let mut batch = self.batch();
+        draft.into_batch(&mut batch);
+        self.commit(batch);
+        let note = *note;
+        match next {
+            Next::Done => Step::Done,
+            Next::Fetch(named) => Step::Fetch {
+                note,
+                named,
+                adopt: false,
+            },
+            Next::Adopt(named) => Step::Fetch {
+                note,
+                named,
+                adopt: true,
+            },
+        }
+    }
+
+    /// Takes over a host's older state, all at once.
+    pub fn adopt(
+        &mut self,
+        world: &World,
+        id: RepoId,
+        note: &Note,
+        named: &Named,
+        snapshot: &fetch::Snapshot,
+        served: &Served,
+    ) -> Step {
+        let now = self.tick(world);
+        let mut draft = self.draft(id);
+        if !rollback::consider(&draft.repo, note, named, snapshot) {
+            debt::failed(now, &mut draft.repo, None);
+            self.put(id, draft.repo);
+            return Step::Done;
+        }
+        let ops = crate::world::commit::difference(&draft.records, &served.records);
+        draft.write(&ops);
+        let mut notices = std::mem::take(&mut self.notices);
+        rollback::adopt(
+            self.context(now),
+            &mut draft.repo,
+            note,
+            snapshot,
+            &mut notices,
+        );
+        self.notices = notices;
+        self.counts.adopted += 1;
+        self.unpark(&mut draft);
+        let mut batch = self.batch();
+        draft.into_batch(&mut batch);
+        self.commit(batch);
+        Step::Done
+    }
+}
+
+impl Job {
+    /// For the trace.
+    pub fn label(&self) -> String {
+        use crate::world::short;
+        match &self.step {
+            Step::Resolve { .. } => "ask the directory".to_owned(),
+            Step::Ask { note } => format!("ask for the head (noted t{})", note.at.0),
+            Step::Heard { note, told } => match told {
+                Told::Head(named) => {
+                    format!("heard {} (noted t{})", short(named.rev), note.at.0)
+                }
+                Told::State(state) => format!("heard {state:?}"),
+            },
+            Step::Fetch { adopt, named, .. } => {
+                format!("fetch {} adopt {adopt}", short(named.rev))
+            }
+            Step::Fetched { served, named, .. } => format!(
+                "fetched {} for {}",
+                short(served.commit.head.rev),
+                short(named.rev)
+            ),
+            Step::Write(writing) => format!("write on, {} left", writing.rest.len()),
+            Step::Done => "done".to_owned(),
+        }
+    }
+}

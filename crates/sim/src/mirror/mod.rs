@@ -1,0 +1,212 @@
+//! The mirror: plays the program. It reads sockets, asks hosts, writes batches;
+//! every decision comes from the ledger.
+//!
+//! Work is cut into steps between which anything may happen: a job notes, asks,
+//! hears, fetches, writes in different steps. What is written is visible at once
+//! and durable after a sync; a crash loses the rest, and everything that is not
+//! written.
+
+pub mod book;
+pub mod feed;
+pub mod ingest;
+pub mod job;
+pub mod operate;
+pub mod snapshot;
+pub mod sweep;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gapless_core::ledger::complete::{self, Answer};
+use gapless_core::ledger::cover::Covers;
+use gapless_core::ledger::event::Context;
+use gapless_core::ledger::rollback::Census;
+use gapless_core::ledger::{
+    Host, HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId,
+};
+
+use crate::world::{OwnerId, PdsId, World};
+use book::{Batch, Book};
+use feed::Feed;
+use job::Job;
+use sweep::Sweep;
+
+/// The key of an owner, as last resolved.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownKey {
+    pub key: u32,
+    /// When the question was asked.
+    pub asked: Tick,
+}
+
+pub struct Mirror {
+    pub book: Book,
+    pub covers: Covers,
+    pub settings: Settings,
+    pub ticks: Ticks,
+    pub feeds: BTreeMap<UpstreamId, Feed>,
+    pub jobs: Vec<Job>,
+    pub sweeps: Vec<Sweep>,
+    /// Hosts that are not swept before a time, after a failure.
+    pub sweep_not_before: BTreeMap<HostId, Time>,
+    pub keys: BTreeMap<RepoId, KnownKey>,
+    /// Repositories whose row or records changed since the checker looked.
+    pub touched: BTreeSet<RepoId>,
+    pub notices: Vec<Notice>,
+    pub counts: Counts,
+    /// Rows of the batch that was written last, for the checker.
+    pub last_rows: usize,
+    pub purge_grace: std::time::Duration,
+}
+
+/// What the mirror did, for the figures and the bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    pub frames: u64,
+    pub parked: u64,
+    pub unparked: u64,
+    pub dropped: u64,
+    pub resolved: u64,
+    pub fetched: u64,
+    pub adopted: u64,
+    pub crashes: u64,
+    pub sweeps: u64,
+    pub resets: u64,
+}
+
+impl Default for Mirror {
+    fn default() -> Mirror {
+        Mirror::new()
+    }
+}
+
+impl Mirror {
+    pub fn new() -> Mirror {
+        Mirror {
+            book: Book::new(),
+            covers: Covers::new(),
+            settings: Settings::default(),
+            ticks: Ticks::default(),
+            feeds: BTreeMap::new(),
+            jobs: Vec::new(),
+            sweeps: Vec::new(),
+            sweep_not_before: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            notices: Vec::new(),
+            counts: Counts::default(),
+            last_rows: 0,
+            purge_grace: std::time::Duration::from_secs(3600),
+        }
+    }
+
+    /// The next place in the order of all decisions.
+    pub fn tick(&mut self, world: &World) -> Now {
+        self.ticks.next(world.now)
+    }
+
+    pub fn context(&self, now: Now) -> Context<'_> {
+        Context {
+            now,
+            covers: &self.covers,
+            settings: &self.settings,
+        }
+    }
+
+    /// The present moment, for a question that decides nothing.
+    pub fn glance(&self, world: &World) -> Now {
+        Now {
+            time: world.now,
+            tick: self.ticks.last(),
+        }
+    }
+
+    pub fn batch(&self) -> Batch {
+        Batch {
+            tick: self.ticks.last(),
+            ..Batch::default()
+        }
+    }
+
+    pub fn commit(&mut self, mut batch: Batch) {
+        batch.tick = self.ticks.last();
+        self.touched.extend(batch.repos.keys());
+        self.last_rows = batch.rows();
+        self.book.commit(batch);
+    }
+
+    /// Writes one row of a repository.
+    pub fn put(&mut self, id: RepoId, repo: Repo) {
+        let mut batch = self.batch();
+        batch.repos.insert(id, repo);
+        self.commit(batch);
+    }
+
+    /// The repository of a DID; made known if it is not.
+    pub fn repo_of(&mut self, world: &World, owner: OwnerId) -> RepoId {
+        let did = &world.owners[owner].did;
+        if let Some(id) = self.book.find(did) {
+            return id;
+        }
+        let id = self.book.next_repo();
+        self.put(id, Repo::new(did.clone()));
+        id
+    }
+
+    pub fn owner_of(&self, world: &World, id: RepoId) -> OwnerId {
+        let did = self.book.repo(id).did;
+        world.owner_of(&did).expect("every DID has an owner")
+    }
+
+    /// The ledger's name of a host; made known if it is not.
+    pub fn host_id(&mut self, pds: PdsId) -> HostId {
+        let name = host_name(pds);
+        if let Some(id) = self.book.host_named(&name) {
+            return id;
+        }
+        let id = self.book.next_host();
+        let mut batch = self.batch();
+        let host = Host {
+            name,
+            ..Host::default()
+        };
+        batch.hosts.insert(id, host);
+        self.commit(batch);
+        id
+    }
+
+    pub fn pds_of(&self, id: HostId) -> PdsId {
+        let host = self.book.host(id).expect("a host that is named has a row");
+        let number = host
+            .name
+            .trim_start_matches("pds")
+            .trim_end_matches(".test");
+        number.parse().expect("hosts are numbered")
+    }
+
+    pub fn census(&self, host: HostId) -> Census {
+        let mut census = Census::default();
+        for (_, repo) in self.book.repo_rows() {
+            if repo.host == Some(host) {
+                census.repos += 1;
+                census.behind += u64::from(repo.behind.is_some());
+            }
+        }
+        census
+    }
+
+    pub fn is_complete(&self, world: &World, repo: &Repo) -> bool {
+        let now = self.glance(world);
+        let host = repo.host.and_then(|host| self.book.host(host));
+        complete::is_complete(self.context(now), repo, host)
+    }
+
+    pub fn answer(&self, world: &World, repo: &Repo) -> Answer {
+        let now = self.glance(world);
+        let host = repo.host.and_then(|host| self.book.host(host));
+        complete::answer(self.context(now), repo, host)
+    }
+}
+
+pub fn host_name(pds: PdsId) -> String {
+    format!("pds{pds}.test")
+}

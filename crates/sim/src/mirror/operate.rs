@@ -1,0 +1,143 @@
+//! What an operator and the machine do: add and remove upstreams, widen the
+//! filter, purge what is long deleted, crash and start again.
+
+use gapless_core::ledger::account;
+use gapless_core::ledger::cover::Covers;
+use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::rollback;
+use gapless_core::ledger::{
+    Epoch, FilterGen, HostId, Kind, RepoId, Tick, Ticks, Upstream, UpstreamId,
+};
+
+use super::Mirror;
+use super::feed::Feed;
+use crate::world::{Place, World};
+
+impl Mirror {
+    /// Follows a stream from now on.
+    pub fn follow(&mut self, place: Place) -> UpstreamId {
+        let host = match place {
+            Place::Pds(pds) => Some(self.host_id(pds)),
+            Place::Relay(_) => None,
+        };
+        let id = self.book.next_upstream();
+        let (kind, url) = match place {
+            Place::Pds(pds) => (Kind::Pds, format!("pds:{pds}")),
+            Place::Relay(relay) => (Kind::Relay, format!("relay:{relay}")),
+        };
+        let row = Upstream {
+            url,
+            kind,
+            host,
+            epoch: Epoch(0),
+            first_cursor_since_reset: None,
+            numbering: 0,
+            reset_at: Tick(0),
+            unread_at: None,
+        };
+        self.covers.add(id, row.clone());
+        let mut batch = self.batch();
+        batch.upstreams.insert(id, Some(row));
+        self.commit(batch);
+        self.feeds.insert(id, Feed::new(place));
+        id
+    }
+
+    /// Follows a stream no longer; what was read of it and not worked off is
+    /// forgotten.
+    pub fn unfollow(&mut self, id: UpstreamId) {
+        self.covers.remove(id);
+        self.feeds.remove(&id);
+        let mut batch = self.batch();
+        batch.upstreams.insert(id, None);
+        self.commit(batch);
+    }
+
+    pub fn upstream_of(&self, place: Place) -> Option<UpstreamId> {
+        let found = self.feeds.iter().find(|(_, feed)| feed.place == place);
+        found.map(|(id, _)| *id)
+    }
+
+    pub fn widen_filter(&mut self) {
+        self.settings.filter = FilterGen(self.settings.filter.0 + 1);
+    }
+
+    /// Purges what was deleted long enough ago.
+    pub fn purge(&mut self, world: &World) -> Vec<RepoId> {
+        let rows = self.book.repo_rows();
+        let due: Vec<RepoId> = rows
+            .filter(|(_, repo)| {
+                account::purge_due(world.now, repo, self.purge_grace)
+                    && repo.held != Default::default()
+            })
+            .map(|(id, _)| id)
+            .collect();
+        for id in &due {
+            let now = self.tick(world);
+            let mut draft = self.draft(*id);
+            account::purged(now, &mut draft.repo);
+            for rev in draft.frames().into_keys() {
+                self.drop_frame(&mut draft, rev, Dropped::Superseded);
+            }
+            let mut batch = self.batch();
+            batch.purged.push(*id);
+            draft.into_batch(&mut batch);
+            self.commit(batch);
+        }
+        due
+    }
+
+    /// An operator confirms that a host lost what it lost.
+    pub fn confirm_loss(&mut self, id: HostId) {
+        if let Some(mut host) = self.book.host(id).cloned() {
+            host.hiding_suspended = false;
+            let mut batch = self.batch();
+            batch.hosts.insert(id, host);
+            self.commit(batch);
+        }
+    }
+
+    /// An operator accepts the older state of a host.
+    pub fn accept_rollback(&mut self, world: &World, id: RepoId) {
+        let now = self.tick(world);
+        let mut repo = self.book.repo(id);
+        rollback::accept_rollback(now, &mut repo);
+        self.put(id, repo);
+    }
+
+    /// Killed: what is not durable is gone, and so is everything in memory.
+    pub fn crash(&mut self, keep: usize) {
+        self.counts.crashes += 1;
+        self.book.crash(keep);
+        self.covers = Covers::new();
+        self.feeds.clear();
+        self.jobs.clear();
+        self.sweeps.clear();
+        self.sweep_not_before.clear();
+        self.keys.clear();
+        self.ticks = Ticks::resume(self.book.last_tick());
+        let rows: Vec<(UpstreamId, Upstream)> = self
+            .book
+            .upstreams()
+            .map(|(id, row)| (id, row.clone()))
+            .collect();
+        for (id, row) in rows {
+            let place = place_of(&row);
+            self.covers.add(id, row);
+            self.feeds.insert(id, Feed::new(place));
+        }
+        self.touched.extend(self.book.repo_ids());
+    }
+}
+
+fn place_of(row: &Upstream) -> Place {
+    let (kind, number) = row
+        .url
+        .split_once(':')
+        .expect("an address of the simulator");
+    let number = number.parse().expect("places are numbered");
+    match kind {
+        "pds" => Place::Pds(number),
+        _ => Place::Relay(number),
+    }
+}

@@ -1,0 +1,220 @@
+//! Sweeps: page by page through a host's listing, with the suspects that it
+//! leaves and the repositories that it does not name.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use gapless_core::ledger::sweep::{self, Listed, PageNote, Suspect, Suspicion};
+use gapless_core::ledger::{HostId, RepoId, Tick};
+
+use super::Mirror;
+use crate::world::pds::Line;
+use crate::world::{OwnerId, World};
+
+/// A sweep under way.
+#[derive(Debug, Clone)]
+pub struct Sweep {
+    pub host: HostId,
+    pub began: Tick,
+    pub step: Step,
+    /// The last account of the last page.
+    after: Option<OwnerId>,
+    listed: BTreeSet<RepoId>,
+    suspects: Vec<(RepoId, Suspect, PageNote)>,
+}
+
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A page is asked for.
+    Ask(PageNote),
+    /// A page is here.
+    Page(PageNote, Vec<Line>),
+    /// All pages are read.
+    Suspects,
+}
+
+impl Mirror {
+    pub fn sweep_due(&self, world: &World) -> Vec<HostId> {
+        let now = self.glance(world);
+        let context = self.context(now);
+        let hosts = self.book.hosts();
+        let due = hosts.filter(|(id, host)| {
+            let rest = self.sweep_not_before.get(id);
+            rest.is_none_or(|until| world.now >= *until)
+                && !self.sweeps.iter().any(|sweep| sweep.host == *id)
+                && sweep::due(context, *id, host)
+        });
+        due.map(|(id, _)| id).collect()
+    }
+
+    pub fn start_sweep(&mut self, world: &World, host: HostId) {
+        let now = self.tick(world);
+        let note = sweep::note(self.context(now), host);
+        self.sweeps.push(Sweep {
+            host,
+            began: now.tick,
+            step: Step::Ask(note),
+            after: None,
+            listed: BTreeSet::new(),
+            suspects: Vec::new(),
+        });
+    }
+
+    /// Does the next step of a sweep. Returns whether anything happened.
+    pub fn sweep_on(&mut self, world: &mut World, place: usize) -> bool {
+        let mut sweep = self.sweeps.remove(place);
+        let mut busy = true;
+        let more = match sweep.step.clone() {
+            Step::Ask(note) => self.ask_page(world, &mut sweep, note),
+            Step::Page(note, lines) => {
+                self.read_page(world, &mut sweep, &note, &lines);
+                true
+            }
+            Step::Suspects => {
+                busy = self.look_at_suspects(world, &mut sweep);
+                !self.sweep_ends(world, &sweep)
+            }
+        };
+        if more {
+            self.sweeps.insert(place.min(self.sweeps.len()), sweep);
+        }
+        busy
+    }
+
+    fn ask_page(&mut self, world: &mut World, sweep: &mut Sweep, note: PageNote) -> bool {
+        match world.list(self.pds_of(sweep.host), sweep.after) {
+            Ok(lines) => {
+                sweep.step = Step::Page(note, lines);
+                true
+            }
+            Err(_) => {
+                let rest = world.now.after(Duration::from_secs(5));
+                self.sweep_not_before.insert(sweep.host, rest);
+                false
+            }
+        }
+    }
+
+    fn read_page(&mut self, world: &World, sweep: &mut Sweep, note: &PageNote, lines: &[Line]) {
+        for line in lines {
+            let id = self.repo_of(world, line.owner);
+            sweep.listed.insert(id);
+            let now = self.tick(world);
+            let mut repo = self.book.repo(id);
+            let listed = sweep::listed(self.context(now), &mut repo, note, &line.entry);
+            self.put(id, repo);
+            match listed {
+                Listed::Equal { confirm: true } if !self.at_work(id) => self.ask(world, id, None),
+                Listed::Equal { .. } | Listed::Owed => {}
+                Listed::Suspect(suspect) => sweep.suspects.push((id, suspect, note.clone())),
+            }
+        }
+        match lines.last() {
+            Some(last) => {
+                sweep.after = Some(last.owner);
+                let now = self.tick(world);
+                sweep.step = Step::Ask(sweep::note(self.context(now), sweep.host));
+            }
+            None => {
+                self.count_absent(world, sweep);
+                sweep.step = Step::Suspects;
+            }
+        }
+    }
+
+    fn at_work(&self, id: RepoId) -> bool {
+        self.jobs.iter().any(|job| job.repo == id)
+    }
+
+    /// Repositories that should have been listed and were not.
+    fn count_absent(&mut self, world: &World, sweep: &Sweep) {
+        let rows = self.book.repo_rows();
+        let (mut all, mut absent) = (0, Vec::new());
+        for (id, repo) in rows {
+            if repo.host == Some(sweep.host) && repo.host_since < sweep.began {
+                all += 1;
+                if !sweep.listed.contains(&id) {
+                    absent.push(id);
+                }
+            }
+        }
+        let Some(mut host) = self.book.host(sweep.host).cloned() else {
+            return;
+        };
+        let mut notices = std::mem::take(&mut self.notices);
+        sweep::census(&mut host, absent.len() as u64, all, &mut notices);
+        self.notices = notices;
+        let mut batch = self.batch();
+        batch.hosts.insert(sweep.host, host);
+        for id in absent {
+            let now = self.tick(world);
+            let mut repo = self.book.repo(id);
+            sweep::absent(now, &mut repo);
+            batch.repos.insert(id, repo);
+        }
+        self.commit(batch);
+    }
+
+    fn look_at_suspects(&mut self, world: &World, sweep: &mut Sweep) -> bool {
+        let before = sweep.suspects.len();
+        for (id, suspect, page) in std::mem::take(&mut sweep.suspects) {
+            let mut repo = self.book.repo(id);
+            let durable = suspect
+                .upto
+                .and_then(|upto| self.book.cursor(upto.upstream));
+            match sweep::suspicion(world.now, &repo, &suspect, durable) {
+                Suspicion::Wait => sweep.suspects.push((id, suspect, page)),
+                Suspicion::Cleared => {
+                    let now = self.tick(world);
+                    sweep::cleared(self.context(now), &mut repo, &page, &suspect);
+                    self.put(id, repo);
+                }
+                Suspicion::Ask => self.ask(world, id, Some(suspect)),
+            }
+        }
+        before != sweep.suspects.len()
+    }
+
+    /// The sweep is done when nothing that it found is undecided.
+    fn sweep_ends(&mut self, world: &World, sweep: &Sweep) -> bool {
+        let asked = self.jobs.iter().any(|job| {
+            let suspect = job.suspect.as_ref();
+            suspect.is_some_and(|suspect| suspect.host == sweep.host)
+        });
+        if !sweep.suspects.is_empty() || asked {
+            return false;
+        }
+        let now = self.tick(world);
+        if let Some(mut host) = self.book.host(sweep.host).cloned() {
+            sweep::done(now, &mut host, sweep.began);
+            let mut batch = self.batch();
+            batch.hosts.insert(sweep.host, host);
+            self.commit(batch);
+        }
+        self.counts.sweeps += 1;
+        true
+    }
+}
+
+impl Sweep {
+    /// For the trace.
+    pub fn label(&self) -> String {
+        use crate::world::{name, short};
+        match &self.step {
+            Step::Ask(note) => format!("ask for a page (noted t{})", note.at.0),
+            Step::Page(_, lines) => {
+                let lines = lines.iter().map(|line| {
+                    let entry = &line.entry;
+                    format!(
+                        "{} {} {:?}",
+                        name(line.owner),
+                        short(entry.named.rev),
+                        entry.account
+                    )
+                });
+                format!("page [{}]", lines.collect::<Vec<_>>().join(", "))
+            }
+            Step::Suspects => format!("{} suspects", self.suspects.len()),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The directory of DID documents. It may be down, and it may answer the
+//! document of yesterday.
+
+use super::{Fault, Owner, OwnerId, PdsId, World};
+
+/// What a document says, in short. Its version is its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Document {
+    pub host: Option<PdsId>,
+    pub key: u32,
+}
+
+impl Owner {
+    /// The newest document.
+    pub fn document(&self) -> Document {
+        *self.documents.last().expect("an account has a document")
+    }
+}
+
+impl World {
+    /// Resolves a DID: the document and its version, or nothing when the
+    /// directory does not answer.
+    pub fn resolve(&mut self, owner: OwnerId) -> Option<(Document, u64)> {
+        if self.strikes(Fault::DirectoryFailure) {
+            return None;
+        }
+        let found = &self.owners[owner];
+        let newest = found.documents.len() - 1;
+        let place = match found.lags {
+            true => newest.saturating_sub(1),
+            false => newest,
+        };
+        Some((found.documents[place], place as u64 + 1))
+    }
+
+    /// Whether an owner ever held a key.
+    pub fn held_key(&self, owner: OwnerId, key: u32) -> bool {
+        self.owners[owner]
+            .documents
+            .iter()
+            .any(|document| document.key == key)
+    }
+}

@@ -1,0 +1,150 @@
+//! Every way in which the world misbehaves, by name, with a count of how often
+//! it did. A fault that never fired proves nothing.
+
+use std::collections::BTreeMap;
+
+use crate::rng::Rng;
+
+macro_rules! faults {
+    ($($name:ident $per_mille:literal $what:literal;)*) => {
+        /// One way to misbehave.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Fault { $(#[doc = $what] $name,)* }
+
+        impl Fault {
+            pub const ALL: &'static [Fault] = &[$(Fault::$name,)*];
+
+            /// How often in a thousand occasions, where it is switched on.
+            fn per_mille(self) -> u32 {
+                match self { $(Fault::$name => $per_mille,)* }
+            }
+
+            pub fn what(self) -> &'static str {
+                match self { $(Fault::$name => $what,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    StaleRepo 250 "getRepo serves an older commit";
+    CutRepo 60 "getRepo serves a file that lacks a record";
+    StrangersRepo 40 "getRepo serves a whole file that somebody else signed";
+    StaleHead 120 "getLatestCommit names an older commit";
+    StaleListing 300 "the listing is not brought up to date after a commit";
+    EmptyListing 700 "after a migration the listing names the empty repository";
+    ShortListing 60 "a repository is missing from the listing";
+    HttpFailure 100 "a request fails";
+    DirectoryFailure 120 "the directory does not answer";
+    DirectoryStale 500 "after a change the directory answers the old document for a while";
+    DialFailure 150 "the WebSocket dial is answered with an HTTP error";
+    ConnectionLost 1000 "a connection breaks";
+    SilentSocket 80 "a connection stands and nothing comes any more";
+    WindowPassed 1000 "the host forgets events that we have not read";
+    Restart 1000 "the host begins its numbers anew";
+    RestartPastUs 350 "and has counted past our cursor when we come back";
+    InfoAnyTime 15 "#info OutdatedCursor in the middle of a stream";
+    Duplicate 30 "a frame comes twice";
+    Backward 25 "an old frame comes again with its old number";
+    Swapped 60 "two events of a repository come in the wrong order";
+    Omitted 90 "a host leaves an event out and says nothing";
+    Phantom 1000 "a host sends a commit and then loses it";
+    Rollback 1000 "a host is restored from an older backup";
+    Migration 1000 "an account moves to another host";
+    LateWrite 300 "the old host takes a write after the export";
+    KeyChange 1000 "the owner's key changes";
+    OldKeyHead 400 "and the head stays signed with the old one";
+    SyncEvent 1000 "#sync";
+    TooBig 60 "a commit is too big for its operations";
+    Legacy 80 "a commit comes without prevData";
+    EmptyCommit 60 "a commit changes nothing";
+    OpLeftOut 40 "a signed commit lacks one of its operations";
+    Garbage 40 "a frame of which only the DID can be read";
+    Unreadable 20 "a frame of which not even the DID can be read";
+    Forged 1000 "a commit that the owner did not sign";
+    Misrouted 1000 "an event on a host that the account does not live on";
+    AccountChange 1000 "an account's state changes";
+    AccountLost 200 "and the event that says so is left out";
+    Deleted 150 "an account is deleted";
+    Vanished 1000 "a repository vanishes from its host";
+    Wiped 1000 "a host loses everything";
+    RelayOmits 60 "a relay leaves an event out";
+    RelaySkips 400 "a relay forgets its window and says nothing";
+    RelayRollback 1000 "a relay is restored from an older backup";
+    RelayMissed 1000 "a relay was away while a host's window passed";
+    Overflow 1000 "our own queue runs over";
+    Crash 1000 "we are killed, and unsynced writes are lost";
+    UpstreamAdded 1000 "an upstream is added";
+    UpstreamRemoved 1000 "an upstream is removed";
+    FilterWidened 1000 "the filter is widened";
+}
+
+/// Which faults are switched on, and how often each has fired.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    on: BTreeMap<Fault, ()>,
+    forced: BTreeMap<Fault, u32>,
+    fired: BTreeMap<Fault, u64>,
+}
+
+impl Faults {
+    /// Nothing happens but what is forced.
+    pub fn none() -> Faults {
+        Faults::default()
+    }
+
+    /// About half of them: what never meets in a full mixture meets here.
+    pub fn some(rng: &mut Rng) -> Faults {
+        let mut faults = Faults::none();
+        let share = rng.between(150, 750) as u32;
+        for fault in Fault::ALL {
+            if rng.per_mille(share) {
+                faults.on.insert(*fault, ());
+            }
+        }
+        faults
+    }
+
+    pub fn switch_on(&mut self, fault: Fault) {
+        self.on.insert(fault, ());
+    }
+
+    pub fn is_on(&self, fault: Fault) -> bool {
+        self.on.contains_key(&fault)
+    }
+
+    /// The world heals: nothing misbehaves any more.
+    pub fn heal(&mut self) {
+        self.on.clear();
+        self.forced.clear();
+    }
+
+    /// Lets a fault fire at its next occasions, for certain.
+    pub fn force(&mut self, fault: Fault, times: u32) {
+        *self.forced.entry(fault).or_default() += times;
+    }
+
+    /// Whether the fault fires now.
+    pub fn strikes(&mut self, fault: Fault, rng: &mut Rng) -> bool {
+        if let Some(times) = self.forced.get_mut(&fault)
+            && *times > 0
+        {
+            *times -= 1;
+            self.count(fault);
+            return true;
+        }
+        let strikes = self.is_on(fault) && rng.per_mille(fault.per_mille());
+        if strikes {
+            self.count(fault);
+        }
+        strikes
+    }
+
+    pub fn count(&mut self, fault: Fault) {
+        *self.fired.entry(fault).or_default() += 1;
+    }
+
+    pub fn fired(&self) -> &BTreeMap<Fault, u64> {
+        &self.fired
+    }
+}

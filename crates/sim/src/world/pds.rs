@@ -1,0 +1,191 @@
+//! A host: its repositories, its stream, and what it answers. Every answer may
+//! be old, cut, or refused. Each says, for the checker alone, whether it was
+//! honest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gapless_core::ledger::fetch::Told;
+use gapless_core::ledger::sweep::Entry;
+use gapless_core::ledger::{Account, Named};
+
+use super::{Commit, Fault, Log, OwnerId, PdsId, Records, World};
+
+/// A repository as one host has it.
+#[derive(Debug, Clone)]
+pub struct Hosted {
+    /// Its commits, the newest last.
+    pub line: Vec<Arc<Commit>>,
+    pub account: Account,
+    /// The key that this host signs with.
+    pub key: u32,
+    /// What the listing says, where it is not the head.
+    pub listed: Option<Named>,
+    /// The answers about this repository are one commit behind.
+    pub vanished: bool,
+}
+
+impl Hosted {
+    pub fn new(key: u32) -> Hosted {
+        Hosted {
+            line: Vec::new(),
+            account: Account::Active,
+            key,
+            listed: None,
+            vanished: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Pds {
+    pub log: Log,
+    pub repos: BTreeMap<OwnerId, Hosted>,
+    /// What it had before it was wiped.
+    pub lost: Option<BTreeMap<OwnerId, Hosted>>,
+    /// It answers no request.
+    pub down: bool,
+    /// Requests answered or refused, by kind.
+    pub asked: Asked,
+}
+
+/// How often a host was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asked {
+    pub heads: u64,
+    pub repos: u64,
+    pub pages: u64,
+}
+
+/// A repository as it is served.
+#[derive(Debug, Clone)]
+pub struct Served {
+    pub commit: Arc<Commit>,
+    /// The records in the file.
+    pub records: Arc<Records>,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, Copy)]
+pub struct Line {
+    pub owner: OwnerId,
+    pub entry: Entry,
+}
+
+/// The request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed;
+
+/// Entries of one page.
+pub const PAGE: usize = 3;
+
+impl World {
+    fn request_fails(&mut self, host: PdsId) -> bool {
+        self.pds[host].down || self.strikes(Fault::HttpFailure)
+    }
+
+    fn hosted(&self, host: PdsId, owner: OwnerId) -> Option<&Hosted> {
+        let hosted = self.pds[host].repos.get(&owner)?;
+        (!hosted.vanished && !hosted.line.is_empty()).then_some(hosted)
+    }
+
+    /// `getLatestCommit`, and `getRepoStatus` where that says more.
+    pub fn latest(&mut self, host: PdsId, owner: OwnerId) -> Result<Told, Failed> {
+        self.pds[host].asked.heads += 1;
+        if self.request_fails(host) {
+            return Err(Failed);
+        }
+        let Some(hosted) = self.hosted(host, owner) else {
+            return Ok(Told::State(Account::NotFound));
+        };
+        if hosted.account != Account::Active {
+            return Ok(Told::State(hosted.account));
+        }
+        let newest = hosted.line.len() - 1;
+        let older = hosted.line[newest.saturating_sub(1)].named();
+        let named = hosted.line[newest].named();
+        if newest > 0 && self.strikes(Fault::StaleHead) {
+            self.lie(owner, "a stale head");
+            return Ok(Told::Head(older));
+        }
+        Ok(Told::Head(named))
+    }
+
+    /// `getRepo`: the file, or the state that forbids it.
+    pub fn repo(&mut self, host: PdsId, owner: OwnerId) -> Result<Result<Served, Account>, Failed> {
+        self.pds[host].asked.repos += 1;
+        if self.request_fails(host) {
+            return Err(Failed);
+        }
+        let Some(hosted) = self.hosted(host, owner) else {
+            return Ok(Err(Account::NotFound));
+        };
+        if hosted.account != Account::Active {
+            return Ok(Err(hosted.account));
+        }
+        let line = hosted.line.clone();
+        let back = match line.len() > 1 && self.strikes(Fault::StaleRepo) {
+            true => self.rng.below(line.len().min(3)),
+            false => 0,
+        };
+        let commit = line[line.len() - 1 - back].clone();
+        if self.strikes(Fault::StrangersRepo) {
+            let mut stranger = Commit::clone(&commit);
+            stranger.key = None;
+            let records = stranger.records.clone();
+            return Ok(Ok(Served {
+                commit: Arc::new(stranger),
+                records,
+            }));
+        }
+        let mut records = commit.records.clone();
+        if !records.is_empty() && self.strikes(Fault::CutRepo) {
+            Arc::make_mut(&mut records).pop_last();
+        }
+        Ok(Ok(Served { commit, records }))
+    }
+
+    /// A page of `listRepos`, after an account.
+    pub fn list(&mut self, host: PdsId, after: Option<OwnerId>) -> Result<Vec<Line>, Failed> {
+        self.pds[host].asked.pages += 1;
+        if self.request_fails(host) {
+            return Err(Failed);
+        }
+        let from = after.map_or(0, |owner| owner + 1);
+        let owners: Vec<OwnerId> = self.pds[host]
+            .repos
+            .range(from..)
+            .map(|(id, _)| *id)
+            .collect();
+        let mut page = Vec::new();
+        for owner in owners {
+            if page.len() == PAGE {
+                break;
+            }
+            if let Some(line) = self.line(host, owner) {
+                page.push(line);
+            }
+        }
+        Ok(page)
+    }
+
+    fn line(&mut self, host: PdsId, owner: OwnerId) -> Option<Line> {
+        let hosted = self.hosted(host, owner)?;
+        if hosted.account == Account::Deleted {
+            return None;
+        }
+        let (account, listed) = (hosted.account, hosted.listed);
+        let head = hosted.line.last()?.named();
+        if self.strikes(Fault::ShortListing) {
+            return None;
+        }
+        if listed.is_some() {
+            self.lie(owner, "a stale listing");
+        }
+        let named = listed.unwrap_or(head);
+        Some(Line {
+            owner,
+            entry: Entry { named, account },
+        })
+    }
+}

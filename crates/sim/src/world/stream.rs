@@ -1,0 +1,218 @@
+//! Streams: a log with numbers, a window that moves on, and sockets that read
+//! it. A host says `OutdatedCursor` and `FutureCursor`; a relay says neither.
+
+use std::sync::Arc;
+
+use super::{Fault, Frame, OwnerId, World};
+
+/// Where a stream comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    Pds(usize),
+    Relay(usize),
+}
+
+/// One event with its number.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub seq: u64,
+    pub frame: Arc<Frame>,
+}
+
+/// A stream as its source keeps it.
+#[derive(Debug, Clone, Default)]
+pub struct Log {
+    /// All events, also those that can no longer be had.
+    pub entries: Vec<Entry>,
+    /// The first one that can be had.
+    pub floor: usize,
+    pub seq: u64,
+    /// Raised when all connections break.
+    pub life: u32,
+    /// An event that waits to come after the next one of its repository.
+    pub held_back: Option<Arc<Frame>>,
+}
+
+impl Log {
+    pub fn push(&mut self, frame: Arc<Frame>) {
+        let swapped = self.held_back.take_if(|held| held.owner == frame.owner);
+        for frame in [Some(frame), swapped].into_iter().flatten() {
+            self.seq += 1;
+            self.entries.push(Entry {
+                seq: self.seq,
+                frame,
+            });
+        }
+    }
+
+    /// Sends what was held back.
+    pub fn release(&mut self) {
+        if let Some(frame) = self.held_back.take() {
+            self.push(frame);
+        }
+    }
+
+    /// Begins anew, at a number; what was before can no longer be had.
+    pub fn restart(&mut self, seq: u64) {
+        self.release();
+        self.seq = seq;
+        self.floor = self.entries.len();
+        self.life += 1;
+    }
+}
+
+/// A connection to a stream.
+#[derive(Debug, Clone)]
+pub struct Socket {
+    pub place: Place,
+    life: u32,
+    /// The next event to send.
+    next: usize,
+    info: bool,
+    /// Nothing comes any more, not even a pong.
+    pub silent: bool,
+}
+
+/// How a dial ends.
+#[derive(Debug)]
+pub enum Dialed {
+    Connected(Socket),
+    HttpError,
+    FutureCursor,
+}
+
+/// What a socket gives.
+#[derive(Debug)]
+pub enum Received {
+    Nothing,
+    Info,
+    Frame { seq: u64, frame: Arc<Frame> },
+    Closed,
+}
+
+impl World {
+    pub fn log(&self, place: Place) -> &Log {
+        match place {
+            Place::Pds(id) => &self.pds[id].log,
+            Place::Relay(id) => &self.relays[id].log,
+        }
+    }
+
+    pub fn log_mut(&mut self, place: Place) -> &mut Log {
+        match place {
+            Place::Pds(id) => &mut self.pds[id].log,
+            Place::Relay(id) => &mut self.relays[id].log,
+        }
+    }
+
+    pub fn dial(&mut self, place: Place, cursor: Option<u64>) -> Dialed {
+        if self.strikes(Fault::DialFailure) {
+            return Dialed::HttpError;
+        }
+        let log = self.log(place);
+        let window = &log.entries[log.floor..];
+        let (next, info) = match cursor {
+            None => (log.entries.len(), false),
+            Some(cursor) if cursor > log.seq => match place {
+                Place::Pds(_) => return Dialed::FutureCursor,
+                Place::Relay(_) => (log.entries.len(), false),
+            },
+            Some(cursor) => {
+                let first = window.partition_point(|entry| entry.seq <= cursor);
+                // The event after the cursor is gone, unless there never was one.
+                let gone = first == 0 && cursor < log.seq && {
+                    window.first().is_none_or(|entry| entry.seq > cursor + 1)
+                };
+                (log.floor + first, gone && matches!(place, Place::Pds(_)))
+            }
+        };
+        Dialed::Connected(Socket {
+            place,
+            life: log.life,
+            next,
+            info,
+            silent: false,
+        })
+    }
+
+    /// The next thing that comes out of a socket.
+    pub fn receive(&mut self, socket: &mut Socket) -> Received {
+        if self.log(socket.place).life != socket.life {
+            return Received::Closed;
+        }
+        if socket.silent {
+            return Received::Nothing;
+        }
+        if socket.info {
+            socket.info = false;
+            return Received::Info;
+        }
+        let log = self.log(socket.place);
+        if socket.next < log.floor {
+            // Overtaken by the window: a slow consumer.
+            return Received::Closed;
+        }
+        let Some(entry) = log.entries.get(socket.next).cloned() else {
+            return Received::Nothing;
+        };
+        let older = (socket.next > log.floor).then(|| log.entries[log.floor].clone());
+        if let Some(old) = older
+            && self.strikes(Fault::Backward)
+        {
+            return Received::Frame {
+                seq: old.seq,
+                frame: old.frame,
+            };
+        }
+        if self.strikes(Fault::SilentSocket) {
+            socket.silent = true;
+            return Received::Nothing;
+        }
+        if matches!(socket.place, Place::Pds(_)) && self.strikes(Fault::InfoAnyTime) {
+            return Received::Info;
+        }
+        if !self.strikes(Fault::Duplicate) {
+            socket.next += 1;
+        }
+        Received::Frame {
+            seq: entry.seq,
+            frame: entry.frame,
+        }
+    }
+
+    /// Whether a socket has brought everything there is.
+    pub fn drained(&self, socket: &Socket) -> bool {
+        let log = self.log(socket.place);
+        let all = log.life == socket.life
+            && !socket.info
+            && !socket.silent
+            && socket.next >= log.entries.len()
+            && log.held_back.is_none();
+        let behind_it = match socket.place {
+            Place::Pds(_) => true,
+            Place::Relay(id) => self.relays[id].has_all(&self.pds),
+        };
+        all && behind_it
+    }
+
+    /// The window moves on.
+    pub fn forget(&mut self, place: Place, keep: usize) {
+        let log = self.log_mut(place);
+        log.floor = log.entries.len().saturating_sub(keep).max(log.floor);
+    }
+
+    /// All connections of a stream break.
+    pub fn break_connections(&mut self, place: Place) {
+        self.log_mut(place).life += 1;
+    }
+
+    /// Owners of the events that nobody can have any more, from a place on.
+    pub fn owners_in(&self, place: Place, from: usize, to: usize) -> Vec<OwnerId> {
+        let entries = &self.log(place).entries;
+        let to = to.min(entries.len());
+        entries[from.min(to)..to]
+            .iter()
+            .map(|entry| entry.frame.owner)
+            .collect()
+    }
+}
