@@ -120,7 +120,7 @@ impl Run {
             .mirror
             .book
             .repo_rows()
-            .map(|(_, repo)| format!("{repo:?}\n   {:?}", self.mirror.answer(&self.world, repo)))
+            .map(|(_, repo)| crate::trace::summary(repo, &self.mirror.answer(&self.world, repo)))
             .collect();
         let text = format!(
             "seed {}: {} does not hold: {}\n{}\n--- rows\n{}\n--- lies: {}\n--- again: cargo run --release -p gapless-sim -- --from {} --seeds 1 --verbose",

@@ -75,8 +75,11 @@ pub struct Checker {
     before: BTreeMap<RepoId, Before>,
     epochs: BTreeMap<UpstreamId, Epoch>,
     doubts: BTreeMap<(OwnerId, Option<usize>), Doubt>,
+    /// Whoever was ever lied about.
+    ever: BTreeMap<(OwnerId, Option<usize>), &'static str>,
     /// Accounts that moved, and whether an event of the new host was worked off.
     moved: BTreeMap<OwnerId, bool>,
+    heads: BTreeMap<OwnerId, Option<Cid>>,
     /// How often `complete` was answered, and how often it was compared.
     pub complete: u64,
     pub compared: u64,
@@ -91,6 +94,15 @@ impl Checker {
         crashed: bool,
     ) -> Result<(), Broken> {
         self.hear_lies(world, mirror);
+        if crashed {
+            // Numbers of rows that were lost may be given again, and what was
+            // read before may be read once more.
+            self.before.clear();
+            let tick = mirror.ticks.last();
+            for (whose, what) in &self.ever {
+                self.doubts.insert(*whose, Doubt { tick, what });
+            }
+        }
         self.epochs(mirror, crashed)?;
         for id in std::mem::take(&mut mirror.touched) {
             let repo = mirror.book.repo(id);
@@ -99,7 +111,6 @@ impl Checker {
             restless(world, mirror, &repo)?;
             let now = Before::of(&repo);
             if let Some(before) = self.before.insert(id, now.clone())
-                && !crashed
             {
                 monotonic(&before, &now, &repo)?;
             }
@@ -115,6 +126,7 @@ impl Checker {
                 what: lie.what,
             };
             self.doubts.insert((lie.owner, lie.relay), doubt);
+            self.ever.insert((lie.owner, lie.relay), lie.what);
             if lie.what == "it moved" {
                 self.moved.insert(lie.owner, false);
             }
@@ -148,12 +160,16 @@ impl Checker {
 
     /// I6, I7, I9: what is called complete is complete.
     fn current(&mut self, world: &World, mirror: &Mirror) -> Result<(), Broken> {
-        for (_, repo) in mirror.book.repo_rows() {
+        let all = mirror.feeds.keys().all(|id| drained(world, mirror, *id));
+        for (id, repo) in mirror.book.repo_rows() {
             let Some(owner) = world.owner_of(&repo.did) else {
                 continue;
             };
+            self.took_over(world, mirror, repo, owner);
             let right = self.agrees(world, repo, owner);
-            if right {
+            // Only once nothing is under way that could undo it.
+            let quiet = all && !mirror.jobs.iter().any(|job| job.repo == id);
+            if right && quiet {
                 self.doubts.retain(|(other, _), _| *other != owner);
                 if repo.host.map(|host| mirror.pds_of(host)) == world.true_host(owner) {
                     self.moved.remove(&owner);
@@ -176,6 +192,26 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// A commit that its host has lost, and that was on its way to us by then, is
+    /// news of the day on which we take it over.
+    fn took_over(&mut self, world: &World, mirror: &Mirror, repo: &Repo, owner: OwnerId) {
+        let head = repo.head().map(|head| head.commit);
+        if self.heads.get(&owner).copied().flatten() == head {
+            return;
+        }
+        self.heads.insert(owner, head);
+        let host = world.true_host(owner);
+        let line = host.and_then(|host| world.pds[host].repos.get(&owner));
+        let Some((head, hosted)) = head.zip(line) else {
+            return;
+        };
+        if !hosted.line.iter().any(|commit| commit.head.commit == head) {
+            let tick = mirror.ticks.last();
+            let what = "its host had lost what we took over";
+            self.doubts.insert((owner, None), Doubt { tick, what });
+        }
     }
 
     fn agrees(&self, world: &World, repo: &Repo, owner: OwnerId) -> bool {
@@ -304,6 +340,10 @@ fn monotonic(before: &Before, now: &Before, repo: &Repo) -> Result<(), Broken> {
             || now.last_firehose < before.last_firehose;
         if down {
             return broken("I1", format!("{} went back", repo.did));
+        }
+        let moved = before.head.is_some() && now.head != before.head;
+        if moved && now.floor <= repo.abandoned && repo.abandoned.is_some() {
+            return broken("I1 (lineage)", format!("{} went on in a lineage that was given up", repo.did));
         }
     }
     if before.cover != now.cover || before.host != now.host || before.lineage != now.lineage {

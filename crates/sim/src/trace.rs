@@ -3,7 +3,48 @@
 
 use std::collections::VecDeque;
 
+use gapless_atp::syntax::Rev;
+use gapless_core::ledger::complete::Answer;
+use gapless_core::ledger::{Held, Repo};
+
 use crate::rng::mix;
+use crate::world::short;
+
+/// A row and its answer, on a few lines.
+pub fn summary(repo: &Repo, answer: &Answer) -> String {
+    let rev = |rev: Option<Rev>| rev.map_or("-".to_owned(), short);
+    let held = match &repo.held {
+        Held::Nothing => "nothing".to_owned(),
+        Held::Exactly(head) => short(head.rev),
+        Held::Applying { target, .. } => format!("applying {}", short(target.rev)),
+        Held::Damaged { .. } => "damaged".to_owned(),
+    };
+    let name = repo.did.as_str().chars().nth(9).unwrap_or('?');
+    let marker = repo.marker.map(|marker| (marker.cover.0, marker.epoch.0 % 1_000_000_000_000));
+    let debt = &repo.debt;
+    format!(
+        "{name} on {:?} since t{} {:?} holds {held} first {} cover {:?} marker {marker:?} unset t{} lineage {} abandoned {}\n   swept {:?} behind {:?}\n   owes resolve {:?} compare {:?} fetch {:?} for {} at {} after {} tries, strangers {}\n   {:?} swept {:?}",
+        repo.host.map(|host| host.0),
+        repo.host_since.0,
+        repo.account,
+        rev(repo.first_rev_since_reset),
+        repo.cover.map(|cover| cover.0),
+        repo.unset_at.0,
+        repo.lineage,
+        rev(repo.abandoned),
+        repo.swept.map(|swept| (swept.tick.0, swept.by)),
+        repo.behind.map(|behind| (short(behind.named.rev), behind.times)),
+        debt.resolve.map(|owed| (owed.at.0, owed.why)),
+        debt.compare.map(|owed| (owed.at.0, owed.why)),
+        debt.fetch.map(|owed| (owed.at.0, owed.why)),
+        rev(debt.named.map(|named| named.rev)),
+        debt.next_try.0 / 1000 % 1_000_000_000,
+        debt.attempts,
+        repo.strangers.used,
+        answer.reasons,
+        answer.evidence.swept.map(|swept| (swept.tick.0, swept.by)),
+    )
+}
 
 /// Steps that are kept to be read.
 const KEPT: usize = 60;

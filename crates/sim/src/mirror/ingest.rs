@@ -9,7 +9,7 @@ use gapless_core::ledger::event::{self, Decision, Event, Origin};
 use gapless_core::ledger::identity::{self, Document};
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::parked::{self, Next};
-use gapless_core::ledger::{Before, Head, Parked, Repo, RepoId, Tick, UpstreamId};
+use gapless_core::ledger::{Before, Head, Owed, Parked, Repo, RepoId, Tick, UpstreamId, Why};
 
 use super::book::{Batch, Waiting};
 use super::{KnownKey, Mirror};
@@ -116,7 +116,7 @@ impl Mirror {
         let known = match self.keys.get(&id) {
             Some(known) => Some(*known),
             // Asked once; what fails becomes a debt.
-            None if self.book.repo(id).debt.resolve.is_none() => self.resolve_now(world, id),
+            None if self.may_ask(id) => self.resolve_now(world, id),
             None => None,
         };
         match known {
@@ -132,6 +132,13 @@ impl Mirror {
                 bytes: FRAME_BYTES,
             },
         }
+    }
+
+    /// A DID that was tried already waits for its turn.
+    fn may_ask(&self, id: RepoId) -> bool {
+        let debt = self.book.repo(id).debt;
+        let first = |owed: Owed| owed.why == Why::FirstSighting && debt.attempts == 0;
+        debt.resolve.is_none_or(first)
     }
 
     /// Asks the directory and takes its answer in. Returns the key, if it came.

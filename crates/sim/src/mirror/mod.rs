@@ -17,11 +17,13 @@ pub mod sweep;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gapless_core::ledger::complete::{self, Answer};
+use gapless_core::ledger::debt::{self, What};
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::{
     Host, HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId,
+    Why,
 };
 
 use crate::world::{OwnerId, PdsId, World};
@@ -147,8 +149,12 @@ impl Mirror {
         if let Some(id) = self.book.find(did) {
             return id;
         }
+        // A name that nothing is owed for would be forgotten in a crash.
         let id = self.book.next_repo();
-        self.put(id, Repo::new(did.clone()));
+        let now = self.tick(world);
+        let mut repo = Repo::new(did.clone());
+        debt::owe(now, &mut repo, What::Resolve, Why::FirstSighting);
+        self.put(id, repo);
         id
     }
 

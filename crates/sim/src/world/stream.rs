@@ -159,6 +159,8 @@ impl World {
         if let Some(old) = older
             && self.strikes(Fault::Backward)
         {
+            // It may be one that its host has lost since.
+            self.lie(old.frame.owner, "an old frame came again");
             return Received::Frame {
                 seq: old.seq,
                 frame: old.frame,
