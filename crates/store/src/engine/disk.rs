@@ -25,6 +25,8 @@ use fjall::{
 use super::{Engine, EngineError, KeyRange, RawBatch, Row, Rows, Slice, View};
 use crate::table::{Table, Tuning};
 
+/// Where the engine keeps one folder for each table.
+const KEYSPACES_FOLDER: &str = "keyspaces";
 /// The least the engine takes for its journals.
 const JOURNAL_LEAST_BYTES: u64 = 64 << 20;
 /// Waits before a batch when this many memtables queue up; at one more, the
@@ -112,6 +114,11 @@ impl DiskEngine {
                 .map_err(failed)?;
             tables.push(keyspace);
         }
+        // The engine syncs every folder it makes, but not the names of those: a
+        // power cut could take whole tables, and what the journal has for a table
+        // that is not there is passed over in silence.
+        crate::durable::sync_folder(&dir.join(KEYSPACES_FOLDER))
+            .map_err(|error| EngineError::new("making its tables durable", error))?;
         Ok(DiskEngine {
             database,
             tables: tables.into(),
@@ -180,9 +187,10 @@ impl Engine for DiskEngine {
             .durability(Some(PersistMode::SyncData));
         for write in batch.writes {
             let keyspace = &self.tables[write.table as usize];
+            let key = write.key.into_shared();
             match write.value {
-                Some(value) => writes.insert(keyspace, write.key, value),
-                None => writes.remove(keyspace, write.key),
+                Some(value) => writes.insert(keyspace, key, value.into_shared()),
+                None => writes.remove(keyspace, key),
             }
         }
         writes

@@ -22,7 +22,7 @@ pub struct MemoryEngine {
 
 #[derive(Default)]
 struct Contents {
-    tables: BTreeMap<Table, BTreeMap<Arc<[u8]>, Versions>>,
+    tables: BTreeMap<Table, BTreeMap<Slice, Versions>>,
     /// The number of the newest batch; never given twice, not even after a crash.
     version: u64,
     /// Batches up to this one survive a crash.
@@ -38,10 +38,10 @@ struct Contents {
 }
 
 /// A table and a key in it.
-type Place = (Table, Arc<[u8]>);
+type Place = (Table, Slice);
 
 /// What a key was from which batch on; the newest last.
-type Versions = Vec<(u64, Option<Arc<[u8]>>)>;
+type Versions = Vec<(u64, Option<Slice>)>;
 
 impl MemoryEngine {
     pub fn new() -> MemoryEngine {
@@ -106,15 +106,13 @@ impl Contents {
         let version = self.version;
         let mut keys = Vec::with_capacity(batch.writes.len());
         for write in batch.writes {
-            let key: Arc<[u8]> = write.key.into();
-            let value = write.value.map(Arc::from);
             let table = self.tables.entry(write.table).or_default();
-            let versions = table.entry(key.clone()).or_default();
+            let versions = table.entry(write.key.clone()).or_default();
             match versions.last_mut() {
-                Some(last) if last.0 == version => last.1 = value,
+                Some(last) if last.0 == version => last.1 = write.value,
                 _ => {
-                    versions.push((version, value));
-                    keys.push((write.table, key));
+                    versions.push((version, write.value));
+                    keys.push((write.table, write.key));
                 }
             }
         }
@@ -164,7 +162,7 @@ impl Contents {
     }
 }
 
-fn visible(versions: &Versions, at: u64) -> Option<&Arc<[u8]>> {
+fn visible(versions: &Versions, at: u64) -> Option<&Slice> {
     let newer = versions.partition_point(|(version, _)| *version <= at);
     let (_, value) = versions.get(newer.checked_sub(1)?)?;
     value.as_ref()
@@ -231,7 +229,7 @@ impl View for MemoryView {
             .get(&table)
             .and_then(|rows| rows.get(key))
             .and_then(|versions| visible(versions, self.at));
-        Ok(found.map(|value| Slice::from(value.clone())))
+        Ok(found.cloned())
     }
 
     fn range(&self, table: Table, range: KeyRange) -> Rows {
@@ -274,7 +272,7 @@ impl MemoryRows {
             true => range.next_back()?,
         };
         let passed = Excluded(key.to_vec());
-        let row = (Slice::from(key.clone()), Slice::from(value.clone()));
+        let row = (key.clone(), value.clone());
         match from_the_end {
             false => self.rest.start = passed,
             true => self.rest.end = passed,

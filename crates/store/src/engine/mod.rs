@@ -45,8 +45,8 @@ impl EngineError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawWrite {
     pub table: Table,
-    pub key: Vec<u8>,
-    pub value: Option<Vec<u8>>,
+    pub key: Slice,
+    pub value: Option<Slice>,
 }
 
 /// Writes that become visible and durable together. Where a key occurs twice,
@@ -57,7 +57,7 @@ pub struct RawBatch {
 }
 
 impl RawBatch {
-    pub fn put(&mut self, table: Table, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) {
+    pub fn put(&mut self, table: Table, key: impl Into<Slice>, value: impl Into<Slice>) {
         self.writes.push(RawWrite {
             table,
             key: key.into(),
@@ -65,7 +65,7 @@ impl RawBatch {
         });
     }
 
-    pub fn delete(&mut self, table: Table, key: impl Into<Vec<u8>>) {
+    pub fn delete(&mut self, table: Table, key: impl Into<Slice>) {
         self.writes.push(RawWrite {
             table,
             key: key.into(),

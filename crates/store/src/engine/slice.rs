@@ -1,34 +1,44 @@
-//! Bytes that came out of a table: shared, not copied, and cheap to clone.
+//! Bytes in and out of a table: shared, cheap to clone, and with the engine on
+//! disk the engine's own kind, so that a row is copied once on its way down and
+//! not at all on its way up.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
 
-/// Dereferences to `[u8]`.
-#[derive(Clone)]
-pub struct Slice(Kind);
+#[cfg(feature = "engine")]
+type Shared = fjall::Slice;
+#[cfg(not(feature = "engine"))]
+type Shared = std::sync::Arc<[u8]>;
 
+/// Dereferences to `[u8]`, and is compared like it.
 #[derive(Clone)]
-enum Kind {
-    Shared(Arc<[u8]>),
+pub struct Slice(Shared);
+
+impl Slice {
     #[cfg(feature = "engine")]
-    Engine(fjall::Slice),
+    pub(super) fn into_shared(self) -> Shared {
+        self.0
+    }
 }
 
 impl Deref for Slice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Kind::Shared(bytes) => bytes,
-            #[cfg(feature = "engine")]
-            Kind::Engine(bytes) => bytes,
-        }
+        &self.0
     }
 }
 
 impl AsRef<[u8]> for Slice {
     fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Borrow<[u8]> for Slice {
+    fn borrow(&self) -> &[u8] {
         self
     }
 }
@@ -41,33 +51,59 @@ impl PartialEq for Slice {
 
 impl Eq for Slice {}
 
+impl PartialOrd for Slice {
+    fn partial_cmp(&self, other: &Slice) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Slice {
+    fn cmp(&self, other: &Slice) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
 impl fmt::Debug for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slice({} bytes)", self.len())
+        for byte in self.iter().take(24) {
+            match byte.is_ascii_graphic() {
+                true => write!(f, "{}", char::from(*byte))?,
+                false => write!(f, "\\x{byte:02x}")?,
+            }
+        }
+        match self.len() {
+            0..=24 => Ok(()),
+            length => write!(f, "… ({length} bytes)"),
+        }
     }
 }
 
-impl From<Arc<[u8]>> for Slice {
-    fn from(bytes: Arc<[u8]>) -> Slice {
-        Slice(Kind::Shared(bytes))
-    }
-}
-
-impl From<&[u8]> for Slice {
-    fn from(bytes: &[u8]) -> Slice {
-        Slice(Kind::Shared(bytes.into()))
+impl From<Shared> for Slice {
+    fn from(bytes: Shared) -> Slice {
+        Slice(bytes)
     }
 }
 
 impl From<Vec<u8>> for Slice {
     fn from(bytes: Vec<u8>) -> Slice {
-        Slice(Kind::Shared(bytes.into()))
+        Slice(bytes.into())
     }
 }
 
-#[cfg(feature = "engine")]
-impl From<fjall::Slice> for Slice {
-    fn from(bytes: fjall::Slice) -> Slice {
-        Slice(Kind::Engine(bytes))
+impl From<&[u8]> for Slice {
+    fn from(bytes: &[u8]) -> Slice {
+        Slice(bytes.into())
+    }
+}
+
+impl From<&str> for Slice {
+    fn from(text: &str) -> Slice {
+        text.as_bytes().into()
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Slice {
+    fn from(bytes: [u8; N]) -> Slice {
+        bytes.as_slice().into()
     }
 }

@@ -1,5 +1,5 @@
-//! `debt`: repository → what must be asked or fetched. There is a row exactly
-//! when something is owed.
+//! `debt`: repository → what must be asked or fetched. A repository that owes
+//! nothing, and never failed at paying, has no row.
 //!
 //! There is no second table in the order of the next try: a queue whose head is
 //! deleted all the time is what this engine is worst at. Whoever works the debts

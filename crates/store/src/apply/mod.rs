@@ -1,0 +1,330 @@
+//! The one place where a change becomes rows.
+//!
+//! Live commits, backfills, repairs, claims, account states and purges all come
+//! through [`apply`]: records and their superseded bytes, the log and its
+//! numbers, the ledger's rows and what follows from them (debts, which host has
+//! which repository) are written here and nowhere else, so they cannot disagree.
+//!
+//! A change that contradicts itself or the store is refused: that is a fault of
+//! our own, and the change is undone as if it had never come. Whether records
+//! really lead to a signed root was checked before; here it is checked that they
+//! start from what is held.
+
+mod records;
+
+use gapless_atp::limits;
+use gapless_core::ledger::{Held, Repo, RepoId, Time, UpstreamId};
+
+use crate::change::{
+    Ack, Change, DeadChange, Entry, HostChange, RepoChange, Subject, UpstreamChange, What,
+};
+use crate::cursor::Position;
+use crate::error::{Contradiction, StoreError};
+use crate::table::log::{self, LogKind, LogRow};
+use crate::table::repo::{self, RepoRow};
+use crate::table::{Table, dead, debt, host, hosted, key, parked, upstream};
+use crate::tx::Tx;
+use records::{purge, write_claims, write_records};
+
+/// Bytes of one entry at most: a commit has 2.5 MB, and whoever writes a snapshot
+/// cuts it by bytes as well as by records.
+pub const ENTRY_BYTES: usize = 16 << 20;
+
+/// What follows from a change beside its rows.
+#[derive(Debug, Default)]
+pub struct Applied {
+    pub ack: Ack,
+    /// A frame to keep, under its first log number.
+    pub frame: Option<(u64, Vec<u8>)>,
+    pub done: Option<Position>,
+    /// The numbering that an upstream now has.
+    pub numbering: Option<(UpstreamId, u32)>,
+}
+
+/// Writes a change into a group, or refuses it and leaves the group untouched.
+pub fn apply(tx: &mut Tx, change: Change) -> Result<Applied, StoreError> {
+    match write(tx, change) {
+        Ok(applied) => {
+            tx.keep();
+            Ok(applied)
+        }
+        Err(error) => {
+            tx.undo();
+            Err(error)
+        }
+    }
+}
+
+fn write(tx: &mut Tx, change: Change) -> Result<Applied, StoreError> {
+    let mut applied = Applied::default();
+    if change.tick > tx.counters.last_tick {
+        tx.counters.last_tick = change.tick;
+    }
+    if let Some(host) = change.host {
+        write_host(tx, host, &mut applied)?;
+    }
+    if let Some(upstream) = change.upstream {
+        write_upstream(tx, upstream, &mut applied)?;
+    }
+    if let Some(repo) = change.repo {
+        write_repo(tx, repo, &mut applied)?;
+    }
+    if let Some(dead) = change.dead {
+        write_dead(tx, dead, &mut applied)?;
+    }
+    if let Some(done) = &change.done
+        && tx
+            .get(Table::Upstream, &key::upstream(done.upstream))?
+            .is_none()
+    {
+        return Err(Contradiction::NoSuchUpstream(done.upstream.0).into());
+    }
+    applied.done = change.done;
+    Ok(applied)
+}
+
+fn write_host(tx: &mut Tx, change: HostChange, applied: &mut Applied) -> Result<(), StoreError> {
+    let id = match change {
+        HostChange::Named(name) => tx.intern_host(&name)?,
+        HostChange::Row(id, row) => {
+            let old = tx
+                .read(Table::Host, &key::host(id), host::decode)?
+                .ok_or(Contradiction::NoSuchHost(id.0))?;
+            if old.name != row.name {
+                return Err(Contradiction::Renamed.into());
+            }
+            tx.put(Table::Host, key::host(id), host::encode(&row));
+            id
+        }
+    };
+    applied.ack.host = Some(id);
+    Ok(())
+}
+
+fn write_upstream(
+    tx: &mut Tx,
+    change: UpstreamChange,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let (id, row) = match change {
+        UpstreamChange::New(row) => {
+            let id = UpstreamId(tx.counters.next_upstream);
+            tx.counters.next_upstream += 1;
+            (id, row)
+        }
+        UpstreamChange::Row(id, row) => {
+            let old = tx
+                .read(Table::Upstream, &key::upstream(id), upstream::decode)?
+                .ok_or(Contradiction::NoSuchUpstream(id.0))?;
+            if row.numbering < old.numbering {
+                return Err(Contradiction::NumberingBack.into());
+            }
+            if row.epoch < old.epoch {
+                return Err(Contradiction::EpochBack.into());
+            }
+            (id, row)
+        }
+    };
+    tx.put(Table::Upstream, key::upstream(id), upstream::encode(&row));
+    applied.ack.upstream = Some(id);
+    applied.numbering = Some((id, row.numbering));
+    Ok(())
+}
+
+fn write_dead(tx: &mut Tx, change: DeadChange, applied: &mut Applied) -> Result<(), StoreError> {
+    let (number, letter) = match change {
+        DeadChange::New(letter) => {
+            let number = tx.counters.next_dead;
+            tx.counters.next_dead += 1;
+            (number, letter)
+        }
+        DeadChange::Row(number, letter) => {
+            if tx.get(Table::Dead, &key::seq(number))?.is_none() {
+                return Err(Contradiction::NoSuchDeadLetter(number).into());
+            }
+            (number, letter)
+        }
+    };
+    tx.put(Table::Dead, key::seq(number), dead::encode(&letter));
+    applied.ack.dead = Some(number);
+    Ok(())
+}
+
+fn write_repo(tx: &mut Tx, change: RepoChange, applied: &mut Applied) -> Result<(), StoreError> {
+    let (id, stored) = find(tx, &change)?;
+    applied.ack.repo = Some(id);
+    for rev in change.unpark {
+        tx.delete(Table::Parked, key::parked(id, rev));
+    }
+    for frame in &change.park {
+        if frame.frame.len() > limits::FRAME_BYTES {
+            return Err(Contradiction::FrameTooLarge.into());
+        }
+        let place = key::parked(id, frame.parked.head.rev);
+        tx.put(Table::Parked, place, parked::encode(frame));
+    }
+    if change.row.is_none() && change.entry.is_none() {
+        return Ok(());
+    }
+    let mut next = stored.clone();
+    if let Some(row) = change.row {
+        next.repo = row;
+    }
+    check_line(&stored.repo, &next.repo)?;
+    match change.entry {
+        None if founded(&stored.repo.held, &next.repo.held) => {}
+        None => return Err(Contradiction::Unfounded.into()),
+        Some(entry) => write_entry(tx, id, &stored, &mut next, entry, applied)?,
+    }
+    write_row(tx, id, &stored, &next)
+}
+
+/// The repository and its row as it is, a blank one if it has none yet.
+fn find(tx: &mut Tx, change: &RepoChange) -> Result<(RepoId, RepoRow), StoreError> {
+    let id = match &change.subject {
+        Subject::Id(id) => *id,
+        Subject::Did(did) => tx.intern_did(did)?,
+    };
+    let stored = match (read_repo(tx, id)?, &change.subject) {
+        (Some(stored), _) => stored,
+        (None, Subject::Did(did)) => RepoRow {
+            repo: Repo::new(did.clone()),
+            owes: false,
+            claims: false,
+            commit: Vec::new(),
+        },
+        (None, Subject::Id(_)) => return Err(Contradiction::NoSuchRepo(id.0).into()),
+    };
+    let other = change
+        .row
+        .as_ref()
+        .is_some_and(|row| row.did != stored.repo.did);
+    match other {
+        true => Err(Contradiction::OtherRepo.into()),
+        false => Ok((id, stored)),
+    }
+}
+
+/// The row with its debt.
+fn read_repo(tx: &Tx, id: RepoId) -> Result<Option<RepoRow>, StoreError> {
+    let place = key::repo(id);
+    let Some(mut row) = tx.read(Table::Repo, &place, repo::decode)? else {
+        return Ok(None);
+    };
+    if row.owes {
+        row.repo.debt = tx
+            .read(Table::Debt, &place, debt::decode)?
+            .unwrap_or_default();
+    }
+    Ok(Some(row))
+}
+
+fn check_line(stored: &Repo, next: &Repo) -> Result<(), Contradiction> {
+    match next.lineage < stored.lineage {
+        true => Err(Contradiction::LineageBack),
+        false => Ok(()),
+    }
+}
+
+/// Whether a row may say this of what is held when no records come with it.
+fn founded(stored: &Held, next: &Held) -> bool {
+    stored == next || matches!(next, Held::Damaged { .. })
+}
+
+/// The row and everything that only repeats what it says.
+fn write_row(tx: &mut Tx, id: RepoId, stored: &RepoRow, next: &RepoRow) -> Result<(), StoreError> {
+    let place = key::repo(id);
+    let owes = !debt::is_empty(&next.repo.debt);
+    if owes {
+        tx.put(Table::Debt, place, debt::encode(&next.repo.debt));
+    } else if stored.owes {
+        tx.delete(Table::Debt, place);
+    }
+    if stored.repo.host != next.repo.host {
+        if let Some(old) = stored.repo.host {
+            tx.delete(Table::Hosted, key::hosted(old, id));
+        }
+        if let Some(new) = next.repo.host {
+            if tx.get(Table::Host, &key::host(new))?.is_none() {
+                return Err(Contradiction::NoSuchHost(new.0).into());
+            }
+            tx.put(Table::Hosted, key::hosted(new, id), hosted::encode());
+        }
+    }
+    let row = repo::encode(&next.repo, owes, next.claims, &next.commit);
+    tx.put(Table::Repo, place, row);
+    Ok(())
+}
+
+fn write_entry(
+    tx: &mut Tx,
+    id: RepoId,
+    stored: &RepoRow,
+    next: &mut RepoRow,
+    entry: Entry,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    if entry.bytes() > ENTRY_BYTES {
+        return Err(Contradiction::TooLarge.into());
+    }
+    let first = tx.counters.next_seq;
+    let mut row = LogRow {
+        kind: LogKind::Identity,
+        at: entry.at,
+        repo: Some(id),
+        commit: None,
+        last: true,
+        new_lineage: next.repo.lineage > stored.repo.lineage,
+        source: entry.source,
+        ops: Vec::new(),
+    };
+    let keeps_state = founded(&stored.repo.held, &next.repo.held);
+    match entry.what {
+        What::Records(records) => write_records(tx, id, stored, next, records, &mut row)?,
+        What::Purge => return purge(tx, id, next, row, applied),
+        _ if !keeps_state => return Err(Contradiction::Unfounded.into()),
+        What::Claims(claims) => {
+            row.kind = LogKind::Claimed;
+            write_claims(tx, id, next, claims, &mut row)?;
+        }
+        What::Account => row.kind = LogKind::Account(next.repo.account),
+        What::Identity => row.kind = LogKind::Identity,
+    }
+    if let Some(frame) = entry.frame {
+        if frame.len() > limits::FRAME_BYTES {
+            return Err(Contradiction::FrameTooLarge.into());
+        }
+        applied.frame = Some((first, frame));
+    }
+    push_log(tx, row);
+    applied.ack.numbers = Some(first..tx.counters.next_seq);
+    Ok(())
+}
+
+/// Puts a row at the end of the log.
+fn push_log(tx: &mut Tx, row: LogRow) {
+    let first = tx.counters.next_seq;
+    tx.counters.next_seq += row.numbers();
+    tx.put(Table::Log, key::seq(first), log::encode(&row));
+}
+
+/// After a store lost what it had acknowledged: takes the numbers that are gone
+/// out of use, so that none ever names two things.
+pub fn cover_lost(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
+    tx.counters.batch = tx.counters.batch.max(batch);
+    let lost = next_seq.saturating_sub(tx.counters.next_seq);
+    if lost > 0 {
+        let row = LogRow {
+            kind: LogKind::Lost(lost),
+            at,
+            repo: None,
+            commit: None,
+            last: true,
+            new_lineage: false,
+            source: None,
+            ops: Vec::new(),
+        };
+        push_log(tx, row);
+    }
+    tx.keep();
+}

@@ -1,0 +1,255 @@
+//! Records into rows: what replaced what, what is kept of it, what claims it
+//! settles, and how everything goes.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::limits;
+use gapless_atp::syntax::Rev;
+use gapless_core::ledger::{Head, Held, Repo, RepoId};
+
+use super::{Applied, push_log};
+use crate::change::{RecordOp, Records, RecordsKind};
+use crate::error::{Contradiction, StoreError};
+use crate::table::claimed::{self, Claim};
+use crate::table::log::{LogKind, LogOp, LogRow, Previous, ROW_OPS};
+use crate::table::record::{self, RecordRow};
+use crate::table::repo::RepoRow;
+use crate::table::version::{self, VersionRow};
+use crate::table::{Table, key};
+use crate::tx::Tx;
+
+pub fn write_records(
+    tx: &mut Tx,
+    id: RepoId,
+    stored: &RepoRow,
+    next: &mut RepoRow,
+    records: Records,
+    row: &mut LogRow,
+) -> Result<(), StoreError> {
+    if records.before != stored.repo.held {
+        return Err(Contradiction::OtherState.into());
+    }
+    let head = check_state(&stored.repo, &next.repo, records.kind)?;
+    check_ops(&records.ops)?;
+    row.kind = match records.kind {
+        RecordsKind::Live => LogKind::Live,
+        RecordsKind::Backfill => LogKind::Backfill,
+        RecordsKind::Repair => LogKind::Repair,
+    };
+    row.commit = Some((head.rev, head.commit));
+    row.last = matches!(next.repo.held, Held::Exactly(_));
+    if row.last {
+        if !records.commit.is_empty() && Cid::dag_cbor(&records.commit) != head.commit {
+            return Err(Contradiction::OtherCommit.into());
+        }
+        next.commit = records.commit;
+    }
+    // Where nothing was held there is nothing to find.
+    let empty = stored.repo.held == Held::Nothing;
+    let first = tx.counters.next_seq;
+    row.ops.reserve_exact(records.ops.len());
+    for (place, op) in records.ops.into_iter().enumerate() {
+        let seq = first + place as u64;
+        row.ops
+            .push(write_record(tx, id, head.rev, seq, op, empty)?);
+    }
+    if next.claims && row.last {
+        forget_claims(tx, id, next, head.rev)?;
+    }
+    Ok(())
+}
+
+/// Whether records may lead from one state to the other; the head that they lead
+/// to.
+fn check_state(stored: &Repo, next: &Repo, kind: RecordsKind) -> Result<Head, Contradiction> {
+    let head = match &next.held {
+        Held::Exactly(head) => head,
+        Held::Applying { target, .. } if kind != RecordsKind::Live => target,
+        _ => return Err(Contradiction::NotExact),
+    };
+    let starts_exact = matches!(stored.held, Held::Exactly(_) | Held::Nothing);
+    if kind == RecordsKind::Live && !starts_exact {
+        return Err(Contradiction::NotExact);
+    }
+    let above = match (stored.floor(), kind) {
+        (None, _) => true,
+        (Some(floor), RecordsKind::Live) => head.rev > floor,
+        // An equal snapshot is written all the same: it may heal something.
+        (Some(floor), _) => head.rev >= floor,
+    };
+    match above || next.lineage > stored.lineage {
+        true => Ok(*head),
+        false => Err(Contradiction::NotAbove),
+    }
+}
+
+fn check_ops(ops: &[RecordOp]) -> Result<(), Contradiction> {
+    if ops.len() > ROW_OPS {
+        return Err(Contradiction::TooLarge);
+    }
+    for op in ops {
+        check_path(&op.path)?;
+    }
+    if !ops.is_sorted_by(|a, b| a.path < b.path) {
+        let mut paths: Vec<&[u8]> = ops.iter().map(|op| op.path.as_slice()).collect();
+        paths.sort_unstable();
+        if !paths.is_sorted_by(|a, b| a < b) {
+            return Err(Contradiction::PathTwice);
+        }
+    }
+    Ok(())
+}
+
+fn check_path(path: &[u8]) -> Result<(), Contradiction> {
+    match path.len() {
+        1..=limits::KEY_BYTES => Ok(()),
+        _ => Err(Contradiction::PathLength),
+    }
+}
+
+fn write_record(
+    tx: &mut Tx,
+    id: RepoId,
+    rev: Rev,
+    seq: u64,
+    op: RecordOp,
+    empty: bool,
+) -> Result<LogOp, StoreError> {
+    let place = key::path(id, &op.path);
+    let old = match empty {
+        true => None,
+        false => tx.get(Table::Record, &place)?,
+    };
+    let mut previous = None;
+    if let Some(old) = old {
+        let old =
+            record::decode(&old).map_err(|fault| StoreError::row(Table::Record, &place, fault))?;
+        previous = Some(Previous {
+            cid: old.cid,
+            rev: old.rev,
+        });
+        if old.bytes.is_some() {
+            let superseded = VersionRow {
+                cid: old.cid,
+                superseded_by: seq,
+                bytes: old.bytes,
+            };
+            tx.put(
+                Table::Version,
+                key::version(id, &op.path, old.rev, &old.cid),
+                version::encode(&superseded),
+            );
+        }
+    }
+    let cid = match &op.put {
+        None if previous.is_none() => return Err(Contradiction::NothingToDelete.into()),
+        None => {
+            tx.delete(Table::Record, place);
+            None
+        }
+        Some(put) => {
+            let row = RecordRow {
+                rev,
+                cid: put.cid,
+                bytes: put.bytes.as_deref(),
+            };
+            tx.put(Table::Record, place, record::encode(&row));
+            Some(put.cid)
+        }
+    };
+    Ok(LogOp {
+        path: op.path,
+        cid,
+        previous,
+    })
+}
+
+pub fn write_claims(
+    tx: &mut Tx,
+    id: RepoId,
+    next: &mut RepoRow,
+    claims: Vec<(Vec<u8>, Claim)>,
+    row: &mut LogRow,
+) -> Result<(), StoreError> {
+    if claims.len() > ROW_OPS {
+        return Err(Contradiction::TooLarge.into());
+    }
+    for (path, claim) in claims {
+        check_path(&path)?;
+        tx.put(
+            Table::Claimed,
+            key::path(id, &path),
+            claimed::encode(&claim),
+        );
+        row.ops.push(LogOp {
+            path,
+            cid: claim.record.map(|(cid, _)| cid),
+            previous: None,
+        });
+    }
+    next.claims = true;
+    Ok(())
+}
+
+/// A proven state says of every path what is true: claims up to its rev go.
+fn forget_claims(tx: &mut Tx, id: RepoId, next: &mut RepoRow, rev: Rev) -> Result<(), StoreError> {
+    let mut newer = false;
+    for (place, row) in tx.prefix(Table::Claimed, &key::repo(id))? {
+        let claim = claimed::decode(&row)
+            .map_err(|fault| StoreError::row(Table::Claimed, &place, fault))?;
+        match claim.rev > rev {
+            true => newer = true,
+            false => tx.delete(Table::Claimed, place),
+        }
+    }
+    next.claims = newer;
+    Ok(())
+}
+
+/// Everything that is held goes, and nothing of it is kept for later either. The
+/// log says what went, not what it was.
+pub fn purge(
+    tx: &mut Tx,
+    id: RepoId,
+    next: &mut RepoRow,
+    mut row: LogRow,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    if next.repo.held != Held::Nothing {
+        return Err(Contradiction::PurgeHolds.into());
+    }
+    let first = tx.counters.next_seq;
+    row.kind = LogKind::Account(next.repo.account);
+    let records = tx.prefix(Table::Record, &key::repo(id))?;
+    let mut chunks = records.chunks(ROW_OPS).peekable();
+    while let Some(chunk) = chunks.next() {
+        let mut part = row.clone();
+        part.last = chunks.peek().is_none();
+        for (place, bytes) in chunk {
+            let failed = |fault| StoreError::row(Table::Record, place, fault);
+            let (_, path) = key::read_path(place).map_err(failed)?;
+            let old = record::decode(bytes).map_err(failed)?;
+            part.ops.push(LogOp {
+                path: path.to_vec(),
+                cid: None,
+                previous: Some(Previous {
+                    cid: old.cid,
+                    rev: old.rev,
+                }),
+            });
+            tx.delete(Table::Record, place.clone());
+        }
+        push_log(tx, part);
+    }
+    if records.is_empty() {
+        push_log(tx, row);
+    }
+    for table in [Table::Version, Table::Claimed, Table::Parked] {
+        for (place, _) in tx.prefix(table, &key::repo(id))? {
+            tx.delete(table, place);
+        }
+    }
+    next.claims = false;
+    next.commit = Vec::new();
+    applied.ack.numbers = Some(first..tx.counters.next_seq);
+    Ok(())
+}

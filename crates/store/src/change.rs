@@ -1,0 +1,204 @@
+//! What somebody has decided, fully: everything that one event, one answer or one
+//! chunk of a snapshot means for the store.
+//!
+//! A change is written whole or not at all. It says what shall be, never how it
+//! is written: which rows, which numbers and which old bytes to keep is for
+//! [`apply`](crate::apply) to know.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::{Held, Host, HostId, Repo, RepoId, Tick, Time, Upstream, UpstreamId};
+
+use crate::cursor::Position;
+use crate::table::claimed::Claim;
+use crate::table::dead::DeadLetter;
+use crate::table::log::Source;
+use crate::table::parked::ParkedFrame;
+
+/// One decision. Empty parts mean that nothing changes there.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    /// The tick of the decision; the store remembers the highest.
+    pub tick: Tick,
+    pub repo: Option<RepoChange>,
+    pub upstream: Option<UpstreamChange>,
+    pub host: Option<HostChange>,
+    pub dead: Option<DeadChange>,
+    /// An event of an upstream whose effects are all in this change.
+    pub done: Option<Position>,
+}
+
+/// Which repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Id(RepoId),
+    /// By its name; it gets a number if it has none.
+    Did(Did),
+}
+
+/// What becomes of one repository.
+#[derive(Clone, Debug)]
+pub struct RepoChange {
+    pub subject: Subject,
+    /// What the ledger now knows; none leaves it as it is.
+    pub row: Option<Repo>,
+    pub entry: Option<Entry>,
+    pub park: Vec<ParkedFrame>,
+    /// Parked frames that are applied or dropped.
+    pub unpark: Vec<Rev>,
+}
+
+impl RepoChange {
+    /// Nothing but a new row.
+    pub fn row(subject: Subject, row: Repo) -> RepoChange {
+        RepoChange {
+            subject,
+            row: Some(row),
+            entry: None,
+            park: Vec::new(),
+            unpark: Vec::new(),
+        }
+    }
+}
+
+/// Something for the log.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub at: Time,
+    pub source: Option<Source>,
+    pub what: What,
+    /// The verified frame as it came, to be served again.
+    pub frame: Option<Vec<u8>>,
+}
+
+/// What kind of thing.
+#[derive(Clone, Debug)]
+pub enum What {
+    Records(Records),
+    /// What an unproven source says.
+    Claims(Vec<(Vec<u8>, Claim)>),
+    /// The row's account state is new.
+    Account,
+    /// The host or the keys are new.
+    Identity,
+    /// Everything that is held of the repository goes.
+    Purge,
+}
+
+/// Records that lead from the held state to the row's.
+#[derive(Clone, Debug)]
+pub struct Records {
+    pub kind: RecordsKind,
+    /// The state on which this was decided.
+    pub before: Held,
+    pub ops: Vec<RecordOp>,
+    /// The signed commit of the row's state, as a block; empty if it is not at
+    /// hand.
+    pub commit: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordsKind {
+    Live,
+    Backfill,
+    Repair,
+}
+
+/// One path and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordOp {
+    pub path: Vec<u8>,
+    /// None deletes.
+    pub put: Option<Put>,
+}
+
+/// A record to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Put {
+    pub cid: Cid,
+    /// None when only its key is kept.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// What becomes of an upstream.
+#[derive(Clone, Debug)]
+pub enum UpstreamChange {
+    New(Upstream),
+    Row(UpstreamId, Upstream),
+}
+
+/// What becomes of a host.
+#[derive(Clone, Debug)]
+pub enum HostChange {
+    /// By its name; it gets a number if it has none.
+    Named(String),
+    Row(HostId, Host),
+}
+
+/// What becomes of a dead letter.
+#[derive(Clone, Debug)]
+pub enum DeadChange {
+    New(DeadLetter),
+    Row(u64, DeadLetter),
+}
+
+/// What a change has come to, once it is durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    pub repo: Option<RepoId>,
+    pub upstream: Option<UpstreamId>,
+    pub host: Option<HostId>,
+    pub dead: Option<u64>,
+    /// The log numbers it took, if any.
+    pub numbers: Option<std::ops::Range<u64>>,
+    /// The batch that it is in.
+    pub batch: u64,
+}
+
+impl Change {
+    /// Roughly what it weighs in memory and on disk.
+    pub fn bytes(&self) -> usize {
+        const ROWS: usize = 256;
+        let repo = self.repo.as_ref().map_or(0, RepoChange::bytes);
+        let dead = match &self.dead {
+            Some(DeadChange::New(letter) | DeadChange::Row(_, letter)) => {
+                letter.payload.len() + letter.error.len()
+            }
+            None => 0,
+        };
+        ROWS + repo + dead
+    }
+}
+
+impl RepoChange {
+    fn bytes(&self) -> usize {
+        let parked: usize = self.park.iter().map(|frame| frame.frame.len() + 128).sum();
+        parked + self.entry.as_ref().map_or(0, Entry::bytes)
+    }
+}
+
+impl Entry {
+    /// Roughly what the rows that it makes weigh.
+    pub fn bytes(&self) -> usize {
+        const OP: usize = 128;
+        let ops = match &self.what {
+            What::Records(records) => records
+                .ops
+                .iter()
+                .map(|op| {
+                    let bytes = op.put.as_ref().and_then(|put| put.bytes.as_ref());
+                    OP + 2 * op.path.len() + bytes.map_or(0, Vec::len)
+                })
+                .sum(),
+            What::Claims(claims) => claims
+                .iter()
+                .map(|(path, claim)| {
+                    let bytes = claim.record.as_ref().map_or(0, |(_, bytes)| bytes.len());
+                    OP + 2 * path.len() + bytes
+                })
+                .sum(),
+            What::Account | What::Identity | What::Purge => 0,
+        };
+        ops + self.frame.as_ref().map_or(0, Vec::len)
+    }
+}

@@ -1,0 +1,408 @@
+//! What is held, as of one moment, for whoever reads.
+//!
+//! A view sees exactly the batches that were durable when it was taken. It keeps
+//! old rows alive on disk while it lives, so take one for a question and let it
+//! go. Iterators read as they go and hand out errors in their place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::mst::{BuildError, Builder};
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::{
+    Cursor, Debt, Host, HostId, Parked, Repo, RepoId, Time, Upstream, UpstreamId,
+};
+
+use crate::codec::RowFault;
+use crate::engine::{KeyRange, Rows, Slice, View};
+use crate::error::StoreError;
+use crate::table::claimed::{self, Claim};
+use crate::table::dead::{self, DeadLetter};
+use crate::table::log::{self, LogRow};
+use crate::table::meta::Counters;
+use crate::table::parked::{self, ParkedFrame};
+use crate::table::record::Record;
+use crate::table::{Table, debt, did, host, key, repo, upstream, version};
+
+/// The store at one moment. Cheap to clone.
+#[derive(Clone)]
+pub struct Contents {
+    view: Arc<dyn View>,
+}
+
+/// A superseded record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superseded {
+    pub rev: Rev,
+    pub cid: Cid,
+    pub by_seq: u64,
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// Why there is no root.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RootError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the held keys make no tree: {0}")]
+    Tree(#[from] BuildError),
+}
+
+/// How much there is, counted row by row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub repos: u64,
+    pub records: u64,
+    pub versions: u64,
+    pub claims: u64,
+    pub parked: u64,
+    pub log_rows: u64,
+    pub upstreams: u64,
+    pub hosts: u64,
+    pub debts: u64,
+    pub dead: u64,
+}
+
+impl Contents {
+    pub fn new(view: Arc<dyn View>) -> Contents {
+        Contents { view }
+    }
+
+    /// The rows beneath.
+    pub fn raw(&self) -> &dyn View {
+        &*self.view
+    }
+
+    /// Which numbers were given out.
+    pub fn counters(&self) -> Result<Counters, StoreError> {
+        crate::tx::counters(&*self.view)
+    }
+
+    fn read<T>(
+        &self,
+        table: Table,
+        place: &[u8],
+        decode: impl FnOnce(&[u8]) -> Result<T, RowFault>,
+    ) -> Result<Option<T>, StoreError> {
+        match self.view.get(table, place)? {
+            None => Ok(None),
+            Some(row) => match decode(&row) {
+                Ok(value) => Ok(Some(value)),
+                Err(fault) => Err(StoreError::row(table, place, fault)),
+            },
+        }
+    }
+
+    fn rows<T>(
+        &self,
+        table: Table,
+        range: KeyRange,
+        decode: fn(&Slice, &Slice) -> Result<T, RowFault>,
+    ) -> impl DoubleEndedIterator<Item = Result<T, StoreError>> + Send + use<T> {
+        let rows: Rows = self.view.range(table, range);
+        rows.map(move |row| {
+            let (place, row) = row?;
+            decode(&place, &row).map_err(|fault| StoreError::row(table, &place, fault))
+        })
+    }
+}
+
+/// Repositories and their records.
+impl Contents {
+    pub fn repo_id(&self, did: &Did) -> Result<Option<RepoId>, StoreError> {
+        self.read(Table::Did, &key::did(did), did::decode)
+    }
+
+    pub fn repo(&self, id: RepoId) -> Result<Option<Repo>, StoreError> {
+        let place = key::repo(id);
+        let Some(row) = self.read(Table::Repo, &place, repo::decode)? else {
+            return Ok(None);
+        };
+        let mut repo = row.repo;
+        if row.owes {
+            let debt = self.read(Table::Debt, &place, debt::decode)?;
+            repo.debt = debt.ok_or_else(|| {
+                StoreError::row(Table::Repo, &place, RowFault::Missing("its debt"))
+            })?;
+        }
+        Ok(Some(repo))
+    }
+
+    pub fn repo_by_did(&self, did: &Did) -> Result<Option<(RepoId, Repo)>, StoreError> {
+        let Some(id) = self.repo_id(did)? else {
+            return Ok(None);
+        };
+        Ok(self.repo(id)?.map(|repo| (id, repo)))
+    }
+
+    /// Every repository from a number on, without the debts.
+    pub fn repos(
+        &self,
+        from: RepoId,
+    ) -> impl DoubleEndedIterator<Item = Result<(RepoId, Repo), StoreError>> + Send + use<> {
+        let range = KeyRange::from(key::repo(from).to_vec());
+        self.rows(Table::Repo, range, |place, row| {
+            Ok((key::read_repo(place)?, repo::decode(row)?.repo))
+        })
+    }
+
+    /// The signed commit of the head, as a block, if it was handed over.
+    pub fn signed_commit(&self, id: RepoId) -> Result<Option<Vec<u8>>, StoreError> {
+        let row = self.read(Table::Repo, &key::repo(id), repo::decode)?;
+        Ok(row
+            .map(|row| row.commit)
+            .filter(|commit| !commit.is_empty()))
+    }
+
+    pub fn record(&self, id: RepoId, path: &[u8]) -> Result<Option<Record>, StoreError> {
+        let place = key::path(id, path);
+        match self.view.get(Table::Record, &place)? {
+            None => Ok(None),
+            Some(row) => match Record::new(place.as_slice().into(), row) {
+                Ok(record) => Ok(Some(record)),
+                Err(fault) => Err(StoreError::row(Table::Record, &place, fault)),
+            },
+        }
+    }
+
+    /// Every record of a repository, in the order of its tree.
+    pub fn records(
+        &self,
+        id: RepoId,
+    ) -> impl DoubleEndedIterator<Item = Result<Record, StoreError>> + Send + use<> {
+        self.records_with(id, b"")
+    }
+
+    /// The records whose path begins like this: `collection/`, for one.
+    pub fn records_with(
+        &self,
+        id: RepoId,
+        prefix: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Result<Record, StoreError>> + Send + use<> {
+        let range = KeyRange::prefix(&key::path(id, prefix));
+        self.rows(Table::Record, range, |place, row| {
+            Record::new(place.clone(), row.clone())
+        })
+    }
+
+    /// The root of what is held, computed from every key.
+    pub fn root(&self, id: RepoId) -> Result<Cid, RootError> {
+        let mut builder = Builder::new(|_| {});
+        for record in self.records(id) {
+            let record = record?;
+            builder.push(record.path(), record.cid)?;
+        }
+        Ok(builder.finish())
+    }
+
+    /// What a record was before, newest rev last.
+    pub fn versions(&self, id: RepoId, path: &[u8]) -> Result<Vec<Superseded>, StoreError> {
+        let range = KeyRange::prefix(&key::versions_of(id, path));
+        self.rows(Table::Version, range, |place, row| {
+            let (_, _, rev) = key::read_version(place)?;
+            let row = version::decode(row)?;
+            Ok(Superseded {
+                rev,
+                cid: row.cid,
+                by_seq: row.superseded_by,
+                bytes: row.bytes.map(<[u8]>::to_vec),
+            })
+        })
+        .collect()
+    }
+
+    /// One superseded record, as the log names it.
+    pub fn version(
+        &self,
+        id: RepoId,
+        path: &[u8],
+        rev: Rev,
+        cid: &Cid,
+    ) -> Result<Option<Superseded>, StoreError> {
+        let place = key::version(id, path, rev, cid);
+        self.read(Table::Version, &place, |row| {
+            let row = version::decode(row)?;
+            Ok(Superseded {
+                rev,
+                cid: row.cid,
+                by_seq: row.superseded_by,
+                bytes: row.bytes.map(<[u8]>::to_vec),
+            })
+        })
+    }
+
+    pub fn claims(
+        &self,
+        id: RepoId,
+    ) -> impl DoubleEndedIterator<Item = Result<(Vec<u8>, Claim), StoreError>> + Send + use<> {
+        let range = KeyRange::prefix(&key::repo(id));
+        self.rows(Table::Claimed, range, |place, row| {
+            Ok((key::read_path(place)?.1.to_vec(), claimed::decode(row)?))
+        })
+    }
+
+    /// The frames of a repository that wait, without their bytes.
+    pub fn parked(&self, id: RepoId) -> Result<BTreeMap<Rev, Parked>, StoreError> {
+        let range = KeyRange::prefix(&key::repo(id));
+        self.rows(Table::Parked, range, |place, row| {
+            Ok((key::read_parked(place)?.1, parked::decode_parked(row)?))
+        })
+        .collect()
+    }
+
+    pub fn parked_frame(&self, id: RepoId, rev: Rev) -> Result<Option<ParkedFrame>, StoreError> {
+        self.read(Table::Parked, &key::parked(id, rev), parked::decode)
+    }
+}
+
+/// The log.
+impl Contents {
+    /// Rows from the one that holds this number on, each with its first number.
+    pub fn log_from(
+        &self,
+        seq: u64,
+    ) -> Result<impl Iterator<Item = Result<(u64, LogRow), StoreError>> + Send + use<>, StoreError>
+    {
+        let before = KeyRange::up_to(key::seq(seq).to_vec());
+        let start = match self.view.range(Table::Log, before).next_back() {
+            None => key::seq(seq).to_vec(),
+            Some(row) => row?.0.to_vec(),
+        };
+        let rows = self.rows(Table::Log, KeyRange::from(start), |place, row| {
+            Ok((key::read_seq(place)?, log::decode(row)?))
+        });
+        // The row found may end before the number that was asked for.
+        Ok(rows.skip_while(move |row| match row {
+            Ok((first, row)) => first.saturating_add(row.numbers()) <= seq,
+            Err(_) => false,
+        }))
+    }
+
+    /// Rows from the end of the log back.
+    pub fn log_backwards(
+        &self,
+    ) -> impl Iterator<Item = Result<(u64, LogRow), StoreError>> + Send + use<> {
+        self.rows(Table::Log, KeyRange::all(), |place, row| {
+            Ok((key::read_seq(place)?, log::decode(row)?))
+        })
+        .rev()
+    }
+}
+
+/// Upstreams, hosts, debts, and what could not be used.
+impl Contents {
+    pub fn upstream(&self, id: UpstreamId) -> Result<Option<Upstream>, StoreError> {
+        self.read(Table::Upstream, &key::upstream(id), upstream::decode)
+    }
+
+    /// The last event of an upstream whose effects, and those of all before it,
+    /// are durable.
+    pub fn cursor(&self, id: UpstreamId) -> Result<Option<Cursor>, StoreError> {
+        let Some(row) = self.upstream(id)? else {
+            return Ok(None);
+        };
+        let place = key::cursor(id);
+        let cursor = self.read(Table::Upstream, &place, upstream::decode_cursor)?;
+        Ok(cursor
+            .filter(|cursor| cursor.numbering == row.numbering)
+            .map(|cursor| cursor.cursor))
+    }
+
+    pub fn upstreams(&self) -> Result<BTreeMap<UpstreamId, Upstream>, StoreError> {
+        let mut all = BTreeMap::new();
+        let rows =
+            self.rows(
+                Table::Upstream,
+                KeyRange::all(),
+                |place, row| match key::read_upstream(place)? {
+                    (id, true) => Ok(Some((id, upstream::decode(row)?))),
+                    (_, false) => Ok(None),
+                },
+            );
+        for row in rows {
+            all.extend(row?);
+        }
+        Ok(all)
+    }
+
+    pub fn host(&self, id: HostId) -> Result<Option<Host>, StoreError> {
+        self.read(Table::Host, &key::host(id), host::decode)
+    }
+
+    pub fn host_id(&self, name: &str) -> Result<Option<HostId>, StoreError> {
+        self.read(Table::HostName, name.as_bytes(), host::decode_id)
+    }
+
+    pub fn hosts(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Result<(HostId, Host), StoreError>> + Send + use<> {
+        self.rows(Table::Host, KeyRange::all(), |place, row| {
+            Ok((key::read_host(place)?, host::decode(row)?))
+        })
+    }
+
+    /// The repositories of a host.
+    pub fn hosted(
+        &self,
+        host: HostId,
+    ) -> impl DoubleEndedIterator<Item = Result<RepoId, StoreError>> + Send + use<> {
+        let range = KeyRange::prefix(&key::host(host));
+        self.rows(Table::Hosted, range, |place, _| {
+            Ok(key::read_hosted(place)?.1)
+        })
+    }
+
+    /// Everything that is owed.
+    pub fn debts(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Result<(RepoId, Debt), StoreError>> + Send + use<> {
+        self.rows(Table::Debt, KeyRange::all(), |place, row| {
+            Ok((key::read_repo(place)?, debt::decode(row)?))
+        })
+    }
+
+    /// What is owed and may be tried by now. Reads every debt.
+    pub fn debts_due(&self, now: Time) -> Result<Vec<(RepoId, Debt)>, StoreError> {
+        let mut due = Vec::new();
+        for row in self.debts() {
+            let (id, debt) = row?;
+            if !debt.is_empty() && debt.next_try <= now {
+                due.push((id, debt));
+            }
+        }
+        Ok(due)
+    }
+
+    pub fn dead_letters(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Result<(u64, DeadLetter), StoreError>> + Send + use<> {
+        self.rows(Table::Dead, KeyRange::all(), |place, row| {
+            Ok((key::read_seq(place)?, dead::decode(row)?))
+        })
+    }
+
+    /// Counts every row there is: for checks and tests, not for every question.
+    pub fn counts(&self) -> Result<Counts, StoreError> {
+        let count = |table| -> Result<u64, StoreError> {
+            let mut count = 0;
+            for row in self.view.range(table, KeyRange::all()) {
+                row?;
+                count += 1;
+            }
+            Ok(count)
+        };
+        Ok(Counts {
+            repos: count(Table::Repo)?,
+            records: count(Table::Record)?,
+            versions: count(Table::Version)?,
+            claims: count(Table::Claimed)?,
+            parked: count(Table::Parked)?,
+            log_rows: count(Table::Log)?,
+            upstreams: self.upstreams()?.len() as u64,
+            hosts: count(Table::Host)?,
+            debts: count(Table::Debt)?,
+            dead: count(Table::Dead)?,
+        })
+    }
+}

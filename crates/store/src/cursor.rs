@@ -1,0 +1,300 @@
+//! How far an upstream is done: the low-water mark.
+//!
+//! Events are begun in the order in which they were read and are done in any
+//! order. The cursor is the last one up to which all are done, so a restart from
+//! it repeats events and never skips one. It is written in the batch that holds
+//! the effects of the event that moved it: never ahead, hardly behind.
+//!
+//! Every upstream has a numbering, raised when its cursor is cleared because the
+//! host counts anew. What was begun under an older one moves nothing any more.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use gapless_core::ledger::{Cursor, UpstreamId};
+
+/// An event by its place in an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub upstream: UpstreamId,
+    pub numbering: u32,
+    pub seq: u64,
+    /// The beginning of the hash of the event.
+    pub event: [u8; 16],
+}
+
+/// The low-water mark of one upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LowWater {
+    numbering: u32,
+    cursor: Option<Cursor>,
+    /// Numbers above the cursor, in order, with the event once it is done.
+    begun: VecDeque<(u64, Option<[u8; 16]>)>,
+}
+
+impl LowWater {
+    /// As the store remembers it.
+    pub fn resume(numbering: u32, cursor: Option<Cursor>) -> LowWater {
+        LowWater {
+            numbering,
+            cursor,
+            begun: VecDeque::new(),
+        }
+    }
+
+    pub fn numbering(&self) -> u32 {
+        self.numbering
+    }
+
+    pub fn cursor(&self) -> Option<Cursor> {
+        self.cursor
+    }
+
+    /// Events that were begun and hold the cursor back, or wait behind one that
+    /// does.
+    pub fn outstanding(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// An event was read. One that the cursor has passed, or that is begun
+    /// already, holds nothing back.
+    pub fn begin(&mut self, numbering: u32, seq: u64) {
+        if numbering < self.numbering {
+            return;
+        }
+        self.renumber(numbering);
+        if self.cursor.is_some_and(|cursor| seq <= cursor.seq) {
+            return;
+        }
+        if self.begun.back().is_none_or(|(last, _)| seq > *last) {
+            self.begun.push_back((seq, None));
+        } else if let Err(place) = self.place(seq) {
+            // Late, but nothing at or above it may be passed before it is done.
+            self.begun.insert(place, (seq, None));
+        }
+    }
+
+    /// The effects of an event are in the batch that is being made. Returns the
+    /// cursor if it moved.
+    pub fn done(&mut self, numbering: u32, seq: u64, event: [u8; 16]) -> Option<Cursor> {
+        if numbering != self.numbering {
+            return None;
+        }
+        let place = self.place(seq).ok()?;
+        let (_, done) = self.begun.get_mut(place)?;
+        *done = Some(event);
+        let mut moved = None;
+        while let Some((seq, Some(event))) = self.begun.front().copied() {
+            moved = Some(Cursor { seq, event });
+            self.begun.pop_front();
+        }
+        if moved.is_some() {
+            self.cursor = moved;
+        }
+        moved
+    }
+
+    /// The host counts anew: there is no cursor, and what was begun is forgotten.
+    pub fn renumber(&mut self, numbering: u32) {
+        if numbering > self.numbering {
+            *self = LowWater::resume(numbering, None);
+        }
+    }
+
+    /// What was begun and is not done never will be; a new epoch has made good
+    /// for it.
+    pub fn abandon(&mut self) {
+        self.begun.clear();
+    }
+
+    fn place(&self, seq: u64) -> Result<usize, usize> {
+        self.begun.binary_search_by_key(&seq, |(seq, _)| *seq)
+    }
+}
+
+/// The low-water marks of all upstreams.
+#[derive(Clone, Debug, Default)]
+pub struct Cursors {
+    marks: BTreeMap<UpstreamId, LowWater>,
+}
+
+impl Cursors {
+    pub fn insert(&mut self, upstream: UpstreamId, mark: LowWater) {
+        self.marks.insert(upstream, mark);
+    }
+
+    pub fn get(&self, upstream: UpstreamId) -> Option<&LowWater> {
+        self.marks.get(&upstream)
+    }
+
+    /// See [`LowWater::begin`].
+    pub fn begin(&mut self, upstream: UpstreamId, numbering: u32, seq: u64) {
+        let mark = self.marks.entry(upstream).or_default();
+        mark.begin(numbering, seq);
+    }
+
+    /// See [`LowWater::done`].
+    pub fn done(&mut self, position: &Position) -> Option<Cursor> {
+        let mark = self.marks.get_mut(&position.upstream)?;
+        mark.done(position.numbering, position.seq, position.event)
+    }
+
+    /// See [`LowWater::renumber`].
+    pub fn renumber(&mut self, upstream: UpstreamId, numbering: u32) {
+        self.marks.entry(upstream).or_default().renumber(numbering);
+    }
+
+    /// See [`LowWater::abandon`].
+    pub fn abandon(&mut self, upstream: UpstreamId) {
+        if let Some(mark) = self.marks.get_mut(&upstream) {
+            mark.abandon();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const EVENT: [u8; 16] = [7; 16];
+
+    fn seq(cursor: Option<Cursor>) -> Option<u64> {
+        cursor.map(|cursor| cursor.seq)
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Read this many numbers further on.
+        Begin(u64),
+        /// Read an older number again.
+        Again(u64),
+        /// Finish one of those that are open, or have been.
+        Done(prop::sample::Index),
+        Renumber,
+        /// Finish something of the numbering before.
+        Late(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (1..4u64).prop_map(Step::Begin),
+            1 => (0..40u64).prop_map(Step::Again),
+            8 => any::<prop::sample::Index>().prop_map(Step::Done),
+            1 => Just(Step::Renumber),
+            1 => (1..40u64).prop_map(Step::Late),
+        ]
+    }
+
+    proptest! {
+        /// Against the definition: nothing at or below the cursor is open, and
+        /// everything done below the lowest open one is at or below the cursor.
+        #[test]
+        fn the_cursor_is_the_low_water_mark(steps in prop::collection::vec(step(), 0..80)) {
+            let mut mark = LowWater::default();
+            let (mut numbering, mut read) = (0, 0);
+            let mut begun = BTreeSet::new();
+            let mut done = BTreeSet::new();
+            let mut last = None;
+            for step in steps {
+                match step {
+                    Step::Begin(gap) => {
+                        read += gap;
+                        mark.begin(numbering, read);
+                        begun.insert(read);
+                    }
+                    Step::Again(back) => {
+                        let again = read.saturating_sub(back);
+                        if begun.contains(&again) {
+                            mark.begin(numbering, again);
+                        }
+                    }
+                    Step::Done(index) => {
+                        let all: Vec<u64> = begun.iter().copied().collect();
+                        if !all.is_empty() {
+                            let seq = *index.get(&all);
+                            mark.done(numbering, seq, EVENT);
+                            done.insert(seq);
+                        }
+                    }
+                    Step::Renumber => {
+                        numbering += 1;
+                        mark.renumber(numbering);
+                        read = 0;
+                        begun.clear();
+                        done.clear();
+                        last = None;
+                    }
+                    Step::Late(seq) => {
+                        if numbering > 0 {
+                            mark.begin(numbering - 1, seq);
+                            prop_assert_eq!(mark.done(numbering - 1, seq, EVENT), None);
+                        }
+                    }
+                }
+                let lowest_open = begun.difference(&done).next().copied().unwrap_or(u64::MAX);
+                let expected = done.iter().take_while(|seq| **seq < lowest_open).last().copied();
+                prop_assert_eq!(seq(mark.cursor()), expected);
+                prop_assert!(seq(mark.cursor()) >= last, "it never goes back");
+                last = seq(mark.cursor());
+            }
+        }
+    }
+
+    #[test]
+    fn one_slow_event_holds_the_cursor_and_lets_it_go_at_once() {
+        let mut mark = LowWater::resume(
+            3,
+            Some(Cursor {
+                seq: 10,
+                event: EVENT,
+            }),
+        );
+        for seq in 11..=20 {
+            mark.begin(3, seq);
+        }
+        for seq in 12..=20 {
+            assert_eq!(mark.done(3, seq, EVENT), None);
+        }
+        assert_eq!(seq(mark.cursor()), Some(10));
+        assert_eq!(seq(mark.done(3, 11, EVENT)), Some(20));
+        assert_eq!(mark.outstanding(), 0);
+    }
+
+    #[test]
+    fn what_was_read_before_the_cursor_was_cleared_writes_it_never_again() {
+        let mut mark = LowWater::resume(
+            0,
+            Some(Cursor {
+                seq: 500,
+                event: EVENT,
+            }),
+        );
+        mark.begin(0, 501);
+        mark.renumber(1);
+        assert_eq!(mark.cursor(), None);
+        mark.begin(1, 1);
+        assert_eq!(mark.done(0, 501, EVENT), None);
+        mark.begin(0, 502);
+        assert_eq!(mark.done(0, 502, EVENT), None);
+        assert_eq!(mark.cursor(), None);
+        assert_eq!(seq(mark.done(1, 1, EVENT)), Some(1));
+    }
+
+    #[test]
+    fn what_was_abandoned_holds_nothing_back() {
+        let mut mark = LowWater::default();
+        mark.begin(0, 1);
+        mark.begin(0, 2);
+        mark.abandon();
+        mark.begin(0, 9);
+        assert_eq!(
+            mark.done(0, 2, EVENT),
+            None,
+            "its number is not known any more"
+        );
+        assert_eq!(seq(mark.done(0, 9, EVENT)), Some(9));
+    }
+}

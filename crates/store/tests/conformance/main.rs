@@ -1,0 +1,59 @@
+//! One suite for every engine: what holds on disk holds in the double, and the
+//! other way round.
+
+#![cfg(feature = "engine")]
+
+mod book;
+mod engine;
+mod looks;
+mod numbers;
+mod owner;
+mod random;
+mod refused;
+mod rows;
+mod world;
+
+use world::{Disk, Memory};
+
+/// Makes one test per engine from each function.
+macro_rules! on_every_engine {
+    ($($module:ident :: $test:ident),* $(,)?) => {
+        mod memory {
+            use super::*;
+            $(#[test] fn $test() { $module::$test(&Memory::fresh()); })*
+        }
+        mod disk {
+            use super::*;
+            $(#[test] fn $test() { $module::$test(&Disk::fresh()); })*
+        }
+    };
+}
+
+on_every_engine!(
+    engine::a_batch_is_seen_whole,
+    engine::the_later_of_two_writes_counts,
+    engine::views_do_not_change,
+    engine::ranges_go_both_ways_and_meet,
+    engine::prefixes_of_any_bytes,
+    engine::an_empty_batch_is_nothing,
+    engine::like_ordered_maps,
+    engine::what_was_committed_is_there_again,
+    book::a_live_commit_in_full,
+    book::updates_and_deletes_keep_what_they_replace,
+    book::a_snapshot_in_chunks,
+    book::changes_of_one_group_see_each_other,
+    refused::a_refused_change_fails_alone,
+    refused::contradictions_are_refused,
+    rows::names_get_one_number_each,
+    rows::debts_and_hosts_follow_the_row,
+    rows::parked_frames_come_and_go,
+    rows::claims_go_when_a_proof_covers_them,
+    rows::a_purge_leaves_nothing_but_the_log,
+    numbers::the_cursor_is_never_ahead,
+    numbers::a_cleared_cursor_stays_cleared,
+    numbers::lost_numbers_are_covered_once,
+    rows::dead_letters_are_kept,
+    numbers::ticks_are_remembered,
+    random::many_random_changes,
+    random::the_size_of_groups_does_not_matter,
+);

@@ -1,0 +1,162 @@
+//! The owner of a repository, as tests play it: real records, real roots, and
+//! the changes that follow from a commit.
+
+use std::collections::BTreeMap;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::mst;
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::{Head, Held, Kind, Repo, Tick, Time, Upstream, UpstreamId};
+use gapless_store::book::Book;
+use gapless_store::change::{
+    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, UpstreamChange, What,
+};
+use gapless_store::cursor::Position;
+
+pub struct Owner {
+    pub did: Did,
+    pub records: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub rev: u64,
+    /// What the store is believed to know.
+    pub row: Repo,
+    pub commit: Vec<u8>,
+}
+
+/// A path and its new bytes; none deletes.
+pub type Write<'a> = (&'a str, Option<&'a str>);
+
+impl Owner {
+    pub fn new(number: u32) -> Owner {
+        let digits = "abcdefghijklmnopqrstuvwxyz234567".as_bytes();
+        let mut name = vec![b'a'; 24];
+        let mut rest = number;
+        for place in name.iter_mut().rev() {
+            *place = digits[(rest % 32) as usize];
+            rest /= 32;
+        }
+        let name = String::from_utf8(name).unwrap();
+        let did = Did::parse(&format!("did:plc:{name}")).unwrap();
+        Owner {
+            row: Repo::new(did.clone()),
+            did,
+            records: BTreeMap::new(),
+            rev: 0,
+            commit: Vec::new(),
+        }
+    }
+
+    pub fn subject(&self) -> Subject {
+        Subject::Did(self.did.clone())
+    }
+
+    pub fn root(&self) -> Cid {
+        let keys: Vec<(&[u8], Cid)> = self
+            .records
+            .iter()
+            .map(|(path, bytes)| (path.as_slice(), Cid::dag_cbor(bytes)))
+            .collect();
+        mst::root(keys.iter().copied()).unwrap()
+    }
+
+    /// Signs, as it were, what the records are now.
+    pub fn sign(&mut self) -> Head {
+        self.rev += 1;
+        let data = self.root();
+        self.commit = format!("{} {} {data}", self.did, self.rev).into_bytes();
+        Head {
+            rev: Rev::from_bits(self.rev),
+            data,
+            commit: Cid::dag_cbor(&self.commit),
+        }
+    }
+
+    /// Writes records and makes the live change of it.
+    pub fn live(&mut self, writes: &[Write<'_>]) -> Change {
+        let mut ops = Vec::new();
+        for (path, bytes) in writes {
+            match bytes {
+                Some(bytes) => self
+                    .records
+                    .insert(path.as_bytes().to_vec(), bytes.as_bytes().to_vec()),
+                None => self.records.remove(path.as_bytes()),
+            };
+            ops.push(op(path.as_bytes(), bytes.map(str::as_bytes)));
+        }
+        let head = self.sign();
+        self.change(RecordsKind::Live, Held::Exactly(head), ops)
+    }
+
+    /// A change that leads from the row's state to another.
+    pub fn change(&mut self, kind: RecordsKind, held: Held, ops: Vec<RecordOp>) -> Change {
+        let before = std::mem::replace(&mut self.row.held, held);
+        Change {
+            repo: Some(RepoChange {
+                entry: Some(entry(What::Records(Records {
+                    kind,
+                    before,
+                    ops,
+                    commit: self.commit.clone(),
+                }))),
+                ..RepoChange::row(self.subject(), self.row.clone())
+            }),
+            ..Change::default()
+        }
+    }
+
+    /// Nothing but the row.
+    pub fn row_change(&self) -> Change {
+        Change {
+            repo: Some(RepoChange::row(self.subject(), self.row.clone())),
+            ..Change::default()
+        }
+    }
+}
+
+pub fn op(path: &[u8], bytes: Option<&[u8]>) -> RecordOp {
+    RecordOp {
+        path: path.to_vec(),
+        put: bytes.map(|bytes| Put {
+            cid: Cid::dag_cbor(bytes),
+            bytes: Some(bytes.to_vec()),
+        }),
+    }
+}
+
+pub fn entry(what: What) -> Entry {
+    Entry {
+        at: Time(77),
+        source: None,
+        what,
+        frame: None,
+    }
+}
+
+pub fn relay(numbering: u32) -> Upstream {
+    Upstream {
+        url: "wss://relay.example.org".to_owned(),
+        kind: Kind::Relay,
+        host: None,
+        epoch: gapless_core::ledger::Epoch(5),
+        first_cursor_since_reset: None,
+        numbering,
+        reset_at: Tick(0),
+        unread_at: None,
+    }
+}
+
+pub fn new_upstream(book: &mut Book) -> UpstreamId {
+    let change = Change {
+        upstream: Some(UpstreamChange::New(relay(0))),
+        ..Change::default()
+    };
+    book.write(change).unwrap().upstream.unwrap()
+}
+
+pub fn done(upstream: UpstreamId, numbering: u32, seq: u64) -> Option<Position> {
+    Some(Position {
+        upstream,
+        numbering,
+        seq,
+        event: [seq as u8; 16],
+    })
+}

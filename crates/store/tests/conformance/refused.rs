@@ -1,0 +1,200 @@
+//! What is refused, and what a refusal leaves behind: nothing.
+
+use gapless_atp::syntax::Rev;
+use gapless_core::ledger::{Head, Held, HostId, RepoId, Tick};
+use gapless_store::book::{Book, Nothing};
+use gapless_store::change::{Change, HostChange, RecordsKind, RepoChange, Subject, What};
+use gapless_store::engine::MemoryEngine;
+use gapless_store::error::{Contradiction, StoreError};
+
+use crate::looks::{log, refusal, set_records};
+use crate::owner::{Owner, entry, op};
+use crate::world::World;
+
+pub fn contradictions_are_refused(world: &dyn World) {
+    let mut book = world.book();
+    let mut alice = Owner::new(1);
+    book.write(alice.live(&[("a/1", Some("x"))])).unwrap();
+    let head = *alice.row.head().unwrap();
+    let as_was = |alice: &mut Owner| alice.row.held = Held::Exactly(head);
+
+    let again = alice.change(RecordsKind::Live, Held::Exactly(head), vec![]);
+    assert_eq!(refusal(&mut book, again), Contradiction::NotAbove);
+
+    let mut other_state = alice.live(&[("a/2", Some("y"))]);
+    set_records(&mut other_state, |records| records.before = Held::Nothing);
+    assert_eq!(refusal(&mut book, other_state), Contradiction::OtherState);
+    as_was(&mut alice);
+
+    let next = alice.sign();
+    alice.row.held = Held::Exactly(next);
+    assert_eq!(
+        refusal(&mut book, alice.row_change()),
+        Contradiction::Unfounded
+    );
+    as_was(&mut alice);
+
+    let mut other_commit = alice.live(&[]);
+    set_records(&mut other_commit, |records| records.commit.push(0));
+    assert_eq!(refusal(&mut book, other_commit), Contradiction::OtherCommit);
+    as_was(&mut alice);
+
+    let half = Held::Applying {
+        target: next,
+        from: None,
+    };
+    let half = alice.change(RecordsKind::Live, half, vec![]);
+    assert_eq!(refusal(&mut book, half), Contradiction::NotExact);
+    as_was(&mut alice);
+
+    for (ops, why) in [
+        (
+            vec![op(b"a/1", None), op(b"a/1", Some(b"z"))],
+            Contradiction::PathTwice,
+        ),
+        (vec![op(b"", Some(b"z"))], Contradiction::PathLength),
+        (
+            vec![op(&[b'a'; 1025], Some(b"z"))],
+            Contradiction::PathLength,
+        ),
+        (vec![op(b"a/9", None)], Contradiction::NothingToDelete),
+        (
+            (0..1001u32)
+                .map(|n| op(&n.to_be_bytes(), Some(b"z")))
+                .collect(),
+            Contradiction::TooLarge,
+        ),
+        (
+            (0..17u32)
+                .map(|n| op(&n.to_be_bytes(), Some(&vec![0; 1 << 20])))
+                .collect(),
+            Contradiction::TooLarge,
+        ),
+    ] {
+        let held = Held::Exactly(alice.sign());
+        let change = alice.change(RecordsKind::Repair, held, ops);
+        assert_eq!(refusal(&mut book, change), why);
+        as_was(&mut alice);
+    }
+
+    alice.row.host = Some(HostId(99));
+    assert_eq!(
+        refusal(&mut book, alice.row_change()),
+        Contradiction::NoSuchHost(99)
+    );
+    alice.row.host = None;
+    let nobody = RepoChange::row(Subject::Id(RepoId(99)), alice.row.clone());
+    let nobody = Change {
+        repo: Some(nobody),
+        ..Change::default()
+    };
+    assert_eq!(refusal(&mut book, nobody), Contradiction::NoSuchRepo(99));
+    let swapped = RepoChange::row(Owner::new(2).subject(), alice.row.clone());
+    let swapped = Change {
+        repo: Some(swapped),
+        ..Change::default()
+    };
+    assert_eq!(refusal(&mut book, swapped), Contradiction::OtherRepo);
+    let purge = Change {
+        repo: Some(RepoChange {
+            entry: Some(entry(What::Purge)),
+            ..RepoChange::row(alice.subject(), alice.row.clone())
+        }),
+        ..Change::default()
+    };
+    assert_eq!(refusal(&mut book, purge), Contradiction::PurgeHolds);
+    let frame = Change {
+        repo: Some(RepoChange {
+            entry: Some(gapless_store::change::Entry {
+                frame: Some(vec![0; gapless_atp::limits::FRAME_BYTES + 1]),
+                ..entry(What::Identity)
+            }),
+            ..RepoChange::row(alice.subject(), alice.row.clone())
+        }),
+        ..Change::default()
+    };
+    assert_eq!(refusal(&mut book, frame), Contradiction::FrameTooLarge);
+
+    // A new lineage may go back; nothing else may.
+    alice.row.lineage = 1;
+    let older = Head {
+        rev: Rev::from_bits(0),
+        ..head
+    };
+    let adopted = alice.change(
+        RecordsKind::Repair,
+        Held::Exactly(older),
+        vec![op(b"a/1", Some(b"w"))],
+    );
+    let mut adopted_row = adopted.clone();
+    set_records(&mut adopted_row, |records| records.commit.clear());
+    book.write(adopted_row).unwrap();
+    assert!(log(&book).last().unwrap().1.new_lineage);
+    alice.row.lineage = 0;
+    assert_eq!(
+        refusal(&mut book, alice.row_change()),
+        Contradiction::LineageBack
+    );
+    let view = book.view();
+    assert_eq!(
+        view.counters().unwrap().next_seq,
+        3,
+        "refusals take no numbers"
+    );
+    assert_eq!(view.counts().unwrap().repos, 1);
+}
+
+pub fn a_refused_change_fails_alone(world: &dyn World) {
+    let mut book = world.book();
+    let (mut alice, mut bob) = (Owner::new(1), Owner::new(2));
+    let good = alice.live(&[("a/1", Some("x"))]);
+    // It writes much before it is refused.
+    let mut bad = bob.live(&[("a/1", Some("x")), ("a/2", None)]);
+    bad.tick = Tick(1000);
+    bad.host = Some(HostChange::Named("pds.example.org".to_owned()));
+    let after = alice.live(&[("a/2", Some("y"))]);
+    let answers = book.write_group(vec![good, bad, after]).unwrap();
+    assert!(answers[0].is_ok() && answers[2].is_ok());
+    assert!(matches!(
+        answers[1],
+        Err(StoreError::Refused(Contradiction::NothingToDelete))
+    ));
+    assert_eq!(
+        answers[2].as_ref().unwrap().numbers,
+        Some(2..3),
+        "numbers stay dense"
+    );
+    let view = book.view();
+    assert_eq!(view.repo_id(&bob.did).unwrap(), None);
+    assert_eq!(view.host_id("pds.example.org").unwrap(), None);
+    assert_eq!(view.counters().unwrap().last_tick, Tick(0));
+    assert_eq!(view.counts().unwrap().records, 2);
+}
+
+/// On the double; broken disks have tests of their own.
+#[test]
+fn a_failed_engine_latches() {
+    let engine = MemoryEngine::new();
+    let mut book = Book::open(Box::new(engine.clone()), Box::new(Nothing)).unwrap();
+    let mut alice = Owner::new(1);
+    book.write(alice.live(&[("a/1", Some("x"))])).unwrap();
+    let head = book.head();
+    engine.fail("no more disk");
+    let group = vec![
+        alice.live(&[("a/2", Some("y"))]),
+        Owner::new(2).row_change(),
+    ];
+    let failed = book.write_group(group).unwrap_err();
+    assert!(failed.is_final(), "{failed}");
+    assert!(failed.to_string().contains("no more disk"));
+    engine.crash(0);
+    assert!(
+        book.write(Owner::new(3).row_change()).is_err(),
+        "nothing is tried again, not even when it would work"
+    );
+    assert_eq!(book.head(), head, "nothing is called durable that is not");
+    assert!(book.latched().is_some());
+    assert!(book.close().is_err());
+    let book = Book::open(Box::new(engine), Box::new(Nothing)).unwrap();
+    assert_eq!(book.head(), head);
+}

@@ -1,0 +1,323 @@
+//! The rows beside the records: names, debts, hosts, what waits, what is claimed,
+//! what could not be used, and what a purge leaves.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::Rev;
+use gapless_core::ledger::{
+    Account, Before, Debt, Held, Host, HostId, Owed, Parked, RepoId, Tick, Time, Why,
+};
+use gapless_store::book::Book;
+use gapless_store::change::{Change, DeadChange, HostChange, RepoChange, Subject, What};
+use gapless_store::error::Contradiction;
+use gapless_store::table::claimed::Claim;
+use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
+use gapless_store::table::log::{LogKind, LogRow, Source};
+use gapless_store::table::parked::ParkedFrame;
+
+use crate::looks::{log, refusal};
+use crate::owner::{Owner, entry, new_upstream};
+use crate::world::World;
+
+pub fn names_get_one_number_each(world: &dyn World) {
+    let mut book = world.book();
+    let named = |name: &str| Change {
+        host: Some(HostChange::Named(name.to_owned())),
+        ..Change::default()
+    };
+    let a = book.write(named("a.example.org")).unwrap().host.unwrap();
+    let group = vec![
+        named("b.example.org"),
+        named("b.example.org"),
+        named("a.example.org"),
+    ];
+    let answers = book.write_group(group).unwrap();
+    let ids: Vec<HostId> = answers
+        .into_iter()
+        .map(|ack| ack.unwrap().host.unwrap())
+        .collect();
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!(ids[2], a);
+    assert_ne!(ids[0], a);
+    let mut row = book.view().host(a).unwrap().unwrap();
+    row.hiding_suspended = true;
+    let change = HostChange::Row(a, row.clone());
+    book.write(Change {
+        host: Some(change),
+        ..Change::default()
+    })
+    .unwrap();
+    let renamed = Host {
+        name: "c.example.org".to_owned(),
+        ..row.clone()
+    };
+    let renamed = Change {
+        host: Some(HostChange::Row(a, renamed)),
+        ..Change::default()
+    };
+    assert_eq!(refusal(&mut book, renamed), Contradiction::Renamed);
+    drop(book);
+    let mut book = world.book();
+    assert_eq!(book.view().host(a).unwrap(), Some(row));
+    let repos: Vec<RepoId> = (0..3)
+        .map(|number| {
+            book.write(Owner::new(number).row_change())
+                .unwrap()
+                .repo
+                .unwrap()
+        })
+        .collect();
+    let again = book
+        .write(Owner::new(1).row_change())
+        .unwrap()
+        .repo
+        .unwrap();
+    assert_eq!(again, repos[1]);
+    assert!(repos[0] < repos[1] && repos[1] < repos[2]);
+    let c = book.write(named("c.example.org")).unwrap().host.unwrap();
+    assert!(c > ids[0], "never given twice, also after a new start");
+}
+
+pub fn debts_and_hosts_follow_the_row(world: &dyn World) {
+    let mut book = world.book();
+    let mut hosts = Vec::new();
+    for name in ["a.example.org", "b.example.org"] {
+        let change = Change {
+            host: Some(HostChange::Named(name.to_owned())),
+            ..Change::default()
+        };
+        hosts.push(book.write(change).unwrap().host.unwrap());
+    }
+    let mut alice = Owner::new(1);
+    alice.row.host = Some(hosts[0]);
+    alice.row.debt = Debt {
+        fetch: Some(Owed {
+            at: Tick(3),
+            why: Why::FirstSighting,
+        }),
+        next_try: Time(50),
+        ..Debt::default()
+    };
+    let id = book.write(alice.row_change()).unwrap().repo.unwrap();
+    let hosted = |book: &Book, host| -> Vec<RepoId> {
+        book.view().hosted(host).map(|repo| repo.unwrap()).collect()
+    };
+    assert_eq!(hosted(&book, hosts[0]), [id]);
+    assert_eq!(book.view().repo(id).unwrap().unwrap(), alice.row);
+    assert_eq!(book.view().debts_due(Time(49)).unwrap(), []);
+    assert_eq!(
+        book.view().debts_due(Time(50)).unwrap(),
+        [(id, alice.row.debt)]
+    );
+    alice.row.host = Some(hosts[1]);
+    alice.row.debt = Debt::default();
+    book.write(alice.row_change()).unwrap();
+    assert_eq!(hosted(&book, hosts[0]), []);
+    assert_eq!(hosted(&book, hosts[1]), [id]);
+    assert_eq!(book.view().debts().count(), 0);
+    assert_eq!(book.view().repo(id).unwrap().unwrap(), alice.row);
+}
+
+pub fn parked_frames_come_and_go(world: &dyn World) {
+    let mut book = world.book();
+    let upstream = new_upstream(&mut book);
+    let mut alice = Owner::new(1);
+    let mut park = Vec::new();
+    for _ in 0..3 {
+        let head = alice.sign();
+        park.push(ParkedFrame {
+            parked: Parked {
+                head,
+                before: Before::Untold,
+                origin: None,
+                bytes: 5,
+            },
+            upstream,
+            epoch: None,
+            frame: format!("frame {}", alice.rev).into_bytes(),
+        });
+    }
+    let parking = RepoChange {
+        park,
+        ..RepoChange::row(alice.subject(), alice.row.clone())
+    };
+    let id = book
+        .write(Change {
+            repo: Some(parking),
+            ..Change::default()
+        })
+        .unwrap();
+    let id = id.repo.unwrap();
+    let revs = |book: &Book| -> Vec<u64> {
+        book.view()
+            .parked(id)
+            .unwrap()
+            .keys()
+            .map(|rev| rev.to_bits())
+            .collect()
+    };
+    assert_eq!(revs(&book), [1, 2, 3]);
+    let frame = book
+        .view()
+        .parked_frame(id, Rev::from_bits(2))
+        .unwrap()
+        .unwrap();
+    assert_eq!(frame.frame, b"frame 2");
+    let unparking = RepoChange {
+        subject: Subject::Id(id),
+        row: None,
+        entry: None,
+        park: Vec::new(),
+        unpark: vec![Rev::from_bits(1), Rev::from_bits(3)],
+    };
+    book.write(Change {
+        repo: Some(unparking),
+        ..Change::default()
+    })
+    .unwrap();
+    assert_eq!(revs(&book), [2]);
+}
+
+pub fn dead_letters_are_kept(world: &dyn World) {
+    let mut book = world.book();
+    let upstream = new_upstream(&mut book);
+    let mut letter = DeadLetter {
+        class: DeadClass::Unreadable,
+        source: Some(Source { upstream, seq: 4 }),
+        repo: None,
+        error: "no DID".to_owned(),
+        payload: vec![1, 2, 3],
+        attempts: 0,
+        first_seen: Time(1),
+        resolution: Resolution::Open,
+    };
+    let new = |letter: &DeadLetter| Change {
+        dead: Some(DeadChange::New(letter.clone())),
+        ..Change::default()
+    };
+    let first = book.write(new(&letter)).unwrap().dead.unwrap();
+    let second = book.write(new(&letter)).unwrap().dead.unwrap();
+    assert_ne!(first, second);
+    letter.resolution = Resolution::Dropped;
+    let resolved = |number| Change {
+        dead: Some(DeadChange::Row(number, letter.clone())),
+        ..Change::default()
+    };
+    book.write(resolved(second)).unwrap();
+    assert_eq!(
+        refusal(&mut book, resolved(99)),
+        Contradiction::NoSuchDeadLetter(99)
+    );
+    let letters: Vec<Resolution> = book
+        .view()
+        .dead_letters()
+        .map(|letter| letter.unwrap().1.resolution)
+        .collect();
+    assert_eq!(letters, [Resolution::Open, Resolution::Dropped]);
+}
+
+pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
+    let mut book = world.book();
+    let upstream = new_upstream(&mut book);
+    let mut alice = Owner::new(1);
+    let claim = |rev: u64| Claim {
+        upstream,
+        rev: Rev::from_bits(rev),
+        record: Some((Cid::dag_cbor(b"said"), b"said".to_vec())),
+    };
+    let claims = vec![(b"a/1".to_vec(), claim(1)), (b"a/2".to_vec(), claim(9))];
+    let change = RepoChange {
+        entry: Some(entry(What::Claims(claims))),
+        ..RepoChange::row(alice.subject(), alice.row.clone())
+    };
+    let ack = book
+        .write(Change {
+            repo: Some(change),
+            ..Change::default()
+        })
+        .unwrap();
+    let id = ack.repo.unwrap();
+    assert_eq!(ack.numbers, Some(1..3));
+    assert_eq!(log(&book)[0].1.kind, LogKind::Claimed);
+    let empty = gapless_atp::mst::empty_root();
+    assert_eq!(book.view().root(id).unwrap(), empty, "never part of a root");
+    let paths = |book: &Book| -> Vec<Vec<u8>> {
+        book.view()
+            .claims(id)
+            .map(|claim| claim.unwrap().0)
+            .collect()
+    };
+    assert_eq!(paths(&book).len(), 2);
+    book.write(alice.live(&[("a/7", Some("x"))])).unwrap();
+    assert_eq!(
+        paths(&book),
+        [b"a/2"],
+        "the state at rev 1 says what is true of a/1"
+    );
+    alice.rev = 8;
+    book.write(alice.live(&[])).unwrap();
+    assert_eq!(paths(&book).len(), 0);
+}
+
+pub fn a_purge_leaves_nothing_but_the_log(world: &dyn World) {
+    let mut book = world.book();
+    let (mut alice, mut bob) = (Owner::new(1), Owner::new(2));
+    let many: Vec<String> = (0..1500)
+        .map(|number| format!("app.a/{number:05}"))
+        .collect();
+    let writes: Vec<(&str, Option<&str>)> =
+        many.iter().map(|path| (path.as_str(), Some("x"))).collect();
+    for chunk in writes.chunks(1000) {
+        book.write(alice.live(chunk)).unwrap();
+    }
+    book.write(alice.live(&[("app.a/00000", Some("y"))]))
+        .unwrap();
+    book.write(bob.live(&[("app.a/1", Some("z"))])).unwrap();
+    let head = book.head();
+    alice.row.held = Held::Nothing;
+    alice.row.account = Account::Deleted;
+    alice.row.lineage += 1;
+    let purge = RepoChange {
+        entry: Some(entry(What::Purge)),
+        ..RepoChange::row(alice.subject(), alice.row.clone())
+    };
+    let ack = book
+        .write(Change {
+            repo: Some(purge),
+            ..Change::default()
+        })
+        .unwrap();
+    let id = ack.repo.unwrap();
+    assert_eq!(ack.numbers, Some(head.next_seq..head.next_seq + 1500));
+    let view = book.view();
+    assert_eq!(view.records(id).count(), 0);
+    let counts = view.counts().unwrap();
+    assert_eq!(
+        (counts.records, counts.versions),
+        (1, 0),
+        "bob's is still there"
+    );
+    assert_eq!(view.signed_commit(id).unwrap(), None);
+    assert_eq!(view.repo(id).unwrap().unwrap(), alice.row);
+    let rows: Vec<LogRow> = view
+        .log_from(head.next_seq)
+        .unwrap()
+        .map(|row| row.unwrap().1)
+        .collect();
+    assert_eq!(
+        rows.iter().map(|row| row.ops.len()).collect::<Vec<_>>(),
+        [1000, 500]
+    );
+    assert_eq!(
+        rows.iter().map(|row| row.last).collect::<Vec<_>>(),
+        [false, true]
+    );
+    assert!(
+        rows.iter()
+            .all(|row| row.kind == LogKind::Account(Account::Deleted))
+    );
+    assert!(
+        rows.iter()
+            .flat_map(|row| &row.ops)
+            .all(|op| op.cid.is_none())
+    );
+}

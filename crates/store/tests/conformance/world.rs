@@ -1,0 +1,45 @@
+//! Where a test runs: an engine that can be closed and opened again.
+
+use gapless_store::book::{Book, Nothing};
+use gapless_store::engine::{DiskEngine, DiskSettings, Engine, MemoryEngine};
+
+pub trait World {
+    /// Opens what is there. The one before must be gone.
+    fn engine(&self) -> Box<dyn Engine>;
+
+    fn book(&self) -> Book {
+        Book::open(self.engine(), Box::new(Nothing)).unwrap()
+    }
+}
+
+pub struct Memory(MemoryEngine);
+
+impl Memory {
+    pub fn fresh() -> Memory {
+        Memory(MemoryEngine::new())
+    }
+}
+
+impl World for Memory {
+    fn engine(&self) -> Box<dyn Engine> {
+        Box::new(self.0.clone())
+    }
+}
+
+pub struct Disk(tempfile::TempDir);
+
+impl Disk {
+    pub fn fresh() -> Disk {
+        Disk(tempfile::tempdir().unwrap())
+    }
+}
+
+impl World for Disk {
+    fn engine(&self) -> Box<dyn Engine> {
+        let settings = DiskSettings {
+            cache_bytes: 8 << 20,
+            ..DiskSettings::default()
+        };
+        Box::new(DiskEngine::open(&self.0.path().join("engine"), &settings).unwrap())
+    }
+}
