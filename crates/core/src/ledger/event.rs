@@ -163,7 +163,17 @@ fn misrouted(
 ) -> Decision {
     let now = context.now;
     notices.push(Notice::Misrouted);
-    debt::owe(now, repo, What::Resolve, Why::Misrouted);
+    let newer = match event {
+        Event::Signed { head, .. } => {
+            repo.floor().is_none_or(|floor| head.rev > floor)
+                && !head.rev.is_future(now.time.0)
+                && !is_abandoned(repo, head.rev)
+        }
+        _ => false,
+    };
+    if newer || debt::may_ask(repo, now.time) {
+        debt::owe(now, repo, What::Resolve, Why::Misrouted);
+    }
     let Event::Signed {
         head,
         before,
@@ -172,8 +182,7 @@ fn misrouted(
     else {
         return Decision::Pass;
     };
-    let known = repo.floor().is_some_and(|floor| head.rev <= floor);
-    if known || head.rev.is_future(now.time.0) || is_abandoned(repo, head.rev) {
+    if !newer {
         return Decision::Pass;
     }
     heard_of(repo, head.rev);
@@ -194,7 +203,11 @@ fn unauthenticated(
     notices: &mut Vec<Notice>,
 ) -> Decision {
     notices.push(Notice::Unauthenticated);
-    debt::owe(now, repo, What::Compare, Why::Unauthenticated);
+    // From anyone but the cover it is a hint, worth a question while there are
+    // any left: else a flood of forgeries would keep everybody incomplete.
+    if from_cover || debt::may_ask(repo, now.time) {
+        debt::owe(now, repo, What::Compare, Why::Unauthenticated);
+    }
     if from_cover {
         // It took the place of an event that we may have missed.
         cover::unset(now.tick, repo);

@@ -152,6 +152,35 @@ fn forged_input_however_much_costs_a_bounded_number_of_requests() {
 }
 
 #[test]
+fn a_flood_from_strangers_does_not_keep_a_repository_incomplete() {
+    for (from, flood) in [(RELAY, Event::Unsigned), (OTHER, commit(3))] {
+        let mut desk = Desk::holding(5);
+        let (mut complete, rounds) = (0, 2000);
+        for _ in 0..rounds {
+            desk.event(from, &flood);
+            let now = desk.now();
+            match debt::plan(now.time, &desk.repo) {
+                Some(Work::Resolve) => {
+                    debt::begin(now, &mut desk.repo);
+                    desk.resolved(HOST, 1);
+                }
+                Some(_) => {
+                    debt::begin(now, &mut desk.repo);
+                    desk.compared(5);
+                }
+                None => {}
+            }
+            complete += u32::from(desk.complete());
+            desk.pass(Duration::from_secs(1));
+        }
+        assert!(
+            complete > rounds * 9 / 10,
+            "{from:?}: {complete} of {rounds}"
+        );
+    }
+}
+
+#[test]
 fn what_the_owner_signed_does_not_wait_for_the_strangers_bucket() {
     let mut desk = Desk::holding(5);
     for _ in 0..=STRANGER_TOKENS {

@@ -237,7 +237,7 @@ fn a_repository_that_is_listed_where_it_does_not_live_is_not_believed() {
     let now = desk.now();
     cover::settle(now, &mut desk.repo, &desk.covers);
     let page = page(&mut desk);
-    assert_eq!(listed(&mut desk, &page, 5), Listed::Owed);
+    assert_eq!(listed(&mut desk, &page, 6), Listed::Owed);
     assert_eq!(desk.repo.marker, None);
     assert!(desk.reasons().contains(&"resolve_owed"));
 }
