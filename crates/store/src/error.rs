@@ -2,6 +2,8 @@
 //! that branch on it. Errors are cheap to clone: one failed write answers
 //! everybody who waited for it.
 
+use std::sync::Arc;
+
 use crate::codec::RowFault;
 use crate::engine::EngineError;
 use crate::table::Table;
@@ -27,19 +29,27 @@ pub enum StoreError {
     #[cfg(feature = "engine")]
     #[error("{0}; reading goes on")]
     Full(#[from] crate::space::Full),
-    /// The engine is behind what was acknowledged.
+    /// Something that was acknowledged is not there.
     #[error(
-        "the store has lost what it had acknowledged: batch {acknowledged_batch} with log numbers up to {acknowledged_seq} was written, but only batch {found_batch} with numbers up to {found_seq} is there. A damaged disk, or files put back from a copy, do this. `gapless store repair --data DIR` marks every repository for a comparison with its host and covers the lost numbers; nothing was changed"
+        "the store has lost what it had acknowledged: {what}. A damaged disk, or files put back from a copy, do this. `gapless store repair --data DIR` marks every repository for a comparison with its host and covers the lost numbers; nothing was changed"
     )]
-    Lost {
-        acknowledged_batch: u64,
-        acknowledged_seq: u64,
-        found_batch: u64,
-        found_seq: u64,
-    },
-    /// A file beside the engine failed. Final, like [`StoreError::Engine`].
+    Lost { what: Arc<str> },
+    #[cfg(feature = "engine")]
+    #[error(transparent)]
+    Lock(Arc<crate::lock::LockError>),
+    #[cfg(feature = "engine")]
+    #[error(transparent)]
+    Format(Arc<crate::format::FormatError>),
+    /// Final, as all that follow.
+    #[cfg(feature = "engine")]
+    #[error(transparent)]
+    Head(Arc<crate::head::HeadError>),
+    #[cfg(feature = "engine")]
+    #[error(transparent)]
+    Frames(Arc<crate::frames::FramesError>),
+    /// Something else of the operating system failed.
     #[error("{0}")]
-    Beside(std::sync::Arc<str>),
+    System(Arc<str>),
     #[error("the store is closed")]
     Closed,
     /// The one thread that writes has ended by a fault of our own.
@@ -56,17 +66,55 @@ impl StoreError {
         }
     }
 
+    #[cfg(feature = "engine")]
+    pub(crate) fn lost(what: impl std::fmt::Display) -> StoreError {
+        StoreError::Lost {
+            what: what.to_string().into(),
+        }
+    }
+
     /// Whether nothing can be written before a new start.
     pub fn is_final(&self) -> bool {
         match self {
-            StoreError::Engine(_)
-            | StoreError::Beside(_)
-            | StoreError::Lost { .. }
-            | StoreError::Closed
-            | StoreError::CommitterGone => true,
+            StoreError::Row { .. } | StoreError::Refused(_) => false,
             #[cfg(feature = "engine")]
             StoreError::Full(_) => false,
-            StoreError::Row { .. } | StoreError::Refused(_) => false,
+            _ => true,
+        }
+    }
+}
+
+#[cfg(feature = "engine")]
+mod beside {
+    use std::sync::Arc;
+
+    use super::StoreError;
+    use crate::format::FormatError;
+    use crate::frames::FramesError;
+    use crate::head::HeadError;
+    use crate::lock::LockError;
+
+    impl From<LockError> for StoreError {
+        fn from(error: LockError) -> StoreError {
+            StoreError::Lock(Arc::new(error))
+        }
+    }
+
+    impl From<FormatError> for StoreError {
+        fn from(error: FormatError) -> StoreError {
+            StoreError::Format(Arc::new(error))
+        }
+    }
+
+    impl From<HeadError> for StoreError {
+        fn from(error: HeadError) -> StoreError {
+            StoreError::Head(Arc::new(error))
+        }
+    }
+
+    impl From<FramesError> for StoreError {
+        fn from(error: FramesError) -> StoreError {
+            StoreError::Frames(Arc::new(error))
         }
     }
 }

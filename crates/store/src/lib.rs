@@ -1,6 +1,8 @@
 //! What is held, written down: one owner of every write, and readers that never
 //! see what a power cut could take back.
 //!
+//! [`store`] is what the program uses; [`book`] the same without a thread.
+//! [`change`] says what shall be, [`apply`] writes it, [`contents`] reads it.
 //! [`engine`] is the wall around the storage engine, with a double in memory;
 //! [`table`] knows every key and row.
 
@@ -8,6 +10,7 @@ pub mod apply;
 pub mod book;
 pub mod change;
 pub mod codec;
+mod committer;
 pub mod contents;
 pub mod cursor;
 #[cfg(feature = "engine")]
@@ -25,6 +28,14 @@ pub mod journal;
 #[cfg(feature = "engine")]
 pub mod lock;
 #[cfg(feature = "engine")]
+mod open;
+pub mod queue;
+#[cfg(feature = "engine")]
 pub mod space;
+pub mod store;
 pub mod table;
 pub mod tx;
+
+#[cfg(feature = "engine")]
+pub use open::{ENGINE_FOLDER, Settings};
+pub use store::Store;

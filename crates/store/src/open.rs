@@ -1,0 +1,156 @@
+//! Opens a data folder: lock, format, head, journals, engine, frames, in the order
+//! in which they can be trusted.
+//!
+//! Each check leaves everything as it is when it refuses. A store that lost what
+//! it had acknowledged is refused too: going on would hide the loss, and give
+//! numbers away a second time.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::book::{Beside, DurableHead};
+use crate::engine::{DiskEngine, DiskSettings};
+use crate::error::StoreError;
+use crate::frames::{FRAMES_FOLDER, Frames, FramesSettings};
+use crate::head::{Acknowledged, HeadFile};
+use crate::journal::{self, Verdict};
+use crate::lock::Lock;
+use crate::queue::GroupLimits;
+use crate::space::Space;
+use crate::store::Store;
+use crate::{durable, format};
+
+/// The engine's folder in the data folder.
+pub const ENGINE_FOLDER: &str = "engine";
+
+/// How often old frames are looked for.
+const TRIM_EVERY: Duration = Duration::from_secs(60);
+
+/// What a store on disk may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub engine: DiskSettings,
+    pub frames: FramesSettings,
+    pub group: GroupLimits,
+    /// Nothing is written when less than this is free.
+    pub min_free_disk_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            engine: DiskSettings::default(),
+            frames: FramesSettings::default(),
+            group: GroupLimits::default(),
+            min_free_disk_bytes: 2 << 30,
+        }
+    }
+}
+
+impl Store {
+    /// Opens a data folder, or makes one.
+    pub fn open(folder: &Path, settings: &Settings) -> Result<Store, StoreError> {
+        durable::create_folder(folder).map_err(|error| {
+            StoreError::System(format!("cannot make {}: {error}", folder.display()).into())
+        })?;
+        let lock = Lock::acquire(folder)?;
+        let found = format::check_or_write(folder)?;
+        format::migrate(folder, found)?;
+        let head = HeadFile::open(folder)?;
+        let engine_folder = folder.join(ENGINE_FOLDER);
+        check_journals(&engine_folder, head.last())?;
+        let engine = DiskEngine::open(&engine_folder, &settings.engine)?;
+        let next_seq = check_head(&engine, head.last())?;
+        let frames = Frames::open(&folder.join(FRAMES_FOLDER), settings.frames, next_seq)?;
+        let reader = frames.reader();
+        let beside = Files {
+            space: Space::new(folder, settings.min_free_disk_bytes),
+            frames,
+            head,
+            frame_bytes: 0,
+            trimmed: Instant::now(),
+        };
+        let store = Store::start(Box::new(engine), Box::new(beside), settings.group)?;
+        Ok(store.with_files(reader, lock))
+    }
+}
+
+/// Before the engine replays its journals: what it would drop silently.
+fn check_journals(engine: &Path, acknowledged: Option<Acknowledged>) -> Result<(), StoreError> {
+    let failed = |error: std::io::Error| {
+        let text = format!("cannot look through {}: {error}", engine.display());
+        StoreError::System(text.into())
+    };
+    if !engine.exists() && acknowledged.is_none() {
+        return Ok(());
+    }
+    match journal::inspect(engine, acknowledged).map_err(failed)? {
+        Verdict::Whole => Ok(()),
+        Verdict::Torn(end) => journal::cut_torn_end(&end).map_err(failed),
+        Verdict::Lost(lost) => Err(StoreError::lost(lost)),
+    }
+}
+
+/// After it has: whether everything acknowledged is there. Returns the next
+/// log number.
+fn check_head(engine: &DiskEngine, acknowledged: Option<Acknowledged>) -> Result<u64, StoreError> {
+    use crate::engine::Engine;
+    let found = crate::tx::counters(&*engine.snapshot())?;
+    match acknowledged {
+        Some(told) if found.batch < told.batch || found.next_seq < told.next_seq => {
+            Err(StoreError::lost(format!(
+                "batch {} with log numbers below {} was acknowledged, but only batch {} with numbers below {} is there",
+                told.batch, told.next_seq, found.batch, found.next_seq
+            )))
+        }
+        _ => Ok(found.next_seq),
+    }
+}
+
+/// The files beside the engine.
+struct Files {
+    space: Space,
+    frames: Frames,
+    head: HeadFile,
+    /// Bytes of frames since the last batch.
+    frame_bytes: u64,
+    trimmed: Instant,
+}
+
+impl Beside for Files {
+    fn check_room(&mut self) -> Result<(), StoreError> {
+        Ok(self.space.check()?)
+    }
+
+    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+        for (seq, frame) in frames {
+            self.frames.append(*seq, frame)?;
+        }
+        self.frame_bytes = self.frames.sync()?;
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, head: DurableHead, bytes: usize) -> Result<(), StoreError> {
+        self.head.write(Acknowledged {
+            batch: head.batch,
+            next_seq: head.next_seq,
+        })?;
+        self.space.wrote(bytes as u64 + self.frame_bytes);
+        self.frame_bytes = 0;
+        if self.trimmed.elapsed() >= TRIM_EVERY {
+            self.trimmed = Instant::now();
+            self.frames.trim(now_ms())?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        Ok(self.head.sync()?)
+    }
+}
+
+fn now_ms() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,156 @@
+//! The store as the program uses it: open, view, submit, close.
+//!
+//! Readers take views and never wait for the writer. Writers hand changes over
+//! and are told when they are durable; they wait only while the queue is full.
+//! Every error is told to everybody whom it concerns, and none is passed over.
+
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, PoisonError};
+
+use gapless_core::ledger::UpstreamId;
+
+use crate::book::{Beside, Book, DurableHead, Nothing, SharedCursors};
+use crate::change::{Ack, Change};
+use crate::committer::Committer;
+use crate::contents::Contents;
+use crate::engine::{Engine, MemoryEngine};
+use crate::error::StoreError;
+use crate::queue::{GroupLimits, Queue, Reply, Work};
+
+/// A store that is open. Share it in an `Arc`.
+pub struct Store {
+    published: std::sync::Arc<crate::committer::Published>,
+    queue: std::sync::Arc<Queue>,
+    cursors: SharedCursors,
+    committer: Mutex<Option<Committer>>,
+    #[cfg(feature = "engine")]
+    frames: Option<crate::frames::FramesReader>,
+    /// Until the end, nobody else opens the folder.
+    #[cfg(feature = "engine")]
+    _lock: Option<crate::lock::Lock>,
+}
+
+impl Store {
+    /// In memory, with the committer's thread. Without one: [`Book`].
+    pub fn memory() -> Result<Store, StoreError> {
+        Store::in_memory(MemoryEngine::new(), GroupLimits::default())
+    }
+
+    /// Likewise, on an engine that the caller keeps a handle of.
+    pub fn in_memory(engine: MemoryEngine, limits: GroupLimits) -> Result<Store, StoreError> {
+        Store::start(Box::new(engine), Box::new(Nothing), limits)
+    }
+
+    /// On any engine, with whatever lies beside it.
+    pub fn start(
+        engine: Box<dyn Engine>,
+        beside: Box<dyn Beside>,
+        limits: GroupLimits,
+    ) -> Result<Store, StoreError> {
+        let book = Book::open(engine, beside)?;
+        let cursors = book.cursors();
+        let committer = Committer::start(book, Queue::new(limits))?;
+        Ok(Store {
+            published: committer.published.clone(),
+            queue: committer.queue.clone(),
+            cursors,
+            committer: Mutex::new(Some(committer)),
+            #[cfg(feature = "engine")]
+            frames: None,
+            #[cfg(feature = "engine")]
+            _lock: None,
+        })
+    }
+
+    #[cfg(feature = "engine")]
+    pub(crate) fn with_files(
+        mut self,
+        frames: crate::frames::FramesReader,
+        lock: crate::lock::Lock,
+    ) -> Store {
+        self.frames = Some(frames);
+        self._lock = Some(lock);
+        self
+    }
+
+    /// Verified frames as they came, by log number; none in memory. What is not
+    /// below the durable head may be there and may yet go: do not read it.
+    #[cfg(feature = "engine")]
+    pub fn frames(&self) -> Option<&crate::frames::FramesReader> {
+        self.frames.as_ref()
+    }
+
+    /// The newest durable state.
+    pub fn view(&self) -> Contents {
+        self.published.view()
+    }
+
+    /// How far it is durable. A view taken later has at least this.
+    pub fn durable_head(&self) -> DurableHead {
+        self.published.head()
+    }
+
+    /// An event was read and will be done by a change. Call it in the order of
+    /// reading, before the change is submitted.
+    pub fn begin(&self, upstream: UpstreamId, numbering: u32, seq: u64) {
+        self.cursors.lock().begin(upstream, numbering, seq);
+    }
+
+    /// What was begun and is not done will never be; a new epoch makes good for
+    /// it.
+    pub fn abandon(&self, upstream: UpstreamId) {
+        self.cursors.lock().abandon(upstream);
+    }
+
+    /// Hands a change over, waiting for room in the queue. `tell` is called once,
+    /// on the committer's thread, when the change is durable or never will be.
+    /// Changes are applied in the order in which they were handed over.
+    pub fn submit(
+        &self,
+        change: Change,
+        tell: impl FnOnce(Result<Ack, StoreError>) + Send + 'static,
+    ) {
+        let reply = Reply::new(tell);
+        self.queue.push(Work { change, reply });
+    }
+
+    /// Likewise, but hands it back at once when there is no room.
+    pub fn try_submit(&self, work: Box<Work>) -> Result<(), Box<Work>> {
+        self.queue.try_push(work)
+    }
+
+    /// Hands a change over and waits until it is durable.
+    pub fn write(&self, change: Change) -> Result<Ack, StoreError> {
+        let (tell, told) = sync_channel(1);
+        self.submit(change, move |answer| {
+            // Nobody waits any more: then nobody is told.
+            let _ = tell.send(answer);
+        });
+        told.recv().unwrap_or(Err(StoreError::CommitterGone))
+    }
+
+    /// Changes that wait to be written, and their bytes.
+    pub fn queue_depth(&self) -> (usize, usize) {
+        self.queue.depth()
+    }
+
+    /// Writes what waits and ends in good order. Views stay good.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let committer = self
+            .committer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match committer {
+            Some(committer) => committer.close(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Who wants to know how it ended calls `close`.
+        let _ = self.close();
+    }
+}

@@ -1,0 +1,33 @@
+//! The committer: what is answered is durable, what is visible is durable, in the
+//! one right order; and how it fails, fills up and ends.
+
+#![cfg(feature = "engine")]
+
+mod disk;
+mod order;
+mod threads;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Repo, Time};
+use gapless_store::change::{Change, Entry, RepoChange, Subject, What};
+
+/// A change of one log number, about one of a few repositories.
+fn event(who: u32) -> Change {
+    let name: String = format!("{who:024}")
+        .chars()
+        .map(|digit| char::from(b'a' + digit.to_digit(10).unwrap() as u8))
+        .collect();
+    let did = Did::parse(&format!("did:plc:{name}")).unwrap();
+    Change {
+        repo: Some(RepoChange {
+            entry: Some(Entry {
+                at: Time(1),
+                source: None,
+                what: What::Identity,
+                frame: Some(format!("frame of {who}").into_bytes()),
+            }),
+            ..RepoChange::row(Subject::Did(did.clone()), Repo::new(did))
+        }),
+        ..Change::default()
+    }
+}

@@ -1,0 +1,252 @@
+//! The steps on the way to the disk, seen from within.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use gapless_store::Store;
+use gapless_store::book::{Beside, DurableHead};
+use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
+use gapless_store::error::StoreError;
+use gapless_store::queue::GroupLimits;
+use gapless_store::space::Full;
+use gapless_store::table::Table;
+
+use crate::event;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Room,
+    Frames(u64),
+    Commit,
+    Head(u64),
+    Close,
+}
+
+/// Writes every step down, stops before a step when it is told to, and fails at
+/// the step it is told.
+#[derive(Clone)]
+struct Recorder {
+    memory: MemoryEngine,
+    shared: Arc<Mutex<Script>>,
+}
+
+#[derive(Default)]
+struct Script {
+    steps: Vec<Step>,
+    fail: Option<&'static str>,
+    full: bool,
+    gate: Option<(SyncSender<()>, Receiver<()>)>,
+}
+
+impl Recorder {
+    fn new() -> Recorder {
+        Recorder {
+            memory: MemoryEngine::new(),
+            shared: Arc::default(),
+        }
+    }
+
+    fn store(&self) -> Store {
+        let (engine, beside) = (Box::new(self.clone()), Box::new(self.clone()));
+        Store::start(engine, beside, GroupLimits::default()).unwrap()
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        self.shared.lock().unwrap().steps.clone()
+    }
+
+    fn fail_at(&self, step: &'static str) {
+        self.shared.lock().unwrap().fail = Some(step);
+    }
+
+    /// The next commit says that it is there, and waits.
+    fn gate(&self) -> (Receiver<()>, SyncSender<()>) {
+        let (at_gate, seen) = sync_channel(0);
+        let (open, wait) = sync_channel(0);
+        self.shared.lock().unwrap().gate = Some((at_gate, wait));
+        (seen, open)
+    }
+
+    fn step(&self, step: Step, name: &'static str) -> Result<(), StoreError> {
+        let mut script = self.shared.lock().unwrap();
+        script.steps.push(step);
+        match script.fail == Some(name) {
+            true => Err(StoreError::System(name.into())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Engine for Recorder {
+    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError> {
+        let gate = self.shared.lock().unwrap().gate.take();
+        if let Some((at_gate, wait)) = gate {
+            at_gate.send(()).unwrap();
+            wait.recv().unwrap();
+        }
+        self.step(Step::Commit, "commit")
+            .map_err(|error| EngineError::new("committing", error))?;
+        self.memory.commit(batch)
+    }
+
+    fn snapshot(&self) -> Arc<dyn View> {
+        self.memory.snapshot()
+    }
+}
+
+impl Beside for Recorder {
+    fn check_room(&mut self) -> Result<(), StoreError> {
+        self.step(Step::Room, "room")?;
+        match self.shared.lock().unwrap().full {
+            true => Err(StoreError::Full(Full {
+                folder: "/data".into(),
+                free_bytes: 5,
+                min_free_bytes: 10,
+            })),
+            false => Ok(()),
+        }
+    }
+
+    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+        for (seq, _) in frames {
+            self.step(Step::Frames(*seq), "frames")?;
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, head: DurableHead, bytes: usize) -> Result<(), StoreError> {
+        assert!(bytes > 0);
+        self.step(Step::Head(head.next_seq), "head")
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.step(Step::Close, "close")
+    }
+}
+
+#[test]
+fn frames_then_batch_then_head_then_the_answer() {
+    let recorder = Recorder::new();
+    let store = recorder.store();
+    let (seen, open) = recorder.gate();
+    let (tell, told) = sync_channel(9);
+    store.submit(event(1), move |answer| tell.send(answer).unwrap());
+    seen.recv().unwrap();
+    assert_eq!(recorder.steps(), [Step::Room, Step::Frames(1)]);
+    assert!(
+        told.try_recv().is_err(),
+        "not answered while it is not durable"
+    );
+    assert_eq!(store.durable_head().next_seq, 1);
+    assert_eq!(store.view().counters().unwrap().next_seq, 1);
+    open.send(()).unwrap();
+    let ack = told.recv().unwrap().unwrap();
+    assert_eq!(ack.numbers, Some(1..2));
+    let all = [Step::Room, Step::Frames(1), Step::Commit, Step::Head(2)];
+    assert_eq!(recorder.steps(), all);
+    assert_eq!(
+        store.durable_head().next_seq,
+        2,
+        "published before it is answered"
+    );
+    assert_eq!(store.view().counters().unwrap().next_seq, 2);
+    store.close().unwrap();
+    assert_eq!(recorder.steps().last(), Some(&Step::Close));
+}
+
+#[test]
+fn what_is_in_the_engine_is_not_visible_before_the_head_is_written() {
+    let recorder = Recorder::new();
+    let store = recorder.store();
+    store.write(event(1)).unwrap();
+    recorder.fail_at("head");
+    assert!(store.write(event(2)).unwrap_err().is_final());
+    let within = recorder
+        .memory
+        .get(Table::Log, &2u64.to_be_bytes())
+        .unwrap();
+    assert!(within.is_some(), "the engine has it");
+    assert_eq!(store.durable_head().next_seq, 2, "and nobody is told");
+    assert_eq!(store.view().log_from(0).unwrap().count(), 1);
+}
+
+#[test]
+fn a_failure_at_any_step_is_final_and_told_to_all() {
+    for failing in ["frames", "commit", "head"] {
+        let recorder = Recorder::new();
+        let store = recorder.store();
+        store.write(event(1)).unwrap();
+        let (seen, open) = recorder.gate();
+        let (tell, told) = sync_channel(9);
+        let submit = |who| {
+            let tell = tell.clone();
+            store.submit(event(who), move |answer| tell.send(answer).unwrap());
+        };
+        // One is in the middle of its commit, the others wait behind it.
+        submit(0);
+        seen.recv().unwrap();
+        (1..4).for_each(submit);
+        recorder.fail_at(failing);
+        open.send(()).unwrap();
+        let mut answers: Vec<_> = told.iter().take(4).collect();
+        if failing == "frames" {
+            answers.remove(0).expect("its frames were written before");
+        }
+        for answer in answers {
+            let error = answer.unwrap_err();
+            assert!(error.is_final());
+            assert!(error.to_string().contains(failing), "{error}");
+        }
+        recorder.shared.lock().unwrap().fail = None;
+        let steps = recorder.steps().len();
+        assert!(store.write(event(9)).is_err(), "it stays so");
+        assert_eq!(recorder.steps().len(), steps, "and nothing is tried");
+        assert!(store.close().is_err());
+    }
+}
+
+#[test]
+fn a_full_disk_stops_writing_and_lets_go_by_itself() {
+    let recorder = Recorder::new();
+    let store = recorder.store();
+    store.write(event(1)).unwrap();
+    recorder.shared.lock().unwrap().full = true;
+    let refused = store.write(event(2)).unwrap_err();
+    assert!(!refused.is_final());
+    let text = refused.to_string();
+    for part in ["5 bytes free", "10", "reading goes on"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(store.view().log_from(0).unwrap().count(), 1);
+    recorder.shared.lock().unwrap().full = false;
+    assert_eq!(store.write(event(2)).unwrap().numbers, Some(2..3));
+    store.close().unwrap();
+}
+
+/// A fault of our own in the one thread that writes.
+struct Panics(MemoryEngine);
+
+impl Engine for Panics {
+    fn commit(&mut self, _: RawBatch) -> Result<(), EngineError> {
+        panic!("a test wants to see what happens");
+    }
+
+    fn snapshot(&self) -> Arc<dyn View> {
+        self.0.snapshot()
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_is_gone() {
+    let engine = Box::new(Panics(MemoryEngine::new()));
+    let beside = Box::new(gapless_store::book::Nothing);
+    let store = Store::start(engine, beside, GroupLimits::default()).unwrap();
+    let answer = store.write(event(1));
+    assert!(
+        matches!(answer, Err(StoreError::CommitterGone)),
+        "{answer:?}"
+    );
+    let later = store.write(event(1)).unwrap_err();
+    assert!(later.is_final());
+    assert!(matches!(store.close(), Err(StoreError::CommitterGone)));
+}
