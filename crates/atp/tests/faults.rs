@@ -116,11 +116,11 @@ fn faults() -> Vec<Spoiled> {
         unsigned(
             "too many operations",
             |sent| {
-                for n in 0..limits::COMMIT_OPS {
+                for n in sent.commit.ops.len()..=limits::COMMIT_OPS {
                     sent.op(&format!("com.example.many/{n}"), record(5));
                 }
             },
-            |fault| matches!(fault, Fault::Ops(201..)),
+            |fault| *fault == Fault::Ops(limits::COMMIT_OPS + 1),
         ),
         unsigned(
             "no commit named",
