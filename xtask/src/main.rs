@@ -9,6 +9,7 @@ mod ci;
 mod foreign;
 mod fuzz;
 mod licences;
+mod mutants;
 mod process;
 mod spdx;
 mod test;
@@ -41,7 +42,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "tidy",
         arguments: "",
-        about: "check headers, sizes, leftover marks, links and named tests",
+        about: "check headers, sizes, leftover marks, links, named tests and mutants",
         run: tidy::run,
     },
     Command {
@@ -67,6 +68,12 @@ const COMMANDS: &[Command] = &[
         arguments: "[TARGET] [--seconds 60]",
         about: "fuzz one decoder, or each in turn (nightly, cargo-fuzz)",
         run: fuzz::run,
+    },
+    Command {
+        name: "mutants",
+        arguments: "[NAME…] [--sample N] [--json] [--list]",
+        about: "take rules out of the code one by one; a test must notice",
+        run: mutants::run,
     },
     Command {
         name: "ci",

@@ -77,6 +77,17 @@ pub fn output_of(command: &mut Command) -> Result<String, Failure> {
         .map_err(|_| Failure::check(format!("`{line}` wrote something that is not UTF-8")))
 }
 
+/// Every file that git tracks or would track, a zero byte after each path.
+pub fn project_listing() -> Result<String, Failure> {
+    output_of(program("git").args([
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]))
+}
+
 /// Whether the program starts and succeeds, its output thrown away.
 pub fn works(command: &mut Command) -> bool {
     command

@@ -6,12 +6,13 @@
 //! notes before they become findings.
 
 mod links;
+mod mutants;
 mod promises;
 mod rust;
 mod sources;
 mod text;
 
-use crate::process::{Failure, output_of, program, root};
+use crate::process::{Failure, project_listing, root};
 use std::fmt;
 use std::fs;
 
@@ -77,7 +78,7 @@ impl Report {
 }
 
 pub fn run(_arguments: &[String]) -> Result<(), Failure> {
-    let files = project_files()?;
+    let files = read_files(&project_listing()?)?;
     let report = check(&files);
     for note in &report.notes {
         println!("note: {note}");
@@ -102,18 +103,8 @@ fn check(files: &[File]) -> Report {
     }
     links::check(files, &mut report);
     promises::check(files, &mut report);
+    mutants::check(files, &mut report);
     report
-}
-
-fn project_files() -> Result<Vec<File>, Failure> {
-    let listing = output_of(program("git").args([
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]))?;
-    read_files(&listing)
 }
 
 /// The files of a listing whose paths end in a zero byte each.

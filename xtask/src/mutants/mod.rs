@@ -1,0 +1,140 @@
+//! `cargo xtask mutants`: does a test notice when a rule is taken out?
+//!
+//! Each mutant of `mutants/*.txt` is made in a copy of the project, and the
+//! layer written beside it must fail. A survivor fails the run (exit 1), as does
+//! a list that is out of step with the code, a mutant that does not compile, and
+//! a layer that fails without a mutant. The working tree is never written.
+
+mod child;
+mod choice;
+mod edit;
+mod layer;
+mod list;
+mod manifests;
+mod report;
+mod scratch;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+pub use layer::{Layer, Target};
+pub use list::{Flaw, doubles, is_list, parse};
+
+use crate::process::{Failure, cargo, output_of, program, project_listing, root};
+use choice::{Request, sample};
+use list::Mutant;
+use scratch::{Folders, Scratch};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use trial::{Judged, judge, unmutated};
+
+pub fn run(arguments: &[String]) -> Result<(), Failure> {
+    let request = Request::parse(arguments).map_err(Failure::usage)?;
+    let paths: Vec<String> = project_listing()?
+        .split_terminator('\0')
+        .map(str::to_string)
+        .collect();
+    let mut mutants = request
+        .choose(load(&root(), &paths)?)
+        .map_err(Failure::usage)?;
+    if let Some(count) = request.sample {
+        let commit = output_of(program("git").args(["rev-parse", "HEAD"]))?;
+        mutants = sample(mutants, count, &commit).map_err(Failure::usage)?;
+    }
+    if request.list {
+        for mutant in &mutants {
+            println!("{:<36} {:<44} {}", mutant.name, mutant.file, mutant.why);
+        }
+        return Ok(());
+    }
+    let results = run_all(
+        &folders()?,
+        &paths,
+        mutants,
+        |mutant, judged| match request.json {
+            true => println!("{}", report::json(mutant, judged)),
+            false => println!("{}", report::line(mutant, judged)),
+        },
+    )?;
+    match report::complaint(&results) {
+        Some(complaint) => Err(Failure::check(complaint)),
+        None => {
+            eprintln!("{} mutants, all caught", results.len());
+            Ok(())
+        }
+    }
+}
+
+/// Every mutant of every list. Fails unless all can be made of the code as it is.
+fn load(project: &Path, paths: &[String]) -> Result<Vec<Mutant>, Failure> {
+    let read = |path: &str| {
+        fs::read_to_string(project.join(path)).map_err(|e| Failure::check(format!("{path}: {e}")))
+    };
+    let mut mutants = Vec::new();
+    for path in paths.iter().filter(|path| is_list(path)) {
+        let list = parse(path, &read(path)?).map_err(|flaw| Failure::check(flaw.to_string()))?;
+        mutants.extend(list);
+    }
+    let mut flaws = doubles(&mutants);
+    for mutant in &mutants {
+        let text = match paths.contains(&mutant.file) {
+            true => Some(read(&mutant.file)?),
+            false => None,
+        };
+        flaws.extend(mutant.misfit(text.as_deref()));
+    }
+    let lines: Vec<String> = flaws.iter().map(Flaw::to_string).collect();
+    match lines.is_empty() {
+        true => Ok(mutants),
+        false => Err(Failure::check(lines.join("\n"))),
+    }
+}
+
+fn run_all(
+    folders: &Folders,
+    paths: &[String],
+    mutants: Vec<Mutant>,
+    say: impl Fn(&Mutant, &Judged),
+) -> Result<Vec<(Mutant, Judged)>, Failure> {
+    let start = Instant::now();
+    let scratch = Scratch::of(folders, paths)?;
+    let layers: BTreeSet<Layer> = mutants.iter().flat_map(|m| m.layers.clone()).collect();
+    let layers: Vec<Layer> = layers.into_iter().collect();
+    if layers.is_empty() {
+        return Ok(Vec::new());
+    }
+    eprintln!("{} layers, first without a mutant", layers.len());
+    let seconds = unmutated(&scratch, &layers, |layer, seconds| {
+        eprintln!("passed      {seconds:>6.1} s  {layer}");
+    })?;
+    eprintln!(
+        "{} mutants, after {:.1} s",
+        mutants.len(),
+        start.elapsed().as_secs_f64()
+    );
+    let mut results = Vec::new();
+    for mutant in mutants {
+        let judged = judge(&scratch, &mutant, &seconds)?;
+        say(&mutant, &judged);
+        results.push((mutant, judged));
+    }
+    Ok(results)
+}
+
+/// Where cargo builds, which a variable or a configuration may have moved.
+fn folders() -> Result<Folders, Failure> {
+    let metadata = output_of(cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
+    let folder = |key: &str| {
+        let (_, rest) = metadata.split_once(&format!("\"{key}\":\""))?;
+        rest.split('"').next().map(PathBuf::from)
+    };
+    let target = folder("target_directory")
+        .ok_or_else(|| Failure::check("cargo metadata names no target folder"))?;
+    Ok(Folders {
+        project: root(),
+        build: folder("build_directory").unwrap_or_else(|| target.clone()),
+        target,
+    })
+}
