@@ -5,7 +5,7 @@
 //! of each step as it ends, and a table of all steps at the end either way.
 
 use crate::process::{Failure, cargo, root, run as run_program};
-use crate::{bench, foreign, licences, test, tidy, walls};
+use crate::{bench, foreign, licences, mutants, test, tidy, walls};
 use std::time::Instant;
 
 type Step = (&'static str, fn() -> Result<(), Failure>);
@@ -20,7 +20,11 @@ const STEPS: &[Step] = &[
     ("fuzz targets compile", fuzz_targets_compile),
     ("foreign consumers", || foreign::run(&[])),
     ("benches, quick", bench::smoke),
+    ("mutants, a sample", mutants_sampled),
 ];
+
+/// So many of them with each commit, others each time.
+const MUTANTS_SAMPLED: usize = 4;
 
 pub fn run(_arguments: &[String]) -> Result<(), Failure> {
     let (table, result) = run_steps(STEPS);
@@ -93,6 +97,10 @@ fn fuzz_targets_compile() -> Result<(), Failure> {
         return Ok(());
     }
     run_program(cargo().args(["check", "--manifest-path", "fuzz/Cargo.toml", "--bins"]))
+}
+
+fn mutants_sampled() -> Result<(), Failure> {
+    mutants::run(&["--sample".to_string(), MUTANTS_SAMPLED.to_string()])
 }
 
 fn has_fuzz() -> bool {
