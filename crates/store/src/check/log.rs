@@ -1,0 +1,72 @@
+//! The log: dense, and about what there is.
+
+use super::{Checking, Finding, Unread};
+use crate::table::log::{self, FIRST_SEQ, LogKind};
+use crate::table::{Table, key};
+
+const STAGE: &str = "log";
+
+impl Checking<'_> {
+    pub(super) fn log(&mut self) -> Result<(), Unread> {
+        let table = Table::Log;
+        let of = self.counters.next_seq - FIRST_SEQ;
+        let mut rows = self.table(table);
+        // The number that the next row must begin with; none behind a row whose
+        // length cannot be read.
+        let mut next = Some(FIRST_SEQ);
+        while let Some((place, row)) = rows.next()? {
+            self.report.log_rows += 1;
+            self.progress(STAGE, next.unwrap_or_default(), of);
+            let first = match key::read_seq(&place) {
+                Ok(first) => first,
+                Err(fault) => {
+                    let key = place.to_vec();
+                    self.find(Finding::Row { table, key, fault });
+                    continue;
+                }
+            };
+            match next {
+                Some(next) if first > next => self.find(Finding::LogGap {
+                    from: next,
+                    until: first,
+                }),
+                Some(next) if first < next => self.find(Finding::LogOverlap {
+                    first,
+                    ends_at: next,
+                }),
+                _ => {}
+            }
+            next = match log::decode(&row) {
+                Err(fault) => {
+                    let key = place.to_vec();
+                    self.find(Finding::Row { table, key, fault });
+                    None
+                }
+                Ok(row) => {
+                    self.log_row(&place, &row);
+                    Some(first.saturating_add(row.numbers()))
+                }
+            };
+        }
+        let next_seq = self.counters.next_seq;
+        self.report.log_numbers = next_seq - FIRST_SEQ;
+        if let Some(ends_at) = next
+            && ends_at != next_seq
+        {
+            self.find(Finding::LogEnd { ends_at, next_seq });
+        }
+        Ok(())
+    }
+
+    fn log_row(&mut self, place: &[u8], row: &log::LogRow) {
+        let lost = matches!(row.kind, LogKind::Lost(_));
+        match row.repo {
+            None if lost => {}
+            Some(repo) if self.known.has(repo.0) && !lost => {}
+            _ => self.disagree(Table::Log, place, "it is about a repository that is not there"),
+        }
+        if row.source.is_some_and(|source| source.upstream.0 >= self.counters.next_upstream) {
+            self.disagree(Table::Log, place, "it came from an upstream that is not there");
+        }
+    }
+}

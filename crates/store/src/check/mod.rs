@@ -1,0 +1,222 @@
+//! Checks a whole store: everything that must hold at any moment, whatever went
+//! wrong before.
+//!
+//! The log covers every number from 1 on exactly once. The keys held of a
+//! repository hash to the root that its owner signed, and the bytes of a record
+//! to its CID. What one table repeats of another is the same in both. Nothing
+//! refers to what is not there, and no number is in use that would be given out
+//! again. Frames belong to rows of the log.
+//!
+//! Limits: it reads everything once and keeps one bit a repository in memory. It
+//! cannot know whether a cursor is ahead of events that left no row; whoever
+//! knows the events compares that. Of many findings of the same check only the
+//! first are kept, and all are counted.
+
+mod finding;
+#[cfg(feature = "engine")]
+mod frames;
+mod log;
+mod names;
+mod repos;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+pub use finding::Finding;
+
+use crate::contents::Contents;
+use crate::engine::{EngineError, KeyRange, Row, Rows};
+use crate::error::StoreError;
+use crate::table::Table;
+use crate::table::meta::Counters;
+
+/// Findings that are kept.
+const KEPT: usize = 1_000;
+/// Words of bits at most: 4,000 million repositories.
+const MOST_WORDS: usize = 1 << 26;
+/// Rows between two words about progress.
+const TELL_EVERY: u64 = 4_096;
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub stage: &'static str,
+    pub done: u64,
+    /// About how much there is of this stage.
+    pub of: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The first of them.
+    pub findings: Vec<Finding>,
+    /// All of them.
+    pub found: u64,
+    pub repos: u64,
+    /// Repositories whose root was recomputed and is the signed one.
+    pub proven: u64,
+    pub records: u64,
+    pub log_rows: u64,
+    pub log_numbers: u64,
+    pub frames: u64,
+}
+
+impl Report {
+    pub fn clean(&self) -> bool {
+        self.found == 0
+    }
+
+    fn find(&mut self, finding: Finding) {
+        self.found += 1;
+        if self.findings.len() < KEPT {
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// Checks everything that can be read through a view.
+pub fn check(
+    contents: &Contents,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, StoreError> {
+    let mut checking = Checking::new(contents, progress)?;
+    // A table that cannot be read ends the check: the engine reads no more.
+    let ran = checking
+        .names()
+        .and_then(|()| checking.repos())
+        .and_then(|()| checking.log());
+    if let Err(Unread { table, error }) = ran {
+        let cause = error.cause.to_string();
+        checking.report.find(Finding::Unreadable { table, cause });
+    }
+    Ok(checking.report)
+}
+
+/// Likewise, with the frames beside the engine.
+#[cfg(feature = "engine")]
+pub fn check_with_frames(
+    contents: &Contents,
+    frames: &crate::frames::FramesReader,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, StoreError> {
+    let mut report = check(contents, progress)?;
+    let unreadable = |finding: &Finding| matches!(finding, Finding::Unreadable { .. });
+    if !report.findings.iter().any(unreadable) {
+        frames::check(contents, frames, &mut report, progress)?;
+    }
+    Ok(report)
+}
+
+/// The engine could not read on.
+struct Unread {
+    table: Table,
+    error: EngineError,
+}
+
+struct Checking<'c> {
+    contents: &'c Contents,
+    counters: Counters,
+    /// Which repositories there are.
+    known: Numbers,
+    report: Report,
+    tell: &'c mut dyn FnMut(Progress),
+}
+
+impl<'c> Checking<'c> {
+    fn new(
+        contents: &'c Contents,
+        tell: &'c mut dyn FnMut(Progress),
+    ) -> Result<Checking<'c>, StoreError> {
+        let counters = contents.counters()?;
+        Ok(Checking {
+            contents,
+            counters,
+            known: Numbers::below(counters.next_repo),
+            report: Report::default(),
+            tell,
+        })
+    }
+
+    fn find(&mut self, finding: Finding) {
+        self.report.find(finding);
+    }
+
+    fn progress(&mut self, stage: &'static str, done: u64, of: u64) {
+        if done.is_multiple_of(TELL_EVERY) || done == of {
+            (self.tell)(Progress { stage, done, of });
+        }
+    }
+
+    fn table(&self, table: Table) -> TableRows {
+        TableRows {
+            table,
+            rows: self.contents.raw().range(table, KeyRange::all()),
+        }
+    }
+
+    fn has(&self, table: Table, key: &[u8]) -> Result<bool, Unread> {
+        match self.contents.raw().get(table, key) {
+            Ok(found) => Ok(found.is_some()),
+            Err(error) => Err(Unread { table, error }),
+        }
+    }
+
+    /// Notes a number that is in use though it was not given out.
+    fn given_out(&mut self, what: &'static str, number: u64, next: u64) {
+        if number >= next {
+            self.find(Finding::NotGivenOut { what, number, next });
+        }
+    }
+}
+
+/// All rows of a table, in order.
+struct TableRows {
+    table: Table,
+    rows: Rows,
+}
+
+impl TableRows {
+    fn next(&mut self) -> Result<Option<Row>, Unread> {
+        let table = self.table;
+        let row = self.rows.next().transpose();
+        row.map_err(|error| Unread { table, error })
+    }
+}
+
+/// A set of numbers that were given out in order, one bit each; a number beyond
+/// them, as damage makes, costs as much as it is worth.
+#[derive(Debug, Default)]
+struct Numbers {
+    bits: Vec<u64>,
+    beyond: BTreeSet<u64>,
+}
+
+impl Numbers {
+    fn below(next: u64) -> Numbers {
+        let words = usize::try_from(next / 64 + 1).unwrap_or(0);
+        Numbers {
+            bits: vec![0; words.min(MOST_WORDS)],
+            beyond: BTreeSet::new(),
+        }
+    }
+
+    fn insert(&mut self, number: u64) {
+        let place = usize::try_from(number / 64).ok();
+        match place.and_then(|place| self.bits.get_mut(place)) {
+            Some(word) => *word |= 1 << (number % 64),
+            None => {
+                self.beyond.insert(number);
+            }
+        }
+    }
+
+    fn has(&self, number: u64) -> bool {
+        let place = usize::try_from(number / 64).ok();
+        match place.and_then(|place| self.bits.get(place)) {
+            Some(word) => word & (1 << (number % 64)) != 0,
+            None => self.beyond.contains(&number),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Repositories: the row, the records and their root, and everything that other
+//! tables repeat of them. Tables that begin with the repository are walked side
+//! by side.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::mst::Builder;
+use gapless_atp::repo::Commit;
+use gapless_core::ledger::{Head, Held, RepoId, UpstreamId};
+
+use super::{Checking, Finding, TableRows, Unread};
+use crate::engine::Row;
+use crate::table::record::RecordRow;
+use crate::table::repo::{self, RepoRow};
+use crate::table::{Table, claimed, debt, did, hosted, key, parked, record, version};
+
+const STAGE: &str = "repositories";
+const REPO_BYTES: usize = 8;
+
+/// The rows of one table, by repository.
+struct Walk {
+    rows: TableRows,
+    ahead: Option<Row>,
+}
+
+impl Walk {
+    fn new(mut rows: TableRows) -> Result<Walk, Unread> {
+        let ahead = rows.next()?;
+        Ok(Walk { rows, ahead })
+    }
+
+    /// The next row, if it is of a repository up to this one.
+    fn upto(&mut self, repo: u64) -> Result<Option<(u64, Row)>, Unread> {
+        let Some((place, _)) = &self.ahead else {
+            return Ok(None);
+        };
+        let id = match place.first_chunk::<REPO_BYTES>() {
+            Some(id) => u64::from_be_bytes(*id),
+            // Too short for a key; whoever decodes it will say so.
+            None => 0,
+        };
+        if id > repo {
+            return Ok(None);
+        }
+        let next = self.rows.next()?;
+        Ok(std::mem::replace(&mut self.ahead, next).map(|row| (id, row)))
+    }
+}
+
+/// What is found of one repository in the tables beside its row.
+#[derive(Default)]
+struct Beside {
+    records: u64,
+    /// The root of the held keys, or why there is none.
+    root: Option<Result<Cid, String>>,
+    debt: Option<bool>,
+    claims: u64,
+}
+
+struct Walks {
+    record: Walk,
+    version: Walk,
+    claimed: Walk,
+    parked: Walk,
+    debt: Walk,
+}
+
+impl Checking<'_> {
+    pub(super) fn repos(&mut self) -> Result<(), Unread> {
+        let mut walks = Walks {
+            record: Walk::new(self.table(Table::Record))?,
+            version: Walk::new(self.table(Table::Version))?,
+            claimed: Walk::new(self.table(Table::Claimed))?,
+            parked: Walk::new(self.table(Table::Parked))?,
+            debt: Walk::new(self.table(Table::Debt))?,
+        };
+        let table = Table::Repo;
+        let mut rows = self.table(table);
+        let of = self.counters.next_repo - 1;
+        while let Some((place, row)) = rows.next()? {
+            self.report.repos += 1;
+            self.progress(STAGE, self.report.repos, of);
+            let read = key::read_repo(&place).and_then(|id| Ok((id, repo::decode(&row)?)));
+            match read {
+                Err(fault) => {
+                    let key = place.to_vec();
+                    self.find(Finding::Row { table, key, fault });
+                    if let Ok(id) = key::read_repo(&place) {
+                        self.known.insert(id.0);
+                        self.beside(id.0, true, &mut walks)?;
+                    }
+                }
+                Ok((id, row)) => {
+                    self.given_out("repository", id.0, self.counters.next_repo);
+                    self.known.insert(id.0);
+                    let beside = self.beside(id.0, true, &mut walks)?;
+                    self.repo(id, &row, &beside)?;
+                }
+            }
+        }
+        self.beside(u64::MAX, false, &mut walks)?;
+        self.dids()?;
+        self.hosted()
+    }
+
+    /// Walks the other tables up to a repository. What comes before it belongs
+    /// to none.
+    fn beside(&mut self, repo: u64, exists: bool, walks: &mut Walks) -> Result<Beside, Unread> {
+        let mut beside = Beside::default();
+        let mut builder = Builder::new(|_| {});
+        let mut broken = None;
+        self.walk(&mut walks.record, repo, exists, |checking, (place, row)| {
+            beside.records += 1;
+            checking.report.records += 1;
+            if let Some(record) = checking.record(place, row)
+                && let Some(path) = place.get(REPO_BYTES..)
+                && let Err(fault) = builder.push(path, record)
+            {
+                broken.get_or_insert(fault.to_string());
+            }
+        })?;
+        beside.root = Some(match broken {
+            None => Ok(builder.finish()),
+            Some(cause) => Err(cause),
+        });
+        self.walk(&mut walks.version, repo, exists, |checking, (place, row)| {
+            checking.version(place, row);
+        })?;
+        self.walk(&mut walks.claimed, repo, exists, |checking, (place, row)| {
+            beside.claims += 1;
+            if let Err(fault) = claimed::decode(row) {
+                checking.row(Table::Claimed, place, fault);
+            }
+        })?;
+        self.walk(&mut walks.parked, repo, exists, |checking, (place, row)| {
+            let read = key::read_parked(place).and_then(|key| Ok((key, parked::decode(row)?)));
+            match read {
+                Err(fault) => checking.row(Table::Parked, place, fault),
+                Ok(((_, rev), frame)) if frame.parked.head.rev != rev => {
+                    checking.disagree(Table::Parked, place, "it stands under another rev");
+                }
+                Ok(_) => {}
+            }
+        })?;
+        self.walk(&mut walks.debt, repo, exists, |checking, (place, row)| {
+            match debt::decode(row) {
+                Err(fault) => checking.row(Table::Debt, place, fault),
+                Ok(debt) => beside.debt = Some(!debt::is_empty(&debt)),
+            }
+        })?;
+        Ok(beside)
+    }
+
+    fn walk(
+        &mut self,
+        walk: &mut Walk,
+        repo: u64,
+        exists: bool,
+        mut each: impl FnMut(&mut Self, (&[u8], &[u8])),
+    ) -> Result<(), Unread> {
+        let table = walk.rows.table;
+        let mut orphans: Option<(u64, u64)> = None;
+        while let Some((id, (place, row))) = walk.upto(repo)? {
+            if id == repo && exists {
+                each(self, (&place, &row));
+                continue;
+            }
+            match &mut orphans {
+                Some((of, rows)) if *of == id => *rows += 1,
+                _ => {
+                    self.orphans(table, orphans);
+                    orphans = Some((id, 1));
+                }
+            }
+        }
+        self.orphans(table, orphans);
+        Ok(())
+    }
+
+    fn orphans(&mut self, table: Table, orphans: Option<(u64, u64)>) {
+        if let Some((repo, rows)) = orphans {
+            let repo = RepoId(repo);
+            self.find(Finding::Orphans { table, repo, rows });
+        }
+    }
+
+    fn row(&mut self, table: Table, key: &[u8], fault: crate::codec::RowFault) {
+        let key = key.to_vec();
+        self.find(Finding::Row { table, key, fault });
+    }
+
+    /// The CID of a record whose row can be read.
+    fn record(&mut self, place: &[u8], row: &[u8]) -> Option<Cid> {
+        match record::decode(row) {
+            Err(fault) => {
+                self.row(Table::Record, place, fault);
+                None
+            }
+            Ok(RecordRow { cid, bytes, .. }) => {
+                if bytes.is_some_and(|bytes| !cid.matches(bytes))
+                    && let Ok((repo, path)) = key::read_path(place)
+                {
+                    let path = path.to_vec();
+                    self.find(Finding::RecordBytes { repo, path });
+                }
+                Some(cid)
+            }
+        }
+    }
+
+    fn version(&mut self, place: &[u8], row: &[u8]) {
+        let read = key::read_version(place).and_then(|_| version::decode(row));
+        match read {
+            Err(fault) => self.row(Table::Version, place, fault),
+            Ok(row) if row.superseded_by >= self.counters.next_seq => {
+                self.disagree(Table::Version, place, "superseded by a number yet to come");
+            }
+            Ok(row) if row.bytes.is_some_and(|bytes| !row.cid.matches(bytes)) => {
+                self.disagree(Table::Version, place, "its bytes do not hash to its CID");
+            }
+            Ok(_) => {}
+        }
+    }
+
+    fn repo(&mut self, id: RepoId, row: &RepoRow, beside: &Beside) -> Result<(), Unread> {
+        let place = key::repo(id);
+        match row.repo.held {
+            Held::Exactly(head) => self.exact(id, row, &head, beside),
+            Held::Nothing if beside.records > 0 => self.find(Finding::Unfounded {
+                repo: id,
+                did: row.repo.did.clone(),
+                records: beside.records,
+            }),
+            // Between two states, or known to be damaged: no root to compare.
+            Held::Nothing | Held::Applying { .. } | Held::Damaged { .. } => {}
+        }
+        match (row.owes, beside.debt) {
+            (true, Some(true)) | (false, None) => {}
+            (true, None) => self.disagree(Table::Repo, &place, "it owes, but has no debt"),
+            (true, Some(false)) => self.disagree(Table::Debt, &place, "an empty debt"),
+            (false, Some(_)) => {
+                self.disagree(Table::Repo, &place, "it has a debt, but does not owe");
+            }
+        }
+        if beside.claims > 0 && !row.claims {
+            self.disagree(Table::Repo, &place, "it has claims, but does not say so");
+        }
+        if self.repo_of_did(&row.repo.did)? != Some(id) {
+            self.disagree(Table::Repo, &place, "its DID does not lead back to it");
+        }
+        if let Some(host) = row.repo.host {
+            if !self.has(Table::Host, &key::host(host))? {
+                self.disagree(Table::Repo, &place, "its host is not there");
+            }
+            if !self.has(Table::Hosted, &key::hosted(host, id))? {
+                self.disagree(Table::Repo, &place, "its host does not list it");
+            }
+        }
+        let upstreams = [
+            row.repo.relay,
+            row.repo.cover,
+            row.repo.marker.map(|marker| marker.cover),
+        ];
+        let next = self.counters.next_upstream;
+        let known = |id: &UpstreamId| id.0 < next;
+        if !upstreams.iter().flatten().all(known) {
+            self.disagree(Table::Repo, &place, "it names an upstream that is not there");
+        }
+        Ok(())
+    }
+
+    fn exact(&mut self, id: RepoId, row: &RepoRow, head: &Head, beside: &Beside) {
+        let did = || row.repo.did.clone();
+        match &beside.root {
+            Some(Ok(root)) if *root == head.data => self.report.proven += 1,
+            Some(Ok(root)) => self.find(Finding::Root {
+                repo: id,
+                did: did(),
+                held: *root,
+                signed: head.data,
+            }),
+            Some(Err(cause)) => self.find(Finding::NoTree {
+                repo: id,
+                did: did(),
+                cause: cause.clone(),
+            }),
+            None => {}
+        }
+        if !row.commit.is_empty() && !is_heads(&row.commit, row.repo.did.as_str(), head) {
+            self.find(Finding::Commit {
+                repo: id,
+                did: did(),
+            });
+        }
+    }
+
+    fn repo_of_did(&self, did: &gapless_atp::syntax::Did) -> Result<Option<RepoId>, Unread> {
+        let table = Table::Did;
+        match self.contents.raw().get(table, &key::did(did)) {
+            Ok(row) => Ok(row.and_then(|row| did::decode(&row).ok())),
+            Err(error) => Err(Unread { table, error }),
+        }
+    }
+
+    fn dids(&mut self) -> Result<(), Unread> {
+        let table = Table::Did;
+        let mut rows = self.table(table);
+        while let Some((place, row)) = rows.next()? {
+            match did::decode(&row) {
+                Err(fault) => self.row(table, &place, fault),
+                Ok(id) if !self.known.has(id.0) => {
+                    self.disagree(table, &place, "it names a repository that is not there");
+                }
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn hosted(&mut self) -> Result<(), Unread> {
+        let table = Table::Hosted;
+        let mut rows = self.table(table);
+        while let Some((place, row)) = rows.next()? {
+            let read = key::read_hosted(&place).and_then(|key| hosted::decode(&row).map(|()| key));
+            let (host, id) = match read {
+                Ok(read) => read,
+                Err(fault) => {
+                    self.row(table, &place, fault);
+                    continue;
+                }
+            };
+            let found = self.contents.raw().get(Table::Repo, &key::repo(id));
+            let found = found.map_err(|error| Unread { table, error })?;
+            let lives_on = found
+                .and_then(|row| repo::decode(&row).ok())
+                .and_then(|row| row.repo.host);
+            if lives_on != Some(host) {
+                self.disagree(table, &place, "the repository does not live on this host");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a kept commit is the one that the head names, and says the same.
+fn is_heads(block: &[u8], did: &str, head: &Head) -> bool {
+    let says = |commit: Commit<'_>| {
+        (commit.did, commit.rev, commit.data) == (did, head.rev, head.data)
+    };
+    head.commit.matches(block) && Commit::decode(block).is_ok_and(says)
+}

@@ -1,0 +1,1 @@
+//! Damaged on purpose.
