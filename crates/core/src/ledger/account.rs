@@ -63,6 +63,10 @@ pub fn become_(
     if repo.account != state {
         notices.push(Notice::Account(state));
         repo.account = state;
+        if is_hidden(state) {
+            // What was asked before this neither shows it again nor vouches for it.
+            repo.unset_at = now.tick;
+        }
     }
     match (state, host_itself) {
         (Account::Deleted, true) => {

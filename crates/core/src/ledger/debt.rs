@@ -210,6 +210,20 @@ pub fn again(now: Now, repo: &mut Repo) {
     };
 }
 
+/// The directory has answered: the question that was taken from the bucket for it
+/// covers the one to the host that follows. Otherwise whoever makes us resolve
+/// again and again would keep us from ever asking the host.
+pub fn go_on(now: Now, repo: &mut Repo) {
+    if !repo.debt.is_empty() {
+        repo.debt.next_try = repo.debt.next_try.min(now.time);
+    }
+}
+
+/// Whether a stranger's reason may make us ask now.
+pub fn may_ask(repo: &Repo, now: Time) -> bool {
+    ready_at(&repo.strangers, now) <= now
+}
+
 /// Not before then.
 pub fn postpone(repo: &mut Repo, until: Time) {
     repo.debt.next_try = repo.debt.next_try.max(until);

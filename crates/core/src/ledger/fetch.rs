@@ -126,6 +126,11 @@ pub fn told(
         }
         Told::Head(named) => named,
     };
+    if account::is_hidden(repo.account) && repo.unset_at >= note.at {
+        // It was hidden since we asked: what is owed is asked again.
+        debt::again(now, repo);
+        return Next::Done;
+    }
     if repo.account != Account::Active {
         account::become_(now, repo, Account::Active, true, notices);
     }

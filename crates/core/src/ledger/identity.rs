@@ -37,7 +37,11 @@ pub fn resolved(
         return;
     }
     repo.document = document.version;
+    let owed = repo.debt.resolve.is_some();
     debt::pay(now, repo, What::Resolve, asked);
+    if owed && repo.debt.resolve.is_none() {
+        debt::go_on(now, repo);
+    }
     if document.tombstoned {
         account::become_(now, repo, Account::Deleted, true, notices);
         return;

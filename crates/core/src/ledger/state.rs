@@ -295,7 +295,8 @@ pub struct Repo {
     /// The upstream that marker and `first_rev_since_reset` are about.
     pub cover: Option<UpstreamId>,
     pub marker: Option<Marker>,
-    /// When the marker was last unset. What began earlier does not raise it.
+    /// When the marker was last unset, or the account hidden. What began earlier
+    /// raises no marker, and shows no account again.
     pub unset_at: Tick,
     pub swept: Option<Swept>,
     /// When the host's own answer last confirmed the head.

@@ -47,6 +47,8 @@ pub struct Stream {
     /// When continuity was last known; nothing before the first connection.
     flowed_at: Option<Time>,
     backward: u32,
+    /// When the first of them came.
+    backward_since: Option<Time>,
 }
 
 /// How a frame was read: what it may raise, and whether it moves the cursor.
@@ -75,6 +77,7 @@ impl Stream {
             heard_at: None,
             flowed_at: None,
             backward: 0,
+            backward_since: None,
         }
     }
 
@@ -188,6 +191,9 @@ impl Stream {
         this: Cursor,
         notices: &mut Vec<Notice>,
     ) -> Read {
+        if self.backward == 0 {
+            self.backward_since = Some(now.time);
+        }
         self.backward += 1;
         notices.push(Notice::Backward);
         if self.backward < BACKWARD_FRAMES {
@@ -236,8 +242,19 @@ impl Stream {
         row.unread_at = Some(now.tick);
     }
 
-    /// Time passes. Returns whether something changed.
+    /// Time passes. Returns whether something changed. The connection may be given
+    /// up by it: then it is to be closed, and dialed again.
     pub fn wait(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) -> bool {
+        let doubtful = self.backward > 0
+            && self
+                .backward_since
+                .is_some_and(|since| now.time.since(since) >= CONTINUITY_WITHIN);
+        if doubtful {
+            // A duplicate or a new numbering? A quiet stream never tells: only the
+            // event at our cursor does.
+            self.lost(now);
+            return true;
+        }
         match self.phase {
             Phase::Fresh { since } if !self.open && now.time.since(since) >= OPEN_AFTER => {
                 self.open = true;

@@ -117,7 +117,7 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
     cover::settle(now, repo, covers);
     fetch::owe_filter(context, repo);
     if repo.host != Some(note.host) {
-        debt::owe(now, repo, What::Resolve, Why::ListedElsewhere);
+        elsewhere(now, repo, entry);
         return Listed::Owed;
     }
     if account::is_hidden(entry.account) != account::is_hidden(repo.account) {
@@ -135,6 +135,7 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
     };
     let confirm = confirm_due(now.time, repo, settings);
     if head.commit == entry.named.commit {
+        repo.stale_listing = None;
         equal(context, repo, note);
         return Listed::Equal { confirm };
     }
@@ -150,6 +151,18 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
         upto: position(context, repo),
         since: now.time,
     })
+}
+
+/// Another host lists it. The host that it left does so for ever, and anybody
+/// can: only news is worth a question, and only while questions are left, or the
+/// listing alone would keep the repository from ever being complete.
+fn elsewhere(now: Now, repo: &mut Repo, entry: &Entry) {
+    let newer = repo.head().is_none_or(|head| entry.named.rev > head.rev);
+    let shown = account::is_hidden(repo.account) && !account::is_hidden(entry.account);
+    let news = newer || shown;
+    if repo.host.is_none() || (news && debt::may_ask(repo, now.time)) {
+        debt::owe(now, repo, What::Resolve, Why::ListedElsewhere);
+    }
 }
 
 /// Whether a frame that nobody could read came since the host was last asked.
@@ -247,7 +260,8 @@ pub fn cleared(context: Context<'_>, repo: &mut Repo, page: &PageNote, suspect: 
 pub fn answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Option<Named>) {
     match answer {
         Some(named) => {
-            if repo.head().is_some_and(|head| head.commit == named.commit) {
+            let ours = repo.head().is_some_and(|head| head.commit == named.commit);
+            if ours && suspect.listed.commit != named.commit {
                 repo.stale_listing = Some(tag(&suspect.listed.commit));
             }
         }
@@ -302,7 +316,10 @@ pub fn due(context: Context<'_>, id: HostId, host: &Host) -> bool {
 pub fn swept(repo: &Repo, host: Option<&Host>) -> Option<Swept> {
     let by_host = host
         .and_then(|host| host.swept)
-        .filter(|swept| repo.host_since < swept.tick && repo.debt.is_empty())
+        .filter(|swept| {
+            // Where the listing is known to be stale it has said nothing.
+            repo.host_since < swept.tick && repo.debt.is_empty() && repo.stale_listing.is_none()
+        })
         .map(|swept| Swept {
             tick: swept.tick,
             at: swept.at,
