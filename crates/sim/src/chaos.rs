@@ -141,7 +141,12 @@ impl Run {
 
     /// One step of chaos, checked.
     pub fn step(&mut self) -> Result<(), Broken> {
-        let what = self.act();
+        let mut what = self.act();
+        for _ in 0..4 {
+            if what.is_empty() {
+                what = self.act();
+            }
+        }
         let crashed = what.starts_with("crash");
         if what.is_empty() {
             return Ok(());
@@ -155,7 +160,13 @@ impl Run {
     fn note(&mut self, what: String) {
         let at = (self.world.now.0 / 1000) % 1_000_000_000;
         let tick = self.mirror.ticks.last().0;
-        self.trace.step(format!("{at:>9}ms t{tick:<5} {what}"));
+        let mut text = format!("{at:>9}ms t{tick:<5} {what}");
+        for lie in &self.world.lies {
+            let relay = lie.relay.map(|relay| format!("relay {relay}, "));
+            let relay = relay.unwrap_or_default();
+            text.push_str(&format!(" ({relay}{}: {})", name(lie.owner), lie.what));
+        }
+        self.trace.step(text);
     }
 
     fn pass_some_time(&mut self) {
@@ -218,7 +229,15 @@ impl Run {
                     .world
                     .truth(owner)
                     .map(|(commit, _)| short(commit.head.rev));
-                format!("{} writes {}", name(owner), head.unwrap_or_default())
+                let head = head.unwrap_or_default();
+                let host = self.world.true_host(owner).unwrap_or_default();
+                let log = &self.world.pds[host].log;
+                let sent = log.entries.last().map(|entry| entry.frame.label());
+                let sent = sent.unwrap_or_default();
+                format!(
+                    "{} writes {head} at host {host}, sent last: {sent}",
+                    name(owner)
+                )
             }
             false => String::new(),
         }
@@ -249,10 +268,11 @@ impl Run {
     fn process_at(&mut self, id: UpstreamId, place: usize) -> String {
         let feed = &self.mirror.feeds[&id];
         let item = &feed.queue[place];
-        let (owner, from) = (item.frame.owner, feed.place);
+        let (frame, from) = (item.frame.clone(), feed.place);
         let what = format!("process {id:?} #{} {}", item.at.seq, item.frame.label());
         self.mirror.process(&mut self.world, id, place);
-        self.checker.processed(&self.world, owner, from);
+        self.checker
+            .processed(&self.world, &self.mirror, &frame, from);
         what
     }
 
@@ -450,7 +470,9 @@ impl Run {
             if active && complete && !right {
                 return Some(format!("{} is complete and not the truth", name(owner)));
             }
-            let shown = !gapless_core::ledger::account::is_hidden(repo.account);
+            // Moved unseen, and then gone: no document that we know of says so.
+            let unseen = repo.host.map(|host| self.mirror.pds_of(host)) != Some(home);
+            let shown = !unseen && !gapless_core::ledger::account::is_hidden(repo.account);
             if !active && shown {
                 return Some(format!("{} is shown", name(owner)));
             }

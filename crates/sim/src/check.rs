@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::complete::Reason;
+use gapless_core::ledger::debt;
 use gapless_core::ledger::{Account, Epoch, Held, HostId, Marker, Repo, RepoId, Tick, UpstreamId};
 
 use crate::mirror::Mirror;
 use crate::world::commit::root;
-use crate::world::{OwnerId, Place, World, name, short};
+use crate::world::{Frame, OwnerId, Place, World, name, short};
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,8 +78,9 @@ pub struct Checker {
     doubts: BTreeMap<(OwnerId, Option<usize>), Doubt>,
     /// Whoever was ever lied about.
     ever: BTreeMap<(OwnerId, Option<usize>), &'static str>,
-    /// Accounts that moved, and whether an event of the new host was worked off.
-    moved: BTreeMap<OwnerId, bool>,
+    /// Accounts that moved: the last frame before that, and whether an event of
+    /// the new host was worked off.
+    moved: BTreeMap<OwnerId, (u64, bool)>,
     heads: BTreeMap<OwnerId, Option<Cid>>,
     /// How often `complete` was answered, and how often it was compared.
     pub complete: u64,
@@ -110,8 +112,7 @@ impl Checker {
             authentic(world, &repo)?;
             restless(world, mirror, &repo)?;
             let now = Before::of(&repo);
-            if let Some(before) = self.before.insert(id, now.clone())
-            {
+            if let Some(before) = self.before.insert(id, now.clone()) {
                 monotonic(&before, &now, &repo)?;
             }
         }
@@ -128,22 +129,29 @@ impl Checker {
             self.doubts.insert((lie.owner, lie.relay), doubt);
             self.ever.insert((lie.owner, lie.relay), lie.what);
             if lie.what == "it moved" {
-                self.moved.insert(lie.owner, false);
+                self.moved.insert(lie.owner, (world.frames_sent(), false));
             }
         }
     }
 
     /// The mirror has worked off an event of an account.
-    pub fn processed(&mut self, world: &World, owner: OwnerId, place: Place) {
+    pub fn processed(&mut self, world: &World, mirror: &Mirror, frame: &Frame, place: Place) {
+        let owner = frame.owner;
         let from_home = match place {
             Place::Pds(host) => world.true_host(owner) == Some(host),
             Place::Relay(_) => true,
         };
+        // A hint that came when no question was left is not taken.
+        let id = mirror.book.find(&world.owners[owner].did);
+        let repo = id.map(|id| mirror.book.repo(id));
+        let heard =
+            repo.is_some_and(|repo| repo.debt.resolve.is_some() || debt::may_ask(&repo, world.now));
         if from_home
+            && heard
             && !world.owners[owner].lags
-            && let Some(told) = self.moved.get_mut(&owner)
+            && let Some((last, told)) = self.moved.get_mut(&owner)
         {
-            *told = true;
+            *told |= frame.number > *last;
         }
     }
 
@@ -239,7 +247,7 @@ impl Checker {
     ) -> Option<&'static str> {
         let home = repo.host.map(|host| mirror.pds_of(host));
         if home != world.true_host(owner) {
-            let told = self.moved.get(&owner).copied().unwrap_or(true);
+            let told = self.moved.get(&owner).is_none_or(|(_, told)| *told);
             let all = mirror.feeds.keys().all(|id| drained(world, mirror, *id));
             return (told && all).then_some("I7 (moved)");
         }
@@ -279,8 +287,11 @@ pub fn drained(world: &World, mirror: &Mirror, id: UpstreamId) -> bool {
     let Some(feed) = mirror.feeds.get(&id) else {
         return false;
     };
+    // Until continuity is shown, the grace time speaks, not the stream.
+    let open = mirror.covers.open_epoch(id).is_some();
     let socket = feed.socket.as_ref();
-    socket.is_some_and(|socket| world.drained(socket)) && feed.queue.iter().all(|item| item.done)
+    open && socket.is_some_and(|socket| world.drained(socket))
+        && feed.queue.iter().all(|item| item.done)
 }
 
 /// I5: what is held hashes to the signed root, and is what the owner had then.
@@ -341,9 +352,14 @@ fn monotonic(before: &Before, now: &Before, repo: &Repo) -> Result<(), Broken> {
         if down {
             return broken("I1", format!("{} went back", repo.did));
         }
-        let moved = before.head.is_some() && now.head != before.head;
-        if moved && now.floor <= repo.abandoned && repo.abandoned.is_some() {
-            return broken("I1 (lineage)", format!("{} went on in a lineage that was given up", repo.did));
+        let moved = now
+            .head
+            .filter(|_| before.head.is_some() && now.head != before.head);
+        if moved.is_some_and(|(rev, _)| Some(rev) <= repo.abandoned) {
+            return broken(
+                "I1 (lineage)",
+                format!("{} went on in a lineage that was given up", repo.did),
+            );
         }
     }
     if before.cover != now.cover || before.host != now.host || before.lineage != now.lineage {

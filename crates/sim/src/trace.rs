@@ -20,7 +20,9 @@ pub fn summary(repo: &Repo, answer: &Answer) -> String {
         Held::Damaged { .. } => "damaged".to_owned(),
     };
     let name = repo.did.as_str().chars().nth(9).unwrap_or('?');
-    let marker = repo.marker.map(|marker| (marker.cover.0, marker.epoch.0 % 1_000_000_000_000));
+    let marker = repo
+        .marker
+        .map(|marker| (marker.cover.0, marker.epoch.0 % 1_000_000_000_000));
     let debt = &repo.debt;
     format!(
         "{name} on {:?} since t{} {:?} holds {held} first {} cover {:?} marker {marker:?} unset t{} lineage {} abandoned {}\n   swept {:?} behind {:?}\n   owes resolve {:?} compare {:?} fetch {:?} for {} at {} after {} tries, strangers {}\n   {:?} swept {:?}",
@@ -33,7 +35,8 @@ pub fn summary(repo: &Repo, answer: &Answer) -> String {
         repo.lineage,
         rev(repo.abandoned),
         repo.swept.map(|swept| (swept.tick.0, swept.by)),
-        repo.behind.map(|behind| (short(behind.named.rev), behind.times)),
+        repo.behind
+            .map(|behind| (short(behind.named.rev), behind.times)),
         debt.resolve.map(|owed| (owed.at.0, owed.why)),
         debt.compare.map(|owed| (owed.at.0, owed.why)),
         debt.fetch.map(|owed| (owed.at.0, owed.why)),

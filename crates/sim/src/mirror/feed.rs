@@ -239,9 +239,13 @@ impl Mirror {
     /// Time has passed: subscriptions open, and what did not come is given up.
     pub fn wait(&mut self, world: &World) {
         for id in self.feeds.keys().copied().collect::<Vec<_>>() {
-            self.with_stream(world, id, |look| {
+            let connected = self.with_stream(world, id, |look| {
                 look.stream.wait(look.now, look.row, look.notices);
+                look.stream.is_connected()
             });
+            if !connected {
+                self.feed(id).socket = None;
+            }
         }
     }
 

@@ -17,13 +17,12 @@ pub mod sweep;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gapless_core::ledger::complete::{self, Answer};
-use gapless_core::ledger::debt::{self, What};
 use gapless_core::ledger::cover::Covers;
+use gapless_core::ledger::debt::{self, What};
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::{
-    Host, HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId,
-    Why,
+    Host, HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId, Why,
 };
 
 use crate::world::{OwnerId, PdsId, World};

@@ -39,6 +39,8 @@ impl Mirror {
         let mut batch = self.batch();
         batch.upstreams.insert(id, Some(row));
         self.commit(batch);
+        // What an operator was told is done is done.
+        self.book.sync();
         self.feeds.insert(id, Feed::new(place));
         id
     }

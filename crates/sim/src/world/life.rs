@@ -126,7 +126,13 @@ impl World {
         let log = &mut self.pds[host].log;
         match swap {
             true => log.held_back = Some(frame),
-            false => log.push(frame),
+            false => {
+                let swapped = log.push(frame);
+                // A reset between the two hides the one that came too early.
+                if swapped {
+                    self.lie(owner, "two events came in the wrong order");
+                }
+            }
         }
     }
 
@@ -370,6 +376,13 @@ impl World {
             self.unwipe(host);
             self.pds[host].down = false;
             self.pds[host].log.release();
+            // What an import lists it goes on listing until the next write.
+            for hosted in self.pds[host].repos.values_mut() {
+                let signed = &self.signed;
+                hosted
+                    .listed
+                    .take_if(|listed| signed.contains_key(&listed.commit));
+            }
             let gone: Vec<OwnerId> = self.pds[host]
                 .repos
                 .iter()

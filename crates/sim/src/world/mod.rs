@@ -160,6 +160,11 @@ impl World {
         })
     }
 
+    /// How many frames were ever sent.
+    pub fn frames_sent(&self) -> u64 {
+        self.frames
+    }
+
     pub fn owner_of(&self, did: &Did) -> Option<OwnerId> {
         self.owners.iter().position(|owner| owner.did == *did)
     }

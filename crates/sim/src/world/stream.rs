@@ -34,15 +34,19 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn push(&mut self, frame: Arc<Frame>) {
-        let swapped = self.held_back.take_if(|held| held.owner == frame.owner);
-        for frame in [Some(frame), swapped].into_iter().flatten() {
+    /// Sends an event, and after it the one that was held back for it. Returns
+    /// whether there was one.
+    pub fn push(&mut self, frame: Arc<Frame>) -> bool {
+        let held_back = self.held_back.take_if(|held| held.owner == frame.owner);
+        let swapped = held_back.is_some();
+        for frame in [Some(frame), held_back].into_iter().flatten() {
             self.seq += 1;
             self.entries.push(Entry {
                 seq: self.seq,
                 frame,
             });
         }
+        swapped
     }
 
     /// Sends what was held back.
