@@ -163,3 +163,14 @@ fn purged_and_active_again_is_fetched_anew() {
     desk.apply(&note, 5, 5);
     assert!(desk.complete());
 }
+
+#[test]
+fn an_answer_asked_for_before_it_was_hidden_does_not_show_it_again() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &Event::Unsigned);
+    let note = desk.note();
+    desk.event(PDS, &Event::Account(Account::Takendown));
+    desk.told(&note, Told::Head(named(5)));
+    assert_eq!(desk.repo.account, Account::Takendown);
+    assert!(desk.reasons().contains(&"inactive"));
+}

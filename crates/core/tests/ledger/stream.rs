@@ -258,3 +258,19 @@ fn a_stream_that_never_flowed_is_not_live() {
     covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
     assert!(!covers.live(PDS, Time(10), &Settings::default()));
 }
+
+#[test]
+fn a_quiet_stream_after_one_backward_frame_is_dialled_again() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 5000, 7);
+    desk.frame(PDS, 4999, 1);
+    assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
+    assert!(wait(&mut desk, CONTINUITY_WITHIN));
+    assert!(!desk.covers.get(PDS).unwrap().stream.is_connected());
+    // The event at our cursor tells: nothing was missed.
+    let epoch = desk.epoch(PDS);
+    desk.connect(PDS, None);
+    desk.frame(PDS, 5000, 7);
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+    assert_eq!(desk.epoch(PDS), epoch);
+}

@@ -331,3 +331,29 @@ fn a_sweep_is_due_by_time_and_after_a_reset() {
     desk.pass(Duration::from_secs(2));
     assert!(due(&mut desk, &row));
 }
+
+#[test]
+fn the_host_it_left_may_go_on_listing_it() {
+    let mut desk = Desk::holding(5);
+    desk.resolved(OTHER_HOST, 2);
+    desk.compared(5);
+    assert!(desk.complete());
+    for n in [4, 5] {
+        let page = page(&mut desk);
+        listed(&mut desk, &page, n);
+        assert!(desk.complete(), "old news");
+    }
+    let page = page(&mut desk);
+    listed(&mut desk, &page, 6);
+    assert_eq!(desk.reasons(), ["resolve_owed"], "news");
+}
+
+#[test]
+fn a_listing_that_turned_out_right_is_not_remembered_as_stale() {
+    let mut desk = Desk::holding(5);
+    let suspect = suspect(&mut desk, 6);
+    desk.event(PDS, &commit(6));
+    let now = desk.now();
+    sweep::answered(now, &mut desk.repo, &suspect, Some(named(6)));
+    assert_eq!(desk.repo.stale_listing, None);
+}
