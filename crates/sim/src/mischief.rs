@@ -234,8 +234,11 @@ fn roll_relay_back(world: &mut World) -> String {
 
 fn overflow(world: &mut World, mirror: &mut Mirror) -> String {
     let ids: Vec<_> = mirror.feeds.keys().copied().collect();
+    let all = world.rng.per_mille(300);
     match world.rng.pick(&ids) {
-        Some(id) if mirror.overflow(world, id) => format!("the queue of {id:?} runs over"),
+        Some(id) if mirror.overflow(world, id, all) => {
+            format!("the queue of {id:?} runs over, all of it: {all}")
+        }
         _ => String::new(),
     }
 }

@@ -1,13 +1,25 @@
-//! What the mirror has written down, and what a crash leaves of it. The one
-//! place that touches the store.
+//! What the mirror has written down, and what a crash leaves of it: the store
+//! itself, on its double in memory. The one place that touches it.
+//!
+//! Rows are kept in memory as the program keeps them; whatever was written is
+//! read back from the store by the checker, and everything after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
-    Cursor, Epoch, Host, HostId, Parked, Repo, RepoId, Tick, Upstream, UpstreamId,
+    Cursor, Epoch, Held, Host, HostId, Parked, Repo, RepoId, Tick, Time, Upstream, UpstreamId,
 };
+use gapless_store::book::{Book as Store, Nothing};
+use gapless_store::change::{
+    Change, Entry, HostChange, Put, RecordOp, Records as Written, RecordsKind, RepoChange, Subject,
+    UpstreamChange, What,
+};
+use gapless_store::contents::Contents;
+use gapless_store::cursor::Position;
+use gapless_store::engine::MemoryEngine;
+use gapless_store::table::parked::ParkedFrame;
 
 use crate::world::{Frame, Op, Records};
 
@@ -20,199 +32,351 @@ pub struct Waiting {
     pub frame: Arc<Frame>,
 }
 
-/// Writes that become durable together.
+/// What becomes of one repository, in one step.
+#[derive(Debug, Clone)]
+pub struct RepoWrite {
+    pub repo: Repo,
+    pub what: Words,
+    pub park: Vec<Waiting>,
+    pub unpark: Vec<Rev>,
+}
+
+/// What a step says of the records.
+#[derive(Debug, Clone)]
+pub enum Words {
+    Nothing,
+    /// Operations, and the state that they start from.
+    Records {
+        live: bool,
+        before: Held,
+        ops: Vec<Op>,
+    },
+    Purge,
+}
+
+/// Writes that become durable together, in order.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    pub repos: BTreeMap<RepoId, Repo>,
-    pub ops: Vec<(RepoId, Vec<Op>)>,
-    pub purged: Vec<RepoId>,
-    pub park: Vec<(RepoId, Waiting)>,
-    pub unpark: Vec<(RepoId, Rev)>,
-    pub upstreams: BTreeMap<UpstreamId, Option<Upstream>>,
-    pub cursors: BTreeMap<UpstreamId, (u32, Cursor)>,
-    pub hosts: BTreeMap<HostId, Host>,
-    pub tick: Tick,
+    changes: Vec<Change>,
+    frames: Vec<Arc<Frame>>,
+    touched: Vec<RepoId>,
 }
 
 impl Batch {
-    /// Rows that it writes, apart from the counters of the store itself.
-    pub fn rows(&self) -> usize {
-        self.repos.len()
-            + self.ops.iter().map(|(_, ops)| ops.len()).sum::<usize>()
-            + self.purged.len()
-            + self.park.len()
-            + self.unpark.len()
-            + self.upstreams.len()
-            + self.cursors.len()
-            + self.hosts.len()
+    pub fn row(&mut self, id: RepoId, repo: Repo) {
+        self.touched.push(id);
+        self.change().repo = Some(RepoChange::row(Subject::Id(id), repo));
+    }
+
+    pub fn repo(&mut self, id: RepoId, at: Time, write: RepoWrite) {
+        self.touched.push(id);
+        let park = write.park.iter().map(stored).collect();
+        self.frames
+            .extend(write.park.into_iter().map(|waiting| waiting.frame));
+        self.change().repo = Some(RepoChange {
+            subject: Subject::Id(id),
+            row: Some(write.repo),
+            entry: entry(at, write.what),
+            park,
+            unpark: write.unpark,
+        });
+    }
+
+    pub fn upstream(&mut self, id: UpstreamId, row: Upstream) {
+        self.change().upstream = Some(UpstreamChange::Row(id, row));
+    }
+
+    pub fn host(&mut self, id: HostId, row: Host) {
+        self.change().host = Some(HostChange::Row(id, row));
+    }
+
+    pub fn done(&mut self, position: Position) {
+        self.change().done = Some(position);
+    }
+
+    fn change(&mut self) -> &mut Change {
+        self.changes.push(Change::default());
+        self.changes.last_mut().expect("it was just pushed")
     }
 }
 
-#[derive(Debug, Clone, Default)]
-struct RepoState {
-    row: Option<Repo>,
-    records: Records,
-    parked: BTreeMap<Rev, Waiting>,
+fn stored(waiting: &Waiting) -> ParkedFrame {
+    ParkedFrame {
+        parked: waiting.parked,
+        upstream: waiting.upstream,
+        epoch: waiting.epoch,
+        frame: waiting.frame.number.to_be_bytes().to_vec(),
+    }
 }
 
-#[derive(Debug, Clone, Default)]
-struct State {
-    repos: BTreeMap<RepoId, Arc<RepoState>>,
-    upstreams: BTreeMap<UpstreamId, Upstream>,
-    cursors: BTreeMap<UpstreamId, (u32, Cursor)>,
-    hosts: BTreeMap<HostId, Host>,
-    tick: Tick,
-    next_upstream: u32,
+fn entry(at: Time, what: Words) -> Option<Entry> {
+    let what = match what {
+        Words::Nothing => return None,
+        Words::Purge => What::Purge,
+        Words::Records { live, before, ops } => {
+            let kind = match (live, before) {
+                (true, _) => RecordsKind::Live,
+                (false, Held::Nothing) => RecordsKind::Backfill,
+                (false, _) => RecordsKind::Repair,
+            };
+            let ops = ops.into_iter().map(|op| RecordOp {
+                path: op.path.into_bytes(),
+                put: op.after.map(|cid| Put {
+                    cid,
+                    bytes: Some(cid.as_bytes().to_vec()),
+                }),
+            });
+            What::Records(Written {
+                kind,
+                before,
+                ops: ops.collect(),
+                commit: Vec::new(),
+            })
+        }
+    };
+    Some(Entry {
+        at,
+        source: None,
+        what,
+        frame: None,
+    })
 }
 
-#[derive(Debug, Default)]
 pub struct Book {
-    now: State,
-    /// The state after each batch that is not durable, the durable one first.
-    unsynced: Vec<State>,
+    engine: MemoryEngine,
+    store: Store,
+    repos: BTreeMap<RepoId, Repo>,
+    dids: BTreeMap<Did, RepoId>,
+    hosts: BTreeMap<HostId, Host>,
+    /// Every frame that was ever parked, by its bytes.
+    frames: BTreeMap<u64, Arc<Frame>>,
+    parked_bytes: u64,
+}
+
+impl Default for Book {
+    fn default() -> Book {
+        Book::new()
+    }
 }
 
 impl Book {
     pub fn new() -> Book {
+        let engine = MemoryEngine::new();
+        engine.hold();
         Book {
-            now: State::default(),
-            unsynced: vec![State::default()],
+            store: open(&engine),
+            engine,
+            repos: BTreeMap::new(),
+            dids: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            frames: BTreeMap::new(),
+            parked_bytes: 0,
         }
     }
 
-    pub fn find(&self, did: &Did) -> Option<RepoId> {
-        let found = self.now.repos.iter().find(|(_, state)| {
-            let row = state.row.as_ref();
-            row.is_some_and(|row| row.did == *did)
-        });
-        found.map(|(id, _)| *id)
+    /// The store as it is now.
+    pub fn view(&self) -> Contents {
+        self.store.view()
     }
 
-    pub fn next_repo(&self) -> RepoId {
-        let last = self.now.repos.keys().next_back();
-        RepoId(last.map_or(1, |id| id.0 + 1))
+    pub fn find(&self, did: &Did) -> Option<RepoId> {
+        self.dids.get(did).copied()
+    }
+
+    /// Makes a repository known, with its first row.
+    pub fn found(&mut self, tick: Tick, row: Repo) -> RepoId {
+        let did = row.did.clone();
+        let change = Change {
+            tick,
+            repo: Some(RepoChange::row(Subject::Did(did.clone()), row.clone())),
+            ..Change::default()
+        };
+        let ack = self.store.write(change).expect("a new row is no contradiction");
+        let id = ack.repo.expect("the change was about a repository");
+        self.repos.insert(id, row);
+        self.dids.insert(did, id);
+        id
     }
 
     pub fn repo(&self, id: RepoId) -> Repo {
-        let state = &self.now.repos[&id];
-        state.row.clone().expect("a repository has a row")
+        self.repos[&id].clone()
+    }
+
+    pub fn repo_ref(&self, id: RepoId) -> &Repo {
+        &self.repos[&id]
     }
 
     pub fn repo_ids(&self) -> Vec<RepoId> {
-        self.now.repos.keys().copied().collect()
+        self.repos.keys().copied().collect()
     }
 
     pub fn repo_rows(&self) -> impl Iterator<Item = (RepoId, &Repo)> {
-        let rows = self.now.repos.iter();
-        rows.filter_map(|(id, state)| state.row.as_ref().map(|row| (*id, row)))
+        self.repos.iter().map(|(id, row)| (*id, row))
     }
 
+    /// What is held, as the store has it.
     pub fn records(&self, id: RepoId) -> Records {
-        self.now.repos[&id].records.clone()
+        let rows = self.view().records(id).map(|record| {
+            let record = record.expect("the double does not fail");
+            let path = String::from_utf8(record.path().to_vec()).expect("our paths are text");
+            (path, record.cid)
+        });
+        rows.collect()
     }
 
     pub fn parked(&self, id: RepoId) -> BTreeMap<Rev, Waiting> {
-        self.now.repos[&id].parked.clone()
+        let view = self.view();
+        let revs = view.parked(id).expect("the double does not fail");
+        let frames = revs.into_keys().map(|rev| {
+            let row = view.parked_frame(id, rev).expect("the double does not fail");
+            let row = row.expect("it was there a moment ago");
+            let number = row.frame.as_slice().try_into().map(u64::from_be_bytes);
+            let number = number.expect("eight bytes were written");
+            let waiting = Waiting {
+                parked: row.parked,
+                upstream: row.upstream,
+                epoch: row.epoch,
+                frame: self.frames[&number].clone(),
+            };
+            (rev, waiting)
+        });
+        frames.collect()
     }
 
     pub fn parked_bytes(&self) -> u64 {
-        let frames = self
-            .now
-            .repos
-            .values()
-            .flat_map(|state| state.parked.values());
-        frames.map(|waiting| u64::from(waiting.parked.bytes)).sum()
+        self.parked_bytes
     }
 
-    pub fn upstreams(&self) -> impl Iterator<Item = (UpstreamId, &Upstream)> {
-        self.now.upstreams.iter().map(|(id, row)| (*id, row))
+    pub fn upstreams(&self) -> BTreeMap<UpstreamId, Upstream> {
+        self.view().upstreams().expect("the double does not fail")
     }
 
-    pub fn next_upstream(&mut self) -> UpstreamId {
-        self.now.next_upstream += 1;
-        UpstreamId(self.now.next_upstream)
+    /// Makes an upstream known.
+    pub fn follow(&mut self, tick: Tick, row: Upstream) -> UpstreamId {
+        let change = Change {
+            tick,
+            upstream: Some(UpstreamChange::New(row)),
+            ..Change::default()
+        };
+        let ack = self.store.write(change).expect("a new upstream is no contradiction");
+        ack.upstream.expect("the change was about an upstream")
     }
 
     /// The cursor, if it belongs to the present numbering.
     pub fn cursor(&self, id: UpstreamId) -> Option<(u32, Cursor)> {
-        let numbering = self.now.upstreams.get(&id)?.numbering;
-        let cursor = self.now.cursors.get(&id)?;
-        (cursor.0 == numbering).then_some(*cursor)
+        let cursors = self.store.cursors();
+        let cursors = cursors.lock();
+        let mark = cursors.get(id)?;
+        mark.cursor().map(|cursor| (mark.numbering(), cursor))
     }
 
+    /// A frame was read that will be worked off.
+    pub fn begin(&self, id: UpstreamId, numbering: u32, seq: u64) {
+        self.store.begin(id, numbering, seq);
+    }
+
+    /// What was read of an upstream will not be worked off.
+    pub fn abandon(&self, id: UpstreamId) {
+        self.store.cursors().lock().abandon(id);
+    }
+
+    /// The host of a name; made known if it is not.
     pub fn host_named(&self, name: &str) -> Option<HostId> {
-        let found = self.now.hosts.iter().find(|(_, host)| host.name == name);
+        let found = self.hosts.iter().find(|(_, host)| host.name == name);
         found.map(|(id, _)| *id)
     }
 
-    pub fn next_host(&self) -> HostId {
-        HostId(self.now.hosts.len() as u32 + 1)
+    pub fn name_host(&mut self, name: &str) -> HostId {
+        if let Some(id) = self.host_named(name) {
+            return id;
+        }
+        let change = Change {
+            host: Some(HostChange::Named(name.to_owned())),
+            ..Change::default()
+        };
+        let ack = self.store.write(change).expect("a name is no contradiction");
+        let id = ack.host.expect("the change was about a host");
+        let row = Host {
+            name: name.to_owned(),
+            ..Host::default()
+        };
+        self.hosts.insert(id, row);
+        id
     }
 
     pub fn host(&self, id: HostId) -> Option<&Host> {
-        self.now.hosts.get(&id)
+        self.hosts.get(&id)
     }
 
     pub fn hosts(&self) -> impl Iterator<Item = (HostId, &Host)> {
-        self.now.hosts.iter().map(|(id, host)| (*id, host))
+        self.hosts.iter().map(|(id, host)| (*id, host))
     }
 
     pub fn last_tick(&self) -> Tick {
-        self.now.tick
+        let counters = self.view().counters().expect("the double does not fail");
+        counters.last_tick
     }
 
-    /// Writes a batch: visible at once, durable with the next sync.
-    pub fn commit(&mut self, batch: Batch) {
-        let state = &mut self.now;
-        for id in batch.purged {
-            let repo = Arc::make_mut(state.repos.entry(id).or_default());
-            repo.records.clear();
+    /// Writes a batch: visible at once, durable with the next sync. Returns the
+    /// repositories it touched.
+    pub fn commit(&mut self, tick: Tick, mut batch: Batch) -> Vec<RepoId> {
+        for frame in batch.frames {
+            self.frames.insert(frame.number, frame);
         }
-        for (id, row) in batch.repos {
-            Arc::make_mut(state.repos.entry(id).or_default()).row = Some(row);
+        for change in &mut batch.changes {
+            change.tick = tick;
+            self.remember(change);
         }
-        for (id, ops) in batch.ops {
-            let records = &mut Arc::make_mut(state.repos.entry(id).or_default()).records;
-            for op in ops {
-                match op.after {
-                    Some(cid) => records.insert(op.path, cid),
-                    None => records.remove(&op.path),
-                };
+        let answers = self.store.write_group(batch.changes);
+        for answer in answers.expect("the double does not fail") {
+            if let Err(refused) = answer {
+                panic!("the store refuses what the ledger decided: {refused}");
             }
         }
-        for (id, rev) in batch.unpark {
-            let repo = Arc::make_mut(state.repos.entry(id).or_default());
-            repo.parked.remove(&rev);
+        self.parked_bytes = 0;
+        batch.touched
+    }
+
+    fn remember(&mut self, change: &Change) {
+        if let Some(RepoChange {
+            subject: Subject::Id(id),
+            row: Some(row),
+            ..
+        }) = &change.repo
+        {
+            self.repos.insert(*id, row.clone());
         }
-        for (id, waiting) in batch.park {
-            let repo = Arc::make_mut(state.repos.entry(id).or_default());
-            repo.parked.insert(waiting.parked.head.rev, waiting);
+        if let Some(HostChange::Row(id, row)) = &change.host {
+            self.hosts.insert(*id, row.clone());
         }
-        for (id, row) in batch.upstreams {
-            match row {
-                Some(row) => state.upstreams.insert(id, row),
-                None => state.upstreams.remove(&id),
-            };
-        }
-        state.cursors.extend(batch.cursors);
-        state.hosts.extend(batch.hosts);
-        state.tick = state.tick.max(batch.tick);
-        self.unsynced.push(self.now.clone());
     }
 
     /// Batches that a crash would put at risk.
     pub fn unsynced(&self) -> usize {
-        self.unsynced.len() - 1
+        self.engine.unsynced()
     }
 
     pub fn sync(&mut self) {
-        self.unsynced.drain(..self.unsynced.len() - 1);
+        self.engine.sync();
     }
 
-    /// All but the first few unsynced batches are gone.
+    /// All but the first few unsynced batches are gone; what is left is read.
     pub fn crash(&mut self, keep: usize) {
-        self.unsynced.truncate(keep + 1);
-        self.now = self.unsynced.last().expect("the durable state").clone();
-        self.sync();
+        self.engine.crash(keep);
+        self.store = open(&self.engine);
+        let view = self.view();
+        let repos = view.repos(RepoId(0)).map(|row| {
+            let (id, _) = row.expect("the double does not fail");
+            let repo = view.repo(id).expect("the double does not fail");
+            (id, repo.expect("it was there a moment ago"))
+        });
+        self.repos = repos.collect();
+        self.dids = self.repos.iter().map(|(id, row)| (row.did.clone(), *id)).collect();
+        let hosts = view.hosts().map(|row| row.expect("the double does not fail"));
+        self.hosts = hosts.collect();
     }
+}
+
+fn open(engine: &MemoryEngine) -> Store {
+    Store::open(Box::new(engine.clone()), Box::new(Nothing)).expect("the double opens")
 }

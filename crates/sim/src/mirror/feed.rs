@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use gapless_core::ledger::stream::Read;
 use gapless_core::ledger::{Cursor, Now, Tick, Time, Upstream, UpstreamId};
+use gapless_store::cursor::Position;
 
 use super::Mirror;
 use super::book::Batch;
@@ -26,6 +27,17 @@ pub struct Item {
     pub done: bool,
 }
 
+impl Item {
+    fn position(&self, upstream: UpstreamId) -> Position {
+        Position {
+            upstream,
+            numbering: self.numbering,
+            seq: self.at.seq,
+            event: self.at.event,
+        }
+    }
+}
+
 /// One upstream's connection.
 #[derive(Debug)]
 pub struct Feed {
@@ -35,8 +47,6 @@ pub struct Feed {
     pub dialing: Option<Option<u64>>,
     pub queue: VecDeque<Item>,
     pub not_before: Time,
-    /// The cursor as it will be written with the next batch.
-    pub low_water: Option<(u32, Cursor)>,
 }
 
 /// A connection from which nothing comes for so long is given up.
@@ -50,7 +60,6 @@ impl Feed {
             dialing: None,
             queue: VecDeque::new(),
             not_before: Time(0),
-            low_water: None,
         }
     }
 
@@ -99,7 +108,7 @@ impl Mirror {
         if after != before {
             self.counts.resets += u64::from(after.epoch != before.epoch);
             let mut batch = self.batch();
-            batch.upstreams.insert(id, Some(after));
+            batch.upstream(id, after);
             self.commit(batch);
         }
         out
@@ -197,25 +206,48 @@ impl Mirror {
         if read.repeat {
             return;
         }
-        let numbering = self.row(id).numbering;
-        self.feed(id).queue.push_back(Item {
+        let item = Item {
             at,
-            numbering,
+            numbering: self.row(id).numbering,
             read,
             tick,
             frame,
-            done: unreadable,
-        });
+            done: false,
+        };
+        if read.counts {
+            self.book.begin(id, item.numbering, seq);
+        }
+        if unreadable {
+            // A dead letter: nobody's, and done.
+            let mut batch = Batch::default();
+            if read.counts {
+                batch.done(item.position(id));
+            }
+            self.commit(batch);
+            return;
+        }
+        self.feed(id).queue.push_back(item);
     }
 
-    /// The queue ran over: the newest frame is dropped.
-    pub fn overflow(&mut self, world: &World, id: UpstreamId) -> bool {
-        if self.feed(id).queue.pop_back_if(|item| !item.done).is_none() {
+    /// We cannot keep up: the next frame is dropped, or all that wait.
+    pub fn overflow(&mut self, world: &mut World, id: UpstreamId, all: bool) -> bool {
+        let Some(mut socket) = self.feed(id).socket.take() else {
             return false;
-        }
+        };
+        let received = world.receive(&mut socket);
+        self.feed(id).socket = Some(socket);
+        let Received::Frame { seq, frame } = received else {
+            return false;
+        };
         self.with_stream(world, id, |look| {
+            let hash = frame.hash(seq);
+            look.stream.frame(look.now, look.row, seq, hash, look.notices);
             look.stream.overflowed(look.now, look.row, look.notices);
         });
+        if all {
+            self.feed(id).queue.clear();
+            self.book.abandon(id);
+        }
         true
     }
 
@@ -249,20 +281,18 @@ impl Mirror {
         }
     }
 
-    /// Marks a frame as worked off and moves the low-water mark. The cursor goes
-    /// into the same batch as the effects.
+    /// Marks a frame as worked off. The cursor goes into the same batch as the
+    /// effects, if this is what it waited for.
     pub fn done(&mut self, id: UpstreamId, place: usize, batch: &mut Batch) {
-        let numbering = self.row(id).numbering;
         let feed = self.feed(id);
-        feed.queue[place].done = true;
-        while let Some(item) = feed.queue.pop_front_if(|item| item.done) {
-            if item.read.counts && item.numbering == numbering {
-                feed.low_water = Some((numbering, item.at));
-            }
+        let Some(item) = feed.queue.get_mut(place) else {
+            return;
+        };
+        item.done = true;
+        if item.read.counts {
+            batch.done(item.position(id));
         }
-        if let Some(cursor) = feed.low_water.take() {
-            batch.cursors.insert(id, cursor);
-        }
+        while feed.queue.pop_front_if(|item| item.done).is_some() {}
     }
 }
 

@@ -9,9 +9,11 @@ use gapless_core::ledger::event::{self, Decision, Event, Origin};
 use gapless_core::ledger::identity::{self, Document};
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::parked::{self, Next};
-use gapless_core::ledger::{Before, Head, Owed, Parked, Repo, RepoId, Tick, UpstreamId, Why};
+use gapless_core::ledger::{
+    Before, Head, Held, Owed, Parked, Repo, RepoId, Tick, Time, UpstreamId, Why,
+};
 
-use super::book::{Batch, Waiting};
+use super::book::{Batch, RepoWrite, Waiting, Words};
 use super::{KnownKey, Mirror};
 use crate::world::commit::root;
 use crate::world::{Body, Commit, Frame, Op, Records, World};
@@ -23,22 +25,36 @@ const FRAME_BYTES: u32 = 100;
 pub struct Draft {
     pub id: RepoId,
     pub repo: Repo,
-    pub records: Records,
     pub parked: BTreeMap<Rev, Waiting>,
-    pub ops: Vec<Op>,
+    /// What is held after the last step.
+    held: Held,
+    /// Operations of the steps so far.
+    ops: Vec<Op>,
+    steps: Vec<RepoWrite>,
     park: Vec<Waiting>,
     unpark: Vec<Rev>,
 }
 
 impl Draft {
-    pub fn write(&mut self, ops: &[Op]) {
-        for op in ops {
-            match op.after {
-                Some(cid) => self.records.insert(op.path.clone(), cid),
-                None => self.records.remove(&op.path),
-            };
-        }
+    /// The row has moved by these operations: a step of its own in the log.
+    pub fn write(&mut self, live: bool, ops: &[Op]) {
         self.ops.extend_from_slice(ops);
+        let what = Words::Records {
+            live,
+            before: self.held,
+            ops: ops.to_vec(),
+        };
+        self.step(what);
+        self.held = self.repo.held;
+    }
+
+    pub fn step(&mut self, what: Words) {
+        self.steps.push(RepoWrite {
+            repo: self.repo.clone(),
+            what,
+            park: std::mem::take(&mut self.park),
+            unpark: std::mem::take(&mut self.unpark),
+        });
     }
 
     fn keep(&mut self, waiting: Waiting) {
@@ -61,16 +77,14 @@ impl Draft {
             .collect()
     }
 
-    pub fn into_batch(self, batch: &mut Batch) {
-        batch.repos.insert(self.id, self.repo);
-        batch.ops.push((self.id, self.ops));
-        let id = self.id;
-        batch
-            .unpark
-            .extend(self.unpark.into_iter().map(|rev| (id, rev)));
-        batch
-            .park
-            .extend(self.park.into_iter().map(|waiting| (id, waiting)));
+    pub fn into_batch(mut self, at: Time, batch: &mut Batch) {
+        let last = self.steps.last().map(|step| &step.repo);
+        if last != Some(&self.repo) || !self.park.is_empty() || !self.unpark.is_empty() {
+            self.step(Words::Nothing);
+        }
+        for step in self.steps {
+            batch.repo(self.id, at, step);
+        }
     }
 }
 
@@ -79,9 +93,10 @@ impl Mirror {
         Draft {
             id,
             repo: self.book.repo(id),
-            records: self.book.records(id),
             parked: self.book.parked(id),
+            held: self.book.repo_ref(id).held,
             ops: Vec::new(),
+            steps: Vec::new(),
             park: Vec::new(),
             unpark: Vec::new(),
         }
@@ -100,7 +115,7 @@ impl Mirror {
         let mut draft = self.draft(repo);
         self.decide(world, &mut draft, origin, &event, &item.frame);
         self.unpark(&mut draft);
-        draft.into_batch(&mut batch);
+        draft.into_batch(world.now, &mut batch);
         self.done(id, place, &mut batch);
         self.commit(batch);
     }
@@ -186,7 +201,7 @@ impl Mirror {
         }
         self.unpark(&mut draft);
         let mut batch = self.batch();
-        draft.into_batch(&mut batch);
+        draft.into_batch(world.now, &mut batch);
         self.commit(batch);
     }
 
@@ -287,8 +302,9 @@ impl Mirror {
         };
         self.counts.unparked += 1;
         parked::apply(&mut draft.repo, &waiting.parked);
-        if waiting.parked.before != Before::Untold {
-            draft.write(body_ops(&waiting.frame.body));
+        match waiting.parked.before {
+            Before::Untold => draft.write(true, &[]),
+            _ => draft.write(true, body_ops(&waiting.frame.body)),
         }
     }
 
@@ -298,7 +314,7 @@ impl Mirror {
             return false;
         }
         let waiting = &draft.parked[&rev];
-        let mut records = draft.records.clone();
+        let mut records = self.records(draft);
         for op in body_ops(&waiting.frame.body) {
             let found = match op.after {
                 Some(cid) => records.insert(op.path.clone(), cid),
@@ -311,6 +327,18 @@ impl Mirror {
         root(&records) == waiting.parked.head.data
     }
 
+    /// What is held after the steps that are drafted.
+    pub fn records(&self, draft: &Draft) -> Records {
+        let mut records = self.book.records(draft.id);
+        for op in &draft.ops {
+            match op.after {
+                Some(cid) => records.insert(op.path.clone(), cid),
+                None => records.remove(&op.path),
+            };
+        }
+        records
+    }
+
     pub fn drop_frame(&mut self, draft: &mut Draft, rev: Rev, _why: Dropped) {
         if draft.take(rev).is_some() {
             self.counts.dropped += 1;
@@ -319,12 +347,12 @@ impl Mirror {
 }
 
 fn apply(draft: &mut Draft, event: &Event, frame: &Frame) {
-    if let Event::Signed {
-        before: Before::Root(_),
-        ..
-    } = event
-    {
-        draft.write(body_ops(&frame.body));
+    match event {
+        Event::Signed {
+            before: Before::Root(_),
+            ..
+        } => draft.write(true, body_ops(&frame.body)),
+        _ => draft.write(true, &[]),
     }
 }
 

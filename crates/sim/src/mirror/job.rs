@@ -207,7 +207,7 @@ impl Mirror {
         }
         self.unpark(&mut draft);
         let mut batch = self.batch();
-        draft.into_batch(&mut batch);
+        draft.into_batch(world.now, &mut batch);
         self.commit(batch);
         let note = *note;
         match next {
@@ -242,8 +242,8 @@ impl Mirror {
             self.put(id, draft.repo);
             return Step::Done;
         }
-        let ops = crate::world::commit::difference(&draft.records, &served.records);
-        draft.write(&ops);
+        let held = self.book.records(id);
+        let ops = crate::world::commit::difference(&held, &served.records);
         let mut notices = std::mem::take(&mut self.notices);
         rollback::adopt(
             self.context(now),
@@ -253,10 +253,11 @@ impl Mirror {
             &mut notices,
         );
         self.notices = notices;
+        draft.write(false, &ops);
         self.counts.adopted += 1;
         self.unpark(&mut draft);
         let mut batch = self.batch();
-        draft.into_batch(&mut batch);
+        draft.into_batch(world.now, &mut batch);
         self.commit(batch);
         Step::Done
     }

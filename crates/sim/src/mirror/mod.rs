@@ -22,7 +22,7 @@ use gapless_core::ledger::debt::{self, What};
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::{
-    Host, HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId, Why,
+    HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId, Why,
 };
 
 use crate::world::{OwnerId, PdsId, World};
@@ -54,8 +54,8 @@ pub struct Mirror {
     pub touched: BTreeSet<RepoId>,
     pub notices: Vec<Notice>,
     pub counts: Counts,
-    /// Rows of the batch that was written last, for the checker.
-    pub last_rows: usize,
+    /// The upstreams that the configuration names.
+    pub followed: BTreeSet<UpstreamId>,
     pub purge_grace: std::time::Duration,
 }
 
@@ -95,7 +95,7 @@ impl Mirror {
             touched: BTreeSet::new(),
             notices: Vec::new(),
             counts: Counts::default(),
-            last_rows: 0,
+            followed: BTreeSet::new(),
             purge_grace: std::time::Duration::from_secs(3600),
         }
     }
@@ -122,23 +122,18 @@ impl Mirror {
     }
 
     pub fn batch(&self) -> Batch {
-        Batch {
-            tick: self.ticks.last(),
-            ..Batch::default()
-        }
+        Batch::default()
     }
 
-    pub fn commit(&mut self, mut batch: Batch) {
-        batch.tick = self.ticks.last();
-        self.touched.extend(batch.repos.keys());
-        self.last_rows = batch.rows();
-        self.book.commit(batch);
+    pub fn commit(&mut self, batch: Batch) {
+        let touched = self.book.commit(self.ticks.last(), batch);
+        self.touched.extend(touched);
     }
 
     /// Writes one row of a repository.
     pub fn put(&mut self, id: RepoId, repo: Repo) {
         let mut batch = self.batch();
-        batch.repos.insert(id, repo);
+        batch.row(id, repo);
         self.commit(batch);
     }
 
@@ -149,11 +144,11 @@ impl Mirror {
             return id;
         }
         // A name that nothing is owed for would be forgotten in a crash.
-        let id = self.book.next_repo();
         let now = self.tick(world);
         let mut repo = Repo::new(did.clone());
         debt::owe(now, &mut repo, What::Resolve, Why::FirstSighting);
-        self.put(id, repo);
+        let id = self.book.found(now.tick, repo);
+        self.touched.insert(id);
         id
     }
 
@@ -164,19 +159,7 @@ impl Mirror {
 
     /// The ledger's name of a host; made known if it is not.
     pub fn host_id(&mut self, pds: PdsId) -> HostId {
-        let name = host_name(pds);
-        if let Some(id) = self.book.host_named(&name) {
-            return id;
-        }
-        let id = self.book.next_host();
-        let mut batch = self.batch();
-        let host = Host {
-            name,
-            ..Host::default()
-        };
-        batch.hosts.insert(id, host);
-        self.commit(batch);
-        id
+        self.book.name_host(&host_name(pds))
     }
 
     pub fn pds_of(&self, id: HostId) -> PdsId {

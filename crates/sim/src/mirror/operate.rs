@@ -10,6 +10,7 @@ use gapless_core::ledger::{
 };
 
 use super::Mirror;
+use super::book::{Batch, Words};
 use super::feed::Feed;
 use crate::world::{Place, World};
 
@@ -20,7 +21,6 @@ impl Mirror {
             Place::Pds(pds) => Some(self.host_id(pds)),
             Place::Relay(_) => None,
         };
-        let id = self.book.next_upstream();
         let (kind, url) = match place {
             Place::Pds(pds) => (Kind::Pds, format!("pds:{pds}")),
             Place::Relay(relay) => (Kind::Relay, format!("relay:{relay}")),
@@ -35,10 +35,9 @@ impl Mirror {
             reset_at: Tick(0),
             unread_at: None,
         };
-        self.covers.add(id, row.clone());
-        let mut batch = self.batch();
-        batch.upstreams.insert(id, Some(row));
-        self.commit(batch);
+        let id = self.book.follow(self.ticks.last(), row.clone());
+        self.covers.add(id, row);
+        self.followed.insert(id);
         // What an operator was told is done is done.
         self.book.sync();
         self.feeds.insert(id, Feed::new(place));
@@ -50,9 +49,7 @@ impl Mirror {
     pub fn unfollow(&mut self, id: UpstreamId) {
         self.covers.remove(id);
         self.feeds.remove(&id);
-        let mut batch = self.batch();
-        batch.upstreams.insert(id, None);
-        self.commit(batch);
+        self.followed.remove(&id);
     }
 
     pub fn upstream_of(&self, place: Place) -> Option<UpstreamId> {
@@ -81,9 +78,9 @@ impl Mirror {
             for rev in draft.frames().into_keys() {
                 self.drop_frame(&mut draft, rev, Dropped::Superseded);
             }
-            let mut batch = self.batch();
-            batch.purged.push(*id);
-            draft.into_batch(&mut batch);
+            draft.step(Words::Purge);
+            let mut batch = Batch::default();
+            draft.into_batch(world.now, &mut batch);
             self.commit(batch);
         }
         due
@@ -94,7 +91,7 @@ impl Mirror {
         if let Some(mut host) = self.book.host(id).cloned() {
             host.hiding_suspended = false;
             let mut batch = self.batch();
-            batch.hosts.insert(id, host);
+            batch.host(id, host);
             self.commit(batch);
         }
     }
@@ -118,12 +115,10 @@ impl Mirror {
         self.sweep_not_before.clear();
         self.keys.clear();
         self.ticks = Ticks::resume(self.book.last_tick());
-        let rows: Vec<(UpstreamId, Upstream)> = self
-            .book
-            .upstreams()
-            .map(|(id, row)| (id, row.clone()))
-            .collect();
-        for (id, row) in rows {
+        for (id, row) in self.book.upstreams() {
+            if !self.followed.contains(&id) {
+                continue;
+            }
             let place = place_of(&row);
             self.covers.add(id, row);
             self.feeds.insert(id, Feed::new(place));

@@ -1,7 +1,6 @@
 //! Fetched repositories: every check first, then one batch, or several with the
 //! row saying so until the last.
 
-use gapless_core::ledger::debt;
 use gapless_core::ledger::fetch::{self, Note, Snapshot, Take};
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::parked;
@@ -82,23 +81,22 @@ impl Mirror {
             self.put(id, draft.repo);
             return Step::Done;
         }
-        let mut rest = difference(&draft.records, &served.records);
+        let mut rest = difference(&self.book.records(id), &served.records);
         if rest.len() <= SMALL {
-            draft.write(&rest);
             let writing = Writing {
                 repo: id,
                 note,
                 named,
                 snapshot,
-                rest: Vec::new(),
+                rest,
             };
             return self.finish(world, draft, &writing);
         }
         fetch::begin(now, &mut draft.repo, &snapshot);
         let first: Vec<Op> = rest.drain(..SMALL).collect();
-        draft.write(&first);
+        draft.write(false, &first);
         let mut batch = self.batch();
-        draft.into_batch(&mut batch);
+        draft.into_batch(world.now, &mut batch);
         self.commit(batch);
         Step::Write(Writing {
             repo: id,
@@ -120,14 +118,13 @@ impl Mirror {
             // Purged or taken over meanwhile.
             return Step::Done;
         }
-        let some = writing.rest.len().min(SMALL);
-        let ops: Vec<Op> = writing.rest.drain(..some).collect();
-        draft.write(&ops);
-        if writing.rest.is_empty() {
+        if writing.rest.len() <= SMALL {
             return self.finish(world, draft, &writing);
         }
+        let ops: Vec<Op> = writing.rest.drain(..SMALL).collect();
+        draft.write(false, &ops);
         let mut batch = self.batch();
-        draft.into_batch(&mut batch);
+        draft.into_batch(world.now, &mut batch);
         self.commit(batch);
         Step::Write(writing)
     }
@@ -143,6 +140,7 @@ impl Mirror {
             ..
         } = writing;
         fetch::finish(now, &mut draft.repo, note, snapshot);
+        draft.write(false, &writing.rest);
         self.unpark(&mut draft);
         if draft.repo.host == Some(note.host) {
             for rev in parked::foreign(&draft.repo, &draft.frames()) {
@@ -161,9 +159,8 @@ impl Mirror {
             &mut notices,
         );
         self.notices = notices;
-        let _ = debt::plan;
         let mut batch = self.batch();
-        draft.into_batch(&mut batch);
+        draft.into_batch(world.now, &mut batch);
         self.commit(batch);
         Step::Done
     }

@@ -145,12 +145,12 @@ impl Mirror {
         sweep::census(&mut host, absent.len() as u64, all, &mut notices);
         self.notices = notices;
         let mut batch = self.batch();
-        batch.hosts.insert(sweep.host, host);
+        batch.host(sweep.host, host);
         for id in absent {
             let now = self.tick(world);
             let mut repo = self.book.repo(id);
             sweep::absent(now, &mut repo);
-            batch.repos.insert(id, repo);
+            batch.row(id, repo);
         }
         self.commit(batch);
     }
@@ -188,7 +188,7 @@ impl Mirror {
         if let Some(mut host) = self.book.host(sweep.host).cloned() {
             sweep::done(now, &mut host, sweep.began);
             let mut batch = self.batch();
-            batch.hosts.insert(sweep.host, host);
+            batch.host(sweep.host, host);
             self.commit(batch);
         }
         self.counts.sweeps += 1;
