@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gapless_core::ledger::settings::OnRollback;
-use gapless_core::ledger::{Account, RepoId, UpstreamId};
+use gapless_core::ledger::{RepoId, UpstreamId};
 
 use crate::check::{Broken, Checker};
 use crate::mirror::Mirror;
@@ -101,7 +101,8 @@ impl Run {
         for _ in 0..STEPS {
             self.step()?;
         }
-        self.heal()
+        self.heal()?;
+        self.aftermath()
     }
 
     pub fn outcome(&self) -> Outcome {
@@ -157,7 +158,7 @@ impl Run {
             .check(&mut self.world, &mut self.mirror, crashed)
     }
 
-    fn note(&mut self, what: String) {
+    pub fn note(&mut self, what: String) {
         let at = (self.world.now.0 / 1000) % 1_000_000_000;
         let tick = self.mirror.ticks.last().0;
         let mut text = format!("{at:>9}ms t{tick:<5} {what}");
@@ -265,7 +266,7 @@ impl Run {
         self.process_at(id, place)
     }
 
-    fn process_at(&mut self, id: UpstreamId, place: usize) -> String {
+    pub fn process_at(&mut self, id: UpstreamId, place: usize) -> String {
         let feed = &self.mirror.feeds[&id];
         let item = &feed.queue[place];
         let (frame, from) = (item.frame.clone(), feed.place);
@@ -285,7 +286,7 @@ impl Run {
         format!("begin work on {}", self.label(id))
     }
 
-    fn label(&self, id: RepoId) -> char {
+    pub fn label(&self, id: RepoId) -> char {
         name(self.mirror.owner_of(&self.world, id))
     }
 
@@ -297,7 +298,7 @@ impl Run {
         self.work_at(place)
     }
 
-    fn work_at(&mut self, place: usize) -> String {
+    pub fn work_at(&mut self, place: usize) -> String {
         let job = &self.mirror.jobs[place];
         let step = job.label();
         let what = format!("work on {}: {step}", self.label(job.repo));
@@ -332,163 +333,6 @@ impl Run {
         match purged.is_empty() {
             true => String::new(),
             false => format!("purge {purged:?}"),
-        }
-    }
-
-    /// The faults end. Everything that can be complete becomes complete, within a
-    /// bounded time and a bounded number of fetches.
-    pub fn heal(&mut self) -> Result<(), Broken> {
-        self.world.heal();
-        self.note("heal".to_owned());
-        let fetched = self.mirror.counts.fetched;
-        for round in 0..400u64 {
-            self.settle_all()?;
-            if self.converged().is_none() {
-                return self.bounds(fetched);
-            }
-            let pause = if round < 20 { 3_000_000 } else { 60_000_000 };
-            self.world.pass(pause);
-            self.mirror.wait(&self.world);
-        }
-        match self.converged() {
-            Some(what) => Err(Broken {
-                invariant: "L1",
-                what,
-            }),
-            None => self.bounds(fetched),
-        }
-    }
-
-    /// Does all that can be done without time passing.
-    fn settle_all(&mut self) -> Result<(), Broken> {
-        for _ in 0..3_000 {
-            if !self.settle_one()? {
-                return Ok(());
-            }
-        }
-        Err(Broken {
-            invariant: "L1 (no end)",
-            what: "there is always something to do".to_owned(),
-        })
-    }
-
-    fn settle_one(&mut self) -> Result<bool, Broken> {
-        let mut busy = false;
-        for id in self.mirror.feeds.keys().copied().collect::<Vec<_>>() {
-            for what in [
-                self.mirror
-                    .ping(&self.world, id)
-                    .then_some("")
-                    .map(str::to_owned),
-                self.mirror
-                    .dial(&self.world, id)
-                    .then(|| format!("dial {id:?}")),
-                self.mirror
-                    .connect(&mut self.world, id)
-                    .then(|| format!("connect {id:?}")),
-                self.mirror
-                    .read(&mut self.world, id)
-                    .then(|| format!("read {id:?}")),
-            ] {
-                busy |= self.told(what)?;
-            }
-            while let Some(place) = self.mirror.feeds[&id].ready().first().copied() {
-                let what = self.process_at(id, place);
-                busy |= self.told(Some(what))?;
-            }
-        }
-        for relay in 0..self.world.relays.len() {
-            let moved = self.world.relay_step(relay);
-            busy |= self.told(moved.then(|| format!("relay {relay}")))?;
-        }
-        for id in self.mirror.due(&self.world) {
-            let begun = self.mirror.start(&self.world, id);
-            let what = format!("begin work on {}", self.label(id));
-            busy |= self.told(begun.then_some(what))?;
-        }
-        while !self.mirror.jobs.is_empty() {
-            let what = self.work_at(0);
-            busy |= self.told(Some(what))?;
-        }
-        for host in self.mirror.sweep_due(&self.world) {
-            self.mirror.start_sweep(&self.world, host);
-            busy |= self.told(Some(format!("begin to sweep {host:?}")))?;
-        }
-        for place in (0..self.mirror.sweeps.len()).rev() {
-            let sweep = &self.mirror.sweeps[place];
-            let what = format!("sweep {:?}: {}", sweep.host, sweep.label());
-            let moved = self.mirror.sweep_on(&mut self.world, place);
-            busy |= self.told(moved.then_some(what))?;
-        }
-        Ok(busy)
-    }
-
-    fn told(&mut self, what: Option<String>) -> Result<bool, Broken> {
-        let Some(what) = what else {
-            return Ok(false);
-        };
-        if what.is_empty() {
-            return Ok(false);
-        }
-        self.note(what);
-        self.checker
-            .check(&mut self.world, &mut self.mirror, false)?;
-        Ok(true)
-    }
-
-    /// What has not come right, if anything.
-    fn converged(&self) -> Option<String> {
-        for (_, repo) in self.mirror.book.repo_rows() {
-            let Some(owner) = self.world.owner_of(&repo.did) else {
-                continue;
-            };
-            let Some(home) = self.world.true_host(owner) else {
-                continue;
-            };
-            if self
-                .mirror
-                .book
-                .host_named(&crate::mirror::host_name(home))
-                .is_none()
-            {
-                // A host that nobody ever told us of.
-                continue;
-            }
-            let truth = self.world.truth(owner);
-            let active = truth.is_some_and(|(_, account)| account == Account::Active);
-            let complete = self.mirror.is_complete(&self.world, repo);
-            let held_back = repo.behind.is_some() && !complete;
-            let covered = self.mirror.covers.of(repo).is_some();
-            if active && covered && !complete && !held_back {
-                let reasons = self.mirror.answer(&self.world, repo).reasons;
-                return Some(format!("{} stays {reasons:?}", name(owner)));
-            }
-            let right = match (truth, repo.head()) {
-                (Some((commit, _)), Some(head)) => commit.head == *head,
-                _ => false,
-            };
-            if active && complete && !right {
-                return Some(format!("{} is complete and not the truth", name(owner)));
-            }
-            // Moved unseen, and then gone: no document that we know of says so.
-            let unseen = repo.host.map(|host| self.mirror.pds_of(host)) != Some(home);
-            let shown = !unseen && !gapless_core::ledger::account::is_hidden(repo.account);
-            if !active && shown {
-                return Some(format!("{} is shown", name(owner)));
-            }
-        }
-        None
-    }
-
-    fn bounds(&self, fetched: u64) -> Result<(), Broken> {
-        let fetches = self.mirror.counts.fetched - fetched;
-        let bound = 4 * self.world.owners.len() as u64;
-        match fetches > bound {
-            true => Err(Broken {
-                invariant: "L1 (fetches)",
-                what: format!("{fetches} fetches after the heal"),
-            }),
-            false => Ok(()),
         }
     }
 }

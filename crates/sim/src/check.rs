@@ -25,7 +25,7 @@ pub struct Broken {
     pub what: String,
 }
 
-fn broken(invariant: &'static str, what: impl Into<String>) -> Result<(), Broken> {
+pub fn broken(invariant: &'static str, what: impl Into<String>) -> Result<(), Broken> {
     Err(Broken {
         invariant,
         what: what.into(),
@@ -83,6 +83,7 @@ pub struct Checker {
     moved: BTreeMap<OwnerId, (u64, bool)>,
     heads: BTreeMap<OwnerId, Option<Cid>>,
     /// How often `complete` was answered, and how often it was compared.
+    steps: u64,
     pub complete: u64,
     pub compared: u64,
 }
@@ -95,7 +96,12 @@ impl Checker {
         mirror: &mut Mirror,
         crashed: bool,
     ) -> Result<(), Broken> {
+        self.steps += 1;
         self.hear_lies(world, mirror);
+        if self.steps.is_multiple_of(16) {
+            owed(world, mirror)?;
+            accounted(mirror)?;
+        }
         if crashed {
             // Numbers of rows that were lost may be given again, and what was
             // read before may be read once more.
@@ -108,6 +114,9 @@ impl Checker {
         self.epochs(mirror, crashed)?;
         for id in std::mem::take(&mut mirror.touched) {
             let repo = mirror.book.repo(id);
+            if mirror.book.view().repo(id).ok().flatten().as_ref() != Some(&repo) {
+                return broken("store", format!("{} is another row in the store", repo.did));
+            }
             whole(world, mirror, id, &repo)?;
             authentic(world, &repo)?;
             restless(world, mirror, &repo)?;
@@ -310,6 +319,32 @@ fn whole(world: &World, mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), 
     match same && world.owners[signed.owner].did == repo.did {
         true => Ok(()),
         false => broken("I5", format!("{} holds another state", repo.did)),
+    }
+}
+
+/// I13: what the store says is due is what the rules say is due.
+fn owed(world: &World, mirror: &Mirror) -> Result<(), Broken> {
+    let stored = mirror.book.view().debts_due(world.now);
+    let stored = stored.map(|due| due.into_iter().map(|(id, _)| id).collect::<Vec<_>>());
+    let rows = mirror.book.repo_rows();
+    let by_rule = rows.filter(|(_, repo)| debt::plan(world.now, repo).is_some());
+    let by_rule: Vec<RepoId> = by_rule.map(|(id, _)| id).collect();
+    match stored {
+        Ok(stored) if stored == by_rule => Ok(()),
+        stored => broken("I13", format!("the store says {stored:?}, the rules {by_rule:?}")),
+    }
+}
+
+/// I14: every frame that was parked waits, or was applied, or dropped and
+/// counted.
+fn accounted(mirror: &Mirror) -> Result<(), Broken> {
+    let counts = &mirror.counts;
+    let view = mirror.book.view();
+    let ids = mirror.book.repo_ids().into_iter();
+    let waiting: usize = ids.filter_map(|id| view.parked(id).ok()).map(|frames| frames.len()).sum();
+    match counts.parked == counts.unparked + counts.dropped + waiting as u64 {
+        true => Ok(()),
+        false => broken("I14", format!("{counts:?} and {waiting} waiting")),
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod chaos;
 pub mod check;
+pub mod heal;
 pub mod mirror;
 pub mod mischief;
 pub mod rng;

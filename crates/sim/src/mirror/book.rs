@@ -21,6 +21,7 @@ use gapless_store::cursor::Position;
 use gapless_store::engine::MemoryEngine;
 use gapless_store::table::parked::ParkedFrame;
 
+use crate::world::commit::bytes_of;
 use crate::world::{Frame, Op, Records};
 
 /// A parked frame with how it was read.
@@ -123,7 +124,7 @@ fn entry(at: Time, what: Words) -> Option<Entry> {
                 path: op.path.into_bytes(),
                 put: op.after.map(|cid| Put {
                     cid,
-                    bytes: Some(cid.as_bytes().to_vec()),
+                    bytes: bytes_of(&cid),
                 }),
             });
             What::Records(Written {

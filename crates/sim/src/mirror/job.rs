@@ -127,6 +127,7 @@ impl Mirror {
             Step::Fetch { note, named, adopt } => {
                 let owner = self.owner_of(world, id);
                 self.counts.fetched += 1;
+                *self.fetches.entry(id).or_default() += 1;
                 match world.repo(self.pds_of(note.host), owner) {
                     Ok(Ok(served)) => Step::Fetched {
                         note,

@@ -54,6 +54,8 @@ pub struct Mirror {
     pub touched: BTreeSet<RepoId>,
     pub notices: Vec<Notice>,
     pub counts: Counts,
+    /// How often each repository was fetched.
+    pub fetches: BTreeMap<RepoId, u64>,
     /// The upstreams that the configuration names.
     pub followed: BTreeSet<UpstreamId>,
     pub purge_grace: std::time::Duration,
@@ -95,6 +97,7 @@ impl Mirror {
             touched: BTreeSet::new(),
             notices: Vec::new(),
             counts: Counts::default(),
+            fetches: BTreeMap::new(),
             followed: BTreeSet::new(),
             purge_grace: std::time::Duration::from_secs(3600),
         }

@@ -3,10 +3,12 @@
 
 use gapless_core::ledger::account;
 use gapless_core::ledger::cover::Covers;
+use gapless_core::ledger::debt;
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::rollback;
 use gapless_core::ledger::{
     Epoch, FilterGen, HostId, Kind, RepoId, Tick, Ticks, Upstream, UpstreamId,
+    Why,
 };
 
 use super::Mirror;
@@ -104,6 +106,14 @@ impl Mirror {
         self.put(id, repo);
     }
 
+    /// An operator wants a repository fetched again.
+    pub fn owe_fetch(&mut self, world: &World, id: RepoId) {
+        let now = self.tick(world);
+        let mut repo = self.book.repo(id);
+        debt::owe_fetch(now, &mut repo, Why::Operator);
+        self.put(id, repo);
+    }
+
     /// Killed: what is not durable is gone, and so is everything in memory.
     pub fn crash(&mut self, keep: usize) {
         self.counts.crashes += 1;
@@ -124,6 +134,10 @@ impl Mirror {
             self.feeds.insert(id, Feed::new(place));
         }
         self.touched.extend(self.book.repo_ids());
+        // Frames that wait again, or not any more, are counted as they lie.
+        let ids = self.book.repo_ids().into_iter();
+        let waiting: usize = ids.map(|id| self.book.parked(id).len()).sum();
+        self.counts.parked = self.counts.unparked + self.counts.dropped + waiting as u64;
     }
 }
 

@@ -2,7 +2,7 @@
 //! signature is played, by the number of the key that made it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gapless_atp::cid::Cid;
 use gapless_atp::mst;
@@ -89,6 +89,22 @@ impl Commit {
         }
         Some(root(&records))
     }
+}
+
+/// How many different records there are in a world.
+pub const VALUES: u8 = 4;
+
+/// The bytes of a record.
+pub fn value(number: u8) -> Vec<u8> {
+    vec![number % VALUES]
+}
+
+/// The bytes that a record has, by its hash: few are enough.
+pub fn bytes_of(cid: &Cid) -> Option<Vec<u8>> {
+    static KNOWN: OnceLock<Vec<Cid>> = OnceLock::new();
+    let known = KNOWN.get_or_init(|| (0..VALUES).map(|n| Cid::dag_cbor(&value(n))).collect());
+    let number = known.iter().position(|known| known == cid)?;
+    u8::try_from(number).ok().map(value)
 }
 
 /// The signed root over these records.

@@ -7,6 +7,7 @@ use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Tid;
 use gapless_core::ledger::{Account, Named};
 
+use super::commit::value;
 use super::directory::Document;
 use super::{Body, Commit, Fault, Hosted, OwnerId, PdsId, Place, Records, World};
 
@@ -55,8 +56,8 @@ impl World {
             } else {
                 // Few different values, so that two paths share one and a value
                 // comes back.
-                let value = self.rng.below(4) as u8;
-                after.insert(path.to_owned(), Cid::dag_cbor(&[value]));
+                let value = value(self.rng.draw() as u8);
+                after.insert(path.to_owned(), Cid::dag_cbor(&value));
             }
         }
         after
