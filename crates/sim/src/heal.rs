@@ -221,9 +221,14 @@ impl Run {
         }
     }
 
-    /// What is held of each repository, and the revs that never go back.
+    /// What is held of each repository that is as it should be.
     fn held(&self) -> Vec<(RepoId, Repo, Records)> {
         let rows = self.mirror.book.repo_rows();
+        let rows = rows.filter(|(id, row)| {
+            let owner = self.mirror.owner_of(&self.world, *id);
+            let truth = self.world.truth(owner).map(|(commit, _)| commit.head);
+            row.head().copied() == truth && truth.is_some()
+        });
         let held = rows.map(|(id, row)| {
             let mut kept = Repo::new(row.did.clone());
             kept.held = row.held;

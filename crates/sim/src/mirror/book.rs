@@ -126,6 +126,7 @@ fn entry(at: Time, what: Words) -> Option<Entry> {
                     cid,
                     bytes: bytes_of(&cid),
                 }),
+                fresh: false,
             });
             What::Records(Written {
                 kind,

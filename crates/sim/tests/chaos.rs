@@ -1,0 +1,73 @@
+//! Chaos: a thousand seeds and a million events, with every invariant checked
+//! after every one of them. Seeds that failed once run first, for ever.
+//! `GAPLESS_SIM_SEEDS` asks for more.
+
+use std::collections::BTreeMap;
+
+use gapless_sim::chaos::{Outcome, Run};
+use gapless_sim::world::Fault;
+
+/// Seeds that failed once, each with a word on what it found.
+const FAILED_ONCE: &str = include_str!("../seeds.txt");
+
+fn pinned() -> Vec<u64> {
+    let lines = FAILED_ONCE.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.split_whitespace().next())
+        .map(|seed| seed.parse().expect("a line begins with a seed"))
+        .collect()
+}
+
+#[allow(clippy::disallowed_methods)] // A test's configuration is its environment.
+fn wanted() -> u64 {
+    let asked = std::env::var("GAPLESS_SIM_SEEDS").ok();
+    asked.and_then(|seeds| seeds.parse().ok()).unwrap_or(1_000)
+}
+
+fn run(seed: u64) -> Outcome {
+    match Run::go(seed) {
+        Ok(outcome) => outcome,
+        Err(failure) => panic!("{}", failure.text),
+    }
+}
+
+#[test]
+fn seeds_that_failed_once_do_not_fail_again() {
+    let seeds = pinned();
+    assert!(!seeds.is_empty());
+    for seed in seeds {
+        run(seed);
+    }
+}
+
+#[test]
+fn whatever_happens_nothing_is_called_complete_that_is_not() {
+    let (mut events, mut complete, mut compared) = (0, 0, 0);
+    let mut fired: BTreeMap<Fault, u64> = BTreeMap::new();
+    let seeds = wanted();
+    for seed in 0..seeds {
+        let outcome = run(seed);
+        events += outcome.events;
+        complete += outcome.complete;
+        compared += outcome.compared;
+        for (fault, times) in outcome.fired {
+            *fired.entry(fault).or_default() += times;
+        }
+    }
+    assert!(events >= 1_000 * seeds, "only {events} events");
+    // A mirror that never says "complete" is never wrong.
+    assert!(complete > events / 4, "complete only {complete} times");
+    assert!(compared > events / 20, "compared only {compared} times");
+    for fault in Fault::ALL {
+        let times = fired.get(fault).copied().unwrap_or(0);
+        assert!(times > 0, "{fault:?} never fired: {}", fault.what());
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 0..12 {
+        assert_eq!(run(seed).hash, run(seed).hash, "seed {seed}");
+    }
+    assert_ne!(run(1).hash, run(2).hash);
+}
