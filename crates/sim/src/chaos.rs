@@ -90,6 +90,17 @@ impl Run {
         }
     }
 
+    /// An empty world in which nothing goes wrong by itself.
+    pub fn bare() -> Run {
+        Run {
+            seed: 0,
+            world: World::new(0, Faults::none()),
+            mirror: Mirror::new(),
+            checker: Checker::default(),
+            trace: Trace::default(),
+        }
+    }
+
     /// All of it.
     pub fn go(seed: u64) -> Result<Outcome, Box<Failure>> {
         let mut run = Run::new(seed);

@@ -331,7 +331,10 @@ fn owed(world: &World, mirror: &Mirror) -> Result<(), Broken> {
     let by_rule: Vec<RepoId> = by_rule.map(|(id, _)| id).collect();
     match stored {
         Ok(stored) if stored == by_rule => Ok(()),
-        stored => broken("I13", format!("the store says {stored:?}, the rules {by_rule:?}")),
+        stored => broken(
+            "I13",
+            format!("the store says {stored:?}, the rules {by_rule:?}"),
+        ),
     }
 }
 
@@ -341,7 +344,10 @@ fn accounted(mirror: &Mirror) -> Result<(), Broken> {
     let counts = &mirror.counts;
     let view = mirror.book.view();
     let ids = mirror.book.repo_ids().into_iter();
-    let waiting: usize = ids.filter_map(|id| view.parked(id).ok()).map(|frames| frames.len()).sum();
+    let waiting: usize = ids
+        .filter_map(|id| view.parked(id).ok())
+        .map(|frames| frames.len())
+        .sum();
     match counts.parked == counts.unparked + counts.dropped + waiting as u64 {
         true => Ok(()),
         false => broken("I14", format!("{counts:?} and {waiting} waiting")),

@@ -65,7 +65,7 @@ impl Run {
     }
 
     /// Does all that can be done without time passing.
-    fn settle_all(&mut self) -> Result<(), Broken> {
+    pub fn settle_all(&mut self) -> Result<(), Broken> {
         for _ in 0..3_000 {
             if !self.settle_one()? {
                 return Ok(());
@@ -185,7 +185,11 @@ impl Run {
         None
     }
 
-    fn bounds(&self, before: &BTreeMap<RepoId, u64>, quiet: &[(RepoId, u32)]) -> Result<(), Broken> {
+    fn bounds(
+        &self,
+        before: &BTreeMap<RepoId, u64>,
+        quiet: &[(RepoId, u32)],
+    ) -> Result<(), Broken> {
         for (id, fetches) in &self.mirror.fetches {
             let since = fetches - before.get(id).copied().unwrap_or(0);
             if since > FETCHES {

@@ -11,5 +11,6 @@ pub mod heal;
 pub mod mirror;
 pub mod mischief;
 pub mod rng;
+pub mod script;
 pub mod trace;
 pub mod world;

@@ -73,6 +73,9 @@ pub fn may_adopt(repo: &Repo, settings: &Settings, census: Census) -> bool {
     let Some(behind) = &repo.behind else {
         return false;
     };
+    if behind.times == ACCEPTED {
+        return true;
+    }
     if behind.times < BEHIND_TIMES {
         return false;
     }
@@ -176,11 +179,14 @@ fn settle_debt(now: Now, repo: &mut Repo) {
     }
 }
 
-/// An operator accepts the host's state, whatever the rules say: as if it had
-/// been seen often enough.
+/// More often than anybody says anything: an operator has said it.
+const ACCEPTED: u32 = u32::MAX;
+
+/// An operator accepts the host's state, whatever the rules say. It counts for
+/// the state that the host names now, and for no other.
 pub fn accept_rollback(now: Now, repo: &mut Repo) {
     if let Some(behind) = &mut repo.behind {
-        behind.times = behind.times.max(BEHIND_TIMES);
+        behind.times = ACCEPTED;
     }
     debt::owe(now, repo, What::Compare, Why::Operator);
     cover::unset(now.tick, repo);

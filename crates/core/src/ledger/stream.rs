@@ -14,7 +14,7 @@
 use super::notice::{Notice, Reset};
 use super::settings::{BACKWARD_FRAMES, CONTINUITY_WITHIN, OPEN_AFTER, Settings};
 use super::state::{Cursor, Epoch, Upstream};
-use super::time::{Now, Time};
+use super::time::{Now, Tick, Time};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -43,6 +43,8 @@ pub struct Stream {
     open: bool,
     /// The last event read from a socket; the durable cursor may be behind.
     read: Option<Cursor>,
+    /// The epoch that was last opened, and when.
+    opened: Option<(Epoch, Tick)>,
     heard_at: Option<Time>,
     /// When continuity was last known; nothing before the first connection.
     flowed_at: Option<Time>,
@@ -74,6 +76,7 @@ impl Stream {
             phase: Phase::Down,
             open: false,
             read: None,
+            opened: None,
             heard_at: None,
             flowed_at: None,
             backward: 0,
@@ -125,8 +128,8 @@ impl Stream {
         match self.phase {
             Phase::Awaiting { expect, lost, .. } => {
                 self.phase = Phase::Flowing;
-                self.open = true;
                 if this == expect && !lost {
+                    self.opens(now, row);
                     self.flowed_at = Some(now.time);
                     self.read = Some(this);
                     return self.repeated(row);
@@ -137,10 +140,11 @@ impl Stream {
                 if seq <= expect.seq {
                     renumber(row);
                 }
+                self.opens(now, row);
             }
             Phase::Fresh { .. } => {
                 self.phase = Phase::Flowing;
-                self.open = true;
+                self.opens(now, row);
             }
             Phase::Flowing if self.read == Some(this) => return self.repeated(row),
             Phase::Flowing => {
@@ -159,6 +163,20 @@ impl Stream {
             }
         }
         self.flows(now, row, this)
+    }
+
+    /// The subscription is in force: what begins from now on counts.
+    fn opens(&mut self, now: Now, row: &Upstream) {
+        self.open = true;
+        if self.opened.is_none_or(|(epoch, _)| epoch != row.epoch) {
+            self.opened = Some((row.epoch, now.tick));
+        }
+    }
+
+    /// When the present epoch was opened, if it was opened here: what was swept
+    /// before could raise no marker to it.
+    pub fn opened_at(&self) -> Option<Tick> {
+        self.opened.map(|(_, tick)| tick)
     }
 
     fn flows(&mut self, now: Now, row: &mut Upstream, this: Cursor) -> Read {
@@ -218,7 +236,7 @@ impl Stream {
         }
         reset(now, row, Reset::OutdatedCursor, notices);
         self.phase = Phase::Flowing;
-        self.open = true;
+        self.opens(now, row);
         self.flowed_at = Some(now.time);
     }
 
@@ -257,7 +275,7 @@ impl Stream {
         }
         match self.phase {
             Phase::Fresh { since } if !self.open && now.time.since(since) >= OPEN_AFTER => {
-                self.open = true;
+                self.opens(now, row);
                 self.flowed_at = Some(now.time);
                 true
             }
@@ -267,7 +285,7 @@ impl Stream {
                 lost: false,
             } if now.time.since(since) >= CONTINUITY_WITHIN => {
                 reset(now, row, Reset::Silence, notices);
-                self.open = true;
+                self.opens(now, row);
                 self.flowed_at = Some(now.time);
                 self.phase = Phase::Awaiting {
                     expect,

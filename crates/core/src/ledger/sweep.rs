@@ -305,7 +305,9 @@ pub fn due(context: Context<'_>, id: HostId, host: &Host) -> bool {
     };
     let lost = context.covers.iter().any(|(_, source)| {
         let concerns = source.row.host.is_none_or(|host| host == id);
-        let since = Some(source.row.reset_at).max(source.row.unread_at);
+        let since = Some(source.row.reset_at)
+            .max(source.row.unread_at)
+            .max(source.stream.opened_at());
         concerns && since > Some(last.tick)
     });
     lost || context.now.time.since(last.at) >= context.settings.sweep_every

@@ -18,7 +18,8 @@ use gapless_store::change::{
 };
 use gapless_store::contents::Contents;
 use gapless_store::cursor::Position;
-use gapless_store::engine::MemoryEngine;
+use gapless_store::engine::{KeyRange, MemoryEngine};
+use gapless_store::table::Table;
 use gapless_store::table::parked::ParkedFrame;
 
 use crate::world::commit::bytes_of;
@@ -193,7 +194,10 @@ impl Book {
             repo: Some(RepoChange::row(Subject::Did(did.clone()), row.clone())),
             ..Change::default()
         };
-        let ack = self.store.write(change).expect("a new row is no contradiction");
+        let ack = self
+            .store
+            .write(change)
+            .expect("a new row is no contradiction");
         let id = ack.repo.expect("the change was about a repository");
         self.repos.insert(id, row);
         self.dids.insert(did, id);
@@ -230,7 +234,9 @@ impl Book {
         let view = self.view();
         let revs = view.parked(id).expect("the double does not fail");
         let frames = revs.into_keys().map(|rev| {
-            let row = view.parked_frame(id, rev).expect("the double does not fail");
+            let row = view
+                .parked_frame(id, rev)
+                .expect("the double does not fail");
             let row = row.expect("it was there a moment ago");
             let number = row.frame.as_slice().try_into().map(u64::from_be_bytes);
             let number = number.expect("eight bytes were written");
@@ -260,7 +266,10 @@ impl Book {
             upstream: Some(UpstreamChange::New(row)),
             ..Change::default()
         };
-        let ack = self.store.write(change).expect("a new upstream is no contradiction");
+        let ack = self
+            .store
+            .write(change)
+            .expect("a new upstream is no contradiction");
         ack.upstream.expect("the change was about an upstream")
     }
 
@@ -296,7 +305,10 @@ impl Book {
             host: Some(HostChange::Named(name.to_owned())),
             ..Change::default()
         };
-        let ack = self.store.write(change).expect("a name is no contradiction");
+        let ack = self
+            .store
+            .write(change)
+            .expect("a name is no contradiction");
         let id = ack.host.expect("the change was about a host");
         let row = Host {
             name: name.to_owned(),
@@ -373,12 +385,35 @@ impl Book {
             (id, repo.expect("it was there a moment ago"))
         });
         self.repos = repos.collect();
-        self.dids = self.repos.iter().map(|(id, row)| (row.did.clone(), *id)).collect();
-        let hosts = view.hosts().map(|row| row.expect("the double does not fail"));
+        self.dids = self
+            .repos
+            .iter()
+            .map(|(id, row)| (row.did.clone(), *id))
+            .collect();
+        let hosts = view
+            .hosts()
+            .map(|row| row.expect("the double does not fail"));
         self.hosts = hosts.collect();
     }
 }
 
 fn open(engine: &MemoryEngine) -> Store {
     Store::open(Box::new(engine.clone()), Box::new(Nothing)).expect("the double opens")
+}
+
+/// Everything in the store, row by row.
+pub type Dump = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
+impl Book {
+    pub fn dump(&self) -> Dump {
+        let view = self.view();
+        let mut rows = Dump::new();
+        for table in Table::ALL {
+            for row in view.raw().range(table, KeyRange::all()) {
+                let (key, value) = row.expect("the double does not fail");
+                rows.insert((table, key.to_vec()), value.to_vec());
+            }
+        }
+        rows
+    }
 }

@@ -241,7 +241,8 @@ impl Mirror {
         };
         self.with_stream(world, id, |look| {
             let hash = frame.hash(seq);
-            look.stream.frame(look.now, look.row, seq, hash, look.notices);
+            look.stream
+                .frame(look.now, look.row, seq, hash, look.notices);
             look.stream.overflowed(look.now, look.row, look.notices);
         });
         if all {

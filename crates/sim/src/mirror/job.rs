@@ -93,6 +93,12 @@ impl Mirror {
         true
     }
 
+    /// Begins the work once more although it is under way, as after a timeout
+    /// that was none.
+    pub fn start_again(&mut self, world: &World, id: RepoId) {
+        self.ask(world, id, None);
+    }
+
     /// Asks a host about a repository because of what a listing said.
     pub fn ask(&mut self, world: &World, id: RepoId, suspect: Option<Suspect>) {
         let now = self.tick(world);

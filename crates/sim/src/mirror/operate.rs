@@ -7,8 +7,7 @@ use gapless_core::ledger::debt;
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::rollback;
 use gapless_core::ledger::{
-    Epoch, FilterGen, HostId, Kind, RepoId, Tick, Ticks, Upstream, UpstreamId,
-    Why,
+    Epoch, FilterGen, HostId, Kind, RepoId, Tick, Ticks, Upstream, UpstreamId, Why,
 };
 
 use super::Mirror;

@@ -1,0 +1,9 @@
+//! Interleavings that are easy to get wrong, played one by one on the simulator's
+//! world and mirror. Every step is checked against the truth, as in chaos; each
+//! test says besides what the rule is for.
+
+mod accounts;
+mod fetching;
+mod hosts;
+mod streams;
+mod sweeps;

@@ -1,0 +1,171 @@
+//! Sweeps: what a listing proves, and what not.
+
+use gapless_core::ledger::SweptBy;
+use gapless_sim::script::Stage;
+use gapless_sim::world::{Fault, Place};
+
+const PDS: Place = Place::Pds(0);
+
+#[test]
+fn t42_a_silent_omission_is_found_by_the_sweep() {
+    let mut stage = Stage::one_host();
+    stage.force(Fault::Omitted);
+    stage.commit("a");
+    stage.commit("b");
+    stage.deliver();
+    assert!(!stage.up_to_date("a"));
+    stage.pass(900);
+    stage.sweep();
+    stage.work();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
+
+#[test]
+fn t17_a_listing_ahead_of_our_queue_is_no_gap() {
+    let mut stage = Stage::one_host();
+    let fetched = stage.fetches("a");
+    stage.commit("a");
+    let host = stage.run.mirror.host_id(0);
+    stage.read();
+    stage.run.mirror.start_sweep(&stage.run.world, host);
+    stage.sweep_step();
+    stage.sweep_step();
+    assert!(stage.complete("a"), "suspect, and the queue knows better");
+    stage.process();
+    stage.finish_sweeps();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+    assert_eq!(stage.fetches("a"), fetched);
+}
+
+#[test]
+fn t46_a_stale_listing_with_another_head_is_asked_once() {
+    let mut stage = Stage::one_host();
+    stage.force(Fault::StaleListing);
+    stage.commit("a");
+    stage.deliver();
+    stage.sweep();
+    assert!(stage.complete("a"));
+    let asked = stage.questions();
+    for _ in 0..5 {
+        stage.pass(900);
+        stage.sweep();
+    }
+    assert!(stage.complete("a"));
+    assert_eq!(stage.questions(), asked, "the stale value is remembered");
+    // But it vouches for nothing: after a reset the host itself is asked.
+    stage.lose(PDS);
+    stage.force(Fault::StaleListing);
+    stage.commit("a");
+    stage.run.world.forget(PDS, 0);
+    stage.read();
+    stage.sweep();
+    stage.work();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
+
+#[test]
+fn t46_a_listing_that_turned_out_right_is_not_remembered_as_stale() {
+    let mut stage = Stage::one_host();
+    stage.commit("a");
+    let host = stage.run.mirror.host_id(0);
+    stage.run.mirror.start_sweep(&stage.run.world, host);
+    stage.sweep_step();
+    stage.sweep_step();
+    // Suspect; asked after thirty seconds; by the answer the stream has come.
+    stage.sweep_step();
+    stage.pass(31);
+    stage.sweep_step();
+    stage.deliver();
+    stage.finish_sweeps();
+    assert_eq!(stage.repo("a").stale_listing, None);
+    // The host loses the next commit: the listing says so, and is believed.
+    stage.run.world.phantom(0);
+    stage.deliver();
+    stage.pass(900);
+    stage.sweep();
+    assert!(!stage.complete("a"));
+}
+
+#[test]
+fn t46_a_stale_listing_with_our_head_is_found_within_a_day() {
+    let mut stage = Stage::one_host();
+    stage.force(Fault::StaleListing);
+    stage.force(Fault::Omitted);
+    stage.commit("a");
+    stage.sweep();
+    let swept = stage.answer("a").evidence.swept.expect("swept");
+    assert_eq!(swept.by, SweptBy::Listing);
+    for _ in 0..25 {
+        stage.pass(3_600);
+        stage.deliver();
+        stage.sweep();
+        stage.work();
+    }
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+    assert_eq!(stage.repo("a").swept.expect("asked").by, SweptBy::Head);
+}
+
+#[test]
+fn t59_a_newer_head_is_named_while_the_fetch_fails() {
+    let mut stage = Stage::one_host();
+    stage.commit("a");
+    stage.read();
+    stage.force(Fault::Omitted);
+    stage.commit("a");
+    let host = stage.run.mirror.host_id(0);
+    stage.run.mirror.start_sweep(&stage.run.world, host);
+    for _ in 0..6 {
+        if stage.run.mirror.jobs.is_empty() {
+            stage.sweep_step();
+            stage.pass(31);
+        }
+    }
+    stage.work_until("a", "fetch ");
+    stage.run.world.pds[0].down = true;
+    stage.finish_work();
+    // The older queued commit chains, and does not make it complete.
+    stage.process();
+    assert!(!stage.up_to_date("a"));
+    assert!(!stage.complete("a"), "the named head is still owed");
+    stage.run.world.pds[0].down = false;
+    stage.pass(60);
+    stage.finish_sweeps();
+    stage.settle();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
+
+#[test]
+fn t48_t58_a_sweep_noted_before_the_marker_was_unset_does_not_raise_it() {
+    let mut stage = Stage::one_host();
+    let host = stage.run.mirror.host_id(0);
+    stage.run.mirror.start_sweep(&stage.run.world, host);
+    stage.sweep_step();
+    stage.force(Fault::Garbage);
+    stage.commit("a");
+    stage.deliver();
+    assert!(stage.repo("a").marker.is_none());
+    stage.sweep_step();
+    assert!(stage.repo("a").marker.is_none());
+    assert!(!stage.complete("a"));
+    stage.finish_sweeps();
+    stage.settle();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
+
+#[test]
+fn an_import_that_lists_the_empty_repository_is_complete_all_the_same() {
+    let mut stage = Stage::two_hosts();
+    stage.force(Fault::EmptyListing);
+    stage.run.world.migrate(0, 1);
+    stage.settle();
+    for _ in 0..3 {
+        stage.pass(900);
+        stage.sweep();
+        stage.work();
+        assert!(
+            stage.complete("a") && stage.up_to_date("a"),
+            "{:?}",
+            stage.reasons("a")
+        );
+    }
+}
