@@ -264,6 +264,17 @@ mod tests {
     }
 
     #[test]
+    fn an_event_begun_late_is_not_passed() {
+        let mut mark = LowWater::default();
+        for seq in [1, 3, 2] {
+            mark.begin(0, seq);
+        }
+        assert_eq!(seq(mark.done(0, 1, EVENT)), Some(1));
+        assert_eq!(mark.done(0, 3, EVENT), None, "two is not done");
+        assert_eq!(seq(mark.done(0, 2, EVENT)), Some(3));
+    }
+
+    #[test]
     fn what_was_read_before_the_cursor_was_cleared_writes_it_never_again() {
         let mut mark = LowWater::resume(
             0,

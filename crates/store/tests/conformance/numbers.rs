@@ -75,6 +75,11 @@ pub fn a_cleared_cursor_stays_cleared(world: &dyn World) {
     let group = vec![only_done(0, 501), row(1), only_done(0, 501)];
     assert!(book.write_group(group).unwrap().iter().all(Result::is_ok));
     assert_eq!(cursor(&book, upstream), None);
+    // A restart does not bring it back either.
+    drop(book);
+    let mut book = world.book();
+    let resumed = book.cursors().lock().get(upstream).cloned().unwrap();
+    assert_eq!((resumed.numbering(), resumed.cursor()), (1, None));
     book.begin(upstream, 0, 502);
     book.write(only_done(0, 502)).unwrap();
     assert_eq!(cursor(&book, upstream), None);
