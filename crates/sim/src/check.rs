@@ -16,7 +16,7 @@ use gapless_core::ledger::{Account, Epoch, Held, HostId, Marker, Repo, RepoId, T
 
 use crate::mirror::Mirror;
 use crate::world::commit::root;
-use crate::world::{Frame, OwnerId, Place, World, name, short};
+use crate::world::{Body, Frame, OwnerId, Place, World, name, short};
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,13 +146,19 @@ impl Checker {
     /// The mirror has worked off an event of an account.
     pub fn processed(&mut self, world: &World, mirror: &Mirror, frame: &Frame, place: Place) {
         let owner = frame.owner;
-        let from_home = match place {
-            Place::Pds(host) => world.true_host(owner) == Some(host),
-            Place::Relay(_) => true,
-        };
-        // A hint that came when no question was left is not taken.
         let id = mirror.book.find(&world.owners[owner].did);
         let repo = id.map(|id| mirror.book.repo(id));
+        let floor = repo.as_ref().and_then(Repo::floor);
+        let from_home = match (place, &frame.body) {
+            (Place::Pds(host), _) => world.true_host(owner) == Some(host),
+            // A relay does not say where an event comes from.
+            (Place::Relay(_), Body::Identity) => true,
+            (Place::Relay(_), Body::Commit { commit, .. } | Body::Sync { commit }) => {
+                Some(commit.head.rev) > floor
+            }
+            (Place::Relay(_), _) => false,
+        };
+        // A hint that came when no question was left is not taken.
         let heard =
             repo.is_some_and(|repo| repo.debt.resolve.is_some() || debt::may_ask(&repo, world.now));
         if from_home

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::settings::Settings;
 use super::state::{Epoch, HostId, Kind, Marker, Repo, Upstream, UpstreamId};
 use super::stream::Stream;
-use super::time::{Now, Tick, Time};
+use super::time::{Tick, Time};
 
 /// An upstream: the row, and the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Covers {
 
 /// Brings a repository's cover up to date. Another cover knows nothing of what
 /// the old one showed: marker and first rev begin anew.
-pub fn settle(now: Now, repo: &mut Repo, covers: &Covers) {
+pub fn settle(repo: &mut Repo, covers: &Covers) {
     let kept = covers.kept_relay(repo).or(covers.relay);
     if repo.relay != kept {
         repo.relay = kept;
@@ -122,7 +122,9 @@ pub fn settle(now: Now, repo: &mut Repo, covers: &Covers) {
     if cover != repo.cover {
         repo.cover = cover;
         repo.first_rev_since_reset = None;
-        unset(now.tick, repo);
+        // Not an unsetting like others: nothing casts doubt on what was asked
+        // under the new cover's epoch, even before this row knew of it.
+        repo.marker = None;
     }
 }
 

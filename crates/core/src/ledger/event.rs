@@ -94,7 +94,7 @@ pub fn event(
 ) -> Decision {
     let Context { now, covers, .. } = context;
     first_sight(context, repo, origin);
-    cover::settle(now, repo, covers);
+    cover::settle(repo, covers);
     let from_cover = repo.cover == Some(origin.upstream);
     // A DID that could not be resolved yet lives nowhere, so nobody is wrong.
     let lives_nowhere = repo.host.is_none() && matches!(event, Event::Unresolved { .. });

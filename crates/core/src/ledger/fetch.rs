@@ -74,7 +74,7 @@ pub fn note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
         covers,
         settings,
     } = context;
-    cover::settle(now, repo, covers);
+    cover::settle(repo, covers);
     owe_filter(context, repo);
     let host = repo.host?;
     let cover = repo
@@ -115,7 +115,7 @@ pub fn told(
     notices: &mut Vec<Notice>,
 ) -> Next {
     let now = context.now;
-    cover::settle(now, repo, context.covers);
+    cover::settle(repo, context.covers);
     if !still_ours(repo, note) {
         return Next::Done;
     }
@@ -316,7 +316,7 @@ pub fn settle(
     notices: &mut Vec<Notice>,
 ) {
     let now = context.now;
-    cover::settle(now, repo, context.covers);
+    cover::settle(repo, context.covers);
     if !still_ours(repo, note) {
         return;
     }

@@ -47,7 +47,7 @@ pub fn resolved(
         return;
     }
     if document.host == repo.host {
-        cover::settle(now, repo, covers);
+        cover::settle(repo, covers);
         return;
     }
     notices.push(Notice::Moved {
@@ -63,7 +63,7 @@ pub fn resolved(
     repo.confirmed_at = None;
     repo.swept = None;
     cover::unset(now.tick, repo);
-    cover::settle(now, repo, covers);
+    cover::settle(repo, covers);
     debt::owe(now, repo, What::Compare, Why::Moved);
     debt::again(now, repo);
 }

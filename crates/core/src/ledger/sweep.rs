@@ -114,7 +114,7 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
         covers,
         settings,
     } = context;
-    cover::settle(now, repo, covers);
+    cover::settle(repo, covers);
     fetch::owe_filter(context, repo);
     if repo.host != Some(note.host) {
         elsewhere(now, repo, entry);
@@ -245,7 +245,7 @@ pub fn suspicion(
 /// A suspect turned out to be our head by now: the listing it came from counts
 /// as any other.
 pub fn cleared(context: Context<'_>, repo: &mut Repo, page: &PageNote, suspect: &Suspect) {
-    cover::settle(context.now, repo, context.covers);
+    cover::settle(repo, context.covers);
     let ours = repo
         .head()
         .is_some_and(|head| head.commit == suspect.listed.commit);

@@ -128,8 +128,7 @@ impl Desk {
             desk.connect(id, None);
             desk.frame(id, 100, 0);
         }
-        let now = desk.now();
-        cover::settle(now, &mut desk.repo, &desk.covers);
+        cover::settle(&mut desk.repo, &desk.covers);
         desk
     }
 

@@ -234,8 +234,7 @@ fn a_listed_state_that_differs_is_asked_about_in_both_directions() {
 fn a_repository_that_is_listed_where_it_does_not_live_is_not_believed() {
     let mut desk = Desk::holding(5);
     desk.repo.host = Some(OTHER_HOST);
-    let now = desk.now();
-    cover::settle(now, &mut desk.repo, &desk.covers);
+    cover::settle(&mut desk.repo, &desk.covers);
     let page = page(&mut desk);
     assert_eq!(listed(&mut desk, &page, 6), Listed::Owed);
     assert_eq!(desk.repo.marker, None);
