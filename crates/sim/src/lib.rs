@@ -8,6 +8,7 @@
 pub mod chaos;
 pub mod check;
 pub mod heal;
+pub mod literal;
 pub mod mirror;
 pub mod mischief;
 pub mod rng;
