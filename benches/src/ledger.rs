@@ -68,8 +68,9 @@ fn head(repo: usize, n: u64) -> Head {
 
 /// A repository that is complete at its commit 1.
 fn complete_repo(covers: &Covers, n: usize) -> Repo {
-    let did = Did::parse(&format!("did:plc:{n:0>24}").replace(['0', '1', '8', '9'], "a"));
-    let mut repo = Repo::new(did.expect("a DID"));
+    let letter = |place: u32| char::from(b'a' + (n / 10_usize.pow(place) % 10) as u8);
+    let name: String = (0..24).map(|place| letter(place.min(8))).collect();
+    let mut repo = Repo::new(Did::parse(&format!("did:plc:{name}")).expect("a DID"));
     let first = head(n, 1);
     repo.host = Some(HOST);
     repo.account = Account::Active;

@@ -1,0 +1,209 @@
+//! `gapless store check` and `gapless store repair`: a data folder looked after
+//! while nothing runs on it.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use gapless_core::ledger::Time;
+use gapless_store::check::{self, Progress, Report};
+use gapless_store::engine::DiskSettings;
+use gapless_store::repair::{self, Mode, Repaired};
+use gapless_store::{Settings, Store};
+use serde_json::json;
+
+use super::progress::Bar;
+use super::{Folder, Outcome};
+
+/// Findings that are printed for people; programs get all that were kept.
+const SHOWN: usize = 20;
+
+pub fn check(folder: &Folder) -> Result<Outcome, String> {
+    existing(&folder.data)?;
+    let settings = Settings {
+        // Nothing is written, so nothing needs room.
+        min_free_disk_bytes: 0,
+        ..Settings::default()
+    };
+    let store = Store::open(&folder.data, &settings).map_err(|error| error.to_string())?;
+    let mut bar = Bar::new();
+    let mut tell = |now: Progress| bar.tell(now.stage, now.done, now.of);
+    let contents = store.view();
+    let report = match store.frames() {
+        Some(frames) => check::check_with_frames(&contents, frames, &mut tell),
+        None => check::check(&contents, &mut tell),
+    };
+    bar.end();
+    let report = report.map_err(|error| error.to_string())?;
+    drop(contents);
+    store.close().map_err(|error| error.to_string())?;
+    match folder.json {
+        true => println!("{}", check_json(&report)),
+        false => print_check(&folder.data, &report),
+    }
+    match report.clean() {
+        true => Ok(Outcome::Fine),
+        false => Ok(Outcome::Finding),
+    }
+}
+
+fn check_json(report: &Report) -> serde_json::Value {
+    let findings: Vec<_> = report
+        .findings
+        .iter()
+        .map(|finding| json!({ "code": finding.code(), "text": finding.to_string() }))
+        .collect();
+    json!({
+        "clean": report.clean(),
+        "repos": report.repos,
+        "proven": report.proven,
+        "records": report.records,
+        "log": { "rows": report.log_rows, "numbers": report.log_numbers },
+        "frames": report.frames,
+        "found": report.found,
+        "findings": findings,
+    })
+}
+
+fn print_check(folder: &Path, report: &Report) {
+    println!(
+        "{}: {} repositories, {} of them proven by their root, {} records, {} log numbers in {} rows, {} frames",
+        folder.display(),
+        report.repos,
+        report.proven,
+        report.records,
+        report.log_numbers,
+        report.log_rows,
+        report.frames
+    );
+    if report.clean() {
+        println!("Everything is as it must be.");
+        return;
+    }
+    for finding in report.findings.iter().take(SHOWN) {
+        println!("- {finding}");
+    }
+    let more = report.found.saturating_sub(SHOWN as u64);
+    if more > 0 {
+        println!("- and {more} more (--json lists the first thousand)");
+    }
+    println!(
+        "{} findings. `gapless store repair --data {}` makes the store sound again; `--dry-run` says what it would do.",
+        report.found,
+        folder.display()
+    );
+}
+
+pub fn repair(folder: &Folder, dry_run: bool) -> Result<Outcome, String> {
+    existing(&folder.data)?;
+    let mode = match dry_run {
+        true => Mode::DryRun,
+        false => Mode::Repair,
+    };
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_err(|_| "the clock of this machine is before 1970; set it first".to_owned())?;
+    let now = Time(u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
+    let mut bar = Bar::new();
+    let mut tell = |now: Progress| bar.tell(now.stage, now.done, now.of);
+    let settings = DiskSettings::default();
+    let repaired = repair::repair(&folder.data, &settings, mode, now, &mut tell);
+    bar.end();
+    let repaired = repaired.map_err(|error| error.to_string())?;
+    match folder.json {
+        true => println!("{}", repair_json(&repaired, dry_run)),
+        false => print_repair(&folder.data, &repaired, dry_run),
+    }
+    // A dry run that found something is a finding; a repair has dealt with it.
+    match dry_run && !repaired.nothing() {
+        true => Ok(Outcome::Finding),
+        false => Ok(Outcome::Fine),
+    }
+}
+
+fn repair_json(repaired: &Repaired, dry_run: bool) -> serde_json::Value {
+    let journals: Vec<_> = repaired
+        .journals
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let lost: Vec<_> = repaired
+        .lost_numbers
+        .iter()
+        .map(|(first, last)| json!({ "first": first, "last": last }))
+        .collect();
+    json!({
+        "dry_run": dry_run,
+        "nothing_to_do": repaired.nothing(),
+        "lost": repaired.lost,
+        "looked": repaired.looked,
+        "journals": journals,
+        "repos": repaired.repos,
+        "damaged_repos": repaired.damaged_repos,
+        "damaged_dids": repaired.damaged_dids,
+        "lost_numbers": lost,
+        "resets": repaired.resets,
+        "mended_rows": repaired.mended_rows,
+        "removed_rows": repaired.removed_rows,
+    })
+}
+
+fn print_repair(folder: &Path, repaired: &Repaired, dry_run: bool) {
+    if repaired.nothing() {
+        println!("{}: sound; there is nothing to repair.", folder.display());
+        return;
+    }
+    if let Some(lost) = &repaired.lost {
+        println!("{}: {lost}", folder.display());
+    }
+    if dry_run && !repaired.looked {
+        println!(
+            "The tables were not looked at: that needs the journals repaired first. Run it without --dry-run; damaged files are kept."
+        );
+        return;
+    }
+    for journal in &repaired.journals {
+        println!(
+            "- damage taken out of {}; the file as it was is kept",
+            journal.display()
+        );
+    }
+    for (first, last) in &repaired.lost_numbers {
+        println!("- log numbers {first} to {last} are lost, and marked so");
+    }
+    let (mended, removed) = (repaired.mended_rows, repaired.removed_rows);
+    if mended + removed > 0 {
+        println!("- {mended} rows mended, {removed} removed");
+    }
+    if repaired.damaged_repos > 0 {
+        println!(
+            "- {} of {} repositories do not hash to their root any more and must be fetched anew:",
+            repaired.damaged_repos, repaired.repos
+        );
+        for did in repaired.damaged_dids.iter().take(SHOWN) {
+            println!("    {did}");
+        }
+    }
+    if repaired.resets > 0 {
+        println!(
+            "- {} upstreams begin anew: no repository is complete until it was compared with its host",
+            repaired.resets
+        );
+    }
+    match dry_run {
+        true => println!("Nothing was changed. Run it without --dry-run to do this."),
+        false => {
+            println!("Done. Start Gapless; it compares and fetches what is missing by itself.")
+        }
+    }
+}
+
+/// Looking after a folder never makes one.
+fn existing(folder: &Path) -> Result<(), String> {
+    match folder.is_dir() {
+        true => Ok(()),
+        false => Err(format!(
+            "there is no folder {}; --data names the folder that gapless keeps its data in",
+            folder.display()
+        )),
+    }
+}
