@@ -6,7 +6,6 @@ use gapless_core::ledger::complete::Answer;
 use gapless_core::ledger::{Repo, RepoId, UpstreamId};
 
 use crate::chaos::Run;
-use crate::mirror::host_name;
 use crate::world::{Commit, Fault, OwnerId, Place, World};
 
 pub struct Stage {
@@ -349,9 +348,5 @@ impl Stage {
 
     pub fn sync(&mut self) {
         self.run.mirror.book.sync();
-    }
-
-    pub fn host_name(&self, pds: usize) -> String {
-        host_name(pds)
     }
 }

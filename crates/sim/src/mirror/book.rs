@@ -153,7 +153,6 @@ pub struct Book {
     hosts: BTreeMap<HostId, Host>,
     /// Every frame that was ever parked, by its bytes.
     frames: BTreeMap<u64, Arc<Frame>>,
-    parked_bytes: u64,
 }
 
 impl Default for Book {
@@ -173,7 +172,6 @@ impl Book {
             dids: BTreeMap::new(),
             hosts: BTreeMap::new(),
             frames: BTreeMap::new(),
-            parked_bytes: 0,
         }
     }
 
@@ -249,10 +247,6 @@ impl Book {
             (rev, waiting)
         });
         frames.collect()
-    }
-
-    pub fn parked_bytes(&self) -> u64 {
-        self.parked_bytes
     }
 
     pub fn upstreams(&self) -> BTreeMap<UpstreamId, Upstream> {
@@ -347,7 +341,6 @@ impl Book {
                 panic!("the store refuses what the ledger decided: {refused}");
             }
         }
-        self.parked_bytes = 0;
         batch.touched
     }
 

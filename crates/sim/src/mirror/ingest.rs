@@ -9,9 +9,7 @@ use gapless_core::ledger::event::{self, Decision, Event, Origin};
 use gapless_core::ledger::identity::{self, Document};
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::parked::{self, Next};
-use gapless_core::ledger::{
-    Before, Head, Held, Owed, Parked, Repo, RepoId, Tick, Time, UpstreamId, Why,
-};
+use gapless_core::ledger::{Before, Held, Owed, Parked, Repo, RepoId, Tick, Time, UpstreamId, Why};
 
 use super::book::{Batch, RepoWrite, Waiting, Words};
 use super::{KnownKey, Mirror};
@@ -251,7 +249,7 @@ impl Mirror {
             Event::Signed { head, .. } | Event::Unresolved { claimed: head, .. } => head.rev,
             _ => Rev::from_bits(0),
         };
-        let room = event::room(&draft.frames(), rev, self.book.parked_bytes());
+        let room = event::room(&draft.frames(), rev, 0);
         let mut notices = std::mem::take(&mut self.notices);
         let decision = event::event(
             self.context(now),
@@ -375,9 +373,4 @@ fn before(commit: &Commit, ops: &[Op], body: &Body) -> Before {
         },
         _ => Before::Untold,
     }
-}
-
-/// The head of a repository, for the trace.
-pub fn head(repo: &Repo) -> Option<Head> {
-    repo.head().copied()
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Tid;
-use gapless_core::ledger::{Account, Named};
+use gapless_core::ledger::Account;
 
 use super::commit::value;
 use super::directory::Document;
-use super::{Body, Commit, Fault, Hosted, OwnerId, PdsId, Place, Records, World};
+use super::{Body, Commit, Fault, OwnerId, PdsId, Place, Records, World};
 
 const PATHS: [&str; 6] = [
     "app.test.like/a",
@@ -397,13 +397,5 @@ impl World {
                 }
             }
         }
-    }
-
-    /// For the trace.
-    pub fn listed_is_stale(&self, host: PdsId, owner: OwnerId) -> Option<Named> {
-        self.pds[host]
-            .repos
-            .get(&owner)
-            .and_then(|hosted: &Hosted| hosted.listed)
     }
 }

@@ -21,7 +21,7 @@ pub struct Hosted {
     pub key: u32,
     /// What the listing says, where it is not the head.
     pub listed: Option<Named>,
-    /// The answers about this repository are one commit behind.
+    /// The host denies that it has it.
     pub vanished: bool,
 }
 
@@ -125,7 +125,7 @@ impl World {
         }
         let line = hosted.line.clone();
         let back = match line.len() > 1 && self.strikes(Fault::StaleRepo) {
-            true => self.rng.below(line.len().min(3)),
+            true => 1 + self.rng.below((line.len() - 1).min(2)),
             false => 0,
         };
         let commit = line[line.len() - 1 - back].clone();

@@ -320,11 +320,6 @@ fn t48_an_event_read_before_a_reset_raises_nothing_after_it() {
 
 #[test]
 fn a_backward_frame_and_then_silence_is_settled_by_the_event_at_our_cursor() {
-    let mut stage = Stage::one_host();
-    stage.commit("a");
-    stage.force(Fault::Backward);
-    stage.read();
-    stage.process();
     // The last one that came is a duplicate, and nothing follows.
     let mut stage = Stage::one_host();
     let id = stage.upstream(PDS);
