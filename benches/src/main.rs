@@ -11,6 +11,7 @@ mod ledger;
 mod measure;
 mod report;
 mod root;
+mod store;
 mod testnet;
 mod verify;
 
@@ -49,6 +50,11 @@ const BENCHES: &[Bench] = &[
         name: "ledger",
         about: "decisions a second and core, and what a reset of a large host writes",
         run: ledger::run,
+    },
+    Bench {
+        name: "store",
+        about: "durable commits and records, against the bare engine writing the same bytes",
+        run: store::run,
     },
     Bench {
         name: "testnet",

@@ -21,7 +21,7 @@ use crate::engine::{Engine, KeyRange};
 use crate::error::StoreError;
 use crate::table::upstream::{self, CursorRow};
 use crate::table::{Table, key};
-use crate::tx::Tx;
+use crate::tx::{RepoCache, Tx};
 
 /// What a group came to: an answer for each change, in order, or one failure for
 /// all of them.
@@ -88,6 +88,7 @@ pub struct Book {
     beside: Box<dyn Beside>,
     cursors: SharedCursors,
     head: DurableHead,
+    repos: RepoCache,
     /// Why nothing is written any more.
     latched: Option<StoreError>,
 }
@@ -125,6 +126,7 @@ impl Book {
                 batch: counters.batch,
                 next_seq: counters.next_seq,
             },
+            repos: RepoCache::default(),
             latched: None,
         })
     }
@@ -168,14 +170,19 @@ impl Book {
             return Err(failure.clone());
         }
         self.beside.check_room()?;
-        let answers =
-            Group::apply(self.engine.snapshot(), changes).and_then(|group| self.commit(group));
+        let answers = self.apply(changes).and_then(|group| self.commit(group));
         if let Err(failure) = &answers
             && failure.is_final()
         {
             self.latched = Some(failure.clone());
         }
         answers
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) -> Result<Group, StoreError> {
+        let repos = std::mem::take(&mut self.repos);
+        let tx = Tx::new(self.engine.snapshot())?.with_cache(repos);
+        Group::apply(tx, changes)
     }
 
     fn commit(&mut self, group: Group) -> Answers {
@@ -186,7 +193,9 @@ impl Book {
             frames,
         } = group;
         write_cursors(&mut tx, &mut self.cursors.lock(), &steps);
+        let repos = tx.take_cache();
         if tx.is_empty() {
+            self.repos = repos;
             for ack in answers.iter_mut().flatten() {
                 ack.batch = self.head.batch;
             }
@@ -199,6 +208,7 @@ impl Book {
         let next_seq = tx.counters.next_seq;
         let batch = tx.counters.batch + 1;
         self.engine.commit(tx.finish())?;
+        self.repos = repos;
         let head = DurableHead { batch, next_seq };
         self.beside.acknowledge(head, bytes)?;
         self.head = head;
@@ -231,12 +241,9 @@ struct Group {
 }
 
 impl Group {
-    fn apply(
-        view: Arc<dyn crate::engine::View>,
-        changes: Vec<Change>,
-    ) -> Result<Group, StoreError> {
+    fn apply(tx: Tx, changes: Vec<Change>) -> Result<Group, StoreError> {
         let mut group = Group {
-            tx: Tx::new(view)?,
+            tx,
             answers: Vec::with_capacity(changes.len()),
             steps: Vec::new(),
             frames: Vec::new(),

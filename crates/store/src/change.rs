@@ -110,6 +110,9 @@ pub struct RecordOp {
     pub path: Vec<u8>,
     /// None deletes.
     pub put: Option<Put>,
+    /// The proof says that nothing was held here, so nobody has to look. False
+    /// is always right.
+    pub fresh: bool,
 }
 
 /// A record to hold.

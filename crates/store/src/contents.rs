@@ -151,8 +151,8 @@ impl Contents {
     pub fn signed_commit(&self, id: RepoId) -> Result<Option<Vec<u8>>, StoreError> {
         let row = self.read(Table::Repo, &key::repo(id), repo::decode)?;
         Ok(row
-            .map(|row| row.commit)
-            .filter(|commit| !commit.is_empty()))
+            .filter(|row| !row.commit.is_empty())
+            .map(|row| row.commit.to_vec()))
     }
 
     pub fn record(&self, id: RepoId, path: &[u8]) -> Result<Option<Record>, StoreError> {

@@ -147,6 +147,8 @@ pub enum Contradiction {
     OtherCommit,
     #[error("a record is deleted that is not held")]
     NothingToDelete,
+    #[error("a record is held where a change says that none is")]
+    NotFresh,
     #[error("one path is written twice by one change")]
     PathTwice,
     #[error("a path is empty or too long")]

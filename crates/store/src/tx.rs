@@ -4,14 +4,21 @@
 //! Later changes of a group see what earlier ones wrote. A change that fails is
 //! undone to the last byte and number, and the group goes on without it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Host, HostId, RepoId, UpstreamId};
 
 use crate::codec::RowFault;
 use crate::engine::{RawBatch, RawWrite, Row, Slice, View};
 use crate::error::StoreError;
 use crate::table::meta::{self, Counters};
-use crate::table::{Table, key};
+use crate::table::repo::{self, RepoRow};
+use crate::table::{Table, debt, did, host, key};
+
+/// Decoded rows that are kept from one group to the next.
+const CACHED_REPOS: usize = 32_768;
 
 type Overlay = BTreeMap<Slice, Option<Slice>>;
 
@@ -26,6 +33,12 @@ pub struct Tx {
     view: Arc<dyn View>,
     overlays: [Overlay; Table::ALL.len()],
     undo: Vec<Undo>,
+    /// Rows of repositories, decoded: what view and overlay hold, never more.
+    repos: RepoCache,
+    /// Repositories that the change under way has touched.
+    touched: Vec<RepoId>,
+    /// Upstreams that are known to exist.
+    upstreams: BTreeSet<UpstreamId>,
     /// Numbers given out; written with the batch.
     pub(crate) counters: Counters,
     saved: Counters,
@@ -49,10 +62,23 @@ impl Tx {
             view,
             overlays: Default::default(),
             undo: Vec::new(),
+            repos: RepoCache::default(),
+            touched: Vec::new(),
+            upstreams: BTreeSet::new(),
             counters,
             saved: counters,
             bytes: 0,
         })
+    }
+
+    /// With rows that were decoded before. They must be those of the view.
+    pub(crate) fn with_cache(mut self, repos: RepoCache) -> Tx {
+        self.repos = repos;
+        self
+    }
+
+    pub(crate) fn take_cache(&mut self) -> RepoCache {
+        std::mem::take(&mut self.repos)
     }
 
     pub fn counters(&self) -> &Counters {
@@ -118,6 +144,11 @@ impl Tx {
     }
 
     fn write(&mut self, table: Table, key: Slice, value: Option<Slice>) {
+        if matches!(table, Table::Repo | Table::Debt)
+            && let Ok(repo) = key::read_repo(&key)
+        {
+            self.repos.rows.remove(&repo);
+        }
         self.bytes += key.len() + value.as_ref().map_or(0, |value| value.len());
         let before = self.overlays[table as usize].insert(key.clone(), value);
         self.undo.push(Undo { table, key, before });
@@ -126,6 +157,7 @@ impl Tx {
     /// What was written since the last call stands.
     pub fn keep(&mut self) {
         self.undo.clear();
+        self.touched.clear();
         self.saved = self.counters;
     }
 
@@ -137,6 +169,9 @@ impl Tx {
                 Some(value) => overlay.insert(key, value),
                 None => overlay.remove(&key),
             };
+        }
+        for repo in self.touched.drain(..) {
+            self.repos.rows.remove(&repo);
         }
         self.counters = self.saved;
     }
@@ -162,29 +197,88 @@ impl Tx {
     }
 }
 
+/// Decoded rows of the repositories that are written most, so that a commit
+/// need not read its repository back. Bounded: when it is full it starts anew.
+#[derive(Default)]
+pub(crate) struct RepoCache {
+    rows: HashMap<RepoId, Arc<RepoRow>>,
+}
+
+impl RepoCache {
+    fn insert(&mut self, repo: RepoId, row: Arc<RepoRow>) {
+        if self.rows.len() >= CACHED_REPOS {
+            self.rows.clear();
+        }
+        self.rows.insert(repo, row);
+    }
+}
+
+/// Rows by their meaning.
+impl Tx {
+    /// A repository with its debt.
+    pub(crate) fn repo(&mut self, repo: RepoId) -> Result<Option<Arc<RepoRow>>, StoreError> {
+        if let Some(row) = self.repos.rows.get(&repo) {
+            return Ok(Some(row.clone()));
+        }
+        let place = key::repo(repo);
+        let Some(mut row) = self.read(Table::Repo, &place, repo::decode)? else {
+            return Ok(None);
+        };
+        if row.owes {
+            row.repo.debt = self
+                .read(Table::Debt, &place, debt::decode)?
+                .unwrap_or_default();
+        }
+        let row = Arc::new(row);
+        self.repos.insert(repo, row.clone());
+        Ok(Some(row))
+    }
+
+    /// Writes a repository and its debt. `owed` says whether it had one.
+    pub(crate) fn put_repo(&mut self, repo: RepoId, mut row: RepoRow, owed: bool) {
+        let place = key::repo(repo);
+        row.owes = !debt::is_empty(&row.repo.debt);
+        if row.owes {
+            self.put(Table::Debt, place, debt::encode(&row.repo.debt));
+        } else if owed {
+            self.delete(Table::Debt, place);
+        }
+        self.put(Table::Repo, place, repo::encode(&row));
+        self.touched.push(repo);
+        self.repos.insert(repo, Arc::new(row));
+    }
+
+    /// Whether there is such an upstream.
+    pub(crate) fn has_upstream(&mut self, upstream: UpstreamId) -> Result<bool, StoreError> {
+        if self.upstreams.contains(&upstream) {
+            return Ok(true);
+        }
+        let found = self.get(Table::Upstream, &key::upstream(upstream))?;
+        if found.is_some() && self.undo.is_empty() {
+            // Not while it may yet be undone.
+            self.upstreams.insert(upstream);
+        }
+        Ok(found.is_some())
+    }
+}
+
 /// Gives out numbers for names. They count as given when the change that asked
 /// is kept.
 impl Tx {
     /// The repository of a DID; a new one if there is none.
-    pub fn intern_did(
-        &mut self,
-        did: &gapless_atp::syntax::Did,
-    ) -> Result<gapless_core::ledger::RepoId, StoreError> {
-        use crate::table::did;
+    pub fn intern_did(&mut self, did: &Did) -> Result<RepoId, StoreError> {
         let place = key::did(did);
         if let Some(repo) = self.read(Table::Did, &place, did::decode)? {
             return Ok(repo);
         }
-        let repo = gapless_core::ledger::RepoId(self.counters.next_repo);
+        let repo = RepoId(self.counters.next_repo);
         self.counters.next_repo += 1;
         self.put(Table::Did, place, did::encode(repo));
         Ok(repo)
     }
 
     /// The host of a name; a new one if there is none.
-    pub fn intern_host(&mut self, name: &str) -> Result<gapless_core::ledger::HostId, StoreError> {
-        use crate::table::host;
-        use gapless_core::ledger::{Host, HostId};
+    pub fn intern_host(&mut self, name: &str) -> Result<HostId, StoreError> {
         if let Some(host) = self.read(Table::HostName, name.as_bytes(), host::decode_id)? {
             return Ok(host);
         }

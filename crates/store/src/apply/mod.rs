@@ -12,6 +12,8 @@
 
 mod records;
 
+use std::sync::Arc;
+
 use gapless_atp::limits;
 use gapless_core::ledger::{Held, Repo, RepoId, Time, UpstreamId};
 
@@ -21,8 +23,8 @@ use crate::change::{
 use crate::cursor::Position;
 use crate::error::{Contradiction, StoreError};
 use crate::table::log::{self, LogKind, LogRow};
-use crate::table::repo::{self, RepoRow};
-use crate::table::{Table, dead, debt, host, hosted, key, parked, upstream};
+use crate::table::repo::RepoRow;
+use crate::table::{Table, dead, host, hosted, key, parked, upstream};
 use crate::tx::Tx;
 use records::{purge, write_claims, write_records};
 
@@ -73,9 +75,7 @@ fn write(tx: &mut Tx, change: Change) -> Result<Applied, StoreError> {
         write_dead(tx, dead, &mut applied)?;
     }
     if let Some(done) = &change.done
-        && tx
-            .get(Table::Upstream, &key::upstream(done.upstream))?
-            .is_none()
+        && !tx.has_upstream(done.upstream)?
     {
         return Err(Contradiction::NoSuchUpstream(done.upstream.0).into());
     }
@@ -166,33 +166,35 @@ fn write_repo(tx: &mut Tx, change: RepoChange, applied: &mut Applied) -> Result<
     if change.row.is_none() && change.entry.is_none() {
         return Ok(());
     }
-    let mut next = stored.clone();
-    if let Some(row) = change.row {
-        next.repo = row;
-    }
+    let mut next = RepoRow {
+        repo: change.row.unwrap_or_else(|| stored.repo.clone()),
+        owes: stored.owes,
+        claims: stored.claims,
+        commit: stored.commit.clone(),
+    };
     check_line(&stored.repo, &next.repo)?;
     match change.entry {
         None if founded(&stored.repo.held, &next.repo.held) => {}
         None => return Err(Contradiction::Unfounded.into()),
         Some(entry) => write_entry(tx, id, &stored, &mut next, entry, applied)?,
     }
-    write_row(tx, id, &stored, &next)
+    write_row(tx, id, &stored, next)
 }
 
 /// The repository and its row as it is, a blank one if it has none yet.
-fn find(tx: &mut Tx, change: &RepoChange) -> Result<(RepoId, RepoRow), StoreError> {
+fn find(tx: &mut Tx, change: &RepoChange) -> Result<(RepoId, Arc<RepoRow>), StoreError> {
     let id = match &change.subject {
         Subject::Id(id) => *id,
         Subject::Did(did) => tx.intern_did(did)?,
     };
-    let stored = match (read_repo(tx, id)?, &change.subject) {
+    let stored = match (tx.repo(id)?, &change.subject) {
         (Some(stored), _) => stored,
-        (None, Subject::Did(did)) => RepoRow {
+        (None, Subject::Did(did)) => Arc::new(RepoRow {
             repo: Repo::new(did.clone()),
             owes: false,
             claims: false,
-            commit: Vec::new(),
-        },
+            commit: Arc::default(),
+        }),
         (None, Subject::Id(_)) => return Err(Contradiction::NoSuchRepo(id.0).into()),
     };
     let other = change
@@ -203,20 +205,6 @@ fn find(tx: &mut Tx, change: &RepoChange) -> Result<(RepoId, RepoRow), StoreErro
         true => Err(Contradiction::OtherRepo.into()),
         false => Ok((id, stored)),
     }
-}
-
-/// The row with its debt.
-fn read_repo(tx: &Tx, id: RepoId) -> Result<Option<RepoRow>, StoreError> {
-    let place = key::repo(id);
-    let Some(mut row) = tx.read(Table::Repo, &place, repo::decode)? else {
-        return Ok(None);
-    };
-    if row.owes {
-        row.repo.debt = tx
-            .read(Table::Debt, &place, debt::decode)?
-            .unwrap_or_default();
-    }
-    Ok(Some(row))
 }
 
 fn check_line(stored: &Repo, next: &Repo) -> Result<(), Contradiction> {
@@ -232,14 +220,7 @@ fn founded(stored: &Held, next: &Held) -> bool {
 }
 
 /// The row and everything that only repeats what it says.
-fn write_row(tx: &mut Tx, id: RepoId, stored: &RepoRow, next: &RepoRow) -> Result<(), StoreError> {
-    let place = key::repo(id);
-    let owes = !debt::is_empty(&next.repo.debt);
-    if owes {
-        tx.put(Table::Debt, place, debt::encode(&next.repo.debt));
-    } else if stored.owes {
-        tx.delete(Table::Debt, place);
-    }
+fn write_row(tx: &mut Tx, id: RepoId, stored: &RepoRow, next: RepoRow) -> Result<(), StoreError> {
     if stored.repo.host != next.repo.host {
         if let Some(old) = stored.repo.host {
             tx.delete(Table::Hosted, key::hosted(old, id));
@@ -251,8 +232,7 @@ fn write_row(tx: &mut Tx, id: RepoId, stored: &RepoRow, next: &RepoRow) -> Resul
             tx.put(Table::Hosted, key::hosted(new, id), hosted::encode());
         }
     }
-    let row = repo::encode(&next.repo, owes, next.claims, &next.commit);
-    tx.put(Table::Repo, place, row);
+    tx.put_repo(id, next, stored.owes);
     Ok(())
 }
 

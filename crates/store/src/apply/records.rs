@@ -41,7 +41,7 @@ pub fn write_records(
         if !records.commit.is_empty() && Cid::dag_cbor(&records.commit) != head.commit {
             return Err(Contradiction::OtherCommit.into());
         }
-        next.commit = records.commit;
+        next.commit = records.commit.into();
     }
     // Where nothing was held there is nothing to find.
     let empty = stored.repo.held == Held::Nothing;
@@ -115,10 +115,14 @@ fn write_record(
     empty: bool,
 ) -> Result<LogOp, StoreError> {
     let place = key::path(id, &op.path);
-    let old = match empty {
+    let known = empty || op.fresh;
+    let old = match known && !cfg!(debug_assertions) {
         true => None,
         false => tx.get(Table::Record, &place)?,
     };
+    if known && old.is_some() {
+        return Err(Contradiction::NotFresh.into());
+    }
     let mut previous = None;
     if let Some(old) = old {
         let old =
@@ -249,7 +253,7 @@ pub fn purge(
         }
     }
     next.claims = false;
-    next.commit = Vec::new();
+    next.commit = Default::default();
     applied.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }

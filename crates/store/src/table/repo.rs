@@ -5,6 +5,8 @@
 //! without reading every repository; this row says whether there is one. The
 //! same holds for claims.
 
+use std::sync::Arc;
+
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{
     Account, Behind, Bucket, Debt, FilterGen, Head, Held, Key, Marker, Past, Proven, Repo, Swept,
@@ -19,7 +21,7 @@ const VERSION: u8 = 1;
 /// The row as it lies on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoRow {
-    /// Without its debt, which has its own row.
+    /// The debt has its own row: it is not written here, and read as none.
     pub repo: Repo,
     /// There is a row in `debt`.
     pub owes: bool,
@@ -27,11 +29,17 @@ pub struct RepoRow {
     pub claims: bool,
     /// The block of the head's commit as its owner signed it; empty if it was
     /// never handed over.
-    pub commit: Vec<u8>,
+    pub commit: Arc<[u8]>,
 }
 
-pub fn encode(
-    Repo {
+pub fn encode(row: &RepoRow) -> Vec<u8> {
+    let RepoRow {
+        repo,
+        owes,
+        claims,
+        commit,
+    } = row;
+    let Repo {
         did,
         host,
         host_since,
@@ -59,14 +67,10 @@ pub fn encode(
         key,
         debt: _,
         strangers,
-    }: &Repo,
-    owes: bool,
-    claims: bool,
-    commit: &[u8],
-) -> Vec<u8> {
+    } = repo;
     let mut row = Writer::new(VERSION, 320 + commit.len());
     row.text(did.as_str());
-    row.flag(owes).flag(claims);
+    row.flag(*owes).flag(*claims);
     row.maybe(*host, |row, host| {
         row.host(host);
     });
@@ -172,7 +176,7 @@ fn read(row: &mut Reader<'_>) -> Result<RepoRow, RowFault> {
         repo,
         owes,
         claims,
-        commit: row.bytes()?.to_vec(),
+        commit: row.bytes()?.into(),
     })
 }
 
@@ -314,8 +318,8 @@ mod tests {
             claims in any::<bool>(),
             commit in prop::collection::vec(any::<u8>(), 0..300),
         ) {
-            let bytes = encode(&repo, owes, claims, &commit);
-            prop_assert_eq!(decode(&bytes), Ok(RepoRow { repo, owes, claims, commit }));
+            let row = RepoRow { repo, owes, claims, commit: commit.into() };
+            prop_assert_eq!(decode(&encode(&row)), Ok(row));
         }
 
         #[test]
@@ -328,7 +332,8 @@ mod tests {
             repo in any_repo(),
             cut in any::<prop::sample::Index>(),
         ) {
-            let bytes = encode(&repo, false, false, b"signed");
+            let commit = b"signed".as_slice().into();
+            let bytes = encode(&RepoRow { repo, owes: false, claims: false, commit });
             prop_assert!(decode(&bytes[..cut.index(bytes.len())]).is_err());
         }
     }

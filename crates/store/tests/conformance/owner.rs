@@ -74,13 +74,16 @@ impl Owner {
     pub fn live(&mut self, writes: &[Write<'_>]) -> Change {
         let mut ops = Vec::new();
         for (path, bytes) in writes {
-            match bytes {
+            let old = match bytes {
                 Some(bytes) => self
                     .records
                     .insert(path.as_bytes().to_vec(), bytes.as_bytes().to_vec()),
                 None => self.records.remove(path.as_bytes()),
             };
-            ops.push(op(path.as_bytes(), bytes.map(str::as_bytes)));
+            ops.push(RecordOp {
+                fresh: old.is_none() && bytes.is_some(),
+                ..op(path.as_bytes(), bytes.map(str::as_bytes))
+            });
         }
         let head = self.sign();
         self.change(RecordsKind::Live, Held::Exactly(head), ops)
@@ -119,6 +122,7 @@ pub fn op(path: &[u8], bytes: Option<&[u8]>) -> RecordOp {
             cid: Cid::dag_cbor(bytes),
             bytes: Some(bytes.to_vec()),
         }),
+        fresh: false,
     }
 }
 

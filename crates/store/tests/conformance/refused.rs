@@ -3,7 +3,7 @@
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{Head, Held, HostId, RepoId, Tick};
 use gapless_store::book::{Book, Nothing};
-use gapless_store::change::{Change, HostChange, RecordsKind, RepoChange, Subject, What};
+use gapless_store::change::{Change, HostChange, RecordOp, RecordsKind, RepoChange, Subject, What};
 use gapless_store::engine::MemoryEngine;
 use gapless_store::error::{Contradiction, StoreError};
 
@@ -58,6 +58,14 @@ pub fn contradictions_are_refused(world: &dyn World) {
             Contradiction::PathLength,
         ),
         (vec![op(b"a/9", None)], Contradiction::NothingToDelete),
+        #[cfg(debug_assertions)]
+        (
+            vec![RecordOp {
+                fresh: true,
+                ..op(b"a/1", Some(b"z"))
+            }],
+            Contradiction::NotFresh,
+        ),
         (
             (0..1001u32)
                 .map(|n| op(&n.to_be_bytes(), Some(b"z")))

@@ -1,0 +1,473 @@
+//! The store: durable commits and records a second through the committer, against
+//! the bare engine writing the very same bytes.
+//!
+//! Every batch of the measured run is kept and written again, by one thread and
+//! with the same fsyncs, into an empty engine of the same tables. What the store
+//! does more is reading what a commit replaces, deciding what follows, encoding,
+//! grouping and answering. Both runs are timed by the wall, in turns; CPU time is
+//! that of the whole process until the engine has nothing left to compact.
+
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::{
+    Epoch, Head, Held, Kind, Marker, Repo, RepoId, Tick, Time, Upstream, UpstreamId,
+};
+use gapless_store::Store;
+use gapless_store::book::Nothing;
+use gapless_store::change::{
+    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, UpstreamChange, What,
+};
+use gapless_store::cursor::Position;
+use gapless_store::engine::{DiskEngine, DiskSettings, Engine, EngineError, RawBatch, View};
+use gapless_store::queue::GroupLimits;
+use gapless_store::table::log::Source;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::report::{Figure, Report, Target};
+
+/// What the committer must keep of the engine's own speed.
+const LEAST: f64 = 0.7;
+const RECORD_BYTES: usize = 320;
+/// The signed commit: DID, rev, data, signature.
+const COMMIT_BYTES: usize = 210;
+const REPOS: usize = 2_000;
+const CHUNK: usize = 1_000;
+const IDLE_WITHIN: Duration = Duration::from_secs(120);
+
+pub fn run(report: &mut Report) {
+    let (commits, records, rounds) = match report.quick() {
+        true => (5_000, 10_000, 1),
+        false => (120_000, 400_000, 3),
+    };
+    let live = best(rounds, || live_load(commits));
+    print(report, "store", "commits", &live, commits);
+    cpu(report, "store/cpu", &live, commits);
+    let backfill = best(rounds, || backfill_load(records));
+    print(report, "store/backfill", "records", &backfill, records);
+    cpu(report, "store/backfill cpu", &backfill, records);
+}
+
+fn print(report: &mut Report, name: &str, what: &'static str, best: &Best, count: usize) {
+    let unit = match what {
+        "commits" => "commits/s",
+        _ => "records/s",
+    };
+    report.print(&Figure {
+        name: name.to_owned(),
+        figure: count as f64 / best.store.wall,
+        limit: count as f64 / best.bare.wall,
+        unit,
+        against: "the bare engine, same bytes and fsyncs",
+        target: Target::AtLeast(LEAST),
+    });
+}
+
+fn cpu(report: &mut Report, name: &str, best: &Best, count: usize) {
+    report.print(&Figure {
+        name: name.to_owned(),
+        figure: best.store.cpu / count as f64 * 1e6,
+        limit: best.bare.cpu / count as f64 * 1e6,
+        unit: "us",
+        against: "the bare engine, until nothing is left to compact",
+        target: Target::AtMost(1.0 / LEAST),
+    });
+}
+
+/// Seconds of one run.
+#[derive(Clone, Copy)]
+struct Took {
+    wall: f64,
+    cpu: f64,
+}
+
+impl Took {
+    fn least(self, other: Took) -> Took {
+        Took {
+            wall: self.wall.min(other.wall),
+            cpu: self.cpu.min(other.cpu),
+        }
+    }
+}
+
+/// What is written: before the clock runs, and while it does.
+struct Load {
+    before: Vec<Change>,
+    timed: Vec<Change>,
+}
+
+/// The batches that it became.
+struct Recorded {
+    before: Vec<RawBatch>,
+    timed: Vec<RawBatch>,
+}
+
+struct Best {
+    store: Took,
+    bare: Took,
+}
+
+fn best(rounds: usize, load: impl Fn() -> Load) -> Best {
+    let mut best: Option<Best> = None;
+    for _ in 0..rounds {
+        let (store, recorded) = through_the_store(load());
+        let bare = bare(recorded);
+        best = Some(match best {
+            None => Best { store, bare },
+            Some(last) => Best {
+                store: store.least(last.store),
+                bare: bare.least(last.bare),
+            },
+        });
+    }
+    best.expect("one round at least")
+}
+
+/// Keeps every batch on its way down. Rows are shared, not copied.
+struct Recorder {
+    engine: DiskEngine,
+    batches: Arc<Mutex<Vec<RawBatch>>>,
+}
+
+impl Engine for Recorder {
+    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError> {
+        self.batches.lock().expect("one writer").push(batch.clone());
+        self.engine.commit(batch)
+    }
+
+    fn snapshot(&self) -> Arc<dyn View> {
+        self.engine.snapshot()
+    }
+}
+
+impl Drop for Recorder {
+    /// The end of the store is the end of its work.
+    fn drop(&mut self) {
+        idle(&self.engine);
+    }
+}
+
+fn open(folder: &Path) -> DiskEngine {
+    DiskEngine::open(&folder.join("engine"), &DiskSettings::default()).expect("a fresh folder")
+}
+
+fn through_the_store(load: Load) -> (Took, Recorded) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let batches = Arc::new(Mutex::new(Vec::new()));
+    let engine = Recorder {
+        engine: open(folder.path()),
+        batches: batches.clone(),
+    };
+    let taken = || std::mem::take(&mut *batches.lock().expect("nobody panics"));
+    let limits = GroupLimits::default();
+    let store = Store::start(Box::new(engine), Box::new(Nothing), limits).expect("it starts");
+    let upstream = store.write(new_upstream()).expect("room").upstream;
+    assert_eq!(upstream, Some(UPSTREAM));
+    write_all(&store, load.before);
+    let before = taken();
+    let (cpu, start) = (process_seconds(), Instant::now());
+    write_all(&store, load.timed);
+    let wall = start.elapsed().as_secs_f64();
+    store.close().expect("it ends well");
+    let cpu = process_seconds() - cpu;
+    drop(store);
+    let timed = taken();
+    (Took { wall, cpu }, Recorded { before, timed })
+}
+
+/// Hands everything over and waits until all of it is durable.
+fn write_all(store: &Store, changes: Vec<Change>) {
+    let count = changes.len();
+    let (tell, told) = sync_channel(count.max(1));
+    for change in changes {
+        if let Some(done) = &change.done {
+            store.begin(done.upstream, done.numbering, done.seq);
+        }
+        let tell = tell.clone();
+        store.submit(change, move |answer| {
+            tell.send(answer.is_ok()).expect("room for all answers");
+        });
+    }
+    assert!(told.iter().take(count).all(|durable| durable));
+}
+
+fn bare(recorded: Recorded) -> Took {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut engine = open(folder.path());
+    for batch in recorded.before {
+        engine.commit(batch).expect("room");
+    }
+    let (cpu, start) = (process_seconds(), Instant::now());
+    for batch in recorded.timed {
+        engine.commit(batch).expect("room");
+    }
+    let wall = start.elapsed().as_secs_f64();
+    idle(&engine);
+    let cpu = process_seconds() - cpu;
+    Took { wall, cpu }
+}
+
+/// Waits until the engine has had nothing to do for a while: between two pieces of
+/// work it may look idle for a moment.
+fn idle(engine: &DiskEngine) {
+    let (start, mut quiet) = (Instant::now(), 0);
+    while quiet < 20 && start.elapsed() < IDLE_WITHIN {
+        std::thread::sleep(Duration::from_millis(5));
+        quiet = match engine.is_busy() {
+            true => 0,
+            false => quiet + 1,
+        };
+    }
+}
+
+fn process_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+const UPSTREAM: UpstreamId = UpstreamId(1);
+
+fn new_upstream() -> Change {
+    Change {
+        upstream: Some(UpstreamChange::New(Upstream {
+            url: "wss://relay.example.org".to_owned(),
+            kind: Kind::Relay,
+            host: None,
+            epoch: Epoch(1),
+            first_cursor_since_reset: Some(1),
+            numbering: 0,
+            reset_at: Tick(0),
+            unread_at: None,
+        })),
+        ..Change::default()
+    }
+}
+
+/// Chance, the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits ^ (bits >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    /// Half of it compresses, as records do.
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![b'x'; count];
+        for chunk in bytes.chunks_mut(16) {
+            let noise = self.next().to_be_bytes();
+            for (place, byte) in chunk.iter_mut().zip(noise) {
+                *place = byte;
+            }
+        }
+        bytes
+    }
+}
+
+/// One repository on its way.
+struct Account {
+    /// By number once the store has given it one.
+    subject: Subject,
+    repo: Repo,
+    paths: Vec<Vec<u8>>,
+    micros: u64,
+}
+
+impl Account {
+    fn new(number: usize) -> Account {
+        let digits = b"abcdefghijklmnopqrstuvwxyz234567";
+        let mut rest = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut name = String::new();
+        for _ in 0..24 {
+            name.push(char::from(digits[rest % 32]));
+            rest = (rest / 32).wrapping_mul(0x2545_f491_4f6c_dd1d) ^ number;
+        }
+        let did = Did::parse(&format!("did:plc:{name}")).expect("a legal DID");
+        Account {
+            subject: Subject::Did(did.clone()),
+            repo: Repo::new(did),
+            paths: Vec::new(),
+            micros: 1_700_000_000_000_000 + number as u64,
+        }
+    }
+
+    fn path(&mut self) -> Vec<u8> {
+        self.micros += 1_000_003;
+        let key = Rev::from_micros(self.micros, 7);
+        format!("app.bsky.feed.post/{key}").into_bytes()
+    }
+
+    fn head(&mut self, commit: &[u8]) -> Head {
+        self.micros += 1_000;
+        Head {
+            rev: Rev::from_micros(self.micros, 0),
+            data: Cid::dag_cbor(&commit[..32]),
+            commit: Cid::dag_cbor(commit),
+        }
+    }
+
+    fn change(
+        &mut self,
+        kind: RecordsKind,
+        held: Held,
+        ops: Vec<RecordOp>,
+        commit: Vec<u8>,
+    ) -> Change {
+        let before = std::mem::replace(&mut self.repo.held, held);
+        Change {
+            tick: Tick(self.micros),
+            repo: Some(RepoChange {
+                subject: self.subject.clone(),
+                row: Some(self.repo.clone()),
+                entry: Some(Entry {
+                    at: Time(self.micros),
+                    source: None,
+                    what: What::Records(Records {
+                        kind,
+                        before,
+                        ops,
+                        commit,
+                    }),
+                    frame: None,
+                }),
+                park: Vec::new(),
+                unpark: Vec::new(),
+            }),
+            ..Change::default()
+        }
+    }
+}
+
+/// Commits as a stream brings them, of repositories that are known: one record
+/// each, most of them new.
+fn live_load(count: usize) -> Load {
+    let mut dice = Dice(1);
+    let mut accounts: Vec<Account> = (0..REPOS).map(Account::new).collect();
+    let mut before = Vec::with_capacity(REPOS);
+    for (place, account) in accounts.iter_mut().enumerate() {
+        before.push(live_change(account, &mut dice, place as u64 + 1));
+        // Numbers are given in the order of sighting.
+        account.subject = Subject::Id(RepoId(place as u64 + 1));
+    }
+    let timed = (0..count)
+        .map(|place| {
+            let account = &mut accounts[dice.below(REPOS)];
+            live_change(account, &mut dice, (REPOS + place) as u64 + 1)
+        })
+        .collect();
+    Load { before, timed }
+}
+
+fn live_change(account: &mut Account, dice: &mut Dice, seq: u64) -> Change {
+    let op = live_op(account, dice);
+    let commit = dice.bytes(COMMIT_BYTES);
+    let head = account.head(&commit);
+    let repo = &mut account.repo;
+    repo.last_firehose_rev = Some(head.rev);
+    repo.first_rev_since_reset.get_or_insert(head.rev);
+    repo.cover = Some(UPSTREAM);
+    repo.marker = Some(Marker {
+        cover: UPSTREAM,
+        epoch: Epoch(1),
+    });
+    let mut change = account.change(RecordsKind::Live, Held::Exactly(head), vec![op], commit);
+    if let Some(entry) = change.repo.as_mut().and_then(|repo| repo.entry.as_mut()) {
+        entry.source = Some(Source {
+            upstream: UPSTREAM,
+            seq,
+        });
+    }
+    change.done = Some(Position {
+        upstream: UPSTREAM,
+        numbering: 0,
+        seq,
+        event: [seq as u8; 16],
+    });
+    change
+}
+
+/// Eight of ten create, one updates, one deletes.
+fn live_op(account: &mut Account, dice: &mut Dice) -> RecordOp {
+    let put = |dice: &mut Dice| {
+        let bytes = dice.bytes(RECORD_BYTES);
+        Some(Put {
+            cid: Cid::dag_cbor(&bytes),
+            bytes: Some(bytes),
+        })
+    };
+    let place = match account.paths.len() {
+        0 => None,
+        count => Some(dice.below(count)),
+    };
+    match (dice.below(10), place) {
+        (8, Some(place)) => RecordOp {
+            path: account.paths[place].clone(),
+            put: put(dice),
+            fresh: false,
+        },
+        (9, Some(place)) => RecordOp {
+            path: account.paths.swap_remove(place),
+            put: None,
+            fresh: false,
+        },
+        _ => {
+            let path = account.path();
+            account.paths.push(path.clone());
+            RecordOp {
+                path,
+                put: put(dice),
+                fresh: true,
+            }
+        }
+    }
+}
+
+/// Snapshots of ten thousand records, in chunks.
+fn backfill_load(records: usize) -> Load {
+    let mut dice = Dice(2);
+    let mut timed = Vec::new();
+    let each = (10 * CHUNK).min(records);
+    for number in 0..records / each {
+        let mut account = Account::new(number);
+        let commit = dice.bytes(COMMIT_BYTES);
+        let head = account.head(&commit);
+        for chunk in 0..each / CHUNK {
+            let ops = (0..CHUNK)
+                .map(|_| {
+                    let bytes = dice.bytes(RECORD_BYTES);
+                    RecordOp {
+                        path: account.path(),
+                        put: Some(Put {
+                            cid: Cid::dag_cbor(&bytes),
+                            bytes: Some(bytes),
+                        }),
+                        fresh: true,
+                    }
+                })
+                .collect();
+            let last = chunk + 1 == each / CHUNK;
+            let held = match last {
+                true => Held::Exactly(head),
+                false => Held::Applying {
+                    target: head,
+                    from: None,
+                },
+            };
+            timed.push(account.change(RecordsKind::Backfill, held, ops, commit.clone()));
+        }
+    }
+    Load {
+        before: Vec::new(),
+        timed,
+    }
+}
