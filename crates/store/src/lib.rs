@@ -9,8 +9,11 @@
 pub mod apply;
 pub mod book;
 pub mod change;
+pub mod check;
 pub mod codec;
 mod committer;
+#[cfg(feature = "engine")]
+pub mod condition;
 pub mod contents;
 pub mod cursor;
 #[cfg(feature = "engine")]
@@ -31,11 +34,16 @@ pub mod lock;
 mod open;
 pub mod queue;
 #[cfg(feature = "engine")]
+pub mod repair;
+#[cfg(feature = "engine")]
 pub mod space;
 pub mod store;
 pub mod table;
 pub mod tx;
+mod walk;
 
 #[cfg(feature = "engine")]
-pub use open::{ENGINE_FOLDER, Settings};
+pub use condition::ENGINE_FOLDER;
+#[cfg(feature = "engine")]
+pub use open::Settings;
 pub use store::Store;

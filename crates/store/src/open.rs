@@ -9,19 +9,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::book::{Beside, DurableHead};
+use crate::condition::{Condition, ENGINE_FOLDER};
 use crate::engine::{DiskEngine, DiskSettings};
 use crate::error::StoreError;
 use crate::frames::{FRAMES_FOLDER, Frames, FramesSettings};
 use crate::head::{Acknowledged, HeadFile};
-use crate::journal::{self, Verdict};
 use crate::lock::Lock;
 use crate::queue::GroupLimits;
 use crate::space::Space;
 use crate::store::Store;
 use crate::{durable, format};
-
-/// The engine's folder in the data folder.
-pub const ENGINE_FOLDER: &str = "engine";
 
 /// How often old frames are looked for.
 const TRIM_EVERY: Duration = Duration::from_secs(60);
@@ -56,10 +53,18 @@ impl Store {
         let lock = Lock::acquire(folder)?;
         let found = format::check_or_write(folder)?;
         format::migrate(folder, found)?;
+        let failed = |error: std::io::Error| {
+            StoreError::System(format!("cannot use {}: {error}", folder.display()).into())
+        };
+        let condition = Condition::of(folder).map_err(failed)?;
+        if let Some(trouble) = condition.trouble {
+            return Err(StoreError::lost(trouble));
+        }
+        // Before the engine has anything: where it has and this is missing,
+        // something is wrong.
         let head = HeadFile::open(folder)?;
-        let engine_folder = folder.join(ENGINE_FOLDER);
-        check_journals(&engine_folder, head.last())?;
-        let engine = DiskEngine::open(&engine_folder, &settings.engine)?;
+        condition.prepare().map_err(failed)?;
+        let engine = DiskEngine::open(&folder.join(ENGINE_FOLDER), &settings.engine)?;
         let next_seq = check_head(&engine, head.last())?;
         let frames = Frames::open(&folder.join(FRAMES_FOLDER), settings.frames, next_seq)?;
         let reader = frames.reader();
@@ -75,24 +80,8 @@ impl Store {
     }
 }
 
-/// Before the engine replays its journals: what it would drop silently.
-fn check_journals(engine: &Path, acknowledged: Option<Acknowledged>) -> Result<(), StoreError> {
-    let failed = |error: std::io::Error| {
-        let text = format!("cannot look through {}: {error}", engine.display());
-        StoreError::System(text.into())
-    };
-    if !engine.exists() && acknowledged.is_none() {
-        return Ok(());
-    }
-    match journal::inspect(engine, acknowledged).map_err(failed)? {
-        Verdict::Whole => Ok(()),
-        Verdict::Torn(end) => journal::cut_torn_end(&end).map_err(failed),
-        Verdict::Lost(lost) => Err(StoreError::lost(lost)),
-    }
-}
-
-/// After it has: whether everything acknowledged is there. Returns the next
-/// log number.
+/// With the journals replayed: whether everything acknowledged is there. Returns
+/// the next log number.
 fn check_head(engine: &DiskEngine, acknowledged: Option<Acknowledged>) -> Result<u64, StoreError> {
     use crate::engine::Engine;
     let found = crate::tx::counters(&*engine.snapshot())?;

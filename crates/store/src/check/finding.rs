@@ -44,7 +44,11 @@ pub enum Finding {
     /// The kept commit is not the one that the head names.
     Commit { repo: RepoId, did: Did },
     /// Records are held of a repository of which nothing is held.
-    Unfounded { repo: RepoId, did: Did, records: u64 },
+    Unfounded {
+        repo: RepoId,
+        did: Did,
+        records: u64,
+    },
     /// Rows of a repository that does not exist.
     Orphans {
         table: Table,
@@ -96,14 +100,26 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Finding::Unreadable { table, cause } => {
-                write!(f, "the table '{}' cannot be read to its end: {cause}", table.name())
+                write!(
+                    f,
+                    "the table '{}' cannot be read to its end: {cause}",
+                    table.name()
+                )
             }
             Finding::Row { table, key, fault } => {
                 let table = table.name();
-                write!(f, "a row of '{table}' (key {}) is damaged: {fault}", Key(key))
+                write!(
+                    f,
+                    "a row of '{table}' (key {}) is damaged: {fault}",
+                    Key(key)
+                )
             }
             Finding::LogGap { from, until } => {
-                write!(f, "the log has nothing for the numbers {from} to {}", until - 1)
+                write!(
+                    f,
+                    "the log has nothing for the numbers {from} to {}",
+                    until - 1
+                )
             }
             Finding::LogOverlap { first, ends_at } => write!(
                 f,
@@ -126,7 +142,11 @@ impl fmt::Display for Finding {
                 repo.0
             ),
             Finding::NoTree { repo, did, cause } => {
-                write!(f, "{did} (repository {}): the held keys make no tree: {cause}", repo.0)
+                write!(
+                    f,
+                    "{did} (repository {}): the held keys make no tree: {cause}",
+                    repo.0
+                )
             }
             Finding::RecordBytes { repo, path } => write!(
                 f,
@@ -135,7 +155,11 @@ impl fmt::Display for Finding {
                 String::from_utf8_lossy(path)
             ),
             Finding::Commit { repo, did } => {
-                write!(f, "{did} (repository {}): the kept commit is not its head's", repo.0)
+                write!(
+                    f,
+                    "{did} (repository {}): the kept commit is not its head's",
+                    repo.0
+                )
             }
             Finding::Unfounded { repo, did, records } => write!(
                 f,
@@ -156,7 +180,10 @@ impl fmt::Display for Finding {
                 "{what} {number} exists, but the next new one would be {next}"
             ),
             Finding::Frame { seq } => {
-                write!(f, "there is a frame for number {seq}, where no row of the log begins")
+                write!(
+                    f,
+                    "there is a frame for number {seq}, where no row of the log begins"
+                )
             }
             Finding::FrameDamaged { file, at, until } => {
                 write!(f, "{file} is damaged from byte {at} to {until}")

@@ -4,6 +4,7 @@ use super::{Finding, Progress, Report, TELL_EVERY};
 use crate::contents::Contents;
 use crate::error::StoreError;
 use crate::frames::{FramesError, FramesReader};
+use crate::table::log::LogKind;
 use crate::table::{Table, key};
 
 const STAGE: &str = "frames";
@@ -36,7 +37,7 @@ pub fn check(
         }
         for frame in &page.frames {
             report.frames += 1;
-            if contents.raw().get(Table::Log, &key::seq(frame.seq))?.is_none() {
+            if !belongs(contents, frame.seq)? {
                 report.find(Finding::Frame { seq: frame.seq });
             }
             if report.frames.is_multiple_of(TELL_EVERY) {
@@ -50,4 +51,13 @@ pub fn check(
         next = page.next_seq;
     }
     Ok(())
+}
+
+/// Whether a row of the log begins here, or the row that did was lost.
+fn belongs(contents: &Contents, seq: u64) -> Result<bool, StoreError> {
+    if contents.raw().get(Table::Log, &key::seq(seq))?.is_some() {
+        return Ok(true);
+    }
+    let covering = contents.log_from(seq)?.next().transpose()?;
+    Ok(covering.is_some_and(|(first, row)| first < seq && matches!(row.kind, LogKind::Lost(_))))
 }

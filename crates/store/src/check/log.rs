@@ -1,8 +1,9 @@
 //! The log: dense, and about what there is.
 
-use super::{Checking, Finding, Unread};
+use super::{Checking, Finding};
 use crate::table::log::{self, FIRST_SEQ, LogKind};
 use crate::table::{Table, key};
+use crate::walk::Unread;
 
 const STAGE: &str = "log";
 
@@ -63,10 +64,21 @@ impl Checking<'_> {
         match row.repo {
             None if lost => {}
             Some(repo) if self.known.has(repo.0) && !lost => {}
-            _ => self.disagree(Table::Log, place, "it is about a repository that is not there"),
+            _ => self.disagree(
+                Table::Log,
+                place,
+                "it is about a repository that is not there",
+            ),
         }
-        if row.source.is_some_and(|source| source.upstream.0 >= self.counters.next_upstream) {
-            self.disagree(Table::Log, place, "it came from an upstream that is not there");
+        if row
+            .source
+            .is_some_and(|source| source.upstream.0 >= self.counters.next_upstream)
+        {
+            self.disagree(
+                Table::Log,
+                place,
+                "it came from an upstream that is not there",
+            );
         }
     }
 }

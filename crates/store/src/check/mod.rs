@@ -24,12 +24,13 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use finding::Finding;
+pub(crate) use repos::is_heads;
 
 use crate::contents::Contents;
-use crate::engine::{EngineError, KeyRange, Row, Rows};
 use crate::error::StoreError;
 use crate::table::Table;
 use crate::table::meta::Counters;
+use crate::walk::{TableRows, Unread};
 
 /// Findings that are kept.
 const KEPT: usize = 1_000;
@@ -109,12 +110,6 @@ pub fn check_with_frames(
     Ok(report)
 }
 
-/// The engine could not read on.
-struct Unread {
-    table: Table,
-    error: EngineError,
-}
-
 struct Checking<'c> {
     contents: &'c Contents,
     counters: Counters,
@@ -150,10 +145,7 @@ impl<'c> Checking<'c> {
     }
 
     fn table(&self, table: Table) -> TableRows {
-        TableRows {
-            table,
-            rows: self.contents.raw().range(table, KeyRange::all()),
-        }
+        TableRows::new(self.contents.raw(), table)
     }
 
     fn has(&self, table: Table, key: &[u8]) -> Result<bool, Unread> {
@@ -171,30 +163,16 @@ impl<'c> Checking<'c> {
     }
 }
 
-/// All rows of a table, in order.
-struct TableRows {
-    table: Table,
-    rows: Rows,
-}
-
-impl TableRows {
-    fn next(&mut self) -> Result<Option<Row>, Unread> {
-        let table = self.table;
-        let row = self.rows.next().transpose();
-        row.map_err(|error| Unread { table, error })
-    }
-}
-
 /// A set of numbers that were given out in order, one bit each; a number beyond
 /// them, as damage makes, costs as much as it is worth.
 #[derive(Debug, Default)]
-struct Numbers {
+pub(crate) struct Numbers {
     bits: Vec<u64>,
     beyond: BTreeSet<u64>,
 }
 
 impl Numbers {
-    fn below(next: u64) -> Numbers {
+    pub fn below(next: u64) -> Numbers {
         let words = usize::try_from(next / 64 + 1).unwrap_or(0);
         Numbers {
             bits: vec![0; words.min(MOST_WORDS)],
@@ -202,7 +180,7 @@ impl Numbers {
         }
     }
 
-    fn insert(&mut self, number: u64) {
+    pub fn insert(&mut self, number: u64) {
         let place = usize::try_from(number / 64).ok();
         match place.and_then(|place| self.bits.get_mut(place)) {
             Some(word) => *word |= 1 << (number % 64),
@@ -212,7 +190,7 @@ impl Numbers {
         }
     }
 
-    fn has(&self, number: u64) -> bool {
+    pub fn has(&self, number: u64) -> bool {
         let place = usize::try_from(number / 64).ok();
         match place.and_then(|place| self.bits.get(place)) {
             Some(word) => word & (1 << (number % 64)) != 0,

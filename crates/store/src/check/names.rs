@@ -2,8 +2,9 @@
 
 use gapless_core::ledger::HostId;
 
-use super::{Checking, Finding, Unread};
+use super::{Checking, Finding};
 use crate::table::{Table, dead, host, key, upstream};
+use crate::walk::Unread;
 
 impl Checking<'_> {
     pub(super) fn names(&mut self) -> Result<(), Unread> {
@@ -76,7 +77,11 @@ impl Checking<'_> {
                     let numbering = found.and_then(|row| upstream::decode(&row).ok());
                     match (&cursor, numbering.map(|row| row.numbering)) {
                         (_, None) => {
-                            self.disagree(table, &place, "a cursor of an upstream that is not there");
+                            self.disagree(
+                                table,
+                                &place,
+                                "a cursor of an upstream that is not there",
+                            );
                         }
                         (Ok(cursor), Some(numbering)) if cursor.numbering > numbering => {
                             self.disagree(table, &place, "a cursor of a numbering yet to come");

@@ -7,44 +7,14 @@ use gapless_atp::mst::Builder;
 use gapless_atp::repo::Commit;
 use gapless_core::ledger::{Head, Held, RepoId, UpstreamId};
 
-use super::{Checking, Finding, TableRows, Unread};
-use crate::engine::Row;
+use super::{Checking, Finding};
 use crate::table::record::RecordRow;
 use crate::table::repo::{self, RepoRow};
 use crate::table::{Table, claimed, debt, did, hosted, key, parked, record, version};
+use crate::walk::{self, RepoRows, Unread};
 
 const STAGE: &str = "repositories";
 const REPO_BYTES: usize = 8;
-
-/// The rows of one table, by repository.
-struct Walk {
-    rows: TableRows,
-    ahead: Option<Row>,
-}
-
-impl Walk {
-    fn new(mut rows: TableRows) -> Result<Walk, Unread> {
-        let ahead = rows.next()?;
-        Ok(Walk { rows, ahead })
-    }
-
-    /// The next row, if it is of a repository up to this one.
-    fn upto(&mut self, repo: u64) -> Result<Option<(u64, Row)>, Unread> {
-        let Some((place, _)) = &self.ahead else {
-            return Ok(None);
-        };
-        let id = match place.first_chunk::<REPO_BYTES>() {
-            Some(id) => u64::from_be_bytes(*id),
-            // Too short for a key; whoever decodes it will say so.
-            None => 0,
-        };
-        if id > repo {
-            return Ok(None);
-        }
-        let next = self.rows.next()?;
-        Ok(std::mem::replace(&mut self.ahead, next).map(|row| (id, row)))
-    }
-}
 
 /// What is found of one repository in the tables beside its row.
 #[derive(Default)]
@@ -56,23 +26,9 @@ struct Beside {
     claims: u64,
 }
 
-struct Walks {
-    record: Walk,
-    version: Walk,
-    claimed: Walk,
-    parked: Walk,
-    debt: Walk,
-}
-
 impl Checking<'_> {
     pub(super) fn repos(&mut self) -> Result<(), Unread> {
-        let mut walks = Walks {
-            record: Walk::new(self.table(Table::Record))?,
-            version: Walk::new(self.table(Table::Version))?,
-            claimed: Walk::new(self.table(Table::Claimed))?,
-            parked: Walk::new(self.table(Table::Parked))?,
-            debt: Walk::new(self.table(Table::Debt))?,
-        };
+        let mut walks = walk::Beside::new(self.contents.raw())?;
         let table = Table::Repo;
         let mut rows = self.table(table);
         let of = self.counters.next_repo - 1;
@@ -104,7 +60,12 @@ impl Checking<'_> {
 
     /// Walks the other tables up to a repository. What comes before it belongs
     /// to none.
-    fn beside(&mut self, repo: u64, exists: bool, walks: &mut Walks) -> Result<Beside, Unread> {
+    fn beside(
+        &mut self,
+        repo: u64,
+        exists: bool,
+        walks: &mut walk::Beside,
+    ) -> Result<Beside, Unread> {
         let mut beside = Beside::default();
         let mut builder = Builder::new(|_| {});
         let mut broken = None;
@@ -122,15 +83,25 @@ impl Checking<'_> {
             None => Ok(builder.finish()),
             Some(cause) => Err(cause),
         });
-        self.walk(&mut walks.version, repo, exists, |checking, (place, row)| {
-            checking.version(place, row);
-        })?;
-        self.walk(&mut walks.claimed, repo, exists, |checking, (place, row)| {
-            beside.claims += 1;
-            if let Err(fault) = claimed::decode(row) {
-                checking.row(Table::Claimed, place, fault);
-            }
-        })?;
+        self.walk(
+            &mut walks.version,
+            repo,
+            exists,
+            |checking, (place, row)| {
+                checking.version(place, row);
+            },
+        )?;
+        self.walk(
+            &mut walks.claimed,
+            repo,
+            exists,
+            |checking, (place, row)| {
+                beside.claims += 1;
+                if let Err(fault) = claimed::decode(row) {
+                    checking.row(Table::Claimed, place, fault);
+                }
+            },
+        )?;
         self.walk(&mut walks.parked, repo, exists, |checking, (place, row)| {
             let read = key::read_parked(place).and_then(|key| Ok((key, parked::decode(row)?)));
             match read {
@@ -141,23 +112,26 @@ impl Checking<'_> {
                 Ok(_) => {}
             }
         })?;
-        self.walk(&mut walks.debt, repo, exists, |checking, (place, row)| {
-            match debt::decode(row) {
+        self.walk(
+            &mut walks.debt,
+            repo,
+            exists,
+            |checking, (place, row)| match debt::decode(row) {
                 Err(fault) => checking.row(Table::Debt, place, fault),
                 Ok(debt) => beside.debt = Some(!debt::is_empty(&debt)),
-            }
-        })?;
+            },
+        )?;
         Ok(beside)
     }
 
     fn walk(
         &mut self,
-        walk: &mut Walk,
+        walk: &mut RepoRows,
         repo: u64,
         exists: bool,
         mut each: impl FnMut(&mut Self, (&[u8], &[u8])),
     ) -> Result<(), Unread> {
-        let table = walk.rows.table;
+        let table = walk.table();
         let mut orphans: Option<(u64, u64)> = None;
         while let Some((id, (place, row))) = walk.upto(repo)? {
             if id == repo && exists {
@@ -263,7 +237,11 @@ impl Checking<'_> {
         let next = self.counters.next_upstream;
         let known = |id: &UpstreamId| id.0 < next;
         if !upstreams.iter().flatten().all(known) {
-            self.disagree(Table::Repo, &place, "it names an upstream that is not there");
+            self.disagree(
+                Table::Repo,
+                &place,
+                "it names an upstream that is not there",
+            );
         }
         Ok(())
     }
@@ -342,9 +320,8 @@ impl Checking<'_> {
 }
 
 /// Whether a kept commit is the one that the head names, and says the same.
-fn is_heads(block: &[u8], did: &str, head: &Head) -> bool {
-    let says = |commit: Commit<'_>| {
-        (commit.did, commit.rev, commit.data) == (did, head.rev, head.data)
-    };
+pub(crate) fn is_heads(block: &[u8], did: &str, head: &Head) -> bool {
+    let says =
+        |commit: Commit<'_>| (commit.did, commit.rev, commit.data) == (did, head.rev, head.data);
     head.commit.matches(block) && Commit::decode(block).is_ok_and(says)
 }

@@ -105,6 +105,9 @@ impl DiskEngine {
             .cache_size(settings.cache_bytes)
             .max_journaling_size(settings.journal_bytes.max(JOURNAL_LEAST_BYTES))
             .worker_threads(settings.workers.max(1))
+            // To check a batch the engine compresses its values once more; another
+            // version of the compressor may make other bytes of them.
+            .journal_compression(CompressionType::None)
             .open()
             .map_err(failed)?;
         let mut tables = Vec::with_capacity(Table::ALL.len());

@@ -1,0 +1,275 @@
+//! A repair as it goes: rows are read as they were at its beginning, and what
+//! changes is written in batches as it comes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Now, Time};
+
+use super::{Mode, Repaired, behind, now_at};
+use crate::apply::cover_lost;
+use crate::check::{Numbers, Progress};
+use crate::condition::{Condition, Trouble, begin_repair};
+use crate::engine::{DiskEngine, Engine, Slice, View};
+use crate::error::StoreError;
+use crate::head::Acknowledged;
+use crate::table::Table;
+use crate::table::meta::Counters;
+use crate::tx::Tx;
+use crate::walk::{TableRows, Unread};
+
+/// Bytes that are gathered for a batch.
+const BATCH_BYTES: usize = 4 << 20;
+/// Names of damaged repositories that are told.
+const TOLD_DIDS: usize = 1_000;
+const TELL_EVERY: u64 = 4_096;
+
+/// Numbers that may have been given out by what was lost: more than fit into the
+/// journals.
+const LOST_REPOS: u64 = 1 << 24;
+const LOST_HOSTS: u32 = 1 << 16;
+const LOST_NUMBERS: u64 = 1 << 24;
+const LOST_UPSTREAMS: u32 = 1 << 10;
+
+/// The highest numbers that were met.
+#[derive(Debug, Default)]
+pub(super) struct Met {
+    pub repo: u64,
+    pub host: u32,
+    pub upstream: u32,
+    pub dead: u64,
+    /// The number after the last of the log.
+    pub next_seq: u64,
+}
+
+pub(super) struct Fixing<'r> {
+    engine: DiskEngine,
+    folder: &'r Path,
+    /// Whoever opens the folder is told to repair it.
+    marked: bool,
+    /// The tables as they were at the beginning.
+    pub view: Arc<dyn View>,
+    pub tx: Tx,
+    mode: Mode,
+    pub now: Now,
+    acknowledged: Option<Acknowledged>,
+    /// Nobody knows what was acknowledged.
+    head_unknown: bool,
+    /// Numbers as they were at the beginning.
+    pub counters: Counters,
+    pub met: Met,
+    pub hosts: BTreeSet<u32>,
+    /// With their numbering.
+    pub upstreams: BTreeMap<u32, u32>,
+    /// Repositories that there are now.
+    pub known: Numbers,
+    /// Repositories that have a name and no row.
+    pub rowless: BTreeMap<u64, Did>,
+    pub report: Repaired,
+    tell: &'r mut dyn FnMut(Progress),
+}
+
+impl From<Unread> for StoreError {
+    fn from(unread: Unread) -> StoreError {
+        StoreError::System(
+            format!(
+                "the table '{}' cannot be read to its end ({}), and a repair has no other source. Put the data folder back from a copy, or start with an empty one",
+                unread.table.name(),
+                unread.error.cause
+            )
+            .into(),
+        )
+    }
+}
+
+impl<'r> Fixing<'r> {
+    pub fn new(
+        engine: DiskEngine,
+        folder: &'r Path,
+        mode: Mode,
+        condition: &Condition,
+        time: Time,
+        mut report: Repaired,
+        tell: &'r mut dyn FnMut(Progress),
+    ) -> Result<Fixing<'r>, StoreError> {
+        let view = engine.snapshot();
+        let tx = Tx::new(view.clone())?;
+        let counters = *tx.counters();
+        report.looked = true;
+        let acknowledged = condition.acknowledged;
+        report.lost = report
+            .lost
+            .or_else(|| behind(acknowledged, counters.batch, counters.next_seq));
+        let lost = report.lost.is_some();
+        Ok(Fixing {
+            engine,
+            folder,
+            marked: condition.trouble.is_some(),
+            view,
+            tx,
+            mode,
+            now: now_at(time, counters.last_tick, lost),
+            acknowledged,
+            head_unknown: matches!(
+                condition.trouble,
+                Some(Trouble::HeadMissing | Trouble::HeadDamaged)
+            ),
+            counters,
+            met: Met::default(),
+            hosts: BTreeSet::new(),
+            upstreams: BTreeMap::new(),
+            known: Numbers::below(counters.next_repo),
+            rowless: BTreeMap::new(),
+            report,
+            tell,
+        })
+    }
+
+    /// Everything, in an order in which later steps can rely on earlier ones.
+    pub fn fix_all(&mut self) -> Result<(), StoreError> {
+        self.fix_log()?;
+        if !self.lost() && !self.report.lost_numbers.is_empty() {
+            self.report.lost = Some("log numbers are missing".to_owned());
+            self.now = now_at(self.now.time, self.counters.last_tick, true);
+        }
+        self.fix_hosts()?;
+        self.fix_upstreams()?;
+        self.fix_dead_letters()?;
+        self.find_rowless()?;
+        self.fix_repos()?;
+        self.fix_dids()?;
+        self.fix_hosted()?;
+        self.fix_log_references()
+    }
+
+    pub fn lost(&self) -> bool {
+        self.report.lost.is_some()
+    }
+
+    /// The number after the last that was given out, for all we know.
+    pub fn highest_seq(&self) -> u64 {
+        let told = self.acknowledged.map_or(0, |told| told.next_seq);
+        self.counters.next_seq.max(self.met.next_seq).max(told)
+    }
+
+    pub fn table(&self, table: Table) -> TableRows {
+        TableRows::new(&*self.view, table)
+    }
+
+    pub fn mend(
+        &mut self,
+        table: Table,
+        key: impl Into<Slice>,
+        row: impl Into<Slice>,
+    ) -> Result<(), StoreError> {
+        self.report.mended_rows += 1;
+        self.put(table, key, row)
+    }
+
+    pub fn put(
+        &mut self,
+        table: Table,
+        key: impl Into<Slice>,
+        row: impl Into<Slice>,
+    ) -> Result<(), StoreError> {
+        self.tx.put(table, key, row);
+        self.flush_at(BATCH_BYTES)
+    }
+
+    pub fn remove(&mut self, table: Table, key: impl Into<Slice>) -> Result<(), StoreError> {
+        self.report.removed_rows += 1;
+        self.tx.delete(table, key);
+        self.flush_at(BATCH_BYTES)
+    }
+
+    pub fn damaged(&mut self, did: &Did) {
+        self.report.damaged_repos += 1;
+        if self.report.damaged_dids.len() < TOLD_DIDS {
+            self.report.damaged_dids.push(did.to_string());
+        }
+    }
+
+    pub fn progress(&mut self, stage: &'static str, done: u64, of: u64) {
+        if done.is_multiple_of(TELL_EVERY) || done == of {
+            (self.tell)(Progress { stage, done, of });
+        }
+    }
+
+    /// Makes what was gathered durable.
+    fn flush_at(&mut self, bytes: usize) -> Result<(), StoreError> {
+        if self.tx.bytes() < bytes || self.mode == Mode::DryRun {
+            return Ok(());
+        }
+        self.commit()?;
+        self.tx = Tx::new(self.engine.snapshot())?;
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), StoreError> {
+        if !self.marked {
+            begin_repair(self.folder, self.acknowledged).map_err(|error| {
+                let folder = self.folder.display();
+                StoreError::System(format!("cannot write in {folder}: {error}").into())
+            })?;
+            self.marked = true;
+        }
+        let next = Tx::new(self.view.clone())?;
+        let batch = std::mem::replace(&mut self.tx, next);
+        Ok(self.engine.commit(batch.finish())?)
+    }
+
+    /// The last batch: the numbers go on above everything that was met or may
+    /// have been given out. Returns the new head, if anything was written.
+    pub fn finish(mut self) -> Result<(Repaired, Option<Acknowledged>), StoreError> {
+        let lost = self.lost();
+        let (met, before) = (&self.met, self.counters);
+        let next_seq = match self.head_unknown {
+            true => self.highest_seq().saturating_add(LOST_NUMBERS),
+            false => self.highest_seq(),
+        };
+        let ends_at = met.next_seq;
+        if next_seq > ends_at {
+            self.report.lost_numbers.push((ends_at, next_seq - 1));
+        }
+        let small = |next: u32, met: u32, count: u32| {
+            let next = next.max(met.saturating_add(1));
+            next.saturating_add(if lost { count } else { 0 })
+        };
+        let wide = |next: u64, met: u64, count: u64| {
+            let next = next.max(met.saturating_add(1));
+            next.saturating_add(if lost { count } else { 0 })
+        };
+        let counters = Counters {
+            batch: self.tx.counters().batch,
+            next_seq: ends_at,
+            next_repo: wide(before.next_repo, met.repo, LOST_REPOS),
+            next_host: small(before.next_host, met.host, LOST_HOSTS),
+            next_upstream: small(before.next_upstream, met.upstream, LOST_UPSTREAMS),
+            next_dead: wide(before.next_dead, met.dead, LOST_REPOS),
+            last_tick: self.now.tick,
+        };
+        let ahead = Counters {
+            batch: before.batch,
+            next_seq: before.next_seq,
+            last_tick: before.last_tick,
+            ..counters
+        };
+        if !lost && ahead != before {
+            self.report.mended_rows += 1;
+        }
+        let report = self.report.clone();
+        if report.nothing() || self.mode == Mode::DryRun {
+            return Ok((report, None));
+        }
+        self.tx.counters = counters;
+        cover_lost(&mut self.tx, counters.batch, next_seq, self.now.time);
+        self.commit()?;
+        let head = Acknowledged {
+            batch: counters.batch + 1,
+            next_seq,
+        };
+        Ok((report, Some(head)))
+    }
+}

@@ -1,0 +1,186 @@
+//! Makes a store that lost something sound again. It cannot bring back what is
+//! gone; it makes sure that nothing is claimed that is not so, that no number is
+//! used twice, and that everything is compared with its host.
+//!
+//! Damaged stretches of journals are taken out, the whole batches after them
+//! kept. Every root is recomputed: a repository that does not hash to its head
+//! loses the head; its keys stay, to be compared with the full fetch that it now
+//! owes. What tables repeat of each other is made to agree. If anything may have
+//! been lost, every upstream begins a new epoch without a cursor, which takes
+//! every repository's completeness back with one row each until it was compared;
+//! lost log numbers are covered by `lost` rows; and numbers of every kind go on
+//! well above any that may have been given out.
+//!
+//! It works alone on the folder, may be cut short at any time and run again, and
+//! changes nothing in a store that is sound. Tables whose own checksums fail
+//! cannot be repaired: then only a copy helps, or starting anew.
+
+mod fix;
+mod log;
+mod names;
+mod repos;
+
+use std::path::{Path, PathBuf};
+
+use gapless_core::ledger::{Now, Tick, Time};
+
+use crate::check::Progress;
+use crate::condition::{self, Condition, ENGINE_FOLDER};
+use crate::engine::{DiskEngine, DiskSettings, Engine, RawBatch};
+use crate::error::StoreError;
+use crate::format;
+use crate::head::{Acknowledged, HeadFile};
+use crate::journal::{self, DAMAGED_FOLDER};
+use crate::lock::Lock;
+use crate::table::Table;
+use crate::table::meta::{self, Counters};
+use crate::tx;
+use fix::Fixing;
+
+/// Whether anything is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Only says what would be done. The engine opens its files as at any start;
+    /// where they are damaged they are not opened, and it says no more than that.
+    DryRun,
+    Repair,
+}
+
+/// What a repair found, and did unless it was a dry run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Why the store counts as having lost something; none if it did not.
+    pub lost: Option<String>,
+    /// Whether the tables were looked at.
+    pub looked: bool,
+    /// Journals that damage was taken out of; the damaged ones are kept.
+    pub journals: Vec<PathBuf>,
+    pub repos: u64,
+    /// Repositories that must be fetched in full.
+    pub damaged_repos: u64,
+    /// The first of them.
+    pub damaged_dids: Vec<String>,
+    /// Log numbers whose content is gone: first and last.
+    pub lost_numbers: Vec<(u64, u64)>,
+    /// Upstreams that began a new epoch.
+    pub resets: u64,
+    /// Rows that contradicted others, or could not be read.
+    pub mended_rows: u64,
+    pub removed_rows: u64,
+}
+
+impl Repaired {
+    /// Whether there was anything to do.
+    pub fn nothing(&self) -> bool {
+        self.lost.is_none()
+            && self.journals.is_empty()
+            && self.damaged_repos == 0
+            && self.lost_numbers.is_empty()
+            && self.mended_rows == 0
+            && self.removed_rows == 0
+    }
+}
+
+/// Repairs the store of a data folder. `now` is the wall clock.
+pub fn repair(
+    folder: &Path,
+    settings: &DiskSettings,
+    mode: Mode,
+    now: Time,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Repaired, StoreError> {
+    let failed = |error: std::io::Error| {
+        StoreError::System(format!("cannot use {}: {error}", folder.display()).into())
+    };
+    let _lock = Lock::acquire(folder)?;
+    let found = format::read(folder)?;
+    let condition = Condition::of(folder).map_err(failed)?;
+    let mut repaired = Repaired {
+        lost: condition.trouble.as_ref().map(ToString::to_string),
+        ..Repaired::default()
+    };
+    if mode == Mode::DryRun && (repaired.lost.is_some() || !condition.engine_made) {
+        return Ok(repaired);
+    }
+    if mode == Mode::Repair {
+        format::migrate(folder, found)?;
+    }
+    repaired.journals = ready_engine(folder, &condition).map_err(failed)?;
+    let mut engine = DiskEngine::open(&folder.join(ENGINE_FOLDER), settings)?;
+    if let Err(fault) = tx::counters(&*engine.snapshot()) {
+        repaired.lost.get_or_insert(fault.to_string());
+        if mode == Mode::DryRun {
+            return Ok(repaired);
+        }
+        condition::begin_repair(folder, condition.acknowledged).map_err(failed)?;
+        engine.commit(new_counters(&condition))?;
+    }
+    let mut fixing = Fixing::new(engine, folder, mode, &condition, now, repaired, progress)?;
+    fixing.fix_all()?;
+    let (repaired, head) = fixing.finish()?;
+    if let Some(head) = head {
+        HeadFile::replace(folder, head)?;
+        // Down to here a new start would have refused the folder.
+        condition::end_repair(folder).map_err(failed)?;
+    }
+    Ok(repaired)
+}
+
+/// Takes damage out of the journals. Whoever opens the folder from now on is told
+/// to repair it: what is taken out no longer shows.
+fn ready_engine(folder: &Path, condition: &Condition) -> std::io::Result<Vec<PathBuf>> {
+    let mut rewritten = Vec::new();
+    if condition.trouble.is_none() {
+        condition.prepare()?;
+        return Ok(rewritten);
+    }
+    condition::begin_repair(folder, condition.acknowledged)?;
+    let keep = folder.join(DAMAGED_FOLDER);
+    for damaged in &condition.journals {
+        if journal::excise(damaged, &keep)? {
+            rewritten.push(damaged.path.clone());
+        }
+    }
+    condition.prepare()?;
+    Ok(rewritten)
+}
+
+/// Numbers to begin with where nobody knows them any more. What is met on the way
+/// raises them.
+fn new_counters(condition: &Condition) -> RawBatch {
+    let newest = condition
+        .journals
+        .iter()
+        .filter_map(|journal| journal.newest);
+    let counters = Counters {
+        batch: newest.max().unwrap_or_default() + 1,
+        ..Counters::default()
+    };
+    let mut batch = RawBatch::default();
+    batch.put(Table::Meta, meta::KEY, meta::encode(&counters));
+    batch
+}
+
+/// The order goes on above everything that may have been decided.
+fn tick_after(last: Tick, lost: bool) -> Tick {
+    const LOST_AT_MOST: u64 = 1 << 32;
+    Tick(last.0.saturating_add(if lost { LOST_AT_MOST } else { 1 }))
+}
+
+fn now_at(time: Time, last: Tick, lost: bool) -> Now {
+    Now {
+        time,
+        tick: tick_after(last, lost),
+    }
+}
+
+/// Whether the engine is behind what was acknowledged.
+fn behind(acknowledged: Option<Acknowledged>, batch: u64, next_seq: u64) -> Option<String> {
+    let told = acknowledged?;
+    (batch < told.batch || next_seq < told.next_seq).then(|| {
+        format!(
+            "batch {} with log numbers below {} was acknowledged, but only batch {batch} with numbers below {next_seq} is there",
+            told.batch, told.next_seq
+        )
+    })
+}

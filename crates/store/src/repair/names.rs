@@ -1,0 +1,119 @@
+//! Hosts, upstreams, dead letters.
+
+use std::collections::BTreeMap;
+
+use gapless_core::ledger::notice::Reset;
+use gapless_core::ledger::{Host, HostId, stream};
+
+use super::fix::Fixing;
+use crate::error::StoreError;
+use crate::table::{Table, dead, host, key, upstream};
+
+impl Fixing<'_> {
+    pub(super) fn fix_hosts(&mut self) -> Result<(), StoreError> {
+        let mut named = BTreeMap::new();
+        let mut rows = self.table(Table::Host);
+        while let Some((place, row)) = rows.next()? {
+            let read = key::read_host(&place).and_then(|id| Ok((id, host::decode(&row)?)));
+            let Ok((id, mut row)) = read else {
+                self.remove(Table::Host, place)?;
+                continue;
+            };
+            self.met.host = self.met.host.max(id.0);
+            self.hosts.insert(id.0);
+            if self.lost() && row.swept.take().is_some() {
+                self.put(Table::Host, key::host(id), host::encode(&row))?;
+            }
+            named.insert(row.name, id);
+        }
+        let mut rows = self.table(Table::HostName);
+        while let Some((place, row)) = rows.next()? {
+            let name = std::str::from_utf8(&place).ok().map(str::to_owned);
+            match (host::decode_id(&row), name) {
+                (Ok(id), Some(name)) => self.fix_host_name(id, name, &named)?,
+                _ => self.remove(Table::HostName, place)?,
+            }
+        }
+        for (name, id) in named {
+            let found = self.tx.get(Table::HostName, name.as_bytes())?;
+            if found.and_then(|row| host::decode_id(&row).ok()) != Some(id) {
+                self.mend(Table::HostName, name.as_str(), host::encode_id(id))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A name whose host has no row gives it back; one that leads to a host of
+    /// another name goes.
+    fn fix_host_name(
+        &mut self,
+        id: HostId,
+        name: String,
+        named: &BTreeMap<String, HostId>,
+    ) -> Result<(), StoreError> {
+        if named.contains_key(&name) {
+            // Compared with the host's own row, afterwards.
+            return Ok(());
+        }
+        if !self.hosts.insert(id.0) {
+            return self.remove(Table::HostName, name.as_str());
+        }
+        self.met.host = self.met.host.max(id.0);
+        let row = Host {
+            name,
+            ..Host::default()
+        };
+        self.mend(Table::Host, key::host(id), host::encode(&row))
+    }
+
+    pub(super) fn fix_upstreams(&mut self) -> Result<(), StoreError> {
+        let mut rows = self.table(Table::Upstream);
+        while let Some((place, row)) = rows.next()? {
+            let id = match key::read_upstream(&place) {
+                Ok((id, true)) => id,
+                Ok((id, false)) => {
+                    // Its row stands before it. A cursor may be ahead of effects
+                    // that were lost.
+                    let cursor = upstream::decode_cursor(&row).map(|row| row.numbering).ok();
+                    let numbering = self.upstreams.get(&id.0).copied();
+                    if self.lost() || cursor.is_none() || cursor > numbering {
+                        self.remove(Table::Upstream, place)?;
+                    }
+                    continue;
+                }
+                Err(_) => {
+                    self.remove(Table::Upstream, place)?;
+                    continue;
+                }
+            };
+            self.met.upstream = self.met.upstream.max(id.0);
+            let Ok(mut row) = upstream::decode(&row) else {
+                self.remove(Table::Upstream, place)?;
+                continue;
+            };
+            self.upstreams.insert(id.0, row.numbering);
+            let host_known = row.host.is_none_or(|host| self.hosts.contains(&host.0));
+            if !host_known {
+                row.host = None;
+                self.mend(Table::Upstream, key::upstream(id), upstream::encode(&row))?;
+            }
+            if self.lost() {
+                stream::reset(self.now, &mut row, Reset::StoreRepaired, &mut Vec::new());
+                self.report.resets += 1;
+                self.put(Table::Upstream, key::upstream(id), upstream::encode(&row))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn fix_dead_letters(&mut self) -> Result<(), StoreError> {
+        let mut rows = self.table(Table::Dead);
+        while let Some((place, row)) = rows.next()? {
+            match key::read_seq(&place).and_then(|number| Ok((number, dead::decode(&row)?))) {
+                Ok((number, _)) => self.met.dead = self.met.dead.max(number),
+                Err(_) => self.remove(Table::Dead, place)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,354 @@
+//! Repositories: does what is held hash to what was signed, and do the other
+//! tables say the same?
+
+use gapless_atp::cid::Cid;
+use gapless_atp::mst::Builder;
+use gapless_atp::repo::Commit;
+use gapless_core::ledger::debt::{self, What};
+use gapless_core::ledger::{Debt, Head, Held, Repo, RepoId, UpstreamId, Why, cover};
+
+use super::fix::Fixing;
+use crate::check::is_heads;
+use crate::engine::Row;
+use crate::error::StoreError;
+use crate::table::repo::{self, RepoRow};
+use crate::table::{Table, claimed, debt as debts, did, hosted, key, parked, record, version};
+use crate::walk::{Beside, RepoRows};
+
+const STAGE: &str = "repositories";
+
+/// What the other tables hold of a repository, after what cannot be read was
+/// taken out.
+#[derive(Default)]
+struct Found {
+    records: u64,
+    /// A record was taken out.
+    broken: bool,
+    root: Option<Cid>,
+    claims: bool,
+    debt: Option<Debt>,
+}
+
+impl Fixing<'_> {
+    /// Repositories that have a name and no row: the row was lost, or was damaged.
+    pub(super) fn find_rowless(&mut self) -> Result<(), StoreError> {
+        let mut rows = self.table(Table::Did);
+        while let Some((place, row)) = rows.next()? {
+            let name = std::str::from_utf8(&place).ok();
+            let name = name.and_then(|name| gapless_atp::syntax::Did::parse(name).ok());
+            let (Ok(id), Some(name)) = (did::decode(&row), name) else {
+                self.remove(Table::Did, place)?;
+                continue;
+            };
+            self.met.repo = self.met.repo.max(id.0);
+            let row = self.view.get(Table::Repo, &key::repo(id))?;
+            let sound = row.is_some_and(|row| repo::decode(&row).is_ok());
+            if !sound {
+                self.rowless.insert(id.0, name);
+            }
+        }
+        self.drop_claimed()
+    }
+
+    /// A name that another row bears leads to the wrong place: no row is missing.
+    fn drop_claimed(&mut self) -> Result<(), StoreError> {
+        if self.rowless.is_empty() {
+            return Ok(());
+        }
+        let mut rows = self.table(Table::Repo);
+        while let Some((_, row)) = rows.next()? {
+            if let Ok(row) = repo::decode(&row) {
+                self.rowless.retain(|_, did| *did != row.repo.did);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn fix_repos(&mut self) -> Result<(), StoreError> {
+        let view = self.view.clone();
+        let mut beside = Beside::new(&*view)?;
+        let mut rows = RepoRows::new(&*view, Table::Repo)?;
+        let of = self.counters.next_repo;
+        while let Some(id) = lowest([rows.ahead(), beside.ahead(), self.next_rowless()]) {
+            self.progress(STAGE, id, of);
+            self.met.repo = self.met.repo.max(id);
+            let id = RepoId(id);
+            let there = rows.upto(id.0)?.map(|(_, (_, row))| row);
+            let stored = there.as_ref().and_then(|row| repo::decode(row).ok());
+            let named = self.rowless.remove(&id.0);
+            let row = stored.clone().or_else(|| named.map(blank));
+            let found = self.look(id, &mut beside, row.is_some())?;
+            self.report.repos += u64::from(row.is_some());
+            if row.is_some() {
+                self.known.insert(id.0);
+            }
+            match row {
+                Some(row) => self.fix_repo(id, stored, row, found)?,
+                None if there.is_some() => self.remove(Table::Repo, key::repo(id))?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn next_rowless(&self) -> Option<u64> {
+        self.rowless.keys().next().copied()
+    }
+
+    /// Reads what the other tables hold, and takes out what cannot be read; all
+    /// of it, if the repository is nobody's.
+    fn look(&mut self, id: RepoId, beside: &mut Beside, keep: bool) -> Result<Found, StoreError> {
+        let mut found = Found::default();
+        let mut builder = Builder::new(|_| {});
+        while let Some(row) = self.next_of(id, &mut beside.record, keep)? {
+            let (place, row) = row;
+            let path = place.get(8..).unwrap_or_default();
+            let sound = record::decode(&row).is_ok_and(|row| {
+                row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
+                    && builder.push(path, row.cid).is_ok()
+            });
+            match sound {
+                true => found.records += 1,
+                false => {
+                    found.broken = true;
+                    self.remove(Table::Record, place)?;
+                }
+            }
+        }
+        found.root = Some(builder.finish());
+        while let Some((place, row)) = self.next_of(id, &mut beside.version, keep)? {
+            let read = key::read_version(&place).and_then(|_| version::decode(&row));
+            let sound = read.is_ok_and(|row| {
+                row.superseded_by < self.highest_seq()
+                    && row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
+            });
+            if !sound {
+                self.remove(Table::Version, place)?;
+            }
+        }
+        while let Some((place, row)) = self.next_of(id, &mut beside.claimed, keep)? {
+            match claimed::decode(&row) {
+                Ok(_) => found.claims = true,
+                Err(_) => self.remove(Table::Claimed, place)?,
+            }
+        }
+        while let Some((place, row)) = self.next_of(id, &mut beside.parked, keep)? {
+            let read = key::read_parked(&place).and_then(|key| Ok((key, parked::decode(&row)?)));
+            let sound = read.is_ok_and(|((_, rev), frame)| frame.parked.head.rev == rev);
+            if !sound {
+                self.remove(Table::Parked, place)?;
+            }
+        }
+        while let Some((place, row)) = self.next_of(id, &mut beside.debt, keep)? {
+            found.debt = debts::decode(&row).ok();
+            if found.debt.is_none() {
+                self.remove(Table::Debt, place)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The next row of a repository. Where it is nobody's the row goes, and with
+    /// it those before it.
+    fn next_of(
+        &mut self,
+        id: RepoId,
+        rows: &mut RepoRows,
+        keep: bool,
+    ) -> Result<Option<Row>, StoreError> {
+        while let Some((of, (place, row))) = rows.upto(id.0)? {
+            if of == id.0 && keep {
+                return Ok(Some((place, row)));
+            }
+            self.remove(rows.table(), place)?;
+        }
+        Ok(None)
+    }
+
+    fn fix_repo(
+        &mut self,
+        id: RepoId,
+        stored: Option<RepoRow>,
+        mut row: RepoRow,
+        found: Found,
+    ) -> Result<(), StoreError> {
+        let now = self.now;
+        let owed = (row.owes, found.debt);
+        row.repo.debt = found.debt.unwrap_or_default();
+        if row.owes && found.debt.is_none() {
+            debt::owe(now, &mut row.repo, What::Compare, Why::StoreRepaired);
+        }
+        row.claims |= found.claims;
+        self.fix_references(&mut row.repo);
+        if let Some(head) = signed_head(&row, found.root) {
+            row.repo.held = Held::Exactly(head);
+        }
+        let whole = match &row.repo.held {
+            Held::Exactly(head) => !found.broken && found.root == Some(head.data),
+            Held::Nothing => found.records == 0 && !found.broken,
+            // Which chunks are there is not known any more.
+            Held::Applying { .. } => !found.broken && !self.lost(),
+            Held::Damaged { .. } => true,
+        };
+        if !whole {
+            take_head(&mut row);
+            debt::owe_fetch(now, &mut row.repo, Why::StoreRepaired);
+            cover::unset(now.tick, &mut row.repo);
+            self.damaged(&row.repo.did);
+        } else if let Held::Exactly(head) = row.repo.held
+            && !row.commit.is_empty()
+            && !is_heads(&row.commit, row.repo.did.as_str(), &head)
+        {
+            row.commit = Default::default();
+            debt::owe_fetch(now, &mut row.repo, Why::StoreRepaired);
+        } else if stored.is_none() || owes_no_fetch_though_damaged(&row.repo) {
+            debt::owe_fetch(now, &mut row.repo, Why::StoreRepaired);
+        }
+        row.owes = !debts::is_empty(&row.repo.debt);
+        self.write_repo(id, stored.as_ref(), &row, owed)
+    }
+
+    /// Takes back what names a host or an upstream that is not there.
+    fn fix_references(&mut self, repo: &mut Repo) {
+        if repo.host.is_some_and(|host| !self.hosts.contains(&host.0)) {
+            repo.host = None;
+            debt::owe(self.now, repo, What::Resolve, Why::StoreRepaired);
+        }
+        let known = |id: UpstreamId| self.upstreams.contains_key(&id.0);
+        repo.relay = repo.relay.filter(|id| known(*id));
+        if repo.cover.is_some_and(|id| !known(id))
+            || repo.marker.is_some_and(|marker| !known(marker.cover))
+        {
+            repo.cover = None;
+            repo.first_rev_since_reset = None;
+            cover::unset(self.now.tick, repo);
+        }
+    }
+
+    fn write_repo(
+        &mut self,
+        id: RepoId,
+        stored: Option<&RepoRow>,
+        row: &RepoRow,
+        (owed, debt): (bool, Option<Debt>),
+    ) -> Result<(), StoreError> {
+        let place = key::repo(id);
+        let changed = stored.is_none_or(|stored| {
+            let same = RepoRow {
+                repo: Repo {
+                    debt: Debt::default(),
+                    ..row.repo.clone()
+                },
+                ..row.clone()
+            };
+            *stored != same
+        });
+        if changed {
+            let encoded = repo::encode(row);
+            self.mend(Table::Repo, place, encoded)?;
+        }
+        let wanted = row.owes.then_some(row.repo.debt);
+        if wanted != debt || row.owes != owed {
+            match wanted {
+                Some(debt) => self.mend(Table::Debt, place, debts::encode(&debt))?,
+                None => self.remove(Table::Debt, place)?,
+            }
+        }
+        let name = key::did(&row.repo.did);
+        let named = self.tx.get(Table::Did, &name)?;
+        if named.and_then(|row| did::decode(&row).ok()) != Some(id) {
+            self.mend(Table::Did, name, did::encode(id))?;
+        }
+        if let Some(host) = row.repo.host {
+            let place = key::hosted(host, id);
+            let listed = self.tx.get(Table::Hosted, &place)?;
+            if !listed.is_some_and(|row| hosted::decode(&row).is_ok()) {
+                self.mend(Table::Hosted, place, hosted::encode())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names that lead to no repository, or to another one.
+    pub(super) fn fix_dids(&mut self) -> Result<(), StoreError> {
+        let mut rows = self.table(Table::Did);
+        while let Some((place, row)) = rows.next()? {
+            let Ok(id) = did::decode(&row) else {
+                continue;
+            };
+            let row = self.tx.read(Table::Repo, &key::repo(id), repo::decode)?;
+            let same = row.is_some_and(|row| key::did(&row.repo.did) == place[..]);
+            // Already mended to lead to another one: then it stays.
+            if !same && self.tx.read(Table::Did, &place, did::decode)? == Some(id) {
+                self.remove(Table::Did, place)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn fix_hosted(&mut self) -> Result<(), StoreError> {
+        let mut rows = self.table(Table::Hosted);
+        while let Some((place, _)) = rows.next()? {
+            // What the row says was mended where the key is right.
+            let same = match key::read_hosted(&place) {
+                Err(_) => false,
+                Ok((host, id)) => {
+                    let row = self.tx.read(Table::Repo, &key::repo(id), repo::decode)?;
+                    row.is_some_and(|row| row.repo.host == Some(host))
+                }
+            };
+            if !same {
+                self.remove(Table::Hosted, place)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn lowest(ids: [Option<u64>; 3]) -> Option<u64> {
+    ids.into_iter().flatten().min()
+}
+
+fn owes_no_fetch_though_damaged(repo: &Repo) -> bool {
+    matches!(repo.held, Held::Damaged { .. }) && repo.debt.fetch.is_none()
+}
+
+/// The head by the signed commit itself, where what is held hashes to what it
+/// signs: then the commit is right, whatever the row says.
+fn signed_head(row: &RepoRow, root: Option<Cid>) -> Option<Head> {
+    let Held::Exactly(head) = row.repo.held else {
+        return None;
+    };
+    let commit = Commit::decode(&row.commit).ok()?;
+    let signs = commit.did == row.repo.did.as_str() && Some(commit.data) == root;
+    (signs && head.commit.matches(&row.commit)).then_some(Head {
+        rev: commit.rev,
+        data: commit.data,
+        commit: head.commit,
+    })
+}
+
+/// All that is known of a repository whose row is gone.
+fn blank(did: gapless_atp::syntax::Did) -> RepoRow {
+    RepoRow {
+        repo: Repo::new(did),
+        owes: false,
+        claims: false,
+        commit: Default::default(),
+    }
+}
+
+/// The state is not what it was: its keys are kept to be compared, nothing else
+/// is believed.
+fn take_head(row: &mut RepoRow) {
+    // The commit is signed; the row may be what is damaged.
+    let commit = Commit::decode(&row.commit).ok();
+    let signed = commit.filter(|commit| commit.did == row.repo.did.as_str());
+    let from = signed.map(|commit| commit.rev).or(row.repo.floor());
+    let repo = &mut row.repo;
+    repo.held = Held::Damaged { from };
+    repo.proven = None;
+    repo.swept = None;
+    repo.confirmed_at = None;
+    row.commit = Default::default();
+}

@@ -1,0 +1,104 @@
+//! Walks tables from end to end, and those that begin with the repository side by
+//! side: for whoever must see everything.
+
+use crate::engine::{EngineError, KeyRange, Row, Rows, View};
+use crate::table::Table;
+
+const REPO_BYTES: usize = 8;
+
+/// The engine could not read on.
+#[derive(Debug, Clone)]
+pub struct Unread {
+    pub table: Table,
+    pub error: EngineError,
+}
+
+/// All rows of a table, in order.
+pub struct TableRows {
+    pub table: Table,
+    rows: Rows,
+}
+
+impl TableRows {
+    pub fn new(view: &dyn View, table: Table) -> TableRows {
+        TableRows {
+            table,
+            rows: view.range(table, KeyRange::all()),
+        }
+    }
+
+    pub fn next(&mut self) -> Result<Option<Row>, Unread> {
+        let table = self.table;
+        let row = self.rows.next().transpose();
+        row.map_err(|error| Unread { table, error })
+    }
+}
+
+/// The rows of a table that begins with the repository.
+pub struct RepoRows {
+    rows: TableRows,
+    ahead: Option<Row>,
+}
+
+impl RepoRows {
+    pub fn new(view: &dyn View, table: Table) -> Result<RepoRows, Unread> {
+        let mut rows = TableRows::new(view, table);
+        let ahead = rows.next()?;
+        Ok(RepoRows { rows, ahead })
+    }
+
+    pub fn table(&self) -> Table {
+        self.rows.table
+    }
+
+    /// The repository of the next row. A key that is too short for one counts
+    /// as the first of all, so that nobody passes over it.
+    pub fn ahead(&self) -> Option<u64> {
+        let (place, _) = self.ahead.as_ref()?;
+        let id = place.first_chunk::<REPO_BYTES>();
+        Some(id.map_or(0, |id| u64::from_be_bytes(*id)))
+    }
+
+    /// The next row, if it is of a repository up to this one.
+    pub fn upto(&mut self, repo: u64) -> Result<Option<(u64, Row)>, Unread> {
+        let Some(id) = self.ahead().filter(|id| *id <= repo) else {
+            return Ok(None);
+        };
+        let next = self.rows.next()?;
+        Ok(std::mem::replace(&mut self.ahead, next).map(|row| (id, row)))
+    }
+}
+
+/// Every table beside `repo` that begins with the repository.
+pub struct Beside {
+    pub record: RepoRows,
+    pub version: RepoRows,
+    pub claimed: RepoRows,
+    pub parked: RepoRows,
+    pub debt: RepoRows,
+}
+
+impl Beside {
+    pub fn new(view: &dyn View) -> Result<Beside, Unread> {
+        Ok(Beside {
+            record: RepoRows::new(view, Table::Record)?,
+            version: RepoRows::new(view, Table::Version)?,
+            claimed: RepoRows::new(view, Table::Claimed)?,
+            parked: RepoRows::new(view, Table::Parked)?,
+            debt: RepoRows::new(view, Table::Debt)?,
+        })
+    }
+
+    /// The lowest repository that any of them goes on with.
+    pub fn ahead(&self) -> Option<u64> {
+        let Beside {
+            record,
+            version,
+            claimed,
+            parked,
+            debt,
+        } = self;
+        let all = [record, version, claimed, parked, debt];
+        all.into_iter().filter_map(RepoRows::ahead).min()
+    }
+}
