@@ -41,6 +41,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -248,14 +249,74 @@ static void sync_file(int fd, const char *key, off_t size)
     close(to);
 }
 
+/* When a folder was last changed, and last read. */
+struct listed { char key[64]; long long changed, read; };
+static struct listed *listed_folders;
+static size_t listed_count;
+
+static long long nanos(struct timespec at) { return at.tv_sec * 1000000000LL + at.tv_nsec; }
+
+/* Whether a folder is as it was when it was last read. File systems count time in
+ * steps: what changed just before it was read may have changed just after, too. */
+static int unchanged(const char *path, const char *key)
+{
+    const long long step = 50000000;
+    struct stat st;
+    struct timespec now;
+    struct listed *entry = NULL;
+    if (stat(path, &st) || clock_gettime(CLOCK_REALTIME, &now))
+        return 0;
+    for (size_t i = 0; i < listed_count && !entry; i++)
+        if (!strcmp(listed_folders[i].key, key))
+            entry = &listed_folders[i];
+    if (entry && entry->changed == nanos(st.st_mtim) && entry->changed + step < entry->read)
+        return 1;
+    if (!entry) {
+        listed_folders = realloc(listed_folders, (listed_count + 1) * sizeof *entry);
+        if (!listed_folders)
+            die("no memory");
+        entry = &listed_folders[listed_count++];
+        snprintf(entry->key, sizeof entry->key, "%s", key);
+    }
+    entry->changed = nanos(st.st_mtim);
+    entry->read = nanos(now);
+    return 0;
+}
+
+/* The folders below one, as its names were last noted. */
+static void sync_names(const char *path, int deep, int start);
+
+static void sync_names_below(const char *path, const char *names)
+{
+    char line[PATH_MAX], child[PATH_MAX], name[256];
+    FILE *in = fopen(names, "re");
+    if (!in)
+        die("cannot read names");
+    while (fgets(line, sizeof line, in))
+        if (sscanf(line, "d %*s %255s", name) == 1) {
+            if (snprintf(child, sizeof child, "%s/%s", path, name) >= PATH_MAX)
+                die("a path is too long");
+            if (!access(child, F_OK))
+                sync_names(child, 1, 0);
+        }
+    fclose(in);
+}
+
 /* Notes the names in a folder as they are; with `deep`, in all below it too, and
  * at the start a second name for every file. */
 static void sync_names(const char *path, int deep, int start)
 {
     char key[64], names[PATH_MAX], fresh[PATH_MAX + 8], child[PATH_MAX];
     mode_t mode;
+    if (key_of(-1, path, key, &mode, NULL))
+        return; /* gone meanwhile */
+    if (deep && !start && unchanged(path, key)) {
+        image_path(names, "names", key);
+        sync_names_below(path, names);
+        return;
+    }
     DIR *dir = opendir(path);
-    if (!dir || key_of(-1, path, key, &mode, NULL))
+    if (!dir)
         die("cannot read a folder");
     image_path(names, "names", key);
     snprintf(fresh, sizeof fresh, "%s.new", names);

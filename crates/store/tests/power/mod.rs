@@ -197,6 +197,19 @@ fn tear_into(path: &Path, real: &Path, dice: &mut Dice) {
     }
 }
 
+/// Copies a folder and everything in it; holes in files stay holes.
+pub fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let copy = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy_folder(&path, &copy),
+            false => copy_sparse(&path, &copy).unwrap(),
+        }
+    }
+}
+
 fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     let source = File::open(from)?;
     let target = File::create(to)?;

@@ -1,0 +1,428 @@
+//! What is written on bad days: commits, snapshots in chunks, account states,
+//! debts, parked frames and dead letters of a few repositories, one event of one
+//! upstream after the other. Roots are real; signatures are not checked by the
+//! store and are not made.
+
+use std::collections::BTreeMap;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::mst;
+use gapless_atp::repo::Commit;
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::{
+    Account, Before, Debt, Epoch, Head, Held, HostId, Kind, Owed, Parked, Repo, Tick, Time,
+    Upstream, UpstreamId, Why,
+};
+use gapless_store::Store;
+use gapless_store::change::{
+    Change, DeadChange, Entry, HostChange, Put, RecordOp, Records, RecordsKind, RepoChange,
+    Subject, UpstreamChange, What,
+};
+use gapless_store::contents::Contents;
+use gapless_store::cursor::Position;
+use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
+use gapless_store::table::log::{LogRow, Source};
+use gapless_store::table::parked::ParkedFrame;
+
+use crate::power::Dice;
+
+pub const REPOS: u64 = 24;
+const HOSTS: u32 = 3;
+const RECORDS: usize = 120;
+pub const UPSTREAM: UpstreamId = UpstreamId(1);
+
+/// One event: the changes it comes to, in order, and what its last row in the log
+/// will say.
+pub struct Event {
+    pub number: u64,
+    pub changes: Vec<Change>,
+    /// Of the row that names this event as its source.
+    pub ops: u32,
+    pub has_frame: bool,
+}
+
+/// The owners of all repositories, and the next event.
+pub struct Load {
+    owners: Vec<Owner>,
+    hosts: Vec<HostId>,
+    next: u64,
+    dice: Dice,
+    tick: u64,
+    /// Each event brings a dead letter of this size.
+    pub letter_bytes: usize,
+}
+
+struct Owner {
+    row: Repo,
+    records: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What the last purge took.
+    purged: BTreeMap<Vec<u8>, Vec<u8>>,
+    rev: u64,
+}
+
+/// What the operations of a row say, in a number.
+pub fn ops_hash<'a>(ops: impl Iterator<Item = (&'a [u8], Option<&'a Cid>)>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    for (path, cid) in ops {
+        hasher.update(path);
+        hasher.update(cid.map_or(&[0][..], |cid| cid.as_bytes()));
+    }
+    hasher.finalize()
+}
+
+pub fn row_hash(row: &LogRow) -> u32 {
+    ops_hash(row.ops.iter().map(|op| (&op.path[..], op.cid.as_ref())))
+}
+
+/// The frame of an event, as long as frames are.
+pub fn frame(event: u64, ops: u32) -> Vec<u8> {
+    let mut frame = format!("event {event} {ops:08x} ").into_bytes();
+    let length = 200 + (event * 37 % 1800) as usize;
+    while frame.len() < length {
+        frame.extend_from_slice(&event.to_le_bytes());
+    }
+    frame
+}
+
+fn did(number: u64) -> Did {
+    let digits = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut name = vec![b'a'; 24];
+    let mut rest = number;
+    for place in name.iter_mut().rev() {
+        *place = digits[(rest % 32) as usize];
+        rest /= 32;
+    }
+    Did::parse(&format!("did:plc:{}", String::from_utf8(name).unwrap())).unwrap()
+}
+
+impl Load {
+    /// Goes on where the store is. A store that is new gets its upstream and
+    /// hosts first.
+    pub fn resume(store: &Store, seed: u64) -> Load {
+        if store.view().upstream(UPSTREAM).unwrap().is_none() {
+            set_up(store);
+        }
+        let hosts = (0..HOSTS).map(|host| name_host(store, host)).collect();
+        let view = store.view();
+        let next = view
+            .cursor(UPSTREAM)
+            .unwrap()
+            .map_or(1, |cursor| cursor.seq + 1);
+        let owners = (0..REPOS)
+            .map(|number| Owner::resume(&view, number))
+            .collect();
+        Load {
+            owners,
+            hosts,
+            next,
+            dice: Dice(seed ^ next << 20),
+            tick: view.counters().unwrap().last_tick.0,
+            letter_bytes: 0,
+        }
+    }
+
+    /// The next event.
+    pub fn event(&mut self) -> Event {
+        let number = self.next;
+        self.next += 1;
+        let owner = self.dice.below(REPOS) as usize;
+        let kind = self.dice.below(100);
+        let mut dice = Dice(self.dice.roll());
+        let owner = &mut self.owners[owner];
+        owner.purged.clear();
+        self.tick += 1;
+        let mut changes = match (&owner.row.held, kind) {
+            (Held::Exactly(_), 0..80) => owner.commit(&mut dice),
+            (Held::Exactly(_), 80..84) => owner.account(),
+            (Held::Exactly(_), 84..88) => owner.owe(self.tick),
+            (Held::Exactly(_), 88..92) => owner.park(),
+            (Held::Exactly(_), 92..94) => owner.purge(),
+            _ => owner.snapshot(&mut dice, &self.hosts),
+        };
+        let purged = ops_hash(owner.purged.keys().map(|path| (&path[..], None)));
+        let (ops, has_frame) = self.finish(number, &mut changes, purged);
+        Event {
+            number,
+            changes,
+            ops,
+            has_frame,
+        }
+    }
+
+    /// The last change names the event and carries its frame.
+    fn finish(&mut self, number: u64, changes: &mut [Change], purged: u32) -> (u32, bool) {
+        let last = changes.last_mut().expect("every event changes something");
+        last.tick = Tick(self.tick);
+        last.done = Some(Position {
+            upstream: UPSTREAM,
+            numbering: 0,
+            seq: number,
+            event: [number as u8; 16],
+        });
+        if self.letter_bytes > 0 || number.is_multiple_of(50) {
+            last.dead = Some(DeadChange::New(letter(number, self.letter_bytes)));
+        }
+        let entry = last.repo.as_mut().and_then(|repo| repo.entry.as_mut());
+        let entry = entry.expect("every event is in the log");
+        let ops = match &entry.what {
+            What::Records(records) => ops_hash(records.ops.iter().map(|op| {
+                let cid = op.put.as_ref().map(|put| &put.cid);
+                (&op.path[..], cid)
+            })),
+            _ => purged,
+        };
+        entry.source = Some(Source {
+            upstream: UPSTREAM,
+            seq: number,
+        });
+        // What is purged is not sent on.
+        let has_frame = !matches!(entry.what, What::Purge);
+        entry.frame = has_frame.then(|| frame(number, ops));
+        (ops, has_frame)
+    }
+}
+
+/// The number of a host; it gets one if it has none.
+fn name_host(store: &Store, host: u32) -> HostId {
+    let change = Change {
+        host: Some(HostChange::Named(format!("host{host}.example.org"))),
+        ..Change::default()
+    };
+    store.write(change).unwrap().host.expect("a number")
+}
+
+fn set_up(store: &Store) {
+    let relay = Upstream {
+        url: "wss://relay.example.org".to_owned(),
+        kind: Kind::Relay,
+        host: None,
+        epoch: Epoch(5),
+        first_cursor_since_reset: None,
+        numbering: 0,
+        reset_at: Tick(0),
+        unread_at: None,
+    };
+    let change = Change {
+        upstream: Some(UpstreamChange::New(relay)),
+        ..Change::default()
+    };
+    assert_eq!(store.write(change).unwrap().upstream, Some(UPSTREAM));
+}
+
+impl Owner {
+    fn resume(view: &Contents, number: u64) -> Owner {
+        let did = did(number);
+        let Some((id, row)) = view.repo_by_did(&did).unwrap() else {
+            return Owner {
+                row: Repo::new(did),
+                records: BTreeMap::new(),
+                purged: BTreeMap::new(),
+                rev: 1,
+            };
+        };
+        let mut records = BTreeMap::new();
+        for record in view.records(id) {
+            let record = record.unwrap();
+            let bytes = record.bytes().unwrap_or_default().to_vec();
+            records.insert(record.path().to_vec(), bytes);
+        }
+        // Far above whatever was on its way when the last process ended.
+        let rev = row.floor().map_or(1, Rev::to_bits) + 1_000;
+        Owner {
+            row,
+            records,
+            purged: BTreeMap::new(),
+            rev,
+        }
+    }
+
+    fn sign(&mut self) -> (Head, Vec<u8>) {
+        self.rev += 1;
+        let keys = self.records.iter();
+        let keys: Vec<(&[u8], Cid)> = keys
+            .map(|(path, bytes)| (&path[..], Cid::dag_cbor(bytes)))
+            .collect();
+        let data = mst::root(keys.iter().copied()).unwrap();
+        let rev = Rev::from_bits(self.rev);
+        let block = Commit::encode(self.row.did.as_str(), rev, &[7; 64], &data, None);
+        let commit = Cid::dag_cbor(&block);
+        (Head { rev, data, commit }, block)
+    }
+
+    fn change(&self, entry: Entry) -> Change {
+        Change {
+            repo: Some(RepoChange {
+                entry: Some(entry),
+                ..RepoChange::row(Subject::Did(self.row.did.clone()), self.row.clone())
+            }),
+            ..Change::default()
+        }
+    }
+
+    fn records(
+        &self,
+        kind: RecordsKind,
+        before: Held,
+        ops: Vec<RecordOp>,
+        commit: Vec<u8>,
+    ) -> Change {
+        self.change(entry(What::Records(Records {
+            kind,
+            before,
+            ops,
+            commit,
+        })))
+    }
+
+    fn commit(&mut self, dice: &mut Dice) -> Vec<Change> {
+        let mut was_held = BTreeMap::new();
+        for _ in 0..=dice.below(3) {
+            let path = format!("app.example.post/{:04}", dice.below(RECORDS as u64));
+            let path = path.into_bytes();
+            let held = self.records.contains_key(&path);
+            was_held.entry(path.clone()).or_insert(held);
+            match held && dice.below(3) == 0 {
+                true => self.records.remove(&path),
+                false => self.records.insert(path, record(dice)),
+            };
+        }
+        let ops = was_held
+            .iter()
+            .filter(|(path, held)| **held || self.records.contains_key(*path))
+            .map(|(path, _)| op(path, self.records.get(path)))
+            .collect();
+        let (head, block) = self.sign();
+        let before = std::mem::replace(&mut self.row.held, Held::Exactly(head));
+        self.row.last_firehose_rev = Some(head.rev);
+        let mut change = self.records(RecordsKind::Live, before, ops, block);
+        if let Some(repo) = &mut change.repo {
+            // Whatever was parked is older now.
+            repo.unpark = vec![Rev::from_bits(self.rev - 1)];
+        }
+        vec![change]
+    }
+
+    /// Everything anew, in chunks, from whatever is held.
+    fn snapshot(&mut self, dice: &mut Dice, hosts: &[HostId]) -> Vec<Change> {
+        let old = std::mem::take(&mut self.records);
+        for number in 0..dice.below(RECORDS as u64) {
+            let path = format!("app.example.post/{number:04}").into_bytes();
+            self.records.insert(path, record(dice));
+        }
+        let mut ops = Vec::new();
+        let paths: std::collections::BTreeSet<_> =
+            old.keys().chain(self.records.keys()).cloned().collect();
+        for path in paths {
+            if old.get(&path) != self.records.get(&path) {
+                ops.push(op(&path, self.records.get(&path)));
+            }
+        }
+        let (head, block) = self.sign();
+        let from = self.row.floor();
+        let mut changes = Vec::new();
+        let chunk = 1 + dice.below(60) as usize;
+        while ops.len() > chunk {
+            let rest = ops.split_off(chunk);
+            let applying = Held::Applying { target: head, from };
+            let before = std::mem::replace(&mut self.row.held, applying);
+            changes.push(self.records(RecordsKind::Repair, before, ops, Vec::new()));
+            ops = rest;
+        }
+        let before = std::mem::replace(&mut self.row.held, Held::Exactly(head));
+        self.row.last_indexed_rev = Some(head.rev);
+        self.row.host = Some(hosts[dice.below(HOSTS.into()) as usize]);
+        self.row.account = Account::Active;
+        self.row.debt = Debt::default();
+        changes.push(self.records(RecordsKind::Repair, before, ops, block));
+        changes
+    }
+
+    fn account(&mut self) -> Vec<Change> {
+        self.row.account = match self.row.account {
+            Account::Active => Account::Deactivated,
+            _ => Account::Active,
+        };
+        vec![self.change(entry(What::Account))]
+    }
+
+    fn owe(&mut self, tick: u64) -> Vec<Change> {
+        self.row.debt.compare = match self.row.debt.compare {
+            Some(_) => None,
+            None => Some(Owed {
+                at: Tick(tick),
+                why: Why::Operator,
+            }),
+        };
+        vec![self.change(entry(What::Identity))]
+    }
+
+    fn park(&mut self) -> Vec<Change> {
+        let head = *self.row.head().expect("only what is exact is parked upon");
+        let mut change = self.change(entry(What::Identity));
+        if let Some(repo) = &mut change.repo {
+            repo.park.push(ParkedFrame {
+                parked: Parked {
+                    head,
+                    before: Before::Untold,
+                    origin: None,
+                    bytes: 300,
+                },
+                upstream: UPSTREAM,
+                epoch: None,
+                frame: vec![9; 300],
+            });
+        }
+        vec![change]
+    }
+
+    fn purge(&mut self) -> Vec<Change> {
+        self.purged = std::mem::take(&mut self.records);
+        self.row.held = Held::Nothing;
+        vec![self.change(entry(What::Purge))]
+    }
+}
+
+fn record(dice: &mut Dice) -> Vec<u8> {
+    let length = 20 + dice.below(300) as usize;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        bytes.extend_from_slice(&dice.roll().to_le_bytes());
+    }
+    bytes
+}
+
+fn op(path: &[u8], bytes: Option<&Vec<u8>>) -> RecordOp {
+    RecordOp {
+        path: path.to_vec(),
+        put: bytes.map(|bytes| Put {
+            cid: Cid::dag_cbor(bytes),
+            bytes: Some(bytes.clone()),
+        }),
+        fresh: false,
+    }
+}
+
+fn entry(what: What) -> Entry {
+    Entry {
+        at: Time(77),
+        source: None,
+        what,
+        frame: None,
+    }
+}
+
+pub fn letter(number: u64, bytes: usize) -> DeadLetter {
+    let mut dice = Dice(number);
+    // Nothing that can be compressed.
+    let payload = (0..bytes.div_ceil(8)).flat_map(|_| dice.roll().to_le_bytes());
+    DeadLetter {
+        class: DeadClass::Invalid,
+        source: None,
+        repo: None,
+        error: format!("letter {number}"),
+        payload: payload.collect(),
+        attempts: 0,
+        first_seen: Time(0),
+        resolution: Resolution::Open,
+    }
+}

@@ -1,0 +1,25 @@
+//! Bad days: kill -9, power cuts, full disks, failing disks, damage. After each
+//! the whole store is checked, and compared with everything that its writer was
+//! told.
+//!
+//! `GAPLESS_BAD_DAYS=20` takes twenty times as many rounds of everything that is
+//! repeated; the default fits into a minute or two on two cores.
+
+mod checks;
+mod damage;
+mod faults;
+mod formats;
+mod kill;
+mod load;
+mod order;
+#[path = "../power/mod.rs"]
+mod power;
+mod power_loss;
+mod truth;
+mod writer;
+
+/// Rounds of a loop: as many as given, times what the environment says.
+fn rounds(least: u64) -> u64 {
+    let times = std::env::var("GAPLESS_BAD_DAYS").map_or(1, |text| text.parse().unwrap_or(1));
+    least * times
+}
