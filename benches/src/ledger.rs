@@ -6,6 +6,8 @@
 //! round begins from the same rows, so every decision is the same each time.
 
 use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
@@ -13,6 +15,13 @@ use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::event::{Context, Event, Origin, Room, event};
 use gapless_core::ledger::sweep::{self, Entry};
 use gapless_core::ledger::*;
+use gapless_store::book::{Book, Nothing};
+use gapless_store::change::{
+    Change, Entry as LogEntry, HostChange, Records, RecordsKind, RepoChange, Subject,
+    UpstreamChange, What,
+};
+use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
+use gapless_store::table::Table;
 
 use crate::measure::best_of;
 use crate::report::{Figure, Report, Target};
@@ -173,41 +182,122 @@ fn head_of(repo: &Repo) -> Named {
     }
 }
 
-/// A reset makes every repository of the host incomplete. Rows that changed are
-/// counted, not assumed.
+/// Counts the rows of the ledger on their way down; the store's own row about
+/// itself is in every batch.
+struct Counting {
+    engine: MemoryEngine,
+    rows: Arc<AtomicUsize>,
+}
+
+impl Engine for Counting {
+    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError> {
+        let rows = batch.writes.iter().filter(|row| row.table != Table::Meta);
+        self.rows.fetch_add(rows.count(), Ordering::Relaxed);
+        self.engine.commit(batch)
+    }
+
+    fn snapshot(&self) -> Arc<dyn View> {
+        self.engine.snapshot()
+    }
+}
+
+/// A reset makes every repository of the host incomplete. The rows that this
+/// writes are counted below the store, and every repository is read back from it.
 fn reset(report: &mut Report) {
     let many = if report.quick() { 10_000 } else { 1_000_000 };
     let (mut covers, mut ticks) = covers();
     let settings = Settings::default();
-    let rows: Vec<Repo> = (0..many).map(|n| complete_repo(&covers, n)).collect();
-    let before = rows.clone();
-    let complete = |covers: &Covers, now| {
+    let rows = Arc::new(AtomicUsize::new(0));
+    let engine = Counting {
+        engine: MemoryEngine::new(),
+        rows: rows.clone(),
+    };
+    let mut book = Book::open(Box::new(engine), Box::new(Nothing)).expect("in memory");
+    fill(&mut book, &covers, many);
+    let complete = |book: &Book, covers: &Covers, now| {
         let context = Context {
             now,
             covers,
             settings: &settings,
         };
-        rows.iter()
-            .filter(|repo| complete::is_complete(context, repo, None))
+        let view = book.view();
+        (1..=many as u64)
+            .filter(|id| {
+                let repo = view
+                    .repo(RepoId(*id))
+                    .expect("it reads")
+                    .expect("it is there");
+                complete::is_complete(context, &repo, None)
+            })
             .count()
     };
     let now = ticks.next(START);
-    assert_eq!(complete(&covers, now), many);
+    assert_eq!(complete(&book, &covers, now), many);
     let source = covers.get_mut(PDS).expect("it is there");
-    let old = source.row.clone();
     let now = ticks.next(START);
     source
         .stream
         .outdated(now, &mut source.row, &mut Vec::new());
-    let upstreams = usize::from(source.row != old);
-    assert_eq!(complete(&covers, now), 0, "every one of them");
-    let repos = rows.iter().zip(&before).filter(|(a, b)| a != b).count();
+    let change = Change {
+        tick: now.tick,
+        upstream: Some(UpstreamChange::Row(PDS, source.row.clone())),
+        ..Change::default()
+    };
+    rows.store(0, Ordering::Relaxed);
+    book.write(change).expect("it writes");
+    assert_eq!(complete(&book, &covers, now), 0, "every one of them");
     report.print(&Figure {
         name: format!("ledger/reset {many}"),
-        figure: (upstreams + repos) as f64,
+        figure: rows.load(Ordering::Relaxed) as f64,
         limit: 1.0,
         unit: "rows",
         against: "one row for all repositories",
         target: Target::AtMost(1.0),
     });
+}
+
+/// A host, its upstream, and so many complete repositories on it.
+fn fill(book: &mut Book, covers: &Covers, many: usize) {
+    let host = Change {
+        host: Some(HostChange::Named(String::from("pds.test"))),
+        ..Change::default()
+    };
+    let source = covers.get(PDS).expect("it is there");
+    let upstream = Change {
+        upstream: Some(UpstreamChange::New(source.row.clone())),
+        ..Change::default()
+    };
+    assert_eq!(book.write(host).expect("it writes").host, Some(HOST));
+    assert_eq!(book.write(upstream).expect("it writes").upstream, Some(PDS));
+    let numbers: Vec<usize> = (0..many).collect();
+    for group in numbers.chunks(1_000) {
+        let changes = group.iter().map(|n| held(complete_repo(covers, *n)));
+        for answer in book.write_group(changes.collect()).expect("it writes") {
+            answer.expect("nothing contradicts it");
+        }
+    }
+}
+
+/// A repository as its first, empty snapshot left it.
+fn held(repo: Repo) -> Change {
+    Change {
+        repo: Some(RepoChange {
+            subject: Subject::Did(repo.did.clone()),
+            entry: Some(LogEntry {
+                at: START,
+                source: None,
+                what: What::Records(Records {
+                    kind: RecordsKind::Backfill,
+                    before: Held::Nothing,
+                    ops: Vec::new(),
+                    commit: Vec::new(),
+                }),
+                frame: None,
+            }),
+            row: Some(repo),
+            park: Vec::new(),
+            unpark: Vec::new(),
+        }),
+        ..Change::default()
+    }
 }

@@ -9,6 +9,7 @@ mod car;
 mod corpus;
 mod ledger;
 mod measure;
+mod open;
 mod report;
 mod root;
 mod store;
@@ -57,6 +58,11 @@ const BENCHES: &[Bench] = &[
         run: store::run,
     },
     Bench {
+        name: "open",
+        about: "opening a store of ten gigabytes after kill -9 under load",
+        run: open::run,
+    },
+    Bench {
         name: "testnet",
         about: "prepared commits leaving a socket, against bare bytes through one",
         run: testnet::run,
@@ -64,6 +70,11 @@ const BENCHES: &[Bench] = &[
 ];
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == open::WRITER) {
+        open::write(arguments.next().expect("a folder").as_ref());
+        return ExitCode::SUCCESS;
+    }
     let (mut json, mut quick, mut names) = (false, false, Vec::new());
     for argument in std::env::args().skip(1) {
         match argument.as_str() {

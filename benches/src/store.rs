@@ -248,7 +248,7 @@ fn new_upstream() -> Change {
 }
 
 /// Chance, the same in every run.
-struct Dice(u64);
+pub(crate) struct Dice(pub u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -262,7 +262,7 @@ impl Dice {
     }
 
     /// Half of it compresses, as records do.
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![b'x'; count];
         for chunk in bytes.chunks_mut(16) {
             let noise = self.next().to_be_bytes();
@@ -275,7 +275,7 @@ impl Dice {
 }
 
 /// One repository on its way.
-struct Account {
+pub(crate) struct Account {
     /// By number once the store has given it one.
     subject: Subject,
     repo: Repo,
@@ -284,7 +284,7 @@ struct Account {
 }
 
 impl Account {
-    fn new(number: usize) -> Account {
+    pub fn new(number: usize) -> Account {
         let digits = b"abcdefghijklmnopqrstuvwxyz234567";
         let mut rest = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut name = String::new();
@@ -307,7 +307,7 @@ impl Account {
         format!("app.bsky.feed.post/{key}").into_bytes()
     }
 
-    fn head(&mut self, commit: &[u8]) -> Head {
+    pub fn head(&mut self, commit: &[u8]) -> Head {
         self.micros += 1_000;
         Head {
             rev: Rev::from_micros(self.micros, 0),
@@ -316,7 +316,7 @@ impl Account {
         }
     }
 
-    fn change(
+    pub fn change(
         &mut self,
         kind: RecordsKind,
         held: Held,
@@ -432,6 +432,18 @@ fn live_op(account: &mut Account, dice: &mut Dice) -> RecordOp {
     }
 }
 
+/// A record that was not there before.
+pub(crate) fn fresh_record(account: &mut Account, bytes: Vec<u8>) -> RecordOp {
+    RecordOp {
+        path: account.path(),
+        put: Some(Put {
+            cid: Cid::dag_cbor(&bytes),
+            bytes: Some(bytes),
+        }),
+        fresh: true,
+    }
+}
+
 /// Snapshots of ten thousand records, in chunks.
 fn backfill_load(records: usize) -> Load {
     let mut dice = Dice(2);
@@ -443,17 +455,7 @@ fn backfill_load(records: usize) -> Load {
         let head = account.head(&commit);
         for chunk in 0..each / CHUNK {
             let ops = (0..CHUNK)
-                .map(|_| {
-                    let bytes = dice.bytes(RECORD_BYTES);
-                    RecordOp {
-                        path: account.path(),
-                        put: Some(Put {
-                            cid: Cid::dag_cbor(&bytes),
-                            bytes: Some(bytes),
-                        }),
-                        fresh: true,
-                    }
-                })
+                .map(|_| fresh_record(&mut account, dice.bytes(RECORD_BYTES)))
                 .collect();
             let last = chunk + 1 == each / CHUNK;
             let held = match last {
