@@ -42,6 +42,7 @@ fn covers() -> (Covers, Ticks) {
     let mut covers = Covers::new();
     let mut ticks = Ticks::default();
     covers.add(
+        Tick(0),
         PDS,
         Upstream {
             url: String::from("wss://pds.test"),

@@ -24,6 +24,8 @@ pub struct Covers {
     sources: BTreeMap<UpstreamId, Source>,
     hosts: BTreeMap<HostId, UpstreamId>,
     relay: Option<UpstreamId>,
+    /// When an upstream was last added or removed.
+    changed_at: Tick,
 }
 
 impl Covers {
@@ -31,13 +33,15 @@ impl Covers {
         Covers::default()
     }
 
-    pub fn add(&mut self, id: UpstreamId, row: Upstream) {
+    pub fn add(&mut self, now: Tick, id: UpstreamId, row: Upstream) {
+        self.changed_at = now;
         let stream = Stream::new();
         self.sources.insert(id, Source { row, stream });
         self.index();
     }
 
-    pub fn remove(&mut self, id: UpstreamId) -> Option<Source> {
+    pub fn remove(&mut self, now: Tick, id: UpstreamId) -> Option<Source> {
+        self.changed_at = now;
         let gone = self.sources.remove(&id);
         self.index();
         gone
@@ -122,8 +126,10 @@ pub fn settle(repo: &mut Repo, covers: &Covers) {
     if cover != repo.cover {
         repo.cover = cover;
         repo.first_rev_since_reset = None;
-        // Not an unsetting like others: nothing casts doubt on what was asked
-        // under the new cover's epoch, even before this row knew of it.
+        // What began before the upstreams changed was noted for another cover,
+        // or before this one was left for a while. What began since is good,
+        // even before this row knew of the change.
+        repo.unset_at = repo.unset_at.max(covers.changed_at);
         repo.marker = None;
     }
 }

@@ -68,7 +68,8 @@ fn deleted_by_its_own_host_is_purged_after_the_grace() {
 #[test]
 fn deleted_by_a_relays_word_is_hidden_and_never_purged_by_it() {
     let mut desk = Desk::holding(5);
-    desk.covers.remove(PDS);
+    let now = desk.now().tick;
+    desk.covers.remove(now, PDS);
     desk.event(RELAY, &Event::Account(Account::Deleted));
     assert_eq!(desk.repo.account, Account::Deleted);
     assert!(!purge_due(&mut desk));

@@ -83,8 +83,10 @@ fn a_reset_makes_all_incomplete_with_one_row() {
 #[test]
 fn no_cover_is_a_reason() {
     let mut desk = Desk::holding(5);
-    desk.covers.remove(PDS);
-    desk.covers.remove(RELAY);
+    let now = desk.now().tick;
+    desk.covers.remove(now, PDS);
+    let now = desk.now().tick;
+    desk.covers.remove(now, RELAY);
     assert_eq!(desk.reasons(), ["no_cover"]);
 }
 

@@ -11,7 +11,8 @@ fn the_hosts_own_stream_covers_before_any_relay() {
     assert_eq!(desk.covers.of(&desk.repo), Some(PDS));
     desk.repo.host = Some(HostId(77));
     assert_eq!(desk.covers.of(&desk.repo), Some(RELAY));
-    desk.covers.remove(RELAY);
+    let now = desk.now().tick;
+    desk.covers.remove(now, RELAY);
     assert_eq!(desk.covers.of(&desk.repo), None);
 }
 
@@ -19,7 +20,8 @@ fn the_hosts_own_stream_covers_before_any_relay() {
 fn the_relay_that_first_showed_it_is_kept() {
     let mut desk = Desk::new();
     let second = UpstreamId(9);
-    desk.covers.add(second, upstream(Kind::Relay, None));
+    desk.covers
+        .add(Tick(0), second, upstream(Kind::Relay, None));
     desk.repo.host = Some(HostId(77));
     desk.repo.relay = None;
     desk.event(second, &commit(5));
@@ -27,7 +29,8 @@ fn the_relay_that_first_showed_it_is_kept() {
     desk.event(RELAY, &commit(6));
     assert_eq!(desk.repo.cover, Some(second));
     // Gone, another takes over, and nothing that was known of the old counts.
-    desk.covers.remove(second);
+    let now = desk.now().tick;
+    desk.covers.remove(now, second);
     cover::settle(&mut desk.repo, &desk.covers);
     assert_eq!(desk.repo.cover, Some(RELAY));
     assert_eq!(desk.repo.marker, None);
@@ -37,7 +40,7 @@ fn the_relay_that_first_showed_it_is_kept() {
 #[test]
 fn a_jetstream_covers_nothing() {
     let mut covers = Covers::new();
-    covers.add(UpstreamId(1), upstream(Kind::Jetstream, None));
+    covers.add(Tick(0), UpstreamId(1), upstream(Kind::Jetstream, None));
     assert_eq!(covers.of(&Desk::new().repo), None);
 }
 
@@ -45,20 +48,16 @@ fn a_jetstream_covers_nothing() {
 fn a_new_cover_takes_the_marker_back() {
     let mut desk = Desk::holding(5);
     let mut covers = desk.covers.clone();
-    covers.remove(PDS);
+    covers.remove(Tick(50), PDS);
     desk.covers = covers;
     assert_eq!(
         desk.reasons(),
         ["not_compared"],
         "the relay knows nothing yet"
     );
-    let unset_at = desk.repo.unset_at;
     desk.event(RELAY, &Event::Identity);
     assert_eq!(desk.repo.marker, None);
-    assert_eq!(
-        desk.repo.unset_at, unset_at,
-        "what was asked under the relay's epoch still counts"
-    );
+    assert_eq!(desk.repo.unset_at, Tick(50), "since the upstreams changed");
 }
 
 use gapless_core::ledger::event::Event;
@@ -78,7 +77,8 @@ fn only_the_cover_raises_the_marker() {
 #[test]
 fn a_reset_of_one_is_not_healed_by_another() {
     let mut desk = Desk::holding(5);
-    desk.covers.remove(PDS);
+    let now = desk.now().tick;
+    desk.covers.remove(now, PDS);
     desk.event(RELAY, &commit(6));
     assert!(desk.complete());
     desk.reset(RELAY);
@@ -107,4 +107,28 @@ fn markers_never_go_down_within_one_cover() {
     assert!(desk.complete());
     desk.event_read(PDS, old, &commit(7));
     assert!(desk.complete());
+}
+
+#[test]
+fn what_began_before_the_upstreams_changed_does_not_restore_the_marker() {
+    let mut desk = Desk::holding(5);
+    desk.repo.host = Some(HostId(77));
+    desk.event(RELAY, &commit(6));
+    assert_eq!(desk.repo.cover, Some(RELAY));
+    let note = desk.note();
+    // Another stream covers for a while, and goes again.
+    let own = UpstreamId(9);
+    let now = desk.now().tick;
+    desk.covers
+        .add(now, own, upstream(Kind::Pds, Some(HostId(77))));
+    desk.event(RELAY, &Event::Identity);
+    assert_eq!(desk.repo.cover, Some(own));
+    let now = desk.now().tick;
+    desk.covers.remove(now, own);
+    let later = desk.note();
+    assert_eq!(desk.repo.cover, Some(RELAY));
+    fetch::restore(&mut desk.repo, &note);
+    assert_eq!(desk.repo.marker, None);
+    fetch::restore(&mut desk.repo, &later);
+    assert!(desk.repo.marker.is_some(), "what began since counts");
 }

@@ -105,9 +105,9 @@ impl Desk {
     /// owed.
     pub fn new() -> Desk {
         let mut covers = Covers::new();
-        covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
-        covers.add(OTHER, upstream(Kind::Pds, Some(OTHER_HOST)));
-        covers.add(RELAY, upstream(Kind::Relay, None));
+        covers.add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+        covers.add(Tick(0), OTHER, upstream(Kind::Pds, Some(OTHER_HOST)));
+        covers.add(Tick(0), RELAY, upstream(Kind::Relay, None));
         let mut repo = Repo::new(Did::parse("did:plc:ewvi7nxzyoun6zhxrhs64oiz").unwrap());
         repo.host = Some(HOST);
         repo.account = Account::Active;

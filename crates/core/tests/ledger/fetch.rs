@@ -50,7 +50,8 @@ fn the_epoch_is_the_one_noted_before_the_first_question() {
 #[test]
 fn what_began_while_no_epoch_was_open_raises_nothing() {
     let mut desk = Desk::new();
-    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.covers
+        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     let note = desk.note();
     assert_eq!(note.cover, None);

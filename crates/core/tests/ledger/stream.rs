@@ -56,7 +56,8 @@ fn the_event_at_our_cursor_shows_continuity_and_is_not_read_twice() {
 #[test]
 fn after_a_crash_the_durable_cursor_is_asked_for() {
     let mut desk = Desk::new();
-    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.covers
+        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
     assert_eq!(desk.connect(PDS, at(50, 5)), Some(49));
     assert!(desk.frame(PDS, 50, 5).repeat);
     assert_eq!(desk.epoch(PDS), Epoch(1));
@@ -113,7 +114,8 @@ fn silence_where_our_event_should_be_is_a_reset() {
 #[test]
 fn without_a_cursor_an_epoch_begins_and_opens_with_the_first_frame() {
     let mut desk = Desk::new();
-    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.covers
+        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
     assert_eq!(desk.connect(PDS, None), None);
     assert!(desk.epoch(PDS) > Epoch(1));
     assert_eq!(resets(&desk).last(), Some(&Reset::NoCursor));
@@ -125,7 +127,8 @@ fn without_a_cursor_an_epoch_begins_and_opens_with_the_first_frame() {
 #[test]
 fn on_a_silent_host_an_epoch_opens_after_a_while() {
     let mut desk = Desk::new();
-    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.covers
+        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     let epoch = desk.epoch(PDS);
     assert!(!wait(&mut desk, OPEN_AFTER - Duration::from_secs(1)));
@@ -219,7 +222,8 @@ fn an_epoch_is_never_used_twice_even_if_the_row_was_restored() {
     desk.reset(PDS);
     let used = desk.epoch(PDS);
     // The disk is restored from a backup of before: the row says 1 again.
-    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.covers
+        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     assert!(desk.epoch(PDS) > used);
     // And when the clock goes back, numbers still go up.
@@ -255,7 +259,7 @@ fn a_lost_cover_is_live_for_the_grace_and_no_longer() {
 #[test]
 fn a_stream_that_never_flowed_is_not_live() {
     let mut covers = cover::Covers::new();
-    covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    covers.add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
     assert!(!covers.live(PDS, Time(10), &Settings::default()));
 }
 

@@ -68,7 +68,8 @@ fn a_listing_of_before_a_reset_does_not_heal_it() {
 #[test]
 fn a_listing_of_before_the_epoch_was_open_does_not_count() {
     let mut desk = Desk::holding(5);
-    desk.covers.add(PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.covers
+        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     let page = page(&mut desk);
     desk.frame(PDS, 1, 1);

@@ -37,7 +37,7 @@ impl Mirror {
             unread_at: None,
         };
         let id = self.book.follow(self.ticks.last(), row.clone());
-        self.covers.add(id, row);
+        self.covers.add(self.ticks.last(), id, row);
         self.followed.insert(id);
         // What an operator was told is done is done.
         self.book.sync();
@@ -48,7 +48,7 @@ impl Mirror {
     /// Follows a stream no longer; what was read of it and not worked off is
     /// forgotten.
     pub fn unfollow(&mut self, id: UpstreamId) {
-        self.covers.remove(id);
+        self.covers.remove(self.ticks.last(), id);
         self.feeds.remove(&id);
         self.followed.remove(&id);
     }
@@ -129,7 +129,7 @@ impl Mirror {
                 continue;
             }
             let place = place_of(&row);
-            self.covers.add(id, row);
+            self.covers.add(self.ticks.last(), id, row);
             self.feeds.insert(id, Feed::new(place));
         }
         self.touched.extend(self.book.repo_ids());
