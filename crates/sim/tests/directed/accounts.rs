@@ -16,6 +16,7 @@ fn t27_t43_active_again_is_compared_before_it_is_complete() {
         stage.run.world.set_account(0, Account::Active);
         stage.deliver();
         assert!(!stage.complete("a"), "T43");
+        assert!(stage.repo("a").marker.is_none());
         assert!(stage.reasons("a").contains(&"compare_owed"));
         stage.work();
         assert!(stage.complete("a"));

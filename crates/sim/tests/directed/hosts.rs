@@ -306,3 +306,22 @@ fn r8_s11_a_signed_newer_commit_on_a_wrong_host_is_a_gap() {
     stage.settle();
     assert!(stage.complete("a") && stage.up_to_date("a"));
 }
+
+#[test]
+fn r2_an_event_from_another_source_is_applied_and_raises_nothing() {
+    let mut stage = Stage::one_host();
+    stage.run.world.add_relay();
+    let relay = stage.follow(Place::Relay(0));
+    stage.connect();
+    stage.pass(6);
+    let marker = stage.repo("a").marker;
+    stage.lose(FIRST);
+    stage.commit("a");
+    stage.connect_relays();
+    while stage.run.mirror.read(&mut stage.run.world, relay) {}
+    stage.process();
+    assert!(stage.up_to_date("a"), "it chains, whoever brings it");
+    assert_eq!(stage.repo("a").marker, marker);
+    stage.deliver();
+    assert!(stage.complete("a"));
+}
