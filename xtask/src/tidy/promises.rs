@@ -3,8 +3,10 @@
 //! The format: tables whose last column is headed `tests` and holds one or more
 //! names in backticks, each `path/to/file.rs::test_name`, the path as seen from
 //! the project's root. The file must be there and must hold a function of that
-//! name with a test attribute. A row without a name fails too: a promise without
-//! a test is not kept.
+//! name with a test attribute, or one that the suite beside it makes a test of
+//! for each implementation: a macro in `main.rs` that writes `#[test] fn $…`, and
+//! is called with `module::test_name`. A row without a name fails too: a promise
+//! without a test is not kept.
 
 use super::rust::{code_only, functions};
 use super::{File, Report};
@@ -75,8 +77,24 @@ fn missing(files: &[File], name: &str) -> Option<String> {
         return Some(format!("`{name}`: there is no file {path}"));
     };
     let code = code_only(&file.text);
-    let found = functions(&code).iter().any(|f| f.is_test && f.name == test);
+    let found = functions(&code)
+        .iter()
+        .any(|f| f.name == test && (f.is_test || in_suite(files, path, test)));
     (!found).then(|| format!("`{name}`: {path} has no test `{test}`"))
+}
+
+/// Whether the suite of a file's folder makes a test of one of its functions.
+fn in_suite(files: &[File], path: &str, test: &str) -> bool {
+    let Some((folder, file)) = path.rsplit_once('/') else {
+        return false;
+    };
+    let main = format!("{folder}/main.rs");
+    let Some(main) = files.iter().find(|file| file.path == main) else {
+        return false;
+    };
+    let code = code_only(&main.text);
+    let called = format!("{}::{test},", file.trim_end_matches(".rs"));
+    code.contains("#[test] fn $") && code.lines().any(|line| line.trim() == called)
 }
 
 /// The last cell of a table's row; none for a line that is not one.
@@ -132,6 +150,26 @@ mod tests {
             assert!(found[0].starts_with("docs/promises.md:5: "), "{found:?}");
             assert!(found[0].contains(why), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_function_that_a_suite_makes_a_test_of_counts() {
+        let suite = "//! A suite.\nmacro_rules! each { ($m:ident) => { #[test] fn $m() {} } }\n\
+                     each!(\n    rows::shared,\n    // rows::dropped,\n);\n";
+        let rows = "//! Rows.\npub fn shared() {}\npub fn dropped() {}\n";
+        let promise = |test: &str| {
+            let table = format!(
+                "| promise | tests |\n|---|---|\n| A. | `crates/a/tests/c/rows.rs::{test}` |\n"
+            );
+            findings(&[
+                ("docs/promises.md", &table),
+                ("crates/a/tests/c/main.rs", suite),
+                ("crates/a/tests/c/rows.rs", rows),
+            ])
+            .len()
+        };
+        assert_eq!(promise("shared"), 0);
+        assert_eq!(promise("dropped"), 1);
     }
 
     #[test]
