@@ -18,7 +18,8 @@ use crate::codec::RowFault;
 use crate::contents::Contents;
 use crate::cursor::{Cursors, LowWater, Position};
 use crate::engine::{Engine, KeyRange};
-use crate::error::StoreError;
+use crate::error::{Contradiction, StoreError};
+use crate::prepare::{Prepared, prepare};
 use crate::table::upstream::{self, CursorRow};
 use crate::table::{Table, key};
 use crate::tx::{RepoCache, Tx};
@@ -166,6 +167,14 @@ impl Book {
 
     /// Makes a group durable, each change in turn and all in one batch.
     pub fn write_group(&mut self, changes: Vec<Change>) -> Answers {
+        self.write_prepared(changes.into_iter().map(prepare))
+    }
+
+    /// Likewise, with what was prepared elsewhere.
+    pub(crate) fn write_prepared(
+        &mut self,
+        changes: impl Iterator<Item = Result<Prepared, Contradiction>>,
+    ) -> Answers {
         if let Some(failure) = &self.latched {
             return Err(failure.clone());
         }
@@ -179,7 +188,10 @@ impl Book {
         answers
     }
 
-    fn apply(&mut self, changes: Vec<Change>) -> Result<Group, StoreError> {
+    fn apply(
+        &mut self,
+        changes: impl Iterator<Item = Result<Prepared, Contradiction>>,
+    ) -> Result<Group, StoreError> {
         let repos = std::mem::take(&mut self.repos);
         let tx = Tx::new(self.engine.snapshot())?.with_cache(repos);
         Group::apply(tx, changes)
@@ -241,15 +253,22 @@ struct Group {
 }
 
 impl Group {
-    fn apply(tx: Tx, changes: Vec<Change>) -> Result<Group, StoreError> {
+    fn apply(
+        tx: Tx,
+        changes: impl Iterator<Item = Result<Prepared, Contradiction>>,
+    ) -> Result<Group, StoreError> {
         let mut group = Group {
             tx,
-            answers: Vec::with_capacity(changes.len()),
+            answers: Vec::new(),
             steps: Vec::new(),
             frames: Vec::new(),
         };
         for change in changes {
-            match apply(&mut group.tx, change) {
+            let applied = match change {
+                Ok(prepared) => apply(&mut group.tx, prepared),
+                Err(contradiction) => Err(contradiction.into()),
+            };
+            match applied {
                 Ok(applied) => group.take(applied),
                 Err(StoreError::Engine(failure)) => return Err(failure.into()),
                 Err(refused) => group.answers.push(Err(refused)),

@@ -30,7 +30,7 @@ const VARINT_BYTES: usize = 10;
 const CID_BYTES: usize = 33;
 
 /// Builds a row.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
@@ -44,6 +44,16 @@ impl Writer {
 
     pub fn finish(self) -> Vec<u8> {
         self.bytes
+    }
+
+    /// Begins another row in the same memory.
+    pub fn restart(&mut self, version: u8) -> &mut Writer {
+        self.bytes.clear();
+        self.byte(version)
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     pub fn byte(&mut self, value: u8) -> &mut Writer {

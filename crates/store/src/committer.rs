@@ -105,7 +105,7 @@ fn run(mut book: Book, published: &Published, queue: &Queue) -> Result<(), Store
             .map(|Work { change, reply }| (change, reply))
             .unzip();
         let before = book.head();
-        match book.write_group(changes) {
+        match book.write_prepared(changes.into_iter().map(Ok)) {
             Ok(answers) => {
                 if book.head() != before {
                     published.publish(&book);

@@ -32,6 +32,7 @@ pub mod journal;
 pub mod lock;
 #[cfg(feature = "engine")]
 mod open;
+pub mod prepare;
 pub mod queue;
 #[cfg(feature = "engine")]
 pub mod repair;

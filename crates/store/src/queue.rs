@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::change::{Ack, Change};
 use crate::error::StoreError;
+use crate::prepare::{Prepared, prepare};
 
 /// How much is taken at once, and how much may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +58,21 @@ impl Drop for Reply {
 
 /// A change and who waits for it.
 pub struct Work {
-    pub change: Change,
-    pub reply: Reply,
+    pub(crate) change: Prepared,
+    pub(crate) reply: Reply,
+}
+
+impl Work {
+    /// None when the change contradicts itself: then that is told at once.
+    pub fn new(change: Change, reply: Reply) -> Option<Work> {
+        match prepare(change) {
+            Ok(change) => Some(Work { change, reply }),
+            Err(contradiction) => {
+                reply.tell(Err(contradiction.into()));
+                None
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -208,7 +222,7 @@ mod tests {
             dead: Some(DeadChange::New(letter)),
             ..Change::default()
         };
-        Work { change, reply }
+        Work::new(change, reply).unwrap()
     }
 
     fn nobody() -> Reply {

@@ -110,8 +110,9 @@ impl Store {
         change: Change,
         tell: impl FnOnce(Result<Ack, StoreError>) + Send + 'static,
     ) {
-        let reply = Reply::new(tell);
-        self.queue.push(Work { change, reply });
+        if let Some(work) = Work::new(change, Reply::new(tell)) {
+            self.queue.push(work);
+        }
     }
 
     /// Likewise, but hands it back at once when there is no room.

@@ -4,20 +4,20 @@
 //! Later changes of a group see what earlier ones wrote. A change that fails is
 //! undone to the last byte and number, and the group goes on without it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Host, HostId, RepoId, UpstreamId};
 
-use crate::codec::RowFault;
+use crate::codec::{RowFault, Writer};
 use crate::engine::{RawBatch, RawWrite, Row, Slice, View};
 use crate::error::StoreError;
 use crate::table::meta::{self, Counters};
 use crate::table::repo::{self, RepoRow};
 use crate::table::{Table, debt, did, host, key};
 
-/// Decoded rows that are kept from one group to the next.
+/// Decoded rows that are kept from one group to the next, about a kilobyte each.
 const CACHED_REPOS: usize = 32_768;
 
 type Overlay = BTreeMap<Slice, Option<Slice>>;
@@ -39,6 +39,7 @@ pub struct Tx {
     touched: Vec<RepoId>,
     /// Upstreams that are known to exist.
     upstreams: BTreeSet<UpstreamId>,
+    scratch: Writer,
     /// Numbers given out; written with the batch.
     pub(crate) counters: Counters,
     saved: Counters,
@@ -65,6 +66,7 @@ impl Tx {
             repos: RepoCache::default(),
             touched: Vec::new(),
             upstreams: BTreeSet::new(),
+            scratch: Writer::default(),
             counters,
             saved: counters,
             bytes: 0,
@@ -139,6 +141,20 @@ impl Tx {
         self.write(table, key.into(), Some(row.into()));
     }
 
+    /// Puts what `write` writes, without a detour.
+    pub(crate) fn put_with(
+        &mut self,
+        table: Table,
+        key: impl Into<Slice>,
+        write: impl FnOnce(&mut Writer),
+    ) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        write(&mut scratch);
+        let row = Slice::from(scratch.as_bytes());
+        self.scratch = scratch;
+        self.write(table, key.into(), Some(row));
+    }
+
     pub fn delete(&mut self, table: Table, key: impl Into<Slice>) {
         self.write(table, key.into(), None);
     }
@@ -147,7 +163,7 @@ impl Tx {
         if matches!(table, Table::Repo | Table::Debt)
             && let Ok(repo) = key::read_repo(&key)
         {
-            self.repos.rows.remove(&repo);
+            self.repos.take(repo);
         }
         self.bytes += key.len() + value.as_ref().map_or(0, |value| value.len());
         let before = self.overlays[table as usize].insert(key.clone(), value);
@@ -171,7 +187,7 @@ impl Tx {
             };
         }
         for repo in self.touched.drain(..) {
-            self.repos.rows.remove(&repo);
+            self.repos.take(repo);
         }
         self.counters = self.saved;
     }
@@ -197,30 +213,46 @@ impl Tx {
     }
 }
 
-/// Decoded rows of the repositories that are written most, so that a commit
-/// need not read its repository back. Bounded: when it is full it starts anew.
+/// A decoded row and whose it is.
+pub(crate) struct CachedRepo {
+    pub id: RepoId,
+    pub row: RepoRow,
+}
+
+/// Decoded rows of repositories that were written lately, so that a commit need
+/// not read its repository back. A place holds one of them, the latest.
 #[derive(Default)]
 pub(crate) struct RepoCache {
-    rows: HashMap<RepoId, Arc<RepoRow>>,
+    places: Vec<Option<Box<CachedRepo>>>,
 }
 
 impl RepoCache {
-    fn insert(&mut self, repo: RepoId, row: Arc<RepoRow>) {
-        if self.rows.len() >= CACHED_REPOS {
-            self.rows.clear();
+    fn place(&mut self, repo: RepoId) -> Option<&mut Option<Box<CachedRepo>>> {
+        if self.places.is_empty() {
+            self.places.resize_with(CACHED_REPOS, || None);
         }
-        self.rows.insert(repo, row);
+        self.places.get_mut((repo.0 % CACHED_REPOS as u64) as usize)
+    }
+
+    fn take(&mut self, repo: RepoId) -> Option<Box<CachedRepo>> {
+        self.place(repo)?.take_if(|cached| cached.id == repo)
+    }
+
+    fn insert(&mut self, cached: Box<CachedRepo>) {
+        if let Some(place) = self.place(cached.id) {
+            *place = Some(cached);
+        }
     }
 }
 
 /// Rows by their meaning.
 impl Tx {
-    /// A repository with its debt.
-    pub(crate) fn repo(&mut self, repo: RepoId) -> Result<Option<Arc<RepoRow>>, StoreError> {
-        if let Some(row) = self.repos.rows.get(&repo) {
-            return Ok(Some(row.clone()));
+    /// A repository with its debt. It is to be handed back.
+    pub(crate) fn repo(&mut self, id: RepoId) -> Result<Option<Box<CachedRepo>>, StoreError> {
+        if let Some(cached) = self.repos.take(id) {
+            return Ok(Some(cached));
         }
-        let place = key::repo(repo);
+        let place = key::repo(id);
         let Some(mut row) = self.read(Table::Repo, &place, repo::decode)? else {
             return Ok(None);
         };
@@ -229,23 +261,27 @@ impl Tx {
                 .read(Table::Debt, &place, debt::decode)?
                 .unwrap_or_default();
         }
-        let row = Arc::new(row);
-        self.repos.insert(repo, row.clone());
-        Ok(Some(row))
+        Ok(Some(Box::new(CachedRepo { id, row })))
     }
 
-    /// Writes a repository and its debt. `owed` says whether it had one.
-    pub(crate) fn put_repo(&mut self, repo: RepoId, mut row: RepoRow, owed: bool) {
-        let place = key::repo(repo);
-        row.owes = !debt::is_empty(&row.repo.debt);
-        if row.owes {
-            self.put(Table::Debt, place, debt::encode(&row.repo.debt));
-        } else if owed {
+    /// Hands it back unchanged.
+    pub(crate) fn keep_repo(&mut self, stored: Box<CachedRepo>) {
+        self.repos.insert(stored);
+    }
+
+    /// Writes a repository and its debt.
+    pub(crate) fn put_repo(&mut self, mut stored: Box<CachedRepo>, mut next: RepoRow) {
+        let place = key::repo(stored.id);
+        next.owes = !debt::is_empty(&next.repo.debt);
+        if next.owes {
+            self.put(Table::Debt, place, debt::encode(&next.repo.debt));
+        } else if stored.row.owes {
             self.delete(Table::Debt, place);
         }
-        self.put(Table::Repo, place, repo::encode(&row));
-        self.touched.push(repo);
-        self.repos.insert(repo, Arc::new(row));
+        self.put_with(Table::Repo, place, |row| repo::write(row, &next));
+        self.touched.push(stored.id);
+        stored.row = next;
+        self.repos.insert(stored);
     }
 
     /// Whether there is such an upstream.

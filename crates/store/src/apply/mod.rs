@@ -14,23 +14,20 @@ mod records;
 
 use std::sync::Arc;
 
-use gapless_atp::limits;
-use gapless_core::ledger::{Held, Repo, RepoId, Time, UpstreamId};
+use gapless_core::ledger::{Held, Repo, Time, UpstreamId};
 
 use crate::change::{
-    Ack, Change, DeadChange, Entry, HostChange, RepoChange, Subject, UpstreamChange, What,
+    Ack, DeadChange, Entry, HostChange, RepoChange, Subject, UpstreamChange, What,
 };
 use crate::cursor::Position;
+use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
+use crate::prepare::Prepared;
 use crate::table::log::{self, LogKind, LogRow};
 use crate::table::repo::RepoRow;
 use crate::table::{Table, dead, host, hosted, key, parked, upstream};
-use crate::tx::Tx;
+use crate::tx::{CachedRepo, Tx};
 use records::{purge, write_claims, write_records};
-
-/// Bytes of one entry at most: a commit has 2.5 MB, and whoever writes a snapshot
-/// cuts it by bytes as well as by records.
-pub const ENTRY_BYTES: usize = 16 << 20;
 
 /// What follows from a change beside its rows.
 #[derive(Debug, Default)]
@@ -44,8 +41,8 @@ pub struct Applied {
 }
 
 /// Writes a change into a group, or refuses it and leaves the group untouched.
-pub fn apply(tx: &mut Tx, change: Change) -> Result<Applied, StoreError> {
-    match write(tx, change) {
+pub fn apply(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
+    match write(tx, prepared) {
         Ok(applied) => {
             tx.keep();
             Ok(applied)
@@ -57,7 +54,9 @@ pub fn apply(tx: &mut Tx, change: Change) -> Result<Applied, StoreError> {
     }
 }
 
-fn write(tx: &mut Tx, change: Change) -> Result<Applied, StoreError> {
+fn write(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
+    let Prepared { change, rows, .. } = prepared;
+    let change = *change;
     let mut applied = Applied::default();
     if change.tick > tx.counters.last_tick {
         tx.counters.last_tick = change.tick;
@@ -69,7 +68,7 @@ fn write(tx: &mut Tx, change: Change) -> Result<Applied, StoreError> {
         write_upstream(tx, upstream, &mut applied)?;
     }
     if let Some(repo) = change.repo {
-        write_repo(tx, repo, &mut applied)?;
+        write_repo(tx, repo, rows, &mut applied)?;
     }
     if let Some(dead) = change.dead {
         write_dead(tx, dead, &mut applied)?;
@@ -150,60 +149,65 @@ fn write_dead(tx: &mut Tx, change: DeadChange, applied: &mut Applied) -> Result<
     Ok(())
 }
 
-fn write_repo(tx: &mut Tx, change: RepoChange, applied: &mut Applied) -> Result<(), StoreError> {
-    let (id, stored) = find(tx, &change)?;
+fn write_repo(
+    tx: &mut Tx,
+    change: RepoChange,
+    rows: Vec<Option<Slice>>,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let stored = find(tx, &change)?;
+    let id = stored.id;
     applied.ack.repo = Some(id);
     for rev in change.unpark {
         tx.delete(Table::Parked, key::parked(id, rev));
     }
     for frame in &change.park {
-        if frame.frame.len() > limits::FRAME_BYTES {
-            return Err(Contradiction::FrameTooLarge.into());
-        }
         let place = key::parked(id, frame.parked.head.rev);
         tx.put(Table::Parked, place, parked::encode(frame));
     }
     if change.row.is_none() && change.entry.is_none() {
+        tx.keep_repo(stored);
         return Ok(());
     }
     let mut next = RepoRow {
-        repo: change.row.unwrap_or_else(|| stored.repo.clone()),
-        owes: stored.owes,
-        claims: stored.claims,
-        commit: stored.commit.clone(),
+        repo: change.row.unwrap_or_else(|| stored.row.repo.clone()),
+        owes: stored.row.owes,
+        claims: stored.row.claims,
+        commit: stored.row.commit.clone(),
     };
-    check_line(&stored.repo, &next.repo)?;
+    check_line(&stored.row.repo, &next.repo)?;
     match change.entry {
-        None if founded(&stored.repo.held, &next.repo.held) => {}
+        None if founded(&stored.row.repo.held, &next.repo.held) => {}
         None => return Err(Contradiction::Unfounded.into()),
-        Some(entry) => write_entry(tx, id, &stored, &mut next, entry, applied)?,
+        Some(entry) => write_entry(tx, &stored, &mut next, entry, rows, applied)?,
     }
-    write_row(tx, id, &stored, next)
+    write_hosted(tx, &stored, &next.repo)?;
+    tx.put_repo(stored, next);
+    Ok(())
 }
 
-/// The repository and its row as it is, a blank one if it has none yet.
-fn find(tx: &mut Tx, change: &RepoChange) -> Result<(RepoId, Arc<RepoRow>), StoreError> {
+/// The repository as it is, a blank one if there is none yet.
+fn find(tx: &mut Tx, change: &RepoChange) -> Result<Box<CachedRepo>, StoreError> {
     let id = match &change.subject {
         Subject::Id(id) => *id,
         Subject::Did(did) => tx.intern_did(did)?,
     };
     let stored = match (tx.repo(id)?, &change.subject) {
         (Some(stored), _) => stored,
-        (None, Subject::Did(did)) => Arc::new(RepoRow {
-            repo: Repo::new(did.clone()),
-            owes: false,
-            claims: false,
-            commit: Arc::default(),
-        }),
+        (None, Subject::Did(did)) => {
+            let row = RepoRow {
+                repo: Repo::new(did.clone()),
+                owes: false,
+                claims: false,
+                commit: Arc::default(),
+            };
+            Box::new(CachedRepo { id, row })
+        }
         (None, Subject::Id(_)) => return Err(Contradiction::NoSuchRepo(id.0).into()),
     };
-    let other = change
-        .row
-        .as_ref()
-        .is_some_and(|row| row.did != stored.repo.did);
-    match other {
-        true => Err(Contradiction::OtherRepo.into()),
-        false => Ok((id, stored)),
+    match &change.row {
+        Some(row) if row.did != stored.row.repo.did => Err(Contradiction::OtherRepo.into()),
+        _ => Ok(stored),
     }
 }
 
@@ -219,34 +223,33 @@ fn founded(stored: &Held, next: &Held) -> bool {
     stored == next || matches!(next, Held::Damaged { .. })
 }
 
-/// The row and everything that only repeats what it says.
-fn write_row(tx: &mut Tx, id: RepoId, stored: &RepoRow, next: RepoRow) -> Result<(), StoreError> {
-    if stored.repo.host != next.repo.host {
-        if let Some(old) = stored.repo.host {
-            tx.delete(Table::Hosted, key::hosted(old, id));
-        }
-        if let Some(new) = next.repo.host {
-            if tx.get(Table::Host, &key::host(new))?.is_none() {
-                return Err(Contradiction::NoSuchHost(new.0).into());
-            }
-            tx.put(Table::Hosted, key::hosted(new, id), hosted::encode());
-        }
+/// Which host has it, as the row says.
+fn write_hosted(tx: &mut Tx, stored: &CachedRepo, next: &Repo) -> Result<(), StoreError> {
+    let (id, before) = (stored.id, stored.row.repo.host);
+    if before == next.host {
+        return Ok(());
     }
-    tx.put_repo(id, next, stored.owes);
+    if let Some(old) = before {
+        tx.delete(Table::Hosted, key::hosted(old, id));
+    }
+    if let Some(new) = next.host {
+        if tx.get(Table::Host, &key::host(new))?.is_none() {
+            return Err(Contradiction::NoSuchHost(new.0).into());
+        }
+        tx.put(Table::Hosted, key::hosted(new, id), hosted::encode());
+    }
     Ok(())
 }
 
 fn write_entry(
     tx: &mut Tx,
-    id: RepoId,
-    stored: &RepoRow,
+    stored: &CachedRepo,
     next: &mut RepoRow,
     entry: Entry,
+    rows: Vec<Option<Slice>>,
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
-    if entry.bytes() > ENTRY_BYTES {
-        return Err(Contradiction::TooLarge.into());
-    }
+    let id = stored.id;
     let first = tx.counters.next_seq;
     let mut row = LogRow {
         kind: LogKind::Identity,
@@ -254,28 +257,23 @@ fn write_entry(
         repo: Some(id),
         commit: None,
         last: true,
-        new_lineage: next.repo.lineage > stored.repo.lineage,
+        new_lineage: next.repo.lineage > stored.row.repo.lineage,
         source: entry.source,
         ops: Vec::new(),
     };
-    let keeps_state = founded(&stored.repo.held, &next.repo.held);
+    let keeps_state = founded(&stored.row.repo.held, &next.repo.held);
     match entry.what {
-        What::Records(records) => write_records(tx, id, stored, next, records, &mut row)?,
+        What::Records(records) => write_records(tx, stored, next, records, rows, &mut row)?,
         What::Purge => return purge(tx, id, next, row, applied),
         _ if !keeps_state => return Err(Contradiction::Unfounded.into()),
         What::Claims(claims) => {
             row.kind = LogKind::Claimed;
-            write_claims(tx, id, next, claims, &mut row)?;
+            write_claims(tx, id, next, claims, &mut row);
         }
         What::Account => row.kind = LogKind::Account(next.repo.account),
         What::Identity => row.kind = LogKind::Identity,
     }
-    if let Some(frame) = entry.frame {
-        if frame.len() > limits::FRAME_BYTES {
-            return Err(Contradiction::FrameTooLarge.into());
-        }
-        applied.frame = Some((first, frame));
-    }
+    applied.frame = entry.frame.map(|frame| (first, frame));
     push_log(tx, row);
     applied.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
@@ -285,7 +283,7 @@ fn write_entry(
 fn push_log(tx: &mut Tx, row: LogRow) {
     let first = tx.counters.next_seq;
     tx.counters.next_seq += row.numbers();
-    tx.put(Table::Log, key::seq(first), log::encode(&row));
+    tx.put_with(Table::Log, key::seq(first), |bytes| log::write(bytes, &row));
 }
 
 /// After a store lost what it had acknowledged: takes the numbers that are gone

@@ -1,35 +1,34 @@
 //! Records into rows: what replaced what, what is kept of it, what claims it
 //! settles, and how everything goes.
 
-use gapless_atp::cid::Cid;
-use gapless_atp::limits;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{Head, Held, Repo, RepoId};
 
 use super::{Applied, push_log};
 use crate::change::{RecordOp, Records, RecordsKind};
+use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
 use crate::table::claimed::{self, Claim};
 use crate::table::log::{LogKind, LogOp, LogRow, Previous, ROW_OPS};
-use crate::table::record::{self, RecordRow};
+use crate::table::record;
 use crate::table::repo::RepoRow;
 use crate::table::version::{self, VersionRow};
 use crate::table::{Table, key};
-use crate::tx::Tx;
+use crate::tx::{CachedRepo, Tx};
 
 pub fn write_records(
     tx: &mut Tx,
-    id: RepoId,
-    stored: &RepoRow,
+    stored: &CachedRepo,
     next: &mut RepoRow,
     records: Records,
+    rows: Vec<Option<Slice>>,
     row: &mut LogRow,
 ) -> Result<(), StoreError> {
+    let (id, stored) = (stored.id, &stored.row);
     if records.before != stored.repo.held {
         return Err(Contradiction::OtherState.into());
     }
     let head = check_state(&stored.repo, &next.repo, records.kind)?;
-    check_ops(&records.ops)?;
     row.kind = match records.kind {
         RecordsKind::Live => LogKind::Live,
         RecordsKind::Backfill => LogKind::Backfill,
@@ -38,19 +37,15 @@ pub fn write_records(
     row.commit = Some((head.rev, head.commit));
     row.last = matches!(next.repo.held, Held::Exactly(_));
     if row.last {
-        if !records.commit.is_empty() && Cid::dag_cbor(&records.commit) != head.commit {
-            return Err(Contradiction::OtherCommit.into());
-        }
         next.commit = records.commit.into();
     }
     // Where nothing was held there is nothing to find.
     let empty = stored.repo.held == Held::Nothing;
     let first = tx.counters.next_seq;
     row.ops.reserve_exact(records.ops.len());
-    for (place, op) in records.ops.into_iter().enumerate() {
+    for (place, (op, new)) in records.ops.into_iter().zip(rows).enumerate() {
         let seq = first + place as u64;
-        row.ops
-            .push(write_record(tx, id, head.rev, seq, op, empty)?);
+        row.ops.push(write_record(tx, id, seq, op, new, empty)?);
     }
     if next.claims && row.last {
         forget_claims(tx, id, next, head.rev)?;
@@ -82,36 +77,12 @@ fn check_state(stored: &Repo, next: &Repo, kind: RecordsKind) -> Result<Head, Co
     }
 }
 
-fn check_ops(ops: &[RecordOp]) -> Result<(), Contradiction> {
-    if ops.len() > ROW_OPS {
-        return Err(Contradiction::TooLarge);
-    }
-    for op in ops {
-        check_path(&op.path)?;
-    }
-    if !ops.is_sorted_by(|a, b| a.path < b.path) {
-        let mut paths: Vec<&[u8]> = ops.iter().map(|op| op.path.as_slice()).collect();
-        paths.sort_unstable();
-        if !paths.is_sorted_by(|a, b| a < b) {
-            return Err(Contradiction::PathTwice);
-        }
-    }
-    Ok(())
-}
-
-fn check_path(path: &[u8]) -> Result<(), Contradiction> {
-    match path.len() {
-        1..=limits::KEY_BYTES => Ok(()),
-        _ => Err(Contradiction::PathLength),
-    }
-}
-
 fn write_record(
     tx: &mut Tx,
     id: RepoId,
-    rev: Rev,
     seq: u64,
     op: RecordOp,
+    new: Option<Slice>,
     empty: bool,
 ) -> Result<LogOp, StoreError> {
     let place = key::path(id, &op.path);
@@ -137,32 +108,20 @@ fn write_record(
                 superseded_by: seq,
                 bytes: old.bytes,
             };
-            tx.put(
-                Table::Version,
-                key::version(id, &op.path, old.rev, &old.cid),
-                version::encode(&superseded),
-            );
+            let before = key::version(id, &op.path, old.rev, &old.cid);
+            tx.put_with(Table::Version, before, |row| {
+                version::write(row, &superseded)
+            });
         }
     }
-    let cid = match &op.put {
+    match new {
         None if previous.is_none() => return Err(Contradiction::NothingToDelete.into()),
-        None => {
-            tx.delete(Table::Record, place);
-            None
-        }
-        Some(put) => {
-            let row = RecordRow {
-                rev,
-                cid: put.cid,
-                bytes: put.bytes.as_deref(),
-            };
-            tx.put(Table::Record, place, record::encode(&row));
-            Some(put.cid)
-        }
-    };
+        None => tx.delete(Table::Record, place),
+        Some(row) => tx.put(Table::Record, place, row),
+    }
     Ok(LogOp {
         path: op.path,
-        cid,
+        cid: op.put.map(|put| put.cid),
         previous,
     })
 }
@@ -173,12 +132,8 @@ pub fn write_claims(
     next: &mut RepoRow,
     claims: Vec<(Vec<u8>, Claim)>,
     row: &mut LogRow,
-) -> Result<(), StoreError> {
-    if claims.len() > ROW_OPS {
-        return Err(Contradiction::TooLarge.into());
-    }
+) {
     for (path, claim) in claims {
-        check_path(&path)?;
         tx.put(
             Table::Claimed,
             key::path(id, &path),
@@ -191,7 +146,6 @@ pub fn write_claims(
         });
     }
     next.claims = true;
-    Ok(())
 }
 
 /// A proven state says of every path what is true: claims up to its rev go.

@@ -92,9 +92,14 @@ impl LogRow {
 }
 
 pub fn encode(row: &LogRow) -> Vec<u8> {
-    let paths: usize = row.ops.iter().map(|op| op.path.len()).sum();
-    let mut writer = Writer::new(VERSION, 96 + paths + 80 * row.ops.len());
-    write_kind(&mut writer, row.kind);
+    let mut writer = Writer::default();
+    write(&mut writer, row);
+    writer.finish()
+}
+
+pub fn write(writer: &mut Writer, row: &LogRow) {
+    writer.restart(VERSION);
+    write_kind(writer, row.kind);
     writer.flag(row.last).flag(row.new_lineage).time(row.at);
     writer.maybe(row.repo, |writer, repo| {
         writer.repo(repo);
@@ -116,7 +121,6 @@ pub fn encode(row: &LogRow) -> Vec<u8> {
             writer.cid(&previous.cid).rev(previous.rev);
         }
     }
-    writer.finish()
 }
 
 pub fn decode(bytes: &[u8]) -> Result<LogRow, RowFault> {

@@ -33,12 +33,18 @@ pub struct RepoRow {
 }
 
 pub fn encode(row: &RepoRow) -> Vec<u8> {
+    let mut writer = Writer::default();
+    write(&mut writer, row);
+    writer.finish()
+}
+
+pub fn write(row: &mut Writer, value: &RepoRow) {
     let RepoRow {
         repo,
         owes,
         claims,
         commit,
-    } = row;
+    } = value;
     let Repo {
         did,
         host,
@@ -68,7 +74,7 @@ pub fn encode(row: &RepoRow) -> Vec<u8> {
         debt: _,
         strangers,
     } = repo;
-    let mut row = Writer::new(VERSION, 320 + commit.len());
+    row.restart(VERSION);
     row.text(did.as_str());
     row.flag(*owes).flag(*claims);
     row.maybe(*host, |row, host| {
@@ -79,7 +85,7 @@ pub fn encode(row: &RepoRow) -> Vec<u8> {
     row.maybe(*deleted_at, |row, at| {
         row.time(at);
     });
-    write_held(&mut row, held);
+    write_held(row, held);
     for past in trail {
         row.maybe(*past, |row, past| {
             row.rev(past.rev).wide(past.tag);
@@ -105,7 +111,7 @@ pub fn encode(row: &RepoRow) -> Vec<u8> {
         row.upstream(marker.cover).number(marker.epoch.0);
     });
     row.tick(*unset_at);
-    write_evidence(&mut row, swept, proven, behind);
+    write_evidence(row, swept, proven, behind);
     row.maybe(*confirmed_at, |row, at| {
         row.time(at);
     });
@@ -119,7 +125,6 @@ pub fn encode(row: &RepoRow) -> Vec<u8> {
     row.flag(*key == Key::Previous);
     row.number(strangers.used.into()).time(strangers.at);
     row.bytes(commit);
-    row.finish()
 }
 
 pub fn decode(bytes: &[u8]) -> Result<RepoRow, RowFault> {

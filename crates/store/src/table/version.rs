@@ -20,11 +20,17 @@ pub struct VersionRow<'a> {
 }
 
 pub fn encode(row: &VersionRow<'_>) -> Vec<u8> {
-    let bytes = row.bytes.unwrap_or_default();
-    let mut writer = Writer::new(VERSION, 48 + bytes.len());
-    writer.cid(&row.cid).number(row.superseded_by);
-    writer.flag(row.bytes.is_some()).raw(bytes);
+    let mut writer = Writer::default();
+    write(&mut writer, row);
     writer.finish()
+}
+
+pub fn write(writer: &mut Writer, row: &VersionRow<'_>) {
+    writer.restart(VERSION);
+    writer.cid(&row.cid).number(row.superseded_by);
+    writer
+        .flag(row.bytes.is_some())
+        .raw(row.bytes.unwrap_or_default());
 }
 
 pub fn decode(bytes: &[u8]) -> Result<VersionRow<'_>, RowFault> {

@@ -1,0 +1,147 @@
+//! What can be done for a change without the store, on the thread of whoever
+//! hands it over: the one thread that writes has better things to do.
+//!
+//! A change is checked against itself here (what it says against what is held is
+//! [`apply`](crate::apply)'s to check), and its records become rows.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::limits;
+use gapless_core::ledger::{Head, Held, Repo};
+
+use crate::change::{Change, Entry, RecordOp, Records, RepoChange, What};
+use crate::engine::Slice;
+use crate::error::Contradiction;
+use crate::table::log::ROW_OPS;
+use crate::table::record::{self, RecordRow};
+
+/// Bytes of one entry at most: a commit has 2.5 MB, and whoever writes a snapshot
+/// cuts it by bytes as well as by records.
+pub const ENTRY_BYTES: usize = 16 << 20;
+
+/// A change that does not contradict itself.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(crate) change: Box<Change>,
+    /// The rows of its records, in the order of its operations; none deletes.
+    pub(crate) rows: Vec<Option<Slice>>,
+    bytes: usize,
+}
+
+impl Prepared {
+    /// Roughly what it weighs in memory and on disk.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+pub fn prepare(change: Change) -> Result<Prepared, Contradiction> {
+    let mut change = Box::new(change);
+    let bytes = change.bytes();
+    let rows = match &mut change.repo {
+        None => Vec::new(),
+        Some(repo) => check_repo(repo)?,
+    };
+    Ok(Prepared {
+        change,
+        rows,
+        bytes,
+    })
+}
+
+fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Slice>>, Contradiction> {
+    for frame in &change.park {
+        check_frame(&frame.frame)?;
+    }
+    let Some(entry) = &mut change.entry else {
+        return Ok(Vec::new());
+    };
+    check_entry(entry)?;
+    match &mut entry.what {
+        What::Records(records) => {
+            let head = target(change.row.as_ref()).ok_or(Contradiction::NotExact)?;
+            check_records(records, &head)?;
+            Ok(rows(&mut records.ops, &head))
+        }
+        What::Claims(claims) => {
+            check_count(claims.len())?;
+            for (path, _) in claims {
+                check_path(path)?;
+            }
+            Ok(Vec::new())
+        }
+        What::Account | What::Identity | What::Purge => Ok(Vec::new()),
+    }
+}
+
+fn check_entry(entry: &Entry) -> Result<(), Contradiction> {
+    if entry.bytes() > ENTRY_BYTES {
+        return Err(Contradiction::TooLarge);
+    }
+    match &entry.frame {
+        Some(frame) => check_frame(frame),
+        None => Ok(()),
+    }
+}
+
+/// The head that records lead to, at once or in the end.
+fn target(row: Option<&Repo>) -> Option<Head> {
+    match row?.held {
+        Held::Exactly(head) | Held::Applying { target: head, .. } => Some(head),
+        Held::Nothing | Held::Damaged { .. } => None,
+    }
+}
+
+fn check_records(records: &Records, head: &Head) -> Result<(), Contradiction> {
+    if !records.commit.is_empty() && Cid::dag_cbor(&records.commit) != head.commit {
+        return Err(Contradiction::OtherCommit);
+    }
+    check_count(records.ops.len())?;
+    for op in &records.ops {
+        check_path(&op.path)?;
+    }
+    if !records.ops.is_sorted_by(|a, b| a.path < b.path) {
+        let mut paths: Vec<&[u8]> = records.ops.iter().map(|op| op.path.as_slice()).collect();
+        paths.sort_unstable();
+        if !paths.is_sorted_by(|a, b| a < b) {
+            return Err(Contradiction::PathTwice);
+        }
+    }
+    Ok(())
+}
+
+fn check_count(ops: usize) -> Result<(), Contradiction> {
+    match ops > ROW_OPS {
+        true => Err(Contradiction::TooLarge),
+        false => Ok(()),
+    }
+}
+
+fn check_path(path: &[u8]) -> Result<(), Contradiction> {
+    match path.len() {
+        1..=limits::KEY_BYTES => Ok(()),
+        _ => Err(Contradiction::PathLength),
+    }
+}
+
+fn check_frame(frame: &[u8]) -> Result<(), Contradiction> {
+    match frame.len() > limits::FRAME_BYTES {
+        true => Err(Contradiction::FrameTooLarge),
+        false => Ok(()),
+    }
+}
+
+/// The records as they will lie in the table. Their bytes are in there; the
+/// operations keep the rest.
+fn rows(ops: &mut [RecordOp], head: &Head) -> Vec<Option<Slice>> {
+    let row = |op: &mut RecordOp| {
+        let put = op.put.as_mut()?;
+        let bytes = put.bytes.take();
+        let row = RecordRow {
+            rev: head.rev,
+            cid: put.cid,
+            bytes: bytes.as_deref(),
+        };
+        Some(Slice::from(record::encode(&row)))
+    };
+    ops.iter_mut().map(row).collect()
+}
