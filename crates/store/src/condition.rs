@@ -10,13 +10,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::durable;
+use crate::engine::KEYSPACES_FOLDER;
 use crate::head::{Acknowledged, HEAD_FILE, HeadError, HeadFile};
 use crate::journal::{self, DAMAGED_FOLDER, Hole, Journal, Lost, Verdict};
+use crate::table::Table;
 
 /// The engine's folder in the data folder.
 pub const ENGINE_FOLDER: &str = "engine";
 /// Written last when the engine makes its files: without it they are not whole.
 const ENGINE_MARK: &str = "version";
+/// One folder for each table, and one for the engine's own. A format with more
+/// tables makes them in its migration.
+const TABLE_FOLDERS: usize = Table::ALL.len() + 1;
+/// Written last when the engine makes a table.
+const TABLE_MARK: &str = "current";
 /// There while a repair is under way, or was cut short.
 const REPAIR_FILE: &str = "repairing";
 
@@ -31,6 +38,9 @@ pub enum Trouble {
     HeadDamaged,
     /// Something was acknowledged, and there is no engine.
     EngineMissing,
+    /// It has fewer tables than it made. It would make new, empty ones for them
+    /// and pass over what its journals have for the old.
+    TablesMissing { found: usize },
     /// Its journals lost something.
     Journals(Lost),
 }
@@ -48,6 +58,10 @@ impl fmt::Display for Trouble {
                 "the file '{HEAD_FILE}' is damaged, so it cannot be told whether everything is there"
             ),
             Trouble::EngineMissing => write!(f, "the folder '{ENGINE_FOLDER}' is missing or empty"),
+            Trouble::TablesMissing { found } => write!(
+                f,
+                "only {found} of {TABLE_FOLDERS} tables are in '{ENGINE_FOLDER}'"
+            ),
             Trouble::Journals(lost) => lost.fmt(f),
         }
     }
@@ -81,6 +95,7 @@ impl Condition {
         condition.read_head()?;
         if condition.engine_made {
             condition.journals = journal::scan(&engine)?;
+            condition.count_tables(&engine.join(KEYSPACES_FOLDER))?;
             match journal::judge(&condition.journals, condition.acknowledged) {
                 Verdict::Whole => {}
                 Verdict::Torn(end) => condition.torn = Some(end),
@@ -108,6 +123,28 @@ impl Condition {
             Ok(head) => self.acknowledged = head.last(),
             Err(HeadError::Damaged { .. }) => self.worse(Trouble::HeadDamaged),
             Err(HeadError::Io { source, .. }) => return Err(source),
+        }
+        Ok(())
+    }
+
+    fn count_tables(&mut self, folder: &Path) -> io::Result<()> {
+        let written = self.journals.iter().any(|journal| journal.newest.is_some());
+        if self.acknowledged.is_none() && !written {
+            // Its first start may have been cut short before it had made all.
+            return Ok(());
+        }
+        let mut found = 0;
+        match fs::read_dir(folder) {
+            Ok(entries) => {
+                for entry in entries {
+                    found += usize::from(entry?.path().join(TABLE_MARK).try_exists()?);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        if found < TABLE_FOLDERS {
+            self.worse(Trouble::TablesMissing { found });
         }
         Ok(())
     }

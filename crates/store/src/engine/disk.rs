@@ -26,7 +26,7 @@ use super::{Engine, EngineError, KeyRange, RawBatch, Row, Rows, Slice, View};
 use crate::table::{Table, Tuning};
 
 /// Where the engine keeps one folder for each table.
-const KEYSPACES_FOLDER: &str = "keyspaces";
+pub const KEYSPACES_FOLDER: &str = "keyspaces";
 /// The least the engine takes for its journals.
 const JOURNAL_LEAST_BYTES: u64 = 64 << 20;
 /// Waits before a batch when this many memtables queue up; at one more, the

@@ -16,7 +16,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 #[cfg(feature = "engine")]
-pub use disk::{DiskEngine, DiskSettings};
+pub use disk::{DiskEngine, DiskSettings, KEYSPACES_FOLDER};
 pub use memory::MemoryEngine;
 pub use slice::Slice;
 

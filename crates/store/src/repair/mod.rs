@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use gapless_core::ledger::{Now, Tick, Time};
 
 use crate::check::Progress;
-use crate::condition::{self, Condition, ENGINE_FOLDER};
+use crate::condition::{self, Condition, ENGINE_FOLDER, Trouble};
 use crate::engine::{DiskEngine, DiskSettings, Engine, RawBatch};
 use crate::error::StoreError;
 use crate::format;
@@ -106,7 +106,13 @@ pub fn repair(
         format::migrate(folder, found)?;
     }
     repaired.journals = ready_engine(folder, &condition).map_err(failed)?;
-    let mut engine = DiskEngine::open(&folder.join(ENGINE_FOLDER), settings)?;
+    let engine_folder = folder.join(ENGINE_FOLDER);
+    if matches!(condition.trouble, Some(Trouble::TablesMissing { .. })) {
+        // Makes the tables anew. Opened once more, the engine fills them with what
+        // its journals have for their names: better now than at the next start.
+        drop(DiskEngine::open(&engine_folder, settings)?);
+    }
+    let mut engine = DiskEngine::open(&engine_folder, settings)?;
     if let Err(fault) = tx::counters(&*engine.snapshot()) {
         repaired.lost.get_or_insert(fault.to_string());
         if mode == Mode::DryRun {

@@ -114,7 +114,7 @@ fn repaired(folder: &Path) -> Repaired {
         &mut |_| {},
     );
     let again = again.expect("and once more");
-    assert!(again.nothing(), "a second time finds nothing: {again:?}");
+    assert!(again.nothing(), "a second time finds nothing: {done:?}, then {again:?}");
     done
 }
 
@@ -295,6 +295,45 @@ fn an_engine_that_is_gone_is_not_taken_for_a_new_one() {
     let done = repaired(folder.path());
     assert_eq!(done.lost_numbers, [(1, sample().head.next_seq - 1)]);
     sound_again(folder.path());
+}
+
+#[test]
+fn a_table_that_is_gone_is_not_taken_for_an_empty_one() {
+    let tables = sample().folder.path().join(ENGINE_FOLDER).join("keyspaces");
+    let count = fs::read_dir(tables).unwrap().count();
+    for number in 1..count {
+        let folder = copy_of_sample();
+        let table = folder.path().join(ENGINE_FOLDER).join("keyspaces");
+        fs::remove_dir_all(table.join(number.to_string())).unwrap();
+        let said = refused(folder.path());
+        assert!(said.contains("tables are in"), "{said}");
+        repaired(folder.path());
+        let store = open(folder.path()).unwrap();
+        clean(&store);
+        assert!(store.durable_head().next_seq >= sample().head.next_seq);
+    }
+}
+
+/// The journals are whole as far as they go; what the engine says is compared too.
+#[test]
+fn an_engine_that_is_behind_the_head_is_noticed() {
+    let folder = copy_of_sample();
+    let head = Acknowledged {
+        batch: sample().head.batch,
+        next_seq: sample().head.next_seq + 5,
+    };
+    HeadFile::replace(folder.path(), head).unwrap();
+    let said = refused(folder.path());
+    assert!(
+        said.contains(&format!("numbers below {}", head.next_seq)),
+        "{said}"
+    );
+    let done = repaired(folder.path());
+    assert_eq!(
+        done.lost_numbers,
+        [(sample().head.next_seq, head.next_seq - 1)]
+    );
+    assert_eq!(sound_again(folder.path()), 0);
 }
 
 #[test]

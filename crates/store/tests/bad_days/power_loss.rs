@@ -6,7 +6,7 @@ use gapless_store::head::HEAD_FILE;
 use crate::power::{Dice, Disk, Names};
 use crate::rounds;
 use crate::truth::verify;
-use crate::writer::{Ended, Memory, Start, Told, Writer};
+use crate::writer::{Ended, LETTER_BYTES, Memory, Start, Told, Writer};
 
 /// How a round ends: at an event on a file (see `power/forget.c`), or at any time.
 #[derive(Debug, Clone, Copy)]
@@ -103,13 +103,17 @@ fn nothing_acknowledged_is_lost_at_any_time() {
 #[test]
 fn a_first_start_that_is_cut_short_can_be_started_again() {
     let mut dice = Dice(5);
-    for count in 0..rounds(12) {
-        let mut disk = Disk::new(Names::Strict);
-        let mut memory = Memory::default();
+    // Where the engine has begun its files and not finished them.
+    let mut ends = vec![("sync", "/version", 1), ("synced", "/version", 1)];
+    for count in 0..rounds(10) {
         let event = ["sync", "synced", "write"][dice.below(3) as usize];
         // The first start takes a few hundred of each.
-        let count = 1 + count * 11 + dice.below(11);
-        let ended = run(&disk, count, End::At(event, "/", count));
+        ends.push((event, "/", 1 + count * 11 + dice.below(11)));
+    }
+    for (event, part, count) in ends {
+        let mut disk = Disk::new(Names::Strict);
+        let mut memory = Memory::default();
+        let ended = run(&disk, count, End::At(event, part, count));
         assert_eq!(ended.error, None, "{event} {count}");
         assert!(disk.fired());
         memory.add(&ended.told);
@@ -121,6 +125,35 @@ fn a_first_start_that_is_cut_short_can_be_started_again() {
         let disk = disk.after_power_cut(None);
         verify(&disk.root, &memory);
     }
+}
+
+/// The engine stops at such a batch instead of cutting it: its checksum is wrong,
+/// and everything else about it is right.
+#[test]
+fn a_last_batch_that_lost_a_page_in_its_middle_is_cut() {
+    let disk = Disk::new(Names::Strict);
+    let start = Start {
+        folder: &disk.root,
+        seed: 6,
+        in_flight: 1,
+        events: None,
+        arm: None,
+    };
+    let mut command = start.command();
+    command.env(LETTER_BYTES, "50000");
+    disk.preload(&mut command);
+    disk.crash(&mut command, "sync", ".jnl", 30);
+    let ended = Writer::spawn(command).end();
+    assert!(disk.fired());
+    let mut memory = Memory::default();
+    memory.add(&ended.told);
+    let mut torn = false;
+    let after = disk.after_power_cut_with(&mut |place, count| {
+        torn |= count > 8;
+        place != count / 2
+    });
+    assert!(torn, "the last batch has many pages");
+    verify(&after.root, &memory);
 }
 
 /// Without a disk that forgets the test above would prove nothing: what is

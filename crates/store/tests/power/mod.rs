@@ -19,6 +19,8 @@ use std::time::UNIX_EPOCH;
 use tempfile::TempDir;
 
 const PAGE: usize = 4096;
+/// Pages that are compared at a time.
+const READ: usize = 256 * PAGE;
 
 /// The library, compiled once for all tests of a binary.
 fn library() -> &'static Path {
@@ -123,11 +125,28 @@ impl Disk {
 
     /// The disk as the power cut left it, with the child dead. `tear` chooses
     /// which unsynced pages came to the disk; without it, none.
-    pub fn after_power_cut(&self, mut tear: Option<Dice>) -> Disk {
+    pub fn after_power_cut(&self, tear: Option<Dice>) -> Disk {
+        match tear {
+            None => self.after_power_cut_with(&mut |_, _| false),
+            Some(mut dice) => {
+                let mut odds = 0;
+                self.after_power_cut_with(&mut |place, _| {
+                    if place == 0 {
+                        odds = dice.below(4);
+                    }
+                    dice.below(4) < odds
+                })
+            }
+        }
+    }
+
+    /// Likewise; `keep` is asked for each unsynced page of a file, by its place
+    /// among them and their number.
+    pub fn after_power_cut_with(&self, keep: &mut dyn FnMut(usize, usize) -> bool) -> Disk {
         let after = Disk::new(self.names);
         let mut real = HashMap::new();
         files_by_key(&self.root, &mut real);
-        self.put_together(&key(&self.root), &after.root, &real, &mut tear);
+        self.put_together(&key(&self.root), &after.root, &real, keep);
         after
     }
 
@@ -136,7 +155,7 @@ impl Disk {
         folder_key: &str,
         to: &Path,
         real: &HashMap<String, PathBuf>,
-        tear: &mut Option<Dice>,
+        keep: &mut dyn FnMut(usize, usize) -> bool,
     ) {
         let names = self.shadow.join("names").join(folder_key);
         // A folder whose name is durable and whose contents never were.
@@ -151,7 +170,7 @@ impl Disk {
             let path = to.join(name);
             if kind == "d" {
                 fs::create_dir(&path).unwrap();
-                self.put_together(key, &path, real, tear);
+                self.put_together(key, &path, real, keep);
                 continue;
             }
             let image = self.shadow.join("files").join(key);
@@ -163,15 +182,15 @@ impl Disk {
                 }
                 Err(error) => panic!("{}: {error}", image.display()),
             }
-            if let (Some(dice), Some(real)) = (tear.as_mut(), real.get(key)) {
-                tear_into(&path, real, dice);
+            if let Some(real) = real.get(key) {
+                tear_into(&path, real, keep);
             }
         }
     }
 }
 
 /// Brings some of the pages that differ from the real file.
-fn tear_into(path: &Path, real: &Path, dice: &mut Dice) {
+fn tear_into(path: &Path, real: &Path, keep: &mut dyn FnMut(usize, usize) -> bool) {
     let real = File::open(real).unwrap();
     let kept = OpenOptions::new()
         .read(true)
@@ -182,18 +201,27 @@ fn tear_into(path: &Path, real: &Path, dice: &mut Dice) {
     if length < kept.metadata().unwrap().len() {
         return;
     }
-    let keep_odds = dice.below(4);
+    let mut pages = Vec::new();
+    let (mut now, mut then) = (vec![0; READ], vec![0; READ]);
     let mut at = 0;
     while at < length {
-        let size = PAGE.min((length - at) as usize);
-        let (mut now, mut then) = (vec![0; size], vec![0; size]);
-        real.read_exact_at(&mut now, at).unwrap();
-        let known = kept.read_at(&mut then, at).unwrap();
-        let differs = now != then || known < size && now.iter().any(|byte| *byte != 0);
-        if differs && dice.below(4) < keep_odds {
-            kept.write_all_at(&now, at).unwrap();
+        let size = READ.min((length - at) as usize);
+        real.read_exact_at(&mut now[..size], at).unwrap();
+        let known = kept.read_at(&mut then[..size], at).unwrap();
+        then[known..].fill(0);
+        for start in (0..size).step_by(PAGE) {
+            let page = start..(start + PAGE).min(size);
+            if now[page.clone()] != then[page.clone()] {
+                pages.push((at + start as u64, now[page].to_vec()));
+            }
         }
         at += size as u64;
+    }
+    let count = pages.len();
+    for (place, (at, page)) in pages.into_iter().enumerate() {
+        if keep(place, count) {
+            kept.write_all_at(&page, at).unwrap();
+        }
     }
 }
 
