@@ -399,10 +399,9 @@ fn monotonic(before: &Before, now: &Before, repo: &Repo) -> Result<(), Broken> {
         if down {
             return broken("I1", format!("{} went back", repo.did));
         }
-        let moved = now
-            .head
-            .filter(|_| before.head.is_some() && now.head != before.head);
-        if moved.is_some_and(|(rev, _)| Some(rev) <= repo.abandoned) {
+        // A snapshot may take up again what was given up; an event may not.
+        let live = now.last_firehose > before.last_firehose;
+        if live && repo.abandoned.is_some() && now.last_firehose <= repo.abandoned {
             return broken(
                 "I1 (lineage)",
                 format!("{} went on in a lineage that was given up", repo.did),

@@ -6,6 +6,7 @@
 //! only *suspect*, and the host's own answer decides. A listing alone raises
 //! markers; it pays no debt.
 
+use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
 
 use super::account;
@@ -16,8 +17,8 @@ use super::fetch::{self, Note};
 use super::notice::Notice;
 use super::settings::{SUSPECT_PATIENCE, Settings};
 use super::state::{
-    Account, Cursor, Epoch, Host, HostId, HostSwept, Named, Repo, Swept, SweptBy, UpstreamId, Why,
-    tag,
+    Account, Cursor, Epoch, Held, Host, HostId, HostSwept, Named, Repo, Swept, SweptBy, UpstreamId,
+    Why, tag,
 };
 use super::time::{Now, Tick, Time, micros};
 
@@ -131,6 +132,11 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
         if repo.debt.fetch.is_none() {
             debt::owe_fetch(now, repo, Why::FirstSighting);
         }
+        // A snapshot that is under way may be older than what is listed: what it
+        // pays is not all that is owed.
+        if writing(repo) != Some(entry.named.commit) {
+            debt::owe(now, repo, What::Compare, Why::ListedNewer);
+        }
         return Listed::Owed;
     };
     let confirm = confirm_due(now.time, repo, settings);
@@ -151,6 +157,14 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
         upto: position(context, repo),
         since: now.time,
     })
+}
+
+/// The commit whose snapshot is being written.
+fn writing(repo: &Repo) -> Option<Cid> {
+    match &repo.held {
+        Held::Applying { target, .. } => Some(target.commit),
+        Held::Nothing | Held::Exactly(_) | Held::Damaged { .. } => None,
+    }
 }
 
 /// Another host lists it. The host that it left does so for ever, and anybody

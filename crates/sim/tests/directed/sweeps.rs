@@ -170,3 +170,29 @@ fn an_import_that_lists_the_empty_repository_is_complete_all_the_same() {
         );
     }
 }
+
+#[test]
+fn a_listing_read_while_a_snapshot_is_written_is_not_lost() {
+    let mut stage = Stage::new(1, &[0]);
+    for _ in 0..30 {
+        stage.commit("a");
+    }
+    stage.follow(PDS);
+    stage.connect();
+    stage.pass(6);
+    stage.sweep();
+    stage.work_until("a", "write on");
+    stage.force(Fault::Omitted);
+    stage.commit("a");
+    let host = stage.run.mirror.host_id(0);
+    stage.run.mirror.start_sweep(&stage.run.world, host);
+    for _ in 0..4 {
+        stage.sweep_step();
+    }
+    stage.finish_work();
+    stage.finish_sweeps();
+    assert!(!stage.up_to_date("a"));
+    assert!(!stage.complete("a"), "the listing named another head");
+    stage.settle();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
