@@ -118,7 +118,7 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
     cover::settle(repo, covers);
     fetch::owe_filter(context, repo);
     if repo.host != Some(note.host) {
-        elsewhere(now, repo, entry);
+        elsewhere(now, repo, entry, settings);
         return Listed::Owed;
     }
     if account::is_hidden(entry.account) != account::is_hidden(repo.account) {
@@ -169,11 +169,13 @@ fn writing(repo: &Repo) -> Option<Cid> {
 
 /// Another host lists it. The host that it left does so for ever, and anybody
 /// can: only news is worth a question, and only while questions are left, or the
-/// listing alone would keep the repository from ever being complete.
-fn elsewhere(now: Now, repo: &mut Repo, entry: &Entry) {
+/// listing alone would keep the repository from ever being complete. Once in a
+/// while it is asked all the same: it may have left with less than its old host
+/// had in the end.
+fn elsewhere(now: Now, repo: &mut Repo, entry: &Entry, settings: &Settings) {
     let newer = repo.head().is_none_or(|head| entry.named.rev > head.rev);
     let shown = account::is_hidden(repo.account) && !account::is_hidden(entry.account);
-    let news = newer || shown;
+    let news = newer || shown || confirm_due(now.time, repo, settings);
     if repo.host.is_none() || (news && debt::may_ask(repo, now.time)) {
         debt::owe(now, repo, What::Resolve, Why::ListedElsewhere);
     }
