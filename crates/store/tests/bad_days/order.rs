@@ -34,7 +34,7 @@ fn nothing_is_told_before_it_is_durable() {
     assert!(ended.success && ended.told.len() == 300);
     let log = std::fs::read_to_string(disk.log_file()).unwrap();
     let mut unsynced: HashMap<&str, u32> = HashMap::new();
-    let (mut told, mut batches, mut framed) = (0, 0, 0);
+    let (mut told, mut batches, mut framed, mut heads) = (0, 0, 0, 0);
     for line in log.lines() {
         let (event, rest) = line.split_once(' ').unwrap();
         match (event, file(rest)) {
@@ -46,7 +46,7 @@ fn nothing_is_told_before_it_is_durable() {
             ("w", Some("head")) => {
                 let journal = unsynced.get("journal").copied().unwrap_or_default();
                 assert_eq!(journal, 0, "the head before its batch");
-                *unsynced.entry("head").or_default() += 1;
+                heads += 1;
             }
             ("w", Some(name)) => *unsynced.entry(name).or_default() += 1,
             ("s", Some(name)) => {
@@ -60,8 +60,9 @@ fn nothing_is_told_before_it_is_durable() {
                     let left = unsynced.get(name).copied().unwrap_or_default();
                     assert_eq!(left, 0, "'{rest}' was told before its {name} were synced");
                 }
-                let head = unsynced.get("head").copied().unwrap_or_default();
-                assert!(head > 0 || told == 1, "told without being written down");
+                // Synced or not: that happens once a second.
+                assert!(heads > 0 || told == 1, "told without being written down");
+                heads = 0;
             }
             _ => {}
         }
