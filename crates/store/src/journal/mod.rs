@@ -25,7 +25,8 @@
 //!
 //! Limits: it reads up to the size of the journals once more at each start. It
 //! sees the journals, not the tables: those have checksums that show when they
-//! are read.
+//! are read. After a failed fsync it reads what the operating system still has in
+//! memory, which may be more than the disk has; a later start tells.
 
 mod batch;
 mod cut;

@@ -262,7 +262,7 @@ impl Fixing<'_> {
         if let Some(host) = row.repo.host {
             let place = key::hosted(host, id);
             let listed = self.tx.get(Table::Hosted, &place)?;
-            if !listed.is_some_and(|row| hosted::decode(&row).is_ok()) {
+            if listed.is_none_or(|row| hosted::decode(&row).is_err()) {
                 self.mend(Table::Hosted, place, hosted::encode())?;
             }
         }

@@ -160,7 +160,8 @@ fn each_kind_of_damage_is_found_and_called_by_its_name() {
 
 #[test]
 fn numbers_that_would_be_given_out_again_are_found() {
-    let cases: [(&str, fn(&mut Counters)); 5] = [
+    type Case = (&'static str, fn(&mut Counters));
+    let cases: [Case; 5] = [
         ("log_end", |counters| counters.next_seq -= 1),
         ("not_given_out", |counters| counters.next_repo -= 1),
         ("not_given_out", |counters| counters.next_host -= 1),

@@ -15,6 +15,8 @@ mod order;
 #[path = "../power/mod.rs"]
 mod power;
 mod power_loss;
+mod repairs;
+mod sample;
 mod truth;
 mod writer;
 
