@@ -38,7 +38,10 @@ pub fn told(
     notices: &mut Vec<Notice>,
 ) {
     if !from_cover {
-        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+        // Nobody signed it: a hint, worth a question while there are any left.
+        if debt::may_ask(repo, now.time) {
+            debt::owe(now, repo, What::Compare, Why::Unauthenticated);
+        }
         return;
     }
     become_(now, repo, told, host_itself, notices);
@@ -46,8 +49,9 @@ pub fn told(
     if !is_hidden(told) || !host_itself {
         debt::owe(now, repo, What::Compare, Why::AccountEvent);
     }
-    if !is_hidden(told) {
-        cover::unset(now.tick, repo);
+    match is_hidden(told) {
+        true => unasked(now, repo),
+        false => cover::unset(now.tick, repo),
     }
 }
 
@@ -64,8 +68,7 @@ pub fn become_(
         notices.push(Notice::Account(state));
         repo.account = state;
         if is_hidden(state) {
-            // What was asked before this neither shows it again nor vouches for it.
-            repo.unset_at = now.tick;
+            unasked(now, repo);
         }
     }
     match (state, host_itself) {
@@ -75,6 +78,11 @@ pub fn become_(
         (Account::Deleted, false) => {}
         _ => repo.deleted_at = None,
     }
+}
+
+/// What was asked before this neither shows it again nor vouches for it.
+fn unasked(now: Now, repo: &mut Repo) {
+    repo.unset_at = now.tick;
 }
 
 /// Whether a repository may be purged.

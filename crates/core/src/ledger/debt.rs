@@ -8,7 +8,9 @@
 
 use std::time::Duration;
 
-use super::settings::{BACKOFF_FIRST, BACKOFF_LONGEST, STRANGER_REFILL, STRANGER_TOKENS};
+use super::settings::{
+    BACKOFF_FIRST, BACKOFF_LONGEST, STRANGER_REFILL, STRANGER_TOKENS, WAIT_LONGEST,
+};
 use super::state::{Bucket, Debt, Held, Named, Owed, Repo, Why};
 use super::time::{Now, Tick, Time};
 
@@ -32,7 +34,8 @@ pub enum Work {
 }
 
 impl Why {
-    /// Whether somebody without the owner's key can cause it.
+    /// Whether somebody without the owner's key can cause it, or cause it again
+    /// and again with what the owner signed once.
     pub fn is_strangers(self) -> bool {
         matches!(
             self,
@@ -40,15 +43,38 @@ impl Why {
                 | Why::Unresolved
                 | Why::Misrouted
                 | Why::Abandoned
+                | Why::Fork
                 | Why::IdentityEvent
                 | Why::ListedElsewhere
         )
     }
 }
 
+impl Why {
+    /// Whether it is about what is held, and not about which commit: equal heads
+    /// do not settle it.
+    pub fn is_for_contents(self) -> bool {
+        matches!(
+            self,
+            Why::Operator | Why::FilterWidened | Why::StoreRepaired | Why::Interrupted
+        )
+    }
+
+    fn outlasts(self, other: Why) -> bool {
+        self.is_for_contents() && !other.is_for_contents()
+    }
+}
+
 impl Debt {
     pub fn is_empty(&self) -> bool {
         self.resolve.is_none() && self.compare.is_none() && self.fetch.is_none()
+    }
+
+    /// Whether something is owed and may be tried. Nothing waits longer than
+    /// [`WAIT_LONGEST`]: what should was put off by a clock that ran ahead.
+    pub fn is_due(&self, now: Time) -> bool {
+        let waits = self.next_try > now && self.next_try <= now.after(WAIT_LONGEST);
+        !self.is_empty() && !waits
     }
 
     fn reasons(&self) -> impl Iterator<Item = Owed> {
@@ -81,8 +107,12 @@ pub fn owe(now: Now, repo: &mut Repo, what: What, why: Why) {
         debt.next_try = debt.next_try.min(ready);
     }
     let slot = debt.slot(what);
-    // An owner's reason is not hidden behind a stranger's.
     let why = match slot {
+        // What equal heads do not settle is not hidden behind what they do. The
+        // commit that is the new reason is remembered as the first rev, and a
+        // busy repository is not fetched for ever.
+        Some(old) if what == What::Fetch && old.why.outlasts(why) => return,
+        // An owner's reason is not hidden behind a stranger's.
         Some(old) if why.is_strangers() => old.why,
         _ => why,
     };
@@ -123,6 +153,15 @@ pub fn owe_commit(now: Now, repo: &mut Repo, why: Why, named: Named) {
 pub fn owe_fetch(now: Now, repo: &mut Repo, why: Why) {
     owe(now, repo, What::Fetch, why);
     repo.debt.named = None;
+}
+
+/// Owes a fetch in case the batches of a snapshot are not all written. Whichever
+/// fetch writes a whole state pays it, this one too.
+pub fn owe_interrupted(now: Now, repo: &mut Repo) {
+    owe_fetch(now, repo, Why::Interrupted);
+    if let Some(owed) = &mut repo.debt.fetch {
+        owed.at = Tick::default();
+    }
 }
 
 /// Pays what was owed before the work began. What arose later stays.
@@ -167,7 +206,7 @@ fn tidy(repo: &mut Repo) {
 /// What to do now, if anything is due.
 pub fn plan(now: Time, repo: &Repo) -> Option<Work> {
     let debt = &repo.debt;
-    if debt.is_empty() || debt.next_try > now {
+    if !debt.is_due(now) {
         return None;
     }
     if debt.resolve.is_some() || repo.host.is_none() {
@@ -196,7 +235,7 @@ pub fn failed(now: Now, repo: &mut Repo, retry_after: Option<Duration>) {
         return;
     }
     let wait = backoff(repo.debt.attempts, now.tick).max(retry_after.unwrap_or_default());
-    repo.debt.next_try = now.time.after(wait);
+    repo.debt.next_try = now.time.after(wait.min(WAIT_LONGEST));
 }
 
 /// Something was learned: no failure counts any more, and what is left is tried
@@ -225,7 +264,8 @@ pub fn may_ask(repo: &Repo, now: Time) -> bool {
 }
 
 /// Not before then.
-pub fn postpone(repo: &mut Repo, until: Time) {
+pub fn postpone(now: Now, repo: &mut Repo, until: Time) {
+    let until = until.min(now.time.after(WAIT_LONGEST));
     repo.debt.next_try = repo.debt.next_try.max(until);
 }
 
@@ -249,7 +289,8 @@ fn used(bucket: &Bucket, now: Time) -> u32 {
 fn ready_at(bucket: &Bucket, now: Time) -> Time {
     match used(bucket, now) < STRANGER_TOKENS {
         true => now,
-        false => bucket.at.after(STRANGER_REFILL).max(now),
+        // Not from a time that a wrong clock gave.
+        false => bucket.at.min(now).after(STRANGER_REFILL).max(now),
     }
 }
 

@@ -281,7 +281,7 @@ fn owe_for(context: Context<'_>, repo: &mut Repo, head: &Head, before: Before) {
         && context.settings.wanted_keys_only
         && let Some(last) = repo.fetched_at
     {
-        debt::postpone(repo, last.after(LEGACY_FETCH_EVERY));
+        debt::postpone(now, repo, last.after(LEGACY_FETCH_EVERY));
     }
 }
 

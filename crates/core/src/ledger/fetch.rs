@@ -117,6 +117,10 @@ pub fn told(
     let now = context.now;
     cover::settle(repo, context.covers);
     if !still_ours(repo, note) {
+        if repo.host == Some(note.host) {
+            // Overtaken by a new lineage: what the host says now is asked again.
+            debt::owe(now, repo, What::Compare, Why::HostBehind);
+        }
         return Next::Done;
     }
     let named = match told {
@@ -141,6 +145,14 @@ pub fn told(
         debt::owe_outcome(now, repo, why_nothing(repo), None, note.at);
         debt::pay(now, repo, What::Compare, note.at);
         return Next::Fetch(named);
+    };
+    // An equal commit is equal, whatever rev the host gives it.
+    let named = match named.commit == head.commit {
+        true => Named {
+            rev: head.rev,
+            ..named
+        },
+        false => named,
     };
     let ahead = note.known.is_some_and(|known| {
         named.rev < known
@@ -212,12 +224,10 @@ pub fn equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
     restore(repo, note);
     repo.first_rev_since_reset.get_or_insert(head.rev);
     debt::pay(now, repo, What::Compare, note.at);
-    let for_contents = repo.debt.fetch.is_some_and(|owed| {
-        matches!(
-            owed.why,
-            Why::Operator | Why::FilterWidened | Why::StoreRepaired | Why::Interrupted
-        )
-    });
+    let for_contents = repo
+        .debt
+        .fetch
+        .is_some_and(|owed| owed.why.is_for_contents());
     if !for_contents && repo.first_rev_since_reset <= Some(head.rev) {
         debt::pay(now, repo, What::Fetch, note.at);
     }
@@ -228,7 +238,9 @@ pub fn equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
 pub fn owe_filter(context: Context<'_>, repo: &mut Repo) {
     let narrow = repo.held != Held::Nothing && repo.filter < context.settings.filter;
     if narrow && repo.debt.fetch.is_none() {
-        debt::owe_fetch(context.now, repo, Why::FilterWidened);
+        // What begins at this very moment pays it.
+        let now = context.now;
+        debt::owe_outcome(now, repo, Why::FilterWidened, None, now.tick);
     }
 }
 
@@ -287,7 +299,10 @@ pub fn begin(now: Now, repo: &mut Repo, snapshot: &Snapshot) {
         from,
     };
     event::heard_of(repo, snapshot.head.rev);
-    debt::owe_fetch(now, repo, Why::Interrupted);
+    // What is owed already stays as it is: it may be for something newer.
+    if repo.debt.fetch.is_none() {
+        debt::owe_interrupted(now, repo);
+    }
 }
 
 /// The last batch, or the only one: the state is exact again. Then look at the
@@ -336,12 +351,4 @@ pub fn settle(
     }
     debt::pay(now, repo, What::Compare, note.at);
     debt::pay(now, repo, What::Fetch, note.at);
-    // What was owed in case the batches were not all written.
-    let interrupted = repo
-        .debt
-        .fetch
-        .is_some_and(|owed| owed.why == Why::Interrupted);
-    if interrupted {
-        debt::pay(now, repo, What::Fetch, now.tick);
-    }
 }

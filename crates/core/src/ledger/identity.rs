@@ -36,6 +36,7 @@ pub fn resolved(
         notices.push(Notice::OldDocument);
         return;
     }
+    let newer = document.version > repo.document;
     repo.document = document.version;
     let owed = repo.debt.resolve.is_some();
     debt::pay(now, repo, What::Resolve, asked);
@@ -45,6 +46,11 @@ pub fn resolved(
     if document.tombstoned {
         account::become_(now, repo, Account::Deleted, true, notices);
         return;
+    }
+    if newer && repo.account == Account::Deleted {
+        // Perhaps the directory said so, and has taken it back: the host decides.
+        repo.deleted_at = None;
+        debt::owe(now, repo, What::Compare, Why::AccountEvent);
     }
     if document.host == repo.host {
         cover::settle(repo, covers);

@@ -35,13 +35,13 @@ pub fn behind(
     let now = context.now;
     let settings = context.settings;
     count(now, repo, named, settings, notices);
-    let adopt = may_adopt(repo, settings, census);
+    let adopt = may_adopt(repo, settings, census) && nothing_newer(repo, note);
     if adopt && repo.head().is_some_and(|head| head.commit == named.commit) {
         accept(context, repo, note, notices);
         return Next::Done;
     }
     debt::owe(now, repo, What::Compare, Why::HostBehind);
-    debt::postpone(repo, now.time.after(settings.sweep_every));
+    debt::postpone(now, repo, now.time.after(settings.sweep_every));
     match adopt {
         true => Next::Adopt(named),
         false => Next::Done,
@@ -51,6 +51,7 @@ pub fn behind(
 fn count(now: Now, repo: &mut Repo, named: Named, settings: &Settings, notices: &mut Vec<Notice>) {
     match &mut repo.behind {
         Some(behind) if behind.named == named => {
+            behind.counted_at = behind.counted_at.min(now.time);
             if now.time.since(behind.counted_at) >= settings.sweep_every {
                 behind.times = behind.times.saturating_add(1);
                 behind.counted_at = now.time;
@@ -101,6 +102,12 @@ fn was_ours(repo: &Repo, named: &Named) -> bool {
         .any(|past| past.rev == named.rev && past.tag == tag)
 }
 
+/// Whether the owner has signed nothing since we asked: an answer of before says
+/// nothing about it, and must not give it up.
+fn nothing_newer(repo: &Repo, note: &Note) -> bool {
+    fetch::known(repo) <= note.known
+}
+
 /// Our head is the host's, and a newer commit that was heard of is given up.
 pub fn accept(context: Context<'_>, repo: &mut Repo, note: &Note, notices: &mut Vec<Notice>) {
     let Some(head) = repo.head().copied() else {
@@ -121,6 +128,7 @@ pub fn consider(repo: &Repo, note: &Note, named: &Named, snapshot: &Snapshot) ->
     let same = repo.behind.is_some_and(|behind| behind.named == *named);
     same && repo.host == Some(note.host)
         && repo.lineage == note.lineage
+        && nothing_newer(repo, note)
         && snapshot.head.commit == named.commit
 }
 
@@ -158,6 +166,7 @@ fn new_lineage(repo: &mut Repo, head: &Head, notices: &mut Vec<Notice>) {
         }
     }
     repo.behind = None;
+    repo.proven = None;
     notices.push(Notice::Adopted { rev: head.rev });
 }
 

@@ -263,6 +263,7 @@ impl Stream {
     /// Time passes. Returns whether something changed. The connection may be given
     /// up by it: then it is to be closed, and dialed again.
     pub fn wait(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) -> bool {
+        self.not_after(now.time);
         let doubtful = self.backward > 0
             && self
                 .backward_since
@@ -298,6 +299,15 @@ impl Stream {
         }
     }
 
+    /// When the clock goes back, what was waited for is waited for from then on.
+    fn not_after(&mut self, now: Time) {
+        self.backward_since = self.backward_since.min(Some(now));
+        match &mut self.phase {
+            Phase::Fresh { since } | Phase::Awaiting { since, .. } => *since = now.min(*since),
+            Phase::Down | Phase::Dialing { .. } | Phase::Flowing => {}
+        }
+    }
+
     pub fn pong(&mut self, now: Now) {
         self.heard_at = Some(now.time);
         if self.open {
@@ -326,7 +336,8 @@ impl Stream {
         self.open
             || self
                 .flowed_at
-                .is_some_and(|at| now.since(at) <= settings.live_grace)
+                // A clock that went back says nothing about how long ago it was.
+                .is_some_and(|at| at <= now && now.since(at) <= settings.live_grace)
     }
 
     /// The last frame or pong.
@@ -344,9 +355,14 @@ impl Stream {
     }
 }
 
+/// No clock is right about a later time; a number as high would leave no room for
+/// the next ones.
+const CLOCK_BELIEVED: u64 = u64::MAX / 2;
+
 /// Begins a new epoch: one row, and nothing else.
 pub fn reset(now: Now, row: &mut Upstream, why: Reset, notices: &mut Vec<Notice>) {
-    row.epoch = Epoch((row.epoch.0 + 1).max(now.time.0));
+    let clock = now.time.0.min(CLOCK_BELIEVED);
+    row.epoch = Epoch(row.epoch.0.saturating_add(1).max(clock));
     row.reset_at = now.tick;
     row.first_cursor_since_reset = None;
     notices.push(Notice::Reset(why));

@@ -222,7 +222,7 @@ fn confirm_due(now: Time, repo: &Repo, settings: &Settings) -> bool {
     let period = micros(settings.confirm_every).max(1);
     let offset = spread(&repo.did) % period;
     let slot = |time: Time| time.0.saturating_add(offset) / period;
-    slot(now) > slot(last)
+    slot(now) != slot(last)
 }
 
 fn spread(did: &Did) -> u64 {
@@ -252,7 +252,7 @@ pub fn suspicion(
             numbering != upto.numbering || cursor.seq >= upto.seq
         }
     };
-    match passed || now.since(suspect.since) >= SUSPECT_PATIENCE {
+    match passed || now.passed(suspect.since, SUSPECT_PATIENCE) {
         true => Suspicion::Ask,
         false => Suspicion::Wait,
     }
@@ -326,7 +326,10 @@ pub fn due(context: Context<'_>, id: HostId, host: &Host) -> bool {
             .max(source.stream.opened_at());
         concerns && since > Some(last.tick)
     });
-    lost || context.now.time.since(last.at) >= context.settings.sweep_every
+    lost || context
+        .now
+        .time
+        .passed(last.at, context.settings.sweep_every)
 }
 
 /// When our head was last found to be the host's. A sweep that went through

@@ -17,6 +17,12 @@ impl Time {
         Time(self.0.saturating_add(micros(span)))
     }
 
+    /// Whether that much has passed since `earlier`. A clock that went back behind
+    /// it cannot tell, and counts as passed: nothing waits for a wrong clock.
+    pub fn passed(self, earlier: Time, span: Duration) -> bool {
+        self < earlier || self.since(earlier) >= span
+    }
+
     /// How long ago `earlier` was; zero when the clock went backwards.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

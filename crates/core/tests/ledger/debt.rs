@@ -65,7 +65,7 @@ fn a_fetch_that_is_owed_for_another_reason_is_not_paid_by_a_commit() {
             bytes: 1,
         },
     );
-    assert_eq!(desk.repo.debt.fetch.unwrap().why, Why::OtherRoot);
+    assert_eq!(desk.repo.debt.fetch.unwrap().why, Why::Operator);
     assert_eq!(desk.repo.debt.named, None);
 }
 

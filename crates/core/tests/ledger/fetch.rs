@@ -158,9 +158,7 @@ fn an_answer_that_live_commits_have_passed_is_asked_for_again() {
 #[test]
 fn a_large_snapshot_is_no_state_until_its_last_batch() {
     let mut desk = Desk::holding(5);
-    desk.event(PDS, &sync(7));
     let note = desk.note();
-    desk.told(&note, Told::Head(named(7)));
     let now = desk.now();
     fetch::begin(now, &mut desk.repo, &snapshot(7));
     assert!(desk.reasons().contains(&"applying"));

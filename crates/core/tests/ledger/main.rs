@@ -3,6 +3,7 @@
 //! simulator.
 
 mod account;
+mod attacks;
 mod complete;
 mod cover;
 mod debt;

@@ -1,0 +1,329 @@
+//! Attacks on the rules: sequences in which two pieces of work, a clock or a
+//! stranger come at the wrong moment. Each one once went through.
+
+use std::time::Duration;
+
+use gapless_core::ledger::account;
+use gapless_core::ledger::event::Event;
+use gapless_core::ledger::fetch::{self, Next, Told};
+use gapless_core::ledger::identity::{self, Document};
+use gapless_core::ledger::notice::Reset;
+use gapless_core::ledger::rollback;
+use gapless_core::ledger::sweep::{self, Entry, Listed};
+use gapless_core::ledger::*;
+
+use crate::desk::*;
+
+/// The n-th commit as the host's own line has it, which goes on from five.
+fn on_the_hosts_line(n: u64) -> Event {
+    Event::Signed {
+        head: head(n),
+        before: Before::Root(root(5)),
+        bytes: 9,
+    }
+}
+
+fn owe(desk: &mut Desk, why: Why) {
+    let now = desk.now();
+    debt::owe_fetch(now, &mut desk.repo, why);
+}
+
+fn again_behind(desk: &mut Desk) -> fetch::Note {
+    assert_eq!(desk.compared(5), Next::Done);
+    desk.pass(desk.settings.sweep_every);
+    desk.note()
+}
+
+#[test]
+fn a_commit_that_comes_while_an_older_state_is_fetched_is_not_given_up_with_it() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(6));
+    let note = again_behind(&mut desk);
+    assert_eq!(
+        desk.told(&note, Told::Head(named(5))),
+        Next::Adopt(named(5))
+    );
+    // The host writes again, while five is on its way to us.
+    desk.event(PDS, &on_the_hosts_line(10));
+    let five = snapshot(5);
+    assert!(!rollback::consider(&desk.repo, &note, &named(5), &five));
+    assert_eq!(desk.compared(10), Next::Fetch(named(10)));
+    desk.fetched(10, 10);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+}
+
+#[test]
+fn a_commit_that_comes_while_the_host_is_asked_is_not_given_up_with_an_older_one() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(9));
+    let note = again_behind(&mut desk);
+    desk.event(PDS, &sync(10));
+    assert_eq!(desk.told(&note, Told::Head(named(5))), Next::Done);
+    assert!(!desk.complete(), "the owner signed ten after we asked");
+    assert_eq!(desk.repo.abandoned, None);
+}
+
+#[test]
+fn a_head_named_while_a_large_snapshot_is_on_its_way_is_still_owed() {
+    let mut desk = Desk::holding(5);
+    let first = desk.note();
+    desk.told(&first, Told::Head(named(7)));
+    let second = desk.note();
+    assert_eq!(
+        desk.told(&second, Told::Head(named(9))),
+        Next::Fetch(named(9))
+    );
+    let now = desk.now();
+    fetch::begin(now, &mut desk.repo, &snapshot(7));
+    let now = desk.now();
+    fetch::finish(now, &mut desk.repo, &first, &snapshot(7));
+    desk.settle(&first, 7, 7);
+    assert_eq!(desk.reasons(), ["fetch_owed"], "the host has nine");
+    desk.fetched(9, 9);
+    assert!(desk.complete());
+}
+
+#[test]
+fn a_sweep_says_nothing_of_what_had_no_head_to_compare() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(6)));
+    // A frame that nobody can read: it is the seventh commit.
+    let now = desk.now();
+    let source = desk.covers.get_mut(PDS).unwrap();
+    source.stream.unreadable(now, &mut source.row);
+    // A sweep goes through meanwhile. It lists the seventh.
+    let page = desk.with_context(|context, _| sweep::note(context, HOST));
+    let entry = Entry {
+        named: named(7),
+        account: Account::Active,
+    };
+    let listed = desk.with_context(|context, repo| sweep::listed(context, repo, &page, &entry));
+    assert_eq!(listed, Listed::Owed);
+    let now = desk.now();
+    sweep::done(now, &mut desk.host, page.at);
+    desk.apply(&note, 6, 6);
+    assert!(!desk.complete(), "nobody compared the sixth with anything");
+    desk.fetched(7, 7);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_keep_a_lost_stream_alive() {
+    let mut desk = Desk::holding(5);
+    desk.lost(PDS);
+    desk.time = Time(desk.time.0 - 3_600_000_000);
+    desk.pass(Duration::from_secs(120));
+    assert_eq!(desk.reasons(), ["cover_down"]);
+}
+
+#[test]
+fn hidden_once_more_is_not_shown_by_an_answer_of_before() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &Event::Account(Account::Deactivated));
+    let note = desk.note();
+    desk.event(PDS, &Event::Account(Account::Deactivated));
+    desk.told(&note, Told::Head(named(5)));
+    assert_eq!(desk.repo.account, Account::Deactivated);
+}
+
+#[test]
+fn a_fetch_for_the_contents_is_not_paid_by_equal_heads_because_a_chain_broke_meanwhile() {
+    for why in [Why::Operator, Why::StoreRepaired] {
+        let mut desk = Desk::holding(5);
+        owe(&mut desk, why);
+        desk.event(PDS, &commit(7));
+        desk.event(RELAY, &commit(6));
+        desk.event(RELAY, &commit(7));
+        assert!(desk.head_is(7));
+        assert_eq!(desk.compared(7), Next::Fetch(named(7)));
+        assert_eq!(desk.reasons(), ["fetch_owed"]);
+        desk.fetched(7, 7);
+        assert!(desk.complete(), "{:?}", desk.reasons());
+    }
+}
+
+#[test]
+fn account_events_of_another_relay_cost_a_bounded_number_of_questions() {
+    let mut desk = Desk::holding(5);
+    let mut asked = 0;
+    for _ in 0..100 {
+        desk.event(RELAY, &Event::Account(Account::Deactivated));
+        let now = desk.now();
+        if debt::plan(now.time, &desk.repo).is_some() {
+            debt::begin(now, &mut desk.repo);
+            desk.compared(5);
+            asked += 1;
+        }
+    }
+    assert!((1..=4).contains(&asked), "{asked} questions");
+    assert!(desk.complete(), "a flood keeps nobody incomplete");
+}
+
+#[test]
+fn a_fork_that_is_replayed_costs_a_bounded_number_of_questions() {
+    let mut desk = Desk::holding(5);
+    let mut other = head(5);
+    other.commit = cid("another");
+    let fork = Event::Signed {
+        head: other,
+        before: Before::Untold,
+        bytes: 9,
+    };
+    let mut asked = 0;
+    for _ in 0..100 {
+        desk.event(RELAY, &fork);
+        let now = desk.now();
+        if debt::plan(now.time, &desk.repo).is_some() {
+            debt::begin(now, &mut desk.repo);
+            desk.compared(5);
+            asked += 1;
+        }
+    }
+    assert!((1..=4).contains(&asked), "{asked} questions");
+}
+
+#[test]
+fn an_equal_commit_is_equal_whatever_rev_the_host_gives_it() {
+    let mut desk = Desk::holding(5);
+    let note = desk.note();
+    let odd = Named {
+        rev: rev(3),
+        commit: head(5).commit,
+    };
+    assert_eq!(desk.told(&note, Told::Head(odd)), Next::Done);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+}
+
+#[test]
+fn no_epoch_comes_twice_whatever_the_clock_says() {
+    let mut desk = Desk::new();
+    let mut seen = vec![desk.epoch(PDS)];
+    for time in [u64::MAX, u64::MAX, 0, START, u64::MAX] {
+        let mut now = desk.now();
+        now.time = Time(time);
+        let source = desk.covers.get_mut(PDS).unwrap();
+        stream::reset(now, &mut source.row, Reset::Overflow, &mut desk.notices);
+        assert!(desk.epoch(PDS) > *seen.last().unwrap());
+        seen.push(desk.epoch(PDS));
+    }
+}
+
+#[test]
+fn a_tombstone_that_was_taken_back_purges_nothing() {
+    let mut desk = Desk::holding(5);
+    for (version, tombstoned) in [(2, true), (3, false)] {
+        let now = desk.now();
+        let document = Document {
+            host: Some(HOST),
+            version,
+            tombstoned,
+        };
+        let repo = &mut desk.repo;
+        let notices = &mut desk.notices;
+        identity::resolved(now, repo, &desk.covers, now.tick, &document, notices);
+    }
+    let grace = Duration::from_secs(3600);
+    desk.pass(grace * 2);
+    assert!(!account::purge_due(desk.time, &desk.repo, grace));
+    desk.compared(5);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+}
+
+#[test]
+fn an_answer_that_an_adoption_overtook_is_asked_for_again() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(6));
+    let note = again_behind(&mut desk);
+    desk.told(&note, Told::Head(named(5)));
+    let later = desk.note();
+    let mut notices = Vec::new();
+    desk.with_context(|context, repo| {
+        rollback::adopt(context, repo, &note, &snapshot(5), &mut notices)
+    });
+    desk.told(&later, Told::Head(named(8)));
+    assert_eq!(desk.reasons(), ["compare_owed"], "the host has eight");
+}
+
+#[test]
+fn a_sweep_is_due_when_the_last_one_is_from_the_future() {
+    let mut desk = Desk::holding(5);
+    let now = desk.now();
+    desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
+    let later = desk.now();
+    sweep::done(later, &mut desk.host, later.tick);
+    desk.time = now.time;
+    let host = desk.host.clone();
+    assert!(desk.with_context(|context, _| sweep::due(context, HOST, &host)));
+}
+
+#[test]
+fn a_debt_tried_by_a_clock_that_ran_ahead_does_not_rest_until_then() {
+    let mut desk = Desk::holding(5);
+    owe(&mut desk, Why::Operator);
+    let right = desk.time;
+    desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
+    let now = desk.now();
+    debt::begin(now, &mut desk.repo);
+    debt::failed(now, &mut desk.repo, Some(Duration::MAX));
+    desk.time = right.after(Duration::from_secs(3600));
+    assert!(debt::plan(desk.time, &desk.repo).is_some());
+}
+
+#[test]
+fn a_stranger_who_spent_the_questions_of_a_wrong_clock_does_not_silence_us_for_years() {
+    let mut desk = Desk::holding(5);
+    let right = desk.time;
+    desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
+    for _ in 0..4 {
+        desk.event(RELAY, &Event::Unsigned);
+        let now = desk.now();
+        debt::begin(now, &mut desk.repo);
+        desk.compared(5);
+    }
+    desk.time = right;
+    desk.event(PDS, &Event::Unsigned);
+    desk.pass(Duration::from_secs(3600));
+    assert!(debt::plan(desk.time, &desk.repo).is_some());
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_stop_the_wait_for_the_event_at_our_cursor() {
+    let mut desk = Desk::new();
+    desk.lost(PDS);
+    desk.connect(PDS, None);
+    let epoch = desk.epoch(PDS);
+    desk.time = Time(desk.time.0 - 3_600_000_000);
+    for _ in 0..2 {
+        desk.pass(Duration::from_secs(11));
+        let now = desk.now();
+        let source = desk.covers.get_mut(PDS).unwrap();
+        source.stream.wait(now, &mut source.row, &mut desk.notices);
+    }
+    assert!(desk.epoch(PDS) > epoch, "silence is a reset");
+}
+
+#[test]
+fn a_commit_during_every_large_fetch_does_not_keep_a_wider_filter_owed() {
+    let mut desk = Desk::holding(5);
+    desk.settings.filter = FilterGen(1);
+    let note = desk.note();
+    assert_eq!(
+        desk.told(&note, Told::Head(named(5))),
+        Next::Fetch(named(5))
+    );
+    let now = desk.now();
+    fetch::begin(now, &mut desk.repo, &snapshot(5));
+    desk.event(PDS, &commit(6));
+    let now = desk.now();
+    fetch::finish(now, &mut desk.repo, &note, &snapshot(5));
+    let six = Parked {
+        head: head(6),
+        before: Before::Root(root(5)),
+        origin: Some(HOST),
+        bytes: 100,
+    };
+    parked::apply(&mut desk.repo, &six);
+    desk.settle(&note, 5, 5);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+}
