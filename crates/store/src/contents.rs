@@ -367,7 +367,7 @@ impl Contents {
         let mut due = Vec::new();
         for row in self.debts() {
             let (id, debt) = row?;
-            if !debt.is_empty() && debt.next_try <= now {
+            if debt.is_due(now) {
                 due.push((id, debt));
             }
         }
