@@ -159,7 +159,7 @@ impl Contents {
         let place = key::path(id, path);
         match self.view.get(Table::Record, &place)? {
             None => Ok(None),
-            Some(row) => match Record::new(place.clone(), row) {
+            Some(row) => match Record::new(place.as_slice().into(), row) {
                 Ok(record) => Ok(Some(record)),
                 Err(fault) => Err(StoreError::row(Table::Record, &place, fault)),
             },

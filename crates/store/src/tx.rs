@@ -40,6 +40,7 @@ pub struct Tx {
     /// Upstreams that are known to exist.
     upstreams: BTreeSet<UpstreamId>,
     scratch: Writer,
+    key_scratch: Vec<u8>,
     /// Numbers given out; written with the batch.
     pub(crate) counters: Counters,
     saved: Counters,
@@ -67,6 +68,7 @@ impl Tx {
             touched: Vec::new(),
             upstreams: BTreeSet::new(),
             scratch: Writer::default(),
+            key_scratch: Vec::new(),
             counters,
             saved: counters,
             bytes: 0,
@@ -153,6 +155,12 @@ impl Tx {
         let row = Slice::from(scratch.as_bytes());
         self.scratch = scratch;
         self.write(table, key.into(), Some(row));
+    }
+
+    /// The key of a record.
+    pub(crate) fn path_key(&mut self, repo: RepoId, path: &[u8]) -> Slice {
+        key::write_path(&mut self.key_scratch, repo, path);
+        self.key_scratch.as_slice().into()
     }
 
     pub fn delete(&mut self, table: Table, key: impl Into<Slice>) {
@@ -269,19 +277,19 @@ impl Tx {
         self.repos.insert(stored);
     }
 
-    /// Writes a repository and its debt.
-    pub(crate) fn put_repo(&mut self, mut stored: Box<CachedRepo>, mut next: RepoRow) {
-        let place = key::repo(stored.id);
-        next.owes = !debt::is_empty(&next.repo.debt);
-        if next.owes {
-            self.put(Table::Debt, place, debt::encode(&next.repo.debt));
-        } else if stored.row.owes {
+    /// Writes a repository and its debt. `owed` says whether it had one.
+    pub(crate) fn put_repo(&mut self, mut next: Box<CachedRepo>, owed: bool) {
+        let place = key::repo(next.id);
+        let row = &mut next.row;
+        row.owes = !debt::is_empty(&row.repo.debt);
+        if row.owes {
+            self.put(Table::Debt, place, debt::encode(&row.repo.debt));
+        } else if owed {
             self.delete(Table::Debt, place);
         }
-        self.put_with(Table::Repo, place, |row| repo::write(row, &next));
-        self.touched.push(stored.id);
-        stored.row = next;
-        self.repos.insert(stored);
+        self.put_with(Table::Repo, place, |bytes| repo::write(bytes, &next.row));
+        self.touched.push(next.id);
+        self.repos.insert(next);
     }
 
     /// Whether there is such an upstream.

@@ -14,7 +14,7 @@ mod records;
 
 use std::sync::Arc;
 
-use gapless_core::ledger::{Held, Repo, Time, UpstreamId};
+use gapless_core::ledger::{Held, Repo, RepoId, Time, UpstreamId};
 
 use crate::change::{
     Ack, DeadChange, Entry, HostChange, RepoChange, Subject, UpstreamChange, What,
@@ -55,22 +55,23 @@ pub fn apply(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
 }
 
 fn write(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
-    let Prepared { change, rows, .. } = prepared;
-    let change = *change;
+    let Prepared {
+        mut change, rows, ..
+    } = prepared;
     let mut applied = Applied::default();
     if change.tick > tx.counters.last_tick {
         tx.counters.last_tick = change.tick;
     }
-    if let Some(host) = change.host {
+    if let Some(host) = change.host.take() {
         write_host(tx, host, &mut applied)?;
     }
-    if let Some(upstream) = change.upstream {
+    if let Some(upstream) = change.upstream.take() {
         write_upstream(tx, upstream, &mut applied)?;
     }
-    if let Some(repo) = change.repo {
+    if let Some(repo) = &mut change.repo {
         write_repo(tx, repo, rows, &mut applied)?;
     }
-    if let Some(dead) = change.dead {
+    if let Some(dead) = change.dead.take() {
         write_dead(tx, dead, &mut applied)?;
     }
     if let Some(done) = &change.done
@@ -149,40 +150,59 @@ fn write_dead(tx: &mut Tx, change: DeadChange, applied: &mut Applied) -> Result<
     Ok(())
 }
 
+/// What a change makes of a repository's row.
+struct Turn<'a> {
+    id: RepoId,
+    stored: &'a Repo,
+    next: &'a Repo,
+}
+
 fn write_repo(
     tx: &mut Tx,
-    change: RepoChange,
+    change: &mut RepoChange,
     rows: Vec<Option<Slice>>,
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
-    let stored = find(tx, &change)?;
-    let id = stored.id;
+    let mut cached = find(tx, change)?;
+    let id = cached.id;
     applied.ack.repo = Some(id);
-    for rev in change.unpark {
-        tx.delete(Table::Parked, key::parked(id, rev));
+    for rev in &change.unpark {
+        tx.delete(Table::Parked, key::parked(id, *rev));
     }
     for frame in &change.park {
         let place = key::parked(id, frame.parked.head.rev);
         tx.put(Table::Parked, place, parked::encode(frame));
     }
     if change.row.is_none() && change.entry.is_none() {
-        tx.keep_repo(stored);
+        tx.keep_repo(cached);
         return Ok(());
     }
-    let mut next = RepoRow {
-        repo: change.row.unwrap_or_else(|| stored.row.repo.clone()),
-        owes: stored.row.owes,
-        claims: stored.row.claims,
-        commit: stored.row.commit.clone(),
-    };
-    check_line(&stored.row.repo, &next.repo)?;
-    match change.entry {
-        None if founded(&stored.row.repo.held, &next.repo.held) => {}
-        None => return Err(Contradiction::Unfounded.into()),
-        Some(entry) => write_entry(tx, &stored, &mut next, entry, rows, applied)?,
+    let owed = cached.row.owes;
+    // From here on the change has the old row. It is large: nobody copies it.
+    if let Some(row) = &mut change.row {
+        std::mem::swap(row, &mut cached.row.repo);
     }
-    write_hosted(tx, &stored, &next.repo)?;
-    tx.put_repo(stored, next);
+    let RepoRow {
+        repo: next,
+        claims,
+        commit,
+        ..
+    } = &mut cached.row;
+    let turn = Turn {
+        id,
+        stored: change.row.as_ref().unwrap_or(next),
+        next,
+    };
+    if turn.next.lineage < turn.stored.lineage {
+        return Err(Contradiction::LineageBack.into());
+    }
+    match &mut change.entry {
+        None if founded(&turn) => {}
+        None => return Err(Contradiction::Unfounded.into()),
+        Some(entry) => write_entry(tx, &turn, entry, rows, (claims, commit), applied)?,
+    }
+    write_hosted(tx, &turn)?;
+    tx.put_repo(cached, owed);
     Ok(())
 }
 
@@ -211,25 +231,19 @@ fn find(tx: &mut Tx, change: &RepoChange) -> Result<Box<CachedRepo>, StoreError>
     }
 }
 
-fn check_line(stored: &Repo, next: &Repo) -> Result<(), Contradiction> {
-    match next.lineage < stored.lineage {
-        true => Err(Contradiction::LineageBack),
-        false => Ok(()),
-    }
-}
-
-/// Whether a row may say this of what is held when no records come with it.
-fn founded(stored: &Held, next: &Held) -> bool {
-    stored == next || matches!(next, Held::Damaged { .. })
+/// Whether the row may say what it says of what is held when no records come with
+/// it.
+fn founded(turn: &Turn<'_>) -> bool {
+    turn.stored.held == turn.next.held || matches!(turn.next.held, Held::Damaged { .. })
 }
 
 /// Which host has it, as the row says.
-fn write_hosted(tx: &mut Tx, stored: &CachedRepo, next: &Repo) -> Result<(), StoreError> {
-    let (id, before) = (stored.id, stored.row.repo.host);
-    if before == next.host {
+fn write_hosted(tx: &mut Tx, turn: &Turn<'_>) -> Result<(), StoreError> {
+    let Turn { id, stored, next } = *turn;
+    if stored.host == next.host {
         return Ok(());
     }
-    if let Some(old) = before {
+    if let Some(old) = stored.host {
         tx.delete(Table::Hosted, key::hosted(old, id));
     }
     if let Some(new) = next.host {
@@ -241,39 +255,43 @@ fn write_hosted(tx: &mut Tx, stored: &CachedRepo, next: &Repo) -> Result<(), Sto
     Ok(())
 }
 
+/// The parts of the row that are not the ledger's: claims, and the signed commit.
+type Beside<'a> = (&'a mut bool, &'a mut Arc<[u8]>);
+
 fn write_entry(
     tx: &mut Tx,
-    stored: &CachedRepo,
-    next: &mut RepoRow,
-    entry: Entry,
+    turn: &Turn<'_>,
+    entry: &mut Entry,
     rows: Vec<Option<Slice>>,
+    (claims, commit): Beside<'_>,
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
-    let id = stored.id;
     let first = tx.counters.next_seq;
     let mut row = LogRow {
         kind: LogKind::Identity,
         at: entry.at,
-        repo: Some(id),
+        repo: Some(turn.id),
         commit: None,
         last: true,
-        new_lineage: next.repo.lineage > stored.row.repo.lineage,
+        new_lineage: turn.next.lineage > turn.stored.lineage,
         source: entry.source,
         ops: Vec::new(),
     };
-    let keeps_state = founded(&stored.row.repo.held, &next.repo.held);
-    match entry.what {
-        What::Records(records) => write_records(tx, stored, next, records, rows, &mut row)?,
-        What::Purge => return purge(tx, id, next, row, applied),
-        _ if !keeps_state => return Err(Contradiction::Unfounded.into()),
-        What::Claims(claims) => {
-            row.kind = LogKind::Claimed;
-            write_claims(tx, id, next, claims, &mut row);
+    match &mut entry.what {
+        What::Records(records) => {
+            write_records(tx, turn, records, rows, (claims, commit), &mut row)?;
         }
-        What::Account => row.kind = LogKind::Account(next.repo.account),
+        What::Purge => return purge(tx, turn, (claims, commit), row, applied),
+        _ if !founded(turn) => return Err(Contradiction::Unfounded.into()),
+        What::Claims(said) => {
+            row.kind = LogKind::Claimed;
+            *claims = true;
+            write_claims(tx, turn.id, std::mem::take(said), &mut row);
+        }
+        What::Account => row.kind = LogKind::Account(turn.next.account),
         What::Identity => row.kind = LogKind::Identity,
     }
-    applied.frame = entry.frame.map(|frame| (first, frame));
+    applied.frame = entry.frame.take().map(|frame| (first, frame));
     push_log(tx, row);
     applied.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())

@@ -1,54 +1,55 @@
 //! Records into rows: what replaced what, what is kept of it, what claims it
 //! settles, and how everything goes.
 
+use std::sync::Arc;
+
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{Head, Held, Repo, RepoId};
 
-use super::{Applied, push_log};
+use super::{Applied, Beside, Turn, push_log};
 use crate::change::{RecordOp, Records, RecordsKind};
 use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
 use crate::table::claimed::{self, Claim};
 use crate::table::log::{LogKind, LogOp, LogRow, Previous, ROW_OPS};
 use crate::table::record;
-use crate::table::repo::RepoRow;
 use crate::table::version::{self, VersionRow};
 use crate::table::{Table, key};
-use crate::tx::{CachedRepo, Tx};
+use crate::tx::Tx;
 
 pub fn write_records(
     tx: &mut Tx,
-    stored: &CachedRepo,
-    next: &mut RepoRow,
-    records: Records,
+    turn: &Turn<'_>,
+    records: &mut Records,
     rows: Vec<Option<Slice>>,
+    (claims, commit): Beside<'_>,
     row: &mut LogRow,
 ) -> Result<(), StoreError> {
-    let (id, stored) = (stored.id, &stored.row);
-    if records.before != stored.repo.held {
+    let Turn { id, stored, next } = *turn;
+    if records.before != stored.held {
         return Err(Contradiction::OtherState.into());
     }
-    let head = check_state(&stored.repo, &next.repo, records.kind)?;
+    let head = check_state(stored, next, records.kind)?;
     row.kind = match records.kind {
         RecordsKind::Live => LogKind::Live,
         RecordsKind::Backfill => LogKind::Backfill,
         RecordsKind::Repair => LogKind::Repair,
     };
     row.commit = Some((head.rev, head.commit));
-    row.last = matches!(next.repo.held, Held::Exactly(_));
+    row.last = matches!(next.held, Held::Exactly(_));
     if row.last {
-        next.commit = records.commit.into();
+        *commit = records.commit.as_slice().into();
     }
     // Where nothing was held there is nothing to find.
-    let empty = stored.repo.held == Held::Nothing;
+    let empty = stored.held == Held::Nothing;
     let first = tx.counters.next_seq;
     row.ops.reserve_exact(records.ops.len());
-    for (place, (op, new)) in records.ops.into_iter().zip(rows).enumerate() {
+    for (place, (op, new)) in records.ops.drain(..).zip(rows).enumerate() {
         let seq = first + place as u64;
         row.ops.push(write_record(tx, id, seq, op, new, empty)?);
     }
-    if next.claims && row.last {
-        forget_claims(tx, id, next, head.rev)?;
+    if *claims && row.last {
+        *claims = forget_claims(tx, id, head.rev)?;
     }
     Ok(())
 }
@@ -85,7 +86,7 @@ fn write_record(
     new: Option<Slice>,
     empty: bool,
 ) -> Result<LogOp, StoreError> {
-    let place = key::path(id, &op.path);
+    let place = tx.path_key(id, &op.path);
     let known = empty || op.fresh;
     let old = match known && !cfg!(debug_assertions) {
         true => None,
@@ -126,30 +127,21 @@ fn write_record(
     })
 }
 
-pub fn write_claims(
-    tx: &mut Tx,
-    id: RepoId,
-    next: &mut RepoRow,
-    claims: Vec<(Vec<u8>, Claim)>,
-    row: &mut LogRow,
-) {
+pub fn write_claims(tx: &mut Tx, id: RepoId, claims: Vec<(Vec<u8>, Claim)>, row: &mut LogRow) {
     for (path, claim) in claims {
-        tx.put(
-            Table::Claimed,
-            key::path(id, &path),
-            claimed::encode(&claim),
-        );
+        let place = tx.path_key(id, &path);
+        tx.put(Table::Claimed, place, claimed::encode(&claim));
         row.ops.push(LogOp {
             path,
             cid: claim.record.map(|(cid, _)| cid),
             previous: None,
         });
     }
-    next.claims = true;
 }
 
 /// A proven state says of every path what is true: claims up to its rev go.
-fn forget_claims(tx: &mut Tx, id: RepoId, next: &mut RepoRow, rev: Rev) -> Result<(), StoreError> {
+/// Returns whether any are left.
+fn forget_claims(tx: &mut Tx, id: RepoId, rev: Rev) -> Result<bool, StoreError> {
     let mut newer = false;
     for (place, row) in tx.prefix(Table::Claimed, &key::repo(id))? {
         let claim = claimed::decode(&row)
@@ -159,24 +151,24 @@ fn forget_claims(tx: &mut Tx, id: RepoId, next: &mut RepoRow, rev: Rev) -> Resul
             false => tx.delete(Table::Claimed, place),
         }
     }
-    next.claims = newer;
-    Ok(())
+    Ok(newer)
 }
 
 /// Everything that is held goes, and nothing of it is kept for later either. The
 /// log says what went, not what it was.
 pub fn purge(
     tx: &mut Tx,
-    id: RepoId,
-    next: &mut RepoRow,
+    turn: &Turn<'_>,
+    (claims, commit): Beside<'_>,
     mut row: LogRow,
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
-    if next.repo.held != Held::Nothing {
+    let Turn { id, next, .. } = *turn;
+    if next.held != Held::Nothing {
         return Err(Contradiction::PurgeHolds.into());
     }
     let first = tx.counters.next_seq;
-    row.kind = LogKind::Account(next.repo.account);
+    row.kind = LogKind::Account(next.account);
     let records = tx.prefix(Table::Record, &key::repo(id))?;
     let mut chunks = records.chunks(ROW_OPS).peekable();
     while let Some(chunk) = chunks.next() {
@@ -206,8 +198,8 @@ pub fn purge(
             tx.delete(table, place);
         }
     }
-    next.claims = false;
-    next.commit = Default::default();
+    *claims = false;
+    *commit = Arc::default();
     applied.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }

@@ -11,7 +11,6 @@ use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{HostId, RepoId, UpstreamId, tag};
 
 use crate::codec::{Reader, RowFault};
-use crate::engine::Slice;
 
 const REPO_BYTES: usize = 8;
 
@@ -36,16 +35,18 @@ pub fn read_repo(key: &[u8]) -> Result<RepoId, RowFault> {
 }
 
 /// Key in `record` and `claimed`.
-pub fn path(repo: RepoId, path: &[u8]) -> Slice {
-    let mut key = [0; REPO_BYTES + limits::KEY_BYTES];
-    let (id, rest) = key.split_at_mut(REPO_BYTES);
-    id.copy_from_slice(&repo.0.to_be_bytes());
-    // Whoever writes has checked the length; for readers nothing lies beyond it.
-    let length = path.len().min(rest.len());
-    for (place, byte) in rest.iter_mut().zip(path) {
-        *place = *byte;
-    }
-    key.get(..REPO_BYTES + length).unwrap_or_default().into()
+pub fn path(repo: RepoId, path: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(REPO_BYTES + path.len());
+    write_path(&mut key, repo, path);
+    key
+}
+
+/// Likewise, in memory that is used again.
+pub fn write_path(key: &mut Vec<u8>, repo: RepoId, path: &[u8]) {
+    debug_assert!(path.len() <= limits::KEY_BYTES, "paths are bounded");
+    key.clear();
+    key.extend_from_slice(&repo.0.to_be_bytes());
+    key.extend_from_slice(path);
 }
 
 pub fn read_path(key: &[u8]) -> Result<(RepoId, &[u8]), RowFault> {

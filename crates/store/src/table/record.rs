@@ -105,7 +105,7 @@ mod tests {
             let row = RecordRow { rev, cid, bytes: bytes.as_deref() };
             let encoded = encode(&row);
             prop_assert_eq!(decode(&encoded), Ok(row));
-            let record = Record::new(key::path(RepoId(id), &path), encoded.into()).unwrap();
+            let record = Record::new(key::path(RepoId(id), &path).into(), encoded.into()).unwrap();
             prop_assert_eq!(record.path(), &path[..]);
             prop_assert_eq!(record.bytes(), bytes.as_deref());
             prop_assert_eq!((record.rev, record.cid), (rev, cid));
