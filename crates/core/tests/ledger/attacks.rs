@@ -1,5 +1,5 @@
 //! Attacks on the rules: sequences in which two pieces of work, a clock or a
-//! stranger come at the wrong moment. Each one once went through.
+//! stranger come at the wrong moment. Nearly all of them once went through.
 
 use std::time::Duration;
 
