@@ -335,7 +335,8 @@ pub fn settle(
     if !still_ours(repo, note) {
         return;
     }
-    if snapshot.head.rev < named.rev {
+    let other = snapshot.head.rev == named.rev && snapshot.head.commit != named.commit;
+    if snapshot.head.rev < named.rev || other {
         notices.push(Notice::SnapshotStale);
         return;
     }

@@ -261,3 +261,22 @@ fn revs_never_go_back_within_one_lineage() {
     assert_eq!(desk.repo.last_indexed_rev, Some(rev(7)));
     assert_eq!(desk.repo.last_firehose_rev, Some(rev(6)));
 }
+
+#[test]
+fn another_commit_of_the_named_rev_is_not_the_named_head() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    let fork = Named {
+        rev: rev(5),
+        commit: cid("another"),
+    };
+    desk.told(&note, Told::Head(fork));
+    let now = desk.now();
+    fetch::finish(now, &mut desk.repo, &note, &snapshot(5));
+    let mut notices = Vec::new();
+    desk.with_context(|context, repo| {
+        fetch::settle(context, repo, &note, &fork, &snapshot(5), &mut notices)
+    });
+    assert!(!desk.complete());
+    assert!(desk.repo.debt.fetch.is_some(), "the host is asked again");
+}
