@@ -73,7 +73,7 @@ fn written(batches: u64, payload: &[u8]) -> Written {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     for number in 1..=batches {
         engine.commit(batch(number, payload)).unwrap();
-        let mut written = vec![0; 64 << 10];
+        let mut written = vec![0; 1 << 20];
         journal
             .read_exact_at(&mut written, bytes.len() as u64)
             .unwrap();
