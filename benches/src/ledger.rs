@@ -191,7 +191,7 @@ struct Counting {
 }
 
 impl Engine for Counting {
-    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError> {
+    fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError> {
         let rows = batch.writes.iter().filter(|row| row.table != Table::Meta);
         self.rows.fetch_add(rows.count(), Ordering::Relaxed);
         self.engine.commit(batch)

@@ -9,6 +9,7 @@
 //! host counts anew. What was begun under an older one moves nothing any more.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gapless_core::ledger::{Cursor, UpstreamId};
 
@@ -148,6 +149,17 @@ impl Cursors {
         if let Some(mark) = self.marks.get_mut(&upstream) {
             mark.abandon();
         }
+    }
+}
+
+/// The marks of all upstreams, shared with those who read events.
+#[derive(Clone, Default)]
+pub struct SharedCursors(Arc<Mutex<Cursors>>);
+
+impl SharedCursors {
+    pub fn lock(&self) -> MutexGuard<'_, Cursors> {
+        // Each call leaves the marks whole, a panic elsewhere notwithstanding.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

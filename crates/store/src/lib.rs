@@ -24,6 +24,7 @@ pub mod error;
 pub mod format;
 #[cfg(feature = "engine")]
 pub mod frames;
+mod group;
 #[cfg(feature = "engine")]
 pub mod head;
 #[cfg(feature = "engine")]
@@ -42,6 +43,7 @@ pub mod store;
 pub mod table;
 pub mod tx;
 mod walk;
+mod writer;
 
 #[cfg(feature = "engine")]
 pub use condition::ENGINE_FOLDER;

@@ -5,10 +5,10 @@
 //! it had acknowledged is refused too: going on would hide the loss, and give
 //! numbers away a second time.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::book::{Beside, DurableHead};
+use crate::book::{Beside, DurableHead, Room};
 use crate::condition::{Condition, ENGINE_FOLDER};
 use crate::engine::{DiskEngine, DiskSettings};
 use crate::error::StoreError;
@@ -69,10 +69,10 @@ impl Store {
         let frames = Frames::open(&folder.join(FRAMES_FOLDER), settings.frames, next_seq)?;
         let reader = frames.reader();
         let beside = Files {
-            space: Space::new(folder, settings.min_free_disk_bytes),
+            folder: folder.to_owned(),
+            min_free_disk_bytes: settings.min_free_disk_bytes,
             frames,
             head,
-            frame_bytes: 0,
             trimmed: Instant::now(),
         };
         let store = Store::start(Box::new(engine), Box::new(beside), settings.group)?;
@@ -98,34 +98,41 @@ fn check_head(engine: &DiskEngine, acknowledged: Option<Acknowledged>) -> Result
 
 /// The files beside the engine.
 struct Files {
-    space: Space,
+    folder: PathBuf,
+    min_free_disk_bytes: u64,
     frames: Frames,
     head: HeadFile,
-    /// Bytes of frames since the last batch.
-    frame_bytes: u64,
     trimmed: Instant,
 }
 
+impl Room for Space {
+    fn check(&mut self) -> Result<(), StoreError> {
+        Ok(Space::check(self)?)
+    }
+
+    fn taken(&mut self, bytes: u64) {
+        self.wrote(bytes);
+    }
+}
+
 impl Beside for Files {
-    fn check_room(&mut self) -> Result<(), StoreError> {
-        Ok(self.space.check()?)
+    fn room(&mut self) -> Box<dyn Room> {
+        Box::new(Space::new(&self.folder, self.min_free_disk_bytes))
     }
 
     fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
         for (seq, frame) in frames {
             self.frames.append(*seq, frame)?;
         }
-        self.frame_bytes = self.frames.sync()?;
+        self.frames.sync()?;
         Ok(())
     }
 
-    fn acknowledge(&mut self, head: DurableHead, bytes: usize) -> Result<(), StoreError> {
+    fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {
         self.head.write(Acknowledged {
             batch: head.batch,
             next_seq: head.next_seq,
         })?;
-        self.space.wrote(bytes as u64 + self.frame_bytes);
-        self.frame_bytes = 0;
         if self.trimmed.elapsed() >= TRIM_EVERY {
             self.trimmed = Instant::now();
             self.frames.trim(now_ms())?;

@@ -33,7 +33,7 @@ impl Default for GroupLimits {
 type Tell = dyn FnOnce(Result<Ack, StoreError>) + Send;
 
 /// Who is told what became of a change: exactly once, whatever happens. Called
-/// on the committer's thread, so it must be short.
+/// on the writer's thread, so it must be short.
 pub struct Reply(Option<Box<Tell>>);
 
 impl Reply {

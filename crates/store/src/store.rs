@@ -9,10 +9,11 @@ use std::sync::{Mutex, PoisonError};
 
 use gapless_core::ledger::UpstreamId;
 
-use crate::book::{Beside, Book, DurableHead, Nothing, SharedCursors};
+use crate::book::{Beside, Book, DurableHead, Nothing};
 use crate::change::{Ack, Change};
 use crate::committer::Committer;
 use crate::contents::Contents;
+use crate::cursor::SharedCursors;
 use crate::engine::{Engine, MemoryEngine};
 use crate::error::StoreError;
 use crate::queue::{GroupLimits, Queue, Reply, Work};
@@ -103,7 +104,7 @@ impl Store {
     }
 
     /// Hands a change over, waiting for room in the queue. `tell` is called once,
-    /// on the committer's thread, when the change is durable or never will be.
+    /// on the writer's thread, when the change is durable or never will be.
     /// Changes are applied in the order in which they were handed over.
     pub fn submit(
         &self,

@@ -1,9 +1,11 @@
-//! A group of changes on its way: reads fall through to a view, writes stay here
-//! until they become one batch.
+//! A group of changes on its way: reads fall through to the group before it, if
+//! that is not durable yet, and to a view; writes stay here until they become one
+//! batch.
 //!
 //! Later changes of a group see what earlier ones wrote. A change that fails is
 //! undone to the last byte and number, and the group goes on without it.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -20,17 +22,54 @@ use crate::table::{Table, debt, did, host, key};
 /// Decoded rows that are kept from one group to the next, about a kilobyte each.
 const CACHED_REPOS: usize = 32_768;
 
-type Overlay = BTreeMap<Slice, Option<Slice>>;
+type Overlay = BTreeMap<Key, Option<Slice>>;
+
+/// A key, with its beginning at hand: most comparisons need no more of it.
+#[derive(Clone, PartialEq, Eq)]
+struct Key {
+    first: u64,
+    bytes: Slice,
+}
+
+impl Key {
+    fn new(bytes: Slice) -> Key {
+        let mut first = [0; 8];
+        for (place, byte) in first.iter_mut().zip(bytes.iter()) {
+            *place = *byte;
+        }
+        Key {
+            first: u64::from_be_bytes(first),
+            bytes,
+        }
+    }
+}
+
+impl Ord for Key {
+    /// That of the bytes: where the beginnings differ they decide.
+    fn cmp(&self, other: &Key) -> Ordering {
+        self.first
+            .cmp(&other.first)
+            .then_with(|| self.bytes.cmp(&other.bytes))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// What was there before a change wrote.
 struct Undo {
     table: Table,
-    key: Slice,
+    key: Key,
     before: Option<Option<Slice>>,
 }
 
 pub struct Tx {
     view: Arc<dyn View>,
+    /// Written already, and not in the view yet. In order, every key once.
+    below: Option<Arc<RawBatch>>,
     overlays: [Overlay; Table::ALL.len()],
     undo: Vec<Undo>,
     /// Rows of repositories, decoded: what view and overlay hold, never more.
@@ -60,11 +99,23 @@ pub fn counters(view: &dyn View) -> Result<Counters, StoreError> {
 impl Tx {
     pub fn new(view: Arc<dyn View>) -> Result<Tx, StoreError> {
         let counters = counters(&*view)?;
-        Ok(Tx {
+        Ok(Tx::standing(view, None, counters, RepoCache::default()))
+    }
+
+    /// On a view and a batch above it, which [`Tx::finish`] made. The counters and
+    /// the rows that were decoded before must be those of both together.
+    pub(crate) fn standing(
+        view: Arc<dyn View>,
+        below: Option<Arc<RawBatch>>,
+        counters: Counters,
+        repos: RepoCache,
+    ) -> Tx {
+        Tx {
             view,
+            below,
             overlays: Default::default(),
             undo: Vec::new(),
-            repos: RepoCache::default(),
+            repos,
             touched: Vec::new(),
             upstreams: BTreeSet::new(),
             scratch: Writer::default(),
@@ -72,13 +123,7 @@ impl Tx {
             counters,
             saved: counters,
             bytes: 0,
-        })
-    }
-
-    /// With rows that were decoded before. They must be those of the view.
-    pub(crate) fn with_cache(mut self, repos: RepoCache) -> Tx {
-        self.repos = repos;
-        self
+        }
     }
 
     pub(crate) fn take_cache(&mut self) -> RepoCache {
@@ -95,8 +140,18 @@ impl Tx {
     }
 
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, StoreError> {
-        match self.overlays[table as usize].get(key) {
-            Some(written) => Ok(written.clone()),
+        let overlay = &self.overlays[table as usize];
+        if !overlay.is_empty()
+            && let Some(written) = overlay.get(&Key::new(key.into()))
+        {
+            return Ok(written.clone());
+        }
+        let below = self
+            .below
+            .as_ref()
+            .and_then(|batch| find(batch, table, key));
+        match below {
+            Some(written) => Ok(written.value.clone()),
             None => Ok(self.view.get(table, key)?),
         }
     }
@@ -124,17 +179,18 @@ impl Tx {
             let (key, value) = row?;
             rows.insert(key, value);
         }
+        if let Some(batch) = &self.below {
+            let written = &batch.writes[place(batch, table, prefix)..];
+            let within = |write: &&RawWrite| write.table == table && write.key.starts_with(prefix);
+            for RawWrite { key, value, .. } in written.iter().take_while(within) {
+                lay_over(&mut rows, key, value);
+            }
+        }
         let written = self.overlays[table as usize]
-            .range::<[u8], _>((
-                std::ops::Bound::Included(prefix),
-                std::ops::Bound::Unbounded,
-            ))
-            .take_while(|(key, _)| key.starts_with(prefix));
+            .range(Key::new(prefix.into())..)
+            .take_while(|(key, _)| key.bytes.starts_with(prefix));
         for (key, value) in written {
-            match value {
-                Some(value) => rows.insert(key.clone(), value.clone()),
-                None => rows.remove(key),
-            };
+            lay_over(&mut rows, &key.bytes, value);
         }
         Ok(rows.into_iter().collect())
     }
@@ -174,6 +230,7 @@ impl Tx {
             self.repos.take(repo);
         }
         self.bytes += key.len() + value.as_ref().map_or(0, |value| value.len());
+        let key = Key::new(key);
         let before = self.overlays[table as usize].insert(key.clone(), value);
         self.undo.push(Undo { table, key, before });
     }
@@ -205,20 +262,39 @@ impl Tx {
         self.overlays.iter().all(Overlay::is_empty)
     }
 
-    /// The batch, numbered, with its counters.
-    pub fn finish(mut self) -> RawBatch {
+    /// The batch, numbered, with its counters; and these.
+    pub fn finish(mut self) -> (RawBatch, Counters) {
         self.counters.batch += 1;
         let counters = meta::encode(&self.counters);
         self.put(Table::Meta, meta::KEY, counters);
         let count = self.overlays.iter().map(BTreeMap::len).sum();
         let mut writes = Vec::with_capacity(count);
         for (table, overlay) in Table::ALL.into_iter().zip(self.overlays) {
-            for (key, value) in overlay {
+            for (Key { bytes: key, .. }, value) in overlay {
                 writes.push(RawWrite { table, key, value });
             }
         }
-        RawBatch { writes }
+        (RawBatch { writes }, self.counters)
     }
+}
+
+/// Where a key is in a batch that is in order, or would be.
+fn place(batch: &RawBatch, table: Table, key: &[u8]) -> usize {
+    batch
+        .writes
+        .partition_point(|write| (write.table, &*write.key) < (table, key))
+}
+
+fn find<'a>(batch: &'a RawBatch, table: Table, key: &[u8]) -> Option<&'a RawWrite> {
+    let found = batch.writes.get(place(batch, table, key))?;
+    (found.table == table && *found.key == *key).then_some(found)
+}
+
+fn lay_over(rows: &mut BTreeMap<Slice, Slice>, key: &Slice, value: &Option<Slice>) {
+    match value {
+        Some(value) => rows.insert(key.clone(), value.clone()),
+        None => rows.remove(key),
+    };
 }
 
 /// A decoded row and whose it is.

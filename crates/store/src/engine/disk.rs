@@ -182,17 +182,17 @@ fn options(tuning: &Tuning) -> KeyspaceCreateOptions {
 }
 
 impl Engine for DiskEngine {
-    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError> {
+    fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError> {
         self.latch.check()?;
-        self.await_workers(&batch)?;
+        self.await_workers(batch)?;
         let count = batch.writes.len();
         let mut writes = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), count)
             .durability(Some(PersistMode::SyncData));
-        for write in batch.writes {
+        for write in &batch.writes {
             let keyspace = &self.tables[write.table as usize];
-            let key = write.key.into_shared();
-            match write.value {
-                Some(value) => writes.insert(keyspace, key, value.into_shared()),
+            let key = write.key.shared();
+            match &write.value {
+                Some(value) => writes.insert(keyspace, key, value.shared()),
                 None => writes.remove(keyspace, key),
             }
         }

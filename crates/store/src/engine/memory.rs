@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Engine, EngineError, KeyRange, RawBatch, Row, Rows, Slice, View};
+use super::{Engine, EngineError, KeyRange, RawBatch, RawWrite, Row, Rows, Slice, View};
 use crate::table::Table;
 
 /// A handle to tables in memory; clones share them, so that whoever tests can
@@ -101,18 +101,18 @@ impl MemoryEngine {
 }
 
 impl Contents {
-    fn commit(&mut self, batch: RawBatch) {
+    fn commit(&mut self, batch: &RawBatch) {
         self.version += 1;
         let version = self.version;
         let mut keys = Vec::with_capacity(batch.writes.len());
-        for write in batch.writes {
-            let table = self.tables.entry(write.table).or_default();
-            let versions = table.entry(write.key.clone()).or_default();
+        for RawWrite { table, key, value } in &batch.writes {
+            let rows = self.tables.entry(*table).or_default();
+            let versions = rows.entry(key.clone()).or_default();
             match versions.last_mut() {
-                Some(last) if last.0 == version => last.1 = write.value,
+                Some(last) if last.0 == version => last.1 = value.clone(),
                 _ => {
-                    versions.push((version, write.value));
-                    keys.push((write.table, write.key));
+                    versions.push((version, value.clone()));
+                    keys.push((*table, key.clone()));
                 }
             }
         }
@@ -169,7 +169,7 @@ fn visible(versions: &Versions, at: u64) -> Option<&Slice> {
 }
 
 impl Engine for MemoryEngine {
-    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError> {
+    fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError> {
         let mut contents = self.contents();
         if let Some(failure) = &contents.failure {
             return Err(failure.clone());
@@ -302,13 +302,13 @@ mod tests {
     fn put(engine: &mut MemoryEngine, key: &str, value: &str) {
         let mut batch = RawBatch::default();
         batch.put(Table::Meta, key, value);
-        engine.commit(batch).unwrap();
+        engine.commit(&batch).unwrap();
     }
 
     fn delete(engine: &mut MemoryEngine, key: &str) {
         let mut batch = RawBatch::default();
         batch.delete(Table::Meta, key);
-        engine.commit(batch).unwrap();
+        engine.commit(&batch).unwrap();
     }
 
     fn get(engine: &MemoryEngine, key: &str) -> Option<String> {
@@ -362,7 +362,7 @@ mod tests {
         engine.fail("no more disk");
         let mut batch = RawBatch::default();
         batch.put(Table::Meta, "a", "2");
-        let error = engine.commit(batch).unwrap_err();
+        let error = engine.commit(&batch).unwrap_err();
         assert!(error.to_string().contains("no more disk"));
         assert!(engine.get(Table::Meta, b"a").is_err());
         engine.crash(0);

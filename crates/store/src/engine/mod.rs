@@ -166,7 +166,7 @@ pub trait View: Send + Sync {
 /// Tables that can be written. One owner writes; views go to anybody.
 pub trait Engine: Send {
     /// Writes all of it, durably. An empty batch is nothing.
-    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError>;
+    fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError>;
 
     /// Everything committed so far.
     fn snapshot(&self) -> Arc<dyn View>;

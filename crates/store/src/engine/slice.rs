@@ -18,8 +18,8 @@ pub struct Slice(Shared);
 
 impl Slice {
     #[cfg(feature = "engine")]
-    pub(super) fn into_shared(self) -> Shared {
-        self.0
+    pub(super) fn shared(&self) -> Shared {
+        self.0.clone()
     }
 }
 

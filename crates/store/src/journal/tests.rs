@@ -72,7 +72,7 @@ fn written(batches: u64, payload: &[u8]) -> Written {
     let journal = fs::File::open(source.path().join("0.jnl")).unwrap();
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     for number in 1..=batches {
-        engine.commit(batch(number, payload)).unwrap();
+        engine.commit(&batch(number, payload)).unwrap();
         let mut written = vec![0; 1 << 20];
         journal
             .read_exact_at(&mut written, bytes.len() as u64)

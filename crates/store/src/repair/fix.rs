@@ -217,7 +217,7 @@ impl<'r> Fixing<'r> {
         }
         let next = Tx::new(self.view.clone())?;
         let batch = std::mem::replace(&mut self.tx, next);
-        Ok(self.engine.commit(batch.finish())?)
+        Ok(self.engine.commit(&batch.finish().0)?)
     }
 
     /// The last batch: the numbers go on above everything that was met or may

@@ -119,7 +119,7 @@ pub fn repair(
             return Ok(repaired);
         }
         condition::begin_repair(folder, condition.acknowledged).map_err(failed)?;
-        engine.commit(new_counters(&condition))?;
+        engine.commit(&new_counters(&condition))?;
     }
     let mut fixing = Fixing::new(engine, folder, mode, &condition, now, repaired, progress)?;
     fixing.fix_all()?;

@@ -62,7 +62,7 @@ fn harm(engine: &MemoryEngine, table: Table, place: usize, harm: &Harm) {
     match harm {
         Harm::Delete => {
             batch.delete(table, key.to_vec());
-            return engine.clone().commit(batch).unwrap();
+            return engine.clone().commit(&batch).unwrap();
         }
         Harm::Flip(from_end) => {
             let at = row.len() - 1 - from_end;
@@ -72,7 +72,7 @@ fn harm(engine: &MemoryEngine, table: Table, place: usize, harm: &Harm) {
         Harm::Rewrite(change) => row = change(&row),
     }
     batch.put(table, key.to_vec(), row);
-    engine.clone().commit(batch).unwrap();
+    engine.clone().commit(&batch).unwrap();
 }
 
 fn longer(row: &[u8]) -> Vec<u8> {
@@ -173,7 +173,7 @@ fn numbers_that_would_be_given_out_again_are_found() {
         let row = engine.get(Table::Meta, meta::KEY).unwrap().unwrap();
         let mut batch = RawBatch::default();
         batch.put(Table::Meta, meta::KEY, fewer(change)(&row));
-        engine.commit(batch).unwrap();
+        engine.commit(&batch).unwrap();
         assert!(codes(&engine).contains(&wanted), "{wanted}");
     }
 }
@@ -191,7 +191,7 @@ fn rows_of_a_repository_that_is_not_there_are_found_in_every_table() {
         let mut batch = RawBatch::default();
         let key = [&7_000_u64.to_be_bytes()[..], b"\0\0\0\0\0\0\0\x05"].concat();
         batch.put(table, key, vec![1]);
-        engine.clone().commit(batch).unwrap();
+        engine.clone().commit(&batch).unwrap();
     }
     let report = check(&Contents::new(engine.snapshot()), &mut |_| {}).unwrap();
     assert_eq!(report.found, 5);

@@ -4,7 +4,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use gapless_store::Store;
-use gapless_store::book::{Beside, DurableHead};
+use gapless_store::book::{Beside, DurableHead, Room};
+use gapless_store::change::{Ack, Change};
 use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
 use gapless_store::error::StoreError;
 use gapless_store::queue::GroupLimits;
@@ -35,6 +36,7 @@ struct Script {
     steps: Vec<Step>,
     fail: Option<&'static str>,
     full: bool,
+    taken: u64,
     gate: Option<(SyncSender<()>, Receiver<()>)>,
 }
 
@@ -78,7 +80,7 @@ impl Recorder {
 }
 
 impl Engine for Recorder {
-    fn commit(&mut self, batch: RawBatch) -> Result<(), EngineError> {
+    fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError> {
         let gate = self.shared.lock().unwrap().gate.take();
         if let Some((at_gate, wait)) = gate {
             at_gate.send(()).unwrap();
@@ -94,8 +96,8 @@ impl Engine for Recorder {
     }
 }
 
-impl Beside for Recorder {
-    fn check_room(&mut self) -> Result<(), StoreError> {
+impl Room for Recorder {
+    fn check(&mut self) -> Result<(), StoreError> {
         self.step(Step::Room, "room")?;
         match self.shared.lock().unwrap().full {
             true => Err(StoreError::Full(Full {
@@ -107,6 +109,17 @@ impl Beside for Recorder {
         }
     }
 
+    fn taken(&mut self, bytes: u64) {
+        assert!(bytes > 0);
+        self.shared.lock().unwrap().taken += bytes;
+    }
+}
+
+impl Beside for Recorder {
+    fn room(&mut self) -> Box<dyn Room> {
+        Box::new(self.clone())
+    }
+
     fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
         for (seq, _) in frames {
             self.step(Step::Frames(*seq), "frames")?;
@@ -114,8 +127,7 @@ impl Beside for Recorder {
         Ok(())
     }
 
-    fn acknowledge(&mut self, head: DurableHead, bytes: usize) -> Result<(), StoreError> {
-        assert!(bytes > 0);
+    fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {
         self.step(Step::Head(head.next_seq), "head")
     }
 
@@ -223,11 +235,107 @@ fn a_full_disk_stops_writing_and_lets_go_by_itself() {
     store.close().unwrap();
 }
 
+/// One group is at the disk, which waits at the gate; one was applied behind it.
+struct TwoOnTheirWay {
+    recorder: Recorder,
+    store: Store,
+    told: Receiver<Result<Ack, StoreError>>,
+    open: SyncSender<()>,
+    /// Room that the first one takes.
+    first: u64,
+}
+
+fn two_on_their_way(second: Change) -> TwoOnTheirWay {
+    let recorder = Recorder::new();
+    let store = recorder.store();
+    let (seen, open) = recorder.gate();
+    let (tell, told) = sync_channel(9);
+    let submit = |change| {
+        let tell = tell.clone();
+        store.submit(change, move |answer| tell.send(answer).unwrap());
+    };
+    submit(event(1));
+    seen.recv().unwrap();
+    let first = recorder.shared.lock().unwrap().taken;
+    submit(second);
+    while store.queue_depth().0 > 0 {
+        std::thread::yield_now();
+    }
+    TwoOnTheirWay {
+        recorder,
+        store,
+        told,
+        open,
+        first,
+    }
+}
+
+#[test]
+fn a_group_is_applied_while_the_disk_works_and_stands_on_the_one_before() {
+    let TwoOnTheirWay {
+        recorder,
+        store,
+        told,
+        open,
+        first,
+    } = two_on_their_way(event(1));
+    while recorder.shared.lock().unwrap().taken == first {
+        std::thread::yield_now();
+    }
+    // Of the second, no more than that was done.
+    let all = [Step::Room, Step::Frames(1), Step::Room];
+    assert_eq!(recorder.steps(), all);
+    assert!(told.try_recv().is_err());
+    assert_eq!(store.durable_head().next_seq, 1);
+    open.send(()).unwrap();
+    let acks: Vec<Ack> = told.iter().take(2).map(Result::unwrap).collect();
+    assert_eq!(acks[0].repo, acks[1].repo, "named by the first");
+    assert_eq!(acks[0].numbers, Some(1..2));
+    assert_eq!(acks[1].numbers, Some(2..3));
+    assert_eq!((acks[0].batch, acks[1].batch), (1, 2));
+    assert_eq!(store.view().counters().unwrap().next_repo, 2);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_group_that_stands_on_one_that_failed_fails_with_it() {
+    for failing in ["commit", "head"] {
+        let two = two_on_their_way(event(2));
+        two.recorder.fail_at(failing);
+        two.open.send(()).unwrap();
+        for answer in two.told.iter().take(2) {
+            let error = answer.unwrap_err();
+            assert!(error.is_final());
+            assert!(error.to_string().contains(failing), "{error}");
+        }
+        assert_eq!(two.store.durable_head().next_seq, 1);
+        let steps = two.recorder.steps();
+        assert!(!steps.contains(&Step::Frames(2)), "{steps:?}");
+        assert!(two.store.close().is_err());
+    }
+}
+
+#[test]
+fn whoever_has_nothing_to_write_waits_for_those_before() {
+    let two = two_on_their_way(Change::default());
+    let rooms = |recorder: &Recorder| {
+        let steps = recorder.steps();
+        steps.iter().filter(|step| **step == Step::Room).count()
+    };
+    while rooms(&two.recorder) < 2 {
+        std::thread::yield_now();
+    }
+    assert!(two.told.try_recv().is_err());
+    two.recorder.fail_at("head");
+    two.open.send(()).unwrap();
+    assert!(two.told.iter().take(2).all(|answer| answer.is_err()));
+}
+
 /// A fault of our own in the one thread that writes.
 struct Panics(MemoryEngine);
 
 impl Engine for Panics {
-    fn commit(&mut self, _: RawBatch) -> Result<(), EngineError> {
+    fn commit(&mut self, _: &RawBatch) -> Result<(), EngineError> {
         panic!("a test wants to see what happens");
     }
 

@@ -41,7 +41,7 @@ pub fn a_batch_is_seen_whole(world: &dyn World) {
             (Table::Repo, "n", Some(text.as_str())),
             (Table::Log, "n", Some(text.as_str())),
         ];
-        engine.commit(batch(&both)).unwrap();
+        engine.commit(&batch(&both)).unwrap();
     };
     write(&mut engine, 0);
     let (views, seen) = std::sync::mpsc::sync_channel::<std::sync::Arc<dyn View>>(4);
@@ -74,7 +74,7 @@ pub fn the_later_of_two_writes_counts(world: &dyn World) {
         (Table::Meta, "c", None),
         (Table::Meta, "c", Some("3")),
     ];
-    engine.commit(batch(&twice)).unwrap();
+    engine.commit(&batch(&twice)).unwrap();
     let view = engine.snapshot();
     assert_eq!(get(&*view, Table::Meta, "a").as_deref(), Some("2"));
     assert_eq!(get(&*view, Table::Meta, "b"), None);
@@ -84,7 +84,7 @@ pub fn the_later_of_two_writes_counts(world: &dyn World) {
 pub fn views_do_not_change(world: &dyn World) {
     let mut engine = world.engine();
     let first = [(Table::Did, "a", Some("1")), (Table::Did, "b", Some("1"))];
-    engine.commit(batch(&first)).unwrap();
+    engine.commit(&batch(&first)).unwrap();
     let before = engine.snapshot();
     let mut rows = before.range(Table::Did, KeyRange::all());
     assert_eq!(&*rows.next().unwrap().unwrap().0, b"a");
@@ -93,7 +93,7 @@ pub fn views_do_not_change(world: &dyn World) {
         (Table::Did, "b", None),
         (Table::Did, "c", Some("2")),
     ];
-    engine.commit(batch(&second)).unwrap();
+    engine.commit(&batch(&second)).unwrap();
     assert_eq!(get(&*before, Table::Did, "a").as_deref(), Some("1"));
     assert_eq!(get(&*before, Table::Did, "b").as_deref(), Some("1"));
     assert_eq!(get(&*before, Table::Did, "c"), None);
@@ -114,7 +114,7 @@ pub fn ranges_go_both_ways_and_meet(world: &dyn World) {
     for key in 0..10u8 {
         writes.put(Table::Hosted, [key], [key]);
     }
-    engine.commit(writes).unwrap();
+    engine.commit(&writes).unwrap();
     let view = engine.snapshot();
     let range = |start, end| KeyRange { start, end };
     let found = |range| -> Vec<u8> {
@@ -158,7 +158,7 @@ pub fn prefixes_of_any_bytes(world: &dyn World) {
     for key in all {
         writes.put(Table::Debt, key, b"x".as_slice());
     }
-    engine.commit(writes).unwrap();
+    engine.commit(&writes).unwrap();
     let view = engine.snapshot();
     for prefix in [&[][..], &[1], &[1, 255], &[255], &[255, 255], &[3]] {
         let wanted: Vec<&[u8]> = all
@@ -172,7 +172,7 @@ pub fn prefixes_of_any_bytes(world: &dyn World) {
 
 pub fn an_empty_batch_is_nothing(world: &dyn World) {
     let mut engine = world.engine();
-    engine.commit(RawBatch::default()).unwrap();
+    engine.commit(&RawBatch::default()).unwrap();
     let view = engine.snapshot();
     for table in Table::ALL {
         assert!(keys(&*view, table, KeyRange::all()).is_empty());
@@ -204,7 +204,7 @@ pub fn like_ordered_maps(world: &dyn World) {
                 }
             }
         }
-        engine.commit(batch).unwrap();
+        engine.commit(&batch).unwrap();
         if round % 10 == 0 {
             remembered.push((engine.snapshot(), model.clone()));
         }
@@ -243,7 +243,7 @@ pub fn what_was_committed_is_there_again(world: &dyn World) {
         let mut batch = RawBatch::default();
         batch.put(Table::Record, [round], vec![round; 1000]);
         batch.delete(Table::Record, [round.wrapping_sub(5)]);
-        engine.commit(batch).unwrap();
+        engine.commit(&batch).unwrap();
     }
     drop(engine);
     for _ in 0..2 {

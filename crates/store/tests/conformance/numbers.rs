@@ -111,7 +111,7 @@ pub fn lost_numbers_are_covered_once(world: &dyn World) {
     let mut tx = Tx::new(engine.snapshot()).unwrap();
     cover_lost(&mut tx, 40, 100, Time(5));
     cover_lost(&mut tx, 40, 100, Time(5));
-    engine.commit(tx.finish()).unwrap();
+    engine.commit(&tx.finish().0).unwrap();
     drop(engine);
     let mut book = world.book();
     assert_eq!((book.head().batch, book.head().next_seq), (41, 100));
