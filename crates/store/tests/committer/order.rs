@@ -218,6 +218,19 @@ fn a_failure_at_any_step_is_final_and_told_to_all() {
 }
 
 #[test]
+fn after_a_failure_the_end_is_not_in_good_order_and_says_so() {
+    for failing in ["frames", "commit", "head"] {
+        let recorder = Recorder::new();
+        let store = recorder.store();
+        recorder.fail_at(failing);
+        assert!(store.write(event(1)).is_err());
+        let error = store.close().unwrap_err();
+        assert!(error.to_string().contains(failing), "{error}");
+        assert!(!recorder.steps().contains(&Step::Close));
+    }
+}
+
+#[test]
 fn a_full_disk_stops_writing_and_lets_go_by_itself() {
     let recorder = Recorder::new();
     let store = recorder.store();

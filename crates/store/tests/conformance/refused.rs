@@ -1,14 +1,16 @@
 //! What is refused, and what a refusal leaves behind: nothing.
 
 use gapless_atp::syntax::Rev;
-use gapless_core::ledger::{Head, Held, HostId, RepoId, Tick};
+use gapless_core::ledger::{Epoch, Head, Held, HostId, RepoId, Tick, Upstream, UpstreamId};
 use gapless_store::book::{Book, Nothing};
-use gapless_store::change::{Change, HostChange, RecordOp, RecordsKind, RepoChange, Subject, What};
+use gapless_store::change::{
+    Change, HostChange, RecordOp, RecordsKind, RepoChange, Subject, UpstreamChange, What,
+};
 use gapless_store::engine::MemoryEngine;
 use gapless_store::error::{Contradiction, StoreError};
 
-use crate::looks::{log, refusal, set_records};
-use crate::owner::{Owner, entry, op};
+use crate::looks::{log, refusal, set_entry, set_records};
+use crate::owner::{Owner, done, entry, new_upstream, op, relay};
 use crate::world::World;
 
 pub fn contradictions_are_refused(world: &dyn World) {
@@ -178,6 +180,62 @@ pub fn a_refused_change_fails_alone(world: &dyn World) {
     assert_eq!(view.host_id("pds.example.org").unwrap(), None);
     assert_eq!(view.counters().unwrap().last_tick, Tick(0));
     assert_eq!(view.counts().unwrap().records, 2);
+}
+
+pub fn what_was_refused_is_not_read_back(world: &dyn World) {
+    let mut book = world.book();
+    let mut alice = Owner::new(1);
+    book.write(alice.live(&[("a/1", Some("x"))])).unwrap();
+    let stored = alice.row.clone();
+    // Its row is good; what comes after the row is not.
+    let mut bad = alice.live(&[("a/2", Some("y"))]);
+    bad.done = done(UpstreamId(77), 0, 1);
+    let mut later = Owner::new(1).row_change();
+    set_entry(&mut later, |change| {
+        change.row = None;
+        change.entry = Some(entry(What::Identity));
+    });
+    let answers = book.write_group(vec![bad, later]).unwrap();
+    assert!(matches!(
+        answers[0],
+        Err(StoreError::Refused(Contradiction::NoSuchUpstream(77)))
+    ));
+    let id = answers[1].as_ref().unwrap().repo.unwrap();
+    let view = book.view();
+    assert_eq!(view.repo(id).unwrap(), Some(stored));
+    assert_eq!(view.counts().unwrap().records, 1);
+}
+
+pub fn a_live_commit_on_half_a_snapshot_is_refused(world: &dyn World) {
+    let mut book = world.book();
+    let mut alice = Owner::new(1);
+    alice.records.insert(b"a/1".to_vec(), b"x".to_vec());
+    let target = alice.sign();
+    let half = Held::Applying { target, from: None };
+    let chunk = alice.change(RecordsKind::Backfill, half, vec![op(b"a/1", Some(b"x"))]);
+    book.write(chunk).unwrap();
+    let live = alice.live(&[("a/2", Some("y"))]);
+    assert_eq!(refusal(&mut book, live), Contradiction::NotExact);
+}
+
+pub fn an_upstream_never_goes_back(world: &dyn World) {
+    let mut book = world.book();
+    let id = new_upstream(&mut book);
+    let row = |numbering: u32, epoch: u64| Change {
+        upstream: Some(UpstreamChange::Row(
+            id,
+            Upstream {
+                epoch: Epoch(epoch),
+                ..relay(numbering)
+            },
+        )),
+        ..Change::default()
+    };
+    book.write(row(5, 50)).unwrap();
+    book.write(row(5, 50)).unwrap();
+    assert_eq!(refusal(&mut book, row(4, 51)), Contradiction::NumberingBack);
+    assert_eq!(refusal(&mut book, row(6, 49)), Contradiction::EpochBack);
+    book.write(row(6, 51)).unwrap();
 }
 
 /// On the double; broken disks have tests of their own.
