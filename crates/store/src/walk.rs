@@ -90,6 +90,7 @@ impl Beside {
     }
 
     /// The lowest repository that any of them goes on with.
+    #[cfg(feature = "engine")]
     pub fn ahead(&self) -> Option<u64> {
         let Beside {
             record,

@@ -24,6 +24,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use finding::Finding;
+#[cfg(feature = "engine")]
 pub(crate) use repos::is_heads;
 
 use crate::contents::Contents;
