@@ -99,7 +99,9 @@ impl Book {
     }
 
     fn try_write(&mut self, changes: Vec<Change>) -> Result<Answers, StoreError> {
-        let group = self.desk.apply(changes.into_iter().map(prepare))?;
+        let group = self
+            .desk
+            .apply(&mut changes.into_iter().map(prepare), usize::MAX)?;
         if let Some(view) = self.late.take() {
             self.desk.settle(view);
         }

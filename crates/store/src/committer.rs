@@ -9,16 +9,18 @@
 //! flight and everybody after them gets the same error; when it is merely almost
 //! full they get that, and the next group tries again.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{JoinHandle, ThreadId};
 
 use crate::book::Book;
 use crate::contents::Contents;
 use crate::engine::View;
-use crate::error::StoreError;
+use crate::error::{Contradiction, StoreError};
 use crate::group::{Desk, Group};
-use crate::queue::{Queue, Reply, Work};
+use crate::prepare::Prepared;
+use crate::queue::{Queue, Reply, Work, tell_all};
 use crate::writer::{DurableHead, Writer};
 
 /// What readers see: the newest state that is durable, and its head.
@@ -59,7 +61,14 @@ impl Published {
 pub struct Committer {
     pub published: Arc<Published>,
     pub queue: Arc<Queue>,
-    thread: JoinHandle<Result<(), StoreError>>,
+    /// Ours: neither of them can wait for the end.
+    threads: [Option<ThreadId>; 2],
+    end: Mutex<End>,
+}
+
+enum End {
+    Running(JoinHandle<Result<(), StoreError>>),
+    Came(Result<(), StoreError>),
 }
 
 impl Committer {
@@ -68,6 +77,7 @@ impl Committer {
         let queue = Arc::new(queue);
         let (desk, writer) = book.split();
         let disk = Disk::start(writer, published.clone())?;
+        let writing = disk.thread_id();
         let waiting = queue.clone();
         let thread = spawn("committer", move || {
             // Should this thread ever panic, nobody must wait for it.
@@ -77,14 +87,26 @@ impl Committer {
         Ok(Committer {
             published,
             queue,
-            thread,
+            threads: [writing, Some(thread.thread().id())],
+            end: Mutex::new(End::Running(thread)),
         })
     }
 
-    /// Takes nothing more, writes what waits, and ends.
-    pub fn close(self) -> Result<(), StoreError> {
+    /// Takes nothing more, writes what waits, and ends; everybody who asks is told
+    /// the same. From within an answer the end is only asked for: the thread that
+    /// gives it cannot wait for itself.
+    pub fn close(&self) -> Result<(), StoreError> {
         self.queue.close();
-        join(self.thread)
+        if self.threads.contains(&Some(std::thread::current().id())) {
+            return Ok(());
+        }
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let came = match std::mem::replace(&mut *end, End::Came(Err(StoreError::CommitterGone))) {
+            End::Running(thread) => join(thread),
+            End::Came(came) => came,
+        };
+        *end = End::Came(came.clone());
+        came
     }
 }
 
@@ -118,28 +140,28 @@ impl Drop for CloseAtEnd {
 fn run(mut desk: Desk, mut disk: Disk, queue: &Queue) -> Result<(), StoreError> {
     let mut latched: Option<StoreError> = None;
     while let Some(work) = queue.take() {
-        let (changes, replies): (Vec<_>, Vec<_>) = work
+        let (changes, mut replies): (Vec<_>, VecDeque<_>) = work
             .into_iter()
-            .map(|Work { change, reply }| (change, reply))
+            .map(|Work { change, reply }| (Ok(change), reply))
             .unzip();
-        let applied = match &latched {
-            Some(failure) => Err(failure.clone()),
-            None => disk
-                .look(&mut desk)
-                .and_then(|()| desk.apply(changes.into_iter().map(Ok)))
-                .and_then(|group| disk.wait(&mut desk).map(|()| group)),
-        };
-        match applied {
-            Ok(group) => {
-                desk.hand_on(&group);
-                disk.write(group, replies);
-            }
-            Err(failure) => {
-                for reply in replies {
-                    reply.tell(Err(failure.clone()));
+        let mut changes = changes.into_iter();
+        // More than one batch where changes weigh more than it seemed.
+        while !replies.is_empty() {
+            let group = match &latched {
+                Some(failure) => Err(failure.clone()),
+                None => next_group(&mut desk, &mut disk, &mut changes, queue.group_bytes()),
+            };
+            match group {
+                Ok(group) => {
+                    let theirs = replies.drain(..group.answers.len()).collect();
+                    desk.hand_on(&group);
+                    disk.write(group, theirs);
                 }
-                if failure.is_final() {
-                    latched = Some(failure);
+                Err(failure) => {
+                    if failure.is_final() {
+                        latched = Some(failure.clone());
+                    }
+                    tell_all(replies.drain(..).map(|reply| (reply, Err(failure.clone()))));
                 }
             }
         }
@@ -151,6 +173,19 @@ fn run(mut desk: Desk, mut disk: Disk, queue: &Queue) -> Result<(), StoreError> 
     }
 }
 
+/// A group that may go to the disk: applied, and the one before it is durable.
+fn next_group(
+    desk: &mut Desk,
+    disk: &mut Disk,
+    changes: &mut dyn Iterator<Item = Result<Prepared, Contradiction>>,
+    enough_bytes: usize,
+) -> Result<Group, StoreError> {
+    disk.look(desk)?;
+    let group = desk.apply(changes, enough_bytes)?;
+    disk.wait(desk)?;
+    Ok(group)
+}
+
 /// A group, and who waits for it.
 type Job = (Group, Vec<Reply>);
 /// Everything that is durable, with the group that was handed over last.
@@ -158,11 +193,18 @@ type Report = Result<Arc<dyn View>, StoreError>;
 
 /// The thread that is at the disk, as the committer sees it.
 struct Disk {
-    jobs: SyncSender<Job>,
+    jobs: Option<SyncSender<Job>>,
     reports: Receiver<Report>,
     /// A group was handed over and not reported on yet.
     busy: bool,
-    thread: JoinHandle<Result<(), StoreError>>,
+    thread: Option<JoinHandle<Result<(), StoreError>>>,
+}
+
+impl Drop for Disk {
+    /// Whatever happens to the committer, its end is not before the writer's.
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
 }
 
 impl Disk {
@@ -171,11 +213,15 @@ impl Disk {
         let (report, reports) = sync_channel(1);
         let thread = spawn("writer", move || write(writer, &published, &todo, &report))?;
         Ok(Disk {
-            jobs,
+            jobs: Some(jobs),
             reports,
             busy: false,
-            thread,
+            thread: Some(thread),
         })
+    }
+
+    fn thread_id(&self) -> Option<ThreadId> {
+        self.thread.as_ref().map(|thread| thread.thread().id())
     }
 
     /// Takes a report if there is one.
@@ -209,13 +255,19 @@ impl Disk {
         self.busy = true;
         // If nobody is there any more the replies say so by themselves, and so
         // does the next report.
-        let _ = self.jobs.send((group, replies));
+        if let Some(jobs) = &self.jobs {
+            let _ = jobs.send((group, replies));
+        }
     }
 
     /// Waits for the last group, and ends in good order.
-    fn close(self) -> Result<(), StoreError> {
-        drop(self.jobs);
-        join(self.thread)
+    fn close(mut self) -> Result<(), StoreError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), StoreError> {
+        self.jobs = None;
+        self.thread.take().map_or(Ok(()), join)
     }
 }
 
@@ -235,13 +287,11 @@ fn write(
         let failure = written.as_ref().err().cloned();
         // The committer goes on while the answers are given.
         let _ = report.send(written);
-        let answers = group.answers;
-        for (reply, answer) in replies.into_iter().zip(answers) {
-            reply.tell(match &failure {
-                None => answer,
-                Some(failure) => Err(failure.clone()),
-            });
-        }
+        let answers = group.answers.into_iter().map(|answer| match &failure {
+            None => answer,
+            Some(failure) => Err(failure.clone()),
+        });
+        tell_all(replies.into_iter().zip(answers));
     }
     writer.close()
 }

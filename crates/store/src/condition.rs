@@ -112,10 +112,16 @@ impl Condition {
     }
 
     fn read_head(&mut self) -> io::Result<()> {
-        if !self.folder.join(HEAD_FILE).try_exists()? {
-            // It is made before the engine.
+        // It is made before the engine, in its full length.
+        let trouble = match fs::metadata(self.folder.join(HEAD_FILE)) {
+            Ok(file) if file.len() == 0 => Some(Trouble::HeadDamaged),
+            Ok(_) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Trouble::HeadMissing),
+            Err(error) => return Err(error),
+        };
+        if let Some(trouble) = trouble {
             if self.engine_made {
-                self.worse(Trouble::HeadMissing);
+                self.worse(trouble);
             }
             return Ok(());
         }

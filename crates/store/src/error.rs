@@ -52,7 +52,7 @@ pub enum StoreError {
     System(Arc<str>),
     #[error("the store is closed")]
     Closed,
-    /// The one thread that writes has ended by a fault of our own.
+    /// One of the threads that write has ended by a fault of our own.
     #[error("the thread that writes has ended unexpectedly; start Gapless again")]
     CommitterGone,
 }
@@ -133,6 +133,8 @@ pub enum Contradiction {
     NoSuchDeadLetter(u64),
     #[error("a change carries the row of another repository than the one it is about")]
     OtherRepo,
+    #[error("a change names a repository that is not known, and says nothing of it")]
+    NameWithoutRow,
     #[error("a change was decided on another state of the repository than the one held")]
     OtherState,
     #[error("a change says that another state is held, and brings no records that lead there")]

@@ -80,12 +80,16 @@ impl Desk {
         }
     }
 
-    /// Applies changes, each in turn, to what is durable and what was handed on.
-    /// A change that is refused fails alone. A group that fails for want of room
-    /// leaves everything as it was; any other failure is for good.
+    /// Applies changes, each in turn, to what is durable and what was handed on,
+    /// until there are no more or the batch has enough bytes: what a change weighs
+    /// is known only then, because it keeps what it replaces. There are as many
+    /// answers as changes were taken. A change that is refused fails alone. A
+    /// group that fails for want of room leaves everything as it was; any other
+    /// failure is for good.
     pub fn apply(
         &mut self,
-        changes: impl Iterator<Item = Result<Prepared, Contradiction>>,
+        changes: &mut dyn Iterator<Item = Result<Prepared, Contradiction>>,
+        enough_bytes: usize,
     ) -> Result<Group, StoreError> {
         self.room.check()?;
         let repos = std::mem::take(&mut self.repos);
@@ -96,7 +100,9 @@ impl Desk {
             repos,
         );
         let mut made = Made::default();
-        for change in changes {
+        while tx.bytes() < enough_bytes
+            && let Some(change) = changes.next()
+        {
             let applied = match change {
                 Ok(prepared) => apply(&mut tx, prepared),
                 Err(contradiction) => Err(contradiction.into()),

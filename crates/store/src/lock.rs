@@ -38,8 +38,15 @@ fn holder(pid: Option<u32>) -> String {
 /// Held while the value lives.
 #[derive(Debug)]
 pub struct Lock {
-    /// The operating system lets go of the lock when this closes.
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// Closing alone would do, but for a process that is just being started from
+    /// this one and has the file for a moment longer.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -67,7 +74,7 @@ impl Lock {
             Err(TryLockError::Error(source)) => return Err(io(source)),
         }
         write_pid(&mut file).map_err(io)?;
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
     }
 }
 

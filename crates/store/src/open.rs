@@ -6,6 +6,7 @@
 //! numbers away a second time.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::book::{Beside, DurableHead, Room};
@@ -50,7 +51,7 @@ impl Store {
         durable::create_folder(folder).map_err(|error| {
             StoreError::System(format!("cannot make {}: {error}", folder.display()).into())
         })?;
-        let lock = Lock::acquire(folder)?;
+        let lock = Arc::new(Lock::acquire(folder)?);
         let found = format::check_or_write(folder)?;
         format::migrate(folder, found)?;
         let failed = |error: std::io::Error| {
@@ -74,6 +75,7 @@ impl Store {
             frames,
             head,
             trimmed: Instant::now(),
+            _lock: lock.clone(),
         };
         let store = Store::start(Box::new(engine), Box::new(beside), settings.group)?;
         Ok(store.with_files(reader, lock))
@@ -103,6 +105,8 @@ struct Files {
     frames: Frames,
     head: HeadFile,
     trimmed: Instant,
+    /// As long as anything is written.
+    _lock: Arc<Lock>,
 }
 
 impl Room for Space {

@@ -1,5 +1,5 @@
 //! What can be done for a change without the store, on the thread of whoever
-//! hands it over: the one thread that writes has better things to do.
+//! hands it over: the one thread that applies has better things to do.
 //!
 //! A change is checked against itself here (what it says against what is held is
 //! [`apply`](crate::apply)'s to check), and its records become rows.

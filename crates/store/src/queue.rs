@@ -2,6 +2,7 @@
 //! bytes. Whoever brings more than there is room for waits.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::change::{Ack, Change};
@@ -13,7 +14,8 @@ use crate::prepare::{Prepared, prepare};
 pub struct GroupLimits {
     /// Changes in one batch at most.
     pub group_changes: usize,
-    /// Bytes in one batch at most; a change that has more goes alone.
+    /// Bytes in one batch, and in what is taken for one: when so many are reached
+    /// nothing more is put in.
     pub group_bytes: usize,
     pub queue_changes: usize,
     pub queue_bytes: usize,
@@ -33,7 +35,7 @@ impl Default for GroupLimits {
 type Tell = dyn FnOnce(Result<Ack, StoreError>) + Send;
 
 /// Who is told what became of a change: exactly once, whatever happens. Called
-/// on the writer's thread, so it must be short.
+/// on one of the store's own threads, so it must be short.
 pub struct Reply(Option<Box<Tell>>);
 
 impl Reply {
@@ -51,8 +53,24 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
-            tell(Err(StoreError::CommitterGone));
+            // Very likely something is unwinding: a second panic would end the
+            // process. The first one is told; this one only printed.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                tell(Err(StoreError::CommitterGone));
+            }));
         }
+    }
+}
+
+/// Gives everybody their answer, and only then lets go of a panic of any of them.
+pub fn tell_all(answers: impl Iterator<Item = (Reply, Result<Ack, StoreError>)>) {
+    let mut panicked = None;
+    for (reply, answer) in answers {
+        let told = catch_unwind(AssertUnwindSafe(|| reply.tell(answer)));
+        panicked = panicked.or(told.err());
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
     }
 }
 
@@ -182,6 +200,11 @@ impl Queue {
         self.lock().closed = true;
         self.came.notify_all();
         self.went.notify_all();
+    }
+
+    /// Bytes that a batch may reach.
+    pub fn group_bytes(&self) -> usize {
+        self.limits.group_bytes.max(1)
     }
 
     /// Changes that wait, and their bytes.

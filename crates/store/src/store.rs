@@ -5,7 +5,6 @@
 //! Every error is told to everybody whom it concerns, and none is passed over.
 
 use std::sync::mpsc::sync_channel;
-use std::sync::{Mutex, PoisonError};
 
 use gapless_core::ledger::UpstreamId;
 
@@ -20,19 +19,17 @@ use crate::queue::{GroupLimits, Queue, Reply, Work};
 
 /// A store that is open. Share it in an `Arc`.
 pub struct Store {
-    published: std::sync::Arc<crate::committer::Published>,
-    queue: std::sync::Arc<Queue>,
     cursors: SharedCursors,
-    committer: Mutex<Option<Committer>>,
+    committer: Committer,
     #[cfg(feature = "engine")]
     frames: Option<crate::frames::FramesReader>,
-    /// Until the end, nobody else opens the folder.
+    /// Until the end of this and of the writer, nobody else opens the folder.
     #[cfg(feature = "engine")]
-    _lock: Option<crate::lock::Lock>,
+    _lock: Option<std::sync::Arc<crate::lock::Lock>>,
 }
 
 impl Store {
-    /// In memory, with the committer's thread. Without one: [`Book`].
+    /// In memory, with the committer's threads. Without them: [`Book`].
     pub fn memory() -> Result<Store, StoreError> {
         Store::in_memory(MemoryEngine::new(), GroupLimits::default())
     }
@@ -52,10 +49,8 @@ impl Store {
         let cursors = book.cursors();
         let committer = Committer::start(book, Queue::new(limits))?;
         Ok(Store {
-            published: committer.published.clone(),
-            queue: committer.queue.clone(),
             cursors,
-            committer: Mutex::new(Some(committer)),
+            committer,
             #[cfg(feature = "engine")]
             frames: None,
             #[cfg(feature = "engine")]
@@ -67,7 +62,7 @@ impl Store {
     pub(crate) fn with_files(
         mut self,
         frames: crate::frames::FramesReader,
-        lock: crate::lock::Lock,
+        lock: std::sync::Arc<crate::lock::Lock>,
     ) -> Store {
         self.frames = Some(frames);
         self._lock = Some(lock);
@@ -83,12 +78,12 @@ impl Store {
 
     /// The newest durable state.
     pub fn view(&self) -> Contents {
-        self.published.view()
+        self.committer.published.view()
     }
 
     /// How far it is durable. A view taken later has at least this.
     pub fn durable_head(&self) -> DurableHead {
-        self.published.head()
+        self.committer.published.head()
     }
 
     /// An event was read and will be done by a change. Call it in the order of
@@ -104,7 +99,8 @@ impl Store {
     }
 
     /// Hands a change over, waiting for room in the queue. `tell` is called once,
-    /// on the writer's thread, when the change is durable or never will be.
+    /// on one of the store's own threads, when the change is durable or never will
+    /// be; on the caller's if it contradicts itself or comes after the end.
     /// Changes are applied in the order in which they were handed over.
     pub fn submit(
         &self,
@@ -112,13 +108,13 @@ impl Store {
         tell: impl FnOnce(Result<Ack, StoreError>) + Send + 'static,
     ) {
         if let Some(work) = Work::new(change, Reply::new(tell)) {
-            self.queue.push(work);
+            self.committer.queue.push(work);
         }
     }
 
     /// Likewise, but hands it back at once when there is no room.
     pub fn try_submit(&self, work: Box<Work>) -> Result<(), Box<Work>> {
-        self.queue.try_push(work)
+        self.committer.queue.try_push(work)
     }
 
     /// Hands a change over and waits until it is durable.
@@ -133,20 +129,14 @@ impl Store {
 
     /// Changes that wait to be written, and their bytes.
     pub fn queue_depth(&self) -> (usize, usize) {
-        self.queue.depth()
+        self.committer.queue.depth()
     }
 
-    /// Writes what waits and ends in good order. Views stay good.
+    /// Writes what waits and ends in good order. Views stay good. Whoever calls it
+    /// again is told the same; whoever calls it from within an answer does not
+    /// wait for the end.
     pub fn close(&self) -> Result<(), StoreError> {
-        let committer = self
-            .committer
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        match committer {
-            Some(committer) => committer.close(),
-            None => Ok(()),
-        }
+        self.committer.close()
     }
 }
 

@@ -83,6 +83,8 @@ pub struct Tx {
     /// Numbers given out; written with the batch.
     pub(crate) counters: Counters,
     saved: Counters,
+    /// As the group found them.
+    first: Counters,
     bytes: usize,
 }
 
@@ -122,6 +124,7 @@ impl Tx {
             key_scratch: Vec::new(),
             counters,
             saved: counters,
+            first: counters,
             bytes: 0,
         }
     }
@@ -259,7 +262,7 @@ impl Tx {
 
     /// Whether there is anything to write.
     pub fn is_empty(&self) -> bool {
-        self.overlays.iter().all(Overlay::is_empty)
+        self.overlays.iter().all(Overlay::is_empty) && self.counters == self.first
     }
 
     /// The batch, numbered, with its counters; and these.
@@ -341,9 +344,10 @@ impl Tx {
             return Ok(None);
         };
         if row.owes {
-            row.repo.debt = self
-                .read(Table::Debt, &place, debt::decode)?
-                .unwrap_or_default();
+            let found = self.read(Table::Debt, &place, debt::decode)?;
+            row.repo.debt = found.ok_or_else(|| {
+                StoreError::row(Table::Repo, &place, RowFault::Missing("its debt"))
+            })?;
         }
         Ok(Some(Box::new(CachedRepo { id, row })))
     }

@@ -105,6 +105,11 @@ impl Writer {
         match self.try_write(group) {
             Ok(()) => Ok(self.engine.snapshot()),
             Err(failure) => {
+                // What comes after stands on this: there is no second try.
+                let failure = match failure.is_final() {
+                    true => failure,
+                    false => StoreError::System(failure.to_string().into()),
+                };
                 self.latched = Some(failure.clone());
                 Err(failure)
             }

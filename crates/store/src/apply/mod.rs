@@ -214,6 +214,9 @@ fn find(tx: &mut Tx, change: &RepoChange) -> Result<Box<CachedRepo>, StoreError>
     };
     let stored = match (tx.repo(id)?, &change.subject) {
         (Some(stored), _) => stored,
+        (None, Subject::Did(_)) if change.row.is_none() && change.entry.is_none() => {
+            return Err(Contradiction::NameWithoutRow.into());
+        }
         (None, Subject::Did(did)) => {
             let row = RepoRow {
                 repo: Repo::new(did.clone()),

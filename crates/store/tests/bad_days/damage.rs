@@ -167,6 +167,20 @@ fn files_put_back_from_an_older_copy_are_noticed() {
     assert!(what.contains("missing"), "{what}");
 }
 
+/// It is made before the engine, in its full length: an empty one beside an engine
+/// is damage, and the loss of what it would have shown is not passed over.
+#[test]
+fn a_head_that_was_emptied_is_not_taken_for_a_new_one() {
+    let folder = copy_of_sample();
+    let head = folder.path().join(HEAD_FILE);
+    fs::write(&head, b"").unwrap();
+    let refused = open(folder.path()).err().unwrap().to_string();
+    assert!(refused.contains("'head' is damaged"), "{refused}");
+    assert_eq!(fs::metadata(&head).unwrap().len(), 0, "left as it was");
+    repaired(folder.path());
+    clean(&open(folder.path()).unwrap());
+}
+
 #[test]
 fn a_head_that_cannot_be_read_or_is_missing_is_noticed_and_repaired() {
     for missing in [false, true] {

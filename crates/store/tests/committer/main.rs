@@ -4,6 +4,7 @@
 #![cfg(feature = "engine")]
 
 mod disk;
+mod ends;
 mod order;
 mod threads;
 

@@ -11,6 +11,7 @@ mod owner;
 mod random;
 mod refused;
 mod rows;
+mod weights;
 mod world;
 
 use world::{Disk, Memory};
@@ -45,6 +46,7 @@ on_every_engine!(
     refused::a_refused_change_fails_alone,
     refused::contradictions_are_refused,
     refused::what_was_refused_is_not_read_back,
+    refused::a_name_without_a_row_is_refused_and_leaves_nothing,
     refused::a_live_commit_on_half_a_snapshot_is_refused,
     refused::an_upstream_never_goes_back,
     rows::names_get_one_number_each,

@@ -133,6 +133,14 @@ pub fn ticks_are_remembered(world: &dyn World) {
         book.write(change).unwrap();
     }
     drop(book);
-    let book = world.book();
+    let mut book = world.book();
     assert_eq!(book.view().counters().unwrap().last_tick, Tick(900));
+    let alone = Change {
+        tick: Tick(901),
+        ..Change::default()
+    };
+    book.write(alone).unwrap();
+    drop(book);
+    let counters = world.book().view().counters().unwrap();
+    assert_eq!(counters.last_tick, Tick(901), "also with nothing else");
 }

@@ -1,13 +1,16 @@
 //! What is refused, and what a refusal leaves behind: nothing.
 
 use gapless_atp::syntax::Rev;
-use gapless_core::ledger::{Epoch, Head, Held, HostId, RepoId, Tick, Upstream, UpstreamId};
+use gapless_core::ledger::{
+    Epoch, Head, Held, HostId, Owed, RepoId, Tick, Upstream, UpstreamId, Why,
+};
 use gapless_store::book::{Book, Nothing};
 use gapless_store::change::{
     Change, HostChange, RecordOp, RecordsKind, RepoChange, Subject, UpstreamChange, What,
 };
-use gapless_store::engine::MemoryEngine;
+use gapless_store::engine::{Engine, MemoryEngine, RawBatch};
 use gapless_store::error::{Contradiction, StoreError};
+use gapless_store::table::{Table, key};
 
 use crate::looks::{log, refusal, set_entry, set_records};
 use crate::owner::{Owner, done, entry, new_upstream, op, relay};
@@ -206,6 +209,19 @@ pub fn what_was_refused_is_not_read_back(world: &dyn World) {
     assert_eq!(view.counts().unwrap().records, 1);
 }
 
+pub fn a_name_without_a_row_is_refused_and_leaves_nothing(world: &dyn World) {
+    let mut book = world.book();
+    let (alice, bob) = (Owner::new(1), Owner::new(2));
+    let mut named = alice.row_change();
+    set_entry(&mut named, |change| change.row = None);
+    assert_eq!(refusal(&mut book, named), Contradiction::NameWithoutRow);
+    // The number that it would have had goes to somebody else.
+    let id = book.write(bob.row_change()).unwrap().repo.unwrap();
+    assert_eq!(id, RepoId(1));
+    assert_eq!(book.view().repo(id).unwrap(), Some(bob.row));
+    assert_eq!(book.view().repo_id(&alice.did).unwrap(), None);
+}
+
 pub fn a_live_commit_on_half_a_snapshot_is_refused(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
@@ -236,6 +252,35 @@ pub fn an_upstream_never_goes_back(world: &dyn World) {
     assert_eq!(refusal(&mut book, row(4, 51)), Contradiction::NumberingBack);
     assert_eq!(refusal(&mut book, row(6, 49)), Contradiction::EpochBack);
     book.write(row(6, 51)).unwrap();
+}
+
+/// Damage is for a repair to find: nobody writes over it.
+#[test]
+fn a_debt_that_is_lost_is_said_and_not_written_over() {
+    let mut engine = MemoryEngine::new();
+    let mut alice = Owner::new(1);
+    alice.row.debt.fetch = Some(Owed {
+        at: Tick(1),
+        why: Why::BrokenChain,
+    });
+    let open = |engine: &MemoryEngine| {
+        let engine = Box::new(engine.clone());
+        Book::open(engine, Box::new(Nothing)).unwrap()
+    };
+    let id = open(&engine).write(alice.row_change()).unwrap().repo;
+    let id = id.unwrap();
+    let mut damage = RawBatch::default();
+    damage.delete(Table::Debt, key::repo(id));
+    engine.commit(&damage).unwrap();
+    let mut book = open(&engine);
+    assert!(book.view().repo(id).is_err(), "readers are told");
+    let mut identity = alice.row_change();
+    set_entry(&mut identity, |change| {
+        change.row = None;
+        change.entry = Some(entry(What::Identity));
+    });
+    assert!(matches!(book.write(identity), Err(StoreError::Row { .. })));
+    assert!(book.view().repo(id).is_err(), "and still are");
 }
 
 /// On the double; broken disks have tests of their own.
