@@ -1,18 +1,21 @@
 //! The store: durable commits and records a second through the committer, against
 //! the bare engine writing the very same bytes.
 //!
-//! Every batch of the measured run is kept and written again, by one thread and
-//! with the same fsyncs, into an empty engine of the same tables. What the store
-//! does more is reading what a commit replaces, deciding what follows, encoding,
-//! grouping and answering. The changes are made up before, as the batches are. Both
-//! runs are timed by the wall, in turns, the best round of each; CPU time is that of
-//! the whole process, without the thread that hands the changes over, until the
-//! engine has nothing left to compact.
+//! The store is the one that is shipped, with its frames, its head and its look at
+//! the room on the disk. Every batch of the measured run is kept and written again,
+//! by one thread, into an empty engine of the same tables; before each, as many bytes
+//! of frames go to a file and are synced, as the store does. What the store does more
+//! is reading what a commit replaces, deciding what follows, encoding, grouping and
+//! answering. The changes are made up before, as the batches are. Both runs are timed
+//! by the wall, in turns, the best round of each; CPU time is that of the whole
+//! process, until the engine has nothing left to compact.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use gapless_atp::cid::Cid;
@@ -21,13 +24,17 @@ use gapless_core::ledger::{
     Epoch, Head, Held, Kind, Marker, Repo, RepoId, Tick, Time, Upstream, UpstreamId,
 };
 use gapless_store::Store;
-use gapless_store::book::Nothing;
+use gapless_store::book::{Beside, DurableHead, Room};
 use gapless_store::change::{
     Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, UpstreamChange, What,
 };
 use gapless_store::cursor::Position;
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, EngineError, RawBatch, View};
+use gapless_store::error::StoreError;
+use gapless_store::frames::{Frames, FramesSettings};
+use gapless_store::head::{Acknowledged, HeadFile};
 use gapless_store::queue::GroupLimits;
+use gapless_store::space::Space;
 use gapless_store::table::log::Source;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -35,12 +42,13 @@ use crate::report::{Figure, Report, Target};
 
 /// What the committer must keep of the engine's own speed.
 const LEAST: f64 = 0.7;
-/// Reading, deciding and encoding on the way, and two threads more: an alarm, not an
-/// aim.
+/// Reading, checking, encoding and two threads more: an alarm, not an aim.
 const MOST_CPU: f64 = 3.0;
 const RECORD_BYTES: usize = 320;
 /// The signed commit: DID, rev, data, signature.
 const COMMIT_BYTES: usize = 210;
+/// A frame with one record, the commit, and the nodes on the way to it.
+const LIVE_FRAME_BYTES: usize = 2_000;
 const REPOS: usize = 2_000;
 const CHUNK: usize = 1_000;
 const IDLE_WITHIN: Duration = Duration::from_secs(120);
@@ -48,7 +56,7 @@ const IDLE_WITHIN: Duration = Duration::from_secs(120);
 pub fn run(report: &mut Report) {
     let (commits, records, rounds) = match report.quick() {
         true => (5_000, 10_000, 1),
-        false => (240_000, 300_000, 5),
+        false => (150_000, 300_000, 6),
     };
     let live = best(rounds, || live_load(commits));
     print(report, "store", "commits", &live, commits);
@@ -106,10 +114,16 @@ struct Load {
     timed: Vec<Change>,
 }
 
-/// The batches that it became.
+/// A batch that it became, and the bytes of the frames that were kept before it.
+#[derive(Default)]
+struct Written {
+    batch: RawBatch,
+    frames: usize,
+}
+
 struct Recorded {
-    before: Vec<RawBatch>,
-    timed: Vec<RawBatch>,
+    before: Vec<Written>,
+    timed: Vec<Written>,
 }
 
 struct Best {
@@ -133,16 +147,40 @@ fn best(rounds: usize, load: impl Fn() -> Load) -> Best {
     best.expect("one round at least")
 }
 
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    written: Vec<Written>,
+    /// Of the batch that comes next.
+    frames: usize,
+}
+
+impl Notes {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().expect("nobody panics")
+    }
+
+    fn take(&self) -> Vec<Written> {
+        std::mem::take(&mut self.lock().written)
+    }
+}
+
 /// Keeps every batch on its way down. Rows are shared, not copied.
 struct Recorder {
     engine: DiskEngine,
-    batches: Arc<Mutex<Vec<RawBatch>>>,
+    notes: Notes,
 }
 
 impl Engine for Recorder {
     fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError> {
-        self.batches.lock().expect("one writer").push(batch.clone());
-        self.engine.commit(batch)
+        let mut kept = self.notes.lock();
+        let frames = std::mem::take(&mut kept.frames);
+        let batch = batch.clone();
+        kept.written.push(Written { batch, frames });
+        let last = kept.written.last().expect("it was just pushed");
+        self.engine.commit(&last.batch)
     }
 
     fn snapshot(&self) -> Arc<dyn View> {
@@ -157,31 +195,77 @@ impl Drop for Recorder {
     }
 }
 
+/// What lies beside the engine of a store that is opened, and how much is written.
+struct Files {
+    folder: PathBuf,
+    frames: Frames,
+    head: HeadFile,
+    notes: Notes,
+}
+
+impl Files {
+    fn open(folder: &Path, notes: Notes) -> Files {
+        let place = folder.join("frames");
+        Files {
+            folder: folder.to_owned(),
+            frames: Frames::open(&place, FramesSettings::default(), 1).expect("a fresh folder"),
+            head: HeadFile::open(folder).expect("a fresh folder"),
+            notes,
+        }
+    }
+}
+
+impl Beside for Files {
+    fn room(&mut self) -> Box<dyn Room> {
+        Box::new(Space::new(&self.folder, 1 << 30))
+    }
+
+    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+        for (seq, frame) in frames {
+            self.frames.append(*seq, frame)?;
+        }
+        self.notes.lock().frames = frames.iter().map(|(_, frame)| frame.len()).sum();
+        self.frames.sync()?;
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {
+        Ok(self.head.write(Acknowledged {
+            batch: head.batch,
+            next_seq: head.next_seq,
+        })?)
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        Ok(self.head.sync()?)
+    }
+}
+
 fn open(folder: &Path) -> DiskEngine {
     DiskEngine::open(&folder.join("engine"), &DiskSettings::default()).expect("a fresh folder")
 }
 
 fn through_the_store(load: Load) -> (Took, Recorded) {
     let folder = tempfile::tempdir().expect("a folder");
-    let batches = Arc::new(Mutex::new(Vec::new()));
+    let notes = Notes::default();
     let engine = Recorder {
         engine: open(folder.path()),
-        batches: batches.clone(),
+        notes: notes.clone(),
     };
-    let taken = || std::mem::take(&mut *batches.lock().expect("nobody panics"));
+    let beside = Files::open(folder.path(), notes.clone());
     let limits = GroupLimits::default();
-    let store = Store::start(Box::new(engine), Box::new(Nothing), limits).expect("it starts");
+    let store = Store::start(Box::new(engine), Box::new(beside), limits).expect("it starts");
     let upstream = store.write(new_upstream()).expect("room").upstream;
     assert_eq!(upstream, Some(UPSTREAM));
     write_all(&store, load.before.into_iter());
-    let before = taken();
-    let (cpu, start) = (cpu_without_this_thread(), Instant::now());
+    let before = notes.take();
+    let (cpu, start) = (cpu_seconds(), Instant::now());
     write_all(&store, load.timed.into_iter());
     let wall = start.elapsed().as_secs_f64();
     store.close().expect("it ends well");
-    let cpu = cpu_without_this_thread() - cpu;
+    let cpu = cpu_seconds() - cpu;
     drop(store);
-    let timed = taken();
+    let timed = notes.take();
     (Took { wall, cpu }, Recorded { before, timed })
 }
 
@@ -209,18 +293,39 @@ fn write_all(store: &Store, changes: impl Iterator<Item = Change>) {
 
 fn bare(recorded: Recorded) -> Took {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut engine = open(folder.path());
-    for batch in recorded.before {
-        engine.commit(&batch).expect("room");
+    let mut bare = Bare {
+        engine: open(folder.path()),
+        file: File::create(folder.path().join("frames")).expect("a fresh folder"),
+        noise: Dice(3).bytes(16 << 20),
+    };
+    for written in recorded.before {
+        bare.write(&written);
     }
-    let (cpu, start) = (cpu_seconds(ClockId::ProcessCPUTime), Instant::now());
-    for batch in recorded.timed {
-        engine.commit(&batch).expect("room");
+    let (cpu, start) = (cpu_seconds(), Instant::now());
+    for written in recorded.timed {
+        bare.write(&written);
     }
     let wall = start.elapsed().as_secs_f64();
-    idle(&engine);
-    let cpu = cpu_seconds(ClockId::ProcessCPUTime) - cpu;
+    idle(&bare.engine);
+    let cpu = cpu_seconds() - cpu;
     Took { wall, cpu }
+}
+
+struct Bare {
+    engine: DiskEngine,
+    file: File,
+    noise: Vec<u8>,
+}
+
+impl Bare {
+    fn write(&mut self, written: &Written) {
+        if written.frames > 0 {
+            let frames = &self.noise[..written.frames];
+            let synced = self.file.write_all(frames);
+            synced.and_then(|()| self.file.sync_data()).expect("room");
+        }
+        self.engine.commit(&written.batch).expect("room");
+    }
 }
 
 /// Waits until the engine has had nothing to do for a while: between two pieces of
@@ -236,12 +341,8 @@ fn idle(engine: &DiskEngine) {
     }
 }
 
-fn cpu_without_this_thread() -> f64 {
-    cpu_seconds(ClockId::ProcessCPUTime) - cpu_seconds(ClockId::ThreadCPUTime)
-}
-
-fn cpu_seconds(clock: ClockId) -> f64 {
-    let now = clock_gettime(clock);
+fn cpu_seconds() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
@@ -403,6 +504,7 @@ fn live_change(account: &mut Account, dice: &mut Dice, seq: u64) -> Change {
             upstream: UPSTREAM,
             seq,
         });
+        entry.frame = Some(dice.bytes(LIVE_FRAME_BYTES));
     }
     change.done = Some(Position {
         upstream: UPSTREAM,

@@ -140,6 +140,8 @@ fn the_end_waits_for_the_disk_even_when_the_committer_is_gone() {
         let commits = shared.lock().unwrap().commits;
         ended.send((closed.is_err(), commits)).unwrap();
     });
+    let early = end.recv_timeout(Duration::from_millis(300));
+    assert!(early.is_err(), "ended while the disk is at work: {early:?}");
     open.send(()).unwrap();
     assert_eq!(end.recv_timeout(SOON), Ok((true, 1)));
 }
