@@ -1,4 +1,4 @@
-//! What does a named head, or a snapshot, mean? (R10, R11)
+//! What does a named head, or a snapshot, mean? (R10)
 //!
 //! The order of the questions is what makes the answers count. First the cover's
 //! epoch and the tick are *noted*, then the host is asked for its head, then the

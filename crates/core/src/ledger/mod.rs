@@ -19,6 +19,7 @@
 //! | [`account`] | hidden, shown, or purged? |
 //! | [`debt`] | what is owed, and when is it tried next? |
 //! | [`fetch`] | what does a named head or a snapshot mean? |
+//! | [`diff`] | ask for the whole, or for what is new? |
 //! | [`rollback`] | the host is behind us: hold, or adopt its state? |
 //! | [`sweep`] | what does a listing mean? |
 //! | [`complete`] | is it complete, why not, and as of when? |
@@ -27,6 +28,7 @@ pub mod account;
 pub mod complete;
 pub mod cover;
 pub mod debt;
+pub mod diff;
 pub mod event;
 pub mod fetch;
 pub mod identity;

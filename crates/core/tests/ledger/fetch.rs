@@ -1,4 +1,4 @@
-//! R10, R11, R15: named heads and snapshots.
+//! R10, R15: named heads and snapshots.
 
 use gapless_core::ledger::event::Event;
 use gapless_core::ledger::fetch::{self, Next, Take, Told};

@@ -8,6 +8,7 @@ mod complete;
 mod cover;
 mod debt;
 mod desk;
+mod diff;
 mod event;
 mod fetch;
 mod identity;
