@@ -20,6 +20,8 @@ pub struct Outcome {
     pub complete: u64,
     pub compared: u64,
     pub fetched: u64,
+    pub differences: u64,
+    pub differences_right: u64,
     pub fired: BTreeMap<Fault, u64>,
 }
 
@@ -123,6 +125,8 @@ impl Run {
             complete: self.checker.complete,
             compared: self.checker.compared,
             fetched: self.mirror.counts.fetched,
+            differences: self.mirror.counts.differences,
+            differences_right: self.mirror.counts.differences_right,
             fired: self.world.faults.fired().clone(),
         }
     }

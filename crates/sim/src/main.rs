@@ -17,7 +17,8 @@ fn main() -> ExitCode {
     };
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
     let (from, seeds) = (number("--from", 0), number("--seeds", 1_000));
-    let (mut events, mut complete, mut compared, mut fetched) = (0, 0, 0, 0);
+    let (mut events, mut complete, mut compared) = (0, 0, 0);
+    let (mut fetched, mut differences, mut right) = (0, 0, 0);
     let mut fired = BTreeMap::new();
     let mut broken: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for seed in from..from + seeds {
@@ -29,6 +30,8 @@ fn main() -> ExitCode {
         complete += outcome.complete;
         compared += outcome.compared;
         fetched += outcome.fetched;
+        differences += outcome.differences;
+        right += outcome.differences_right;
         for (fault, times) in outcome.fired {
             *fired.entry(fault).or_insert(0) += times;
         }
@@ -41,7 +44,7 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "{seeds} seeds, {events} events, {complete} times complete, {compared} compared, {fetched} fetches"
+        "{seeds} seeds, {events} events, {complete} times complete, {compared} compared, {fetched} fetches, {right} of {differences} differences right"
     );
     if flag("--faults") {
         for (fault, times) in fired {

@@ -10,7 +10,7 @@ use gapless_core::ledger::{Named, RepoId, Tick};
 use super::Mirror;
 use super::snapshot::Writing;
 use crate::world::World;
-use crate::world::pds::Served;
+use crate::world::pds::{Difference, Served};
 
 /// Work under way for one repository.
 #[derive(Debug, Clone)]
@@ -43,6 +43,14 @@ pub enum Step {
         note: Note,
         named: Named,
         adopt: bool,
+        /// Whole, whatever the rules say: a difference has come to nothing.
+        whole: bool,
+    },
+    /// What is new is here.
+    Differs {
+        note: Note,
+        named: Named,
+        difference: Difference,
     },
     /// The file is here.
     Fetched {
@@ -130,30 +138,23 @@ impl Mirror {
                 }
             }
             Step::Heard { note, told } => self.hear(world, &job, &note, told),
-            Step::Fetch { note, named, adopt } => {
-                let owner = self.owner_of(world, id);
-                self.counts.fetched += 1;
-                *self.fetches.entry(id).or_default() += 1;
-                match world.repo(self.pds_of(note.host), owner) {
-                    Ok(Ok(served)) => Step::Fetched {
-                        note,
-                        named,
-                        adopt,
-                        served,
-                    },
-                    Ok(Err(state)) => Step::Heard {
-                        note,
-                        told: Told::State(state),
-                    },
-                    Err(_) => self.fail(world, &job),
-                }
-            }
+            Step::Fetch {
+                note,
+                named,
+                adopt,
+                whole,
+            } => self.request(world, &job, note, named, adopt, whole),
+            Step::Differs {
+                note,
+                named,
+                difference,
+            } => self.differs(world, &job, note, named, difference),
             Step::Fetched {
                 note,
                 named,
                 adopt,
                 served,
-            } => self.consider(world, &job, note, named, adopt, &served),
+            } => self.whole(world, &job, note, named, adopt, &served),
             Step::Write(writing) => self.write_on(world, writing),
             Step::Done => Step::Done,
         };
@@ -223,11 +224,13 @@ impl Mirror {
                 note,
                 named,
                 adopt: false,
+                whole: false,
             },
             Next::Adopt(named) => Step::Fetch {
                 note,
                 named,
                 adopt: true,
+                whole: false,
             },
         }
     }
@@ -283,9 +286,22 @@ impl Job {
                 }
                 Told::State(state) => format!("heard {state:?}"),
             },
-            Step::Fetch { adopt, named, .. } => {
-                format!("fetch {} adopt {adopt}", short(named.rev))
+            Step::Fetch {
+                adopt,
+                named,
+                whole,
+                ..
+            } => {
+                format!("fetch {} adopt {adopt} whole {whole}", short(named.rev))
             }
+            Step::Differs {
+                difference, named, ..
+            } => format!(
+                "fetched a difference to {} of {} for {}",
+                short(difference.commit.head.rev),
+                difference.changes.len(),
+                short(named.rev)
+            ),
             Step::Fetched { served, named, .. } => format!(
                 "fetched {} for {}",
                 short(served.commit.head.rev),

@@ -7,6 +7,7 @@
 //! written.
 
 pub mod book;
+pub mod diff;
 pub mod feed;
 pub mod ingest;
 pub mod job;
@@ -16,6 +17,7 @@ pub mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gapless_atp::syntax::Rev;
 use gapless_core::ledger::complete::{self, Answer};
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::debt::{self, What};
@@ -54,6 +56,8 @@ pub struct Mirror {
     pub touched: BTreeSet<RepoId>,
     pub notices: Vec<Notice>,
     pub counts: Counts,
+    /// The rev from which a difference was last asked for.
+    pub tried: BTreeMap<RepoId, Rev>,
     /// How often each repository was fetched.
     pub fetches: BTreeMap<RepoId, u64>,
     /// The upstreams that the configuration names.
@@ -70,6 +74,9 @@ pub struct Counts {
     pub dropped: u64,
     pub resolved: u64,
     pub fetched: u64,
+    /// Of these: differences, and how many led to the signed root.
+    pub differences: u64,
+    pub differences_right: u64,
     pub adopted: u64,
     pub crashes: u64,
     pub sweeps: u64,
@@ -97,6 +104,7 @@ impl Mirror {
             touched: BTreeSet::new(),
             notices: Vec::new(),
             counts: Counts::default(),
+            tried: BTreeMap::new(),
             fetches: BTreeMap::new(),
             followed: BTreeSet::new(),
             purge_grace: std::time::Duration::from_secs(3600),

@@ -123,6 +123,7 @@ impl Mirror {
         self.sweeps.clear();
         self.sweep_not_before.clear();
         self.keys.clear();
+        self.tried.clear();
         self.ticks = Ticks::resume(self.book.last_tick());
         for (id, row) in self.book.upstreams() {
             if !self.followed.contains(&id) {

@@ -11,7 +11,7 @@ use super::ingest::Draft;
 use super::job::{Job, Step};
 use crate::world::commit::{difference, root};
 use crate::world::pds::Served;
-use crate::world::{Op, World};
+use crate::world::{Commit, Op, World};
 
 /// A snapshot on its way into the store.
 #[derive(Debug, Clone)]
@@ -28,13 +28,9 @@ pub struct Writing {
 pub const SMALL: usize = 3;
 
 impl Mirror {
-    /// Checks all that can be checked of a file.
-    fn verify(&self, world: &World, id: RepoId, served: &Served) -> Option<Snapshot> {
-        let commit = &served.commit;
+    /// Who signed it?
+    fn verify(&self, world: &World, id: RepoId, commit: &Commit) -> Option<Snapshot> {
         let key = commit.key?;
-        if root(&served.records) != commit.head.data {
-            return None;
-        }
         let present = self.keys.get(&id).is_some_and(|known| known.key == key);
         let previous = world.held_key(commit.owner, key);
         let key = match (present, previous) {
@@ -48,6 +44,23 @@ impl Mirror {
         })
     }
 
+    /// A file is here: is it whole?
+    pub fn whole(
+        &mut self,
+        world: &World,
+        job: &Job,
+        note: Note,
+        named: Named,
+        adopt: bool,
+        served: &Served,
+    ) -> Step {
+        match root(&served.records) == served.commit.head.data {
+            true => self.consider(world, job, note, named, adopt, served),
+            false => self.fail(world, job),
+        }
+    }
+
+    /// A whole state is here, from a file or from what is held and a difference.
     pub fn consider(
         &mut self,
         world: &World,
@@ -58,7 +71,7 @@ impl Mirror {
         served: &Served,
     ) -> Step {
         let id = job.repo;
-        let Some(snapshot) = self.verify(world, id, served) else {
+        let Some(snapshot) = self.verify(world, id, &served.commit) else {
             return self.fail(world, job);
         };
         if adopt {

@@ -30,6 +30,9 @@ faults! {
     StaleRepo 250 "getRepo serves an older commit";
     CutRepo 60 "getRepo serves a file that lacks a record";
     StrangersRepo 40 "getRepo serves a whole file that somebody else signed";
+    DifferenceLacks 150 "getRepo?since= leaves an operation out";
+    DifferenceEmpty 100 "getRepo?since= brings nothing";
+    DifferenceFromElsewhere 150 "getRepo?since= tells what is new since another rev";
     StaleHead 120 "getLatestCommit names an older commit";
     StaleListing 300 "the listing is not brought up to date after a commit";
     EmptyListing 700 "after a migration the listing names the empty repository";

@@ -5,10 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::Rev;
 use gapless_core::ledger::fetch::Told;
 use gapless_core::ledger::sweep::Entry;
 use gapless_core::ledger::{Account, Named};
 
+use super::commit::difference;
 use super::{Commit, Fault, Log, OwnerId, PdsId, Records, World};
 
 /// A repository as one host has it.
@@ -65,6 +68,14 @@ pub struct Served {
     pub records: Arc<Records>,
 }
 
+/// What is new in a repository since some rev, as it is served.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    pub commit: Arc<Commit>,
+    /// What each changed path becomes.
+    pub changes: BTreeMap<String, Option<Cid>>,
+}
+
 /// One line of a listing.
 #[derive(Debug, Clone, Copy)]
 pub struct Line {
@@ -117,11 +128,24 @@ impl World {
         if self.request_fails(host) {
             return Err(Failed);
         }
+        let commit = match self.served(host, owner) {
+            Ok(commit) => commit,
+            Err(state) => return Ok(Err(state)),
+        };
+        let mut records = commit.records.clone();
+        if commit.key.is_some() && !records.is_empty() && self.strikes(Fault::CutRepo) {
+            Arc::make_mut(&mut records).pop_last();
+        }
+        Ok(Ok(Served { commit, records }))
+    }
+
+    /// The commit that is served, or the state that forbids it.
+    fn served(&mut self, host: PdsId, owner: OwnerId) -> Result<Arc<Commit>, Account> {
         let Some(hosted) = self.hosted(host, owner) else {
-            return Ok(Err(Account::NotFound));
+            return Err(Account::NotFound);
         };
         if hosted.account != Account::Active {
-            return Ok(Err(hosted.account));
+            return Err(hosted.account);
         }
         let line = hosted.line.clone();
         let back = match line.len() > 1 && self.strikes(Fault::StaleRepo) {
@@ -132,17 +156,45 @@ impl World {
         if self.strikes(Fault::StrangersRepo) {
             let mut stranger = Commit::clone(&commit);
             stranger.key = None;
-            let records = stranger.records.clone();
-            return Ok(Ok(Served {
-                commit: Arc::new(stranger),
-                records,
-            }));
+            return Ok(Arc::new(stranger));
         }
-        let mut records = commit.records.clone();
-        if !records.is_empty() && self.strikes(Fault::CutRepo) {
-            Arc::make_mut(&mut records).pop_last();
+        Ok(commit)
+    }
+
+    /// `getRepo?since=`: what is new since a rev, by this host's own line of
+    /// commits, which need not be the one that we follow.
+    pub fn repo_since(
+        &mut self,
+        host: PdsId,
+        owner: OwnerId,
+        since: Rev,
+    ) -> Result<Result<Difference, Account>, Failed> {
+        self.pds[host].asked.repos += 1;
+        if self.request_fails(host) {
+            return Err(Failed);
         }
-        Ok(Ok(Served { commit, records }))
+        let commit = match self.served(host, owner) {
+            Ok(commit) => commit,
+            Err(state) => return Ok(Err(state)),
+        };
+        let line = self.pds[host].repos[&owner].line.clone();
+        let known = line.iter().filter(|old| old.head.rev <= since).count();
+        let mut base = known.checked_sub(1);
+        if line.len() > 1 && self.strikes(Fault::DifferenceFromElsewhere) {
+            let other = self.rng.below(line.len() - 1);
+            base = Some(other + usize::from(Some(other) >= base));
+        }
+        let nothing = Records::new();
+        let base = base.map_or(&nothing, |base| &*line[base].records);
+        let ops = difference(base, &commit.records).into_iter();
+        let mut changes: BTreeMap<_, _> = ops.map(|op| (op.path, op.after)).collect();
+        if !changes.is_empty() && self.strikes(Fault::DifferenceLacks) {
+            changes.pop_first();
+        }
+        if !changes.is_empty() && self.strikes(Fault::DifferenceEmpty) {
+            changes.clear();
+        }
+        Ok(Ok(Difference { commit, changes }))
     }
 
     /// A page of `listRepos`, after an account.

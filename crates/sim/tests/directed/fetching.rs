@@ -210,6 +210,95 @@ fn t38_an_older_snapshot_than_the_named_head_is_progress_and_still_owed() {
 }
 
 #[test]
+fn r11_what_is_new_is_enough_when_the_root_comes_out_right() {
+    let mut stage = owing();
+    let before = stage.fetches("a");
+    stage.work();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+    assert_eq!(stage.fetches("a"), before + 1);
+    assert_eq!(stage.run.mirror.counts.differences_right, 1);
+}
+
+#[test]
+fn t24_since_returns_nothing_and_the_whole_is_fetched_at_once() {
+    not_led_there(Fault::DifferenceEmpty);
+}
+
+#[test]
+fn r11_a_difference_with_an_operation_left_out_is_fetched_in_full_at_once() {
+    not_led_there(Fault::DifferenceLacks);
+}
+
+/// A difference that does not lead to the signed root is not written, and costs
+/// one more fetch, without a wait.
+fn not_led_there(fault: Fault) {
+    let mut stage = owing();
+    let before = stage.fetches("a");
+    let held = stage.repo("a").held;
+    stage.force(fault);
+    stage.work_until("a", "fetched a difference");
+    stage.step_work("a");
+    assert_eq!(stage.repo("a").held, held, "not written");
+    let tries = stage.repo("a").debt.attempts;
+    stage.finish_work();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+    assert_eq!(stage.fetches("a"), before + 2);
+    assert_eq!(tries, 1, "nobody's failure");
+    assert_eq!(stage.run.mirror.counts.differences_right, 0);
+}
+
+#[test]
+fn r11_a_difference_from_another_line_is_fetched_in_full() {
+    // We hold a commit that its host sent and then lost.
+    let mut stage = Stage::one_host();
+    let before = stage.fetches("a");
+    stage.run.world.phantom(0);
+    stage.commit("a");
+    stage.deliver();
+    stage.work();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+    assert_eq!(stage.fetches("a"), before + 2);
+    assert_eq!(stage.run.mirror.counts.differences_right, 0);
+}
+
+/// `a` has two commits that we have not applied, and a difference that brings
+/// both is on its way. The first of them is read.
+fn difference_under_way() -> Stage {
+    let mut stage = Stage::one_host();
+    stage.commit("a");
+    stage.read();
+    stage.commit("a");
+    let id = stage.id("a");
+    stage.run.mirror.start_again(&stage.run.world, id);
+    stage.work_until("a", "fetched a difference");
+    stage
+}
+
+#[test]
+fn r11_a_difference_still_fits_when_the_head_moved_on_the_way_there() {
+    let mut stage = difference_under_way();
+    stage.process();
+    assert!(!stage.up_to_date("a"));
+    let before = stage.fetches("a");
+    stage.finish_work();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+    assert_eq!(stage.fetches("a"), before);
+    assert_eq!(stage.run.mirror.counts.differences_right, 1);
+}
+
+#[test]
+fn r11_a_difference_that_live_commits_have_passed_is_dropped() {
+    let mut stage = difference_under_way();
+    stage.commit("a");
+    stage.deliver();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+    let before = stage.fetches("a");
+    stage.finish_work();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+    assert_eq!(stage.fetches("a"), before, "and nothing more is fetched");
+}
+
+#[test]
 fn t47_t29_what_nobody_signed_raises_nothing() {
     let mut stage = Stage::one_host();
     let before = stage.repo("a");

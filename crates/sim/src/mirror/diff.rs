@@ -1,0 +1,110 @@
+//! Asks for a repository, or for what is new in it, and lays a difference over
+//! what is held.
+
+use gapless_core::ledger::diff::{self, Ask, Recomputed, Verdict};
+use gapless_core::ledger::fetch::{Note, Told};
+use gapless_core::ledger::{Named, RepoId};
+
+use super::Mirror;
+use super::job::{Job, Step};
+use crate::world::World;
+use crate::world::commit::root;
+use crate::world::pds::{Difference, Served};
+
+impl Mirror {
+    /// Asks the host for what the rules say. `whole`: a difference has come to
+    /// nothing just now.
+    pub fn request(
+        &mut self,
+        world: &mut World,
+        job: &Job,
+        note: Note,
+        named: Named,
+        adopt: bool,
+        whole: bool,
+    ) -> Step {
+        let id = job.repo;
+        let owner = self.owner_of(world, id);
+        let host = self.pds_of(note.host);
+        self.counts.fetched += 1;
+        *self.fetches.entry(id).or_default() += 1;
+        let answer = match self.what_to_ask(id, &note, adopt, whole) {
+            Ask::InFull => world.repo(host, owner).map(|answer| {
+                answer.map(|served| Step::Fetched {
+                    note,
+                    named,
+                    adopt,
+                    served,
+                })
+            }),
+            Ask::Since(rev) => {
+                // Remembered even if no answer ever comes.
+                self.tried.insert(id, rev);
+                self.counts.differences += 1;
+                world.repo_since(host, owner, rev).map(|answer| {
+                    answer.map(|difference| Step::Differs {
+                        note,
+                        named,
+                        difference,
+                    })
+                })
+            }
+        };
+        match answer {
+            Ok(Ok(step)) => step,
+            Ok(Err(state)) => Step::Heard {
+                note,
+                told: Told::State(state),
+            },
+            Err(_) => self.fail(world, job),
+        }
+    }
+
+    fn what_to_ask(&self, id: RepoId, note: &Note, adopt: bool, whole: bool) -> Ask {
+        let repo = self.book.repo_ref(id);
+        let tried = self.tried.get(&id).copied();
+        match whole {
+            true => Ask::InFull,
+            false => diff::ask(&self.settings, repo, note, adopt, tried),
+        }
+    }
+
+    /// Lays a difference over what is held now.
+    pub fn differs(
+        &mut self,
+        world: &World,
+        job: &Job,
+        note: Note,
+        named: Named,
+        difference: Difference,
+    ) -> Step {
+        let repo = self.book.repo_ref(job.repo);
+        let mut records = self.book.records(job.repo);
+        for (path, after) in &difference.changes {
+            match after {
+                Some(cid) => records.insert(path.clone(), *cid),
+                None => records.remove(path),
+            };
+        }
+        let recomputed = repo.head().map(|held| Recomputed {
+            over: held.commit,
+            root: root(&records),
+        });
+        let commit = difference.commit;
+        match diff::answered(repo, &note, &commit.head, recomputed) {
+            Verdict::Passed => Step::Done,
+            Verdict::InFull => Step::Fetch {
+                note,
+                named,
+                adopt: false,
+                whole: true,
+            },
+            Verdict::Snapshot => {
+                self.counts.differences_right += 1;
+                let records = records.into();
+                let served = Served { commit, records };
+                self.consider(world, job, note, named, false, &served)
+            }
+        }
+    }
+}
