@@ -112,6 +112,7 @@ impl Checker {
             }
         }
         self.epochs(mirror, crashed)?;
+        not_ahead(mirror)?;
         for id in std::mem::take(&mut mirror.touched) {
             let repo = mirror.book.repo(id);
             if mirror.book.view().repo(id).ok().flatten().as_ref() != Some(&repo) {
@@ -307,6 +308,29 @@ pub fn drained(world: &World, mirror: &Mirror, id: UpstreamId) -> bool {
     let socket = feed.socket.as_ref();
     open && socket.is_some_and(|socket| world.drained(socket))
         && feed.queue.iter().all(|item| item.done)
+}
+
+/// I4: no event that is still to be worked off lies at or before the cursor.
+fn not_ahead(mirror: &Mirror) -> Result<(), Broken> {
+    for (id, feed) in &mirror.feeds {
+        let Some((numbering, cursor)) = mirror.book.cursor(*id) else {
+            continue;
+        };
+        // What was read under another numbering, or does not count, is not what
+        // the cursor stands for.
+        let passed = feed.queue.iter().find(|item| {
+            item.read.counts
+                && !item.done
+                && item.numbering == numbering
+                && item.at.seq <= cursor.seq
+        });
+        if let Some(item) = passed {
+            let (ours, open) = (cursor.seq, item.at.seq);
+            let what = format!("the cursor of {id:?} is {ours}, and {open} is open");
+            return broken("I4", what);
+        }
+    }
+    Ok(())
 }
 
 /// I5: what is held hashes to the signed root, and is what the owner had then.

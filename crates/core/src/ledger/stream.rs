@@ -235,7 +235,16 @@ impl Stream {
             return;
         }
         reset(now, row, Reset::OutdatedCursor, notices);
-        self.phase = Phase::Flowing;
+        self.phase = match self.phase {
+            // A number at or below our cursor is still another numbering: what
+            // comes under it would be passed by a cursor of the old one.
+            Phase::Awaiting { expect, since, .. } => Phase::Awaiting {
+                expect,
+                since,
+                lost: true,
+            },
+            _ => Phase::Flowing,
+        };
         self.opens(now, row);
         self.flowed_at = Some(now.time);
     }

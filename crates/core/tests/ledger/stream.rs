@@ -155,6 +155,41 @@ fn an_outdated_cursor_ends_the_epoch_at_once_in_mid_stream_too() {
 }
 
 #[test]
+fn after_an_outdated_cursor_a_number_at_or_below_ours_is_another_numbering() {
+    // Restarted, or only reconnected: the cursor is all that counts.
+    for restarted in [true, false] {
+        for (seq, event) in [(105, 8), (40, 7)] {
+            let mut desk = Desk::new();
+            desk.frame(PDS, 105, 7);
+            down(&mut desk);
+            if restarted {
+                desk.covers
+                    .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+            }
+            desk.connect(PDS, at(105, 7));
+            desk.reset(PDS);
+            let epoch = desk.epoch(PDS);
+            let read = desk.frame(PDS, seq, event);
+            assert!(read.counts, "it holds the cursor back until it is done");
+            assert_eq!(desk.row(PDS).numbering, 1, "{seq} of {restarted}");
+            assert_eq!(desk.epoch(PDS), epoch, "no second reset");
+            assert_eq!(resets(&desk), [Reset::OutdatedCursor]);
+        }
+    }
+    let mut desk = Desk::new();
+    desk.frame(PDS, 105, 7);
+    down(&mut desk);
+    desk.connect(PDS, at(105, 7));
+    desk.reset(PDS);
+    assert!(desk.frame(PDS, 300, 1).counts);
+    assert_eq!(
+        desk.row(PDS).numbering,
+        0,
+        "beyond it, the same one goes on"
+    );
+}
+
+#[test]
 fn a_future_cursor_clears_ours_and_the_next_dial_asks_for_none() {
     let mut desk = Desk::new();
     desk.frame(PDS, 9000, 7);

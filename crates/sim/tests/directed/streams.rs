@@ -1,5 +1,6 @@
 //! Streams, resets, cursors, crashes.
 
+use gapless_core::ledger::Account;
 use gapless_sim::script::Stage;
 use gapless_sim::world::{Body, Fault, Place};
 
@@ -268,6 +269,57 @@ fn t26_t36_a_crash_at_any_batch_repeats_and_never_skips() {
         assert!(stage.complete("a") && stage.up_to_date("a"), "{keep}");
         assert!(stage.complete("b") && stage.up_to_date("b"), "{keep}");
     }
+}
+
+/// The cursor of the host's stream, and the number of its last event.
+fn cursor_and_last(stage: &Stage) -> (u64, u64) {
+    let cursor = stage.run.mirror.book.cursor(stage.upstream(PDS));
+    let cursor = cursor.expect("there is one").1.seq;
+    (cursor, stage.run.world.pds[0].log.seq)
+}
+
+#[test]
+fn r13_the_cursor_waits_for_what_is_open_before_it() {
+    let mut stage = Stage::one_host();
+    let (before, _) = cursor_and_last(&stage);
+    stage.commit("a");
+    stage.commit("b");
+    stage.read();
+    let id = stage.upstream(PDS);
+    stage.run.process_at(id, 1);
+    stage.pass(0);
+    assert_eq!(cursor_and_last(&stage).0, before, "the first one is open");
+    stage.run.process_at(id, 0);
+    stage.pass(0);
+    let (cursor, last) = cursor_and_last(&stage);
+    assert_eq!(cursor, last);
+}
+
+#[test]
+fn r14_every_kind_of_event_moves_the_cursor() {
+    let mut stage = Stage::one_host();
+    let commit = std::sync::Arc::new(stage.truth("a"));
+    let bodies = [
+        Body::Sync { commit },
+        Body::Identity,
+        Body::Account(Account::Active),
+        Body::Garbage,
+        Body::Unreadable,
+        Body::Unreadable,
+    ];
+    for body in bodies {
+        let frame = stage.run.world.frame(0, body);
+        let numbered = frame.body != Body::Unreadable || !frame.number.is_multiple_of(2);
+        stage.run.world.pds[0].log.push(frame.clone());
+        stage.deliver();
+        let (cursor, last) = cursor_and_last(&stage);
+        assert_eq!(cursor == last, numbered, "{}", frame.label());
+    }
+    // What cannot be read down to its number is passed with the next event.
+    stage.commit("b");
+    stage.deliver();
+    let (cursor, last) = cursor_and_last(&stage);
+    assert_eq!(cursor, last);
 }
 
 #[test]
