@@ -72,7 +72,8 @@ pub struct Socket {
     life: u32,
     /// The next event to send.
     next: usize,
-    info: bool,
+    /// `#info` comes next.
+    pub info: bool,
     /// Nothing comes any more, not even a pong.
     pub silent: bool,
 }

@@ -296,6 +296,40 @@ fn r13_the_cursor_waits_for_what_is_open_before_it() {
 }
 
 #[test]
+fn r13_after_a_restart_and_info_another_event_under_our_number_is_not_skipped() {
+    let mut stage = Stage::one_host();
+    let identity = stage.run.world.frame(1, Body::Identity);
+    stage.run.world.pds[0].log.push(identity);
+    stage.deliver();
+    stage.work();
+    stage.sync();
+    stage.crash(0);
+    // The host lost that last event, gives its number again, and says #info.
+    let log = &mut stage.run.world.pds[0].log;
+    log.entries.pop();
+    log.seq -= 1;
+    stage.connect();
+    let id = stage.upstream(PDS);
+    let socket = stage.run.mirror.feed(id).socket.as_mut();
+    socket.expect("it is connected").info = true;
+    stage.read();
+    stage.sweep();
+    assert!(stage.complete("a") && stage.complete("b"));
+    stage.commit("a");
+    stage.commit("b");
+    stage.read();
+    // The later event is worked off first, and then we are killed.
+    stage.run.process_at(id, 1);
+    stage.pass(0);
+    stage.sync();
+    stage.crash(0);
+    stage.deliver();
+    assert!(!stage.complete("a") || stage.up_to_date("a"));
+    stage.settle();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
+
+#[test]
 fn r14_every_kind_of_event_moves_the_cursor() {
     let mut stage = Stage::one_host();
     let commit = std::sync::Arc::new(stage.truth("a"));
