@@ -140,7 +140,7 @@ impl Desk {
     /// This group goes to the disk; the next one stands on it. The one before it
     /// must be durable.
     pub fn hand_on(&mut self, group: &Group) {
-        debug_assert!(self.pending.is_none(), "one is on its way already");
+        assert!(self.pending.is_none(), "one is on its way already");
         self.pending = Some(group.batch.clone());
     }
 

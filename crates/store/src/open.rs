@@ -109,16 +109,6 @@ struct Files {
     _lock: Arc<Lock>,
 }
 
-impl Room for Space {
-    fn check(&mut self) -> Result<(), StoreError> {
-        Ok(Space::check(self)?)
-    }
-
-    fn taken(&mut self, bytes: u64) {
-        self.wrote(bytes);
-    }
-}
-
 impl Beside for Files {
     fn room(&mut self) -> Box<dyn Room> {
         Box::new(Space::new(&self.folder, self.min_free_disk_bytes))
@@ -128,8 +118,7 @@ impl Beside for Files {
         for (seq, frame) in frames {
             self.frames.append(*seq, frame)?;
         }
-        self.frames.sync()?;
-        Ok(())
+        Ok(self.frames.sync()?)
     }
 
     fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {

@@ -11,6 +11,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::error::StoreError;
+use crate::writer::Room;
+
 /// An answer of the file system is good for this long.
 const ANSWER_AGE: Duration = Duration::from_secs(1);
 /// Bytes on disk for a byte handed over, until the next answer.
@@ -71,10 +74,20 @@ impl Space {
         Ok(())
     }
 
-    /// So many bytes were handed to the engine and the files beside it.
+    /// So many bytes go to the engine and the files beside it.
     pub fn wrote(&mut self, bytes: u64) {
         let on_disk = bytes.saturating_mul(BYTES_PER_BYTE);
         self.free_bytes = self.free_bytes.saturating_sub(on_disk);
+    }
+}
+
+impl Room for Space {
+    fn check(&mut self) -> Result<(), StoreError> {
+        Ok(Space::check(self)?)
+    }
+
+    fn taken(&mut self, bytes: u64) {
+        self.wrote(bytes);
     }
 }
 

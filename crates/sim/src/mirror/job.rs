@@ -154,7 +154,10 @@ impl Mirror {
                 named,
                 adopt,
                 served,
-            } => self.whole(world, &job, note, named, adopt, &served),
+            } => match served.is_whole() {
+                true => self.consider(world, &job, note, named, adopt, &served),
+                false => self.fail(world, &job),
+            },
             Step::Write(writing) => self.write_on(world, writing),
             Step::Done => Step::Done,
         };

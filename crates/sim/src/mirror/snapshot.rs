@@ -9,7 +9,7 @@ use gapless_core::ledger::{Held, Key, Named, RepoId};
 use super::Mirror;
 use super::ingest::Draft;
 use super::job::{Job, Step};
-use crate::world::commit::{difference, root};
+use crate::world::commit::difference;
 use crate::world::pds::Served;
 use crate::world::{Commit, Op, World};
 
@@ -42,22 +42,6 @@ impl Mirror {
             head: commit.head,
             key,
         })
-    }
-
-    /// A file is here: is it whole?
-    pub fn whole(
-        &mut self,
-        world: &World,
-        job: &Job,
-        note: Note,
-        named: Named,
-        adopt: bool,
-        served: &Served,
-    ) -> Step {
-        match root(&served.records) == served.commit.head.data {
-            true => self.consider(world, job, note, named, adopt, served),
-            false => self.fail(world, job),
-        }
     }
 
     /// A whole state is here, from a file or from what is held and a difference.

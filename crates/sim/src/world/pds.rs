@@ -11,7 +11,7 @@ use gapless_core::ledger::fetch::Told;
 use gapless_core::ledger::sweep::Entry;
 use gapless_core::ledger::{Account, Named};
 
-use super::commit::difference;
+use super::commit::{difference, root};
 use super::{Commit, Fault, Log, OwnerId, PdsId, Records, World};
 
 /// A repository as one host has it.
@@ -66,6 +66,13 @@ pub struct Served {
     pub commit: Arc<Commit>,
     /// The records in the file.
     pub records: Arc<Records>,
+}
+
+impl Served {
+    /// Whether the records are those that the commit names.
+    pub fn is_whole(&self) -> bool {
+        root(&self.records) == self.commit.head.data
+    }
 }
 
 /// What is new in a repository since some rev, as it is served.
@@ -124,11 +131,7 @@ impl World {
 
     /// `getRepo`: the file, or the state that forbids it.
     pub fn repo(&mut self, host: PdsId, owner: OwnerId) -> Result<Result<Served, Account>, Failed> {
-        self.pds[host].asked.repos += 1;
-        if self.request_fails(host) {
-            return Err(Failed);
-        }
-        let commit = match self.served(host, owner) {
+        let commit = match self.served(host, owner)? {
             Ok(commit) => commit,
             Err(state) => return Ok(Err(state)),
         };
@@ -140,12 +143,20 @@ impl World {
     }
 
     /// The commit that is served, or the state that forbids it.
-    fn served(&mut self, host: PdsId, owner: OwnerId) -> Result<Arc<Commit>, Account> {
+    fn served(
+        &mut self,
+        host: PdsId,
+        owner: OwnerId,
+    ) -> Result<Result<Arc<Commit>, Account>, Failed> {
+        self.pds[host].asked.repos += 1;
+        if self.request_fails(host) {
+            return Err(Failed);
+        }
         let Some(hosted) = self.hosted(host, owner) else {
-            return Err(Account::NotFound);
+            return Ok(Err(Account::NotFound));
         };
         if hosted.account != Account::Active {
-            return Err(hosted.account);
+            return Ok(Err(hosted.account));
         }
         let line = hosted.line.clone();
         let back = match line.len() > 1 && self.strikes(Fault::StaleRepo) {
@@ -156,9 +167,9 @@ impl World {
         if self.strikes(Fault::StrangersRepo) {
             let mut stranger = Commit::clone(&commit);
             stranger.key = None;
-            return Ok(Arc::new(stranger));
+            return Ok(Ok(Arc::new(stranger)));
         }
-        Ok(commit)
+        Ok(Ok(commit))
     }
 
     /// `getRepo?since=`: what is new since a rev, by this host's own line of
@@ -169,11 +180,7 @@ impl World {
         owner: OwnerId,
         since: Rev,
     ) -> Result<Result<Difference, Account>, Failed> {
-        self.pds[host].asked.repos += 1;
-        if self.request_fails(host) {
-            return Err(Failed);
-        }
-        let commit = match self.served(host, owner) {
+        let commit = match self.served(host, owner)? {
             Ok(commit) => commit,
             Err(state) => return Ok(Err(state)),
         };

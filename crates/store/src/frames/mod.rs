@@ -142,22 +142,21 @@ impl Frames {
         Ok(())
     }
 
-    /// Makes every frame that was taken durable. Returns the bytes written.
-    pub fn sync(&mut self) -> Result<u64, FramesError> {
+    /// Makes every frame that was taken durable.
+    pub fn sync(&mut self) -> Result<(), FramesError> {
         self.not_latched()?;
         if self.pending.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
         self.file
             .write_all_at(&self.pending, self.end)
             .and_then(|()| self.file.sync_data())
             .map_err(|source| self.latch(source))?;
-        let bytes = self.pending.len() as u64;
-        self.end += bytes;
+        self.end += self.pending.len() as u64;
         self.active.publish(&self.pending_entries, self.end);
         self.pending.clear();
         self.pending_entries.clear();
-        Ok(bytes)
+        Ok(())
     }
 
     /// Drops whole segments that are too old or too much. Cheap when there is

@@ -6,6 +6,7 @@
 mod disk;
 mod ends;
 mod order;
+mod recorder;
 mod threads;
 
 use gapless_atp::syntax::Did;

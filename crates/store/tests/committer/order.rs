@@ -1,140 +1,17 @@
 //! The steps on the way to the disk, seen from within.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 
 use gapless_store::Store;
-use gapless_store::book::{Beside, DurableHead, Room};
 use gapless_store::change::{Ack, Change};
 use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
 use gapless_store::error::StoreError;
 use gapless_store::queue::GroupLimits;
-use gapless_store::space::Full;
 use gapless_store::table::Table;
 
 use crate::event;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Room,
-    Frames(u64),
-    Commit,
-    Head(u64),
-    Close,
-}
-
-/// Writes every step down, stops before a step when it is told to, and fails at
-/// the step it is told.
-#[derive(Clone)]
-struct Recorder {
-    memory: MemoryEngine,
-    shared: Arc<Mutex<Script>>,
-}
-
-#[derive(Default)]
-struct Script {
-    steps: Vec<Step>,
-    fail: Option<&'static str>,
-    full: bool,
-    taken: u64,
-    gate: Option<(SyncSender<()>, Receiver<()>)>,
-}
-
-impl Recorder {
-    fn new() -> Recorder {
-        Recorder {
-            memory: MemoryEngine::new(),
-            shared: Arc::default(),
-        }
-    }
-
-    fn store(&self) -> Store {
-        let (engine, beside) = (Box::new(self.clone()), Box::new(self.clone()));
-        Store::start(engine, beside, GroupLimits::default()).unwrap()
-    }
-
-    fn steps(&self) -> Vec<Step> {
-        self.shared.lock().unwrap().steps.clone()
-    }
-
-    fn fail_at(&self, step: &'static str) {
-        self.shared.lock().unwrap().fail = Some(step);
-    }
-
-    /// The next commit says that it is there, and waits.
-    fn gate(&self) -> (Receiver<()>, SyncSender<()>) {
-        let (at_gate, seen) = sync_channel(0);
-        let (open, wait) = sync_channel(0);
-        self.shared.lock().unwrap().gate = Some((at_gate, wait));
-        (seen, open)
-    }
-
-    fn step(&self, step: Step, name: &'static str) -> Result<(), StoreError> {
-        let mut script = self.shared.lock().unwrap();
-        script.steps.push(step);
-        match script.fail == Some(name) {
-            true => Err(StoreError::System(name.into())),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Engine for Recorder {
-    fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError> {
-        let gate = self.shared.lock().unwrap().gate.take();
-        if let Some((at_gate, wait)) = gate {
-            at_gate.send(()).unwrap();
-            wait.recv().unwrap();
-        }
-        self.step(Step::Commit, "commit")
-            .map_err(|error| EngineError::new("committing", error))?;
-        self.memory.commit(batch)
-    }
-
-    fn snapshot(&self) -> Arc<dyn View> {
-        self.memory.snapshot()
-    }
-}
-
-impl Room for Recorder {
-    fn check(&mut self) -> Result<(), StoreError> {
-        self.step(Step::Room, "room")?;
-        match self.shared.lock().unwrap().full {
-            true => Err(StoreError::Full(Full {
-                folder: "/data".into(),
-                free_bytes: 5,
-                min_free_bytes: 10,
-            })),
-            false => Ok(()),
-        }
-    }
-
-    fn taken(&mut self, bytes: u64) {
-        assert!(bytes > 0);
-        self.shared.lock().unwrap().taken += bytes;
-    }
-}
-
-impl Beside for Recorder {
-    fn room(&mut self) -> Box<dyn Room> {
-        Box::new(self.clone())
-    }
-
-    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
-        for (seq, _) in frames {
-            self.step(Step::Frames(*seq), "frames")?;
-        }
-        Ok(())
-    }
-
-    fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {
-        self.step(Step::Head(head.next_seq), "head")
-    }
-
-    fn close(&mut self) -> Result<(), StoreError> {
-        self.step(Step::Close, "close")
-    }
-}
+use crate::recorder::{Recorder, Step};
 
 #[test]
 fn frames_then_batch_then_head_then_the_answer() {
@@ -235,7 +112,7 @@ fn a_full_disk_stops_writing_and_lets_go_by_itself() {
     let recorder = Recorder::new();
     let store = recorder.store();
     store.write(event(1)).unwrap();
-    recorder.shared.lock().unwrap().full = true;
+    recorder.set_full(true);
     let refused = store.write(event(2)).unwrap_err();
     assert!(!refused.is_final());
     let text = refused.to_string();
@@ -243,7 +120,7 @@ fn a_full_disk_stops_writing_and_lets_go_by_itself() {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(store.view().log_from(0).unwrap().count(), 1);
-    recorder.shared.lock().unwrap().full = false;
+    recorder.set_full(false);
     assert_eq!(store.write(event(2)).unwrap().numbers, Some(2..3));
     store.close().unwrap();
 }
@@ -331,11 +208,7 @@ fn a_group_that_stands_on_one_that_failed_fails_with_it() {
 #[test]
 fn whoever_has_nothing_to_write_waits_for_those_before() {
     let two = two_on_their_way(Change::default());
-    let rooms = |recorder: &Recorder| {
-        let steps = recorder.steps();
-        steps.iter().filter(|step| **step == Step::Room).count()
-    };
-    while rooms(&two.recorder) < 2 {
+    while two.recorder.count(Step::Room) < 2 {
         std::thread::yield_now();
     }
     assert!(two.told.try_recv().is_err());

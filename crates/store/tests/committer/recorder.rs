@@ -1,0 +1,142 @@
+//! A store of which every step on the way to the disk is seen, and can be stopped
+//! or made to fail.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use gapless_store::Store;
+use gapless_store::book::{Beside, DurableHead, Room};
+use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
+use gapless_store::error::StoreError;
+use gapless_store::queue::GroupLimits;
+use gapless_store::space::Full;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Room,
+    Frames(u64),
+    Commit,
+    Head(u64),
+    Close,
+}
+
+/// Writes every step down, stops before a step when it is told to, and fails at
+/// the step it is told.
+#[derive(Clone)]
+pub struct Recorder {
+    pub memory: MemoryEngine,
+    pub shared: Arc<Mutex<Script>>,
+}
+
+#[derive(Default)]
+pub struct Script {
+    steps: Vec<Step>,
+    pub fail: Option<&'static str>,
+    pub full: bool,
+    pub taken: u64,
+    gate: Option<(SyncSender<()>, Receiver<()>)>,
+}
+
+impl Recorder {
+    pub fn new() -> Recorder {
+        Recorder {
+            memory: MemoryEngine::new(),
+            shared: Arc::default(),
+        }
+    }
+
+    pub fn store(&self) -> Store {
+        let (engine, beside) = (Box::new(self.clone()), Box::new(self.clone()));
+        Store::start(engine, beside, GroupLimits::default()).unwrap()
+    }
+
+    pub fn steps(&self) -> Vec<Step> {
+        self.shared.lock().unwrap().steps.clone()
+    }
+
+    pub fn count(&self, step: Step) -> usize {
+        self.steps().iter().filter(|made| **made == step).count()
+    }
+
+    pub fn set_full(&self, full: bool) {
+        self.shared.lock().unwrap().full = full;
+    }
+
+    pub fn fail_at(&self, step: &'static str) {
+        self.shared.lock().unwrap().fail = Some(step);
+    }
+
+    /// The next commit says that it is there, and waits.
+    pub fn gate(&self) -> (Receiver<()>, SyncSender<()>) {
+        let (at_gate, seen) = sync_channel(0);
+        let (open, wait) = sync_channel(0);
+        self.shared.lock().unwrap().gate = Some((at_gate, wait));
+        (seen, open)
+    }
+
+    fn step(&self, step: Step, name: &'static str) -> Result<(), StoreError> {
+        let mut script = self.shared.lock().unwrap();
+        script.steps.push(step);
+        match script.fail == Some(name) {
+            true => Err(StoreError::System(name.into())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Engine for Recorder {
+    fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError> {
+        let gate = self.shared.lock().unwrap().gate.take();
+        if let Some((at_gate, wait)) = gate {
+            at_gate.send(()).unwrap();
+            wait.recv().unwrap();
+        }
+        self.step(Step::Commit, "commit")
+            .map_err(|error| EngineError::new("committing", error))?;
+        self.memory.commit(batch)
+    }
+
+    fn snapshot(&self) -> Arc<dyn View> {
+        self.memory.snapshot()
+    }
+}
+
+impl Room for Recorder {
+    fn check(&mut self) -> Result<(), StoreError> {
+        self.step(Step::Room, "room")?;
+        match self.shared.lock().unwrap().full {
+            true => Err(StoreError::Full(Full {
+                folder: "/data".into(),
+                free_bytes: 5,
+                min_free_bytes: 10,
+            })),
+            false => Ok(()),
+        }
+    }
+
+    fn taken(&mut self, bytes: u64) {
+        assert!(bytes > 0);
+        self.shared.lock().unwrap().taken += bytes;
+    }
+}
+
+impl Beside for Recorder {
+    fn room(&mut self) -> Box<dyn Room> {
+        Box::new(self.clone())
+    }
+
+    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+        for (seq, _) in frames {
+            self.step(Step::Frames(*seq), "frames")?;
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {
+        self.step(Step::Head(head.next_seq), "head")
+    }
+
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.step(Step::Close, "close")
+    }
+}
