@@ -159,6 +159,19 @@ fn a_folder_that_is_not_there_is_not_made() {
 }
 
 #[test]
+fn a_folder_that_is_empty_stays_empty() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for command in ["check", "repair"] {
+        let output = on(folder.path(), &["store", command]);
+        assert_eq!(code(&output), 1);
+        let said = text(&output);
+        assert!(said.contains("not a gapless data folder"), "{said}");
+        let left = fs::read_dir(folder.path()).expect("it is there");
+        assert_eq!(left.count(), 0, "{command}");
+    }
+}
+
+#[test]
 fn a_folder_of_others_is_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("thesis.tex"), "mine").expect("it writes");
@@ -169,12 +182,7 @@ fn a_folder_of_others_is_left_alone() {
     }
     let left = fs::read_dir(folder.path()).expect("it is there");
     let names: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
-    assert!(
-        names
-            .iter()
-            .all(|name| name == "thesis.tex" || name == "lock"),
-        "{names:?}"
-    );
+    assert_eq!(names, ["thesis.tex"]);
 }
 
 #[test]

@@ -82,11 +82,28 @@ pub struct Migration {
 pub const MIGRATIONS: &[Migration] = &[];
 
 /// Reads the format, or writes the present one into a folder that is new. Call
-/// it under the folder's lock.
+/// it under the folder's lock, after [`check`].
 pub fn check_or_write(folder: &Path) -> Result<Format, FormatError> {
+    if let Some(format) = check(folder)? {
+        return Ok(format);
+    }
+    let format = Format {
+        version: CURRENT,
+        written_by: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    write(folder, &format).map_err(|source| FormatError::Io {
+        folder: folder.to_owned(),
+        source,
+    })?;
+    Ok(format)
+}
+
+/// Reads the format of a folder that is ours, or finds that it is new; changes
+/// nothing. To be called before the lock too, which is a file.
+pub fn check(folder: &Path) -> Result<Option<Format>, FormatError> {
     match read(folder) {
         Err(FormatError::Missing { .. }) => {}
-        done => return done,
+        done => return done.map(Some),
     }
     let io = |source| FormatError::Io {
         folder: folder.to_owned(),
@@ -102,12 +119,7 @@ pub fn check_or_write(folder: &Path) -> Result<Format, FormatError> {
             });
         }
     }
-    let format = Format {
-        version: CURRENT,
-        written_by: env!("CARGO_PKG_VERSION").to_owned(),
-    };
-    write(folder, &format).map_err(io)?;
-    Ok(format)
+    Ok(None)
 }
 
 /// Reads the format of a folder that must be ours, and changes nothing.

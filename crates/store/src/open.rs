@@ -51,6 +51,7 @@ impl Store {
         durable::create_folder(folder).map_err(|error| {
             StoreError::System(format!("cannot make {}: {error}", folder.display()).into())
         })?;
+        format::check(folder)?;
         let lock = Arc::new(Lock::acquire(folder)?);
         let found = format::check_or_write(folder)?;
         format::migrate(folder, found)?;

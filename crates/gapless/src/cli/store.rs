@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use gapless_core::ledger::Time;
 use gapless_store::check::{self, Progress, Report};
 use gapless_store::engine::DiskSettings;
+use gapless_store::format;
 use gapless_store::repair::{self, Mode, Repaired};
 use gapless_store::{Settings, Store};
 use serde_json::json;
@@ -197,10 +198,13 @@ fn print_repair(folder: &Path, repaired: &Repaired, dry_run: bool) {
     }
 }
 
-/// Looking after a folder never makes one.
+/// Looking after a folder never makes one, nor a store in one.
 fn existing(folder: &Path) -> Result<(), String> {
     match folder.is_dir() {
-        true => Ok(()),
+        true => match format::read(folder) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        },
         false => Err(format!(
             "there is no folder {}; --data names the folder that gapless keeps its data in",
             folder.display()

@@ -92,6 +92,8 @@ pub fn repair(
     let failed = |error: std::io::Error| {
         StoreError::System(format!("cannot use {}: {error}", folder.display()).into())
     };
+    // Not even a lock is made in a folder that is not ours.
+    format::read(folder)?;
     let _lock = Lock::acquire(folder)?;
     let found = format::read(folder)?;
     let condition = Condition::of(folder).map_err(failed)?;

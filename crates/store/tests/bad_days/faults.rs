@@ -165,4 +165,6 @@ fn folders_of_others_and_of_newer_programs_are_left_alone() {
     assert!(error.to_string().contains("photo.jpg"), "{error}");
     assert!(!folder.path().join("engine").exists());
     assert!(Store::open(folder.path(), &Settings::default()).is_err());
+    let left = fs::read_dir(folder.path()).unwrap();
+    assert_eq!(left.count(), 1, "not even a lock");
 }
