@@ -53,6 +53,7 @@ fn covers() -> (Covers, Ticks) {
             reset_at: Tick(0),
             numbering: 0,
             unread_at: None,
+            followed: Default::default(),
         },
     );
     let source = covers.get_mut(PDS).expect("just added");

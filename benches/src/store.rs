@@ -358,6 +358,7 @@ fn new_upstream() -> Change {
             numbering: 0,
             reset_at: Tick(0),
             unread_at: None,
+            followed: Default::default(),
         })),
         ..Change::default()
     }

@@ -1,9 +1,8 @@
 //! `gapless`: the program. Thin: reads the command line, calls the command,
 //! turns its outcome into an exit code.
 //!
-//! 0: fine. 1: a finding, or the command failed. 2: wrong usage.
-
-mod cli;
+//! 0: fine. 1: a finding, or the command failed. 2: wrong usage. 3: no server
+//! answers.
 
 use std::process::ExitCode;
 
@@ -11,5 +10,5 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    cli::run(std::env::args_os())
+    gapless::cli::run(std::env::args_os())
 }

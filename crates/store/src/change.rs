@@ -14,6 +14,7 @@ use crate::table::claimed::Claim;
 use crate::table::dead::DeadLetter;
 use crate::table::log::Source;
 use crate::table::parked::ParkedFrame;
+use crate::table::wish::Filter;
 
 /// One decision. Empty parts mean that nothing changes there.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,7 @@ pub struct Change {
     pub upstream: Option<UpstreamChange>,
     pub host: Option<HostChange>,
     pub dead: Option<DeadChange>,
+    pub wish: Option<WishChange>,
     /// An event of an upstream whose effects are all in this change.
     pub done: Option<Position>,
 }
@@ -143,6 +145,14 @@ pub enum HostChange {
 pub enum DeadChange {
     New(DeadLetter),
     Row(u64, DeadLetter),
+}
+
+/// What an operator wants from now on.
+#[derive(Clone, Debug)]
+pub enum WishChange {
+    Track(Did, Time),
+    Untrack(Did),
+    Filter(Filter),
 }
 
 /// What a change has come to, once it is durable.

@@ -23,6 +23,7 @@ use crate::table::log::{self, LogRow};
 use crate::table::meta::Counters;
 use crate::table::parked::{self, ParkedFrame};
 use crate::table::record::Record;
+use crate::table::wish::{self, Filter};
 use crate::table::{Table, debt, did, host, key, repo, upstream, version};
 
 /// The store at one moment. Cheap to clone.
@@ -372,6 +373,35 @@ impl Contents {
             }
         }
         Ok(due)
+    }
+
+    /// The DIDs that are tracked by name.
+    pub fn tracked(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Result<(Did, Time), StoreError>> + Send + use<> {
+        let range = KeyRange::prefix(wish::TRACKED_PREFIX);
+        self.rows(Table::Meta, range, |place, row| {
+            Ok((wish::read_tracked_key(place)?, wish::decode_tracked(row)?))
+        })
+    }
+
+    /// The filter that was last in force.
+    pub fn filter(&self) -> Result<Option<Filter>, StoreError> {
+        self.read(Table::Meta, wish::FILTER_KEY, wish::decode_filter)
+    }
+
+    /// The repositories that have parked frames, and how many bytes these take.
+    pub fn parked_repos(&self) -> Result<BTreeMap<RepoId, u64>, StoreError> {
+        let mut repos = BTreeMap::new();
+        let rows = self.rows(Table::Parked, KeyRange::all(), |place, row| {
+            let bytes = parked::decode_parked(row)?.bytes;
+            Ok((key::read_parked(place)?.0, u64::from(bytes)))
+        });
+        for row in rows {
+            let (repo, bytes) = row?;
+            *repos.entry(repo).or_default() += bytes;
+        }
+        Ok(repos)
     }
 
     pub fn dead_letters(

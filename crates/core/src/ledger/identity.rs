@@ -9,13 +9,15 @@ use super::account;
 use super::cover::{self, Covers};
 use super::debt::{self, What};
 use super::notice::Notice;
-use super::state::{Account, HostId, Repo, Why};
+use super::state::{Account, HostId, KeyBytes, Repo, Signing, Why};
 use super::time::{Now, Tick};
 
 /// What the directory says of a DID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document {
     pub host: Option<HostId>,
+    /// The key that signs, if the document names one that can be used.
+    pub key: Option<KeyBytes>,
     /// Grows with every change of the document.
     pub version: u64,
     /// The DID was given up for good.
@@ -38,6 +40,9 @@ pub fn resolved(
     }
     let newer = document.version > repo.document;
     repo.document = document.version;
+    if !document.tombstoned {
+        sign_with(now, repo, asked, document.key);
+    }
     let owed = repo.debt.resolve.is_some();
     debt::pay(now, repo, What::Resolve, asked);
     if owed && repo.debt.resolve.is_none() {
@@ -72,4 +77,24 @@ pub fn resolved(
     cover::settle(repo, covers);
     debt::owe(now, repo, What::Compare, Why::Moved);
     debt::again(now, repo);
+}
+
+/// Remembers the key, and the one before it. An answer to an older question than
+/// the one already heard changes nothing.
+fn sign_with(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
+    let old = repo.signing;
+    if old.is_some_and(|old| old.asked > asked) {
+        return;
+    }
+    let former = match old {
+        Some(old) if old.key != key && old.key.is_some() => old.key,
+        Some(old) => old.former,
+        None => None,
+    };
+    repo.signing = Some(Signing {
+        key,
+        former,
+        asked,
+        at: now.time,
+    });
 }

@@ -43,6 +43,22 @@ pub enum Kind {
     Jetstream,
 }
 
+/// Whether an upstream is followed, and who wanted that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Followed {
+    /// Not any more. Its row stays: its number and its epochs are never given
+    /// to another.
+    #[default]
+    No,
+    /// The configuration names it.
+    Configured,
+    /// An operator added it while we ran.
+    Added,
+    /// It is the host of repositories that are tracked by name, and only these
+    /// are wanted of it.
+    ForTracked,
+}
+
 /// A source of events, as it is remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
@@ -61,6 +77,7 @@ pub struct Upstream {
     /// When a frame came of which not even the DID could be read: it may have
     /// been anybody's.
     pub unread_at: Option<Tick>,
+    pub followed: Followed,
 }
 
 /// The last event of an upstream whose effects are durable.
@@ -189,6 +206,26 @@ pub enum Key {
     Previous,
 }
 
+/// A public key as bytes: which curve, and the compressed point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyBytes {
+    pub curve: u8,
+    pub point: [u8; 33],
+}
+
+/// What the DID document said of the owner's key when it was last read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signing {
+    /// None when the document names no key that could be used.
+    pub key: Option<KeyBytes>,
+    /// The one before, as far as we have seen it.
+    pub former: Option<KeyBytes>,
+    /// When the question was asked.
+    pub asked: Tick,
+    /// The wall clock when the answer came.
+    pub at: Time,
+}
+
 /// Why something is owed. For people; nothing is decided by it but whether it
 /// was a stranger's doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -273,6 +310,8 @@ pub struct Repo {
     pub host_since: Tick,
     /// The version of the newest document seen. An older one moves nothing.
     pub document: u64,
+    /// The owner's key, by that document.
+    pub signing: Option<Signing>,
     pub account: Account,
     /// When its host, or the directory, said that it is deleted.
     pub deleted_at: Option<Time>,
@@ -325,6 +364,7 @@ impl Repo {
             host: None,
             host_since: Tick(0),
             document: 0,
+            signing: None,
             account: Account::Unknown,
             deleted_at: None,
             held: Held::Nothing,

@@ -101,6 +101,7 @@ fn a_tombstoned_did_is_deleted() {
     let asked = desk.now().tick;
     let now = desk.now();
     let gone = identity::Document {
+        key: None,
         host: None,
         version: 2,
         tombstoned: true,

@@ -215,6 +215,7 @@ fn a_tombstone_that_was_taken_back_purges_nothing() {
     for (version, tombstoned) in [(2, true), (3, false)] {
         let now = desk.now();
         let document = Document {
+            key: None,
             host: Some(HOST),
             version,
             tombstoned,

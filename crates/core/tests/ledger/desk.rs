@@ -97,6 +97,7 @@ pub fn upstream(kind: Kind, host: Option<HostId>) -> Upstream {
         reset_at: Tick(0),
         numbering: 0,
         unread_at: None,
+        followed: Default::default(),
     }
 }
 
@@ -315,6 +316,7 @@ impl Desk {
         let asked = self.now().tick;
         let now = self.now();
         let document = Document {
+            key: None,
             host: Some(host),
             version,
             tombstoned: false,

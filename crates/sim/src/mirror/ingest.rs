@@ -180,6 +180,7 @@ impl Mirror {
         let old = version < draft.repo.document;
         let told = Document {
             host,
+            key: None,
             version,
             tombstoned: false,
         };

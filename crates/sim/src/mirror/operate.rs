@@ -35,6 +35,7 @@ impl Mirror {
             numbering: 0,
             reset_at: Tick(0),
             unread_at: None,
+            followed: Default::default(),
         };
         let id = self.book.follow(self.ticks.last(), row.clone());
         self.covers.add(self.ticks.last(), id, row);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use gapless_core::ledger::{Held, Repo, RepoId, Time, UpstreamId};
 
 use crate::change::{
-    Ack, DeadChange, Entry, HostChange, RepoChange, Subject, UpstreamChange, What,
+    Ack, DeadChange, Entry, HostChange, RepoChange, Subject, UpstreamChange, What, WishChange,
 };
 use crate::cursor::Position;
 use crate::engine::Slice;
@@ -25,7 +25,7 @@ use crate::error::{Contradiction, StoreError};
 use crate::prepare::Prepared;
 use crate::table::log::{self, LogKind, LogRow};
 use crate::table::repo::RepoRow;
-use crate::table::{Table, dead, host, hosted, key, parked, upstream};
+use crate::table::{Table, dead, host, hosted, key, parked, upstream, wish};
 use crate::tx::{CachedRepo, Tx};
 use records::{purge, write_claims, write_records};
 
@@ -73,6 +73,20 @@ fn write(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
     }
     if let Some(dead) = change.dead.take() {
         write_dead(tx, dead, &mut applied)?;
+    }
+    match change.wish.take() {
+        None => {}
+        Some(WishChange::Track(did, since)) => {
+            tx.put(
+                Table::Meta,
+                wish::tracked_key(&did),
+                wish::encode_tracked(since),
+            );
+        }
+        Some(WishChange::Untrack(did)) => tx.delete(Table::Meta, wish::tracked_key(&did)),
+        Some(WishChange::Filter(filter)) => {
+            tx.put(Table::Meta, wish::FILTER_KEY, wish::encode_filter(&filter));
+        }
     }
     if let Some(done) = &change.done
         && !tx.has_upstream(done.upstream)?

@@ -3,8 +3,8 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
-    Account, Behind, Bucket, Epoch, FilterGen, Head, Held, HostId, Key, Marker, Named, Past,
-    Proven, Repo, Swept, SweptBy, Tick, Time, UpstreamId,
+    Account, Behind, Bucket, Epoch, FilterGen, Head, Held, HostId, Key, KeyBytes, Marker, Named,
+    Past, Proven, Repo, Signing, Swept, SweptBy, Tick, Time, UpstreamId,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -140,6 +140,7 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
         any::<bool>(),
         any::<u32>(),
         time(),
+        of(signing()),
     );
     (did(), place, line, cover, evidence, rest).prop_map(
         |(did, place, line, cover, evidence, rest)| {
@@ -180,7 +181,19 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
                 used: rest.3,
                 at: rest.4,
             };
+            repo.signing = rest.5;
             repo
         },
     )
+}
+
+fn signing() -> impl Strategy<Value = Signing> {
+    let key =
+        || (any::<u8>(), any::<[u8; 33]>()).prop_map(|(curve, point)| KeyBytes { curve, point });
+    (of(key()), of(key()), tick(), time()).prop_map(|(key, former, asked, at)| Signing {
+        key,
+        former,
+        asked,
+        at,
+    })
 }

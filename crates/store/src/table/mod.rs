@@ -21,6 +21,7 @@ pub mod record;
 pub mod repo;
 pub mod upstream;
 pub mod version;
+pub mod wish;
 
 /// A table of the store. The order is that of [`Table::ALL`] and is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{
-    Account, Behind, Bucket, Debt, FilterGen, Head, Held, Key, Marker, Past, Proven, Repo, Swept,
-    SweptBy,
+    Account, Behind, Bucket, Debt, FilterGen, Head, Held, Key, KeyBytes, Marker, Past, Proven,
+    Repo, Signing, Swept, SweptBy,
 };
 
 use super::debt::{read_named, write_named};
 use crate::codec::{Reader, RowFault, Writer, read_row};
 
-const VERSION: u8 = 1;
+/// 2 added the signing key.
+const VERSION: u8 = 2;
 
 /// The row as it lies on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +51,7 @@ pub fn write(row: &mut Writer, value: &RepoRow) {
         host,
         host_since,
         document,
+        signing,
         account,
         deleted_at,
         held,
@@ -124,14 +126,22 @@ pub fn write(row: &mut Writer, value: &RepoRow) {
     });
     row.flag(*key == Key::Previous);
     row.number(strangers.used.into()).time(strangers.at);
+    row.maybe(*signing, |row, signing| {
+        for key in [signing.key, signing.former] {
+            row.maybe(key, |row, key| {
+                row.byte(key.curve).raw(&key.point);
+            });
+        }
+        row.tick(signing.asked).time(signing.at);
+    });
     row.bytes(commit);
 }
 
 pub fn decode(bytes: &[u8]) -> Result<RepoRow, RowFault> {
-    read_row(bytes, VERSION, |row, _| read(row))
+    read_row(bytes, VERSION, read)
 }
 
-fn read(row: &mut Reader<'_>) -> Result<RepoRow, RowFault> {
+fn read(row: &mut Reader<'_>, version: u8) -> Result<RepoRow, RowFault> {
     let did = Did::parse(row.text()?).map_err(|_| RowFault::Value("DID"))?;
     let (owes, claims) = (row.flag()?, row.flag()?);
     let mut repo = Repo::new(did);
@@ -177,11 +187,29 @@ fn read(row: &mut Reader<'_>) -> Result<RepoRow, RowFault> {
         used: row.small()?,
         at: row.time()?,
     };
+    if version >= 2 {
+        repo.signing = row.maybe(read_signing)?;
+    }
     Ok(RepoRow {
         repo,
         owes,
         claims,
         commit: row.bytes()?.into(),
+    })
+}
+
+fn read_signing(row: &mut Reader<'_>) -> Result<Signing, RowFault> {
+    let key = |row: &mut Reader<'_>| {
+        Ok(KeyBytes {
+            curve: row.byte()?,
+            point: row.array()?,
+        })
+    };
+    Ok(Signing {
+        key: row.maybe(key)?,
+        former: row.maybe(key)?,
+        asked: row.tick()?,
+        at: row.time()?,
     })
 }
 

@@ -6,11 +6,13 @@
 //! counts only while its numbering is the row's: raising the numbering clears the
 //! cursor, in the same single write.
 
-use gapless_core::ledger::{Cursor, Epoch, Kind, Upstream};
+use gapless_core::ledger::{Cursor, Epoch, Followed, Kind, Upstream};
 
 use crate::codec::{Reader, RowFault, Writer, read_row};
 
-const VERSION: u8 = 1;
+/// 2 added who wants it followed.
+const VERSION: u8 = 2;
+const CURSOR_VERSION: u8 = 1;
 
 /// A cursor, and the numbering that its number belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,7 @@ pub fn encode(upstream: &Upstream) -> Vec<u8> {
         numbering,
         reset_at,
         unread_at,
+        followed,
     } = upstream;
     let mut row = Writer::new(VERSION, 48 + url.len());
     row.text(url);
@@ -48,11 +51,17 @@ pub fn encode(upstream: &Upstream) -> Vec<u8> {
     row.maybe(*unread_at, |row, tick| {
         row.tick(tick);
     });
+    row.byte(match followed {
+        Followed::No => 0,
+        Followed::Configured => 1,
+        Followed::Added => 2,
+        Followed::ForTracked => 3,
+    });
     row.finish()
 }
 
 pub fn decode(bytes: &[u8]) -> Result<Upstream, RowFault> {
-    read_row(bytes, VERSION, |row, _| {
+    read_row(bytes, VERSION, |row, version| {
         Ok(Upstream {
             url: row.text()?.to_owned(),
             kind: match row.byte()? {
@@ -67,19 +76,33 @@ pub fn decode(bytes: &[u8]) -> Result<Upstream, RowFault> {
             numbering: row.small()?,
             reset_at: row.tick()?,
             unread_at: row.maybe(Reader::tick)?,
+            followed: match version {
+                1 => Followed::No,
+                _ => followed(row.byte()?)?,
+            },
         })
     })
 }
 
+fn followed(code: u8) -> Result<Followed, RowFault> {
+    Ok(match code {
+        0 => Followed::No,
+        1 => Followed::Configured,
+        2 => Followed::Added,
+        3 => Followed::ForTracked,
+        _ => return Err(RowFault::Value("who follows")),
+    })
+}
+
 pub fn encode_cursor(row: &CursorRow) -> Vec<u8> {
-    let mut writer = Writer::new(VERSION, 32);
+    let mut writer = Writer::new(CURSOR_VERSION, 32);
     writer.number(row.numbering.into()).number(row.cursor.seq);
     writer.raw(&row.cursor.event);
     writer.finish()
 }
 
 pub fn decode_cursor(bytes: &[u8]) -> Result<CursorRow, RowFault> {
-    read_row(bytes, VERSION, |row, _| {
+    read_row(bytes, CURSOR_VERSION, |row, _| {
         Ok(CursorRow {
             numbering: row.small()?,
             cursor: Cursor {
@@ -109,6 +132,12 @@ mod tests {
             numbering in any::<u32>(),
             reset_at in tick(),
             unread_at in of(tick()),
+            followed in prop::sample::select(vec![
+                Followed::No,
+                Followed::Configured,
+                Followed::Added,
+                Followed::ForTracked,
+            ]),
         ) {
             let upstream = Upstream {
                 url,
@@ -119,6 +148,7 @@ mod tests {
                 numbering,
                 reset_at,
                 unread_at,
+                followed,
             };
             prop_assert_eq!(decode(&encode(&upstream)), Ok(upstream));
         }

@@ -201,6 +201,7 @@ fn set_up(store: &Store) {
         numbering: 0,
         reset_at: Tick(0),
         unread_at: None,
+        followed: Default::default(),
     };
     let change = Change {
         upstream: Some(UpstreamChange::New(relay)),

@@ -145,6 +145,7 @@ pub fn relay(numbering: u32) -> Upstream {
         numbering,
         reset_at: Tick(0),
         unread_at: None,
+        followed: Default::default(),
     }
 }
 

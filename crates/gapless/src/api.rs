@@ -1,0 +1,1 @@
+//! What outsiders ask of a running mirror, and what they are told.

@@ -1,0 +1,1 @@
+//! The configuration: raw, from file, environment and flags; validated once.

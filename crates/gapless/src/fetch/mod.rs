@@ -1,0 +1,3 @@
+//! What was missed is fetched here: debts, snapshots, sweeps.
+
+pub mod snapshot;

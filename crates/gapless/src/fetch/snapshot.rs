@@ -1,0 +1,1 @@
+//! A repository as its host serves it: spilled, checked whole, and compared with what is held.

@@ -1,0 +1,1 @@
+//! Everything that goes out: the guarded client, hosts, sockets, the directory.

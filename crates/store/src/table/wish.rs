@@ -1,0 +1,110 @@
+//! Rows of `meta` beside the counters: what the operator wants. Which DIDs are
+//! tracked by name, and which collections are kept.
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{FilterGen, Time};
+
+use crate::codec::{Reader, RowFault, Writer, read_row};
+
+const VERSION: u8 = 1;
+
+/// The key of the filter.
+pub const FILTER_KEY: &[u8] = b"filter";
+
+/// What the key of a tracked DID begins with.
+pub const TRACKED_PREFIX: &[u8] = b"tracked/";
+
+/// Patterns of one filter at most.
+const PATTERNS: usize = 100_000;
+
+/// The collections that are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Filter {
+    pub generation: FilterGen,
+    /// Empty: all.
+    pub patterns: Vec<String>,
+    /// Of other collections not even the keys are kept.
+    pub wanted_keys_only: bool,
+}
+
+pub fn tracked_key(did: &Did) -> Vec<u8> {
+    [TRACKED_PREFIX, did.as_str().as_bytes()].concat()
+}
+
+pub fn read_tracked_key(key: &[u8]) -> Result<Did, RowFault> {
+    let did = key.strip_prefix(TRACKED_PREFIX);
+    let did = did.and_then(|did| std::str::from_utf8(did).ok());
+    did.and_then(|did| Did::parse(did).ok())
+        .ok_or(RowFault::Value("DID"))
+}
+
+pub fn encode_tracked(since: Time) -> Vec<u8> {
+    let mut row = Writer::new(VERSION, 10);
+    row.time(since);
+    row.finish()
+}
+
+pub fn decode_tracked(bytes: &[u8]) -> Result<Time, RowFault> {
+    read_row(bytes, VERSION, |row, _| row.time())
+}
+
+pub fn encode_filter(filter: &Filter) -> Vec<u8> {
+    let Filter {
+        generation,
+        patterns,
+        wanted_keys_only,
+    } = filter;
+    let mut row = Writer::new(VERSION, 32);
+    row.number(generation.0.into()).flag(*wanted_keys_only);
+    row.number(patterns.len() as u64);
+    for pattern in patterns {
+        row.text(pattern);
+    }
+    row.finish()
+}
+
+pub fn decode_filter(bytes: &[u8]) -> Result<Filter, RowFault> {
+    read_row(bytes, VERSION, |row, _| {
+        let generation = FilterGen(row.small()?);
+        let wanted_keys_only = row.flag()?;
+        let count = row.number()? as usize;
+        if count > PATTERNS {
+            return Err(RowFault::Value("patterns"));
+        }
+        let patterns = (0..count).map(|_| Reader::text(row).map(str::to_owned));
+        Ok(Filter {
+            generation,
+            patterns: patterns.collect::<Result<_, _>>()?,
+            wanted_keys_only,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::arbitrary::{did, time};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn round_trip(
+            did in did(),
+            since in time(),
+            generation in any::<u32>().prop_map(FilterGen),
+            patterns in prop::collection::vec("[a-z.*]{0,20}", 0..5),
+            wanted_keys_only in any::<bool>(),
+        ) {
+            prop_assert_eq!(read_tracked_key(&tracked_key(&did)), Ok(did));
+            prop_assert_eq!(decode_tracked(&encode_tracked(since)), Ok(since));
+            let filter = Filter { generation, patterns, wanted_keys_only };
+            prop_assert_eq!(decode_filter(&encode_filter(&filter)), Ok(filter));
+        }
+
+        #[test]
+        fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = (decode_tracked(&bytes), decode_filter(&bytes), read_tracked_key(&bytes));
+        }
+    }
+}
