@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::settings::Settings;
-use super::state::{Epoch, HostId, Kind, Marker, Repo, Upstream, UpstreamId};
+use super::state::{Epoch, Followed, HostId, Kind, Marker, Repo, Upstream, UpstreamId};
 use super::stream::Stream;
 use super::time::{Tick, Time};
 
@@ -80,10 +80,17 @@ impl Covers {
     pub fn of(&self, repo: &Repo) -> Option<UpstreamId> {
         if let Some(host) = repo.host
             && let Some(id) = self.hosts.get(&host)
+            && self.is_read_for(*id, repo)
         {
             return Some(*id);
         }
         self.kept_relay(repo).or(self.relay)
+    }
+
+    /// Whether the events of a repository are read from an upstream at all.
+    fn is_read_for(&self, id: UpstreamId, repo: &Repo) -> bool {
+        let source = self.get(id);
+        source.is_some_and(|source| source.row.followed != Followed::ForTracked || repo.tracked)
     }
 
     fn kept_relay(&self, repo: &Repo) -> Option<UpstreamId> {

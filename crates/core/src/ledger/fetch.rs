@@ -335,6 +335,14 @@ pub fn settle(
     if !still_ours(repo, note) {
         return;
     }
+    // An equal commit is equal, whatever rev the host gives it.
+    let named = match named.commit == snapshot.head.commit {
+        true => Named {
+            rev: snapshot.head.rev,
+            ..*named
+        },
+        false => *named,
+    };
     let other = snapshot.head.rev == named.rev && snapshot.head.commit != named.commit;
     if snapshot.head.rev < named.rev || other {
         notices.push(Notice::SnapshotStale);

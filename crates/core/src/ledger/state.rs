@@ -312,6 +312,9 @@ pub struct Repo {
     pub document: u64,
     /// The owner's key, by that document.
     pub signing: Option<Signing>,
+    /// An operator wants it by name. Of some streams only such repositories are
+    /// read.
+    pub tracked: bool,
     pub account: Account,
     /// When its host, or the directory, said that it is deleted.
     pub deleted_at: Option<Time>,
@@ -365,6 +368,7 @@ impl Repo {
             host_since: Tick(0),
             document: 0,
             signing: None,
+            tracked: false,
             account: Account::Unknown,
             deleted_at: None,
             held: Held::Nothing,

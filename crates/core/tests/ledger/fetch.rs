@@ -1,6 +1,6 @@
 //! R10, R15: named heads and snapshots.
 
-use gapless_core::ledger::event::Event;
+use gapless_core::ledger::event::{Context, Event};
 use gapless_core::ledger::fetch::{self, Next, Take, Told};
 use gapless_core::ledger::*;
 
@@ -34,6 +34,28 @@ fn a_newer_snapshot_than_the_named_head_counts() {
     desk.fetched(5, 6);
     assert!(desk.head_is(6));
     assert!(desk.complete());
+}
+
+#[test]
+fn a_snapshot_of_the_named_commit_counts_whatever_rev_the_host_gives_it() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    let imported = Named {
+        rev: rev(9),
+        ..named(5)
+    };
+    desk.told(&note, Told::Head(imported));
+    assert_eq!(desk.consider(&note, 5), Take::Write);
+    let now = desk.now();
+    fetch::finish(now, &mut desk.repo, &note, &snapshot(5));
+    let context = Context {
+        now,
+        covers: &desk.covers,
+        settings: &desk.settings,
+    };
+    let (repo, notices) = (&mut desk.repo, &mut desk.notices);
+    fetch::settle(context, repo, &note, &imported, &snapshot(5), notices);
+    assert!(desk.complete(), "{:?}", desk.reasons());
 }
 
 #[test]

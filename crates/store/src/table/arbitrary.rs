@@ -141,6 +141,7 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
         any::<u32>(),
         time(),
         of(signing()),
+        any::<bool>(),
     );
     (did(), place, line, cover, evidence, rest).prop_map(
         |(did, place, line, cover, evidence, rest)| {
@@ -182,6 +183,7 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
                 at: rest.4,
             };
             repo.signing = rest.5;
+            repo.tracked = rest.6;
             repo
         },
     )

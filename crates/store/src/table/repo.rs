@@ -16,7 +16,7 @@ use gapless_core::ledger::{
 use super::debt::{read_named, write_named};
 use crate::codec::{Reader, RowFault, Writer, read_row};
 
-/// 2 added the signing key.
+/// 2 added the signing key, and whether it is tracked by name.
 const VERSION: u8 = 2;
 
 /// The row as it lies on disk.
@@ -52,6 +52,7 @@ pub fn write(row: &mut Writer, value: &RepoRow) {
         host_since,
         document,
         signing,
+        tracked,
         account,
         deleted_at,
         held,
@@ -134,6 +135,7 @@ pub fn write(row: &mut Writer, value: &RepoRow) {
         }
         row.tick(signing.asked).time(signing.at);
     });
+    row.flag(*tracked);
     row.bytes(commit);
 }
 
@@ -189,6 +191,7 @@ fn read(row: &mut Reader<'_>, version: u8) -> Result<RepoRow, RowFault> {
     };
     if version >= 2 {
         repo.signing = row.maybe(read_signing)?;
+        repo.tracked = row.flag()?;
     }
     Ok(RepoRow {
         repo,
