@@ -24,6 +24,8 @@ pub enum FrameError {
         kind: &'static str,
         /// The event's number, if it could be found in spite of the error.
         seq: Option<u64>,
+        /// Whose it says it is, likewise.
+        repo: Option<String>,
         error: PayloadError,
     },
 }
@@ -198,16 +200,23 @@ fn payload<'a>(
     });
     result.map_err(|error| FrameError::Payload {
         kind,
-        seq: find_seq(reader),
+        seq: find(reader.clone(), &["seq"], |reader| seq(reader).ok()),
+        repo: find(reader, &["repo", "did"], |reader| {
+            reader.text().ok().map(str::to_owned)
+        }),
         error,
     })
 }
 
-/// Looks for the number in a payload that could not be read as a whole.
-fn find_seq(mut reader: Reader<'_>) -> Option<u64> {
+/// Looks for a field in a payload that could not be read as a whole.
+fn find<'a, T>(
+    mut reader: Reader<'a>,
+    names: &[&str],
+    read: impl FnOnce(&mut Reader<'a>) -> Option<T>,
+) -> Option<T> {
     for _ in 0..reader.map().ok()? {
-        if reader.key().ok()? == "seq" {
-            return seq(&mut reader).ok();
+        if names.contains(&reader.key().ok()?) {
+            return read(&mut reader);
         }
         reader.skip().ok()?;
     }

@@ -11,7 +11,7 @@ use crate::syntax::{Did, Excerpt, Handle};
 
 const KEY_FRAGMENT: &str = "#atproto";
 const PDS_FRAGMENT: &str = "#atproto_pds";
-const PDS_TYPE: &str = "AtprotoPersonalDataServer";
+pub(super) const PDS_TYPE: &str = "AtprotoPersonalDataServer";
 
 /// What Gapless needs of a DID document.
 #[derive(Debug, Clone, PartialEq, Eq)]

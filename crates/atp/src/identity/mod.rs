@@ -7,10 +7,12 @@
 //! directory's operations are not checked here.
 
 mod audit_log;
+mod datetime;
 mod document;
 mod endpoint;
 
-pub use audit_log::{AuditLogError, KeyHistory};
+pub use audit_log::{AuditEntry, AuditLog, AuditLogError, KeyHistory, Said};
+pub use datetime::datetime_micros;
 pub use document::{DidDocument, DocumentError, MethodError};
 pub use endpoint::{Endpoint, EndpointError, EndpointFault};
 

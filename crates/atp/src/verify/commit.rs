@@ -138,6 +138,29 @@ pub fn check_commit<'a>(
     judge(event, commit, held, &source)
 }
 
+/// Opens a `#commit` that was judged before, as its operations are needed again.
+/// Hashes are checked, as always when blocks are read; what the first verdict
+/// proved is not proved again.
+pub fn reopen_commit<'a>(
+    event: &CommitEvent<'a>,
+) -> Result<(Cid, &'a [u8], Vec<CheckedOp<'a>>), Fault> {
+    let named = event.commit.ok_or(Fault::NoCommitCid)?;
+    let (cid, commit, blocks) = open_commit(event.repo, event.blocks, Some(named))?;
+    Ok((cid, commit.block(), check_ops(event, &blocks)?))
+}
+
+/// The head that a `#commit` claims, with no key to check it by: hashes and shape
+/// alone.
+pub fn claimed_commit(event: &CommitEvent<'_>, now_micros: u64) -> Result<(Cid, Rev, Cid), Fault> {
+    let rev = check_event(event, now_micros)?;
+    let named = event.commit.ok_or(Fault::NoCommitCid)?;
+    let (cid, commit, _) = open_commit(event.repo, event.blocks, Some(named))?;
+    match commit.rev == rev {
+        true => Ok((cid, rev, commit.data)),
+        false => Err(Fault::OtherRev(commit.rev)),
+    }
+}
+
 /// Steps that cost nothing: shape, limits, clock.
 fn check_event(event: &CommitEvent<'_>, now_micros: u64) -> Result<Rev, Fault> {
     let rev = parse_rev(event.rev)?;

@@ -10,8 +10,8 @@
 mod commit;
 mod sync;
 
-pub use commit::{CheckedCommit, CheckedOp, Verdict, check_commit};
-pub use sync::{SyncVerdict, check_sync};
+pub use commit::{CheckedCommit, CheckedOp, Verdict, check_commit, claimed_commit, reopen_commit};
+pub use sync::{SyncVerdict, check_sync, claimed_sync, reopen_sync};
 
 use crate::car::{BlockMap, CarError, read_blocks};
 use crate::cid::Cid;

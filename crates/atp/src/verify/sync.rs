@@ -4,9 +4,11 @@
 //! one that differs from the rev in the commit. The signed rev counts.
 
 use super::{Authentic, Fault, Held, authenticate, check_outside, open_commit, parse_rev};
+use crate::cid::Cid;
 use crate::crypto::PublicKey;
 use crate::frame::SyncEvent;
 use crate::limits;
+use crate::syntax::Rev;
 
 /// What a `#sync` turned out to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +47,25 @@ pub fn check_sync<'a>(
     match authentic.data == held.data {
         true => SyncVerdict::SameRoot(authentic),
         false => SyncVerdict::OtherRoot(authentic),
+    }
+}
+
+/// Opens a `#sync` that was judged before: the signed block.
+pub fn reopen_sync<'a>(event: &SyncEvent<'a>) -> Result<(Cid, &'a [u8]), Fault> {
+    let (cid, commit, _) = open_commit(event.did, event.blocks, None)?;
+    Ok((cid, commit.block()))
+}
+
+/// The head that a commit or a `#sync` claims, with no key to check it by: hashes
+/// and shape alone.
+pub fn claimed_sync(event: &SyncEvent<'_>, now_micros: u64) -> Result<(Cid, Rev, Cid), Fault> {
+    let stated = parse_rev(event.rev)?;
+    let most = limits::SYNC_BLOCKS_BYTES;
+    check_outside(event.did, stated, event.blocks, most, now_micros)?;
+    let (cid, commit, _) = open_commit(event.did, event.blocks, None)?;
+    match commit.rev.is_future(now_micros) {
+        true => Err(Fault::FutureRev(commit.rev)),
+        false => Ok((cid, commit.rev, commit.data)),
     }
 }
 

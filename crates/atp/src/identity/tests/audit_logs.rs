@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{PLC, did, key};
 use crate::crypto::{Curve, PublicKey};
-use crate::identity::{AuditLogError, KeyHistory};
+use crate::identity::{AuditLog, AuditLogError, Endpoint, KeyHistory, Said};
 use crate::syntax::Excerpt;
 
 fn entry(operation: Value, nullified: bool) -> Value {
@@ -108,6 +108,76 @@ fn an_answer_that_is_no_log_of_this_did() {
     assert!(error.to_string().contains(PLC));
 }
 
+fn log(entries: &[Value]) -> Result<AuditLog, AuditLogError> {
+    AuditLog::parse(json!(entries).to_string().as_bytes(), &did())
+}
+
+#[test]
+fn a_log_tells_what_was_said_and_when() {
+    let keys = [1, 2].map(|seed| key(Curve::K256, seed));
+    let legacy = |service: &str| json!({"type": "create", "signingKey": keys[0].to_did_key(), "service": service});
+    let service = |kind: &str, endpoint: &str| {
+        let mut operation = rotation(&keys[1]);
+        operation["services"] = json!({"atproto_pds": {"type": kind, "endpoint": endpoint}});
+        operation
+    };
+    let pds = |text: &str| Endpoint::parse(text).ok();
+    let identity = |at: usize, pds| Said::Identity {
+        key: Some(keys[at].clone()),
+        pds,
+    };
+    let cases = [
+        (legacy("https://a.com"), identity(0, pds("https://a.com"))),
+        (legacy("a.com"), identity(0, pds("https://a.com"))),
+        (
+            service("AtprotoPersonalDataServer", "https://B.com/"),
+            identity(1, pds("https://b.com")),
+        ),
+        (service("Other", "https://b.com"), identity(1, None)),
+        (service("AtprotoPersonalDataServer", "b"), identity(1, None)),
+        (rotation(&keys[1]), identity(1, None)),
+        (
+            json!({"type": "plc_operation"}),
+            Said::Identity {
+                key: None,
+                pds: None,
+            },
+        ),
+        (json!({"type": "plc_tombstone"}), Said::Tombstone),
+        (json!({"type": "of the future"}), Said::Unknown),
+    ];
+    for (operation, said) in cases {
+        let read = log(&[entry(operation.clone(), false)]).unwrap();
+        assert_eq!(read.entries[0].said, said, "{operation}");
+        assert_eq!(read.entries[0].created_micros, 1_714_564_800_000_000);
+    }
+}
+
+#[test]
+fn the_last_entry_that_was_not_nullified_counts() {
+    let keys = [1, 2, 3].map(|seed| key(Curve::K256, seed));
+    let mut entries = [false, false, true].map(|nullified| entry(json!({}), nullified));
+    for (entry, key) in entries.iter_mut().zip(&keys) {
+        entry["operation"] = rotation(key);
+    }
+    let read = log(&entries).unwrap();
+    assert_eq!(read.entries.len(), 3);
+    let Some(Said::Identity { key, .. }) = read.in_force().map(|entry| &entry.said) else {
+        panic!("{read:?}");
+    };
+    assert_eq!(key.as_ref(), Some(&keys[1]));
+    assert_eq!(log(&[]).unwrap().in_force(), None);
+}
+
+#[test]
+fn an_entry_without_a_moment_is_no_entry() {
+    for moment in [json!("yesterday"), json!(5), Value::Null] {
+        let mut entry = entry(rotation(&key(Curve::K256, 1)), false);
+        entry["createdAt"] = moment;
+        assert_eq!(log(&[entry]), Err(AuditLogError::Moment(did(), 0)));
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_a_log_or_an_error(bytes in any::<Vec<u8>>(), byte in any::<u8>(), at in any::<prop::sample::Index>()) {
@@ -117,6 +187,7 @@ proptest! {
         let at = at.index(spoiled.len());
         spoiled[at] = byte;
         let _ = KeyHistory::parse(&spoiled, &did());
+        let _ = AuditLog::parse(&spoiled, &did());
         prop_assert!(KeyHistory::parse(&spoiled[..at], &did()).is_err());
     }
 }

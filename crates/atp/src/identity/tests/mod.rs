@@ -1,6 +1,7 @@
 //! Documents and logs as directories send them, and as they should not.
 
 mod audit_logs;
+mod datetimes;
 mod documents;
 mod endpoints;
 
