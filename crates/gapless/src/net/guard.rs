@@ -1,0 +1,178 @@
+//! The rules for hosts that others name: in DID documents and in redirects.
+//!
+//! Such a host must be a public one: https or wss on port 443, a DNS name of at
+//! least two labels under no reserved top-level name, and every address behind
+//! the name must be one that the public internet routes. One bad address and the
+//! host is refused, because its owner chooses which one we would take. The
+//! addresses are checked when they are connected to, not before: a name may
+//! resolve differently a moment later.
+//!
+//! Pure functions; [`super::lookup`] and [`super::client`] apply them.
+//! `allow_private` is for test networks and lifts all but the refusal of
+//! credentials. What the operator configured is not guarded at all.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use url::{Host, Url};
+
+/// Who named an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// The operator.
+    Configured,
+    /// A DID document, or a redirect to elsewhere.
+    Named,
+}
+
+impl Trust {
+    /// The trust in where a redirect leads: the operator trusts a host, and
+    /// other hosts only as far as anybody may name them.
+    pub fn redirected(self, from: &Url, to: &Url) -> Trust {
+        match from.host() == to.host() {
+            true => self,
+            false => Trust::Named,
+        }
+    }
+}
+
+/// Why we do not go there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the address cannot be read; it is not asked")]
+    Unreadable,
+    #[error("only https and wss are used for hosts that others name; it is not asked")]
+    Scheme,
+    #[error("only port 443 is used for hosts that others name; it is not asked")]
+    Port,
+    #[error("the address carries credentials; it is not asked")]
+    Credentials,
+    #[error("others may name hosts by DNS name only; it is not asked")]
+    Literal,
+    #[error("the name is not a full DNS name; it is not asked")]
+    Name,
+    #[error("the top-level name is reserved; it is not asked")]
+    Reserved,
+    #[error("it resolves to {0}, which is not a public address; it is not asked")]
+    Address(IpAddr),
+}
+
+/// Top-level names that never name a public host.
+const RESERVED: [&str; 9] = [
+    "localhost",
+    "local",
+    "internal",
+    "test",
+    "invalid",
+    "example",
+    "onion",
+    "alt",
+    "arpa",
+];
+
+/// May strangers send us to this URL, as far as the text tells?
+pub fn check_url(url: &Url, allow_private: bool) -> Result<(), Refusal> {
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(Refusal::Credentials);
+    }
+    let host = url.host().ok_or(Refusal::Unreadable)?;
+    match (url.scheme(), allow_private) {
+        ("https" | "wss", _) | ("http" | "ws", true) => (),
+        _ => return Err(Refusal::Scheme),
+    }
+    if allow_private {
+        return Ok(());
+    }
+    if url.port_or_known_default() != Some(443) {
+        return Err(Refusal::Port);
+    }
+    match host {
+        Host::Domain(name) => check_name(name),
+        Host::Ipv4(_) | Host::Ipv6(_) => Err(Refusal::Literal),
+    }
+}
+
+/// A full DNS name, and none that is reserved. (The parser of URLs has already
+/// made it lower case and taken numbers for addresses.)
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let labels: Vec<&str> = name.split('.').collect();
+    if labels.len() < 2 || labels.iter().any(|label| label.is_empty()) {
+        return Err(Refusal::Name);
+    }
+    match labels.last() {
+        Some(top) if !RESERVED.contains(top) => Ok(()),
+        _ => Err(Refusal::Reserved),
+    }
+}
+
+/// IPv4 networks that are not the public internet: address, bits, what it is.
+const PRIVATE_V4: [(Ipv4Addr, u32); 16] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8),       // this network
+    (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
+    (Ipv4Addr::new(100, 64, 0, 0), 10),   // shared by carriers
+    (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
+    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local, and cloud metadata
+    (Ipv4Addr::new(172, 16, 0, 0), 12),   // private
+    (Ipv4Addr::new(192, 0, 0, 0), 24),    // protocol assignments
+    (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation
+    (Ipv4Addr::new(192, 88, 99, 0), 24),  // relays of 6to4, given up
+    (Ipv4Addr::new(192, 168, 0, 0), 16),  // private
+    (Ipv4Addr::new(198, 18, 0, 0), 15),   // benchmarks
+    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation
+    (Ipv4Addr::new(203, 0, 113, 0), 24),  // documentation
+    (Ipv4Addr::new(233, 252, 0, 0), 24),  // documentation
+    (Ipv4Addr::new(224, 0, 0, 0), 4),     // multicast
+    (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
+];
+
+/// IPv6 networks inside 2000::/3 that are not the public internet.
+const PRIVATE_V6: [(Ipv6Addr, u32); 3] = [
+    // Protocol assignments: Teredo, benchmarks, ORCHID.
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32), // documentation
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),     // documentation
+];
+
+const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+const SIX_TO_FOUR: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16);
+const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
+
+/// Is this an address of the public internet?
+pub fn check_address(address: IpAddr) -> Result<(), Refusal> {
+    let public = match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    };
+    match public {
+        true => Ok(()),
+        false => Err(Refusal::Address(address)),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let inside = |(network, bits): &(Ipv4Addr, u32)| {
+        (address.to_bits() ^ network.to_bits()) >> (32 - bits) == 0
+    };
+    !PRIVATE_V4.iter().any(inside)
+}
+
+fn inside_v6(address: Ipv6Addr, (network, bits): (Ipv6Addr, u32)) -> bool {
+    (address.to_bits() ^ network.to_bits()) >> (128 - bits) == 0
+}
+
+/// An address with an IPv4 address in it leads there, so that one is judged.
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    if let Some(mapped) = address.to_ipv4_mapped() {
+        return is_public_v4(mapped);
+    }
+    if inside_v6(address, NAT64) {
+        return is_public_v4(Ipv4Addr::from_bits(address.to_bits() as u32));
+    }
+    if inside_v6(address, SIX_TO_FOUR) {
+        return is_public_v4(Ipv4Addr::from_bits((address.to_bits() >> 80) as u32));
+    }
+    let special = |network: &(Ipv6Addr, u32)| inside_v6(address, *network);
+    inside_v6(address, GLOBAL_V6) && !PRIVATE_V6.iter().any(special)
+}
+
+#[cfg(test)]
+mod tests;

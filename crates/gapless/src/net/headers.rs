@@ -1,0 +1,133 @@
+//! When a host wants to be asked again: `Retry-After` and the `RateLimit` pair.
+//!
+//! Both are a stranger's words: what cannot be read counts as not said, and no
+//! host can send us away for longer than [`LONGEST_WAIT`].
+
+use std::time::Duration;
+
+use gapless_atp::identity::datetime_micros;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+
+/// No host can ask for more patience than this.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// Larger numbers in `RateLimit-Reset` are moments, not spans: reference
+/// servers write seconds since 1970, the draft standard seconds from now.
+const SPAN_SECONDS: u64 = 1_000_000_000;
+
+/// How long to leave the host alone, if it said so. `now` is in seconds since
+/// 1970.
+pub fn retry_after(headers: &HeaderMap, now: u64) -> Option<Duration> {
+    let told = text(headers, RETRY_AFTER.as_str()).and_then(|value| read_retry(value, now));
+    let limited = exhausted(headers, now);
+    let seconds = told.max(limited)?;
+    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+fn read_retry(value: &str, now: u64) -> Option<u64> {
+    match value.parse::<u64>() {
+        Ok(seconds) => Some(seconds),
+        Err(_) => Some(http_date(value)?.saturating_sub(now)),
+    }
+}
+
+/// The wait until new requests are allowed, when none is left.
+fn exhausted(headers: &HeaderMap, now: u64) -> Option<u64> {
+    let left = text(headers, "ratelimit-remaining")?.parse::<u64>().ok()?;
+    if left > 0 {
+        return None;
+    }
+    match text(headers, "ratelimit-reset")?.parse::<u64>().ok()? {
+        span @ ..SPAN_SECONDS => Some(span),
+        moment => Some(moment.saturating_sub(now)),
+    }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` as seconds since 1970. The two obsolete
+/// forms count as not said.
+fn http_date(value: &str) -> Option<u64> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (_, date) = value.split_once(", ")?;
+    let mut parts = date.split(' ');
+    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
+    let (time, zone) = (parts.next()?, parts.next()?);
+    if zone != "GMT" || parts.next().is_some() {
+        return None;
+    }
+    let month = 1 + MONTHS.iter().position(|name| *name == month)?;
+    let micros = datetime_micros(&format!("{year}-{month:02}-{day}T{time}Z"))?;
+    Some(micros / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn wait(pairs: &[(&str, &str)]) -> Option<u64> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            headers.insert(name, HeaderValue::from_str(value).unwrap());
+        }
+        retry_after(&headers, NOW).map(|wait| wait.as_secs())
+    }
+
+    #[test]
+    fn seconds_dates_and_limits() {
+        let moment = (NOW + 42).to_string();
+        for (pairs, expected) in [
+            (&[][..], None),
+            (&[("retry-after", "7")], Some(7)),
+            (&[("retry-after", "0")], Some(0)),
+            (&[("retry-after", " 7 ")], Some(7)),
+            (&[("retry-after", "-7")], None),
+            (&[("retry-after", "soon")], None),
+            (&[("retry-after", "99999999999999999999")], None),
+            (&[("retry-after", "86400")], Some(3600)),
+            // NOW is 2027-01-15T08:00:00Z.
+            (
+                &[("retry-after", "Fri, 15 Jan 2027 08:01:00 GMT")],
+                Some(60),
+            ),
+            (&[("retry-after", "Fri, 15 Jan 2027 07:59:00 GMT")], Some(0)),
+            (
+                &[("retry-after", "Fri, 15 Jan 2999 07:59:00 GMT")],
+                Some(3600),
+            ),
+            (&[("retry-after", "Fri, 15 Jan 2027 08:01:00 CET")], None),
+            (&[("retry-after", "Fri, 35 Jan 2027 08:01:00 GMT")], None),
+            (
+                &[("ratelimit-remaining", "0"), ("ratelimit-reset", "9")],
+                Some(9),
+            ),
+            (
+                &[("ratelimit-remaining", "0"), ("ratelimit-reset", &moment)],
+                Some(42),
+            ),
+            (
+                &[("ratelimit-remaining", "3"), ("ratelimit-reset", "9")],
+                None,
+            ),
+            (&[("ratelimit-remaining", "0")], None),
+            (
+                &[
+                    ("retry-after", "5"),
+                    ("ratelimit-remaining", "0"),
+                    ("ratelimit-reset", "9"),
+                ],
+                Some(9),
+            ),
+        ] {
+            assert_eq!(wait(pairs), expected, "{pairs:?}");
+        }
+    }
+}
