@@ -2,8 +2,14 @@
 //! file per command does the work and says what it found, for people or, with
 //! `--json`, for programs.
 
+mod ask;
+mod client;
+mod operate;
 mod progress;
+mod start;
 mod store;
+mod table;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,7 +17,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Flags;
+
 /// A complete, provable, replicated mirror of AT Protocol repositories.
+///
+/// Exit codes: 0 fine, 1 a finding or a failure, 2 wrong usage, 3 no server
+/// answers.
 #[derive(Debug, Parser)]
 #[command(name = "gapless", version)]
 struct Cli {
@@ -21,9 +32,134 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Mirror: follow upstreams, fetch what is missing, answer questions.
+    Run(Box<Flags>),
+    /// How the running mirror is.
+    ///
+    /// Ends with 1 when something needs a person: dead letters, a host from which
+    /// so much vanished that hiding is suspended, or an upstream that is down.
+    /// Repositories that are not complete yet are no such thing; `gapless gaps`
+    /// is about them.
+    Status(Server),
+    /// One repository: what is held, and whether it is complete. Ends with 1 when
+    /// it is not.
+    Repo {
+        /// The repository's DID.
+        did: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Repositories that are not complete, why, and what is done about it. Ends
+    /// with 1 when there are any.
+    Gaps {
+        /// How many are shown.
+        #[arg(long, default_value_t = 1000)]
+        limit: usize,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Recompute roots from what is stored, now. Ends with 1 when one is not the
+    /// root that the owner signed, or could not be recomputed.
+    Verify {
+        /// The repository's DID.
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        did: Option<String>,
+        /// All repositories.
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Fetch a repository again.
+    Resync {
+        /// The repository's DID.
+        did: String,
+        /// Take over the host's state even if it is older than ours.
+        #[arg(long)]
+        accept_rollback: bool,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// The sources of events that are followed.
+    #[command(subcommand)]
+    Upstream(UpstreamCommand),
+    /// The repositories that are followed by name.
+    #[command(subcommand)]
+    Track(TrackCommand),
+    /// The configuration.
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Look after a data folder, while no gapless runs on it.
     #[command(subcommand)]
     Store(StoreCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum UpstreamCommand {
+    /// Follow a source.
+    Add {
+        /// pds or relay.
+        kind: String,
+        /// Its URL.
+        #[arg(value_name = "URL")]
+        source: String,
+        /// The public host it stands for, when the URL is that of a proxy.
+        #[arg(long)]
+        host: Option<String>,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Follow it no more. What is held stays.
+    Remove {
+        /// Its URL.
+        #[arg(value_name = "URL")]
+        source: String,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// What is followed, and how it goes.
+    List(Server),
+    /// Say that what vanished from this host has really gone, so that it is
+    /// hidden.
+    ConfirmLoss {
+        /// The upstream's URL.
+        #[arg(value_name = "URL")]
+        source: String,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum TrackCommand {
+    /// Follow repositories by name.
+    Add {
+        #[arg(required = true)]
+        dids: Vec<String>,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Follow them no more. What is held stays.
+    Remove {
+        #[arg(required = true)]
+        dids: Vec<String>,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// All of them.
+    List(Server),
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// The configuration in force for these flags, and where each value is from.
+    Show {
+        #[command(flatten)]
+        flags: Box<Flags>,
+        /// JSON on standard output instead of TOML.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -58,11 +194,49 @@ struct Folder {
     json: bool,
 }
 
+/// Which server is asked, and how the answer is shown.
+#[derive(Debug, Args)]
+struct Server {
+    /// The running mirror [default: GAPLESS_URL, or http://127.0.0.1:7070].
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Its token [default: GAPLESS_TOKEN].
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// JSON on standard output instead of words.
+    #[arg(long)]
+    json: bool,
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Fine,
     Finding,
+}
+
+/// Why a command did not get to its end.
+#[derive(Debug)]
+enum Failure {
+    Usage(String),
+    Unreachable(String),
+    Failed(String),
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Unreachable(_) => 3,
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Failure::Failed(text) | Failure::Usage(text) | Failure::Unreachable(text) => text,
+        }
+    }
 }
 
 /// Runs a command line.
@@ -78,21 +252,87 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let (json, outcome) = match cli.command {
-        Command::Store(StoreCommand::Check(folder)) => (folder.json, store::check(&folder)),
-        Command::Store(StoreCommand::Repair { folder, dry_run }) => {
-            (folder.json, store::repair(&folder, dry_run))
-        }
-    };
+    let (json, outcome) = dispatch(cli.command);
     match outcome {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::Finding) => ExitCode::from(1),
-        Err(error) => {
+        Err(failure) => {
             if json {
-                println!("{}", serde_json::json!({ "error": error }));
+                table::say(&serde_json::json!({ "error": failure.text() }).to_string());
             }
-            eprintln!("gapless: {error}");
-            ExitCode::from(1)
+            eprintln!("gapless: {}", table::plain(failure.text()));
+            ExitCode::from(failure.code())
         }
+    }
+}
+
+/// Whether JSON was asked for, and how the command ended.
+fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
+    match command {
+        Command::Run(flags) => (false, start::run(&flags)),
+        Command::Config(ConfigCommand::Show { flags, json }) => (json, start::show(&flags, json)),
+        Command::Status(server) => (server.json, ask::status(&server)),
+        Command::Repo { did, server } => (server.json, ask::repo(&server, &did)),
+        Command::Gaps { limit, server } => (server.json, ask::gaps(&server, limit)),
+        Command::Verify { did, server, .. } => (
+            server.json,
+            match did {
+                Some(did) => verify::one(&server, &did),
+                None => verify::all(&server),
+            },
+        ),
+        Command::Resync {
+            did,
+            accept_rollback,
+            server,
+        } => (server.json, operate::resync(&server, &did, accept_rollback)),
+        Command::Upstream(command) => upstream(command),
+        Command::Track(command) => track(command),
+        Command::Store(StoreCommand::Check(folder)) => {
+            (folder.json, store::check(&folder).map_err(Failure::Failed))
+        }
+        Command::Store(StoreCommand::Repair { folder, dry_run }) => (
+            folder.json,
+            store::repair(&folder, dry_run).map_err(Failure::Failed),
+        ),
+    }
+}
+
+fn upstream(command: UpstreamCommand) -> (bool, Result<Outcome, Failure>) {
+    match command {
+        UpstreamCommand::Add {
+            kind,
+            source,
+            host,
+            server,
+        } => (
+            server.json,
+            operate::add_upstream(&server, &kind, &source, host.as_deref()),
+        ),
+        UpstreamCommand::Remove { source, server } => {
+            (server.json, operate::remove_upstream(&server, &source))
+        }
+        UpstreamCommand::List(server) => (server.json, ask::upstreams(&server)),
+        UpstreamCommand::ConfirmLoss { source, server } => {
+            (server.json, operate::confirm_loss(&server, &source))
+        }
+    }
+}
+
+fn track(command: TrackCommand) -> (bool, Result<Outcome, Failure>) {
+    match command {
+        TrackCommand::Add { dids, server } => (server.json, operate::track(&server, &dids)),
+        TrackCommand::Remove { dids, server } => (server.json, operate::untrack(&server, &dids)),
+        TrackCommand::List(server) => (server.json, ask::tracked(&server)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_command_is_well_formed() {
+        super::Cli::command().debug_assert();
     }
 }

@@ -1,1 +1,0 @@
-//! What outsiders ask of a running mirror, and what they are told.

@@ -1,0 +1,165 @@
+//! What outsiders ask of a running mirror, and what they are told.
+//!
+//! The shapes are the contract of the HTTP interface (docs/api.md): fields may be
+//! added, none is renamed or removed. Times are RFC 3339 in UTC with microseconds,
+//! or null. Both sides of the wire use these types: the server writes them, the
+//! commands read them.
+
+mod gaps;
+mod names;
+mod repo;
+mod status;
+mod time;
+
+use gapless_atp::syntax::Did;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use gaps::{Advice, Gap, GapsPage, REASONS, advice};
+pub use names::{account_name, kind_name, kind_of, owed_name, why_name};
+pub use repo::{DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage};
+pub use status::{
+    DebtStatus, LogStatus, NewUpstream, Readiness, RepoCounts, Status, SweepAnswer, UpstreamAnswer,
+};
+pub use time::{seconds_between, timestamp};
+
+/// A running mirror, as the HTTP interface sees it. Methods may block for a
+/// moment; they are called from threads that may.
+pub trait Mirror: Send + Sync + 'static {
+    fn status(&self) -> Result<Status, ApiError>;
+    /// None: a repository that is not known here.
+    fn repo(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError>;
+    /// Repositories whose number is above `after`, at most `limit` of them.
+    fn repos(&self, after: Option<u64>, limit: usize) -> Result<ReposPage, ApiError>;
+    /// Those that are not complete.
+    fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError>;
+    fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError>;
+    fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError>;
+    fn remove_upstream(&self, url: &str) -> Result<(), ApiError>;
+    /// The operator says that what vanished from this host has really gone.
+    fn confirm_loss(&self, url: &str) -> Result<(), ApiError>;
+    fn tracked(&self, after: Option<&Did>, limit: usize) -> Result<TrackedPage, ApiError>;
+    fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError>;
+    fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError>;
+    /// Owes a full fetch. The answer is that of the moment, not of afterwards.
+    fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError>;
+    /// Recomputes the root from the stored keys, now.
+    fn verify(&self, did: &Did) -> Result<VerifyAnswer, ApiError>;
+    /// The same for all. `progress` returns whether to go on.
+    fn verify_all(
+        &self,
+        progress: &dyn Fn(VerifyProgress) -> bool,
+    ) -> Result<VerifyReport, ApiError>;
+    /// In the text format of Prometheus.
+    fn metrics(&self) -> Result<String, ApiError>;
+    fn ready(&self) -> Readiness;
+}
+
+/// Why there is no answer. The text is for people.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ApiError {
+    /// The repository, upstream or page does not exist here.
+    #[error("{0}")]
+    NotFound(String),
+    /// The question makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// It cannot be done in the present state.
+    #[error("{0}")]
+    Conflict(String),
+    /// Not now: starting, stopping, or the store has failed.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Something is broken here.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl ApiError {
+    /// The name that programs branch on.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ApiError::NotFound(_) => "NotFound",
+            ApiError::Invalid(_) => "InvalidRequest",
+            ApiError::Conflict(_) => "Conflict",
+            ApiError::Unavailable(_) => "Unavailable",
+            ApiError::Internal(_) => "InternalError",
+        }
+    }
+}
+
+/// The body of every answer that is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    pub error: String,
+    pub message: String,
+}
+
+/// Repositories that are followed by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TrackedPage {
+    pub tracked: Vec<String>,
+    /// The last DID of this page, when there may be more.
+    pub cursor: Option<String>,
+}
+
+/// What became of a list of DIDs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TrackedChange {
+    pub changed: u64,
+    /// They were as wanted before.
+    pub unchanged: u64,
+}
+
+/// The body of `track` and `untrack`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dids {
+    pub dids: Vec<String>,
+}
+
+/// A root that was recomputed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VerifyAnswer {
+    pub did: String,
+    /// The stored keys hash to the root that the owner signed.
+    pub verified: bool,
+    pub rev: Option<String>,
+    /// The root that the owner signed.
+    pub expected: Option<String>,
+    /// The root of what is stored.
+    pub computed: Option<String>,
+    pub records: u64,
+    /// Why it could not be verified, and what happens next.
+    pub problem: Option<String>,
+}
+
+/// How far the verification of everything is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VerifyProgress {
+    pub done: u64,
+    pub of: u64,
+    pub mismatches: u64,
+}
+
+/// The verification of everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VerifyReport {
+    pub repos: u64,
+    pub proven: u64,
+    /// Nothing exact is held of them, so there is nothing to recompute.
+    pub skipped: u64,
+    pub mismatches: u64,
+    /// The first of them, with what was found.
+    pub found: Vec<VerifyAnswer>,
+    /// It was stopped before the end.
+    pub stopped: bool,
+}
+
+/// One line of the stream that `POST /v1/verify` answers with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VerifyLine {
+    Progress(VerifyProgress),
+    Report(VerifyReport),
+    Failed(ErrorBody),
+}

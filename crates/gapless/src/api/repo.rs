@@ -1,0 +1,227 @@
+//! The answer about one repository: what is held, whether it is complete, and
+//! what that stands on.
+
+use gapless_core::ledger::complete::Answer;
+use gapless_core::ledger::debt::What;
+use gapless_core::ledger::{Debt, Host, Repo};
+use serde::{Deserialize, Serialize};
+
+use super::names::{account_name, key_name, owed_name, swept_name, why_name};
+use super::time::timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RepoAnswer {
+    pub did: String,
+    /// Where it lives, by its DID document.
+    pub host: Option<String>,
+    pub account: String,
+    pub rev: Option<String>,
+    /// The root that the owner signed.
+    pub data: Option<String>,
+    pub commit: Option<String>,
+    pub complete: bool,
+    /// The time that the answer is about.
+    pub as_of: Option<String>,
+    /// Why it is not complete.
+    pub reasons: Vec<String>,
+    pub evidence: EvidenceAnswer,
+    pub last_indexed_rev: Option<String>,
+    pub last_firehose_rev: Option<String>,
+    pub first_rev_since_reset: Option<String>,
+    pub records: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debt: Option<DebtAnswer>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EvidenceAnswer {
+    pub level: String,
+    /// The URL of the upstream that speaks for it.
+    pub via: Option<String>,
+    pub key: String,
+    pub proven_at: Option<String>,
+    pub swept_at: Option<String>,
+    pub swept: Option<String>,
+}
+
+/// What is owed to a repository, and when it is tried next.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DebtAnswer {
+    pub owed: Vec<OwedAnswer>,
+    pub since: Option<String>,
+    pub attempts: u32,
+    pub next_try: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OwedAnswer {
+    pub what: String,
+    pub why: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ReposPage {
+    pub repos: Vec<RepoAnswer>,
+    /// Where the next page begins; null on the last one.
+    pub cursor: Option<u64>,
+}
+
+impl RepoAnswer {
+    /// `host` is the row of the repository's host, `via_url` the URL of the
+    /// upstream in the answer's evidence.
+    pub fn new(
+        repo: &Repo,
+        answer: &Answer,
+        host: Option<&Host>,
+        via_url: Option<String>,
+        records: u64,
+    ) -> RepoAnswer {
+        let head = repo.head();
+        let evidence = &answer.evidence;
+        RepoAnswer {
+            did: repo.did.to_string(),
+            host: host.map(|host| host.name.clone()),
+            account: account_name(repo.account).to_owned(),
+            rev: head.map(|head| head.rev.to_string()),
+            data: head.map(|head| head.data.to_string()),
+            commit: head.map(|head| head.commit.to_string()),
+            complete: answer.complete(),
+            as_of: answer.as_of.and_then(timestamp),
+            reasons: answer.reasons.iter().map(ToString::to_string).collect(),
+            evidence: EvidenceAnswer {
+                level: evidence.level.as_str().to_owned(),
+                via: via_url,
+                key: key_name(evidence.key).to_owned(),
+                proven_at: evidence.proven_at.and_then(timestamp),
+                swept_at: evidence.swept.and_then(|swept| timestamp(swept.at)),
+                swept: evidence.swept.map(|swept| swept_name(swept.by).to_owned()),
+            },
+            last_indexed_rev: repo.last_indexed_rev.map(|rev| rev.to_string()),
+            last_firehose_rev: repo.last_firehose_rev.map(|rev| rev.to_string()),
+            first_rev_since_reset: repo.first_rev_since_reset.map(|rev| rev.to_string()),
+            records,
+            debt: DebtAnswer::new(&repo.debt),
+        }
+    }
+}
+
+impl DebtAnswer {
+    /// None when nothing is owed.
+    pub fn new(debt: &Debt) -> Option<DebtAnswer> {
+        let slots = [
+            (What::Resolve, debt.resolve),
+            (What::Compare, debt.compare),
+            (What::Fetch, debt.fetch),
+        ];
+        let owed: Vec<OwedAnswer> = slots
+            .into_iter()
+            .filter_map(|(what, owed)| {
+                Some(OwedAnswer {
+                    what: owed_name(what).to_owned(),
+                    why: why_name(owed?.why).to_owned(),
+                })
+            })
+            .collect();
+        (!owed.is_empty()).then(|| DebtAnswer {
+            owed,
+            since: timestamp(debt.since),
+            attempts: debt.attempts,
+            next_try: timestamp(debt.next_try),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_atp::cid::Cid;
+    use gapless_atp::syntax::{Did, Rev};
+    use gapless_core::ledger::complete::{Evidence, Level, Reason};
+    use gapless_core::ledger::{
+        Account, Head, Held, Key, Owed, Swept, SweptBy, Tick, Time, UpstreamId, Why,
+    };
+
+    use super::*;
+    use crate::api::Gap;
+
+    fn repository() -> Repo {
+        let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
+        let mut repo = Repo::new(did);
+        repo.account = Account::Active;
+        repo.held = Held::Exactly(Head {
+            rev: Rev::from_micros(1_700_000_000_000_000, 0),
+            data: Cid::dag_cbor(b"data"),
+            commit: Cid::dag_cbor(b"commit"),
+        });
+        repo
+    }
+
+    fn answer(reasons: Vec<Reason>) -> Answer {
+        Answer {
+            reasons,
+            as_of: Some(Time(1_000_000)),
+            evidence: Evidence {
+                level: Level::Chained,
+                via: Some(UpstreamId(1)),
+                key: Key::Previous,
+                proven_at: None,
+                swept: Some(Swept {
+                    tick: Tick(1),
+                    at: Time(2_000_000),
+                    by: SweptBy::Listing,
+                }),
+            },
+        }
+    }
+
+    #[test]
+    fn what_the_ledger_knows_is_told_in_its_words() {
+        let host = Host {
+            name: "pds.example.com".to_owned(),
+            ..Host::default()
+        };
+        let via = Some("https://pds.example.com".to_owned());
+        let told = RepoAnswer::new(&repository(), &answer(Vec::new()), Some(&host), via, 3);
+        assert!(told.complete && told.reasons.is_empty() && told.debt.is_none());
+        assert_eq!(told.account, "active");
+        assert_eq!(told.data, Some(Cid::dag_cbor(b"data").to_string()));
+        assert_eq!(told.commit, Some(Cid::dag_cbor(b"commit").to_string()));
+        assert_eq!(told.as_of.as_deref(), Some("1970-01-01T00:00:01.000000Z"));
+        assert_eq!(told.evidence.level, "chained");
+        assert_eq!(told.evidence.key, "previous");
+        assert_eq!(told.evidence.swept.as_deref(), Some("listed"));
+        assert_eq!(
+            told.evidence.swept_at.as_deref(),
+            Some("1970-01-01T00:00:02.000000Z")
+        );
+        assert_eq!(Gap::new(&repository(), &answer(Vec::new())), None);
+    }
+
+    #[test]
+    fn what_is_owed_is_told_with_why_and_since_when() {
+        let mut repo = repository();
+        repo.debt.fetch = Some(Owed {
+            at: Tick(3),
+            why: Why::BrokenChain,
+        });
+        repo.debt.since = Time(5_000_000);
+        repo.debt.attempts = 2;
+        repo.debt.next_try = Time(9_000_000);
+        let answer = answer(vec![Reason::NewerCommitKnown, Reason::FetchOwed]);
+        let told = RepoAnswer::new(&repo, &answer, None, None, 3);
+        assert!(!told.complete);
+        assert_eq!(told.reasons, ["newer_commit_known", "fetch_owed"]);
+        let debt = told.debt.expect("something is owed");
+        assert_eq!(debt.owed.len(), 1);
+        assert_eq!(
+            (debt.owed[0].what.as_str(), debt.owed[0].why.as_str()),
+            ("fetch", "broken_chain")
+        );
+        assert_eq!(
+            debt.next_try.as_deref(),
+            Some("1970-01-01T00:00:09.000000Z")
+        );
+        let gap = Gap::new(&repo, &answer).expect("it is not complete");
+        assert_eq!(gap.since.as_deref(), Some("1970-01-01T00:00:05.000000Z"));
+        assert!(gap.doing.contains("newer commit") && gap.doing.contains("queued"));
+    }
+}

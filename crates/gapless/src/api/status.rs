@@ -1,0 +1,90 @@
+//! The answer about the whole mirror, and about each upstream.
+
+use gapless_core::ledger::Kind;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Status {
+    pub repos: RepoCounts,
+    pub log: LogStatus,
+    pub upstreams: Vec<UpstreamAnswer>,
+    pub debt: DebtStatus,
+    /// Frames that wait for what comes before them.
+    pub parked: u64,
+    /// Input that could not be used and waits for a person.
+    pub dead_letters: u64,
+    /// Hosts from which so much vanished at once that nothing is hidden until an
+    /// operator confirms it.
+    #[serde(default)]
+    pub hiding_suspended: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RepoCounts {
+    pub total: u64,
+    pub complete: u64,
+    pub proven: u64,
+    pub incomplete: u64,
+    pub hidden: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// The newest number of the log; null before the first.
+    pub head: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DebtStatus {
+    pub repos: u64,
+    pub oldest_seconds: Option<u64>,
+}
+
+/// One upstream.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct UpstreamAnswer {
+    pub url: String,
+    pub kind: String,
+    /// The host that it speaks for.
+    #[serde(default)]
+    pub host: Option<String>,
+    pub connected: bool,
+    /// Whether its subscription is surely in force.
+    pub open: bool,
+    pub cursor: Option<u64>,
+    pub epoch: u64,
+    pub first_cursor_since_reset: Option<u64>,
+    /// How old the last frame was when it was read, by the host's own time.
+    pub lag_seconds: Option<f64>,
+    pub last_frame: Option<String>,
+    pub sweep: SweepAnswer,
+    /// Why the last dial, or the connection, failed.
+    #[serde(default)]
+    pub error: Option<String>,
+    #[serde(default)]
+    pub next_dial: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SweepAnswer {
+    pub every_seconds: u64,
+    /// When the last one that went through began.
+    pub last: Option<String>,
+    pub suspects: u64,
+}
+
+/// An upstream that an operator adds: checked, the URL as the configuration would
+/// have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewUpstream {
+    pub kind: Kind,
+    pub url: String,
+    pub host: Option<String>,
+}
+
+/// Whether the mirror can be relied on now.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Readiness {
+    pub ready: bool,
+    pub reasons: Vec<String>,
+}

@@ -1,0 +1,258 @@
+//! The commands that only ask: status, one repository, gaps, lists.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::client::{Client, talk};
+use super::table::{ago, or_dash, plain, say, table};
+use super::{Failure, Outcome, Server};
+use crate::api::{Gap, GapsPage, RepoAnswer, Status, TrackedPage, UpstreamAnswer};
+
+/// Entries asked for at a time.
+const PAGE: usize = 1000;
+
+fn found(finding: bool) -> Outcome {
+    match finding {
+        true => Outcome::Finding,
+        false => Outcome::Fine,
+    }
+}
+
+pub fn status(server: &Server) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let reply = talk(client.get(client.url(&["v1", "status"], &[])))?;
+    let status: Status = reply.read()?;
+    let needs = needs_a_person(&status);
+    match server.json {
+        true => say(&reply.text),
+        false => print_status(&status, &needs),
+    }
+    Ok(found(!needs.is_empty()))
+}
+
+/// What nobody but a person can settle.
+fn needs_a_person(status: &Status) -> Vec<String> {
+    let mut needs = Vec::new();
+    for upstream in status
+        .upstreams
+        .iter()
+        .filter(|upstream| !upstream.connected)
+    {
+        needs.push(format!(
+            "{} is down: {}",
+            upstream.url,
+            upstream.error.as_deref().unwrap_or("not connected yet")
+        ));
+    }
+    for host in &status.hiding_suspended {
+        needs.push(format!(
+            "so much vanished from {host} that nothing of it is hidden; if it has really gone: \
+             gapless upstream confirm-loss URL"
+        ));
+    }
+    if status.dead_letters > 0 {
+        let count = status.dead_letters;
+        needs.push(format!(
+            "{count} dead letters: input that could not be used"
+        ));
+    }
+    needs
+}
+
+fn print_status(status: &Status, needs: &[String]) {
+    let repos = &status.repos;
+    say(&format!(
+        "repositories  {} of {} complete, {} proven, {} incomplete, {} hidden",
+        repos.complete, repos.total, repos.proven, repos.incomplete, repos.hidden
+    ));
+    let head = status.log.head.map(|head| head.to_string());
+    say(&format!("log           head {}", or_dash(head.as_deref())));
+    let oldest = status.debt.oldest_seconds.map(ago);
+    say(&match oldest {
+        Some(oldest) => format!(
+            "owed          to {} repositories, the oldest for {oldest}",
+            status.debt.repos
+        ),
+        None => format!("owed          to {} repositories", status.debt.repos),
+    });
+    say(&format!("parked        {} frames", status.parked));
+    say(&format!("dead letters  {}", status.dead_letters));
+    say("");
+    print_upstreams(&status.upstreams);
+    if !needs.is_empty() {
+        say("\nThis needs a person:");
+    }
+    for need in needs {
+        say(&format!("  {}", plain(need)));
+    }
+}
+
+fn print_upstreams(upstreams: &[UpstreamAnswer]) {
+    if upstreams.is_empty() {
+        say("No upstream is followed. Add one: gapless upstream add pds URL");
+        return;
+    }
+    let row = |upstream: &UpstreamAnswer| {
+        let state = match (upstream.connected, upstream.open) {
+            (true, true) => "open",
+            (true, false) => "connected",
+            (false, _) => "down",
+        };
+        let cursor = upstream.cursor.map(|cursor| cursor.to_string());
+        let lag = upstream.lag_seconds.map(|lag| format!("{lag:.1}s"));
+        vec![
+            upstream.url.clone(),
+            upstream.kind.clone(),
+            state.to_owned(),
+            or_dash(cursor.as_deref()).to_owned(),
+            or_dash(lag.as_deref()).to_owned(),
+            or_dash(upstream.last_frame.as_deref()).to_owned(),
+            or_dash(upstream.sweep.last.as_deref()).to_owned(),
+            or_dash(upstream.error.as_deref()).to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = upstreams.iter().map(row).collect();
+    let head = [
+        "UPSTREAM",
+        "KIND",
+        "STATE",
+        "CURSOR",
+        "LAG",
+        "LAST FRAME",
+        "LAST SWEEP",
+        "ERROR",
+    ];
+    say(&table(&head, &rows));
+}
+
+#[derive(Deserialize)]
+struct Upstreams {
+    upstreams: Vec<UpstreamAnswer>,
+}
+
+pub fn upstreams(server: &Server) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let reply = talk(client.get(client.url(&["v1", "upstreams"], &[])))?;
+    let found: Upstreams = reply.read()?;
+    match server.json {
+        true => say(&reply.text),
+        false => print_upstreams(&found.upstreams),
+    }
+    Ok(Outcome::Fine)
+}
+
+pub fn repo(server: &Server, did: &str) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let reply = talk(client.get(client.url(&["v1", "repos", did], &[])))?;
+    let repo: RepoAnswer = reply.read()?;
+    match server.json {
+        true => say(&reply.text),
+        false => print_repo(&repo),
+    }
+    Ok(found(!repo.complete))
+}
+
+pub fn print_repo(repo: &RepoAnswer) {
+    let verdict = match repo.complete {
+        true => "complete".to_owned(),
+        false => format!("not complete: {}", repo.reasons.join(", ")),
+    };
+    let evidence = &repo.evidence;
+    let dash = |text: &Option<String>| or_dash(text.as_deref()).to_owned();
+    let mut lines = vec![
+        ("repository", repo.did.clone()),
+        ("verdict", verdict),
+        ("as of", dash(&repo.as_of)),
+        ("host", dash(&repo.host)),
+        ("account", repo.account.clone()),
+        ("rev", dash(&repo.rev)),
+        ("root", dash(&repo.data)),
+        ("commit", dash(&repo.commit)),
+        ("records", repo.records.to_string()),
+        ("evidence", evidence.level.clone()),
+        ("via", dash(&evidence.via)),
+        ("proven at", dash(&evidence.proven_at)),
+        ("compared at", dash(&evidence.swept_at)),
+    ];
+    if let Some(debt) = &repo.debt {
+        let owed: Vec<String> = debt
+            .owed
+            .iter()
+            .map(|owed| format!("{} ({})", owed.what, owed.why))
+            .collect();
+        lines.push(("owed", owed.join(", ")));
+        lines.push(("tries", debt.attempts.to_string()));
+        lines.push(("next try", dash(&debt.next_try)));
+    }
+    for (name, text) in lines {
+        say(&format!("{name:<12}  {}", plain(&text)));
+    }
+}
+
+pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let mut gaps: Vec<Gap> = Vec::new();
+    let cursor = talk(async {
+        let mut cursor: Option<u64> = None;
+        while gaps.len() < limit {
+            let count = (limit - gaps.len()).min(PAGE);
+            let mut query = vec![("limit", count.to_string())];
+            query.extend(cursor.map(|cursor| ("cursor", cursor.to_string())));
+            let reply = client.get(client.url(&["v1", "gaps"], &query)).await?;
+            let page: GapsPage = reply.read()?;
+            gaps.extend(page.gaps);
+            let moved = page.cursor > cursor;
+            cursor = page.cursor;
+            if cursor.is_none() || !moved {
+                break;
+            }
+        }
+        Ok(cursor)
+    })?;
+    match server.json {
+        true => say(&json!({ "gaps": gaps, "cursor": cursor }).to_string()),
+        false => print_gaps(&gaps, cursor.is_some()),
+    }
+    Ok(found(!gaps.is_empty()))
+}
+
+fn print_gaps(gaps: &[Gap], more: bool) {
+    for gap in gaps {
+        say(&plain(&format!("{}  {}", gap.did, gap.reasons.join(", "))));
+        if let Some(since) = &gap.since {
+            say(&plain(&format!("    since   {since}")));
+        }
+        say(&plain(&format!("    doing   {}", gap.doing)));
+        say(&plain(&format!("    can do  {}", gap.can_do)));
+    }
+    say(&match (gaps.len(), more) {
+        (0, _) => "No gaps: every repository is complete.".to_owned(),
+        (shown, false) => format!("{shown} not complete."),
+        (shown, true) => format!("{shown} shown, and there are more: --limit."),
+    });
+}
+
+pub fn tracked(server: &Server) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let mut dids: Vec<String> = Vec::new();
+    talk(async {
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut query = vec![("limit", PAGE.to_string())];
+            query.extend(cursor.clone().map(|cursor| ("cursor", cursor)));
+            let reply = client.get(client.url(&["v1", "tracked"], &query)).await?;
+            let page: TrackedPage = reply.read()?;
+            dids.extend(page.tracked);
+            let moved = page.cursor > cursor;
+            cursor = page.cursor;
+            if cursor.is_none() || !moved {
+                return Ok(());
+            }
+        }
+    })?;
+    match server.json {
+        true => say(&json!({ "tracked": dids }).to_string()),
+        false => dids.iter().for_each(|did| say(&plain(did))),
+    }
+    Ok(Outcome::Fine)
+}

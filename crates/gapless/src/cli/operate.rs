@@ -1,0 +1,105 @@
+//! The commands that give orders: fetch again, follow, follow no more.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::client::{Client, Reply, talk};
+use super::table::{plain, say};
+use super::{Failure, Outcome, Server, ask};
+use crate::api::{RepoAnswer, TrackedChange};
+
+/// DIDs in one request, so that it stays below the limit of a body.
+const DIDS_AT_ONCE: usize = 400;
+
+fn order(client: &Client, method: Method, url: Url, body: Option<Value>) -> Result<Reply, Failure> {
+    talk(client.ask(method, url, body))
+}
+
+/// The server's words, or ours.
+fn done(server: &Server, reply: &Reply, words: &str) -> Result<Outcome, Failure> {
+    match server.json {
+        true => say(&reply.text),
+        false => say(&plain(words)),
+    }
+    Ok(Outcome::Fine)
+}
+
+pub fn resync(server: &Server, did: &str, accept_rollback: bool) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let url = client.url(&["v1", "repos", did, "resync"], &[]);
+    let body = json!({ "accept_rollback": accept_rollback });
+    let reply = order(&client, Method::POST, url, Some(body))?;
+    let repo: RepoAnswer = reply.read()?;
+    if server.json {
+        say(&reply.text);
+    } else {
+        say("It will be fetched again. At this moment:");
+        ask::print_repo(&repo);
+    }
+    Ok(Outcome::Fine)
+}
+
+pub fn add_upstream(
+    server: &Server,
+    kind: &str,
+    url: &str,
+    host: Option<&str>,
+) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let body = json!({ "kind": kind, "url": url, "host": host });
+    let to = client.url(&["v1", "upstreams"], &[]);
+    let reply = order(&client, Method::POST, to, Some(body))?;
+    done(server, &reply, &format!("{url} is followed."))
+}
+
+pub fn remove_upstream(server: &Server, url: &str) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let to = client.url(&["v1", "upstreams"], &[("url", url.to_owned())]);
+    let reply = order(&client, Method::DELETE, to, None)?;
+    let words = format!("{url} is not followed any more. What is held stays.");
+    done(server, &reply, &words)
+}
+
+pub fn confirm_loss(server: &Server, url: &str) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let to = client.url(&["v1", "upstreams", "confirm-loss"], &[]);
+    let reply = order(&client, Method::POST, to, Some(json!({ "url": url })))?;
+    let words = format!("What vanished from {url} counts as gone; the next sweep hides it.");
+    done(server, &reply, &words)
+}
+
+pub fn track(server: &Server, dids: &[String]) -> Result<Outcome, Failure> {
+    change(server, Method::POST, dids, "followed by name")
+}
+
+pub fn untrack(server: &Server, dids: &[String]) -> Result<Outcome, Failure> {
+    change(
+        server,
+        Method::DELETE,
+        dids,
+        "not followed by name any more",
+    )
+}
+
+fn change(
+    server: &Server,
+    method: Method,
+    dids: &[String],
+    done: &str,
+) -> Result<Outcome, Failure> {
+    let client = Client::new(server)?;
+    let mut sum = TrackedChange::default();
+    for part in dids.chunks(DIDS_AT_ONCE) {
+        let url = client.url(&["v1", "tracked"], &[]);
+        let body = Some(json!({ "dids": part }));
+        let change: TrackedChange = order(&client, method.clone(), url, body)?.read()?;
+        sum.changed += change.changed;
+        sum.unchanged += change.unchanged;
+    }
+    say(&match server.json {
+        true => json!(sum).to_string(),
+        false => format!("{} {done}; {} were so before.", sum.changed, sum.unchanged),
+    });
+    Ok(Outcome::Fine)
+}

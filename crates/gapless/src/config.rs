@@ -1,1 +1,0 @@
-//! The configuration: raw, from file, environment and flags; validated once.

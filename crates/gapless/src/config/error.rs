@@ -1,0 +1,77 @@
+//! What can be wrong with a configuration, in words for the person who wrote it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Where a value was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    Default,
+    File(PathBuf),
+    /// The name of the variable.
+    Environment(String),
+    /// The flag, with its dashes.
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File(path) => write!(f, "{}", path.display()),
+            Source::Environment(name) => write!(f, "environment {name}"),
+            Source::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    #[error("{source_name} {path:?} could not be read: {error}")]
+    Unreadable {
+        source_name: &'static str,
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{path:?} is not valid TOML: {message}")]
+    Syntax { path: PathBuf, message: String },
+    #[error("{at}: unknown key `{key}`{}", nearest_text(.nearest))]
+    UnknownKey {
+        at: Source,
+        key: String,
+        nearest: Option<String>,
+    },
+    #[error("{at}: `{key}` is {value}; expected {expected}")]
+    Value {
+        at: Source,
+        key: String,
+        value: String,
+        expected: String,
+    },
+    #[error(
+        "`bind` is {bind} ({at}), which others can reach, and no token is set. \
+         Set one (--token, GAPLESS_TOKEN or `token` in the file), or bind to 127.0.0.1"
+    )]
+    TokenNeeded { bind: SocketAddr, at: Source },
+    #[error(
+        "{path:?}, line {line}: {text:?} is not a DID: {why}. One DID a line; # begins a comment"
+    )]
+    BadDid {
+        path: PathBuf,
+        line: usize,
+        text: String,
+        why: String,
+    },
+    #[error("the environment variable {name} is not valid UTF-8")]
+    NotText { name: String },
+}
+
+fn nearest_text(nearest: &Option<String>) -> String {
+    match nearest {
+        Some(key) => format!("; did you mean `{key}`?"),
+        None => "; docs/configuration.md lists all keys".to_owned(),
+    }
+}

@@ -1,0 +1,195 @@
+//! The configuration: raw, from file, environment and flags; validated once here,
+//! then passed on by value. Nothing else reads the environment.
+//!
+//! Built-in defaults < `gapless.toml` < `GAPLESS_*` < flags. A list is replaced as
+//! a whole, never merged. Whatever is wrong is an error that names where it was
+//! said, the key, the value and what is expected; nothing is guessed or ignored.
+
+mod error;
+mod flags;
+mod keys;
+mod raw;
+mod show;
+mod validate;
+mod values;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::settings::OnRollback;
+use gapless_core::ledger::{FilterGen, Kind, Settings};
+
+pub use error::{ConfigError, Source};
+pub use flags::Flags;
+pub use raw::environment;
+pub use values::{
+    Pattern, Token, duration_text, parse_duration, parse_host, parse_size, parse_url, size_text,
+};
+
+/// What somebody is told who starts a mirror of nothing.
+pub const WAYS_TO_START: &str = "there is nothing to follow. Name a host \
+(--upstream pds=https://pds.example.com), a relay (--upstream relay=https://relay.example.com), \
+or a file of DIDs (--dids FILE); a configuration file can name them too (docs/configuration.md)";
+
+/// Everything that can be configured, valid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The data folder.
+    pub data: PathBuf,
+    /// Where the HTTP interface listens.
+    pub bind: SocketAddr,
+    /// The PLC directory, as `http(s)://host[:port]`.
+    pub plc: String,
+    /// Goes into the User-Agent, so that hosts know whom to ask.
+    pub contact: Option<String>,
+    pub upstreams: Vec<UpstreamConfig>,
+    /// The collections whose records are kept; empty means all.
+    pub collections: Vec<Pattern>,
+    pub keep_keys: KeepKeys,
+    /// Repositories that are followed by name.
+    pub dids: Vec<Did>,
+    pub dids_file: Option<PathBuf>,
+    pub sweep_every: Duration,
+    pub confirm_every: Duration,
+    pub live_grace: Duration,
+    pub purge_grace: Duration,
+    pub on_rollback: OnRollback,
+    /// Whether hosts may have private or loopback addresses.
+    pub allow_private: bool,
+    pub token: Option<Token>,
+    pub log: LogFormat,
+    /// With less room on the disk than this, nothing is written.
+    pub min_free_disk: u64,
+    pub fetch: FetchConfig,
+    pub limits: LimitsConfig,
+    pub ready: ReadyConfig,
+    pub serve: ServeConfig,
+}
+
+/// A source of events, as an operator names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    pub kind: Kind,
+    /// `http(s)://host[:port]`, nothing after it.
+    pub url: String,
+    /// The public host that it stands for, when the URL is that of a proxy.
+    pub host: Option<String>,
+}
+
+/// Of which records the keys are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeepKeys {
+    /// Of all: the root can be recomputed at any time.
+    All,
+    /// Of the wanted collections only.
+    Wanted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Json,
+    Text,
+}
+
+/// How repositories are fetched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FetchConfig {
+    /// Fetches at a time, in all.
+    pub concurrency: usize,
+    /// Fetches at a time from one host.
+    pub per_host: usize,
+    /// Requests to one host.
+    pub requests_per_second: f64,
+    /// A larger repository is not fetched.
+    pub max_repo_bytes: u64,
+    /// Where snapshots are spilled.
+    pub temp: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// Threads that verify.
+    pub workers: usize,
+}
+
+/// When `/ready` says no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadyConfig {
+    /// An upstream was not heard for so long.
+    pub max_upstream_age: Duration,
+    /// The oldest debt has been owed for so long.
+    pub max_debt_age: Duration,
+}
+
+/// How long verified frames are kept for readers of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServeConfig {
+    pub window: Duration,
+    pub window_bytes: u64,
+}
+
+impl Config {
+    /// Whether there is anything to follow. What is stored is not known here.
+    pub fn has_sources(&self) -> bool {
+        !self.upstreams.is_empty() || !self.dids.is_empty()
+    }
+
+    /// Whether a collection's records are kept.
+    pub fn wants(&self, collection: &str) -> bool {
+        let mut patterns = self.collections.iter();
+        self.collections.is_empty() || patterns.any(|pattern| pattern.matches(collection))
+    }
+
+    /// The numbers of the ledger's rules.
+    pub fn ledger(&self, filter: FilterGen) -> Settings {
+        Settings {
+            live_grace: self.live_grace,
+            sweep_every: self.sweep_every,
+            confirm_every: self.confirm_every,
+            on_rollback: self.on_rollback,
+            filter,
+            wanted_keys_only: self.keep_keys == KeepKeys::Wanted,
+        }
+    }
+}
+
+/// A configuration, and where each value was said.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub config: Config,
+    sources: BTreeMap<&'static str, Source>,
+}
+
+impl Loaded {
+    /// Where a key was said.
+    pub fn source(&self, key: &str) -> Source {
+        self.sources.get(key).cloned().unwrap_or(Source::Default)
+    }
+
+    /// As a file that could be read again, the token apart, with the source of
+    /// each value as a comment.
+    pub fn to_toml(&self) -> String {
+        show::toml(self)
+    }
+
+    /// Each key with its value and source.
+    pub fn to_json(&self) -> serde_json::Value {
+        show::json(self)
+    }
+}
+
+/// Reads and validates. `environment` is what [`environment`] returns; `here` is
+/// the folder in which `gapless.toml` is looked for.
+pub fn load(
+    flags: &Flags,
+    environment: &[(String, String)],
+    here: &Path,
+) -> Result<Loaded, ConfigError> {
+    let raw = raw::gather(flags, environment, here)?;
+    let config = validate::validate(&raw)?;
+    let sources = raw.sources();
+    Ok(Loaded { config, sources })
+}

@@ -1,0 +1,128 @@
+//! The validated configuration as a file that could be read again, the token
+//! apart, and who said what.
+
+use std::fmt::Write;
+
+use gapless_core::ledger::settings::OnRollback;
+use serde_json::json;
+use toml::Value;
+
+use super::values::{duration_text, size_text};
+use super::{Config, KeepKeys, Loaded, LogFormat, keys};
+use crate::api::kind_name;
+
+/// What stands in place of the token.
+const REDACTED: &str = "(redacted)";
+
+/// The value of a key as a file would say it; none when it is unset.
+fn value(config: &Config, key: &str) -> Option<Value> {
+    let text = |text: String| Some(Value::String(text));
+    let path = |path: &std::path::Path| Some(Value::String(path.display().to_string()));
+    let count = |count: usize| i64::try_from(count).ok().map(Value::Integer);
+    match key {
+        "data" => path(&config.data),
+        "bind" => text(config.bind.to_string()),
+        "plc" => text(config.plc.clone()),
+        "contact" => config.contact.clone().and_then(text),
+        "collections" => {
+            let patterns = config.collections.iter();
+            let patterns = patterns.map(|pattern| Value::String(pattern.to_string()));
+            Some(Value::Array(patterns.collect()))
+        }
+        "keep_keys" => text(match config.keep_keys {
+            KeepKeys::All => "all".to_owned(),
+            KeepKeys::Wanted => "wanted".to_owned(),
+        }),
+        "dids" => config.dids_file.as_deref().and_then(path),
+        "sweep_every" => text(duration_text(config.sweep_every)),
+        "confirm_every" => text(duration_text(config.confirm_every)),
+        "live_grace" => text(duration_text(config.live_grace)),
+        "purge_grace" => text(duration_text(config.purge_grace)),
+        "on_rollback" => text(match config.on_rollback {
+            OnRollback::Auto => "auto".to_owned(),
+            OnRollback::Hold => "hold".to_owned(),
+            OnRollback::Adopt => "adopt".to_owned(),
+        }),
+        "allow_private" => Some(Value::Boolean(config.allow_private)),
+        "token" => config.token.as_ref().and(text(REDACTED.to_owned())),
+        "log" => text(match config.log {
+            LogFormat::Json => "json".to_owned(),
+            LogFormat::Text => "text".to_owned(),
+        }),
+        "min_free_disk" => text(size_text(config.min_free_disk)),
+        "fetch.concurrency" => count(config.fetch.concurrency),
+        "fetch.per_host" => count(config.fetch.per_host),
+        "fetch.requests_per_second" => Some(Value::Float(config.fetch.requests_per_second)),
+        "fetch.max_repo_bytes" => text(size_text(config.fetch.max_repo_bytes)),
+        "fetch.temp" => path(&config.fetch.temp),
+        "limits.workers" => count(config.limits.workers),
+        "ready.max_upstream_age" => text(duration_text(config.ready.max_upstream_age)),
+        "ready.max_debt_age" => text(duration_text(config.ready.max_debt_age)),
+        "serve.window" => text(duration_text(config.serve.window)),
+        "serve.window_bytes" => text(size_text(config.serve.window_bytes)),
+        _ => None,
+    }
+}
+
+/// The upstreams, each as its keys and values.
+fn upstreams(config: &Config) -> Vec<Vec<(&'static str, String)>> {
+    let entry = |upstream: &super::UpstreamConfig| {
+        let kind = kind_name(upstream.kind).to_owned();
+        let mut entry = vec![("kind", kind), ("url", upstream.url.clone())];
+        entry.extend(upstream.host.clone().map(|host| ("host", host)));
+        entry
+    };
+    config.upstreams.iter().map(entry).collect()
+}
+
+pub fn toml(loaded: &Loaded) -> String {
+    let mut out = String::new();
+    let mut table = "";
+    for key in keys::plain().filter(|key| *key != "upstream") {
+        let (of, name) = key.split_once('.').unwrap_or(("", key));
+        if of != table {
+            table = of;
+            let _ = writeln!(out, "\n[{table}]");
+        }
+        let source = loaded.source(key);
+        let _ = match value(&loaded.config, key) {
+            Some(value) => writeln!(out, "{name} = {value}  # {source}"),
+            None => writeln!(out, "# {name} is not set  # {source}"),
+        };
+    }
+    let source = loaded.source("upstream");
+    for entry in upstreams(&loaded.config) {
+        let _ = writeln!(out, "\n[[upstream]]  # {source}");
+        for (name, text) in entry {
+            let _ = writeln!(out, "{name} = {}", Value::String(text));
+        }
+    }
+    if loaded.config.upstreams.is_empty() {
+        let _ = writeln!(out, "\n# no [[upstream]]  # {source}");
+    }
+    out
+}
+
+pub fn json(loaded: &Loaded) -> serde_json::Value {
+    let mut out = serde_json::Map::new();
+    for key in keys::plain().filter(|key| *key != "upstream") {
+        let source = loaded.source(key).to_string();
+        let value = value(&loaded.config, key);
+        out.insert(key.to_owned(), json!({ "value": value, "source": source }));
+    }
+    let entries: Vec<serde_json::Map<_, _>> = upstreams(&loaded.config)
+        .into_iter()
+        .map(|entry| {
+            let pairs = entry.into_iter();
+            pairs
+                .map(|(name, text)| (name.to_owned(), json!(text)))
+                .collect()
+        })
+        .collect();
+    let source = loaded.source("upstream").to_string();
+    out.insert(
+        "upstream".to_owned(),
+        json!({ "value": entries, "source": source }),
+    );
+    serde_json::Value::Object(out)
+}

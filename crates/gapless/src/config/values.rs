@@ -1,0 +1,201 @@
+//! The small languages of the configuration: durations, sizes, patterns, URLs and
+//! the token. Each has one reader, and one writer whose words the reader takes.
+
+use std::fmt;
+use std::hint::black_box;
+use std::time::Duration;
+
+use gapless_atp::syntax::Nsid;
+use url::{Host, Url};
+
+/// What a duration looks like, for errors.
+pub const DURATION: &str = "a duration such as 250ms, 90s, 15m, 24h or 7d";
+/// What a size looks like, for errors.
+pub const SIZE: &str = "a size such as 512MiB or 20GB";
+/// What a pattern looks like, for errors.
+pub const PATTERN: &str = "an NSID such as app.bsky.feed.post, or a prefix such as app.bsky.feed.*";
+/// What a URL looks like, for errors.
+pub const URL: &str = "http(s)://host[:port] or ws(s)://host[:port], without path, query or user";
+
+const DURATION_UNITS: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1_000),
+    ("m", 60_000),
+    ("h", 3_600_000),
+    ("d", 86_400_000),
+];
+const SIZE_UNITS: [(&str, u64); 9] = [
+    ("B", 1),
+    ("kB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+];
+
+/// Reads `90s`.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    scaled(text, &DURATION_UNITS).map(Duration::from_millis)
+}
+
+/// Reads `20GB`.
+pub fn parse_size(text: &str) -> Option<u64> {
+    scaled(text, &SIZE_UNITS)
+}
+
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim_start();
+    let (_, factor) = units
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit))?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// A duration as [`parse_duration`] reads it.
+pub fn duration_text(span: Duration) -> String {
+    let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    // Days only when they are many: 72h is what people say.
+    let days = if millis >= 7 * 86_400_000 { 5 } else { 4 };
+    unscaled(millis, &DURATION_UNITS[..days])
+}
+
+/// A size as [`parse_size`] reads it.
+pub fn size_text(bytes: u64) -> String {
+    let decimal = unscaled(bytes, &SIZE_UNITS[..5]);
+    let binary = unscaled(bytes, &SIZE_UNITS[5..]);
+    match bytes.is_multiple_of(1024) && bytes > 0 && binary.len() < decimal.len() {
+        true => binary,
+        false => decimal,
+    }
+}
+
+fn unscaled(amount: u64, units: &[(&str, u64)]) -> String {
+    let mut fitting = units.iter().rev();
+    let unit = fitting.find(|(_, factor)| amount >= *factor && amount.is_multiple_of(*factor));
+    match unit.or(units.first()) {
+        Some((name, factor)) => format!("{}{name}", amount / factor),
+        None => amount.to_string(),
+    }
+}
+
+/// Which collections are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pattern {
+    /// This collection.
+    Exactly(String),
+    /// Every collection below; with the dot at the end.
+    Below(String),
+}
+
+impl Pattern {
+    /// Reads an NSID, or a prefix that ends in `.*`.
+    pub fn parse(text: &str) -> Option<Pattern> {
+        match text.strip_suffix(".*") {
+            // A prefix is right when a name below it would be; an authority has
+            // two labels.
+            Some(prefix) if Nsid::parse(&format!("{prefix}.any")).is_ok() => {
+                Some(Pattern::Below(format!("{prefix}.")))
+            }
+            Some(_) => None,
+            None => Nsid::parse(text)
+                .ok()
+                .map(|nsid| Pattern::Exactly(nsid.as_str().to_owned())),
+        }
+    }
+
+    pub fn matches(&self, collection: &str) -> bool {
+        match self {
+            Pattern::Exactly(wanted) => collection == wanted,
+            Pattern::Below(prefix) => {
+                collection.len() > prefix.len() && collection.starts_with(prefix.as_str())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::Exactly(wanted) => f.write_str(wanted),
+            Pattern::Below(prefix) => write!(f, "{prefix}*"),
+        }
+    }
+}
+
+/// Reads a URL of a server, as `http(s)://host[:port]`.
+pub fn parse_url(text: &str) -> Option<String> {
+    let url = Url::parse(text.trim()).ok()?;
+    let scheme = match url.scheme() {
+        "http" | "ws" => "http",
+        "https" | "wss" => "https",
+        _ => return None,
+    };
+    let bare = url.username().is_empty()
+        && url.password().is_none()
+        && matches!(url.path(), "" | "/")
+        && url.query().is_none()
+        && url.fragment().is_none();
+    let host = url.host_str().filter(|host| bare && !host.is_empty())?;
+    Some(match url.port() {
+        Some(port) => format!("{scheme}://{host}:{port}"),
+        None => format!("{scheme}://{host}"),
+    })
+}
+
+/// Reads a host as DID documents name it: a name or address, perhaps a port.
+pub fn parse_host(text: &str) -> Option<String> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || ".-:[]".contains(letter);
+    if text.is_empty() || !text.chars().all(plain) {
+        return None;
+    }
+    let url = Url::parse(&format!("https://{text}")).ok()?;
+    match (url.host()?, url.port()) {
+        (Host::Domain(""), _) => None,
+        (host, Some(port)) => Some(format!("{host}:{port}")),
+        (host, None) => Some(host.to_string()),
+    }
+}
+
+/// What proves that a request comes from the operator. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+/// Letters that a token has at least and at most.
+const TOKEN_LETTERS: std::ops::RangeInclusive<usize> = 8..=512;
+
+/// What a token looks like, for errors.
+pub const TOKEN: &str = "8 to 512 visible ASCII letters, without spaces";
+
+impl Token {
+    pub fn parse(text: &str) -> Option<Token> {
+        let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+        (visible && TOKEN_LETTERS.contains(&text.len())).then(|| Token(text.to_owned()))
+    }
+
+    /// Compares in a time that does not tell how much was right.
+    pub fn matches(&self, given: &str) -> bool {
+        let (own, given) = (self.0.as_bytes(), given.as_bytes());
+        let mut differs = u8::from(own.len() != given.len());
+        for (at, byte) in own.iter().enumerate() {
+            differs |= black_box(byte ^ given.get(at).copied().unwrap_or(!byte));
+        }
+        black_box(differs) == 0
+    }
+
+    /// For the one header that carries it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(redacted)")
+    }
+}

@@ -1,0 +1,63 @@
+//! `POST /v1/verify`: every root recomputed, with progress as it goes: a line of
+//! JSON now and then, the report as the last line. One at a time. It ends when
+//! whoever asked goes away, and when the server stops.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::sync::mpsc::{self, Sender};
+
+use super::answer::{Refusal, with_body};
+use super::{App, Shared};
+use crate::api::{ApiError, ErrorBody, VerifyLine, VerifyProgress};
+
+/// Lines that wait for a slow reader; further progress is left out.
+const LINES: usize = 16;
+
+pub async fn all(State(app): State<App>) -> Response {
+    let Ok(turn) = Arc::clone(&app.verifying).try_acquire_owned() else {
+        let words = "everything is being verified already; wait for that to end";
+        return Refusal::from(ApiError::Conflict(words.to_owned())).into_response();
+    };
+    let (lines, reader) = mpsc::channel(LINES);
+    tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        run(&app, &lines);
+    });
+    let stream = stream::unfold(reader, |mut reader| async move {
+        let line: Bytes = reader.recv().await?;
+        Some((Ok::<_, std::io::Error>(line), reader))
+    });
+    let body = Body::from_stream(stream);
+    with_body(StatusCode::OK, "application/x-ndjson", body)
+}
+
+fn run(app: &Shared, lines: &Sender<Bytes>) {
+    let progress = |now: VerifyProgress| {
+        // A reader that is slow misses some lines, and holds nothing up.
+        let _ = lines.try_send(text(&VerifyLine::Progress(now)));
+        !lines.is_closed() && !app.stopping.load(Ordering::Relaxed)
+    };
+    let last = match app.mirror.verify_all(&progress) {
+        Ok(report) => VerifyLine::Report(report),
+        Err(error) => VerifyLine::Failed(ErrorBody {
+            error: error.name().to_owned(),
+            message: error.to_string(),
+        }),
+    };
+    // Nobody may be there to read it any more.
+    let _ = lines.blocking_send(text(&last));
+}
+
+fn text(line: &VerifyLine) -> Bytes {
+    // Our own types have no keys that JSON cannot have.
+    let mut text = serde_json::to_vec(line).unwrap_or_default();
+    text.push(b'\n');
+    Bytes::from(text)
+}

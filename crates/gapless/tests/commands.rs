@@ -1,0 +1,381 @@
+//! The commands as people and scripts call them: the real binary against the real
+//! HTTP interface, with a mirror that answers what the test wants.
+
+mod fake;
+
+use std::process::{Command, Output};
+use std::sync::atomic::Ordering;
+
+use fake::{BROKEN, COMPLETE, REPOS, Served, TOKEN, UNKNOWN, WEB};
+use gapless::api::{RepoCounts, Status, UpstreamAnswer};
+use serde_json::{Value, json};
+
+fn gapless(url: &str, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gapless"))
+        .args(arguments)
+        .env_remove("GAPLESS_TOKEN")
+        .env("GAPLESS_URL", url)
+        // A proxy of the machine is none of ours.
+        .env("HTTP_PROXY", "http://127.0.0.1:1")
+        .output()
+        .expect("it starts")
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("it ended by itself")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}{}", out(output), err(output)))
+}
+
+/// Runs it, and expects an end with this code.
+fn ends(url: &str, arguments: &[&str], expected: i32) -> Output {
+    let output = gapless(url, arguments);
+    let text = format!("{}{}", out(&output), err(&output));
+    assert_eq!(code(&output), expected, "{arguments:?}: {text}");
+    output
+}
+
+fn upstream(connected: bool) -> UpstreamAnswer {
+    UpstreamAnswer {
+        url: "https://pds.example.com".to_owned(),
+        kind: "pds".to_owned(),
+        connected,
+        open: connected,
+        cursor: Some(42),
+        lag_seconds: Some(0.25),
+        error: (!connected).then(|| "refused\u{1b}[2J".to_owned()),
+        ..UpstreamAnswer::default()
+    }
+}
+
+fn status(connected: bool) -> Status {
+    Status {
+        repos: RepoCounts {
+            total: 5,
+            complete: 3,
+            proven: 2,
+            incomplete: 2,
+            hidden: 0,
+        },
+        upstreams: vec![upstream(connected)],
+        ..Status::default()
+    }
+}
+
+#[test]
+fn status_is_a_finding_only_when_a_person_is_needed() {
+    let served = Served::start(false, true);
+    let set = |status: Status| *served.fake.status.lock().expect("no panic") = status;
+    set(status(true));
+    let fine = out(&ends(&served.url(), &["status"], 0));
+    assert!(
+        fine.contains("3 of 5 complete, 2 proven, 2 incomplete"),
+        "{fine}"
+    );
+    assert!(
+        fine.contains("https://pds.example.com") && fine.contains("open"),
+        "{fine}"
+    );
+    assert!(!fine.contains("needs a person"), "{fine}");
+    assert_eq!(
+        json(&ends(&served.url(), &["status", "--json"], 0))["repos"]["complete"],
+        3
+    );
+    set(status(false));
+    let down = out(&ends(&served.url(), &["status"], 1));
+    assert!(
+        down.contains("needs a person") && down.contains("is down: refused"),
+        "{down}"
+    );
+    assert!(
+        !down.contains('\u{1b}'),
+        "an escape of a stranger reached the terminal"
+    );
+    set(Status {
+        dead_letters: 4,
+        ..status(true)
+    });
+    assert!(out(&ends(&served.url(), &["status"], 1)).contains("4 dead letters"));
+    set(Status {
+        hiding_suspended: vec!["lossy.example".to_owned()],
+        ..status(true)
+    });
+    assert!(out(&ends(&served.url(), &["status"], 1)).contains("confirm-loss"));
+    ends(&served.url(), &["status", "--json"], 1);
+    set(status(true));
+    let list = out(&ends(&served.url(), &["upstream", "list"], 0));
+    assert!(list.contains("42") && list.contains("0.2s"), "{list}");
+}
+
+#[test]
+fn repo_says_whether_it_is_complete() {
+    let served = Served::start(false, true);
+    let text = out(&ends(&served.url(), &["repo", COMPLETE], 0));
+    assert!(
+        text.contains(COMPLETE) && text.contains("verdict       complete"),
+        "{text}"
+    );
+    let text = out(&ends(&served.url(), &["repo", BROKEN], 1));
+    assert!(text.contains("not complete: host_behind"), "{text}");
+    assert_eq!(
+        json(&ends(&served.url(), &["repo", BROKEN, "--json"], 1))["complete"],
+        false
+    );
+    // A percent sign in a DID survives the way through a URL.
+    assert_eq!(
+        json(&ends(&served.url(), &["repo", WEB, "--json"], 0))["did"],
+        WEB
+    );
+    let unknown = ends(&served.url(), &["repo", UNKNOWN], 1);
+    assert!(
+        err(&unknown).contains("gapless track add"),
+        "{}",
+        err(&unknown)
+    );
+    let wrong = ends(&served.url(), &["repo", "alice", "--json"], 2);
+    assert!(json(&wrong)["error"].is_string());
+}
+
+#[test]
+fn gaps_are_read_page_by_page_up_to_the_limit() {
+    let served = Served::start(false, true);
+    let all = json(&ends(
+        &served.url(),
+        &["gaps", "--json", "--limit", "5000"],
+        1,
+    ));
+    assert_eq!(
+        all["gaps"].as_array().map(|gaps| gaps.len() as u64),
+        Some(REPOS)
+    );
+    assert!(all["cursor"].is_null());
+    let some = json(&ends(
+        &served.url(),
+        &["gaps", "--json", "--limit", "1500"],
+        1,
+    ));
+    assert_eq!(some["gaps"].as_array().map(Vec::len), Some(1500));
+    assert!(some["cursor"].is_u64());
+    let text = out(&ends(&served.url(), &["gaps", "--limit", "2"], 1));
+    assert!(
+        text.contains("did:plc:0  no_snapshot") && text.contains("can do  Wait."),
+        "{text}"
+    );
+    assert!(text.contains("2 shown, and there are more"), "{text}");
+    served.fake.no_gaps.store(true, Ordering::Relaxed);
+    assert!(out(&ends(&served.url(), &["gaps"], 0)).contains("No gaps"));
+}
+
+#[test]
+fn verify_finds_what_does_not_match() {
+    let served = Served::start(false, true);
+    let fine = out(&ends(&served.url(), &["verify", COMPLETE], 0));
+    assert!(fine.contains("7 records hash to the root"), "{fine}");
+    let broken = out(&ends(&served.url(), &["verify", BROKEN], 1));
+    assert!(
+        broken.contains("NOT verified") && broken.contains("bafycomputed"),
+        "{broken}"
+    );
+    let all = out(&ends(&served.url(), &["verify", "--all"], 1));
+    assert!(
+        all.contains("1 that do not match") && all.contains(BROKEN),
+        "{all}"
+    );
+    assert_eq!(
+        json(&ends(&served.url(), &["verify", "--all", "--json"], 1))["mismatches"],
+        1
+    );
+    served.fake.no_gaps.store(true, Ordering::Relaxed);
+    ends(&served.url(), &["verify", "--all"], 0);
+    served.fake.failing.store(true, Ordering::Relaxed);
+    let failed = ends(&served.url(), &["verify", "--all"], 1);
+    assert!(
+        err(&failed).contains("the disk does not read"),
+        "{}",
+        err(&failed)
+    );
+    ends(&served.url(), &["verify"], 2);
+    ends(&served.url(), &["verify", COMPLETE, "--all"], 2);
+}
+
+#[test]
+fn orders_arrive() {
+    let served = Served::start(false, true);
+    let url = served.url();
+    ends(&url, &["resync", BROKEN], 0);
+    ends(&url, &["resync", BROKEN, "--accept-rollback", "--json"], 0);
+    ends(
+        &url,
+        &[
+            "upstream",
+            "add",
+            "pds",
+            "https://a.example",
+            "--host",
+            "b.example",
+        ],
+        0,
+    );
+    ends(&url, &["upstream", "remove", "https://a.example"], 0);
+    ends(&url, &["upstream", "confirm-loss", "https://a.example"], 0);
+    let added = out(&ends(&url, &["track", "add", COMPLETE, WEB], 0));
+    assert!(added.starts_with("2 followed by name"), "{added}");
+    let gone = json(&ends(&url, &["track", "remove", WEB, "--json"], 0));
+    assert_eq!(gone, json!({ "changed": 0, "unchanged": 1 }));
+    let expected = [
+        format!("resync {BROKEN} false"),
+        format!("resync {BROKEN} true"),
+        "add pds https://a.example Some(\"b.example\")".to_owned(),
+        "remove https://a.example".to_owned(),
+        "confirm https://a.example".to_owned(),
+        format!("track [{COMPLETE}, {WEB}]"),
+        format!("untrack [{WEB}]"),
+    ];
+    assert_eq!(served.fake.orders(), expected);
+    let list = out(&ends(&url, &["track", "list"], 0));
+    assert_eq!(list, format!("{COMPLETE}\n{WEB}\n"));
+    let wrong = ends(&url, &["upstream", "add", "jet", "https://a.example"], 2);
+    assert!(
+        err(&wrong).contains("\"pds\" or \"relay\""),
+        "{}",
+        err(&wrong)
+    );
+    let twice = ends(&url, &["upstream", "add", "pds", "http://twice.example"], 1);
+    assert!(err(&twice).contains("followed already"), "{}", err(&twice));
+    ends(&url, &["track", "add"], 2);
+}
+
+#[test]
+fn the_token_is_asked_for_and_taken() {
+    let served = Served::start(true, false);
+    let without = ends(&served.url(), &["status"], 2);
+    assert!(err(&without).contains("GAPLESS_TOKEN"), "{}", err(&without));
+    ends(&served.url(), &["status", "--token", "another-secret"], 2);
+    ends(&served.url(), &["status", "--token", TOKEN], 0);
+    let by_variable = Command::new(env!("CARGO_BIN_EXE_gapless"))
+        .args(["status", "--url", &served.url()])
+        .env("GAPLESS_TOKEN", TOKEN)
+        .env("GAPLESS_URL", "http://127.0.0.1:1")
+        .output()
+        .expect("it starts");
+    assert_eq!(code(&by_variable), 0, "{}", err(&by_variable));
+}
+
+#[test]
+fn nobody_there_is_said_with_how_to_start() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("bound").port()
+    };
+    let url = format!("http://127.0.0.1:{port}");
+    for arguments in [
+        &["status"][..],
+        &["gaps"],
+        &["verify", "--all"],
+        &["track", "list"],
+    ] {
+        let output = ends(&url, arguments, 3);
+        assert!(
+            err(&output).contains("gapless run --upstream"),
+            "{}",
+            err(&output)
+        );
+        assert!(err(&output).contains(&url), "{}", err(&output));
+    }
+    assert!(json(&ends(&url, &["status", "--json"], 3))["error"].is_string());
+    ends("not a url", &["status"], 2);
+}
+
+#[test]
+fn somebody_else_there_is_no_answer() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let thread = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for body in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+            "HTTP/1.1 502 Bad\r\ncontent-length: 0\r\n\r\n",
+        ] {
+            let (mut stream, _) = listener.accept().expect("a caller");
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(body.as_bytes());
+        }
+    });
+    let output = ends(&url, &["status"], 1);
+    assert!(
+        err(&output).contains("did not answer as a gapless"),
+        "{}",
+        err(&output)
+    );
+    let output = ends(&url, &["status"], 1);
+    assert!(err(&output).contains("502"), "{}", err(&output));
+    thread.join().expect("no panic");
+}
+
+#[test]
+fn config_show_and_run_read_the_same_configuration() {
+    let here = tempfile::tempdir().expect("a folder");
+    let gapless = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_gapless"))
+            .args(arguments)
+            .current_dir(here.path())
+            .env("GAPLESS_LIVE_GRACE", "5s")
+            .output()
+            .expect("it starts")
+    };
+    std::fs::write(here.path().join("gapless.toml"), "contact = \"me\"").expect("written");
+    let shown = gapless(&["config", "show", "--token", TOKEN]);
+    assert_eq!(code(&shown), 0, "{}", err(&shown));
+    let text = out(&shown);
+    assert!(
+        text.contains("contact = \"me\"  # ./gapless.toml"),
+        "{text}"
+    );
+    assert!(
+        text.contains("live_grace = \"5s\"  # environment GAPLESS_LIVE_GRACE"),
+        "{text}"
+    );
+    assert!(
+        text.contains("token = \"(redacted)\"  # flag --token"),
+        "{text}"
+    );
+    let shown = gapless(&["config", "show", "--json", "--upstream", "pds=http://a"]);
+    assert_eq!(json(&shown)["upstream"]["value"][0]["url"], "http://a");
+    let nothing = gapless(&["run"]);
+    assert_eq!(code(&nothing), 2);
+    assert!(
+        err(&nothing).contains("--upstream") && err(&nothing).contains("--dids"),
+        "{}",
+        err(&nothing)
+    );
+    for command in ["run", "config show"] {
+        let arguments: Vec<&str> = command.split(' ').chain(["--bind", "0.0.0.0:1"]).collect();
+        let open = gapless(&arguments);
+        assert_eq!(code(&open), 2);
+        assert!(err(&open).contains("no token is set"), "{}", err(&open));
+    }
+}
+
+#[test]
+fn help_says_what_the_codes_mean() {
+    let help = gapless("", &["status", "--help"]);
+    assert_eq!(code(&help), 0);
+    let text = out(&help);
+    assert!(
+        text.contains("dead letters") && text.contains("upstream that is down"),
+        "{text}"
+    );
+    let help = out(&gapless("", &["--help"]));
+    assert!(help.contains("3 no server"), "{help}");
+}

@@ -1,0 +1,303 @@
+//! A mirror that answers what a test wants, served by the real HTTP interface on
+//! a real socket.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use gapless::api::*;
+use gapless::config::Token;
+use gapless::web::{WebSettings, serve};
+use gapless_atp::syntax::Did;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+pub const COMPLETE: &str = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
+pub const BROKEN: &str = "did:plc:bbbbbbbbbbbbbbbbbbbbbbbb";
+pub const UNKNOWN: &str = "did:plc:cccccccccccccccccccccccc";
+pub const WEB: &str = "did:web:localhost%3A8080";
+pub const TOKEN: &str = "a-long-secret";
+
+/// Repositories of the pages.
+pub const REPOS: u64 = 2500;
+
+#[derive(Default)]
+pub struct Fake {
+    /// Every call that changes something, in words.
+    pub orders: Mutex<Vec<String>>,
+    pub status: Mutex<Status>,
+    pub failing: AtomicBool,
+    pub no_gaps: AtomicBool,
+    /// Blocks in the verification of everything until the test lets go.
+    pub endless: AtomicBool,
+    pub stopped: AtomicBool,
+    pub unready: AtomicBool,
+    pub panicking: AtomicBool,
+}
+
+impl Fake {
+    fn order(&self, order: String) {
+        self.orders.lock().expect("no panic").push(order);
+    }
+
+    pub fn orders(&self) -> Vec<String> {
+        self.orders.lock().expect("no panic").clone()
+    }
+
+    fn repository(&self, did: &str) -> RepoAnswer {
+        let complete = did != BROKEN;
+        RepoAnswer {
+            did: did.to_owned(),
+            host: Some("pds.example.com".to_owned()),
+            account: "active".to_owned(),
+            rev: Some("3jzfcijpj2z2a".to_owned()),
+            complete,
+            reasons: if complete {
+                vec![]
+            } else {
+                vec!["host_behind".to_owned()]
+            },
+            records: 7,
+            ..RepoAnswer::default()
+        }
+    }
+}
+
+fn page(after: Option<u64>, limit: usize) -> (std::ops::Range<u64>, Option<u64>) {
+    let first = after.map_or(0, |after| after + 1).min(REPOS);
+    let end = (first + limit as u64).min(REPOS);
+    (first..end, (end < REPOS).then_some(end.saturating_sub(1)))
+}
+
+impl Mirror for Fake {
+    fn status(&self) -> Result<Status, ApiError> {
+        if self.failing.load(Ordering::Relaxed) {
+            return Err(ApiError::Unavailable("the store has failed".to_owned()));
+        }
+        assert!(!self.panicking.load(Ordering::Relaxed), "a bug of ours");
+        Ok(self.status.lock().expect("no panic").clone())
+    }
+
+    fn repo(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError> {
+        let known = [COMPLETE, BROKEN, WEB].contains(&did.as_str());
+        Ok(known.then(|| self.repository(did.as_str())))
+    }
+
+    fn repos(&self, after: Option<u64>, limit: usize) -> Result<ReposPage, ApiError> {
+        let (numbers, cursor) = page(after, limit);
+        let repos = numbers.map(|number| self.repository(&format!("did:plc:{number}")));
+        Ok(ReposPage {
+            repos: repos.collect(),
+            cursor,
+        })
+    }
+
+    fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
+        if self.no_gaps.load(Ordering::Relaxed) {
+            return Ok(GapsPage::default());
+        }
+        let (numbers, cursor) = page(after, limit);
+        let gap = |number| Gap {
+            did: format!("did:plc:{number}"),
+            reasons: vec!["no_snapshot".to_owned()],
+            since: None,
+            doing: "Its first snapshot is queued.".to_owned(),
+            can_do: "Wait.".to_owned(),
+        };
+        Ok(GapsPage {
+            gaps: numbers.map(gap).collect(),
+            cursor,
+        })
+    }
+
+    fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
+        Ok(self.status()?.upstreams)
+    }
+
+    fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError> {
+        if new.url == "http://twice.example" {
+            return Err(ApiError::Conflict("it is followed already".to_owned()));
+        }
+        self.order(format!(
+            "add {} {} {:?}",
+            kind_name(new.kind),
+            new.url,
+            new.host
+        ));
+        Ok(UpstreamAnswer {
+            url: new.url,
+            ..UpstreamAnswer::default()
+        })
+    }
+
+    fn remove_upstream(&self, url: &str) -> Result<(), ApiError> {
+        self.order(format!("remove {url}"));
+        Ok(())
+    }
+
+    fn confirm_loss(&self, url: &str) -> Result<(), ApiError> {
+        self.order(format!("confirm {url}"));
+        Ok(())
+    }
+
+    fn tracked(&self, after: Option<&Did>, _: usize) -> Result<TrackedPage, ApiError> {
+        Ok(match after {
+            None => TrackedPage {
+                tracked: vec![COMPLETE.to_owned()],
+                cursor: Some(COMPLETE.to_owned()),
+            },
+            Some(_) => TrackedPage {
+                tracked: vec![WEB.to_owned()],
+                cursor: None,
+            },
+        })
+    }
+
+    fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
+        self.order(format!("track {dids:?}"));
+        Ok(TrackedChange {
+            changed: dids.len() as u64,
+            unchanged: 0,
+        })
+    }
+
+    fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
+        self.order(format!("untrack {dids:?}"));
+        Ok(TrackedChange {
+            changed: 0,
+            unchanged: dids.len() as u64,
+        })
+    }
+
+    fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError> {
+        self.order(format!("resync {did} {accept_rollback}"));
+        Ok(self.repository(did.as_str()))
+    }
+
+    fn verify(&self, did: &Did) -> Result<VerifyAnswer, ApiError> {
+        Ok(VerifyAnswer {
+            did: did.to_string(),
+            verified: did.as_str() != BROKEN,
+            expected: Some("bafyexpected".to_owned()),
+            computed: Some("bafycomputed".to_owned()),
+            records: 7,
+            ..VerifyAnswer::default()
+        })
+    }
+
+    fn verify_all(
+        &self,
+        progress: &dyn Fn(VerifyProgress) -> bool,
+    ) -> Result<VerifyReport, ApiError> {
+        if self.failing.load(Ordering::Relaxed) {
+            return Err(ApiError::Internal("the disk does not read".to_owned()));
+        }
+        let mut done = 0;
+        loop {
+            done += 1;
+            let go_on = progress(VerifyProgress {
+                done,
+                of: 3,
+                mismatches: 0,
+            });
+            if !go_on {
+                self.stopped.store(true, Ordering::SeqCst);
+                return Ok(VerifyReport {
+                    stopped: true,
+                    ..VerifyReport::default()
+                });
+            }
+            if done >= 3 && !self.endless.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let mut report = VerifyReport {
+            repos: 3,
+            proven: 3,
+            ..VerifyReport::default()
+        };
+        if self.no_gaps.load(Ordering::Relaxed) {
+            return Ok(report);
+        }
+        report.proven = 2;
+        report.mismatches = 1;
+        report.found = vec![VerifyAnswer {
+            did: BROKEN.to_owned(),
+            ..VerifyAnswer::default()
+        }];
+        Ok(report)
+    }
+
+    fn metrics(&self) -> Result<String, ApiError> {
+        Ok("# TYPE gapless_repos gauge\ngapless_repos 1\n# EOF\n".to_owned())
+    }
+
+    fn ready(&self) -> Readiness {
+        match self.unready.load(Ordering::Relaxed) {
+            true => Readiness {
+                ready: false,
+                reasons: vec!["an upstream is silent".to_owned()],
+            },
+            false => Readiness {
+                ready: true,
+                reasons: Vec::new(),
+            },
+        }
+    }
+}
+
+/// A served mirror; it stops when dropped.
+pub struct Served {
+    pub fake: Arc<Fake>,
+    pub address: SocketAddr,
+    pub stop: Option<oneshot::Sender<()>>,
+    pub done: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Served {
+    /// On a thread of its own, so that tests may block.
+    pub fn start(token: bool, loopback: bool) -> Served {
+        let fake = Arc::new(Fake::default());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("for tokio");
+        let address = listener.local_addr().expect("bound");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let settings = WebSettings {
+            token: token.then(|| Token::parse(TOKEN).expect("a token")),
+            loopback,
+        };
+        let mirror: Arc<Fake> = Arc::clone(&fake);
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).expect("a listener");
+                let shutdown = async {
+                    let _ = stopped.await;
+                };
+                serve(listener, mirror, settings, shutdown)
+                    .await
+                    .expect("served");
+            });
+        });
+        Served {
+            fake,
+            address,
+            stop: Some(stop),
+            done: Some(thread),
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // The thread ends with the process at the latest; a test that failed does
+        // not wait for it.
+        drop(self.stop.take());
+    }
+}
