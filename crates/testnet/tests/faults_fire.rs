@@ -17,11 +17,14 @@ use tokio_tungstenite::tungstenite::Message;
 enum Moment {
     /// It happens when it is set.
     AtOnce,
+    /// So, but to an account that has moved away before.
+    AtOnceMoved,
     Commit,
     Status,
     Ping,
     Dial,
     GetRepo,
+    GetRepoSince,
     ListRepos,
     Directory,
 }
@@ -38,6 +41,7 @@ const TABLE: &[(&str, Moment)] = &[
     ("wrong-signature=did:DID,count:1", Moment::Commit),
     ("omit-op=did:DID,count:1", Moment::Commit),
     ("undecodable=part:header,did:DID,count:1", Moment::Commit),
+    ("envelope-rev=did:DID,count:1", Moment::Commit),
     ("no-pongs=host:pds0,count:1", Moment::Ping),
     ("dial-error=status:502,host:pds0,count:1", Moment::Dial),
     ("dial-silence=host:pds0,count:1", Moment::Dial),
@@ -56,8 +60,10 @@ const TABLE: &[(&str, Moment)] = &[
     ("car-non-canonical=did:DID,count:1", Moment::GetRepo),
     ("car-other-key=did:DID,count:1", Moment::GetRepo),
     ("car-old=commits:1,did:DID,count:1", Moment::GetRepo),
+    ("since-empty=did:DID,count:1", Moment::GetRepoSince),
     ("list-empty=host:pds0,count:1", Moment::ListRepos),
     ("list-short=keep:1,host:pds0,count:1", Moment::ListRepos),
+    ("list-stale=did:DID,count:1", Moment::ListRepos),
     ("plc-down=count:1", Moment::Directory),
     ("plc-429=retry-after:3,count:1", Moment::Directory),
     ("plc-stale=seq:1,did:DID,count:1", Moment::Directory),
@@ -72,6 +78,8 @@ const TABLE: &[(&str, Moment)] = &[
     ("rev-rollback=commits:1,did:DID", Moment::AtOnce),
     ("rotate-key=did:DID", Moment::AtOnce),
     ("migrate=to:1,did:DID", Moment::AtOnce),
+    ("ghost=did:DID", Moment::AtOnceMoved),
+    ("late-write=did:DID", Moment::AtOnceMoved),
     ("account=state:suspended,did:DID", Moment::AtOnce),
     ("huge-repo=records:500,did:DID", Moment::AtOnce),
     ("deep-keys=height:4,keys:2,did:DID", Moment::AtOnce),
@@ -81,7 +89,7 @@ const TABLE: &[(&str, Moment)] = &[
 async fn come(testnet: &Testnet, did: &Did, moment: Moment) {
     let pds = &testnet.urls().pds[0];
     match moment {
-        Moment::AtOnce => (),
+        Moment::AtOnce | Moment::AtOnceMoved => (),
         Moment::Commit => {
             let record = serde_json::json!({ "$type": "app.bsky.feed.post", "text": "x" });
             let write = gapless_testnet::Write::Create {
@@ -104,6 +112,11 @@ async fn come(testnet: &Testnet, did: &Did, moment: Moment) {
         }
         Moment::GetRepo => {
             get(&xrpc(pds, "getRepo", &did_param(did))).await;
+        }
+        Moment::GetRepoSince => {
+            let since = testnet.truth().head(did).unwrap().rev;
+            let query = format!("{}&since={since}", did_param(did));
+            get(&xrpc(pds, "getRepo", &query)).await;
         }
         Moment::ListRepos => {
             get(&xrpc(pds, "listRepos", "")).await;
@@ -135,8 +148,11 @@ async fn every_fault_fires_at_its_moment_and_counts() {
         let did = testnet.truth().dids()[2].clone();
         let spec: Spec = flag.replace("DID", did.as_str()).parse().unwrap();
         assert_eq!(testnet.faults().fired(name), 0, "{flag}");
+        if matches!(moment, Moment::AtOnceMoved) {
+            testnet.migrate(&did, 1, false).unwrap();
+        }
         let set = testnet.fault(spec).unwrap();
-        let at_once = matches!(moment, Moment::AtOnce);
+        let at_once = matches!(moment, Moment::AtOnce | Moment::AtOnceMoved);
         assert_eq!(set.id.is_none(), at_once, "{flag}");
         assert_eq!(testnet.faults().fired(name), u64::from(at_once), "{flag}");
         // Someone else's moment is not its moment.

@@ -226,6 +226,14 @@ async fn frames_that_cannot_be_read() {
         panic!("{}", kind(&frames[0]));
     };
     assert_eq!(seq, Some(payload.last + 1));
+    let mut rest = scene("undecodable=part:rest,count:1").await;
+    rest.write("x");
+    let frames = rest.heard().await;
+    let Err(FrameError::Payload { seq, repo, .. }) = decode(&frames[0]) else {
+        panic!("{}", kind(&frames[0]));
+    };
+    assert_eq!(seq, Some(rest.last + 1));
+    assert_eq!(repo.as_deref(), Some(rest.did.as_str()));
     // The relay passes on nothing that it cannot read.
     let relayed = payload.testnet.frames(Place::Relay).unwrap();
     assert!(relayed.iter().all(|frame| decode(frame).is_ok()));

@@ -4,20 +4,26 @@ use bytes::Bytes;
 use gapless_atp::car::{read_blocks, write_block, write_header};
 use gapless_atp::cid::Cid;
 use gapless_atp::crypto::Curve;
-use gapless_atp::syntax::Did;
+use gapless_atp::syntax::{Did, Tid};
 
 use super::kinds::{Fault, Part, Place};
 use crate::stream::{Body, CommitBody, Draft};
 use crate::world::{World, sign};
 
+/// How far ahead a false rev is: later than any true one, and not so late that it
+/// is refused for that alone.
+const ENVELOPE_AHEAD_MICROS: u64 = 120_000_000;
+
 /// Applies the first fault that is set for this event.
 pub fn shape_event(world: &mut World, place: Place, mut draft: Draft) -> Draft {
     let did = draft.did.clone();
     let is_commit = matches!(draft.body, Body::Commit(_));
+    let has_rev = matches!(draft.body, Body::Commit(_) | Body::Sync { .. });
     let has_ops = matches!(&draft.body, Body::Commit(body) if !body.ops.is_empty());
     let taken = world.faults.take(place, Some(&did), |fault| match fault {
         Fault::TooBig {} | Fault::OmitOp {} => has_ops.then(|| fault.clone()),
         Fault::Legacy {} | Fault::WrongSignature {} => is_commit.then(|| fault.clone()),
+        Fault::EnvelopeRev {} => has_rev.then(|| fault.clone()),
         Fault::Undecodable { .. } => Some(fault.clone()),
         _ => None,
     });
@@ -26,6 +32,7 @@ pub fn shape_event(world: &mut World, place: Place, mut draft: Draft) -> Draft {
             *body = match part {
                 Part::Header => Body::BrokenHeader,
                 Part::Payload => Body::BrokenPayload,
+                Part::Rest => Body::BrokenRest,
             };
         }
         (Some(Fault::Legacy {}), Body::Commit(body)) => body.legacy = true,
@@ -36,6 +43,13 @@ pub fn shape_event(world: &mut World, place: Place, mut draft: Draft) -> Draft {
             body.too_big = true;
             body.ops.clear();
             body.blocks = only_commit(body);
+        }
+        (
+            Some(Fault::EnvelopeRev {}),
+            Body::Commit(CommitBody { rev, .. }) | Body::Sync { rev, .. },
+        ) => {
+            let later = world.clock.now() + ENVELOPE_AHEAD_MICROS;
+            *rev = Tid::from_micros(later, 0).to_string();
         }
         (Some(Fault::WrongSignature {}), Body::Commit(body)) => sign_wrongly(world, &did, body),
         _ => (),

@@ -24,6 +24,8 @@ pub enum Place {
 pub enum Part {
     Header,
     Payload,
+    /// All but the number and the DID.
+    Rest,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +58,7 @@ pub enum Fault {
         #[serde(default = "payload")]
         part: Part,
     },
+    EnvelopeRev {},
 
     // Streams and sockets.
     NoPongs {},
@@ -98,11 +101,17 @@ pub enum Fault {
         commits: usize,
     },
 
+    SinceEmpty {},
+
     // What listRepos answers.
     ListEmpty {},
     ListShort {
         #[serde(default)]
         keep: usize,
+    },
+    ListStale {
+        #[serde(default = "one")]
+        commits: usize,
     },
 
     // The directory.
@@ -157,6 +166,8 @@ pub enum Fault {
         #[serde(default)]
         import: bool,
     },
+    Ghost {},
+    LateWrite {},
     Account {
         state: Status,
     },
@@ -229,9 +240,16 @@ pub const CATALOGUE: &[(&str, &str)] = &[
     ),
     (
         "undecodable",
-        "part:header|payload: a frame that cannot be read",
+        "part:header|payload|rest: a frame that cannot be read, but for number and DID (rest)",
     ),
-    ("no-pongs", "pings are not answered"),
+    (
+        "envelope-rev",
+        "a #commit or #sync that names a rev that nobody signed",
+    ),
+    (
+        "no-pongs",
+        "pings are not answered, on a silent stream either",
+    ),
     ("dial-error", "status: the WebSocket handshake is refused"),
     (
         "dial-silence",
@@ -255,10 +273,18 @@ pub const CATALOGUE: &[(&str, &str)] = &[
         "getRepo is whole but signed by another key",
     ),
     ("car-old", "commits: getRepo answers with an earlier state"),
+    (
+        "since-empty",
+        "getRepo with since answers with no block at all",
+    ),
     ("list-empty", "listRepos answers with nothing"),
     (
         "list-short",
         "keep: listRepos answers with the first few only",
+    ),
+    (
+        "list-stale",
+        "commits: listRepos names an earlier head of an account",
     ),
     ("plc-down", "the directory answers 503 to everything"),
     ("plc-429", "retry-after: the directory limits"),
@@ -294,6 +320,14 @@ pub const CATALOGUE: &[(&str, &str)] = &[
     (
         "migrate",
         "to, import:true|false: an account moves to another host",
+    ),
+    (
+        "ghost",
+        "hosts that an account has left list and serve it as their own",
+    ),
+    (
+        "late-write",
+        "the host that an account left commits once more, with the old key",
     ),
     (
         "account",
@@ -334,6 +368,8 @@ impl Fault {
                 | Fault::RevRollback { .. }
                 | Fault::RotateKey { .. }
                 | Fault::Migrate { .. }
+                | Fault::Ghost {}
+                | Fault::LateWrite {}
                 | Fault::Account { .. }
                 | Fault::HugeRepo { .. }
                 | Fault::DeepKeys { .. }

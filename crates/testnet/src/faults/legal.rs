@@ -82,7 +82,9 @@ fn numbers(fault: &Fault) -> Vec<(&'static str, u64, u64, u64)> {
         Fault::HttpError { status, .. } | Fault::DialError { status } => {
             vec![("status", u64::from(*status), 400, 599)]
         }
-        Fault::CarOld { commits } | Fault::RevRollback { commits } => {
+        Fault::CarOld { commits }
+        | Fault::ListStale { commits }
+        | Fault::RevRollback { commits } => {
             vec![("commits", *commits as u64, 0, MOST_COMMITS)]
         }
         Fault::ListShort { keep } => vec![("keep", *keep as u64, 0, MOST_LISTED)],

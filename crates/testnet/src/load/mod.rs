@@ -16,8 +16,9 @@ use bytes::Bytes;
 use data_encoding::BASE32_NOPAD;
 use gapless_atp::car::{write_block, write_header};
 use gapless_atp::cid::{CODEC_DAG_CBOR, Cid, base32_encode};
-use gapless_atp::crypto::{Curve, SIGNATURE_BYTES, SigningKey};
+use gapless_atp::crypto::{Curve, PublicKey, SIGNATURE_BYTES, SigningKey};
 use gapless_atp::frame::{Action, CommitEvent, RawOp, encode_commit};
+use gapless_atp::mst::{self, TreeError, Visit};
 use gapless_atp::repo::Commit;
 use gapless_atp::syntax::{Did, Rev, Tid};
 use sha2::{Digest, Sha256};
@@ -107,6 +108,14 @@ pub struct Load {
 impl Load {
     /// Builds all states and signs all commits, on all cores.
     pub fn prepare(config: LoadConfig) -> Result<Load, LoadError> {
+        let mut load = Load::unsigned(config)?;
+        load.signed = load.sign_all();
+        Ok(load)
+    }
+
+    /// The same load without its commits: for whoever has to know where every
+    /// repository begins. It cannot be sent.
+    pub fn unsigned(config: LoadConfig) -> Result<Load, LoadError> {
         if !(1..=MOST_REPOS).contains(&config.repos) {
             return Err(LoadError::Repos(config.repos));
         }
@@ -120,7 +129,7 @@ impl Load {
         let rounds = config.commits.div_ceil(u64::from(config.repos));
         let states = build_states(&config, rounds, &keys[0], &mut rng, &mut clock, &mut store);
         let (stride, inverse) = stride(u64::from(config.repos));
-        let mut load = Load {
+        Ok(Load {
             keys,
             states,
             signed: Vec::new(),
@@ -129,9 +138,34 @@ impl Load {
             stride,
             inverse,
             config,
-        };
-        load.signed = load.sign_all();
-        Ok(load)
+        })
+    }
+
+    /// Where a repository stands before the load: rev, root, signed commit.
+    pub fn beginning(&self, repo: u32) -> (Rev, Cid, Vec<u8>) {
+        let (rev, block) = self.commit(repo, 0);
+        (rev, self.states[0].data, block)
+    }
+
+    /// Every record of the state before the load, with its bytes.
+    pub fn first_records(&self) -> Vec<(Vec<u8>, Cid, Bytes)> {
+        let mut records = Vec::new();
+        let walked = mst::walk::<TreeError>(self.states[0].data, &self.store, |met| {
+            if let Visit::Key { key, value, .. } = met
+                && let Some(bytes) = self.store.get(&value)
+            {
+                records.push((key.to_vec(), value, bytes.clone()));
+            }
+            Ok(())
+        });
+        match walked {
+            Ok(_) => records,
+            Err(error) => panic!("the shared tree is whole: {error}"),
+        }
+    }
+
+    pub fn public_key(&self, repo: u32) -> &PublicKey {
+        self.key(repo).public()
     }
 
     pub fn commits(&self) -> u64 {
@@ -208,7 +242,7 @@ impl Load {
     }
 
     /// Whose commit the `index`-th is, and which of theirs (from 1).
-    fn place(&self, index: u64) -> (u32, u64) {
+    pub fn place(&self, index: u64) -> (u32, u64) {
         let repos = u64::from(self.config.repos);
         let (round, turn) = (index / repos, index % repos);
         let repo = (self.stride * turn + self.shift(round)) % repos;
@@ -262,6 +296,14 @@ impl Load {
             rev,
             Commit::encode(did.as_str(), rev, signature, data, None),
         )
+    }
+
+    /// The rev of a repository's `nth` commit; 0 is before the load.
+    fn rev_at(&self, repo: u32, nth: u64) -> Rev {
+        match nth {
+            0 => Tid::from_micros(self.base_micros, 0),
+            _ => self.rev(self.index(repo, nth)),
+        }
     }
 
     /// The event of the `index`-th commit.

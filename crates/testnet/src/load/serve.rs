@@ -13,7 +13,7 @@ use gapless_atp::car::{write_block, write_header};
 use gapless_atp::cid::Cid;
 use gapless_atp::frame::encode_error;
 use gapless_atp::mst::{self, TreeError, Visit};
-use gapless_atp::syntax::Did;
+use gapless_atp::syntax::{Did, Tid};
 use serde_json::{Value as Json, json};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
@@ -205,6 +205,13 @@ fn get_repo(context: &Context, query: &Query) -> Result<Answer, Refusal> {
     let mut car = Vec::new();
     write_header(&mut car, &[commit]);
     write_block(&mut car, &commit, &block);
+    if let Some(known) = since_of(load, repo, nth, query)? {
+        // What is new: everything that the commits since then brought.
+        for state in &load.states[known as usize + 1..=nth as usize] {
+            car.extend(state.step.iter().flat_map(|step| step.tail.iter()));
+        }
+        return Ok(with_type(200, "application/vnd.ipld.car", car));
+    }
     let data = load.states[nth as usize].data;
     let walked = mst::walk::<TreeError>(data, &load.store, |met| {
         match met {
@@ -219,6 +226,18 @@ fn get_repo(context: &Context, query: &Query) -> Result<Answer, Refusal> {
     });
     walked.map_err(|error| Refusal::new(500, "InternalServerError", error))?;
     Ok(with_type(200, "application/vnd.ipld.car", car))
+}
+
+/// Which of a repository's states the client has, by the rev it names; none if it
+/// names none of ours.
+fn since_of(load: &Load, repo: u32, nth: u64, query: &Query) -> Result<Option<u64>, Refusal> {
+    let Some(since) = query.get("since") else {
+        return Ok(None);
+    };
+    let since = Tid::parse(since).map_err(|_| Refusal::invalid("Error: since must be a TID"))?;
+    Ok((0..=nth)
+        .rev()
+        .find(|known| load.rev_at(repo, *known) == since))
 }
 
 fn list_repos(context: &Context, query: &Query) -> Result<Answer, Refusal> {

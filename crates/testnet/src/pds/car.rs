@@ -83,10 +83,21 @@ pub fn get_repo(world: &mut World, host: usize, did: &Did, since: Option<Rev>) -
     if let Some(old) = take_old(world, host, did) {
         repo = old;
     }
+    if since.is_some() && take_empty(world, host, did) {
+        let mut car = Vec::new();
+        write_header(&mut car, &[repo.commit]);
+        return Some(car);
+    }
     let known = since.map(|since| known_since(world, did, since));
     let mut blocks = repo_blocks(world, repo.commit, repo.data, &known.unwrap_or_default());
     spoil(world, host, did, &repo, &mut blocks);
     Some(write_car(&blocks))
+}
+
+fn take_empty(world: &World, host: usize, did: &Did) -> bool {
+    let wanted = |fault: &Fault| matches!(fault, Fault::SinceEmpty {}).then_some(());
+    let taken = world.faults.take(Place::Pds(host), Some(did), wanted);
+    taken.is_some()
 }
 
 fn take_old(world: &World, host: usize, did: &Did) -> Option<Repo> {

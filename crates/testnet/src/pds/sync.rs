@@ -184,7 +184,7 @@ pub fn list_repos(net: &Net, host: usize, query: &Query) -> Given {
     let page: Vec<(&u64, &Did)> = rest.by_ref().take(limit).collect();
     let repos: Vec<Json> = page
         .iter()
-        .filter_map(|(_, did)| Some(listed(did, here.accounts.get(*did)?)))
+        .filter_map(|(_, did)| Some(listed(&world, host, did, here.accounts.get(*did)?)))
         .collect();
     let mut json = json!({ "repos": repos });
     if let (Some((last, _)), Some(_)) = (page.last(), rest.next()) {
@@ -193,11 +193,25 @@ pub fn list_repos(net: &Net, host: usize, query: &Query) -> Given {
     Ok(ok(&json))
 }
 
-fn listed(did: &Did, copy: &Hosted) -> Json {
+fn listed(world: &World, host: usize, did: &Did, copy: &Hosted) -> Json {
+    let truth = world.history.as_ref().and_then(|all| all.repo(did));
+    let stale = truth.and_then(|truth| {
+        let taken = world
+            .faults
+            .take(Place::Pds(host), Some(did), |fault| match fault {
+                Fault::ListStale { commits } => truth.back(*commits),
+                _ => None,
+            });
+        taken.map(|at| &truth.commits[at])
+    });
+    let (head, rev) = match stale {
+        Some(old) => (old.commit, old.rev),
+        None => (copy.repo.commit, copy.repo.rev),
+    };
     let mut json = json!({
         "did": did.as_str(),
-        "head": copy.repo.commit.to_string(),
-        "rev": copy.repo.rev.to_string(),
+        "head": head.to_string(),
+        "rev": rev.to_string(),
         "active": copy.status.is_active(),
     });
     if let Some(word) = copy.status.word() {

@@ -68,7 +68,7 @@ impl Relay {
         // Anyone may hint that an identity changed; all else is for the host
         // that the document names. What cannot be read is not passed on.
         match draft.body {
-            Body::BrokenHeader | Body::BrokenPayload => return None,
+            Body::BrokenHeader | Body::BrokenPayload | Body::BrokenRest => return None,
             Body::Identity { .. } => (),
             _ if speaks_for != Some(host) => return None,
             _ => self.learn(host, draft),

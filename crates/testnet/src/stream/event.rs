@@ -38,6 +38,8 @@ pub enum Body {
     BrokenHeader,
     /// A `#commit` whose payload lacks what it must have; the number is there.
     BrokenPayload,
+    /// The same, and the DID is there too.
+    BrokenRest,
 }
 
 #[derive(Debug, Clone)]
@@ -84,7 +86,8 @@ impl Draft {
                 status: status.as_deref(),
             }),
             Body::BrokenHeader => b"\xff\x00this is no frame".to_vec(),
-            Body::BrokenPayload => broken_payload(seq),
+            Body::BrokenPayload => broken_payload(seq, None),
+            Body::BrokenRest => broken_payload(seq, Some(did)),
         };
         Bytes::from(frame)
     }
@@ -117,10 +120,14 @@ impl CommitBody {
     }
 }
 
-/// A good header, a number, and nothing else that a `#commit` must have.
-fn broken_payload(seq: u64) -> Vec<u8> {
+/// A good header, a number, perhaps a DID, and nothing else that a `#commit`
+/// must have.
+fn broken_payload(seq: u64, did: Option<&str>) -> Vec<u8> {
     let mut writer = gapless_atp::cbor::Writer::new();
     writer.map(2).text("t").text("#commit").text("op").uint(1);
-    writer.map(1).text("seq").uint(seq);
+    match did {
+        None => writer.map(1).text("seq").uint(seq),
+        Some(did) => writer.map(2).text("seq").uint(seq).text("repo").text(did),
+    };
     writer.into_bytes()
 }

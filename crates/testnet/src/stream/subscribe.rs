@@ -163,7 +163,7 @@ pub async fn stay_silent(faults: &Faults, place: Place, socket: &mut Socket) -> 
             () = &mut cleared => break,
             message = socket.incoming.recv() => match message {
                 Some(Incoming::Ping(payload)) => {
-                    if socket.pong(&payload).await.is_err() {
+                    if !faults.swallow_pong(place) && socket.pong(&payload).await.is_err() {
                         break;
                     }
                 }

@@ -57,6 +57,8 @@ pub struct Account {
     /// The host that its DID document names.
     pub host: usize,
     pub signing: SigningKey,
+    /// The key that signed before this one.
+    pub former: Option<SigningKey>,
     pub rotation: SigningKey,
     /// Every signing key it has had, as did:key, the present one last.
     pub keys: Vec<String>,
@@ -83,6 +85,8 @@ pub struct Host {
     pub hostname: String,
     pub feed: Arc<Feed>,
     pub accounts: BTreeMap<Did, Hosted>,
+    /// Deleted ones, as they were: an operator may bring them back.
+    pub deleted: BTreeMap<Did, Hosted>,
     /// By order of arrival, as listRepos has it.
     pub order: BTreeMap<u64, Did>,
     next_number: u64,
@@ -96,6 +100,7 @@ impl Host {
             hostname: format!("localhost:{port}"),
             feed: Arc::new(Feed::new(window_events, buffer_events)),
             accounts: BTreeMap::new(),
+            deleted: BTreeMap::new(),
             order: BTreeMap::new(),
             next_number: 1,
             held: BTreeMap::new(),

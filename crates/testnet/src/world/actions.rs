@@ -140,6 +140,8 @@ impl World {
                 let next = (self.account(did)?.host + 1) % self.hosts.len();
                 self.migrate(did, to.unwrap_or(next), *import)
             }
+            Fault::Ghost {} => self.haunt(did),
+            Fault::LateWrite {} => self.write_late(did),
             Fault::Account { state } => self.set_status(did, *state),
             Fault::HugeRepo { records } => self.grow(did, *records),
             Fault::DeepKeys { height, keys } => self.deepen(did, *height, *keys),

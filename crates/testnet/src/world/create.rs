@@ -112,6 +112,7 @@ impl World {
                 handle,
                 host: new.host,
                 signing,
+                former: None,
                 rotation,
                 keys: vec![key],
             }),

@@ -27,7 +27,7 @@ impl World {
         let key = self.rng.key(curve);
         if let Some(account) = self.accounts.get_mut(did) {
             account.keys.push(key.public().to_did_key());
-            account.signing = key;
+            account.former = Some(std::mem::replace(&mut account.signing, key));
         }
         Ok(())
     }
@@ -99,6 +99,42 @@ impl World {
         Ok(())
     }
 
+    /// Hosts that the account has left serve it as if it had stayed, and say
+    /// nothing of it.
+    pub(super) fn haunt(&mut self, did: &Did) -> Result<(), ActionError> {
+        let home = self.account(did)?.host;
+        let mut left = false;
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            if let Some(copy) = host.accounts.get_mut(did).filter(|_| index != home) {
+                copy.status = Status::Active;
+                left = true;
+            }
+        }
+        left.then_some(()).ok_or(ActionError::NoAccount)
+    }
+
+    /// A host that the account has left writes once more, with the key it had.
+    /// Nobody counts it as the owner's.
+    pub(super) fn write_late(&mut self, did: &Did) -> Result<(), ActionError> {
+        let account = self.account(did)?;
+        let home = account.host;
+        let key = account.former.clone().ok_or(ActionError::NoAccount)?;
+        let copies = self.hosts.iter().enumerate();
+        let mut left =
+            copies.filter(|(index, host)| *index != home && host.accounts.contains_key(did));
+        let from = left
+            .next()
+            .map(|(index, _)| index)
+            .ok_or(ActionError::NoAccount)?;
+        let rev = self.clock.rev();
+        let made = match self.hosts[from].accounts.get_mut(did) {
+            Some(copy) => copy.repo.commit(did, &key, rev, &[], &mut self.blocks)?,
+            None => return Err(ActionError::NoAccount),
+        };
+        self.emit_commit(from, did, &made);
+        Ok(())
+    }
+
     fn resign(
         &mut self,
         did: &Did,
@@ -113,6 +149,11 @@ impl World {
     pub fn set_status(&mut self, did: &Did, status: Status) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let (host, handle) = (account.host, account.handle.clone());
+        if status.is_active()
+            && let Some(copy) = self.hosts[host].deleted.remove(did)
+        {
+            self.hosts[host].put(did, copy);
+        }
         let copy = self.hosts[host].accounts.get_mut(did);
         let copy = copy.ok_or_else(|| WriteError::Inactive(did.clone()))?;
         let before = std::mem::replace(&mut copy.status, status);
@@ -120,7 +161,9 @@ impl World {
         if status == Status::Deleted {
             // A PDS forgets what it said before, then says that it is over.
             self.hosts[host].feed.purge(did);
-            self.hosts[host].remove(did);
+            if let Some(copy) = self.hosts[host].remove(did) {
+                self.hosts[host].deleted.insert(did.clone(), copy);
+            }
         }
         self.emit_account(host, did, status);
         if status.is_active() && before == Status::Deactivated {
