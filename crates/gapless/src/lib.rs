@@ -6,7 +6,16 @@
 
 pub mod api;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod fetch;
+pub mod filter;
+pub mod hosts;
+pub mod ingest;
+pub mod metrics;
+pub mod mirror;
 pub mod net;
+pub mod run;
+pub mod schedule;
+pub mod shared;
 pub mod web;

@@ -1,0 +1,391 @@
+//! Fetches one repository, checks it whole, and writes the difference to what is
+//! held: in one batch, or in several with the row saying so until the last.
+
+use std::sync::Arc;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::diff::{self, Ask, Verdict};
+use gapless_core::ledger::fetch::{Note, Snapshot as Told, Told as Answer};
+use gapless_core::ledger::{Key, KeyBytes, Named, Repo, RepoId};
+use gapless_store::contents::{Contents, RootError};
+use gapless_store::error::StoreError;
+use tokio::runtime::Handle;
+
+use super::difference::{HELD_TREE_BYTES, HeldTree};
+use super::snapshot::{Snapshot, SnapshotError};
+use super::spill::{Fetched, Spill, SpillLimits};
+use super::work::{Fetcher, Trouble, known};
+use super::write::Writer;
+use crate::net::{FetchLimits, GetRepoError, public_key};
+
+/// Bytes of a repository that stay in memory; larger ones go to a file.
+const IN_MEMORY: usize = 8 << 20;
+/// How often a snapshot is laid over a state that moves on meanwhile.
+const TRIES: u32 = 8;
+
+/// One fetch under way.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub did: Did,
+    pub note: Note,
+    pub named: Named,
+    pub adopt: bool,
+}
+
+/// What came of a snapshot.
+enum Outcome {
+    Written,
+    /// Not written: overtaken, or not this one.
+    Discarded,
+    /// A difference that leads nowhere: the whole is asked for.
+    InFull,
+}
+
+/// Why a snapshot was not written.
+pub(super) enum Stop {
+    /// The state that it was laid over is not the held one any more.
+    Moved,
+    Discarded,
+    InFull,
+    Flawed(SnapshotError),
+    Store(StoreError),
+}
+
+impl From<SnapshotError> for Stop {
+    fn from(error: SnapshotError) -> Stop {
+        Stop::Flawed(error)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Stop {
+        Stop::Store(error)
+    }
+}
+
+impl Fetcher {
+    /// Fetches a repository that should be at `named` or newer.
+    pub(super) async fn fetch(
+        &self,
+        did: &Did,
+        note: Note,
+        named: Named,
+        adopt: bool,
+    ) -> Result<(), Trouble> {
+        let job = Job {
+            did: did.clone(),
+            note,
+            named,
+            adopt,
+        };
+        for whole in [false, true] {
+            match self.fetch_once(&job, whole).await? {
+                Outcome::Written | Outcome::Discarded => return Ok(()),
+                Outcome::InFull => {}
+            }
+        }
+        self.failed(did, None, None).await?;
+        Err(Trouble::Failed)
+    }
+
+    async fn fetch_once(&self, job: &Job, whole: bool) -> Result<Outcome, Trouble> {
+        let did = &job.did;
+        let Some((id, repo)) = self.shared.store.view().repo_by_did(did)? else {
+            return Ok(Outcome::Discarded);
+        };
+        let tried = self.tried(did);
+        let ask = match whole {
+            true => Ask::InFull,
+            false => diff::ask(&self.shared.settings, &repo, &job.note, job.adopt, tried),
+        };
+        let since = match ask {
+            Ask::InFull => None,
+            Ask::Since(rev) => {
+                // Remembered even if no answer ever comes.
+                self.try_from(did, rev);
+                Some(rev)
+            }
+        };
+        let fetched = match self.download(job, since).await? {
+            Some(fetched) => fetched,
+            None => return Ok(Outcome::Discarded),
+        };
+        let checked = self.check(job, id, fetched, since.is_some()).await?;
+        let snapshot = match checked {
+            Ok(snapshot) => snapshot,
+            Err(Stop::InFull) => return Ok(Outcome::InFull),
+            Err(stop) => return self.give_up(did, stop).await,
+        };
+        let Some(key) = self.signed_by(job, &snapshot).await? else {
+            self.shared.metrics.snapshots_refused.inc();
+            tracing::warn!(
+                %did, host = self.host_name(job),
+                "the repository that the host serves is not signed by its owner; refused, and asked for again later"
+            );
+            self.failed(did, None, None).await?;
+            return Err(Trouble::Failed);
+        };
+        self.write(job, snapshot, key, since.is_some()).await
+    }
+
+    fn host_name(&self, job: &Job) -> String {
+        let host = self.shared.hosts.get(job.note.host);
+        host.map(|host| host.name).unwrap_or_default()
+    }
+
+    /// The bytes, put aside. None when the host says that there are none to have:
+    /// then that was heard.
+    async fn download(
+        &self,
+        job: &Job,
+        since: Option<gapless_atp::syntax::Rev>,
+    ) -> Result<Option<Fetched>, Trouble> {
+        let did = &job.did;
+        let Some(address) = self.address(job.note.host) else {
+            self.failed(did, None, None).await?;
+            return Err(Trouble::Failed);
+        };
+        let limits = SpillLimits {
+            memory: IN_MEMORY,
+            bytes: self.settings.repo_bytes,
+            ..SpillLimits::default()
+        };
+        let mut spill = Spill::new(&self.settings.temp, limits);
+        let mut sink = |bytes: &[u8]| spill.feed(bytes).map_err(|error| error.to_string());
+        let limits = FetchLimits {
+            bytes: self.settings.repo_bytes,
+            ..FetchLimits::default()
+        };
+        let got = self
+            .net
+            .get_repo(&address, did, since, &mut sink, &limits)
+            .await;
+        let retry_after = match got {
+            Ok(got) => {
+                self.shared.metrics.fetched_bytes.add(got.bytes);
+                match spill.finish() {
+                    Ok(fetched) => return Ok(Some(fetched)),
+                    Err(error) => {
+                        self.shared.metrics.snapshots_refused.inc();
+                        tracing::warn!(%did, host = self.host_name(job), %error, "refused; asked for again later");
+                        None
+                    }
+                }
+            }
+            Err(GetRepoError::State(state)) => {
+                self.hear(did, job.note, Answer::State(state), None).await?;
+                return Ok(None);
+            }
+            Err(GetRepoError::Ask(error)) => {
+                self.refused(did, &error);
+                error.retry_after
+            }
+            Err(GetRepoError::Sink(error)) => {
+                self.shared.metrics.snapshots_refused.inc();
+                tracing::warn!(%did, host = self.host_name(job), %error, "refused; asked for again later");
+                None
+            }
+        };
+        self.failed(did, None, retry_after).await?;
+        Err(Trouble::Failed)
+    }
+
+    /// Everything but the signature, before anything is written.
+    async fn check(
+        &self,
+        job: &Job,
+        id: RepoId,
+        fetched: Fetched,
+        difference: bool,
+    ) -> Result<Result<Snapshot, Stop>, Trouble> {
+        let _large = match fetched.is_spilled() {
+            true => self.large.acquire().await.ok(),
+            false => None,
+        };
+        let (store, did, note) = (self.shared.store.clone(), job.did.clone(), job.note);
+        let checked = tokio::task::spawn_blocking(move || {
+            let snapshot = Snapshot::check(fetched, &did)?;
+            if !difference {
+                snapshot.walk_whole()?;
+                return Ok(snapshot);
+            }
+            lay(&store.view(), id, &note, snapshot)
+        });
+        checked.await.map_err(|_| Trouble::Failed)
+    }
+
+    /// Which of the owner's keys signed it, if any did.
+    async fn signed_by(&self, job: &Job, snapshot: &Snapshot) -> Result<Option<Key>, Trouble> {
+        let did = &job.did;
+        let Some(repo) = self.row(did)? else {
+            return Ok(None);
+        };
+        if verifies(snapshot, present(&repo)) {
+            return Ok(Some(Key::Present));
+        }
+        // Perhaps the key is a newer one than we know.
+        if repo
+            .signing
+            .is_none_or(|signing| signing.asked < job.note.at)
+        {
+            let asked = self.shared.clock.now().tick;
+            self.resolve(did, asked, known(&self.shared, &repo)).await?;
+            let Some(repo) = self.row(did)? else {
+                return Ok(None);
+            };
+            if verifies(snapshot, present(&repo)) {
+                return Ok(Some(Key::Present));
+            }
+        }
+        let former = repo.signing.and_then(|signing| signing.former);
+        if verifies(snapshot, former) {
+            return Ok(Some(Key::Previous));
+        }
+        match self.net.former_keys(did).await {
+            Ok(keys) => {
+                let found = keys.iter().any(|key| snapshot.verify(key));
+                Ok(found.then_some(Key::Previous))
+            }
+            Err(error) => {
+                tracing::debug!(%did, %error, "former keys could not be asked for");
+                self.failed(did, None, error.retry_after()).await?;
+                Err(Trouble::Failed)
+            }
+        }
+    }
+
+    fn row(&self, did: &Did) -> Result<Option<Repo>, StoreError> {
+        let found = self.shared.store.view().repo_by_did(did)?;
+        Ok(found.map(|(_, repo)| repo))
+    }
+
+    async fn give_up(&self, did: &Did, stop: Stop) -> Result<Outcome, Trouble> {
+        match stop {
+            Stop::InFull => return Ok(Outcome::InFull),
+            Stop::Discarded => {
+                self.shared.metrics.snapshots_discarded.inc();
+                return Ok(Outcome::Discarded);
+            }
+            Stop::Store(error) => return Err(error.into()),
+            Stop::Moved => {
+                tracing::debug!(%did, "overtaken again and again; fetched again later");
+            }
+            Stop::Flawed(error) => {
+                self.shared.metrics.snapshots_refused.inc();
+                tracing::warn!(%did, %error, "what the host serves is refused; asked for again later");
+            }
+        }
+        self.failed(did, None, None).await?;
+        Err(Trouble::Failed)
+    }
+
+    /// Lays a checked snapshot over what is held. When live commits move that
+    /// meanwhile, once more.
+    async fn write(
+        &self,
+        job: &Job,
+        snapshot: Snapshot,
+        key: Key,
+        difference: bool,
+    ) -> Result<Outcome, Trouble> {
+        let mut snapshot = Arc::new(snapshot);
+        for _ in 0..TRIES {
+            let writer = Writer {
+                shared: self.shared.clone(),
+                desks: self.desks.clone(),
+                handle: Handle::current(),
+                job: job.clone(),
+                told: Told {
+                    head: snapshot.head(),
+                    key,
+                },
+                difference,
+            };
+            let laid = snapshot.clone();
+            let written = tokio::task::spawn_blocking(move || writer.write(&laid)).await;
+            let written = written.map_err(|_| Trouble::Failed)?;
+            match written {
+                Ok(records) => {
+                    let metrics = &self.shared.metrics;
+                    metrics.snapshots_written.inc();
+                    metrics.differences_written.add(u64::from(difference));
+                    metrics.records_fetched.add(records);
+                    return Ok(Outcome::Written);
+                }
+                Err(Stop::Discarded) => return Ok(Outcome::Discarded),
+                Err(Stop::Moved) if difference => {
+                    // Over another state it must be checked anew.
+                    let Ok(only) = Arc::try_unwrap(snapshot) else {
+                        return Ok(Outcome::InFull);
+                    };
+                    match self.lay_anew(job, only).await? {
+                        Ok(again) => snapshot = Arc::new(again),
+                        Err(stop) => return self.give_up(&job.did, stop).await,
+                    }
+                }
+                Err(Stop::Moved) => {}
+                Err(stop) => return self.give_up(&job.did, stop).await,
+            }
+        }
+        self.give_up(&job.did, Stop::Moved).await
+    }
+
+    async fn lay_anew(
+        &self,
+        job: &Job,
+        snapshot: Snapshot,
+    ) -> Result<Result<Snapshot, Stop>, Trouble> {
+        let Some((id, _)) = self.shared.store.view().repo_by_did(&job.did)? else {
+            return Ok(Err(Stop::Discarded));
+        };
+        let (store, note) = (self.shared.store.clone(), job.note);
+        let checked = tokio::task::spawn_blocking(move || lay(&store.view(), id, &note, snapshot));
+        checked.await.map_err(|_| Trouble::Failed)
+    }
+}
+
+fn present(repo: &Repo) -> Option<KeyBytes> {
+    repo.signing.and_then(|signing| signing.key)
+}
+
+fn verifies(snapshot: &Snapshot, key: Option<KeyBytes>) -> bool {
+    let key = key.as_ref().and_then(public_key);
+    key.is_some_and(|key| snapshot.verify(&key))
+}
+
+/// A difference, laid over what is held.
+fn lay(view: &Contents, id: RepoId, note: &Note, snapshot: Snapshot) -> Result<Snapshot, Stop> {
+    let snapshot = snapshot.with_held(held_tree(view, id)?);
+    if snapshot.walk_whole().is_ok() {
+        return Ok(snapshot);
+    }
+    let repo = view.repo(id)?;
+    let verdict = repo.map(|repo| diff::answered(&repo, note, &snapshot.head(), None));
+    Err(match verdict {
+        // Live commits came first: what it brings is held, and more.
+        Some(Verdict::Passed) => Stop::Discarded,
+        // A host that cannot tell differences has not failed.
+        _ => Stop::InFull,
+    })
+}
+
+/// The tree of what is held; without one, the whole is fetched.
+fn held_tree(view: &Contents, id: RepoId) -> Result<HeldTree, Stop> {
+    let head = view.repo(id)?.and_then(|repo| repo.head().copied());
+    let Some(head) = head else {
+        return Err(Stop::InFull);
+    };
+    match HeldTree::build(view, id, HELD_TREE_BYTES) {
+        Ok(Some(tree)) if tree.root() == head.data => Ok(tree),
+        Ok(Some(_)) => {
+            tracing::error!(
+                repo = id.0,
+                "the held keys do not hash to the signed root; fetched whole"
+            );
+            Err(Stop::InFull)
+        }
+        Ok(None) => Err(Stop::InFull),
+        Err(RootError::Store(error)) => Err(Stop::Store(error)),
+        Err(RootError::Tree(_)) => Err(Stop::InFull),
+    }
+}

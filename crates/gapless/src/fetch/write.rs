@@ -1,0 +1,282 @@
+//! Writes a checked snapshot over what is held: each chunk at the repository's
+//! desk, durable before the next. A state that moved on meanwhile is not touched.
+
+use std::sync::Arc;
+
+use gapless_core::ledger::debt;
+use gapless_core::ledger::diff::{self, Recomputed, Verdict};
+use gapless_core::ledger::fetch::{self, Note, Snapshot as Told, Take};
+use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::parked;
+use gapless_core::ledger::rollback;
+use gapless_core::ledger::{Held, Notice, Repo};
+use gapless_store::change::{RecordOp, RecordsKind};
+use gapless_store::contents::Contents;
+use gapless_store::error::StoreError;
+use tokio::runtime::Handle;
+
+use super::compare::Chunk;
+use super::snapshot::Snapshot;
+use super::take_in::{Job, Stop};
+use crate::ingest::desk::{Desks, Turn};
+use crate::ingest::draft::{Draft, Words};
+use crate::shared::Shared;
+
+/// Writes one snapshot, on a thread that may wait.
+pub(super) struct Writer {
+    pub shared: Arc<Shared>,
+    pub desks: Arc<Desks>,
+    pub handle: Handle,
+    pub job: Job,
+    pub told: Told,
+    pub difference: bool,
+}
+
+/// What a step at the desk came to.
+type Stepped = Result<(), Refusal>;
+
+enum Refusal {
+    Moved,
+    Discarded,
+    InFull,
+    Store(StoreError),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Stop {
+        match refusal {
+            Refusal::Moved => Stop::Moved,
+            Refusal::Discarded => Stop::Discarded,
+            Refusal::InFull => Stop::InFull,
+            Refusal::Store(error) => Stop::Store(error),
+        }
+    }
+}
+
+impl Writer {
+    /// Returns how many operations it came to.
+    pub fn write(&self, snapshot: &Snapshot) -> Result<u64, Stop> {
+        let view = self.shared.store.view();
+        let Some((id, repo)) = view.repo_by_did(&self.job.did)? else {
+            return Err(Stop::Discarded);
+        };
+        let held = repo.held;
+        let repair = !matches!(held, Held::Exactly(_))
+            || repo
+                .debt
+                .fetch
+                .is_some_and(|owed| owed.why.is_for_contents());
+        let (mut first, mut count) = (true, 0);
+        let shared = &self.shared;
+        let commit = snapshot.commit_block().to_vec();
+        snapshot.differences::<Stop>(
+            &view,
+            Some(id),
+            &|path| shared.filter.keep(path),
+            repair,
+            &mut |chunk: Chunk| {
+                count += chunk.ops.len() as u64;
+                let begins = std::mem::take(&mut first);
+                Ok(self.step(held, begins, chunk, &commit)?)
+            },
+        )?;
+        Ok(count)
+    }
+
+    /// One chunk, at the desk, durable when this returns.
+    fn step(&self, held: Held, begins: bool, chunk: Chunk, commit: &[u8]) -> Stepped {
+        let (job, told, difference) = (self.job.clone(), self.told, self.difference);
+        let commit = commit.to_vec();
+        let visit = self.desks.visit(&self.job.did, move |turn| {
+            let step = Step {
+                job: &job,
+                told: &told,
+                difference,
+                ops: chunk.ops,
+                commit,
+            };
+            match (begins, chunk.last) {
+                (true, true) => step.all(turn, held),
+                (true, false) => step.first(turn, held),
+                (false, false) => step.next(turn),
+                (false, true) => step.last(turn),
+            }
+        });
+        match self.handle.block_on(visit) {
+            Ok(stepped) => stepped,
+            Err(error) => Err(Refusal::Store(error)),
+        }
+    }
+}
+
+struct Step<'a> {
+    job: &'a Job,
+    told: &'a Told,
+    difference: bool,
+    ops: Vec<RecordOp>,
+    commit: Vec<u8>,
+}
+
+impl Step<'_> {
+    /// The repository, if it still is as it was when the snapshot was laid over it
+    /// and the snapshot is to be written.
+    fn consider<'t>(&self, turn: &'t mut Turn<'_>, held: Held) -> Result<&'t mut Draft, Refusal> {
+        let shared = turn.shared;
+        let Some(draft) = turn.draft.as_mut() else {
+            return Err(Refusal::Discarded);
+        };
+        if draft.repo.held != held {
+            return Err(Refusal::Moved);
+        }
+        let now = shared.clock.now();
+        if self.difference {
+            let recomputed = draft.repo.head().map(|head| Recomputed {
+                over: head.commit,
+                // Every node from the signed root down was there, or is held.
+                root: self.told.head.data,
+            });
+            match diff::answered(&draft.repo, &self.job.note, &self.told.head, recomputed) {
+                Verdict::Snapshot => {}
+                Verdict::Passed => {
+                    draft.notices.push(Notice::SnapshotDiscarded);
+                    return Err(Refusal::Discarded);
+                }
+                Verdict::InFull => return Err(Refusal::InFull),
+            }
+        }
+        if self.job.adopt {
+            let take = rollback::consider(&draft.repo, &self.job.note, &self.job.named, self.told);
+            if !take {
+                debt::failed(now, &mut draft.repo, None);
+                return Err(Refusal::Discarded);
+            }
+            return Ok(draft);
+        }
+        let (repo, notices) = (&mut draft.repo, &mut draft.notices);
+        let take = shared.decide(now, |context| {
+            fetch::consider(context, repo, &self.job.note, self.told, notices)
+        });
+        match take {
+            Take::Write => Ok(draft),
+            Take::Discard => Err(Refusal::Discarded),
+        }
+    }
+
+    fn words(&self) -> Words {
+        Words {
+            source: None,
+            commit: self.commit.clone(),
+            frame: None,
+        }
+    }
+
+    fn kind(held: Held) -> RecordsKind {
+        match held {
+            Held::Nothing => RecordsKind::Backfill,
+            _ => RecordsKind::Repair,
+        }
+    }
+
+    /// A small one: everything in one batch.
+    fn all(mut self, turn: &mut Turn<'_>, held: Held) -> Stepped {
+        let (shared, view) = (turn.shared, turn.view);
+        let draft = self.consider(turn, held)?;
+        let now = shared.clock.now();
+        let ops = std::mem::take(&mut self.ops);
+        if self.job.adopt {
+            let (repo, notices) = (&mut draft.repo, &mut draft.notices);
+            shared.decide(now, |context| {
+                rollback::adopt(context, repo, &self.job.note, self.told, notices);
+            });
+            draft.write(now.time, RecordsKind::Repair, ops, self.words());
+            return draft.unpark(shared, view).map_err(Refusal::Store);
+        }
+        fetch::finish(now, &mut draft.repo, &self.job.note, self.told);
+        draft.write(now.time, Self::kind(held), ops, self.words());
+        self.settle(shared, view, draft)
+    }
+
+    /// The first of several batches.
+    fn first(mut self, turn: &mut Turn<'_>, held: Held) -> Stepped {
+        let shared = turn.shared;
+        let draft = self.consider(turn, held)?;
+        let now = shared.clock.now();
+        let ops = std::mem::take(&mut self.ops);
+        if self.job.adopt {
+            let (repo, notices) = (&mut draft.repo, &mut draft.notices);
+            shared.decide(now, |context| {
+                rollback::adopt(context, repo, &self.job.note, self.told, notices);
+            });
+            // Too much for one batch: until the last one it is no state.
+            draft.repo.held = Held::Applying {
+                target: self.told.head,
+                from: None,
+            };
+            debt::owe_interrupted(now, &mut draft.repo);
+        } else {
+            fetch::begin(now, &mut draft.repo, self.told);
+        }
+        draft.write(now.time, Self::kind(held), ops, self.words());
+        Ok(())
+    }
+
+    /// The repository, if this snapshot is the one that is being written.
+    fn writing<'t>(&self, turn: &'t mut Turn<'_>) -> Result<&'t mut Draft, Refusal> {
+        let Some(draft) = turn.draft.as_mut() else {
+            return Err(Refusal::Discarded);
+        };
+        match draft.repo.held {
+            Held::Applying { target, .. } if target == self.told.head => Ok(draft),
+            // Purged or taken over meanwhile.
+            _ => Err(Refusal::Discarded),
+        }
+    }
+
+    fn next(mut self, turn: &mut Turn<'_>) -> Stepped {
+        let shared = turn.shared;
+        let draft = self.writing(turn)?;
+        let ops = std::mem::take(&mut self.ops);
+        let at = shared.clock.time();
+        draft.write(at, RecordsKind::Repair, ops, self.words());
+        Ok(())
+    }
+
+    fn last(mut self, turn: &mut Turn<'_>) -> Stepped {
+        let (shared, view) = (turn.shared, turn.view);
+        let draft = self.writing(turn)?;
+        let now = shared.clock.now();
+        let ops = std::mem::take(&mut self.ops);
+        let note = self.note(&draft.repo);
+        fetch::finish(now, &mut draft.repo, &note, self.told);
+        draft.write(now.time, RecordsKind::Repair, ops, self.words());
+        self.settle(shared, view, draft)
+    }
+
+    /// After a takeover the lineage is another one than the one that was noted.
+    fn note(&self, repo: &Repo) -> Note {
+        match self.job.adopt {
+            false => self.job.note,
+            true => Note {
+                lineage: repo.lineage,
+                ..self.job.note
+            },
+        }
+    }
+
+    /// Parked frames follow; then it is said what the snapshot is worth.
+    fn settle(&self, shared: &Shared, view: &Contents, draft: &mut Draft) -> Stepped {
+        draft.unpark(shared, view).map_err(Refusal::Store)?;
+        if draft.repo.host == Some(self.job.note.host) {
+            for rev in parked::foreign(&draft.repo, &draft.parked) {
+                draft.drop_frame(rev, Dropped::OtherHost);
+            }
+        }
+        let now = shared.clock.now();
+        let note = self.note(&draft.repo);
+        let (repo, notices) = (&mut draft.repo, &mut draft.notices);
+        shared.decide(now, |context| {
+            fetch::settle(context, repo, &note, &self.job.named, self.told, notices);
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Every repository has one desk: a thread at which everything that concerns it
+//! is decided, one thing after another. Different repositories are worked on in
+//! parallel; nothing about one is ever decided in two places.
+//!
+//! What comes in is bounded by bytes: whoever brings more waits, and the socket
+//! with them. An event stays in the count until its effects are durable.
+
+mod answered;
+mod inbox;
+mod report;
+mod slot;
+mod worker;
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use bytes::Bytes;
+use foldhash::fast::FixedState;
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::event::Origin;
+use gapless_core::ledger::sweep::{Entry, Listed, PageNote};
+use gapless_core::ledger::{Repo, RepoId, Tick};
+use gapless_store::contents::Contents;
+use gapless_store::cursor::Position;
+use gapless_store::error::StoreError;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::draft::Draft;
+use crate::shared::Shared;
+use inbox::Inbox;
+
+/// An event on its way to its desk.
+pub struct Arrived {
+    pub did: Did,
+    pub bytes: Bytes,
+    pub origin: Origin,
+    pub seq: u64,
+    /// None when its number does not count for the cursor.
+    pub position: Option<Position>,
+    /// When it was read, in the order of all decisions and by the clock.
+    pub read: Tick,
+    pub at: Instant,
+    /// How often the store refused what it led to.
+    pub refused: u32,
+    /// Its share of the room, given back when it is done.
+    pub room: Option<OwnedSemaphorePermit>,
+}
+
+/// One line of a page.
+pub struct Line {
+    pub did: Did,
+    pub entry: Entry,
+}
+
+/// What became of a line.
+pub enum Seen {
+    Listed(Listed),
+    /// Not known here, and not wanted.
+    Unwanted,
+    /// Could not be looked at now.
+    Passed,
+}
+
+/// Something to do at a repository's desk, once nothing of it is on its way to
+/// the store.
+pub type Visit = Box<dyn FnOnce(&mut Turn<'_>) + Send>;
+
+/// Who is told when what a visit led to is durable, or never will be.
+pub type Then = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// A repository, its desk, and the store as it is now.
+pub struct Turn<'a> {
+    pub shared: &'a Shared,
+    pub view: &'a Contents,
+    /// None when nobody has heard of it.
+    pub draft: Option<Draft>,
+    pub did: &'a Did,
+    /// Called when everything that the visit led to is durable, or never will be.
+    pub then: Option<Then>,
+}
+
+impl Turn<'_> {
+    /// The repository; made known if it is not.
+    pub fn make(&mut self) -> &mut Draft {
+        self.draft
+            .get_or_insert_with(|| Draft::unheard(Repo::new(self.did.clone())))
+    }
+}
+
+pub(crate) enum Item {
+    Event(Box<Arrived>),
+    /// An event that concerns nobody here: only the cursor moves.
+    Skipped(Position),
+    Page {
+        note: Arc<PageNote>,
+        lines: Vec<Line>,
+        /// Repositories that nobody has heard of are wanted.
+        adopt: bool,
+        seen: oneshot::Sender<Vec<(Did, Seen)>>,
+    },
+    Visit {
+        did: Did,
+        visit: Visit,
+    },
+}
+
+/// All desks.
+pub struct Desks {
+    inboxes: Vec<Arc<Inbox>>,
+    threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    hasher: FixedState,
+}
+
+impl Desks {
+    /// Starts so many desks.
+    pub fn start(shared: &Arc<Shared>, desks: usize) -> Result<Desks, StoreError> {
+        let hasher = FixedState::with_seed(0x67_61_70_6c);
+        let inboxes: Vec<Arc<Inbox>> = (0..desks.max(1))
+            .map(|_| Arc::new(Inbox::new(desks.max(1))))
+            .collect();
+        let mut waiting: Vec<Vec<RepoId>> = vec![Vec::new(); inboxes.len()];
+        let view = shared.store.view();
+        for (id, bytes) in view.parked_repos()? {
+            let Some(repo) = view.repo(id)? else {
+                continue;
+            };
+            let place = place(&hasher, &repo.did, inboxes.len());
+            waiting[place].push(id);
+            shared
+                .parked_bytes
+                .fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+        }
+        let mut threads = Vec::new();
+        for (number, (inbox, waiting)) in inboxes.iter().zip(waiting).enumerate() {
+            let worker = worker::Worker::new(shared.clone(), inbox.clone(), waiting);
+            let thread = std::thread::Builder::new()
+                .name(format!("desk-{number}"))
+                .spawn(move || worker.run())
+                .map_err(|error| StoreError::System(error.to_string().into()))?;
+            threads.push(thread);
+        }
+        Ok(Desks {
+            inboxes,
+            threads: std::sync::Mutex::new(threads),
+            hasher,
+        })
+    }
+
+    fn inbox(&self, did: &Did) -> &Arc<Inbox> {
+        &self.inboxes[place(&self.hasher, did, self.inboxes.len())]
+    }
+
+    /// Brings events, in the order in which they were read. Waits for room.
+    pub async fn arrive(&self, events: Vec<Arrived>) {
+        for mut event in events {
+            let inbox = self.inbox(&event.did);
+            event.room = inbox.room(event.bytes.len()).await;
+            inbox.push(Item::Event(Box::new(event)));
+        }
+    }
+
+    /// An event that concerns nobody here.
+    pub fn skip(&self, did: &Did, position: Position) {
+        self.inbox(did).push(Item::Skipped(position));
+    }
+
+    /// Compares a page of a listing with what is known.
+    pub async fn page(
+        &self,
+        note: &Arc<PageNote>,
+        lines: Vec<Line>,
+        adopt: bool,
+    ) -> Vec<(Did, Seen)> {
+        let mut parts: Vec<Vec<Line>> = Vec::new();
+        parts.resize_with(self.inboxes.len(), Vec::new);
+        for line in lines {
+            parts[place(&self.hasher, &line.did, self.inboxes.len())].push(line);
+        }
+        let mut answers = Vec::new();
+        for (inbox, lines) in self.inboxes.iter().zip(parts) {
+            if lines.is_empty() {
+                continue;
+            }
+            let (seen, told) = oneshot::channel();
+            inbox.push(Item::Page {
+                note: note.clone(),
+                lines,
+                adopt,
+                seen,
+            });
+            answers.push(told);
+        }
+        let mut all = Vec::new();
+        for answer in answers {
+            all.extend(answer.await.unwrap_or_default());
+        }
+        all
+    }
+
+    /// Does something at a repository's desk, and waits until what it led to is
+    /// durable.
+    pub async fn visit<T: Send + 'static>(
+        &self,
+        did: &Did,
+        visit: impl FnOnce(&mut Turn<'_>) -> T + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (tell, told) = oneshot::channel();
+        let visit: Visit = Box::new(move |turn| {
+            let value = visit(turn);
+            turn.then = Some(Box::new(move |durable| {
+                // Nobody waits any more: then nobody is told.
+                let _ = tell.send(durable.map(|()| value));
+            }));
+        });
+        self.inbox(did).push(Item::Visit {
+            did: did.clone(),
+            visit,
+        });
+        told.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// Ends: what is on its way to the store is waited for, what waits is left for
+    /// the next start.
+    pub fn close(&self) {
+        for inbox in &self.inboxes {
+            inbox.close();
+        }
+        let threads = {
+            let mut threads = self
+                .threads
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            std::mem::take(&mut *threads)
+        };
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a desk ended by a fault of our own");
+            }
+        }
+    }
+
+    /// Events and visits that wait.
+    pub fn waiting(&self) -> usize {
+        self.inboxes.iter().map(|inbox| inbox.len()).sum()
+    }
+}
+
+fn place(hasher: &FixedState, did: &Did, desks: usize) -> usize {
+    (hasher.hash_one(did.as_str()) % desks as u64) as usize
+}

@@ -1,0 +1,240 @@
+//! Is this event what it says it is? The codec's verdict, in the ledger's words.
+//!
+//! Nothing is decided here. What cannot be checked for want of a key is not bad:
+//! it is unresolved, and waits.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::crypto::PublicKey;
+use gapless_atp::frame::{self, AccountEvent, CommitEvent, SyncEvent};
+use gapless_atp::syntax::Rev;
+use gapless_atp::verify::{self, Authentic, CheckedCommit, CheckedOp, Fault, SyncVerdict, Verdict};
+use gapless_core::ledger::event::Event;
+use gapless_core::ledger::{Account, Before, Head, Repo, Signing, Tick, Time};
+use gapless_store::table::dead::DeadClass;
+
+/// What is known of the owner's key.
+pub struct Known<'a> {
+    pub key: Option<&'a PublicKey>,
+    pub signing: Option<&'a Signing>,
+}
+
+/// An event, judged.
+pub struct Judged<'a> {
+    /// None when it is nothing new: it moves the cursor and nothing else.
+    pub event: Option<Event>,
+    /// The operations, as far as the verdict vouches for them.
+    pub ops: Vec<CheckedOp<'a>>,
+    /// The signed commit.
+    pub block: &'a [u8],
+    /// It cannot be used, and why.
+    pub fault: Option<(DeadClass, String)>,
+}
+
+impl<'a> Judged<'a> {
+    fn plain(event: Option<Event>) -> Judged<'a> {
+        Judged {
+            event,
+            ops: Vec::new(),
+            block: &[],
+            fault: None,
+        }
+    }
+
+    fn unsigned(class: DeadClass, fault: impl ToString) -> Judged<'a> {
+        Judged {
+            fault: Some((class, fault.to_string())),
+            ..Judged::plain(Some(Event::Unsigned))
+        }
+    }
+}
+
+/// Judges an event that was read at `read`.
+pub fn judge<'a>(
+    event: &frame::Event<'a>,
+    repo: Option<&Repo>,
+    known: &Known<'_>,
+    read: Tick,
+    now: Time,
+    bytes: u32,
+) -> Judged<'a> {
+    match event {
+        frame::Event::Identity(_) => Judged::plain(Some(Event::Identity)),
+        frame::Event::Account(event) => Judged::plain(account(event)),
+        frame::Event::Commit(event) => commit(event, repo, known, read, now, bytes),
+        frame::Event::Sync(event) => sync(event, repo, known, read, now, bytes),
+        frame::Event::Info(_) | frame::Event::Error { .. } | frame::Event::Unknown { .. } => {
+            Judged::plain(None)
+        }
+    }
+}
+
+/// The state that an `#account` tells. What an emitter says of its own troubles is
+/// no state of the account.
+pub fn account(event: &AccountEvent<'_>) -> Option<Event> {
+    let told = match (event.active, event.status) {
+        (true, _) => Account::Active,
+        (false, Some("deactivated")) => Account::Deactivated,
+        (false, Some("suspended")) => Account::Suspended,
+        (false, Some("takendown")) => Account::Takendown,
+        (false, Some("deleted")) => Account::Deleted,
+        // Its own troubles: the host is asked.
+        (false, Some("throttled" | "desynchronized")) => return Some(Event::Unsigned),
+        (false, _) => Account::Deactivated,
+    };
+    Some(Event::Account(told))
+}
+
+fn held_of(repo: Option<&Repo>) -> Option<verify::Held> {
+    repo.and_then(Repo::head).map(|head| verify::Held {
+        rev: head.rev,
+        data: head.data,
+        commit: head.commit,
+    })
+}
+
+fn head_of(authentic: &Authentic<'_>) -> Head {
+    Head {
+        rev: authentic.rev,
+        data: authentic.data,
+        commit: authentic.commit,
+    }
+}
+
+fn commit<'a>(
+    event: &CommitEvent<'a>,
+    repo: Option<&Repo>,
+    known: &Known<'_>,
+    read: Tick,
+    now: Time,
+    bytes: u32,
+) -> Judged<'a> {
+    let held = held_of(repo);
+    let claimed = || verify::claimed_commit(event, now.0);
+    let Some(key) = known.key else {
+        return match is_old(event.rev, held.as_ref(), event.commit) {
+            true => Judged::plain(None),
+            false => without_key(known, read, claimed(), bytes),
+        };
+    };
+    let checked = |commit: CheckedCommit<'a>, before: Before| Judged {
+        event: Some(signed(&commit.authentic, before, bytes)),
+        block: commit.authentic.block,
+        ops: commit.ops,
+        fault: None,
+    };
+    match verify::check_commit(event, key, held.as_ref(), now.0, None) {
+        Verdict::Replay => Judged::plain(None),
+        Verdict::Fork(authentic) => Judged::plain(Some(signed(&authentic, Before::Untold, bytes))),
+        Verdict::Applies(commit) | Verdict::Discontinuous(commit) => {
+            let before = Before::Root(commit.before);
+            checked(commit, before)
+        }
+        // The held keys, with its operations, tell whether they are all.
+        Verdict::Legacy(commit)
+        | Verdict::ProofIncomplete { commit, .. }
+        | Verdict::Undecided { commit, .. } => checked(commit, Before::Recompute),
+        Verdict::Invalid {
+            fault,
+            authentic: Some(authentic),
+        } => Judged {
+            // Its operations are not what was signed: they are of no use.
+            event: Some(signed(&authentic, Before::Untold, bytes)),
+            ops: Vec::new(),
+            block: authentic.block,
+            fault: match fault {
+                Fault::TooBig => None,
+                fault => Some((DeadClass::Invalid, fault.to_string())),
+            },
+        },
+        Verdict::Invalid {
+            fault: Fault::Signature(fault),
+            ..
+        } => other_key(known, read, claimed(), bytes, fault.to_string()),
+        Verdict::Invalid { fault, .. } => Judged::unsigned(DeadClass::Invalid, fault),
+    }
+}
+
+fn sync<'a>(
+    event: &SyncEvent<'a>,
+    repo: Option<&Repo>,
+    known: &Known<'_>,
+    read: Tick,
+    now: Time,
+    bytes: u32,
+) -> Judged<'a> {
+    let held = held_of(repo);
+    let claimed = || verify::claimed_sync(event, now.0);
+    let Some(key) = known.key else {
+        return without_key(known, read, claimed(), bytes);
+    };
+    match verify::check_sync(event, key, held.as_ref(), now.0) {
+        SyncVerdict::Replay => Judged::plain(None),
+        SyncVerdict::SameRoot(authentic)
+        | SyncVerdict::OtherRoot(authentic)
+        | SyncVerdict::Fork(authentic) => Judged {
+            event: Some(signed(&authentic, Before::Untold, bytes)),
+            ops: Vec::new(),
+            block: authentic.block,
+            fault: None,
+        },
+        SyncVerdict::Invalid(Fault::Signature(fault)) => {
+            other_key(known, read, claimed(), bytes, fault.to_string())
+        }
+        SyncVerdict::Invalid(fault) => Judged::unsigned(DeadClass::Invalid, fault),
+    }
+}
+
+fn signed(authentic: &Authentic<'_>, before: Before, bytes: u32) -> Event {
+    Event::Signed {
+        head: head_of(authentic),
+        before,
+        bytes,
+    }
+}
+
+/// Not newer than what is held, by what it says of itself: whoever wrote it, it
+/// moves nothing.
+fn is_old(rev: &str, held: Option<&verify::Held>, commit: Option<Cid>) -> bool {
+    let (Some(held), Ok(rev)) = (held, rev.parse::<Rev>()) else {
+        return false;
+    };
+    rev < held.rev || (rev == held.rev && commit == Some(held.commit))
+}
+
+type Claimed = Result<(Cid, Rev, Cid), Fault>;
+
+/// There is no key to check it by. If the document was read after the event and
+/// names none, it is surely not signed.
+fn without_key<'a>(known: &Known<'_>, read: Tick, claimed: Claimed, bytes: u32) -> Judged<'a> {
+    match known.signing {
+        Some(signing) if signing.key.is_none() && signing.asked > read => {
+            Judged::unsigned(DeadClass::Invalid, "the DID document names no usable key")
+        }
+        _ => unresolved(claimed, bytes),
+    }
+}
+
+/// Not signed by the key that we know. If the document is younger than the event,
+/// it is surely not signed; else the key may be a newer one.
+fn other_key<'a>(
+    known: &Known<'_>,
+    read: Tick,
+    claimed: Claimed,
+    bytes: u32,
+    fault: String,
+) -> Judged<'a> {
+    match known.signing {
+        Some(signing) if signing.asked > read => Judged::unsigned(DeadClass::Invalid, fault),
+        _ => unresolved(claimed, bytes),
+    }
+}
+
+fn unresolved<'a>(claimed: Claimed, bytes: u32) -> Judged<'a> {
+    match claimed {
+        Err(fault) => Judged::unsigned(DeadClass::Invalid, fault),
+        Ok((commit, rev, data)) => Judged::plain(Some(Event::Unresolved {
+            claimed: Head { rev, data, commit },
+            bytes,
+        })),
+    }
+}

@@ -1,0 +1,17 @@
+//! From a socket to a change, in the order in which an event goes:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`follow`] | one upstream: dial, read, hand on, dial again |
+//! | `read` | whose event is it, which number has it? |
+//! | [`upstreams`] | did the connection miss anything? The row is durable first |
+//! | [`desk`] | every repository has one desk, where its events come one by one |
+//! | [`judge`] | is it what it says it is? |
+//! | [`draft`] | what the ledger makes of it, and the frames that waited for it |
+
+pub mod desk;
+pub mod draft;
+pub mod follow;
+pub mod judge;
+mod read;
+pub mod upstreams;

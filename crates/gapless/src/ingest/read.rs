@@ -1,0 +1,131 @@
+//! One message: whose event is it, and which number has it? No more than that is
+//! read here; the desk reads the rest.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use gapless_atp::frame::{self, FrameError};
+use gapless_atp::limits;
+use gapless_atp::syntax::{Did, Rev};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// A frame as it was read, before the stream has looked at it.
+pub struct Frame {
+    pub bytes: Bytes,
+    pub at: Instant,
+    pub what: Kind,
+}
+
+pub enum Kind {
+    /// Somebody's event.
+    Event {
+        seq: u64,
+        did: Did,
+        rev: Option<Rev>,
+    },
+    /// An event of a name that can be nobody's.
+    Nobody {
+        seq: u64,
+        error: String,
+    },
+    /// Not even the DID, or the number, can be read.
+    Unreadable {
+        seq: Option<u64>,
+        error: String,
+    },
+    Outdated,
+    FutureCursor,
+    /// The host says why it closes.
+    Closing {
+        error: String,
+    },
+    /// From the future, or of no interest.
+    Ignored,
+}
+
+/// The beginning of a hash, to know the event again by.
+pub fn tag(bytes: &[u8]) -> [u8; 16] {
+    xxh3_128(bytes).to_be_bytes()
+}
+
+pub fn read_frame(bytes: Bytes) -> Frame {
+    let what = kind_of(&bytes);
+    Frame {
+        bytes,
+        at: Instant::now(),
+        what,
+    }
+}
+
+fn kind_of(bytes: &[u8]) -> Kind {
+    let (seq, name, rev) = match frame::decode(bytes) {
+        Ok(frame::Event::Commit(event)) => (event.seq, event.repo, event.rev.parse().ok()),
+        Ok(frame::Event::Sync(event)) => (event.seq, event.did, event.rev.parse().ok()),
+        Ok(frame::Event::Identity(event)) => (event.seq, event.did, None),
+        Ok(frame::Event::Account(event)) => (event.seq, event.did, None),
+        Ok(frame::Event::Info(event)) => {
+            return match event.name {
+                "OutdatedCursor" => Kind::Outdated,
+                _ => Kind::Ignored,
+            };
+        }
+        Ok(frame::Event::Error { error, message }) => {
+            return match error {
+                "FutureCursor" => Kind::FutureCursor,
+                other => Kind::Closing {
+                    error: format!("the host says {other}: {}", message.unwrap_or("")),
+                },
+            };
+        }
+        Ok(frame::Event::Unknown { .. }) => return Kind::Ignored,
+        Err(error) => return broken(error),
+    };
+    whose(seq, name, rev)
+}
+
+fn whose(seq: u64, name: &str, rev: Option<Rev>) -> Kind {
+    match Did::parse(name) {
+        Ok(did) => Kind::Event { seq, did, rev },
+        Err(error) => Kind::Nobody {
+            seq,
+            error: error.to_string(),
+        },
+    }
+}
+
+/// What can still be told of a frame that cannot be read.
+fn broken(error: FrameError) -> Kind {
+    let FrameError::Payload { seq, repo, .. } = &error else {
+        return Kind::Unreadable {
+            seq: None,
+            error: error.to_string(),
+        };
+    };
+    match (seq, repo) {
+        (Some(seq), Some(name)) if name.len() <= limits::DID_BYTES && Did::parse(name).is_ok() => {
+            whose(*seq, name, None)
+        }
+        (seq, _) => Kind::Unreadable {
+            seq: *seq,
+            error: error.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_nobodys_and_never_panics() {
+        assert!(matches!(
+            kind_of(b"\xff\xff"),
+            Kind::Unreadable { seq: None, .. }
+        ));
+        assert!(matches!(kind_of(b""), Kind::Unreadable { seq: None, .. }));
+        assert!(matches!(
+            whose(3, "did:key:z6Mk", None),
+            Kind::Nobody { seq: 3, .. }
+        ));
+    }
+}

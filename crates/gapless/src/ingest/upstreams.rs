@@ -1,0 +1,148 @@
+//! The upstreams, shared: what each connection shows, and the row that says so.
+//!
+//! One task follows one upstream and is the only one to change it. When a change
+//! reaches the row (a new epoch, a new numbering), nothing that was read after it
+//! is handed on before the row is durable: otherwise a cursor could pass a gap
+//! that nobody remembers.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use gapless_core::ledger::cover::Covers;
+use gapless_core::ledger::stream::Stream;
+use gapless_core::ledger::{Notice, Now, Upstream, UpstreamId};
+use gapless_store::Store;
+use gapless_store::change::{Change, UpstreamChange};
+use gapless_store::error::StoreError;
+use gapless_store::queue::{Reply, Work};
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+
+/// How long until a row is tried again that there was no room for.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
+/// How long until a change is handed over again that the queue had no place for.
+const QUEUE_PAUSE: Duration = Duration::from_millis(2);
+
+pub struct Upstreams {
+    covers: RwLock<Covers>,
+    store: Arc<Store>,
+    clock: Arc<Clock>,
+}
+
+/// A connection and its row, for one decision.
+pub struct Look<'a> {
+    pub now: Now,
+    pub stream: &'a mut Stream,
+    pub row: &'a mut Upstream,
+    pub notices: &'a mut Vec<Notice>,
+}
+
+impl Upstreams {
+    pub fn new(store: Arc<Store>, clock: Arc<Clock>) -> Upstreams {
+        Upstreams {
+            covers: RwLock::new(Covers::new()),
+            store,
+            clock,
+        }
+    }
+
+    /// Never hold it while waiting for anything.
+    pub fn read(&self) -> RwLockReadGuard<'_, Covers> {
+        // Nothing in here can panic half way.
+        self.covers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Covers> {
+        self.covers.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows an upstream from now on. A removed one that comes back is a new
+    /// connection, but keeps its number and its epochs.
+    pub fn add(&self, id: UpstreamId, row: Upstream) {
+        let mut covers = self.write();
+        let now = self.clock.now();
+        covers.add(now.tick, id, row);
+    }
+
+    pub fn remove(&self, id: UpstreamId) -> Option<Upstream> {
+        let mut covers = self.write();
+        let now = self.clock.now();
+        covers.remove(now.tick, id).map(|source| source.row)
+    }
+
+    /// Lets the ledger look at a connection. Returns what it said, and the row if
+    /// that changed: then [`Upstreams::keep`] comes before anything else.
+    pub fn look<T>(
+        &self,
+        id: UpstreamId,
+        notices: &mut Vec<Notice>,
+        act: impl FnOnce(&mut Look<'_>) -> T,
+    ) -> Option<(T, Option<Upstream>)> {
+        let mut covers = self.write();
+        let now = self.clock.now();
+        let source = covers.get_mut(id)?;
+        let before = Kept::of(&source.row);
+        let mut look = Look {
+            now,
+            stream: &mut source.stream,
+            row: &mut source.row,
+            notices,
+        };
+        let told = act(&mut look);
+        let changed = before != Kept::of(&source.row);
+        Some((told, changed.then(|| source.row.clone())))
+    }
+
+    /// Writes a row down and waits until it is durable, for as long as it takes.
+    pub async fn keep(&self, id: UpstreamId, row: Upstream) -> Result<(), StoreError> {
+        loop {
+            let change = Change {
+                tick: self.clock.glance().tick,
+                upstream: Some(UpstreamChange::Row(id, row.clone())),
+                ..Change::default()
+            };
+            match write(&self.store, change).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Full(_)) => tokio::time::sleep(NO_ROOM_PAUSE).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The part of a row that streams change.
+#[derive(PartialEq, Eq)]
+struct Kept(u64, Option<u64>, u32, u64, Option<u64>);
+
+impl Kept {
+    fn of(row: &Upstream) -> Kept {
+        Kept(
+            row.epoch.0,
+            row.first_cursor_since_reset,
+            row.numbering,
+            row.reset_at.0,
+            row.unread_at.map(|tick| tick.0),
+        )
+    }
+}
+
+/// Hands a change over from a task, and waits until it is durable.
+pub async fn write(
+    store: &Arc<Store>,
+    change: Change,
+) -> Result<gapless_store::change::Ack, StoreError> {
+    let (tell, told) = oneshot::channel();
+    let reply = Reply::new(move |answer| {
+        // Nobody waits any more: then nobody is told.
+        let _ = tell.send(answer);
+    });
+    let mut waiting = Work::new(change, reply).map(Box::new);
+    while let Some(work) = waiting.take() {
+        if let Err(back) = store.try_submit(work) {
+            waiting = Some(back);
+            tokio::time::sleep(QUEUE_PAUSE).await;
+        }
+    }
+    told.await.unwrap_or(Err(StoreError::CommitterGone))
+}

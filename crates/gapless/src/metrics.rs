@@ -1,0 +1,195 @@
+//! What is counted, for Prometheus. Every name is in docs/metrics.md, and
+//! `cargo xtask tidy` compares the two.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use gapless_core::ledger::Notice;
+use gapless_core::ledger::notice::{Dropped, Reset};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Upper bounds of the buckets of arrival to durable, in microseconds.
+const LATENCY_BOUNDS: [u64; 12] = [
+    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000,
+    30_000_000,
+];
+
+/// How long something took.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [Counter; LATENCY_BOUNDS.len() + 1],
+    sum_micros: Counter,
+}
+
+impl Histogram {
+    pub fn observe(&self, micros: u64) {
+        let place = LATENCY_BOUNDS.partition_point(|bound| *bound < micros);
+        self.buckets[place].inc();
+        self.sum_micros.add(micros);
+    }
+
+    fn write(&self, out: &mut String, name: &str, help: &str) {
+        head(out, name, "histogram", help);
+        let mut count = 0;
+        for (place, bucket) in self.buckets.iter().enumerate() {
+            count += bucket.get();
+            let _ = match LATENCY_BOUNDS.get(place) {
+                Some(bound) => {
+                    let bound = *bound as f64 / 1e6;
+                    writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}")
+                }
+                None => writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}"),
+            };
+        }
+        let sum = self.sum_micros.get() as f64 / 1e6;
+        let _ = writeln!(out, "{name}_sum {sum}\n{name}_count {count}");
+    }
+}
+
+macro_rules! counters {
+    ($($field:ident: $name:literal, $help:literal;)*) => {
+        /// Everything that is counted as it happens.
+        #[derive(Debug, Default)]
+        pub struct Metrics {
+            $(pub $field: Counter,)*
+            pub arrival_to_durable: Histogram,
+        }
+
+        impl Metrics {
+            /// As Prometheus reads it.
+            pub fn write(&self, out: &mut String) {
+                $(
+                    head(out, $name, "counter", $help);
+                    let _ = writeln!(out, concat!($name, " {}"), self.$field.get());
+                )*
+                self.arrival_to_durable.write(
+                    out,
+                    "gapless_arrival_to_durable_seconds",
+                    "From reading an event to its effects being durable.",
+                );
+            }
+        }
+
+        /// Every counter's name.
+        pub const COUNTERS: &[&str] = &[$($name,)*];
+    };
+}
+
+counters! {
+    frames: "gapless_frames_total", "Frames read from upstreams.";
+    frame_bytes: "gapless_frame_bytes_total", "Their bytes.";
+    events_applied: "gapless_events_applied_total", "Commits and syncs that moved a head.";
+    operations_applied: "gapless_operations_applied_total", "Operations of live commits that were applied.";
+    events_replayed: "gapless_events_replayed_total", "Events that were not newer than what is held.";
+    events_parked: "gapless_events_parked_total", "Events that wait for what comes before them.";
+    events_unparked: "gapless_events_unparked_total", "Parked events that were applied or judged.";
+    events_skipped: "gapless_events_skipped_total", "Events of repositories that are not wanted.";
+    parked_dropped: "gapless_parked_dropped_total", "Parked events that were dropped: superseded, or no room.";
+    unauthenticated: "gapless_unauthenticated_total", "Events that the owner did not sign.";
+    misrouted: "gapless_misrouted_total", "Events from a host that the repository does not live on.";
+    forks: "gapless_forks_total", "Revs under which an owner's key signed two commits.";
+    abandoned: "gapless_abandoned_total", "Commits of a lineage that was given up.";
+    backward: "gapless_backward_frames_total", "Frames with a number that was read before.";
+    resets: "gapless_resets_total", "New epochs of upstreams.";
+    dials: "gapless_dials_total", "Connections that were tried.";
+    dial_failures: "gapless_dial_failures_total", "Connections that were refused or failed.";
+    moved: "gapless_moves_total", "Repositories that were found on another host.";
+    old_documents: "gapless_old_documents_total", "Answers of a directory that was behind.";
+    account_changes: "gapless_account_changes_total", "Changes of an account's state.";
+    vanished: "gapless_vanished_total", "Repositories that their host says it does not have.";
+    host_behind: "gapless_host_behind_total", "Hosts' heads that are older than ours.";
+    adopted: "gapless_adopted_total", "Older states that were taken over.";
+    snapshots_discarded: "gapless_snapshots_discarded_total", "Snapshots that were overtaken before they were written.";
+    snapshots_stale: "gapless_snapshots_stale_total", "Snapshots older than the head that the host had named.";
+    snapshots_refused: "gapless_snapshots_refused_total", "Snapshots that failed a check.";
+    snapshots_written: "gapless_snapshots_written_total", "Snapshots that were written.";
+    differences_written: "gapless_differences_written_total", "Of these: made from what is held and what is new.";
+    records_fetched: "gapless_records_fetched_total", "Operations that snapshots led to.";
+    fetched_bytes: "gapless_fetched_bytes_total", "Bytes of getRepo.";
+    listing_bytes: "gapless_listing_bytes_total", "Bytes of listRepos.";
+    resolutions: "gapless_resolutions_total", "DIDs that were asked about.";
+    resolution_failures: "gapless_resolution_failures_total", "Of these: without an answer.";
+    heads_asked: "gapless_heads_asked_total", "Heads that hosts were asked for.";
+    request_failures: "gapless_request_failures_total", "Requests to hosts that failed.";
+    sweeps: "gapless_sweeps_total", "Sweeps that went through.";
+    sweep_failures: "gapless_sweep_failures_total", "Sweeps that were cut short.";
+    suspects: "gapless_suspects_total", "Listed heads that were not ours.";
+    dead_letters: "gapless_dead_letters_total", "Frames that could not be used.";
+    refused_changes: "gapless_refused_changes_total", "Changes that the store refused.";
+    purged: "gapless_purged_total", "Repositories that were purged.";
+    proven: "gapless_roots_recomputed_total", "Roots recomputed from the store.";
+    damaged: "gapless_roots_differed_total", "Of these: not the signed one.";
+    restarts: "gapless_task_restarts_total", "Tasks that ended unexpectedly and were started again.";
+}
+
+/// The lines before a metric.
+pub fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+impl Metrics {
+    /// Counts what the ledger noticed.
+    pub fn notice(&self, notice: &Notice) {
+        match notice {
+            Notice::Reset(_) => self.resets.inc(),
+            Notice::Backward => self.backward.inc(),
+            Notice::Fork { .. } => self.forks.inc(),
+            Notice::Unauthenticated => self.unauthenticated.inc(),
+            Notice::Misrouted => self.misrouted.inc(),
+            Notice::Abandoned { .. } => self.abandoned.inc(),
+            Notice::ParkedDropped { .. } => self.parked_dropped.inc(),
+            Notice::Moved { .. } => self.moved.inc(),
+            Notice::OldDocument => self.old_documents.inc(),
+            Notice::Account(_) => self.account_changes.inc(),
+            Notice::Vanished => self.vanished.inc(),
+            Notice::HidingSuspended { .. } => {}
+            Notice::HostBehind { .. } => self.host_behind.inc(),
+            Notice::Adopted { .. } => self.adopted.inc(),
+            Notice::SnapshotDiscarded => self.snapshots_discarded.inc(),
+            Notice::SnapshotStale => self.snapshots_stale.inc(),
+        }
+    }
+}
+
+/// Why an epoch ended, in words.
+pub fn reset_words(why: Reset) -> &'static str {
+    match why {
+        Reset::OutdatedCursor => "the host no longer has the events after our cursor",
+        Reset::FutureCursor => "the host knows no number as high as our cursor",
+        Reset::NoCursor => "there was no cursor to start from",
+        Reset::OtherEvent => "the host has another event at our cursor",
+        Reset::Silence => "the event at our cursor did not come",
+        Reset::Backwards => "the host's numbers went back",
+        Reset::Overflow => "we could not keep up",
+        Reset::StoreRepaired => "the store was repaired",
+    }
+}
+
+/// Why a parked frame was dropped, in a word.
+pub fn dropped_word(why: Dropped) -> &'static str {
+    match why {
+        Dropped::Superseded => "superseded",
+        Dropped::NoRoom => "no_room",
+        Dropped::SameRev => "same_rev",
+        Dropped::OtherHost => "other_host",
+        Dropped::Abandoned => "abandoned",
+        Dropped::Forged => "forged",
+    }
+}

@@ -1,0 +1,120 @@
+//! What has to be done now and then: purge what was deleted long enough ago, and
+//! say how things stand.
+
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use gapless_core::ledger::account;
+use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::{Held, RepoId};
+use gapless_store::change::{Entry, What};
+use gapless_store::error::StoreError;
+
+use super::Mirror;
+use crate::ingest::desk::Turn;
+
+/// How often a line says how things stand.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+/// It is looked for repositories to purge so often in a time of grace. Every row
+/// is read for it.
+const LOOKS: u32 = 10;
+const LOOK_AT_LEAST: Duration = Duration::from_secs(3600);
+const LOOK_AT_MOST: Duration = Duration::from_secs(1);
+
+pub async fn run(mirror: Weak<Mirror>) {
+    let (mut looked, mut said) = (None::<Instant>, None::<Instant>);
+    loop {
+        let Some(strong) = mirror.upgrade() else {
+            return;
+        };
+        let shared = strong.shared.clone();
+        let grace = strong.config.purge_grace;
+        let every = (grace / LOOKS).clamp(LOOK_AT_MOST, LOOK_AT_LEAST);
+        let due = looked.is_none_or(|at| at.elapsed() >= every);
+        if due && let Err(error) = strong.purge().await {
+            match error.is_final() {
+                true => shared.end.fail(error),
+                false => tracing::warn!(%error, "purging goes on later"),
+            }
+        }
+        if due {
+            looked = Some(Instant::now());
+        }
+        if said.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
+            said = Some(Instant::now());
+            strong.log_state();
+        }
+        drop(strong);
+        tokio::select! {
+            () = tokio::time::sleep(every.min(SAY_EVERY)) => {}
+            () = shared.end.ended() => return,
+        }
+    }
+}
+
+impl Mirror {
+    /// Purges what its present host, or the directory, called deleted, and what
+    /// has stayed so for the time of grace.
+    async fn purge(&self) -> Result<(), StoreError> {
+        let grace = self.config.purge_grace;
+        let shared = self.shared.clone();
+        let due = tokio::task::spawn_blocking(move || {
+            let now = shared.clock.time();
+            let mut due = Vec::new();
+            for row in shared.store.view().repos(RepoId(0)) {
+                let (_, repo) = row?;
+                if account::purge_due(now, &repo, grace) && repo.held != Held::Nothing {
+                    due.push(repo.did);
+                }
+            }
+            Ok::<_, StoreError>(due)
+        });
+        for did in due.await.unwrap_or(Err(StoreError::CommitterGone))? {
+            let purged = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
+                let shared = turn.shared;
+                let now = shared.clock.now();
+                let Some(draft) = turn.draft.as_mut() else {
+                    return false;
+                };
+                // It may have come back meanwhile.
+                let due = account::purge_due(now.time, &draft.repo, grace);
+                if !due || draft.repo.held == Held::Nothing {
+                    return false;
+                }
+                account::purged(now, &mut draft.repo);
+                let revs: Vec<_> = draft.parked.keys().copied().collect();
+                for rev in revs {
+                    draft.drop_frame(rev, Dropped::Superseded);
+                }
+                draft.purge(Entry {
+                    at: now.time,
+                    source: None,
+                    what: What::Purge,
+                    frame: None,
+                });
+                true
+            });
+            if purged.await? {
+                self.shared.metrics.purged.inc();
+                tracing::info!(%did, "purged: deleted by its owner, and the time of grace has passed");
+            }
+        }
+        Ok(())
+    }
+
+    fn log_state(&self) {
+        let shared = &self.shared;
+        let metrics = &shared.metrics;
+        tracing::info!(
+            log_head = shared.store.durable_head().next_seq.saturating_sub(1),
+            frames = metrics.frames.get(),
+            applied = metrics.events_applied.get(),
+            snapshots = metrics.snapshots_written.get(),
+            records_fetched = metrics.records_fetched.get(),
+            owed = shared.schedule.len(),
+            at_work = shared.schedule.at_work(),
+            waiting = self.desks.waiting(),
+            "state"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! What every part of the running program shares: the store, the clock, the
+//! upstreams, the hosts, what is wanted, and what is owed.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::event::Context;
+use gapless_core::ledger::{Now, Settings};
+use gapless_store::Store;
+use gapless_store::error::StoreError;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::filter::Filter;
+use crate::hosts::HostRows;
+use crate::ingest::upstreams::Upstreams;
+use crate::metrics::Metrics;
+use crate::schedule::Schedule;
+
+pub struct Shared {
+    pub store: Arc<Store>,
+    pub clock: Arc<Clock>,
+    pub upstreams: Upstreams,
+    pub hosts: HostRows,
+    pub settings: Settings,
+    pub filter: Filter,
+    pub schedule: Schedule,
+    pub metrics: Metrics,
+    pub tracked: RwLock<HashSet<Did>>,
+    /// Bytes of all parked frames.
+    pub parked_bytes: AtomicU64,
+    /// Dead letters that are kept.
+    pub dead_letters: AtomicU64,
+    pub end: End,
+}
+
+/// Dead letters that are kept; of more than these only the number is.
+pub const DEAD_LETTERS: u64 = 10_000;
+
+impl Shared {
+    /// What a decision is taken with.
+    pub fn decide<T>(&self, now: Now, act: impl FnOnce(Context<'_>) -> T) -> T {
+        let covers = self.upstreams.read();
+        act(Context {
+            now,
+            covers: &covers,
+            settings: &self.settings,
+        })
+    }
+
+    pub fn is_tracked(&self, did: &Did) -> bool {
+        let tracked = self.tracked.read().unwrap_or_else(PoisonError::into_inner);
+        tracked.contains(did)
+    }
+
+    /// Whether there is room for one more dead letter; if so, it is taken.
+    pub fn take_dead_letter(&self) -> bool {
+        self.metrics.dead_letters.inc();
+        let taken = self
+            .dead_letters
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |kept| {
+                (kept < DEAD_LETTERS).then_some(kept + 1)
+            });
+        taken.is_ok()
+    }
+}
+
+/// How the program is told to end: by a signal, or by a fault after which nothing
+/// can be written.
+pub struct End {
+    ends: watch::Sender<bool>,
+    fault: Mutex<Option<StoreError>>,
+}
+
+impl Default for End {
+    fn default() -> End {
+        End {
+            ends: watch::Sender::new(false),
+            fault: Mutex::new(None),
+        }
+    }
+}
+
+impl End {
+    pub fn end(&self) {
+        self.ends.send_replace(true);
+    }
+
+    pub fn is_ending(&self) -> bool {
+        *self.ends.borrow()
+    }
+
+    /// Resolves when the program ends.
+    pub async fn ended(&self) {
+        let mut ends = self.ends.subscribe();
+        // The sender lives as long as we do.
+        let _ = ends.wait_for(|ends| *ends).await;
+    }
+
+    /// Nothing can be written any more: the first reason is the one to tell.
+    pub fn fail(&self, error: StoreError) {
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if fault.is_none() && !matches!(error, StoreError::Closed) {
+            tracing::error!(
+                %error,
+                "the store cannot be written; Gapless stops, and nothing that was acknowledged is lost"
+            );
+            *fault = Some(error);
+        }
+        self.end();
+    }
+
+    pub fn fault(&self) -> Option<StoreError> {
+        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.clone()
+    }
+}
