@@ -1,0 +1,81 @@
+//! Commits whose contents are unusual, and right all the same.
+
+use gapless_testnet::Config as NetConfig;
+use gapless_testnet::{Write, encode_record};
+
+use crate::common::{World, network};
+use crate::drive::{PDS, new_path, record};
+
+fn small() -> NetConfig {
+    network(2, 1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t31_a_two_keys_with_one_record_are_two_records() {
+    let mut world = World::settled(small()).await;
+    let a = world.did(0);
+    let (one, other) = (new_path(), new_path());
+    let create = |path: &str| Write::Create {
+        path: path.to_owned(),
+        record: record("the same"),
+    };
+    world.write(&a, &[create(&one), create(&other)]);
+    world.caught_up(PDS).await;
+    world.assert_complete(&a).await;
+    world.write(&a, &[Write::Delete { path: one }]);
+    world.caught_up(PDS).await;
+    world.assert_complete(&a).await;
+    // As a snapshot too: the block is in it once.
+    let third = new_path();
+    world.write(&a, &[create(&third)]);
+    let fetched = world.snapshots().await;
+    world.too_big(&a);
+    world.complete(&a).await;
+    assert_eq!(world.snapshots().await, fetched + 1);
+    let view = world.mirror().shared.store.view();
+    let id = view.repo_id(&a).expect("it can be read").expect("known");
+    for path in [other, third] {
+        let found = view.record(id, path.as_bytes()).expect("it can be read");
+        assert!(found.is_some(), "{path}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t31_b_a_record_without_a_type_is_kept_as_it_is() {
+    let mut world = World::settled(small()).await;
+    let a = world.did(0);
+    let fetched = world.snapshots().await;
+    let json = serde_json::json!({ "text": "of no type" });
+    let record = encode_record(&json).expect("it is a record");
+    let path = new_path();
+    world.write(&a, &[Write::Create { path, record }]);
+    world.caught_up(PDS).await;
+    world.assert_complete(&a).await;
+    assert_eq!(world.snapshots().await, fetched);
+    world.too_big(&a);
+    world.complete(&a).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t32_an_empty_commit_moves_the_head_alone() {
+    let mut world = World::settled(small()).await;
+    let a = world.did(0);
+    let before = world.answer(&a).await;
+    let fetched = world.snapshots().await;
+    let made = world.write(&a, &[]);
+    world.caught_up(PDS).await;
+    world.assert_complete(&a).await;
+    let after = world.answer(&a).await;
+    assert_eq!(after.rev, Some(made.rev.to_string()));
+    assert_eq!(after.last_firehose_rev, after.rev, "as a live commit");
+    assert_eq!(after.data, before.data);
+    assert_eq!(world.snapshots().await, fetched);
+    // And the next one chains onto it.
+    world.post(&a);
+    world.caught_up(PDS).await;
+    world.assert_complete(&a).await;
+    assert_eq!(world.snapshots().await, fetched);
+    world.stop().await;
+}

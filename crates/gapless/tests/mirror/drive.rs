@@ -1,0 +1,331 @@
+//! What tests do to a [`World`], and what they wait for: faults by name, writes,
+//! held requests and desks, streams, epochs, and the state before the test begins.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use gapless::api::{Mirror as _, RepoAnswer, UpstreamAnswer};
+use gapless::metrics::Metrics;
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Tick, Time, UpstreamId, sweep};
+use gapless_testnet::Config as NetConfig;
+use gapless_testnet::{Fault, NewCommit, Place, Spec, Write, encode_record};
+
+use crate::common::World;
+
+/// Makes every record key of a test run another one.
+static NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// An interval that no test outlives: sweeps happen when a rule asks for them.
+const NEVER: &str = "1h";
+
+pub const PDS: Place = Place::Pds(0);
+
+/// A path that nobody has used.
+pub fn new_path() -> String {
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("app.bsky.feed.post/test{number:06}")
+}
+
+/// A record that says something of its own.
+pub fn record(text: &str) -> Vec<u8> {
+    let json = serde_json::json!({ "$type": "app.bsky.feed.post", "text": text });
+    encode_record(&json).expect("it is a record")
+}
+
+impl World {
+    /// A network and no mirror yet; once begun, it follows all hosts and sweeps
+    /// them only when a rule asks for it.
+    pub async fn quiet(config: NetConfig) -> World {
+        let mut world = World::network(config).await;
+        for url in world.net.urls().pds.clone() {
+            world.flags.upstream.push(format!("pds={url}"));
+        }
+        world.flags.sweep_every = Some(NEVER.to_owned());
+        world
+    }
+
+    /// The same, begun, with everything complete and nothing left to do: what
+    /// happens from here on is the test's doing.
+    pub async fn settled(config: NetConfig) -> World {
+        let mut world = World::quiet(config).await;
+        world.begin().await;
+        world.settle().await;
+        world
+    }
+
+    /// Waits until everything is complete, every cursor has caught up, no sweep is
+    /// due and nobody is at work.
+    pub async fn settle(&self) {
+        let hosts = self.net.urls().pds.len();
+        for host in 0..hosts {
+            let place = Place::Pds(host);
+            self.until("connected", async |world: &World| {
+                let upstream = world.upstream(place).await;
+                said(upstream.connected, &upstream)
+            })
+            .await;
+            // The first frame opens the epoch: nobody waits for the silence.
+            let dids = self.net.truth().dids();
+            let lives_here = |did: &&Did| {
+                let head = self.net.truth().head(did);
+                head.is_some_and(|head| head.host == host)
+            };
+            if let Some(did) = dids.iter().find(lives_here) {
+                self.post(did);
+                self.caught_up(place).await;
+            }
+        }
+        self.all_complete().await;
+        self.until("nothing left to do", async |world: &World| {
+            let shared = &world.mirror().shared;
+            let now = shared.clock.glance();
+            let due = shared.decide(now, |context| {
+                let mut hosts = shared.hosts.all().into_iter();
+                hosts.any(|(id, host)| sweep::due(context, id, &host))
+            });
+            let (owed, at_work) = (shared.schedule.len(), shared.schedule.at_work());
+            said(
+                !due && owed == 0 && at_work == 0,
+                &(due, owed, at_work, "due, owed, at work"),
+            )
+        })
+        .await;
+    }
+
+    /// The account with this number.
+    pub fn did(&self, number: usize) -> Did {
+        self.net.truth().dids()[number].clone()
+    }
+
+    /// One commit with one new record.
+    pub fn post(&self, did: &Did) -> NewCommit {
+        let path = new_path();
+        let record = record(&path);
+        self.write(did, &[Write::Create { path, record }])
+    }
+
+    pub fn write(&self, did: &Did, writes: &[Write]) -> NewCommit {
+        self.net.write(did, writes).expect("it is written")
+    }
+
+    /// A path that the repository has.
+    pub fn some_path(&self, did: &Did) -> String {
+        let records = self.net.truth().records(did).expect("it exists");
+        let mut paths = records.into_keys();
+        paths.next().expect("it has a record")
+    }
+
+    /// Sets a fault; the number is for [`World::clear`], if it waits.
+    pub fn set(&self, spec: Spec) -> Option<u64> {
+        self.net.fault(spec).expect("it can be set").id
+    }
+
+    /// Takes a fault back. What a reorder still holds is sent.
+    pub fn clear(&self, id: Option<u64>) {
+        self.net.clear_fault(id.expect("it waits for its moment"));
+    }
+
+    pub fn fired(&self, fault: &str) -> u64 {
+        self.net.faults().fired(fault)
+    }
+
+    pub async fn until_fired(&self, fault: &str, times: u64) {
+        self.until(&format!("{fault} fires"), async |world: &World| {
+            let fired = world.fired(fault);
+            said(fired >= times, &fired)
+        })
+        .await;
+    }
+
+    /// Requests of this kind to the first host get no answer until it is cleared.
+    pub fn hold(&self, route: &str) -> Option<u64> {
+        let route = Some(route.to_owned());
+        self.set(Spec::new(Fault::Stall { ms: None, route }).on(PDS))
+    }
+
+    /// The same, for one repository.
+    pub fn hold_of(&self, route: &str, did: &Did) -> Option<u64> {
+        let route = Some(route.to_owned());
+        self.set(Spec::new(Fault::Stall { ms: None, route }).on(PDS).of(did))
+    }
+
+    /// The next commit of a repository gets a number and is never sent.
+    pub fn lose_commit(&self, did: &Did) -> NewCommit {
+        let fired = self.fired("drop");
+        self.set(
+            Spec::new(Fault::Drop { unnumbered: false })
+                .of(did)
+                .times(1),
+        );
+        let made = self.post(did);
+        assert_eq!(self.fired("drop"), fired + 1);
+        made
+    }
+
+    /// One commit that says `tooBig`: only a fetch brings it.
+    pub fn too_big(&self, did: &Did) -> NewCommit {
+        let fired = self.fired("too-big");
+        self.set(Spec::new(Fault::TooBig {}).of(did).times(1));
+        let made = self.post(did);
+        assert_eq!(self.fired("too-big"), fired + 1);
+        made
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.mirror().shared.metrics
+    }
+
+    /// How many snapshots were written, once nobody is at work: they are counted
+    /// when they are durable already.
+    pub async fn snapshots(&self) -> u64 {
+        self.until("nobody is at work", async |world: &World| {
+            let at_work = world.mirror().shared.schedule.at_work();
+            said(at_work == 0, &at_work)
+        })
+        .await;
+        self.metrics().snapshots_written.get()
+    }
+
+    /// The log's next number: it stays while nothing is applied.
+    pub fn log_next(&self) -> u64 {
+        self.mirror().shared.store.durable_head().next_seq
+    }
+
+    fn url(&self, place: Place) -> String {
+        match place {
+            Place::Pds(index) => self.net.urls().pds[index].clone(),
+            Place::Relay => self.net.urls().relay.clone().expect("there is one"),
+            other => panic!("nobody follows {other}"),
+        }
+    }
+
+    pub async fn upstream(&self, place: Place) -> UpstreamAnswer {
+        let (mirror, url) = (self.mirror().clone(), self.url(place));
+        let asked = tokio::task::spawn_blocking(move || mirror.upstreams());
+        let all = asked.await.expect("no panic").expect("an answer");
+        let mut ours = all.into_iter().filter(|one| one.url == url);
+        ours.next().expect("it is followed")
+    }
+
+    pub fn upstream_id(&self, place: Place) -> UpstreamId {
+        let url = self.url(place);
+        let covers = self.mirror().shared.upstreams.read();
+        let mut ours = covers.iter().filter(|(_, source)| source.row.url == url);
+        ours.next().expect("it is followed").0
+    }
+
+    /// The number of the event that was last read, durable or not.
+    pub fn read(&self, place: Place) -> Option<u64> {
+        let id = self.upstream_id(place);
+        let covers = self.mirror().shared.upstreams.read();
+        let stream = &covers.get(id).expect("it is followed").stream;
+        stream.read().map(|cursor| cursor.seq)
+    }
+
+    pub fn epoch(&self, place: Place) -> u64 {
+        let id = self.upstream_id(place);
+        let covers = self.mirror().shared.upstreams.read();
+        covers.get(id).expect("it is followed").row.epoch.0
+    }
+
+    /// When the last sweep began that went through.
+    pub fn swept(&self) -> Option<Tick> {
+        let hosts = self.mirror().shared.hosts.all();
+        let swept = hosts.into_iter().map(|(_, host)| host.swept);
+        swept.flatten().map(|swept| swept.tick).max()
+    }
+
+    pub async fn epoch_above(&self, place: Place, before: u64) {
+        self.until("a new epoch", async |world: &World| {
+            let epoch = world.epoch(place);
+            said(epoch > before, &epoch)
+        })
+        .await;
+    }
+
+    /// Waits until the effects of all that a host has sent are durable.
+    pub async fn caught_up(&self, place: Place) {
+        self.until("the cursor catches up", async |world: &World| {
+            let last = world.net.last_seq(place);
+            let upstream = world.upstream(place).await;
+            said(upstream.cursor == last && upstream.open, &(upstream, last))
+        })
+        .await;
+    }
+
+    pub async fn answer(&self, did: &Did) -> RepoAnswer {
+        let answer = self.repo(did).await.expect("it is known");
+        self.check(&answer);
+        answer
+    }
+
+    pub async fn reasons(&self, did: &Did) -> Vec<String> {
+        self.answer(did).await.reasons
+    }
+
+    /// Waits until it is not complete for these reasons, among others.
+    pub async fn doubted(&self, did: &Did, reasons: &[&str]) -> RepoAnswer {
+        let mut seen = None;
+        self.until(&format!("{did}: {reasons:?}"), async |world: &World| {
+            let answer = world.answer(did).await;
+            let has = |reason: &&str| answer.reasons.iter().any(|one| one == reason);
+            let all = reasons.iter().all(has);
+            let told = said(all, &answer);
+            seen = all.then_some(answer);
+            told
+        })
+        .await;
+        seen.expect("it was seen")
+    }
+
+    /// The same for every repository there is.
+    pub async fn all_doubted(&self, reasons: &[&str]) {
+        for did in self.net.truth().dids() {
+            self.doubted(&did, reasons).await;
+        }
+    }
+
+    /// Whether it is complete at the truth's head, now.
+    pub async fn assert_complete(&self, did: &Did) {
+        let complete = self.is_complete(did).await;
+        assert_eq!(complete, Ok(()), "{did}");
+    }
+
+    /// Keeps the desk of a repository busy until the other end is dropped.
+    pub async fn hold_desk(&self, did: &Did) -> SyncSender<()> {
+        let (hold, held) = sync_channel::<()>(1);
+        let (enter, entered) = tokio::sync::oneshot::channel();
+        let (desks, did) = (self.mirror().desks.clone(), did.clone());
+        tokio::spawn(async move {
+            let visit = desks.visit(&did, move |_| {
+                let _ = enter.send(());
+                // Ends when the other end is dropped.
+                let _ = held.recv();
+            });
+            visit.await
+        });
+        entered.await.expect("the desk is held");
+        hold
+    }
+}
+
+impl World {
+    /// What is owed to a repository is tried now, as if the time for it had come.
+    pub async fn try_now(&self, did: &Did) {
+        let visit = self.mirror().desks.visit(did, |turn| {
+            if let Some(draft) = turn.draft.as_mut() {
+                draft.repo.debt.next_try = Time(0);
+            }
+        });
+        visit.await.expect("it is written");
+    }
+}
+
+/// A condition for [`World::until`], with what was seen if it does not hold.
+pub fn said(holds: bool, seen: &impl std::fmt::Debug) -> Result<(), String> {
+    match holds {
+        true => Ok(()),
+        false => Err(format!("{seen:?}")),
+    }
+}

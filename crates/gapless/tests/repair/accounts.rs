@@ -1,0 +1,184 @@
+//! Account states: hidden, shown, purged, lost and found (T27, T40, T43, T53, T57).
+
+use std::time::Duration;
+
+use gapless_testnet::{Fault, Place, Spec, Status};
+
+use crate::common::World;
+use crate::steps::{listed, swept, unswept};
+
+/// Each state as a host tells it, and as the mirror names it.
+const HIDDEN: [(Status, &str); 4] = [
+    (Status::Deactivated, "deactivated"),
+    (Status::Takendown, "takendown"),
+    (Status::Suspended, "suspended"),
+    (Status::Deleted, "deleted"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t27_every_state_hides_at_once_and_active_again_is_complete_without_a_fetch() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let written = world.metrics().snapshots_written.get();
+    for (number, (state, name)) in HIDDEN.into_iter().enumerate() {
+        let did = world.account(0, number.min(2));
+        world.fault(Spec::new(Fault::Account { state }).of(&did));
+        let hidden = world.reason(&did, "inactive").await;
+        assert_eq!(hidden.account, name);
+        assert!(hidden.records > 0, "hidden, and still there");
+        let asked = world.metrics().heads_asked.get();
+        let back = Fault::Account {
+            state: Status::Active,
+        };
+        world.fault(Spec::new(back).of(&did));
+        let shown = world.honestly_complete(&did).await;
+        assert_eq!(shown.account, "active");
+        assert!(world.metrics().heads_asked.get() > asked, "it was compared");
+    }
+    assert_eq!(world.fired("account"), 8);
+    assert_eq!(world.metrics().snapshots_written.get(), written);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t40_a_a_lost_deactivation_is_found_by_the_sweep() {
+    let mut world = World::settled(listed(4, 1), swept).await;
+    let did = world.account(0, 1);
+    world.fault(Spec::new(Fault::LostAccount {}).of(&did).times(1));
+    world
+        .net
+        .set_status(&did, Status::Deactivated)
+        .expect("it is active");
+    assert_eq!(world.fired("lost-account"), 1);
+    let hidden = world.reason(&did, "inactive").await;
+    assert_eq!(hidden.account, "deactivated");
+    world.sweeps(2).await;
+    assert_eq!(world.answer(&did).await.account, "deactivated");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t40_b_a_lost_deletion_is_found_by_the_sweep_and_purges_nothing() {
+    let mut world = World::settled(listed(4, 1), |config| {
+        swept(config);
+        config.purge_grace = Duration::from_secs(1);
+    })
+    .await;
+    let did = world.account(0, 1);
+    world.fault(Spec::new(Fault::LostAccount {}).of(&did).times(1));
+    world
+        .net
+        .set_status(&did, Status::Deleted)
+        .expect("it is active");
+    assert_eq!(world.fired("lost-account"), 1);
+    // The host does not say that it was deleted, only that it is not there.
+    let hidden = world.reason(&did, "inactive").await;
+    assert_eq!(hidden.account, "not_found");
+    assert!(world.metrics().vanished.get() >= 1);
+    world.sweeps(3).await;
+    let kept = world.answer(&did).await;
+    assert!(
+        kept.records > 0 && kept.rev.is_some(),
+        "nobody said deleted"
+    );
+    assert_eq!(world.metrics().purged.get(), 0);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t40_c_a_lost_reactivation_is_found_by_the_sweep() {
+    let mut world = World::settled(listed(4, 1), swept).await;
+    let did = world.account(0, 1);
+    world
+        .net
+        .set_status(&did, Status::Suspended)
+        .expect("it is active");
+    world.reason(&did, "inactive").await;
+    world.fault(Spec::new(Fault::LostAccount {}).of(&did).times(1));
+    world
+        .net
+        .set_status(&did, Status::Active)
+        .expect("it is there");
+    assert_eq!(world.fired("lost-account"), 1);
+    let shown = world.honestly_complete(&did).await;
+    assert_eq!(shown.account, "active");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t43_active_again_is_compared_before_it_is_complete() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let did = world.account(0, 1);
+    // What happened before it was hidden never reached us.
+    world.omitted(&did);
+    let account = |state| Spec::new(Fault::Account { state }).of(&did);
+    world.fault(account(Status::Takendown));
+    world.reason(&did, "inactive").await;
+    let stalled = world.stall(0, "getLatestCommit", Some(&did));
+    world.fault(account(Status::Active));
+    world.fires("stall", 1).await;
+    let back = world
+        .becomes(&did, "active", |answer| answer.account == "active")
+        .await;
+    assert!(!back.complete);
+    assert!(
+        back.reasons.contains(&"compare_owed".to_owned()),
+        "{back:?}"
+    );
+    assert!(world.row(&did).marker.is_none());
+    world.clear(stalled);
+    world.honestly_complete(&did).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t53_purged_and_active_again_with_the_same_head_is_fetched_anew() {
+    let mut world = World::settled(listed(4, 1), |config| {
+        unswept(config);
+        config.purge_grace = Duration::from_secs(1);
+    })
+    .await;
+    let did = world.account(0, 1);
+    let head = world.answer(&did).await.rev;
+    let written = world.metrics().snapshots_written.get();
+    let account = |state| Spec::new(Fault::Account { state }).of(&did);
+    world.fault(account(Status::Deleted));
+    world.reason(&did, "inactive").await;
+    let purged = world.reason(&did, "no_snapshot").await;
+    assert_eq!((purged.rev, purged.records), (None, 0));
+    assert_eq!(world.metrics().purged.get(), 1);
+    world.fault(account(Status::Active));
+    let back = world.honestly_complete(&did).await;
+    assert_eq!(back.rev, head);
+    assert_eq!(world.metrics().snapshots_written.get(), written + 1);
+    assert_eq!(world.fired("account"), 2);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t57_a_reactivation_lost_in_a_reset_is_found_by_the_sweep() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let did = world.account(0, 1);
+    world
+        .net
+        .set_status(&did, Status::Deactivated)
+        .expect("it is active");
+    world.reason(&did, "inactive").await;
+    // Account, identity and sync.
+    let drop = Fault::Drop { unnumbered: true };
+    world.fault(Spec::new(drop).on(Place::Pds(0)).of(&did).times(3));
+    world
+        .net
+        .set_status(&did, Status::Active)
+        .expect("it is there");
+    assert_eq!(world.fired("drop"), 3);
+    assert_eq!(world.answer(&did).await.account, "deactivated");
+    let sweeps = world.metrics().sweeps.get();
+    world.reset(0).await;
+    let shown = world.honestly_complete(&did).await;
+    assert_eq!(shown.account, "active");
+    // The reset asked for it: none was due.
+    world
+        .counted("a sweep", |metrics| metrics.sweeps.get(), sweeps + 1)
+        .await;
+    world.stop().await;
+}

@@ -1,0 +1,420 @@
+//! Snapshots: asked for, refused, overtaken, interrupted (T24, T28, T37, T38, T51,
+//! T62).
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use gapless::api::{Mirror as _, RepoAnswer};
+use gapless_atp::crypto::Curve;
+use gapless_atp::syntax::Did;
+use gapless_testnet::{Fault, NewAccount, Spec, Status};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::common::World;
+use crate::steps::{listed, swept, unswept};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_a_difference_that_brings_nothing_is_followed_by_the_whole_at_once() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let did = world.account(0, 1);
+    let (written, differences) = (
+        world.metrics().snapshots_written.get(),
+        world.metrics().differences_written.get(),
+    );
+    // First, that differences are asked for at all.
+    let made = world.too_big(&did);
+    world.complete(&did).await;
+    assert_eq!(world.metrics().differences_written.get(), differences + 1);
+    assert_eq!(
+        world.answer(&did).await.last_indexed_rev,
+        Some(made.rev.to_string())
+    );
+    let failures = world.metrics().request_failures.get();
+    world.fault(Spec::new(Fault::SinceEmpty {}).of(&did).times(1));
+    let stalled = world.stall(0, "getLatestCommit", Some(&did));
+    world.too_big(&did);
+    world.reason(&did, "fetch_owed").await;
+    world.clear(stalled);
+    world.honestly_complete(&did).await;
+    assert_eq!(world.fired("since-empty"), 1);
+    assert_eq!(world.metrics().snapshots_written.get(), written + 2);
+    assert_eq!(world.metrics().differences_written.get(), differences + 1);
+    assert_eq!(
+        world.metrics().request_failures.get(),
+        failures,
+        "held against nobody"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t28_a_a_state_that_forbids_the_fetch_is_a_state_and_no_failure() {
+    let mut world = World::settled(listed(5, 1), unswept).await;
+    for (number, (state, name)) in [
+        (Status::Deactivated, "deactivated"),
+        (Status::Takendown, "takendown"),
+        (Status::Suspended, "suspended"),
+        (Status::Deleted, "not_found"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let did = world.account(0, number);
+        let failures = world.metrics().request_failures.get();
+        let stalls = world.fired("stall");
+        let stalled = world.stall(0, "getRepo", Some(&did));
+        world.too_big(&did);
+        world.fires("stall", stalls + 1).await;
+        world.reason(&did, "fetch_owed").await;
+        world.fault(Spec::new(Fault::LostAccount {}).of(&did).times(1));
+        world.net.set_status(&did, state).expect("it is active");
+        world.clear(stalled);
+        let hidden = world.reason(&did, "inactive").await;
+        assert_eq!(hidden.account, name);
+        assert_eq!(hidden.debt, None, "nothing to try again");
+        assert_eq!(world.metrics().request_failures.get(), failures);
+        world
+            .net
+            .set_status(&did, Status::Active)
+            .expect("it is there");
+        world.honestly_complete(&did).await;
+    }
+    assert_eq!(world.fired("lost-account"), 4);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t28_b_every_error_of_get_repo_leaves_the_debt_and_is_tried_again() {
+    const STATUSES: [u16; 7] = [400, 401, 403, 404, 500, 502, 503];
+    let mut world = World::settled(listed(STATUSES.len(), 1), unswept).await;
+    let failures = world.metrics().request_failures.get();
+    let written = world.metrics().snapshots_written.get();
+    for (number, status) in STATUSES.into_iter().enumerate() {
+        let did = world.account(0, number);
+        let error = Fault::HttpError {
+            status,
+            retry_after: None,
+            route: Some("getRepo".to_owned()),
+        };
+        world.fault(Spec::new(error).of(&did).times(1));
+        world.too_big(&did);
+    }
+    for number in 0..STATUSES.len() {
+        let owing = world.reason(&world.account(0, number), "fetch_owed").await;
+        assert_eq!(owing.account, "active");
+    }
+    world.fires("http-error", STATUSES.len() as u64).await;
+    for number in 0..STATUSES.len() {
+        world.honestly_complete(&world.account(0, number)).await;
+    }
+    let count = STATUSES.len() as u64;
+    assert_eq!(world.metrics().request_failures.get(), failures + count);
+    assert_eq!(world.metrics().snapshots_written.get(), written + count);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t28_c_a_host_that_limits_is_asked_again_when_it_said() {
+    let mut world = World::settled(listed(3, 1), unswept).await;
+    let did = world.account(0, 1);
+    let limited = Fault::HttpError {
+        status: 429,
+        retry_after: Some(6),
+        route: Some("getRepo".to_owned()),
+    };
+    world.fault(Spec::new(limited).of(&did).times(1));
+    world.too_big(&did);
+    world.fires("http-error", 1).await;
+    let told = tokio::time::Instant::now();
+    world.reason(&did, "fetch_owed").await;
+    world.honestly_complete(&did).await;
+    assert!(told.elapsed() >= Duration::from_secs(5), "not before");
+    assert_eq!(world.fired("http-error"), 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t28_d_a_spoiled_repository_is_refused_whole_and_asked_for_again() {
+    let spoils = [
+        ("car-cut", Fault::CarCut {}),
+        ("car-minus-node", Fault::CarMinusNode {}),
+        ("car-minus-leaf", Fault::CarMinusLeaf {}),
+        ("car-non-canonical", Fault::CarNonCanonical {}),
+    ];
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let refused = world.metrics().snapshots_refused.get();
+    for (number, (_, spoil)) in spoils.iter().enumerate() {
+        let did = world.account(0, number);
+        // What is new, and then the whole.
+        world.fault(Spec::new(spoil.clone()).of(&did).times(2));
+        world.too_big(&did);
+    }
+    for (number, (name, _)) in spoils.iter().enumerate() {
+        let did = world.account(0, number);
+        world.fires(name, 2).await;
+        world.honestly_complete(&did).await;
+    }
+    assert_eq!(world.metrics().snapshots_refused.get(), refused + 4);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t37_a_whole_repository_signed_by_another_key_is_refused() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let did = world.account(0, 1);
+    let (written, refused) = (
+        world.metrics().snapshots_written.get(),
+        world.metrics().snapshots_refused.get(),
+    );
+    let before = world.answer(&did).await.rev;
+    world.fault(Spec::new(Fault::CarOtherKey {}).of(&did).times(2));
+    world.too_big(&did);
+    world
+        .counted(
+            "refused",
+            |metrics| metrics.snapshots_refused.get(),
+            refused + 1,
+        )
+        .await;
+    let owing = world.reason(&did, "fetch_owed").await;
+    assert_eq!(owing.rev, before);
+    assert_eq!(world.metrics().snapshots_written.get(), written);
+    world.honestly_complete(&did).await;
+    assert_eq!(world.fired("car-other-key"), 2);
+    assert_eq!(world.metrics().snapshots_refused.get(), refused + 2);
+    assert_eq!(world.metrics().snapshots_written.get(), written + 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t38_an_older_snapshot_than_the_named_head_is_progress_and_still_owed() {
+    let mut world = World::settled(listed(2, 1), swept).await;
+    let stale = world.metrics().snapshots_stale.get();
+    // An account that only the listing tells of, and of which the host serves an
+    // earlier state.
+    let silent = world.fault(Spec::new(Fault::Drop { unnumbered: true }));
+    world.fault(Spec::new(Fault::CarOld { commits: 1 }).times(3));
+    let new = NewAccount {
+        host: 0,
+        curve: Curve::K256,
+        web: false,
+        records: 30,
+    };
+    let did = world.net.create_account(new).expect("it is new");
+    assert!(world.fired("drop") > 0);
+    world.clear(silent);
+    world
+        .counted("stale", |metrics| metrics.snapshots_stale.get(), stale + 1)
+        .await;
+    let head = world.net.truth().head(&did).expect("it exists").rev;
+    let old = world.answer(&did).await;
+    assert!(old.rev.is_some() && old.rev < Some(head.to_string()));
+    assert!(old.records > 0 && !old.complete, "{old:?}");
+    assert!(old.reasons.contains(&"fetch_owed".to_owned()), "{old:?}");
+    world.honestly_complete(&did).await;
+    assert_eq!(world.fired("car-old"), 3);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t51_a_a_commit_that_is_heard_of_while_a_fetch_ends_is_fetched_too() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let did = world.account(0, 1);
+    let written = world.metrics().snapshots_written.get();
+    world.drip(0, "getRepo", 300);
+    let first = world.too_big(&did);
+    world.fires("drip", 1).await;
+    let stalled = world.stall(0, "getLatestCommit", Some(&did));
+    let second = world.too_big(&did);
+    world
+        .becomes(&did, "the second is heard of", |answer| {
+            answer.first_rev_since_reset == Some(second.rev.to_string())
+        })
+        .await;
+    assert_eq!(world.metrics().snapshots_written.get(), written);
+    let progress = world
+        .becomes(&did, "the first is fetched", |answer| {
+            answer.last_indexed_rev == Some(first.rev.to_string())
+        })
+        .await;
+    assert!(!progress.complete);
+    assert!(
+        progress.reasons.contains(&"fetch_owed".to_owned()),
+        "{progress:?}"
+    );
+    world.fires("stall", 1).await;
+    world.clear(stalled);
+    world.honestly_complete(&did).await;
+    assert_eq!(world.metrics().snapshots_written.get(), written + 2);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t51_b_a_reason_that_no_commit_tells_of_outlives_the_fetch_under_way() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let did = world.account(0, 1);
+    let written = world.metrics().snapshots_written.get();
+    world.drip(0, "getRepo", 300);
+    let fetched = world.too_big(&did);
+    world.fires("drip", 1).await;
+    let stalled = world.stall(0, "getLatestCommit", Some(&did));
+    let (mirror, asked) = (world.mirror().clone(), did.clone());
+    let resync = tokio::task::spawn_blocking(move || mirror.resync(&asked, false));
+    resync.await.expect("no panic").expect("it is known");
+    assert_eq!(world.metrics().snapshots_written.get(), written);
+    let progress = world
+        .becomes(&did, "fetched", |answer| {
+            answer.last_indexed_rev == Some(fetched.rev.to_string())
+        })
+        .await;
+    assert_eq!(progress.reasons, ["fetch_owed"], "only that is left");
+    world.fires("stall", 1).await;
+    world.clear(stalled);
+    world.honestly_complete(&did).await;
+    assert_eq!(world.metrics().snapshots_written.get(), written + 2);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fetch_whose_answer_comes_after_the_end_ends_too() {
+    let mut world = World::settled(listed(3, 1), unswept).await;
+    let did = world.account(0, 1);
+    let stalled = world.stall(0, "getRepo", Some(&did));
+    world.too_big(&did);
+    world.fires("stall", 1).await;
+    let shared = std::sync::Arc::downgrade(&world.mirror().shared);
+    world.stop().await;
+    world.clear(stalled);
+    // Whoever still works for it holds it.
+    world
+        .until("nobody is at work", async |_: &World| {
+            let held = shared.strong_count();
+            (held == 0).then_some(()).ok_or(format!("{held} hold it"))
+        })
+        .await;
+}
+
+/// Enough for many batches.
+const MANY: usize = 30_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t62_a_live_commits_while_a_large_snapshot_is_written_wait_for_it() {
+    let mut world = large().await;
+    world.begin().await;
+    let did = world.account(0, 0);
+    world
+        .until("known", async |world: &World| {
+            let seen = world.repo(&did).await;
+            seen.map(drop).ok_or_else(|| "unknown".to_owned())
+        })
+        .await;
+    world.reason(&did, "applying").await;
+    let parked = world.metrics().events_parked.get();
+    let made = world.post(&did);
+    world
+        .counted(
+            "parked",
+            |metrics| metrics.events_parked.get() + metrics.events_applied.get(),
+            parked + 1,
+        )
+        .await;
+    world.honestly_complete(&did).await;
+    let answer = world.answer(&did).await;
+    assert_eq!(answer.rev, Some(made.rev.to_string()));
+    assert_eq!(world.metrics().events_parked.get(), parked + 1);
+    assert_eq!(
+        world.metrics().snapshots_written.get(),
+        1,
+        "it chained onto it"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t62_b_a_crash_while_a_large_snapshot_is_written_is_not_complete_and_begins_again() {
+    let mut world = large().await;
+    let did = world.account(0, 0);
+    let mut process = Process::start(&world);
+    world
+        .until("applying", async |_: &World| {
+            let answer = process.ask(&did).await?;
+            match answer.reasons.contains(&"applying".to_owned()) {
+                true => Ok(()),
+                false => Err(format!("{answer:?}")),
+            }
+        })
+        .await;
+    let made = world.post(&did);
+    // No signal that it could heed.
+    process.child.kill().expect("it runs");
+    process.child.wait().expect("it ends");
+    let broken = world.stall(0, "getRepo", Some(&did));
+    world.begin().await;
+    let torn = world.reason(&did, "applying").await;
+    assert_eq!(torn.rev, None, "what is held is no state");
+    world.fires("stall", 1).await;
+    world.clear(broken);
+    let answer = world.honestly_complete(&did).await;
+    assert_eq!(answer.rev, Some(made.rev.to_string()));
+    world.stop().await;
+}
+
+/// One host with one large repository, and no mirror yet.
+async fn large() -> World {
+    let mut world = World::network(listed(1, 1)).await;
+    let did = world.account(0, 0);
+    let huge = Spec::new(Fault::HugeRepo { records: MANY }).of(&did);
+    assert_eq!(world.fault(huge).fired, 1);
+    world.flags.upstream.push(format!("pds={}", world.url(0)));
+    world
+}
+
+/// The program by itself, so that it can be killed.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Process {
+    fn start(world: &World) -> Process {
+        // Free a moment ago; the program says so if it no longer is.
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr());
+        let address = free.expect("a port");
+        let flags = &world.flags;
+        let child = Command::new(env!("CARGO_BIN_EXE_gapless"))
+            .args(["run", "--allow-private", "--bind", &address.to_string()])
+            .args(["--data", flags.data.as_deref().expect("a folder")])
+            .args(["--plc", flags.plc.as_deref().expect("a directory")])
+            .args(["--upstream", &flags.upstream[0]])
+            .current_dir(world.folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        Process { child, address }
+    }
+
+    async fn ask(&self, did: &Did) -> Result<RepoAnswer, String> {
+        let told = |error: std::io::Error| error.to_string();
+        let mut stream = TcpStream::connect(self.address).await.map_err(told)?;
+        let request = format!(
+            "GET /v1/repos/{did} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        );
+        stream.write_all(request.as_bytes()).await.map_err(told)?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.map_err(told)?;
+        let (_, body) = text.split_once("\r\n\r\n").unwrap_or_default();
+        serde_json::from_str(body).map_err(|_| text)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A test that failed leaves nobody behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,329 @@
+//! Sweeps: what a listing proves, and what not (T16, T17, T19, T46, T58, T59).
+
+use std::time::Duration;
+
+use gapless_testnet::{Fault, Place, Spec};
+
+use crate::common::World;
+use crate::steps::{listed, swept, unswept};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t16_a_listing_from_before_a_reset_vouches_for_nothing_after_it() {
+    let mut world = World::settled(listed(5, 1), swept).await;
+    let did = world.account(0, 1);
+    world.drip(0, "listRepos", 200);
+    world.fires("drip", 1).await;
+    // The listing is on its way, and names the head that we have.
+    let (sweeps, written) = (
+        world.metrics().sweeps.get(),
+        world.metrics().snapshots_written.get(),
+    );
+    world.omitted(&did);
+    world.reset(0).await;
+    let answer = world.reason(&did, "epoch_changed").await;
+    assert_eq!(
+        world.metrics().sweeps.get(),
+        sweeps,
+        "still on its way: {answer:?}"
+    );
+    world
+        .until("the listing has come", async |world: &World| {
+            let answer = world.honest(&did).await;
+            assert!(!answer.complete, "{answer:?}");
+            match world.metrics().sweeps.get() > sweeps {
+                true => Ok(()),
+                false => Err("not yet".to_owned()),
+            }
+        })
+        .await;
+    world.honestly_complete(&did).await;
+    assert_eq!(
+        world.metrics().snapshots_written.get(),
+        written + 1,
+        "and only that one was fetched"
+    );
+    for other in world.net.truth().dids() {
+        world.honestly_complete(&other).await;
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t17_a_a_listing_that_is_newer_than_the_stream_is_asked_about_and_fetched() {
+    let mut world = World::settled(listed(4, 1), swept).await;
+    let did = world.account(0, 1);
+    let (suspects, written, replayed) = (
+        world.metrics().suspects.get(),
+        world.metrics().snapshots_written.get(),
+        world.metrics().events_replayed.get(),
+    );
+    let delay = Spec::new(Fault::Delay { ms: 8_000 });
+    world.fault(delay.of(&did).times(1));
+    let made = world.post(&did);
+    assert_eq!(world.fired("delay"), 1);
+    world.complete(&did).await;
+    let answer = world.answer(&did).await;
+    assert_eq!(answer.last_indexed_rev, Some(made.rev.to_string()));
+    assert_eq!(world.metrics().snapshots_written.get(), written + 1);
+    assert!(world.metrics().suspects.get() > suspects);
+    // The event comes at last, and is nothing new.
+    world
+        .counted(
+            "the replay",
+            |metrics| metrics.events_replayed.get(),
+            replayed + 1,
+        )
+        .await;
+    world.honestly_complete(&did).await;
+    assert_eq!(world.metrics().snapshots_written.get(), written + 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t17_b_a_listing_that_is_ahead_of_our_stream_costs_a_fetch_at_most() {
+    let mut world = World::settled(listed(4, 1), swept).await;
+    let before = (
+        world.metrics().suspects.get(),
+        world.metrics().snapshots_written.get(),
+    );
+    // A busy host: some page is read before the events that it speaks of.
+    world
+        .until("a suspect", async |world: &World| {
+            world.net.stir(100);
+            match world.metrics().suspects.get() > before.0 {
+                true => Ok(()),
+                false => Err("none yet".to_owned()),
+            }
+        })
+        .await;
+    world.all_complete().await;
+    world.sweeps(2).await;
+    world.all_complete().await;
+    // Where the host's own answer came before the event, a fetch is right; where
+    // the event came first, nothing is owed.
+    let suspects = world.metrics().suspects.get() - before.0;
+    let fetched = world.metrics().snapshots_written.get() - before.1;
+    assert!(
+        fetched <= suspects,
+        "{fetched} fetched for {suspects} suspects"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t19_a_listing_before_the_first_connection_makes_nothing_complete() {
+    let mut world = World::network(listed(4, 1)).await;
+    world.flags.upstream.push(format!("pds={}", world.url(0)));
+    world.adjust = unswept;
+    let refused = world.fault(Spec::new(Fault::DialError { status: 503 }));
+    world.begin().await;
+    let did = world.account(0, 1);
+    // Listed and fetched without a stream.
+    world
+        .until("held", async |world: &World| {
+            for did in world.net.truth().dids() {
+                match world.repo(&did).await {
+                    Some(answer) if answer.rev.is_some() => {
+                        world.check(&answer);
+                        assert!(!answer.complete, "{answer:?}");
+                    }
+                    other => return Err(format!("{other:?}")),
+                }
+            }
+            Ok(())
+        })
+        .await;
+    world
+        .counted("a sweep", |metrics| metrics.sweeps.get(), 1)
+        .await;
+    let answer = world.reason(&did, "cover_down").await;
+    assert_eq!(answer.evidence.swept.as_deref(), Some("head"));
+    // Nobody hears this one.
+    world.post(&did);
+    assert!(world.fired("dial-error") >= 1);
+    let sweeps = world.metrics().sweeps.get();
+    world.clear(refused);
+    world.honestly_complete(&did).await;
+    assert!(
+        world.metrics().sweeps.get() >= sweeps,
+        "the first connection asks for a sweep"
+    );
+    world.all_complete().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t46_a_a_stale_listing_with_another_head_is_asked_about_once() {
+    let mut world = World::settled(listed(4, 1), swept).await;
+    let did = world.account(0, 1);
+    world.post(&did);
+    world.complete(&did).await;
+    let asked = world.metrics().heads_asked.get();
+    let written = world.metrics().snapshots_written.get();
+    let stale = world.fault(Spec::new(Fault::ListStale { commits: 1 }).of(&did));
+    world.fires("list-stale", 1).await;
+    world.sweeps(2).await;
+    let once = world.metrics().heads_asked.get();
+    assert_eq!(once, asked + 1, "the host decides");
+    world.sweeps(4).await;
+    assert!(world.fired("list-stale") >= 4);
+    assert_eq!(
+        world.metrics().heads_asked.get(),
+        once,
+        "the stale value is remembered"
+    );
+    world.honestly_complete(&did).await;
+    // But it vouches for nothing: after a reset the host itself is asked.
+    world.clear(stale);
+    world.fault(Spec::new(Fault::ListStale { commits: 2 }).of(&did));
+    world.omitted(&did);
+    world.reset(0).await;
+    world.reason(&did, "epoch_changed").await;
+    world.honestly_complete(&did).await;
+    assert_eq!(world.metrics().snapshots_written.get(), written + 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t46_b_a_stale_listing_with_our_head_is_found_when_the_head_is_confirmed() {
+    let mut world = World::settled(listed(4, 1), |config| {
+        config.sweep_every = Duration::from_secs(1);
+        config.confirm_every = Duration::from_secs(12);
+    })
+    .await;
+    let did = world.account(0, 1);
+    let written = world.metrics().snapshots_written.get();
+    world.fault(Spec::new(Fault::ListStale { commits: 1 }).of(&did));
+    world.omitted(&did);
+    world.fires("list-stale", 1).await;
+    world.complete(&did).await;
+    assert!(world.fired("list-stale") >= 1);
+    let answer = world.answer(&did).await;
+    assert_eq!(answer.evidence.swept.as_deref(), Some("head"));
+    assert_eq!(world.metrics().snapshots_written.get(), written + 1);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t58_a_a_sweep_noted_before_the_marker_was_unset_does_not_raise_it() {
+    let mut world = World::settled(listed(5, 1), swept).await;
+    let did = world.account(0, 1);
+    world.drip(0, "listRepos", 200);
+    world.fires("drip", 1).await;
+    let sweeps = world.metrics().sweeps.get();
+    // The listing on its way names our head; then something that nobody signed
+    // takes the place of a commit.
+    let stalled = world.stall(0, "getLatestCommit", Some(&did));
+    let forged = Spec::new(Fault::WrongSignature {}).of(&did);
+    world.fault(forged.times(1));
+    world.post(&did);
+    assert_eq!(world.fired("wrong-signature"), 1);
+    world
+        .until("unset", async |world: &World| {
+            match world.row(&did).marker {
+                None => Ok(()),
+                some => Err(format!("{some:?}")),
+            }
+        })
+        .await;
+    assert_eq!(world.metrics().sweeps.get(), sweeps, "still on its way");
+    world
+        .until("the listing has come", async |world: &World| {
+            assert_eq!(world.row(&did).marker, None);
+            assert!(!world.honest(&did).await.complete);
+            match world.metrics().sweeps.get() > sweeps {
+                true => Ok(()),
+                false => Err("not yet".to_owned()),
+            }
+        })
+        .await;
+    assert_eq!(world.row(&did).marker, None);
+    world.fires("stall", 1).await;
+    world.clear(stalled);
+    world.honestly_complete(&did).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t58_b_a_fetch_noted_before_the_marker_was_unset_does_not_raise_it() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let did = world.account(0, 1);
+    let written = world.metrics().snapshots_written.get();
+    world.drip(0, "getRepo", 300);
+    let fetched = world.too_big(&did);
+    world.fires("drip", 1).await;
+    let stalled = world.stall(0, "getLatestCommit", Some(&did));
+    let forged = Spec::new(Fault::WrongSignature {}).of(&did);
+    world.fault(forged.times(1));
+    world.post(&did);
+    assert_eq!(world.fired("wrong-signature"), 1);
+    world.reason(&did, "compare_owed").await;
+    assert_eq!(
+        world.metrics().snapshots_written.get(),
+        written,
+        "the fetch is still under way"
+    );
+    world
+        .counted(
+            "the fetch has ended",
+            |metrics| metrics.snapshots_written.get(),
+            written + 1,
+        )
+        .await;
+    let answer = world
+        .becomes(&did, "progress", |answer| {
+            answer.last_indexed_rev == Some(fetched.rev.to_string())
+        })
+        .await;
+    assert!(!answer.complete);
+    assert!(answer.reasons.contains(&"compare_owed".to_owned()));
+    assert_eq!(world.row(&did).marker, None);
+    world.fires("stall", 1).await;
+    assert_eq!(world.row(&did).marker, None);
+    world.clear(stalled);
+    world.honestly_complete(&did).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t59_a_newer_head_is_named_while_the_fetch_fails_and_an_older_commit_chains() {
+    let mut world = World::settled(listed(4, 1), swept).await;
+    let did = world.account(0, 1);
+    let route = Some("getRepo".to_owned());
+    let broken = Fault::HttpError {
+        status: 503,
+        retry_after: None,
+        route,
+    };
+    let broken = world.fault(Spec::new(broken).on(Place::Pds(0)).of(&did));
+    // The first is late, and of the second the stream says nothing.
+    let delay = Spec::new(Fault::Delay { ms: 8_000 });
+    world.fault(delay.of(&did).times(1));
+    let late = world.post(&did);
+    assert_eq!(world.fired("delay"), 1);
+    world.omitted(&did);
+    world.fires("http-error", 1).await;
+    let owing = world.reason(&did, "fetch_owed").await;
+    assert!(owing.rev < Some(late.rev.to_string()));
+    let chained = world
+        .becomes(&did, "the late one chains", |answer| {
+            answer.rev == Some(late.rev.to_string())
+        })
+        .await;
+    assert!(!chained.complete, "the named head is still owed");
+    assert!(chained.reasons.contains(&"fetch_owed".to_owned()));
+    let sweeps = world.metrics().sweeps.get();
+    world
+        .until("a while", async |world: &World| {
+            assert!(!world.honest(&did).await.complete);
+            match world.metrics().sweeps.get() > sweeps + 1 {
+                true => Ok(()),
+                false => Err("no sweep".to_owned()),
+            }
+        })
+        .await;
+    world.clear(broken);
+    world.honestly_complete(&did).await;
+    assert!(world.fired("http-error") >= 1);
+    world.stop().await;
+}
