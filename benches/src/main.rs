@@ -5,12 +5,16 @@
 //! does the work its CPU time is taken, the best of many rounds, figure and limit
 //! in turns.
 
+mod backfill;
 mod car;
 mod corpus;
+mod ingest;
 mod ledger;
 mod measure;
 mod open;
+mod program;
 mod report;
+mod reset;
 mod root;
 mod store;
 mod testnet;
@@ -61,6 +65,21 @@ const BENCHES: &[Bench] = &[
         name: "open",
         about: "opening a store of ten gigabytes after kill -9 under load",
         run: open::run,
+    },
+    Bench {
+        name: "ingest",
+        about: "live commits through the whole program, verified and durable, in bare signature checks",
+        run: ingest::run,
+    },
+    Bench {
+        name: "backfill",
+        about: "records from CARs into the store, through the whole program",
+        run: backfill::run,
+    },
+    Bench {
+        name: "reset",
+        about: "a host of a million repositories after a reset, one in a hundred changed",
+        run: reset::run,
     },
     Bench {
         name: "testnet",

@@ -60,14 +60,14 @@ fn measure(report: &mut Report, records: usize, most: f64) -> Figure {
 }
 
 /// One message, one signature, one parsed key.
-struct BareCheck {
+pub struct BareCheck {
     message: Vec<u8>,
     signature: secp256k1::ecdsa::Signature,
     key: secp256k1::PublicKey,
 }
 
 impl BareCheck {
-    fn new() -> BareCheck {
+    pub fn new() -> BareCheck {
         let message = vec![0x5a; 160];
         let signer =
             gapless_atp::crypto::SigningKey::from_seed(gapless_atp::crypto::Curve::K256, &[42; 32])
@@ -82,7 +82,7 @@ impl BareCheck {
         }
     }
 
-    fn check(&self) {
+    pub fn check(&self) {
         let digest = secp256k1::Message::from_digest(Sha256::digest(&self.message).into());
         let checked = secp256k1::ecdsa::verify(black_box(&self.signature), digest, &self.key);
         assert!(checked.is_ok());

@@ -1,0 +1,280 @@
+//! Live commits through the whole program, verified and durable, in bare
+//! signature checks.
+//!
+//! The sender is a process of its own and has every frame prepared. The program is
+//! the one that is shipped, on a store that was prepared here: every repository at
+//! the state from which its commits go on, with its key. The records of that state
+//! are not in the store (a hundred million of them would be thirty gigabytes): no
+//! live create reads them. Everything from the socket to the durable cursor is
+//! measured, the program's own sweep before it began is not.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use gapless_atp::cid::Cid;
+use gapless_atp::crypto::Curve;
+use gapless_core::ledger::{Account, Head, Held, HostId, KeyBytes, Repo, Signing, Tick, Time};
+use gapless_store::change::{
+    Change, Entry, HostChange, Records, RecordsKind, RepoChange, Subject, What,
+};
+use gapless_store::{Settings, Store};
+use gapless_testnet::load::{Load, LoadConfig};
+
+use crate::program::{Mirror, Sender, number_after};
+use crate::report::{Figure, Report, Target};
+use crate::verify::BareCheck;
+
+const RECORDS: usize = 1_000;
+/// 1 / 3.5: what the program may take, in bare checks.
+const RATIO: f64 = 0.28;
+const RATE_WANTED: f64 = 20_000.0;
+const P50_SECONDS: f64 = 0.025;
+const P99_SECONDS: f64 = 0.1;
+const MEGABYTES: f64 = 600.0;
+const MANY_RATIO: f64 = 0.8;
+
+struct Run {
+    rate: f64,
+    cpu_micros: f64,
+    megabytes: f64,
+}
+
+pub fn run(report: &mut Report) {
+    let (repos, many, commits) = match report.quick() {
+        true => (1_000, 2_000, 20_000),
+        false => (100_000, 1_000_000, 1_200_000),
+    };
+    let few = measure(repos, commits, Some(report));
+    let bare = bare_micros();
+    report.print(&Figure {
+        name: "ingest".to_owned(),
+        figure: bare,
+        limit: few.cpu_micros,
+        unit: "us",
+        against: "CPU time of gapless for a commit, verified and durable",
+        target: Target::AtLeast(RATIO),
+    });
+    report.print(&Figure {
+        name: "ingest/rate".to_owned(),
+        figure: few.rate,
+        limit: RATE_WANTED,
+        unit: "/s",
+        against: "commits a second that we want",
+        target: Target::AtLeast(0.0),
+    });
+    let more = measure(many, commits, None);
+    report.print(&Figure {
+        name: format!("ingest/{many}"),
+        figure: more.rate,
+        limit: few.rate,
+        unit: "/s",
+        against: "the rate over fewer repositories",
+        target: Target::AtLeast(MANY_RATIO),
+    });
+    report.print(&Figure {
+        name: format!("ingest/{many} MB"),
+        figure: more.megabytes,
+        limit: MEGABYTES,
+        unit: "MB",
+        against: "peak memory that it may take",
+        target: Target::AtMost(1.0),
+    });
+}
+
+fn bare_micros() -> f64 {
+    let bare = BareCheck::new();
+    let mut best = f64::MAX;
+    for _ in 0..20 {
+        let began = Instant::now();
+        for _ in 0..500 {
+            bare.check();
+        }
+        best = best.min(began.elapsed().as_secs_f64() / 500.0);
+    }
+    best * 1e6
+}
+
+fn measure(repos: u32, commits: u64, latency: Option<&mut Report>) -> Run {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    // The slow stretch at half load comes first.
+    let calm = match latency {
+        Some(_) => commits / 6,
+        None => 0,
+    };
+    let sender = Sender::start(repos, RECORDS, commits + calm);
+    prepare(&data, repos, commits + calm, &sender.pds);
+    let mirror = Mirror::start(&data, &sender.plc, &sender.pds, &["--sweep-every", "24h"]);
+    mirror.until("every repository is complete", || {
+        mirror.number("/v1/status", "\"complete\"") == Some(f64::from(repos))
+    });
+    mirror.forget_peak();
+    let (began, cpu) = (Instant::now(), mirror.cpu_seconds());
+    sender.release(&format!("{{\"commits\":{commits}}}"));
+    wait_for(&mirror, commits);
+    let seconds = began.elapsed().as_secs_f64();
+    let run = Run {
+        rate: commits as f64 / seconds,
+        cpu_micros: (mirror.cpu_seconds() - cpu) / commits as f64 * 1e6,
+        megabytes: mirror.peak_megabytes(),
+    };
+    let applied = mirror.number("/metrics", "\ngapless_events_applied_total");
+    assert_eq!(applied, Some(commits as f64), "every commit was applied");
+    if let Some(report) = latency {
+        measure_latency(&mirror, &sender, commits, calm, run.rate / 2.0, report);
+    }
+    run
+}
+
+fn wait_for(mirror: &Mirror, seq: u64) {
+    mirror.until("the cursor has come to the end", || {
+        mirror.number("/v1/upstreams", "\"cursor\"") >= Some(seq as f64)
+    });
+}
+
+fn measure_latency(
+    mirror: &Mirror,
+    sender: &Sender,
+    done: u64,
+    commits: u64,
+    pace: f64,
+    report: &mut Report,
+) {
+    std::thread::sleep(Duration::from_secs(2));
+    let before = buckets(mirror);
+    sender.release(&format!(
+        "{{\"commits\":{commits},\"per_second\":{pace:.0}}}"
+    ));
+    wait_for(mirror, done + commits);
+    let after = buckets(mirror);
+    let counts: Vec<(f64, f64)> = after
+        .iter()
+        .zip(&before)
+        .map(|((bound, after), (_, before))| (*bound, after - before))
+        .collect();
+    for (name, part, limit) in [("p50", 0.5, P50_SECONDS), ("p99", 0.99, P99_SECONDS)] {
+        report.print(&Figure {
+            name: format!("ingest/{name}"),
+            figure: quantile(&counts, part) * 1e3,
+            limit: limit * 1e3,
+            unit: "ms",
+            against: "arrival to durable, at half load",
+            target: Target::AtMost(1.0),
+        });
+    }
+}
+
+/// Upper bounds and cumulative counts of the histogram.
+fn buckets(mirror: &Mirror) -> Vec<(f64, f64)> {
+    let text = mirror.get("/metrics");
+    let mut all = Vec::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("gapless_arrival_to_durable_seconds_bucket{le=\"")
+        else {
+            continue;
+        };
+        let bound = rest.split('"').next().and_then(|bound| bound.parse().ok());
+        let count = number_after(rest, "}").expect("a count");
+        all.push((bound.unwrap_or(f64::INFINITY), count));
+    }
+    all
+}
+
+/// Where a part of all lies, straight within a bucket.
+fn quantile(counts: &[(f64, f64)], part: f64) -> f64 {
+    let all = counts.last().map_or(0.0, |(_, count)| *count);
+    let wanted = all * part;
+    let (mut lower, mut below) = (0.0, 0.0);
+    for (bound, count) in counts {
+        if *count >= wanted {
+            let share = (wanted - below) / (count - below).max(1.0);
+            return lower + (bound - lower) * share;
+        }
+        (lower, below) = (*bound, *count);
+    }
+    f64::INFINITY
+}
+
+/// A store in which every repository is where its commits go on from.
+fn prepare(data: &Path, repos: u32, commits: u64, host: &str) {
+    let load = Load::unsigned(LoadConfig {
+        repos,
+        records: RECORDS,
+        commits,
+        ..LoadConfig::default()
+    })
+    .expect("a load within its limits");
+    let store = Store::open(data, &Settings::default()).expect("a new folder");
+    let named = Change {
+        host: Some(HostChange::Named(host.to_owned())),
+        ..Change::default()
+    };
+    let host = store.write(named).expect("a name").host.expect("a host");
+    let now = now();
+    std::thread::scope(|scope| {
+        for part in 0..2 {
+            let (store, load) = (&store, &load);
+            scope.spawn(move || {
+                for repo in (part..repos).step_by(2) {
+                    store.submit(beginning(load, repo, host, now), |answer| {
+                        answer.expect("it is written");
+                    });
+                }
+            });
+        }
+    });
+    store.close().expect("it closes");
+}
+
+pub fn beginning(load: &Load, repo: u32, host: HostId, now: Time) -> Change {
+    let (rev, data, commit) = load.beginning(repo);
+    let head = Head {
+        rev,
+        data,
+        commit: Cid::dag_cbor(&commit),
+    };
+    let key = load.public_key(repo);
+    let mut row = Repo::new(load.did(repo));
+    row.host = Some(host);
+    row.document = 1;
+    row.account = Account::Active;
+    row.held = Held::Exactly(head);
+    row.last_indexed_rev = Some(rev);
+    row.confirmed_at = Some(now);
+    row.signing = Some(Signing {
+        key: Some(KeyBytes {
+            curve: u8::from(key.curve() == Curve::P256),
+            point: key.to_compressed(),
+        }),
+        former: None,
+        asked: Tick(1),
+        at: now,
+    });
+    let did = row.did.clone();
+    Change {
+        tick: Tick(2),
+        repo: Some(RepoChange {
+            subject: Subject::Did(did),
+            row: Some(row),
+            entry: Some(Entry {
+                at: now,
+                source: None,
+                what: What::Records(Records {
+                    kind: RecordsKind::Backfill,
+                    before: Held::Nothing,
+                    ops: Vec::new(),
+                    commit,
+                }),
+                frame: None,
+            }),
+            park: Vec::new(),
+            unpark: Vec::new(),
+        }),
+        ..Change::default()
+    }
+}
+
+pub fn now() -> Time {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Time(since.map_or(0, |since| since.as_micros() as u64))
+}

@@ -1,0 +1,224 @@
+//! The program and the test network as processes of their own, and what the
+//! system says of them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nothing here takes longer.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// Ticks of the system's clock for processes.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A program that was built beside this one.
+fn program(name: &str) -> PathBuf {
+    let here = std::env::current_exe().expect("this program");
+    here.with_file_name(name)
+}
+
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// Ends with its owner.
+pub struct Process(pub Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The sender, with its load prepared.
+pub struct Sender {
+    _process: Process,
+    pub plc: String,
+    pub pds: String,
+}
+
+impl Sender {
+    pub fn start(repos: u32, records: usize, commits: u64) -> Sender {
+        let mut child = Command::new(program("gapless-testnet"))
+            .args(["--json", "--repos", &repos.to_string()])
+            .args(["--records", &records.to_string()])
+            .args(["--load", &commits.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("gapless-testnet was built");
+        let out = child.stdout.take().expect("it was asked for");
+        let mut line = String::new();
+        BufReader::new(out)
+            .read_line(&mut line)
+            .expect("it says where it is");
+        let url = |name: &str| {
+            let from = line.find(name).expect("it names its addresses") + name.len();
+            let rest = &line[from..];
+            let from = rest.find("http").expect("an address");
+            let end = rest[from..].find('"').expect("an end");
+            rest[from..from + end].to_owned()
+        };
+        Sender {
+            plc: url("\"plc\""),
+            pds: url("\"pds\""),
+            _process: Process(child),
+        }
+    }
+
+    pub fn release(&self, body: &str) {
+        post(&self.pds, "/_load/release", body);
+    }
+}
+
+/// The mirror.
+pub struct Mirror {
+    process: Process,
+    pub url: String,
+}
+
+impl Mirror {
+    pub fn start(data: &Path, plc: &str, pds: &str, more: &[&str]) -> Mirror {
+        // A host on loopback need not be spared.
+        let config = data.with_extension("toml");
+        let fast = "[fetch]\nrequests_per_second = 10000\nper_host = 8\n";
+        std::fs::write(&config, fast).expect("a folder of ours");
+        let port = free_port();
+        let bind = format!("127.0.0.1:{port}");
+        let child = Command::new(program("gapless"))
+            .arg("run")
+            .arg("--config")
+            .arg(&config)
+            .args(["--data", data.to_str().expect("a plain name")])
+            .args(["--bind", &bind, "--plc", plc, "--allow-private"])
+            .args(["--upstream", &format!("pds={pds}")])
+            .args(more)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("gapless was built");
+        let mirror = Mirror {
+            process: Process(child),
+            url: format!("http://{bind}"),
+        };
+        let mut mirror = mirror;
+        let began = Instant::now();
+        while mirror.try_get("/health").is_none() {
+            let ended = mirror.process.0.try_wait().expect("it was ours");
+            assert!(ended.is_none(), "gapless ended at once: {ended:?}");
+            assert!(began.elapsed() < PATIENCE, "gapless does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        mirror
+    }
+
+    /// Waits for a condition, asking a few times a second.
+    pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !holds() {
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{what}: not within {PATIENCE:?}"
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Asked to end, and waited for.
+    pub fn stop(self) {
+        let Mirror { mut process, .. } = self;
+        process.0.kill().expect("it runs");
+        process.0.wait().expect("it was ours");
+    }
+
+    fn try_get(&self, path: &str) -> Option<String> {
+        request(&self.url, &format!("GET {path} HTTP/1.1"), "")
+    }
+
+    pub fn get(&self, path: &str) -> String {
+        self.try_get(path).expect("it answers")
+    }
+
+    /// A number in an answer, by the text before it.
+    pub fn number(&self, path: &str, before: &str) -> Option<f64> {
+        number_after(&self.get(path), before)
+    }
+
+    /// CPU seconds that it has taken so far, all threads.
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()));
+        let stat = stat.expect("it runs");
+        // The name, in brackets, may have blanks in it.
+        let rest = &stat[stat.rfind(')').expect("a name") + 2..];
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
+        (ticks(11) + ticks(12)) / TICKS_PER_SECOND
+    }
+
+    /// Waits until it does nothing any more: compaction, above all.
+    pub fn until_idle(&self) {
+        let (mut last, mut since) = (self.cpu_seconds(), Instant::now());
+        while since.elapsed() < Duration::from_secs(3) {
+            std::thread::sleep(Duration::from_millis(500));
+            let now = self.cpu_seconds();
+            if now - last > 0.05 {
+                since = Instant::now();
+            }
+            last = now;
+        }
+    }
+
+    /// The most memory that it has had, in megabytes.
+    pub fn peak_megabytes(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id()));
+        let peak = number_after(&status.expect("it runs"), "VmHWM:");
+        peak.expect("the system tells") / 1024.0
+    }
+
+    /// Forgets the peak so far, where the system lets us.
+    pub fn forget_peak(&self) {
+        let _ = std::fs::write(format!("/proc/{}/clear_refs", self.process.0.id()), "5");
+    }
+}
+
+/// The body of an answer, in bytes.
+pub fn body_bytes(url: &str, path: &str) -> usize {
+    let answer = request_bytes(url, &format!("GET {path} HTTP/1.1"), "").expect("it answers");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    answer.len() - end.expect("a head") - 4
+}
+
+pub fn number_after(text: &str, before: &str) -> Option<f64> {
+    let from = text.find(before)? + before.len();
+    let rest = text[from..].trim_start_matches([' ', ':', '\t']);
+    let end = rest
+        .find(|letter: char| !(letter.is_ascii_digit() || letter == '.'))
+        .unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+fn post(url: &str, path: &str, body: &str) -> String {
+    request(url, &format!("POST {path} HTTP/1.1"), body).expect("it answers")
+}
+
+/// One request, by hand: no client is part of what is measured.
+fn request(url: &str, line: &str, body: &str) -> Option<String> {
+    let answer = request_bytes(url, line, body)?;
+    Some(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn request_bytes(url: &str, line: &str, body: &str) -> Option<Vec<u8>> {
+    let address = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address.replace("localhost", "127.0.0.1")).ok()?;
+    write!(
+        stream,
+        "{line}\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    Some(answer)
+}
