@@ -14,6 +14,15 @@ pub const PACKAGE: &str = "gapless-bench";
 const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1");
 
 pub fn run(arguments: &[String]) -> Result<(), Failure> {
+    // Some benches start these.
+    run_program(cargo().args([
+        "build",
+        "--release",
+        "-p",
+        "gapless",
+        "-p",
+        "gapless-testnet",
+    ]))?;
     run_program(
         cargo()
             .env(ALLOCATOR.0, ALLOCATOR.1)

@@ -6,6 +6,7 @@
 
 mod bench;
 mod ci;
+mod demo;
 mod foreign;
 mod fuzz;
 mod licences;
@@ -27,6 +28,12 @@ struct Command {
 }
 
 const COMMANDS: &[Command] = &[
+    Command {
+        name: "demo",
+        arguments: "",
+        about: "start a local AT network and a mirror of it, until Ctrl-C",
+        run: demo::run,
+    },
     Command {
         name: "test",
         arguments: "[CARGO TEST ARGUMENTS]",

@@ -6,6 +6,7 @@
 //! notes before they become findings.
 
 mod links;
+mod metrics;
 mod mutants;
 mod promises;
 mod rust;
@@ -104,6 +105,7 @@ fn check(files: &[File]) -> Report {
     links::check(files, &mut report);
     promises::check(files, &mut report);
     mutants::check(files, &mut report);
+    metrics::check(files, &mut report);
     report
 }
 
