@@ -3,8 +3,9 @@
 //! Arguments and exit code are forwarded; which benches exist and what they
 //! print is the package's own affair.
 
-use crate::process::{Failure, cargo, run as run_program};
+use crate::process::{Failure, cargo, run as run_program, target};
 use crate::walls::workspace_packages;
+use std::process::Command;
 
 pub const PACKAGE: &str = "gapless-bench";
 
@@ -14,19 +15,17 @@ pub const PACKAGE: &str = "gapless-bench";
 const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1");
 
 pub fn run(arguments: &[String]) -> Result<(), Failure> {
-    // Some benches start these.
-    run_program(cargo().args([
-        "build",
-        "--release",
+    // Built together, so that nothing is compiled twice; some benches start the
+    // other two.
+    run_program(cargo().args(["build", "--release", "-p", PACKAGE]).args([
         "-p",
         "gapless",
         "-p",
         "gapless-testnet",
     ]))?;
     run_program(
-        cargo()
+        Command::new(target().join("release").join(PACKAGE))
             .env(ALLOCATOR.0, ALLOCATOR.1)
-            .args(["run", "--release", "-p", PACKAGE, "--"])
             .args(arguments),
     )
 }

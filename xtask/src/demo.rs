@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: an AT network on this machine and a mirror of it, with a
 //! look at it every few seconds, until Ctrl-C.
 
-use crate::process::{Failure, cargo, root, run as run_program};
+use crate::process::{Failure, cargo, run as run_program, target};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -77,13 +77,6 @@ pub fn run(_arguments: &[String]) -> Result<(), Failure> {
         let _ = Command::new(program("gapless"))
             .args(["status", "--url", &format!("http://{MIRROR}")])
             .status();
-    }
-}
-
-fn target() -> PathBuf {
-    match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(folder) => PathBuf::from(folder),
-        None => root().join("target"),
     }
 }
 

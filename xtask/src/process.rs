@@ -41,6 +41,14 @@ pub fn root() -> PathBuf {
     }
 }
 
+/// Where cargo puts what it builds.
+pub fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => root().join(folder),
+        None => root().join("target"),
+    }
+}
+
 /// The cargo that started us.
 pub fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
