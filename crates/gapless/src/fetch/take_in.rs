@@ -305,13 +305,7 @@ impl Fetcher {
             let written = tokio::task::spawn_blocking(move || writer.write(&laid)).await;
             let written = written.map_err(|_| Trouble::Failed)?;
             match written {
-                Ok(records) => {
-                    let metrics = &self.shared.metrics;
-                    metrics.snapshots_written.inc();
-                    metrics.differences_written.add(u64::from(difference));
-                    metrics.records_fetched.add(records);
-                    return Ok(Outcome::Written);
-                }
+                Ok(()) => return Ok(Outcome::Written),
                 Err(Stop::Discarded) => return Ok(Outcome::Discarded),
                 Err(Stop::Moved) if difference => {
                     // Over another state it must be checked anew.

@@ -54,8 +54,7 @@ impl From<Refusal> for Stop {
 }
 
 impl Writer {
-    /// Returns how many operations it came to.
-    pub fn write(&self, snapshot: &Snapshot) -> Result<u64, Stop> {
+    pub fn write(&self, snapshot: &Snapshot) -> Result<(), Stop> {
         let view = self.shared.store.view();
         let Some((id, repo)) = view.repo_by_did(&self.job.did)? else {
             return Err(Stop::Discarded);
@@ -66,7 +65,7 @@ impl Writer {
                 .debt
                 .fetch
                 .is_some_and(|owed| owed.why.is_for_contents());
-        let (mut first, mut count) = (true, 0);
+        let mut first = true;
         let shared = &self.shared;
         let commit = snapshot.commit_block().to_vec();
         snapshot.differences::<Stop>(
@@ -75,12 +74,11 @@ impl Writer {
             &|path| shared.filter.keep(path),
             repair,
             &mut |chunk: Chunk| {
-                count += chunk.ops.len() as u64;
                 let begins = std::mem::take(&mut first);
                 Ok(self.step(held, begins, chunk, &commit)?)
             },
         )?;
-        Ok(count)
+        Ok(())
     }
 
     /// One chunk, at the desk, durable when this returns.
@@ -162,6 +160,16 @@ impl Step<'_> {
         }
     }
 
+    /// Counted at the desk, so that whoever sees the new state finds it counted.
+    fn count(&self, shared: &Shared, ops: usize, last: bool) {
+        let metrics = &shared.metrics;
+        metrics.records_fetched.add(ops as u64);
+        metrics.snapshots_written.add(u64::from(last));
+        metrics
+            .differences_written
+            .add(u64::from(last && self.difference));
+    }
+
     fn words(&self) -> Words {
         Words {
             source: None,
@@ -183,6 +191,7 @@ impl Step<'_> {
         let draft = self.consider(turn, held)?;
         let now = shared.clock.now();
         let ops = std::mem::take(&mut self.ops);
+        self.count(shared, ops.len(), true);
         if self.job.adopt {
             let (repo, notices) = (&mut draft.repo, &mut draft.notices);
             shared.decide(now, |context| {
@@ -202,6 +211,7 @@ impl Step<'_> {
         let draft = self.consider(turn, held)?;
         let now = shared.clock.now();
         let ops = std::mem::take(&mut self.ops);
+        self.count(shared, ops.len(), false);
         if self.job.adopt {
             let (repo, notices) = (&mut draft.repo, &mut draft.notices);
             shared.decide(now, |context| {
@@ -236,6 +246,7 @@ impl Step<'_> {
         let shared = turn.shared;
         let draft = self.writing(turn)?;
         let ops = std::mem::take(&mut self.ops);
+        self.count(shared, ops.len(), false);
         let at = shared.clock.time();
         draft.write(at, RecordsKind::Repair, ops, self.words());
         Ok(())
@@ -246,6 +257,7 @@ impl Step<'_> {
         let draft = self.writing(turn)?;
         let now = shared.clock.now();
         let ops = std::mem::take(&mut self.ops);
+        self.count(shared, ops.len(), true);
         let note = self.note(&draft.repo);
         fetch::finish(now, &mut draft.repo, &note, self.told);
         draft.write(now.time, RecordsKind::Repair, ops, self.words());

@@ -92,10 +92,10 @@ impl Mirror {
                     what: What::Purge,
                     frame: None,
                 });
+                shared.metrics.purged.inc();
                 true
             });
             if purged.await? {
-                self.shared.metrics.purged.inc();
                 tracing::info!(%did, "purged: deleted by its owner, and the time of grace has passed");
             }
         }
