@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gapless_core::ledger::Notice;
-use gapless_core::ledger::notice::{Dropped, Reset};
+use gapless_core::ledger::notice::Reset;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -87,8 +87,6 @@ macro_rules! counters {
             }
         }
 
-        /// Every counter's name.
-        pub const COUNTERS: &[&str] = &[$($name,)*];
     };
 }
 
@@ -179,17 +177,5 @@ pub fn reset_words(why: Reset) -> &'static str {
         Reset::Backwards => "the host's numbers went back",
         Reset::Overflow => "we could not keep up",
         Reset::StoreRepaired => "the store was repaired",
-    }
-}
-
-/// Why a parked frame was dropped, in a word.
-pub fn dropped_word(why: Dropped) -> &'static str {
-    match why {
-        Dropped::Superseded => "superseded",
-        Dropped::NoRoom => "no_room",
-        Dropped::SameRev => "same_rev",
-        Dropped::OtherHost => "other_host",
-        Dropped::Abandoned => "abandoned",
-        Dropped::Forged => "forged",
     }
 }

@@ -165,6 +165,11 @@ impl Schedule {
         wants
     }
 
+    /// The store is to be read for more.
+    pub fn want_more(&self) {
+        self.lock().overflowed = true;
+    }
+
     pub fn len(&self) -> usize {
         self.lock().places.len()
     }

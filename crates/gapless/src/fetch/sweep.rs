@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::sweep::{self, Entry, Listed, PageNote, Suspect, Suspicion};
-use gapless_core::ledger::{Account, Followed, HostId, Kind, Named, RepoId, Settings, Tick, Time};
+use gapless_core::ledger::{Followed, HostId, Kind, Named, RepoId, Settings, Tick};
 use gapless_store::error::StoreError;
 
 use super::work::{Fetcher, Trouble};
@@ -280,7 +280,7 @@ impl Sweeper {
             shared.metrics.listing_bytes.add(page.bytes);
             sweep.bytes += page.bytes;
             let began = Instant::now();
-            let lines = page.repos.into_iter().filter_map(line).collect();
+            let lines = page.repos.into_iter().map(line).collect();
             let seen = self.fetcher.desks.page(&note, lines, sweep.adopt).await;
             self.take_page(sweep, &note, seen)?;
             sweep.busy += began.elapsed();
@@ -477,26 +477,16 @@ impl Sweeper {
 
 /// A line that says enough to be compared. Without a readable head it is compared
 /// as one that is not ours, so that the host itself is asked.
-fn line(listed: crate::net::Listed) -> Option<Line> {
+fn line(listed: crate::net::Listed) -> Line {
     let named = Named {
         rev: listed.rev.unwrap_or(gapless_atp::syntax::Rev::from_bits(0)),
         commit: listed.commit.unwrap_or(gapless_atp::mst::empty_root()),
     };
-    Some(Line {
+    Line {
         did: listed.did,
         entry: Entry {
             named,
             account: listed.account,
         },
-    })
-}
-
-/// When a host was last swept, for people.
-pub fn last_swept(host: &gapless_core::ledger::Host) -> Option<Time> {
-    host.swept.map(|swept| swept.at)
-}
-
-/// Whether a listed account counts as hidden.
-pub fn is_hidden(account: Account) -> bool {
-    gapless_core::ledger::account::is_hidden(account)
+    }
 }

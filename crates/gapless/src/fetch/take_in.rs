@@ -211,7 +211,7 @@ impl Fetcher {
             }
             lay(&store.view(), id, &note, snapshot)
         });
-        checked.await.map_err(|_| Trouble::Failed)
+        checked.await.map_err(|fault| broken(&job.did, &fault))
     }
 
     /// Which of the owner's keys signed it, if any did.
@@ -303,7 +303,7 @@ impl Fetcher {
             };
             let laid = snapshot.clone();
             let written = tokio::task::spawn_blocking(move || writer.write(&laid)).await;
-            let written = written.map_err(|_| Trouble::Failed)?;
+            let written = written.map_err(|fault| broken(&job.did, &fault))?;
             match written {
                 Ok(()) => return Ok(Outcome::Written),
                 Err(Stop::Discarded) => return Ok(Outcome::Discarded),
@@ -334,8 +334,14 @@ impl Fetcher {
         };
         let (store, note) = (self.shared.store.clone(), job.note);
         let checked = tokio::task::spawn_blocking(move || lay(&store.view(), id, &note, snapshot));
-        checked.await.map_err(|_| Trouble::Failed)
+        checked.await.map_err(|fault| broken(&job.did, &fault))
     }
+}
+
+/// A fault of ours. What is owed stays owed.
+fn broken(did: &Did, fault: &tokio::task::JoinError) -> Trouble {
+    tracing::error!(%did, %fault, "checking or writing a snapshot ended unexpectedly; fetched again later");
+    Trouble::Failed
 }
 
 fn present(repo: &Repo) -> Option<KeyBytes> {

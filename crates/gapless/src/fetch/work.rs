@@ -73,14 +73,8 @@ pub struct Fetcher {
 /// What is to be done for a repository, as of the moment when it was begun.
 pub enum Plan {
     Nothing,
-    Resolve {
-        asked: Tick,
-        known: Known,
-        owed: bool,
-    },
-    Ask {
-        note: Note,
-    },
+    Resolve { asked: Tick, known: Known },
+    Ask { note: Note },
 }
 
 /// What one piece of work came to.
@@ -179,9 +173,11 @@ impl Fetcher {
             return;
         }
         let shared = self.shared.clone();
-        let read = tokio::task::spawn_blocking(move || read_debts(&shared)).await;
-        if let Ok(Err(error)) = read {
-            self.shared.end.fail(error);
+        match tokio::task::spawn_blocking(move || read_debts(&shared)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.shared.end.fail(error),
+            // A fault of ours: what is not in memory must not be forgotten.
+            Err(_) => self.shared.schedule.want_more(),
         }
     }
 
@@ -189,7 +185,7 @@ impl Fetcher {
     async fn pay(&self, did: &Did) -> Result<(), Trouble> {
         match self.desks.visit(did, begin).await? {
             Plan::Nothing => Ok(()),
-            Plan::Resolve { asked, known, .. } => self.resolve(did, asked, known).await,
+            Plan::Resolve { asked, known } => self.resolve(did, asked, known).await,
             Plan::Ask { note } => self.compare(did, note, None).await,
         }
     }
@@ -435,7 +431,6 @@ fn begin(turn: &mut Turn<'_>) -> Plan {
         return Plan::Resolve {
             asked: now.tick,
             known: known(shared, &draft.repo),
-            owed: false,
         };
     };
     debt::begin(now, &mut draft.repo);
@@ -443,7 +438,6 @@ fn begin(turn: &mut Turn<'_>) -> Plan {
         Work::Resolve => Plan::Resolve {
             asked: now.tick,
             known: known(shared, &draft.repo),
-            owed: true,
         },
         Work::Compare | Work::Fetch => match note_at(turn, now) {
             None => Plan::Nothing,

@@ -6,37 +6,25 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use gapless_atp::frame::{self, Action};
-use gapless_atp::mst::Builder;
+use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
-use gapless_atp::verify::{self, CheckedOp};
-use gapless_core::ledger::event::{self, Decision, Event, Origin};
-use gapless_core::ledger::identity::{self, Document};
 use gapless_core::ledger::notice::Dropped;
-use gapless_core::ledger::parked::{self, Next};
 use gapless_core::ledger::{
-    Account, Before, Held, HostId, Notice, Parked, Repo, RepoId, Tick, Time,
+    Account, Held, HostId, KeyBytes, Notice, Now, Parked, Repo, RepoId, Time,
 };
 use gapless_store::change::{
-    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
+    Change, Entry, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
 };
 use gapless_store::contents::Contents;
-use gapless_store::cursor::Position;
 use gapless_store::error::StoreError;
 use gapless_store::table::log::Source;
 use gapless_store::table::parked::ParkedFrame;
 
-use super::judge::{self, Known};
-use crate::filter::Keep;
-use crate::net::public_key;
-use crate::shared::Shared;
-
-/// What was there when the draft was begun.
-struct Before_ {
+/// What was there when the draft was begun, as far as the log tells of it.
+struct Found {
     account: Account,
     host: Option<HostId>,
-    key: Option<gapless_core::ledger::KeyBytes>,
+    key: Option<KeyBytes>,
 }
 
 pub struct Draft {
@@ -47,17 +35,17 @@ pub struct Draft {
     /// Whether that is all of them.
     pub knows_parked: bool,
     /// Those of them that were parked in this draft.
-    kept: BTreeMap<Rev, ParkedFrame>,
+    pub(super) kept: BTreeMap<Rev, ParkedFrame>,
     /// The state after the last step.
     held: Held,
-    before: Before_,
+    before: Found,
     /// Keys as the steps so far leave them.
-    changed: BTreeMap<Vec<u8>, Option<gapless_atp::cid::Cid>>,
+    pub(super) changed: BTreeMap<Vec<u8>, Option<Cid>>,
     steps: Vec<RepoChange>,
     unpark: Vec<Rev>,
     row_at_last_step: Option<Repo>,
     /// The event that told of an account, for the log.
-    told_by: Option<(Source, Vec<u8>)>,
+    pub(super) told_by: Option<(Source, Vec<u8>)>,
     pub notices: Vec<Notice>,
     pub counts: Counts,
 }
@@ -78,7 +66,7 @@ impl Draft {
         Draft {
             id,
             held: repo.held,
-            before: Before_ {
+            before: Found {
                 account: repo.account,
                 host: repo.host,
                 key: repo.signing.and_then(|signing| signing.key),
@@ -156,7 +144,7 @@ impl Draft {
         self.held = self.repo.held;
     }
 
-    fn keep(&mut self, frame: ParkedFrame) {
+    pub(super) fn keep(&mut self, frame: ParkedFrame) {
         let rev = frame.parked.head.rev;
         self.counts.parked += 1;
         self.unpark.retain(|other| *other != rev);
@@ -165,7 +153,11 @@ impl Draft {
     }
 
     /// Takes a frame out of those that wait.
-    fn take(&mut self, view: &Contents, rev: Rev) -> Result<Option<ParkedFrame>, StoreError> {
+    pub(super) fn take(
+        &mut self,
+        view: &Contents,
+        rev: Rev,
+    ) -> Result<Option<ParkedFrame>, StoreError> {
         if self.parked.remove(&rev).is_none() {
             return Ok(None);
         }
@@ -190,37 +182,19 @@ impl Draft {
         }
     }
 
-    /// The changes that this has come to. The last one has the event that is done.
-    pub fn into_changes(
-        mut self,
-        now: gapless_core::ledger::Now,
-        done: Option<Position>,
-    ) -> (Vec<Change>, Repo) {
+    /// The changes that this has come to, in order, and the row after them.
+    pub fn into_changes(mut self, now: Now) -> (Vec<Change>, Repo) {
         self.tell_the_log(now.time);
         let row_is_new = self.row_at_last_step.as_ref() != Some(&self.repo);
         if row_is_new || !self.kept.is_empty() || !self.unpark.is_empty() {
             self.step(None);
         }
-        let mut changes: Vec<Change> = self
-            .steps
-            .into_iter()
-            .map(|repo| Change {
-                tick: now.tick,
-                repo: Some(repo),
-                ..Change::default()
-            })
-            .collect();
-        if let Some(done) = done {
-            match changes.last_mut() {
-                Some(last) => last.done = Some(done),
-                None => changes.push(Change {
-                    tick: now.tick,
-                    done: Some(done),
-                    ..Change::default()
-                }),
-            }
-        }
-        (changes, self.repo)
+        let changes = self.steps.into_iter().map(|repo| Change {
+            tick: now.tick,
+            repo: Some(repo),
+            ..Change::default()
+        });
+        (changes.collect(), self.repo)
     }
 
     /// Whoever reads the log learns of accounts and identities there.
@@ -252,355 +226,4 @@ pub struct Words {
     pub source: Option<Source>,
     pub commit: Vec<u8>,
     pub frame: Option<Vec<u8>>,
-}
-
-/// Where an event was read, and its bytes.
-pub struct Arrival<'a> {
-    pub origin: Origin,
-    pub seq: u64,
-    pub bytes: &'a Bytes,
-}
-
-/// Decisions, as the ledger takes them.
-impl Draft {
-    /// One event.
-    pub fn event(
-        &mut self,
-        shared: &Shared,
-        arrival: &Arrival<'_>,
-        event: &Event,
-        ops: &[CheckedOp<'_>],
-        block: &[u8],
-    ) {
-        let now = shared.clock.now();
-        let rev = match event {
-            Event::Signed { head, .. } | Event::Unresolved { claimed: head, .. } => head.rev,
-            _ => Rev::from_bits(0),
-        };
-        let in_all = shared
-            .parked_bytes
-            .load(std::sync::atomic::Ordering::Relaxed);
-        let room = event::room(&self.parked, rev, in_all);
-        let (repo, notices) = (&mut self.repo, &mut self.notices);
-        let decision = shared.decide(now, |context| {
-            event::event(context, repo, arrival.origin, event, &room, notices)
-        });
-        if matches!(event, Event::Account(_)) {
-            let source = Source {
-                upstream: arrival.origin.upstream,
-                seq: arrival.seq,
-            };
-            self.told_by = Some((source, arrival.bytes.to_vec()));
-        }
-        match decision {
-            Decision::Pass => {}
-            Decision::Apply => {
-                let proved = matches!(
-                    event,
-                    Event::Signed {
-                        before: Before::Root(_),
-                        ..
-                    }
-                );
-                self.apply(shared, now.time, arrival, ops, proved, block);
-            }
-            Decision::Park(parked) => {
-                let rev = parked.head.rev;
-                if self.parked.remove(&rev).is_some() {
-                    self.kept.remove(&rev);
-                    let why = Dropped::SameRev;
-                    self.notices.push(Notice::ParkedDropped { rev, why });
-                }
-                self.keep(ParkedFrame {
-                    parked,
-                    upstream: arrival.origin.upstream,
-                    epoch: arrival.origin.epoch,
-                    frame: arrival.bytes.to_vec(),
-                });
-            }
-        }
-    }
-
-    fn apply(
-        &mut self,
-        shared: &Shared,
-        at: Time,
-        arrival: &Arrival<'_>,
-        ops: &[CheckedOp<'_>],
-        proved: bool,
-        block: &[u8],
-    ) {
-        let ops = record_ops(shared, ops, proved);
-        self.counts.applied += 1;
-        self.counts.operations += ops.len() as u64;
-        let words = Words {
-            source: Some(Source {
-                upstream: arrival.origin.upstream,
-                seq: arrival.seq,
-            }),
-            commit: block.to_vec(),
-            frame: Some(arrival.bytes.to_vec()),
-        };
-        self.write(at, RecordsKind::Live, ops, words);
-    }
-
-    /// Applies the parked frames whose time has come, and drops those whose time
-    /// has passed. To be called after every move of the head, and after every
-    /// answer.
-    pub fn unpark(&mut self, shared: &Shared, view: &Contents) -> Result<(), StoreError> {
-        let mut tried = Vec::new();
-        while let Some(next) = parked::next(&self.repo, &self.parked, &tried) {
-            match next {
-                Next::Apply(rev) => self.apply_parked(shared, view, rev)?,
-                Next::Recompute(rev) => {
-                    if self.recomputes(shared, view, rev)? {
-                        self.apply_parked(shared, view, rev)?;
-                    } else {
-                        tried.push(rev);
-                    }
-                }
-                Next::Drop(rev, why) => self.drop_frame(rev, why),
-            }
-        }
-        Ok(())
-    }
-
-    fn apply_parked(
-        &mut self,
-        shared: &Shared,
-        view: &Contents,
-        rev: Rev,
-    ) -> Result<(), StoreError> {
-        let Some(waiting) = self.take(view, rev)? else {
-            return Ok(());
-        };
-        let bytes = Bytes::from(waiting.frame);
-        let decoded = frame::decode(&bytes);
-        let opened = match &decoded {
-            Ok(frame::Event::Commit(event)) => match waiting.parked.before {
-                Before::Untold => {
-                    verify::reopen_commit(event).map(|(_, block, _)| (block, Vec::new()))
-                }
-                _ => verify::reopen_commit(event).map(|(_, block, ops)| (block, ops)),
-            },
-            Ok(frame::Event::Sync(event)) => {
-                verify::reopen_sync(event).map(|(_, block)| (block, Vec::new()))
-            }
-            _ => return Ok(()),
-        };
-        // It was judged before it was parked; what cannot be opened any more is
-        // damaged, and what is owed for it stays.
-        let Ok((block, ops)) = opened else {
-            return Ok(());
-        };
-        self.counts.unparked += 1;
-        parked::apply(&mut self.repo, &waiting.parked);
-        let arrival = Arrival {
-            origin: Origin {
-                upstream: waiting.upstream,
-                epoch: waiting.epoch,
-            },
-            seq: decoded
-                .as_ref()
-                .ok()
-                .and_then(frame::Event::seq)
-                .unwrap_or(0),
-            bytes: &bytes,
-        };
-        let proved = matches!(waiting.parked.before, Before::Root(_));
-        let at = shared.clock.time();
-        self.apply(shared, at, &arrival, &ops, proved, block);
-        Ok(())
-    }
-
-    /// Whether the operations of a frame lead from the held keys to its root.
-    fn recomputes(
-        &mut self,
-        shared: &Shared,
-        view: &Contents,
-        rev: Rev,
-    ) -> Result<bool, StoreError> {
-        if shared.settings.wanted_keys_only {
-            return Ok(false);
-        }
-        let Some(id) = self.id else {
-            return Ok(false);
-        };
-        let stored;
-        let waiting = match self.kept.get(&rev) {
-            Some(waiting) => waiting,
-            None => match view.parked_frame(id, rev)? {
-                None => return Ok(false),
-                Some(found) => {
-                    stored = found;
-                    &stored
-                }
-            },
-        };
-        let Ok(frame::Event::Commit(event)) = frame::decode(&waiting.frame) else {
-            return Ok(false);
-        };
-        let Ok((_, _, ops)) = verify::reopen_commit(&event) else {
-            return Ok(false);
-        };
-        let mut changed = self.changed.clone();
-        for op in &ops {
-            changed.insert(op.path.as_bytes().to_vec(), op.cid);
-        }
-        let root = root_with(view, id, &changed)?;
-        // A deletion of what is not held is no operation that we can vouch for.
-        for op in ops.iter().filter(|op| op.cid.is_none()) {
-            let path = op.path.as_bytes();
-            let held = match self.changed.get(path) {
-                Some(cid) => cid.is_some(),
-                None => view.record(id, path)?.is_some(),
-            };
-            if !held {
-                return Ok(false);
-            }
-        }
-        Ok(root == Some(waiting.parked.head.data))
-    }
-
-    /// The directory has answered a question that was asked at `asked`.
-    pub fn resolved(
-        &mut self,
-        shared: &Shared,
-        view: &Contents,
-        asked: Tick,
-        document: &Document,
-    ) -> Result<(), StoreError> {
-        let now = shared.clock.now();
-        let old = document.version < self.repo.document;
-        let (repo, notices) = (&mut self.repo, &mut self.notices);
-        shared.decide(now, |context| {
-            identity::resolved(now, repo, context.covers, asked, document, notices);
-        });
-        if !old {
-            self.judge_again(shared, view)?;
-        }
-        self.unpark(shared, view)
-    }
-
-    /// Frames that nobody could judge are judged now that the key is known.
-    fn judge_again(&mut self, shared: &Shared, view: &Contents) -> Result<(), StoreError> {
-        let Some(signing) = self.repo.signing else {
-            return Ok(());
-        };
-        let key = signing.key.as_ref().and_then(public_key);
-        let still_owed = self.repo.debt.resolve.is_some();
-        for rev in parked::unjudged(&self.parked) {
-            let Some(waiting) = self.look(view, rev)? else {
-                self.drop_frame(rev, Dropped::Superseded);
-                continue;
-            };
-            let bytes = Bytes::from(waiting.frame);
-            let Ok(event) = frame::decode(&bytes) else {
-                self.drop_frame(rev, Dropped::Forged);
-                continue;
-            };
-            // Judged as if it had been read before the question, so that another
-            // key is not taken for a forgery while the directory is still owed.
-            let read = match still_owed {
-                true => signing.asked,
-                false => Tick(0),
-            };
-            let known = Known {
-                key: key.as_ref(),
-                signing: Some(&signing),
-            };
-            let now = shared.clock.time();
-            let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            let judged = judge::judge(&event, Some(&self.repo), &known, read, now, size);
-            match judged.event {
-                Some(Event::Unresolved { .. }) => {}
-                Some(Event::Unsigned) => self.drop_frame(rev, Dropped::Forged),
-                None => self.drop_frame(rev, Dropped::Superseded),
-                Some(told) => {
-                    self.take(view, rev)?;
-                    self.counts.unparked += 1;
-                    let arrival = Arrival {
-                        origin: Origin {
-                            upstream: waiting.upstream,
-                            epoch: None,
-                        },
-                        seq: event.seq().unwrap_or(0),
-                        bytes: &bytes,
-                    };
-                    self.event(shared, &arrival, &told, &judged.ops, judged.block);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A frame that waits, with its bytes.
-    fn look(&self, view: &Contents, rev: Rev) -> Result<Option<ParkedFrame>, StoreError> {
-        if let Some(frame) = self.kept.get(&rev) {
-            return Ok(Some(frame.clone()));
-        }
-        match self.id {
-            None => Ok(None),
-            Some(id) => view.parked_frame(id, rev),
-        }
-    }
-}
-
-/// Operations as the store takes them, as far as they are wanted. `proved`: the
-/// tree shows that nothing was where a create puts something.
-pub fn record_ops(shared: &Shared, ops: &[CheckedOp<'_>], proved: bool) -> Vec<RecordOp> {
-    let wanted = ops.iter().filter_map(|op| {
-        let path = op.path.as_bytes();
-        let keep = shared.filter.keep(path);
-        if keep == Keep::Nothing {
-            return None;
-        }
-        let put = op.cid.map(|cid| Put {
-            cid,
-            bytes: match keep {
-                Keep::Record => op.record.map(<[u8]>::to_vec),
-                Keep::Key | Keep::Nothing => None,
-            },
-        });
-        Some(RecordOp {
-            path: path.to_vec(),
-            put,
-            fresh: proved && op.action == Action::Create,
-        })
-    });
-    wanted.collect()
-}
-
-/// The root of what is held with some keys changed; none if they make no tree.
-fn root_with(
-    view: &Contents,
-    id: RepoId,
-    changed: &BTreeMap<Vec<u8>, Option<gapless_atp::cid::Cid>>,
-) -> Result<Option<gapless_atp::cid::Cid>, StoreError> {
-    let mut builder = Builder::new(|_| {});
-    let mut changed = changed.iter().peekable();
-    for record in view.records(id) {
-        let record = record?;
-        let mut replaced = false;
-        while let Some((path, cid)) = changed.next_if(|(path, _)| path.as_slice() <= record.path())
-        {
-            replaced |= path.as_slice() == record.path();
-            if let Some(cid) = cid
-                && builder.push(path, *cid).is_err()
-            {
-                return Ok(None);
-            }
-        }
-        if !replaced && builder.push(record.path(), record.cid).is_err() {
-            return Ok(None);
-        }
-    }
-    for (path, cid) in changed {
-        if let Some(cid) = cid
-            && builder.push(path, *cid).is_err()
-        {
-            return Ok(None);
-        }
-    }
-    Ok(Some(builder.finish()))
 }

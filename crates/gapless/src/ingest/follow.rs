@@ -22,7 +22,7 @@ use gapless_store::table::log::Source;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::desk::{Arrived, Desks};
+use super::desk::{Arrived, DEAD_PAYLOAD_BYTES, Desks};
 use super::read::{Frame, Kind, read_frame, tag};
 use super::upstreams::write;
 use crate::metrics::reset_words;
@@ -46,8 +46,8 @@ const REDIAL_LONGEST: Duration = Duration::from_secs(60);
 const GOOD_CONNECTION: Duration = Duration::from_secs(30);
 /// Events of others that are passed over before the cursor moves past them.
 const SKIPPED_AT_MOST: u32 = 512;
-/// The payload of a dead letter is cut here.
-const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
+/// How long until a dead letter is tried again that there was no room for.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 /// What people are told of a connection.
 #[derive(Debug, Clone, Default)]
@@ -509,15 +509,16 @@ impl Follower {
             done,
             ..Change::default()
         };
-        match write(&self.shared.store, change).await {
-            Ok(_) => Ok(()),
-            // The epoch is marked as unread already; without room the letter is
-            // lost, and the cursor waits for the next start.
-            Err(error) if !error.is_final() => {
-                tracing::warn!(upstream = %self.url, %error, "a dead letter could not be kept");
-                Ok(())
+        loop {
+            match write(&self.shared.store, change.clone()).await {
+                Ok(_) => return Ok(()),
+                // The stream waits with it: nothing that came is passed over.
+                Err(StoreError::Full(error)) => {
+                    tracing::warn!(upstream = %self.url, %error, "a dead letter waits for room");
+                    tokio::time::sleep(NO_ROOM_PAUSE).await;
+                }
+                Err(error) => return Err(Ended::Fatal(error)),
             }
-            Err(error) => Err(Ended::Fatal(error)),
         }
     }
 }

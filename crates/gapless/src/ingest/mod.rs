@@ -7,8 +7,10 @@
 //! | [`upstreams`] | did the connection miss anything? The row is durable first |
 //! | [`desk`] | every repository has one desk, where its events come one by one |
 //! | [`judge`] | is it what it says it is? |
-//! | [`draft`] | what the ledger makes of it, and the frames that waited for it |
+//! | [`decide`] | what the ledger makes of it, and the frames that waited for it |
+//! | [`draft`] | the changes that this comes to, in order |
 
+pub mod decide;
 pub mod desk;
 pub mod draft;
 pub mod follow;

@@ -129,8 +129,11 @@ impl Mirror {
             async move {
                 let worker = shared.clone();
                 let read = tokio::task::spawn_blocking(move || read_debts(&worker)).await;
-                if let Ok(Err(error)) = read {
-                    shared.end.fail(error);
+                match read {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => shared.end.fail(error),
+                    // Whoever supervises it starts it again.
+                    Err(fault) => std::panic::resume_unwind(fault.into_panic()),
                 }
             }
         });

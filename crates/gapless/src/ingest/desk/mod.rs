@@ -31,6 +31,9 @@ use super::draft::Draft;
 use crate::shared::Shared;
 use inbox::Inbox;
 
+/// The payload of a dead letter is cut here.
+pub const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
+
 /// An event on its way to its desk.
 pub struct Arrived {
     pub did: Did,

@@ -7,12 +7,9 @@ use gapless_core::ledger::{Notice, Repo, RepoId, Time, Why};
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
 use gapless_store::table::log::Source;
 
-use super::Arrived;
+use super::{Arrived, DEAD_PAYLOAD_BYTES};
 use crate::ingest::draft::Draft;
 use crate::shared::Shared;
-
-/// The payload of a dead letter is cut here.
-const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
 
 /// A repository that nobody has heard of: a name that nothing is owed for would be
 /// forgotten.

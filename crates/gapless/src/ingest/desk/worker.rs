@@ -25,7 +25,8 @@ use super::inbox::{Answer, Inbox};
 use super::report::{first_heard, letter, report};
 use super::slot::{Flight, Slots};
 use super::{Arrived, Item, Line, Seen, Then, Turn, Visit};
-use crate::ingest::draft::{Arrival, Draft};
+use crate::ingest::decide::Arrival;
+use crate::ingest::draft::Draft;
 use crate::ingest::judge::{self, Known};
 use crate::net::public_key;
 use crate::shared::Shared;
@@ -475,7 +476,7 @@ impl Worker {
         let parked_now: u64 = draft.parked.values().map(|one| u64::from(one.bytes)).sum();
         let has_parked = !draft.parked.is_empty();
         let complete_view = draft.knows_parked;
-        let (changes, repo) = draft.into_changes(now, None);
+        let (changes, repo) = draft.into_changes(now);
         let Some(slot) = self.slots.get(place) else {
             return changes;
         };
