@@ -5,6 +5,8 @@ use crate::world::ActionError;
 
 /// Above so many repositories no history is kept, and the truth knows heads only.
 pub const HISTORY_REPOS: usize = 100_000;
+/// Entries of one page of listRepos, as on a reference PDS.
+const LIST_PAGE: usize = 1000;
 /// Hosts in one process: each has a port.
 const MOST_PDS: usize = 200;
 const MOST_REPOS: usize = 2_000_000;
@@ -38,6 +40,11 @@ pub struct Config {
     pub buffer_events: u64,
     /// With more repositories than this no history is kept.
     pub history_repos: usize,
+    /// Entries of one page of listRepos at most, however many are asked for.
+    pub list_page: usize,
+    /// Documents name hosts by public names (`https://pds0.example`, …), at which
+    /// nobody answers: only who was told their addresses reaches them.
+    pub public_hosts: bool,
     pub faults: Vec<Spec>,
 }
 
@@ -59,6 +66,8 @@ impl Default for Config {
             relay_window_events: 100_000,
             buffer_events: 10_000,
             history_repos: HISTORY_REPOS,
+            list_page: LIST_PAGE,
+            public_hosts: false,
             faults: Vec::new(),
         }
     }
@@ -76,6 +85,8 @@ pub enum ConfigError {
          zero or more and at most {MOST_COMMITS_PER_SECOND}"
     )]
     Rate,
+    #[error("a page of listRepos has at least one entry")]
+    ListPage,
     #[error("the ports from {0} on end above 65535")]
     Ports(u16),
     #[error("fault {0}: there is no such host")]
@@ -103,6 +114,9 @@ impl Config {
             return Err(ConfigError::Repos(self.repos));
         }
         check_rate(self.rate)?;
+        if self.list_page == 0 {
+            return Err(ConfigError::ListPage);
+        }
         if self.port != 0 && usize::from(self.port) + self.pds + 4 > usize::from(u16::MAX) {
             return Err(ConfigError::Ports(self.port));
         }

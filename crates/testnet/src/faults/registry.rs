@@ -26,6 +26,8 @@ struct Active {
 #[derive(Debug, Default)]
 struct State {
     active: Vec<Active>,
+    /// Taken back before they fired.
+    in_vain: Vec<(u64, Spec)>,
     fired: BTreeMap<String, u64>,
     next_id: u64,
 }
@@ -82,9 +84,13 @@ impl Faults {
 
     fn retain(&self, keep: impl Fn(&Active) -> bool) -> bool {
         let mut state = self.state();
-        let before = state.active.len();
-        state.active.retain(keep);
-        let changed = state.active.len() != before;
+        let (kept, cleared): (Vec<_>, Vec<_>) = state.active.drain(..).partition(keep);
+        state.active = kept;
+        let changed = !cleared.is_empty();
+        let in_vain = cleared.into_iter().filter(|active| active.fired == 0);
+        state
+            .in_vain
+            .extend(in_vain.map(|active| (active.id, active.spec)));
         drop(state);
         self.changed.send_modify(|count| *count += 1);
         changed
@@ -128,6 +134,14 @@ impl Faults {
     /// How often faults of this name have fired.
     pub fn fired(&self, name: &str) -> u64 {
         self.state().fired.get(name).copied().unwrap_or(0)
+    }
+
+    /// Faults that were set by their numbers and never fired, cleared or not.
+    pub fn silent(&self) -> Vec<(u64, Spec)> {
+        let state = self.state();
+        let waiting = state.active.iter().filter(|active| active.fired == 0);
+        let waiting = waiting.map(|active| (active.id, active.spec.clone()));
+        state.in_vain.iter().cloned().chain(waiting).collect()
     }
 
     /// All names with their counts, zeros included, and what is set now.
@@ -192,6 +206,15 @@ mod tests {
         assert!(drop_at(&faults, Place::Pds(0)));
         assert!(faults.clear(id));
         assert!(!drop_at(&faults, Place::Pds(0)));
+        assert_eq!(faults.silent(), []);
+        let never = Spec::new(Fault::CarCut {});
+        let cleared = faults.arm(never.clone());
+        assert!(faults.clear(cleared));
+        let waiting = faults.arm(never.clone());
+        assert_eq!(
+            faults.silent(),
+            [(cleared, never.clone()), (waiting, never)]
+        );
         let report = faults.report();
         assert_eq!(report["fired"]["drop"], 3);
         assert_eq!(report["fired"]["car-cut"], 0);

@@ -166,7 +166,7 @@ pub fn limit_of(query: &Query, default: usize, most: usize) -> Result<usize, Ref
 }
 
 pub fn list_repos(net: &Net, host: usize, query: &Query) -> Given {
-    let limit = limit_of(query, LIST_DEFAULT, LIST_MOST)?;
+    let limit = limit_of(query, LIST_DEFAULT, LIST_MOST)?.min(net.config.list_page);
     let after = query.get("cursor").map(str::parse::<u64>).transpose();
     let after = after.map_err(|_| Refusal::invalid("Malformed cursor"))?;
     let world = net.world();

@@ -60,9 +60,13 @@ pub struct World {
 impl World {
     /// A world without accounts; one host per port.
     pub fn new(config: Arc<Config>, ports: &[u16], faults: Arc<Faults>) -> World {
-        let hosts = ports
-            .iter()
-            .map(|port| Host::new(*port, config.window_events, config.buffer_events));
+        let hosts = ports.iter().enumerate().map(|(index, port)| {
+            let mut host = Host::new(*port, config.window_events, config.buffer_events);
+            if config.public_hosts {
+                host.url = format!("https://pds{index}.example");
+            }
+            host
+        });
         World {
             rng: Rng::new(config.seed),
             clock: match config.wall_clock {
