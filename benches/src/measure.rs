@@ -2,7 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-fn cpu_seconds() -> f64 {
+/// CPU seconds that this thread has taken.
+pub fn cpu_time() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
@@ -19,7 +20,7 @@ pub fn best_of(rounds: usize, mut figure: impl FnMut(), mut limit: impl FnMut())
 }
 
 fn timed(work: &mut impl FnMut()) -> f64 {
-    let start = cpu_seconds();
+    let start = cpu_time();
     work();
-    cpu_seconds() - start
+    cpu_time() - start
 }

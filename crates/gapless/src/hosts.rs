@@ -1,19 +1,34 @@
 //! The hosts that repositories live on: their rows, all in memory, and their
-//! numbers.
+//! numbers; and what they served last that had to be refused, which is remembered
+//! while we run.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use gapless_core::ledger::{Host, HostId, Tick};
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Host, HostId, Tick, Time};
 use gapless_store::Store;
 use gapless_store::change::{Change, HostChange};
 use gapless_store::error::StoreError;
 
 use crate::ingest::upstreams::write;
 
+/// A repository as its host served it, and why that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub at: Time,
+    pub did: Did,
+    /// A short name.
+    pub class: &'static str,
+    pub error: String,
+}
+
 pub struct HostRows {
     store: Arc<Store>,
     rows: RwLock<Rows>,
+    /// One change at a time: each begins with the row that the last one left.
+    changing: tokio::sync::Mutex<()>,
+    refusals: Mutex<HashMap<HostId, Refused>>,
 }
 
 #[derive(Default)]
@@ -33,6 +48,8 @@ impl HostRows {
         Ok(HostRows {
             store,
             rows: RwLock::new(rows),
+            changing: tokio::sync::Mutex::new(()),
+            refusals: Mutex::default(),
         })
     }
 
@@ -80,6 +97,7 @@ impl HostRows {
         id: HostId,
         act: impl FnOnce(&mut Host) -> T,
     ) -> Result<Option<T>, StoreError> {
+        let _one = self.changing.lock().await;
         let Some(mut row) = self.get(id) else {
             return Ok(None);
         };
@@ -95,8 +113,58 @@ impl HostRows {
         Ok(Some(told))
     }
 
+    /// A host served something that is refused.
+    pub fn refuse(&self, host: HostId, refused: Refused) {
+        self.refusals().insert(host, refused);
+    }
+
+    /// What a host served last that was refused.
+    pub fn refused_by(&self, host: HostId) -> Option<Refused> {
+        self.refusals().get(&host).cloned()
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, HashMap<HostId, Refused>> {
+        // Nothing in here can panic half way.
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Rows> {
         // Nothing in here can panic half way.
         self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_core::ledger::HostSwept;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn two_changes_at_a_time_are_both_kept() {
+        let store = Arc::new(Store::memory().expect("it opens"));
+        let rows = HostRows::open(store.clone()).expect("it is empty");
+        let host = rows.name("https://pds.example").await.expect("it is new");
+        // A write may be durable before it is waited for: tried until one is not.
+        for round in 1..=200 {
+            let swept = HostSwept {
+                tick: Tick(round),
+                at: Time(round),
+            };
+            let suspended = round % 2 == 0;
+            let (one, other) = tokio::join!(
+                rows.change(Tick(round), host, |row| row.swept = Some(swept)),
+                rows.change(Tick(round), host, |row| row.hiding_suspended = suspended),
+            );
+            assert!(one.expect("written").is_some() && other.expect("written").is_some());
+            let told = rows.get(host).expect("it is known");
+            assert_eq!(
+                (told.swept, told.hiding_suspended),
+                (Some(swept), suspended)
+            );
+        }
+        let told = rows.get(host);
+        let again = HostRows::open(store).expect("it can be read");
+        assert_eq!(again.get(host), told, "and durably so");
     }
 }

@@ -1,8 +1,10 @@
 //! What is counted, for Prometheus. Every name is in docs/metrics.md, and
 //! `cargo xtask tidy` compares the two.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gapless_core::ledger::Notice;
 use gapless_core::ledger::notice::Reset;
@@ -63,12 +65,39 @@ impl Histogram {
     }
 }
 
+/// Numbers that only grow, one for each reason that has come up.
+#[derive(Debug, Default)]
+pub struct ByReason(Mutex<BTreeMap<&'static str, u64>>);
+
+impl ByReason {
+    pub fn inc(&self, reason: &'static str) {
+        *self.lock().entry(reason).or_default() += 1;
+    }
+
+    pub fn get(&self, reason: &str) -> u64 {
+        self.lock().get(reason).copied().unwrap_or(0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        // Nothing in here can panic half way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, out: &mut String, name: &str, help: &str) {
+        head(out, name, "counter", help);
+        for (reason, count) in &*self.lock() {
+            let _ = writeln!(out, "{name}{{reason=\"{reason}\"}} {count}");
+        }
+    }
+}
+
 macro_rules! counters {
     ($($field:ident: $name:literal, $help:literal;)*) => {
         /// Everything that is counted as it happens.
         #[derive(Debug, Default)]
         pub struct Metrics {
             $(pub $field: Counter,)*
+            pub refused_by_reason: ByReason,
             pub arrival_to_durable: Histogram,
         }
 
@@ -79,6 +108,11 @@ macro_rules! counters {
                     head(out, $name, "counter", $help);
                     let _ = writeln!(out, concat!($name, " {}"), self.$field.get());
                 )*
+                self.refused_by_reason.write(
+                    out,
+                    "gapless_snapshots_refused_by_reason_total",
+                    "Snapshots that failed a check, by what was wrong.",
+                );
                 self.arrival_to_durable.write(
                     out,
                     "gapless_arrival_to_durable_seconds",
@@ -117,6 +151,7 @@ counters! {
     snapshots_discarded: "gapless_snapshots_discarded_total", "Snapshots that were overtaken before they were written.";
     snapshots_stale: "gapless_snapshots_stale_total", "Snapshots older than the head that the host had named.";
     snapshots_refused: "gapless_snapshots_refused_total", "Snapshots that failed a check.";
+    fetches_failed_here: "gapless_fetches_failed_here_total", "Fetches that our own disk, or too many large ones at once, made fail.";
     snapshots_written: "gapless_snapshots_written_total", "Snapshots that were written.";
     differences_written: "gapless_differences_written_total", "Of these: made from what is held and what is new.";
     records_fetched: "gapless_records_fetched_total", "Operations that snapshots led to.";
@@ -131,6 +166,7 @@ counters! {
     suspects: "gapless_suspects_total", "Listed heads that were not ours.";
     dead_letters: "gapless_dead_letters_total", "Frames that could not be used.";
     refused_changes: "gapless_refused_changes_total", "Changes that the store refused.";
+    faults: "gapless_faults_total", "Events that brought out a fault of Gapless; each is a dead letter.";
     purged: "gapless_purged_total", "Repositories that were purged.";
     proven: "gapless_roots_recomputed_total", "Roots recomputed from the store.";
     damaged: "gapless_roots_differed_total", "Of these: not the signed one.";
@@ -156,7 +192,7 @@ impl Metrics {
             Notice::Moved { .. } => self.moved.inc(),
             Notice::OldDocument => self.old_documents.inc(),
             Notice::Account(_) => self.account_changes.inc(),
-            Notice::Vanished => self.vanished.inc(),
+            Notice::Vanished { .. } => self.vanished.inc(),
             Notice::HidingSuspended { .. } => {}
             Notice::HostBehind { .. } => self.host_behind.inc(),
             Notice::Adopted { .. } => self.adopted.inc(),
@@ -176,6 +212,8 @@ pub fn reset_words(why: Reset) -> &'static str {
         Reset::Silence => "the event at our cursor did not come",
         Reset::Backwards => "the host's numbers went back",
         Reset::Overflow => "we could not keep up",
+        Reset::Stuck => "what follows our cursor cannot be read",
+        Reset::Widened => "it was read for tracked repositories alone until now",
         Reset::StoreRepaired => "the store was repaired",
     }
 }

@@ -1,12 +1,13 @@
 //! `gapless run`: the wiring, on one screen.
 
-use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::config::{Config, LogFormat};
-use crate::mirror::{Mirror, StartError};
+use crate::mirror::{Door, Mirror, StartError};
 use crate::web::{self, WebSettings};
 
 /// Why the program ended.
@@ -29,6 +30,9 @@ impl RunError {
     }
 }
 
+/// What is still at work when the program has stopped is not waited for any longer.
+const LEFT_AFTER: Duration = Duration::from_secs(1);
+
 /// Runs until it is told to stop, or until nothing can be written any more.
 pub fn run(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
     log_as(config.log);
@@ -36,57 +40,123 @@ pub fn run(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(|error| RunError::Other(format!("cannot start the runtime: {error}")))?;
-    runtime.block_on(async move {
-        let listener = TcpListener::bind(config.bind)
-            .await
-            .map_err(|error| RunError::Bind(config.bind, error))?;
-        let settings = WebSettings {
-            token: config.token.clone(),
-            loopback: config.bind.ip().is_loopback(),
-        };
-        let signals = signalled();
-        let mirror = Mirror::start(config, sweep_fixed).await?;
-        let address = listener.local_addr().map(|at| at.to_string());
-        tracing::info!(address = address.unwrap_or_default(), "serving");
-        let ends = mirror.shared.clone();
-        let served: Arc<dyn crate::api::Mirror> = mirror.clone();
-        let web = tokio::spawn(web::serve(listener, served, settings, async move {
-            ends.end.ended().await;
-        }));
-        let fault = tokio::select! {
-            () = signals => None,
-            fault = mirror.ended() => fault,
-        };
-        tracing::info!("stopping: what is on its way is written first");
-        let stopped = mirror.stop().await;
-        web.abort();
-        match (fault, stopped) {
-            (Some(fault), _) => Err(RunError::Other(fault.to_string())),
-            (None, Err(error)) => Err(RunError::Other(error.to_string())),
-            (None, Ok(())) => {
-                tracing::info!("stopped");
-                Ok(())
-            }
-        }
-    })
+    let ended = runtime.block_on(serve(config, sweep_fixed));
+    runtime.shutdown_timeout(LEFT_AFTER);
+    ended
 }
 
-/// Resolves at Ctrl-C, or when the system asks us to end.
-fn signalled() -> impl Future<Output = ()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminate = signal(SignalKind::terminate());
-    let interrupt = signal(SignalKind::interrupt());
-    async move {
-        match (terminate, interrupt) {
-            (Ok(mut terminate), Ok(mut interrupt)) => {
+async fn serve(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
+    let mut signals = Signals::heed()?;
+    let listener = TcpListener::bind(config.bind)
+        .await
+        .map_err(|error| RunError::Bind(config.bind, error))?;
+    let settings = WebSettings {
+        token: config.token.clone(),
+        loopback: config.bind.ip().is_loopback(),
+    };
+    let address = listener.local_addr().map(|at| at.to_string());
+    tracing::info!(
+        address = address.unwrap_or_default(),
+        "serving; the store is opened"
+    );
+    let door = Arc::new(Door::default());
+    let (close, closing) = watch::channel(false);
+    let closed = wait_for(closing);
+    let web = tokio::spawn(web::serve(listener, door.clone(), settings, closed));
+    let ended = mirror(config, sweep_fixed, &door, &mut signals, &close).await;
+    web.abort();
+    ended
+}
+
+/// Opens, begins, runs and stops. A signal ends each of them.
+async fn mirror(
+    config: Config,
+    sweep_fixed: bool,
+    door: &Door,
+    signals: &mut Signals,
+    close: &watch::Sender<bool>,
+) -> Result<(), RunError> {
+    let mirror = tokio::select! {
+        opened = Mirror::open(config) => opened?,
+        () = signals.first() => {
+            tracing::info!("stopped before the store was open");
+            return Ok(());
+        }
+    };
+    door.open(mirror.clone());
+    let begun = tokio::select! {
+        begun = mirror.begin(sweep_fixed) => Some(begun),
+        () = signals.first() => None,
+    };
+    if let Some(Err(error)) = begun {
+        // What is open is closed in good order; why it did not begin is the news.
+        if let Err(error) = mirror.stop().await {
+            tracing::warn!(%error, "the store was not closed in good order");
+        }
+        return Err(error.into());
+    }
+    let fault = match begun {
+        None => None,
+        Some(_) => {
+            tracing::info!("started");
+            tokio::select! {
+                () = signals.first() => None,
+                fault = mirror.ended() => fault,
+            }
+        }
+    };
+    tracing::info!("stopping: what is on its way is written first; once more ends at once");
+    close.send_replace(true);
+    let stopped = mirror.stop().await;
+    match (fault, stopped) {
+        (Some(fault), _) => Err(RunError::Other(fault.to_string())),
+        (None, Err(error)) => Err(RunError::Other(error.to_string())),
+        (None, Ok(())) => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+    }
+}
+
+async fn wait_for(mut closing: watch::Receiver<bool>) {
+    // When nobody can say it any more, it is the end, too.
+    let _ = closing.wait_for(|closing| *closing).await;
+}
+
+/// Ctrl-C, and what the system sends when it wants us to end.
+struct Signals {
+    told: watch::Receiver<bool>,
+}
+
+impl Signals {
+    /// From now on: the first one is told, the second ends the program at once.
+    fn heed() -> Result<Signals, RunError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let heed = |kind| {
+            let heeded = signal(kind);
+            heeded.map_err(|error| RunError::Other(format!("cannot heed signals: {error}")))
+        };
+        let mut terminate = heed(SignalKind::terminate())?;
+        let mut interrupt = heed(SignalKind::interrupt())?;
+        let (tell, told) = watch::channel(false);
+        tokio::spawn(async move {
+            for _ in 0..2 {
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
+                if tell.send_replace(true) {
+                    // Nothing that was acknowledged is lost: it is on the disk.
+                    tracing::warn!("ended at once");
+                    std::process::exit(1);
+                }
             }
-            // Without signals the program ends by other means.
-            _ => std::future::pending().await,
-        }
+        });
+        Ok(Signals { told })
+    }
+
+    async fn first(&mut self) {
+        wait_for(self.told.clone()).await;
     }
 }
 

@@ -17,7 +17,10 @@ use crate::filter::Filter;
 use crate::hosts::HostRows;
 use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
+use crate::moments::Moments;
+use crate::room::Room;
 use crate::schedule::Schedule;
+use crate::troubles::Troubles;
 
 pub struct Shared {
     pub store: Arc<Store>,
@@ -31,12 +34,19 @@ pub struct Shared {
     pub tracked: RwLock<HashSet<Did>>,
     /// Bytes of all parked frames.
     pub parked_bytes: AtomicU64,
-    /// Dead letters that are kept.
+    /// Dead letters that nobody has settled.
     pub dead_letters: AtomicU64,
-    pub end: End,
+    /// Whether there is room on the disk.
+    pub room: Arc<Room>,
+    /// Which tick it was when.
+    pub moments: Moments,
+    /// Why the last try for a repository failed.
+    pub troubles: Troubles,
+    pub end: Arc<End>,
 }
 
-/// Dead letters that are kept; of more than these only the number is.
+/// Dead letters that are kept until somebody settles some; of more than these only
+/// the number is.
 pub const DEAD_LETTERS: u64 = 10_000;
 
 impl Shared {
@@ -57,13 +67,26 @@ impl Shared {
 
     /// Whether there is room for one more dead letter; if so, it is taken.
     pub fn take_dead_letter(&self) -> bool {
-        self.metrics.dead_letters.inc();
         let taken = self
             .dead_letters
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |kept| {
                 (kept < DEAD_LETTERS).then_some(kept + 1)
             });
         taken.is_ok()
+    }
+
+    /// A dead letter is settled: there is room for another.
+    pub fn settle_dead_letter(&self) {
+        let settled = |open: u64| open.checked_sub(1);
+        // None were left: then there is nothing to take off.
+        let _ = self
+            .dead_letters
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, settled);
+    }
+
+    /// The last try for a repository failed.
+    pub fn trouble(&self, did: &Did, error: impl std::fmt::Display) {
+        self.troubles.note(self.clock.time(), did, error);
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::Ordering;
 
 use fake::{BROKEN, COMPLETE, REPOS, Served, TOKEN, UNKNOWN, WEB};
-use gapless::api::{RepoCounts, Status, UpstreamAnswer};
+use gapless::api::{RepoCounts, Status, StoreStatus, UpstreamAnswer};
 use serde_json::{Value, json};
 
 fn gapless(url: &str, arguments: &[&str]) -> Output {
@@ -67,6 +67,7 @@ fn status(connected: bool) -> Status {
             proven: 2,
             incomplete: 2,
             hidden: 0,
+            not_recomputable: 0,
         },
         upstreams: vec![upstream(connected)],
         ..Status::default()
@@ -107,6 +108,19 @@ fn status_is_a_finding_only_when_a_person_is_needed() {
         ..status(true)
     });
     assert!(out(&ends(&served.url(), &["status"], 1)).contains("4 dead letters"));
+    set(Status {
+        store: StoreStatus {
+            writes: false,
+            since: Some("2026-01-02T03:04:05.000006Z".to_owned()),
+            error: Some("the disk is full".to_owned()),
+        },
+        ..status(true)
+    });
+    let full = out(&ends(&served.url(), &["status"], 1));
+    assert!(
+        full.contains("nothing is written since 2026") && full.contains("the disk is full"),
+        "{full}"
+    );
     set(Status {
         hiding_suspended: vec!["lossy.example".to_owned()],
         ..status(true)
@@ -173,8 +187,48 @@ fn gaps_are_read_page_by_page_up_to_the_limit() {
         "{text}"
     );
     assert!(text.contains("2 shown, and there are more"), "{text}");
+    assert!(
+        !text.contains("hidden"),
+        "not all of it was looked at: {text}"
+    );
+    let text = out(&ends(&served.url(), &["gaps", "--limit", "5000"], 1));
+    assert!(text.contains("And 3 hidden"), "{text}");
     served.fake.no_gaps.store(true, Ordering::Relaxed);
-    assert!(out(&ends(&served.url(), &["gaps"], 0)).contains("No gaps"));
+    let text = out(&ends(&served.url(), &["gaps"], 0));
+    assert!(
+        text.contains("No gaps") && text.contains("2 hidden"),
+        "{text}"
+    );
+    // Nothing asked is nothing answered.
+    ends(&served.url(), &["gaps", "--limit", "0"], 2);
+}
+
+#[test]
+fn dead_letters_are_listed_and_settled() {
+    let served = Served::start(false, true);
+    let url = served.url();
+    assert!(out(&ends(&url, &["dead", "list"], 0)).contains("No dead letters"));
+    *served.fake.dead.lock().expect("no panic") = (0..2500).collect();
+    let all = json(&ends(
+        &url,
+        &["dead", "list", "--json", "--limit", "9000"],
+        1,
+    ));
+    assert_eq!(all["dead"].as_array().map(Vec::len), Some(2500));
+    let text = out(&ends(&url, &["dead", "list", "--limit", "2"], 1));
+    assert!(
+        text.contains("1  invalid") && text.contains("there are more"),
+        "{text}"
+    );
+    ends(&url, &["dead", "resolve"], 2);
+    ends(&url, &["dead", "resolve", "7", "--all"], 2);
+    ends(&url, &["dead", "list", "--limit", "0"], 2);
+    ends(&url, &["dead", "resolve", "7"], 0);
+    let again = ends(&url, &["dead", "resolve", "7"], 1);
+    assert!(err(&again).contains("no such letter"), "{}", err(&again));
+    let rest = json(&ends(&url, &["dead", "resolve", "--all", "--json"], 0));
+    assert_eq!(rest, json!({ "resolved": 2499 }));
+    ends(&url, &["dead", "list"], 0);
 }
 
 #[test]
@@ -198,6 +252,10 @@ fn verify_finds_what_does_not_match() {
     );
     served.fake.no_gaps.store(true, Ordering::Relaxed);
     ends(&served.url(), &["verify", "--all"], 0);
+    // What cannot be proven is no proof, one by one or all at once.
+    served.fake.not_recomputable.store(15, Ordering::Relaxed);
+    let unproven = out(&ends(&served.url(), &["verify", "--all"], 1));
+    assert!(unproven.contains("15 cannot be recomputed"), "{unproven}");
     served.fake.failing.store(true, Ordering::Relaxed);
     let failed = ends(&served.url(), &["verify", "--all"], 1);
     assert!(
@@ -245,12 +303,6 @@ fn orders_arrive() {
     assert_eq!(served.fake.orders(), expected);
     let list = out(&ends(&url, &["track", "list"], 0));
     assert_eq!(list, format!("{COMPLETE}\n{WEB}\n"));
-    let wrong = ends(&url, &["upstream", "add", "jet", "https://a.example"], 2);
-    assert!(
-        err(&wrong).contains("\"pds\" or \"relay\""),
-        "{}",
-        err(&wrong)
-    );
     let twice = ends(&url, &["upstream", "add", "pds", "http://twice.example"], 1);
     assert!(err(&twice).contains("followed already"), "{}", err(&twice));
     ends(&url, &["track", "add"], 2);
@@ -295,6 +347,29 @@ fn nobody_there_is_said_with_how_to_start() {
     }
     assert!(json(&ends(&url, &["status", "--json"], 3))["error"].is_string());
     ends("not a url", &["status"], 2);
+}
+
+#[test]
+fn nonsense_is_named_before_anybody_is_asked() {
+    let nobody = "http://127.0.0.1:1";
+    let refused = |arguments: &[&str], words: &[&str]| {
+        let text = err(&ends(nobody, arguments, 2));
+        for word in words {
+            assert!(text.contains(word), "{arguments:?}, {word}: {text}");
+        }
+    };
+    refused(&["repo", "alice.example"], &["alice.example", "did:"]);
+    refused(&["verify", "did:web:"], &["did:web:", "DID"]);
+    refused(&["resync", "did:plc:a b"], &["did:plc:a b", "DID"]);
+    refused(&["track", "add", UNKNOWN, "x"], &["\"x\""]);
+    refused(
+        &["upstream", "add", "jet", "https://a"],
+        &["jet", "pds URL"],
+    );
+    refused(&["upstream", "add", "pds", "a b"], &["a b", "http(s)://"]);
+    refused(&["verify"], &["DID|--all"]);
+    refused(&["verify", UNKNOWN, "--all"], &["cannot be used with"]);
+    refused(&["dead", "resolve"], &["NUMBER|--all"]);
 }
 
 #[test]
@@ -373,7 +448,7 @@ fn help_says_what_the_codes_mean() {
     assert_eq!(code(&help), 0);
     let text = out(&help);
     assert!(
-        text.contains("dead letters") && text.contains("upstream that is down"),
+        text.contains("dead letters") && text.contains("or an upstream that is"),
         "{text}"
     );
     let help = out(&gapless("", &["--help"]));

@@ -60,6 +60,8 @@ fn without_a_word_the_defaults_hold() {
     assert_eq!(config.min_free_disk, 2 << 30);
     assert_eq!((config.fetch.concurrency, config.fetch.per_host), (32, 4));
     assert_eq!(config.fetch.requests_per_second, 10.0);
+    assert_eq!(config.plc_requests_per_second, 100.0);
+    assert_eq!(config.serve.window, Duration::from_secs(24 * 3600));
     assert_eq!(config.fetch.max_repo_bytes, 8_000_000_000);
     assert_eq!(config.fetch.temp, Path::new("./gapless-data/tmp"));
     assert!(config.limits.workers >= 1);
@@ -77,6 +79,7 @@ fn a_file_can_say_everything() {
         data = "/srv/mirror"
         bind = "[::1]:9000"
         plc = "https://plc.example.com/"
+        plc_requests_per_second = 25
         contact = "ops@example.com"
         collections = ["app.bsky.feed.*", "app.bsky.graph.follow"]
         keep_keys = "wanted"
@@ -102,7 +105,7 @@ fn a_file_can_say_everything() {
         max_upstream_age = "1m"
         max_debt_age = "2h"
         [serve]
-        window = "24h"
+        window = "48h"
         window_bytes = "20GB"
         [[upstream]]
         kind = "pds"
@@ -120,6 +123,7 @@ fn a_file_can_say_everything() {
     assert_eq!(config.dids.len(), 1, "twice is once");
     assert_eq!(config.min_free_disk, 512 << 20);
     assert_eq!(config.fetch.requests_per_second, 2.5);
+    assert_eq!(config.plc_requests_per_second, 25.0);
     assert_eq!(config.fetch.temp, Path::new("/tmp/spill"));
     assert_eq!(config.limits.workers, 3);
     assert_eq!(config.serve.window_bytes, 20_000_000_000);
@@ -270,7 +274,7 @@ fn wrong_values_are_named_with_what_is_expected() {
     refused("upstream = \"pds=http://a\"", &["[[upstream]]"]);
     refused(
         "[[upstream]]\nkind = \"pds\"",
-        &["`upstream.url`", "http(s)://"],
+        &["`upstream.url` is missing", "http(s)://"],
     );
     refused(
         "[[upstream]]\nkind = \"jet\"\nurl = \"http://a\"",
@@ -280,6 +284,10 @@ fn wrong_values_are_named_with_what_is_expected() {
     refused(twice, &["each URL once"]);
     let with_host = "[[upstream]]\nkind=\"relay\"\nurl=\"http://a\"\nhost=\"b\"";
     refused(with_host, &["`upstream.host`"]);
+    let by_http = "[[upstream]]\nkind=\"pds\"\nurl=\"http://a\"\nhost=\"http://b:2583\"";
+    refused(by_http, &["`upstream.host`", "allow_private"]);
+    let with_path = by_http.replace(":2583", ":2583/x");
+    refused(&with_path, &["`upstream.host`", "http(s)://host[:port]"]);
     refused(&format!("log = \"{}\"", "x".repeat(9999)), &["xx…"]);
 }
 
@@ -308,15 +316,23 @@ fn variables_and_flags_are_judged_by_the_same_rules() {
             "{error}"
         );
     }
-    let flags = Flags {
-        collections: Some("app.bsky.feed.*, a.b".to_owned()),
-        ..Flags::default()
-    };
-    let error = error(load(&flags, &[], folder().path()));
-    assert!(
-        error.contains("flag --collections") && error.contains("\"a.b\""),
-        "{error}"
-    );
+    // What names nothing must not come to mean everything.
+    let named = [
+        ("app.bsky.feed.*, a.b", "\"a.b\""),
+        (" ,, ", "\" ,, \""),
+        ("", "\"\""),
+    ];
+    for (collections, shown) in named {
+        let flags = Flags {
+            collections: Some(collections.to_owned()),
+            ..Flags::default()
+        };
+        let error = error(load(&flags, &[], folder().path()));
+        assert!(
+            error.contains("flag --collections") && error.contains(shown),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -405,5 +421,50 @@ fn patterns_match_names_and_what_is_below() {
         "app.bsky.feed.*x",
     ] {
         assert_eq!(Pattern::parse(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn a_file_of_certificates_is_read_or_refused_by_name() {
+    let folder = folder();
+    let file = folder.path().join("authorities.pem");
+    let load = |text: &str| {
+        std::fs::write(&file, text).expect("a file");
+        let told = [("GAPLESS_CA_FILE".to_owned(), file.display().to_string())];
+        load(&Flags::default(), &told, folder.path())
+    };
+    for (text, why) in [
+        ("", "there is none in it"),
+        ("nonsense\n", "there is none in it"),
+        (
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "certificate 1 cannot be read",
+        ),
+    ] {
+        let error = load(text).expect_err("it is of no use").to_string();
+        for word in ["authorities.pem", why, "PEM"] {
+            assert!(error.contains(word), "{word:?} is missing in: {error}");
+        }
+    }
+    let key = rcgen::generate_simple_self_signed(["a.example".to_owned()]).expect("one");
+    let loaded = load(&key.cert.pem()).expect("it is one");
+    let found = loaded.config.authorities.clone().expect("they are read");
+    assert_eq!(found.certificates, [key.cert.der().clone()]);
+    assert!(loaded.to_toml().contains("authorities.pem"));
+}
+
+#[test]
+fn a_host_is_a_name_or_the_origin_that_documents_have() {
+    for (said, meant) in [
+        ("pds.example.com", "pds.example.com"),
+        ("https://PDS.example.com/", "pds.example.com"),
+        ("https://pds.example.com:8443", "pds.example.com:8443"),
+        ("http://127.0.0.1:2583", "http://127.0.0.1:2583"),
+    ] {
+        let text = format!(
+            "allow_private = true\n[[upstream]]\nkind = \"pds\"\nurl = \"http://proxy:1\"\nhost = \"{said}\""
+        );
+        let config = with_file(&text).expect("it is right").config;
+        assert_eq!(config.upstreams[0].host.as_deref(), Some(meant));
     }
 }

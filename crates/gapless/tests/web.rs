@@ -257,6 +257,8 @@ fn every_error_is_json_with_its_status() {
         ("POST", "/v1/status", "", 405, "MethodNotAllowed"),
         ("GET", &unknown, "", 404, "NotFound"),
         ("GET", "/v1/repos/alice", "", 400, "InvalidRequest"),
+        ("POST", "/v1/dead/x/resolve", "", 400, "InvalidRequest"),
+        ("POST", "/v1/dead/7/resolve", "", 404, "NotFound"),
         ("GET", "/v1/repos/%ff%fe", "", 400, "InvalidRequest"),
         ("GET", "/v1/repos?limit=0", "", 400, "InvalidRequest"),
         ("GET", "/v1/repos?limit=1001", "", 400, "InvalidRequest"),
@@ -463,4 +465,65 @@ fn a_server_that_stops_ends_a_verification() {
     assert!(rest.contains("\"stopped\":true"), "the report still comes");
     let thread = served.done.take().expect("running");
     wait_until("the end of the server", || thread.is_finished());
+}
+
+/// Connections that never say what they want must not keep everybody else out.
+#[test]
+fn connections_that_say_nothing_keep_nobody_out() {
+    let served = Served::start(true, false);
+    let silent: Vec<TcpStream> = (0..256)
+        .map(|_| {
+            let mut stream = TcpStream::connect(served.address).expect("it listens");
+            stream.write_all(b"GET /health HTTP/1.1\r\n").expect("sent");
+            stream
+        })
+        .collect();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(40) {
+        let mut stream = TcpStream::connect(served.address).expect("it listens");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("set");
+        stream
+            .write_all(&request("GET", "/health", &[], ""))
+            .expect("sent");
+        if answer_on(stream).status == 200 {
+            return;
+        }
+    }
+    panic!("{} silent connections keep everybody out", silent.len());
+}
+
+/// Connections that were answered, as many as there are places; each then says this.
+/// They keep nobody out.
+fn answered_and_kept(then: &[u8]) {
+    let served = Served::start(true, false);
+    let kept: Vec<TcpStream> = (0..256)
+        .map(|_| {
+            let mut stream = TcpStream::connect(served.address).expect("it listens");
+            let asked = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            stream.write_all(asked).expect("sent");
+            let mut first = [0; 12];
+            stream.read_exact(&mut first).expect("an answer");
+            assert_eq!(&first, b"HTTP/1.1 200");
+            stream.write_all(then).expect("sent");
+            stream
+        })
+        .collect();
+    let mut stream = TcpStream::connect(served.address).expect("it listens");
+    let patience = Some(Duration::from_secs(40));
+    stream.set_read_timeout(patience).expect("set");
+    let asked = request("GET", "/health", &[], "");
+    stream.write_all(&asked).expect("sent");
+    assert_eq!(answer_on(stream).status, 200, "{} are kept", kept.len());
+}
+
+#[test]
+fn connections_that_are_kept_alive_keep_nobody_out() {
+    answered_and_kept(b"");
+}
+
+#[test]
+fn connections_that_ask_again_slowly_keep_nobody_out() {
+    answered_and_kept(b"G");
 }

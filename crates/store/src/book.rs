@@ -7,6 +7,7 @@
 //! that the view does not show yet.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use gapless_core::ledger::UpstreamId;
 
@@ -17,6 +18,7 @@ use crate::engine::{Engine, View};
 use crate::error::StoreError;
 use crate::group::{Answers, Desk};
 use crate::prepare::prepare;
+use crate::rows::{self, RecentRows};
 use crate::writer::Writer;
 pub use crate::writer::{Beside, DurableHead, Nothing, Room};
 
@@ -34,8 +36,18 @@ pub struct Book {
 impl Book {
     /// Takes over an engine, as it is.
     pub fn open(engine: Box<dyn Engine>, beside: Box<dyn Beside>) -> Result<Book, StoreError> {
+        Book::with_recent(engine, beside, rows::FEW)
+    }
+
+    /// Likewise, with so many rows at hand.
+    pub(crate) fn with_recent(
+        engine: Box<dyn Engine>,
+        beside: Box<dyn Beside>,
+        rows: usize,
+    ) -> Result<Book, StoreError> {
         let mut writer = Writer::new(engine, beside);
-        let desk = Desk::open(writer.snapshot(), writer.room())?;
+        let recent = Arc::new(RecentRows::new(rows));
+        let desk = Desk::open(writer.snapshot(), writer.room(), recent)?;
         Ok(Book {
             head: desk.head(),
             desk,
@@ -52,7 +64,15 @@ impl Book {
 
     /// Everything written so far.
     pub fn view(&self) -> Contents {
-        Contents::new(self.writer.snapshot())
+        Contents::new(self.snapshot())
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<dyn View> {
+        self.writer.snapshot()
+    }
+
+    pub(crate) fn recent(&self) -> Arc<RecentRows> {
+        self.desk.recent()
     }
 
     pub fn head(&self) -> DurableHead {
@@ -61,6 +81,11 @@ impl Book {
 
     pub fn cursors(&self) -> SharedCursors {
         self.desk.cursors()
+    }
+
+    /// How often room was lacking so far.
+    pub fn refusals(&self) -> Arc<AtomicU64> {
+        self.desk.refusals()
     }
 
     /// Why nothing is written any more, if so.

@@ -28,6 +28,10 @@ pub struct Change {
     pub wish: Option<WishChange>,
     /// An event of an upstream whose effects are all in this change.
     pub done: Option<Position>,
+    /// Decided on changes that may still be on their way: how often room was
+    /// lacking when the first of them was handed over. If it was lacking since, one
+    /// of them may be missing, and this one is refused as well.
+    pub stands_on: Option<u64>,
 }
 
 /// Which repository.

@@ -19,19 +19,28 @@ use crate::contents::Contents;
 use crate::engine::View;
 use crate::error::{Contradiction, StoreError};
 use crate::group::{Desk, Group};
+use crate::ids::Ids;
 use crate::prepare::Prepared;
 use crate::queue::{Queue, Reply, Work, tell_all};
+use crate::rows::RecentRows;
 use crate::writer::{DurableHead, Writer};
 
 /// What readers see: the newest state that is durable, and its head.
 pub struct Published {
     state: RwLock<(Contents, DurableHead)>,
+    ids: Arc<Ids>,
+    recent: Arc<RecentRows>,
 }
 
 impl Published {
     fn new(book: &Book) -> Published {
+        let (ids, recent) = (Arc::new(Ids::default()), book.recent());
+        let (view, head) = (book.snapshot(), book.head());
+        let view = Contents::published(view, head.batch, ids.clone(), recent.clone());
         Published {
-            state: RwLock::new((book.view(), book.head())),
+            state: RwLock::new((view, head)),
+            ids,
+            recent,
         }
     }
 
@@ -48,7 +57,8 @@ impl Published {
     }
 
     fn publish(&self, view: Arc<dyn View>, head: DurableHead) {
-        let next = (Contents::new(view), head);
+        let (ids, recent) = (self.ids.clone(), self.recent.clone());
+        let next = (Contents::published(view, head.batch, ids, recent), head);
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let last = std::mem::replace(&mut *state, next);
         drop(state);

@@ -1,8 +1,9 @@
 //! What is held, as of one moment, for whoever reads.
 //!
 //! A view sees exactly the batches that were durable when it was taken. It keeps
-//! old rows alive on disk while it lives, so take one for a question and let it
-//! go. Iterators read as they go and hand out errors in their place.
+//! old rows alive while it lives, on disk and in memory, so take one for a question
+//! and let it go; what takes long is read in parts, each from a view of its own.
+//! Iterators read as they go and hand out errors in their place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use gapless_core::ledger::{
 use crate::codec::RowFault;
 use crate::engine::{KeyRange, Rows, Slice, View};
 use crate::error::StoreError;
+use crate::ids::Ids;
+use crate::rows::RecentRows;
 use crate::table::claimed::{self, Claim};
 use crate::table::dead::{self, DeadLetter};
 use crate::table::log::{self, LogRow};
@@ -30,6 +33,23 @@ use crate::table::{Table, debt, did, host, key, repo, upstream, version};
 #[derive(Clone)]
 pub struct Contents {
     view: Arc<dyn View>,
+    /// Of a store that is written.
+    shared: Option<Shared>,
+}
+
+/// What all views of a store have in common, and which of them this is.
+#[derive(Clone)]
+struct Shared {
+    ids: Arc<Ids>,
+    recent: Arc<RecentRows>,
+    /// The last batch that this view shows.
+    batch: u64,
+}
+
+/// Where a row comes from.
+enum Row {
+    Recent(Slice),
+    Read(Slice),
 }
 
 /// A superseded record.
@@ -67,7 +87,19 @@ pub struct Counts {
 
 impl Contents {
     pub fn new(view: Arc<dyn View>) -> Contents {
-        Contents { view }
+        Contents { view, shared: None }
+    }
+
+    /// Likewise, with what earlier views have read. It shows all batches up to this
+    /// one, and none after it.
+    pub(crate) fn published(
+        view: Arc<dyn View>,
+        batch: u64,
+        ids: Arc<Ids>,
+        recent: Arc<RecentRows>,
+    ) -> Contents {
+        let shared = Some(Shared { ids, recent, batch });
+        Contents { view, shared }
     }
 
     /// The rows beneath.
@@ -116,25 +148,75 @@ impl Contents {
     }
 
     pub fn repo(&self, id: RepoId) -> Result<Option<Repo>, StoreError> {
+        Ok(self.repo_and_row(id)?.map(|(repo, _)| repo))
+    }
+
+    /// Also whether the row had to be read.
+    fn repo_and_row(&self, id: RepoId) -> Result<Option<(Repo, Row)>, StoreError> {
         let place = key::repo(id);
-        let Some(row) = self.read(Table::Repo, &place, repo::decode)? else {
+        let recent = self.recent_row(id, &place)?;
+        let found = match recent {
+            Some(row) => Some(Row::Recent(row)),
+            None => self.view.get(Table::Repo, &place)?.map(Row::Read),
+        };
+        let Some(found) = found else {
             return Ok(None);
         };
+        let (Row::Recent(bytes) | Row::Read(bytes)) = &found;
+        let failed = |fault| StoreError::row(Table::Repo, &place, fault);
+        let row = repo::decode(bytes).map_err(failed)?;
         let mut repo = row.repo;
         if row.owes {
             let debt = self.read(Table::Debt, &place, debt::decode)?;
-            repo.debt = debt.ok_or_else(|| {
-                StoreError::row(Table::Repo, &place, RowFault::Missing("its debt"))
-            })?;
+            repo.debt = debt.ok_or_else(|| failed(RowFault::Missing("its debt")))?;
         }
-        Ok(Some(repo))
+        Ok(Some((repo, found)))
     }
 
+    /// The row, if it need not be read. Where tests run it is read all the same.
+    fn recent_row(&self, id: RepoId, place: &[u8]) -> Result<Option<Slice>, StoreError> {
+        let Some(Shared { recent, batch, .. }) = &self.shared else {
+            return Ok(None);
+        };
+        let recent = recent.as_of(id, *batch);
+        if cfg!(debug_assertions) && recent.is_some() {
+            let read = self.view.get(Table::Repo, place)?;
+            assert_eq!(recent, read, "what is known of {id:?} is what there is");
+        }
+        Ok(recent)
+    }
+
+    /// A repository by its name: for whoever decides on it, so that it is likely to
+    /// be written next.
     pub fn repo_by_did(&self, did: &Did) -> Result<Option<(RepoId, Repo)>, StoreError> {
+        let guessed = self
+            .shared
+            .as_ref()
+            .and_then(|shared| shared.ids.guess(did));
+        if let Some(id) = guessed
+            && let Some(repo) = self.named(id, did)?
+        {
+            return Ok(Some((id, repo)));
+        }
         let Some(id) = self.repo_id(did)? else {
             return Ok(None);
         };
-        Ok(self.repo(id)?.map(|repo| (id, repo)))
+        if let Some(shared) = &self.shared {
+            shared.ids.note(did, id);
+        }
+        Ok(self.named(id, did)?.map(|repo| (id, repo)))
+    }
+
+    /// The repository of this number, if it has this name.
+    fn named(&self, id: RepoId, did: &Did) -> Result<Option<Repo>, StoreError> {
+        let found = self.repo_and_row(id)?;
+        let Some((repo, row)) = found.filter(|(repo, _)| repo.did == *did) else {
+            return Ok(None);
+        };
+        if let (Some(shared), Row::Read(row)) = (&self.shared, row) {
+            shared.recent.leave(id, shared.batch, &row);
+        }
+        Ok(Some(repo))
     }
 
     /// Every repository from a number on, without the debts.
@@ -182,6 +264,21 @@ impl Contents {
         prefix: &[u8],
     ) -> impl DoubleEndedIterator<Item = Result<Record, StoreError>> + Send + use<> {
         let range = KeyRange::prefix(&key::path(id, prefix));
+        self.rows(Table::Record, range, |place, row| {
+            Record::new(place.clone(), row.clone())
+        })
+    }
+
+    /// The records whose path is greater than this one.
+    pub fn records_after(
+        &self,
+        id: RepoId,
+        path: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Result<Record, StoreError>> + Send + use<> {
+        let mut from = key::path(id, path).to_vec();
+        // The least key above it.
+        from.push(0);
+        let range = KeyRange::prefix_from(&key::path(id, b""), from);
         self.rows(Table::Record, range, |place, row| {
             Record::new(place.clone(), row.clone())
         })

@@ -6,6 +6,7 @@
 //! is the second.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gapless_core::ledger::UpstreamId;
 
@@ -16,10 +17,11 @@ use crate::cursor::{Cursors, LowWater, Position, SharedCursors};
 use crate::engine::{KeyRange, RawBatch, View};
 use crate::error::{Contradiction, StoreError};
 use crate::prepare::Prepared;
+use crate::rows::RecentRows;
 use crate::table::meta::Counters;
 use crate::table::upstream::{self, CursorRow};
 use crate::table::{Table, key};
-use crate::tx::{self, RepoCache, Tx};
+use crate::tx::{self, Tx};
 use crate::writer::{DurableHead, Room};
 
 /// An answer for each change, in order.
@@ -51,25 +53,44 @@ pub(crate) struct Desk {
     pending: Option<Arc<RawBatch>>,
     /// With everything handed on.
     counters: Counters,
-    repos: RepoCache,
+    recent: Arc<RecentRows>,
     cursors: SharedCursors,
     room: Box<dyn Room>,
+    /// How often room was lacking, and how it was last.
+    refusals: Arc<AtomicU64>,
+    refused: Option<StoreError>,
 }
 
 impl Desk {
-    pub fn open(view: Arc<dyn View>, room: Box<dyn Room>) -> Result<Desk, StoreError> {
+    pub fn open(
+        view: Arc<dyn View>,
+        room: Box<dyn Room>,
+        recent: Arc<RecentRows>,
+    ) -> Result<Desk, StoreError> {
         Ok(Desk {
             counters: tx::counters(&*view)?,
             cursors: read_cursors(&*view)?,
             view,
             pending: None,
-            repos: RepoCache::default(),
+            recent,
             room,
+            refusals: Arc::default(),
+            refused: None,
         })
     }
 
     pub fn cursors(&self) -> SharedCursors {
         self.cursors.clone()
+    }
+
+    /// What it shares with readers.
+    pub fn recent(&self) -> Arc<RecentRows> {
+        self.recent.clone()
+    }
+
+    /// How often room was lacking.
+    pub fn refusals(&self) -> Arc<AtomicU64> {
+        self.refusals.clone()
     }
 
     /// As it will be when everything handed on is durable.
@@ -91,20 +112,27 @@ impl Desk {
         changes: &mut dyn Iterator<Item = Result<Prepared, Contradiction>>,
         enough_bytes: usize,
     ) -> Result<Group, StoreError> {
-        self.room.check()?;
-        let repos = std::mem::take(&mut self.repos);
+        if let Err(refused) = self.room.check() {
+            // Counted before anybody is told.
+            self.refusals.fetch_add(1, Ordering::SeqCst);
+            self.refused = Some(refused.clone());
+            return Err(refused);
+        }
         let mut tx = Tx::standing(
             self.view.clone(),
             self.pending.clone(),
             self.counters,
-            repos,
+            self.recent.clone(),
         );
         let mut made = Made::default();
         while tx.bytes() < enough_bytes
             && let Some(change) = changes.next()
         {
             let applied = match change {
-                Ok(prepared) => apply(&mut tx, prepared),
+                Ok(prepared) => match self.stands_on_nothing(&prepared) {
+                    Some(refused) => Err(refused),
+                    None => apply(&mut tx, prepared),
+                },
                 Err(contradiction) => Err(contradiction.into()),
             };
             match applied {
@@ -114,8 +142,15 @@ impl Desk {
             }
         }
         write_cursors(&mut tx, &mut self.cursors.lock(), &made.steps);
-        self.repos = tx.take_cache();
         Ok(self.close_group(tx, made))
+    }
+
+    /// What this change was decided on was perhaps refused for want of room; then
+    /// it is refused for the same reason, whether or not there is room by now.
+    fn stands_on_nothing(&self, prepared: &Prepared) -> Option<StoreError> {
+        let counted = prepared.change.stands_on?;
+        let lacked = counted < self.refusals.load(Ordering::SeqCst);
+        self.refused.clone().filter(|_| lacked)
     }
 
     fn close_group(&mut self, tx: Tx, made: Made) -> Group {

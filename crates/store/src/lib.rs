@@ -27,6 +27,7 @@ pub mod frames;
 mod group;
 #[cfg(feature = "engine")]
 pub mod head;
+mod ids;
 #[cfg(feature = "engine")]
 pub mod journal;
 #[cfg(feature = "engine")]
@@ -37,6 +38,7 @@ pub mod prepare;
 pub mod queue;
 #[cfg(feature = "engine")]
 pub mod repair;
+mod rows;
 #[cfg(feature = "engine")]
 pub mod space;
 pub mod store;

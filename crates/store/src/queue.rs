@@ -27,7 +27,7 @@ impl Default for GroupLimits {
             group_changes: 4_096,
             group_bytes: 8 << 20,
             queue_changes: 16_384,
-            queue_bytes: 64 << 20,
+            queue_bytes: 32 << 20,
         }
     }
 }

@@ -4,6 +4,8 @@
 //! and are told when they are durable; they wait only while the queue is full.
 //! Every error is told to everybody whom it concerns, and none is passed over.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use gapless_core::ledger::UpstreamId;
@@ -16,10 +18,12 @@ use crate::cursor::SharedCursors;
 use crate::engine::{Engine, MemoryEngine};
 use crate::error::StoreError;
 use crate::queue::{GroupLimits, Queue, Reply, Work};
+use crate::rows;
 
 /// A store that is open. Share it in an `Arc`.
 pub struct Store {
     cursors: SharedCursors,
+    refusals: Arc<AtomicU64>,
     committer: Committer,
     #[cfg(feature = "engine")]
     frames: Option<crate::frames::FramesReader>,
@@ -45,11 +49,12 @@ impl Store {
         beside: Box<dyn Beside>,
         limits: GroupLimits,
     ) -> Result<Store, StoreError> {
-        let book = Book::open(engine, beside)?;
-        let cursors = book.cursors();
+        let book = Book::with_recent(engine, beside, rows::PLACES)?;
+        let (cursors, refusals) = (book.cursors(), book.refusals());
         let committer = Committer::start(book, Queue::new(limits))?;
         Ok(Store {
             cursors,
+            refusals,
             committer,
             #[cfg(feature = "engine")]
             frames: None,
@@ -96,6 +101,11 @@ impl Store {
     /// it.
     pub fn abandon(&self, upstream: UpstreamId) {
         self.cursors.lock().abandon(upstream);
+    }
+
+    /// How often room was lacking so far, for [`Change::stands_on`].
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::SeqCst)
     }
 
     /// Hands a change over, waiting for room in the queue. `tell` is called once,

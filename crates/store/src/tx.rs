@@ -15,12 +15,10 @@ use gapless_core::ledger::{Host, HostId, RepoId, UpstreamId};
 use crate::codec::{RowFault, Writer};
 use crate::engine::{RawBatch, RawWrite, Row, Slice, View};
 use crate::error::StoreError;
+use crate::rows::{FEW, RecentRows};
 use crate::table::meta::{self, Counters};
 use crate::table::repo::{self, RepoRow};
 use crate::table::{Table, debt, did, host, key};
-
-/// Decoded rows that are kept from one group to the next, about a kilobyte each.
-const CACHED_REPOS: usize = 32_768;
 
 type Overlay = BTreeMap<Key, Option<Slice>>;
 
@@ -72,8 +70,8 @@ pub struct Tx {
     below: Option<Arc<RawBatch>>,
     overlays: [Overlay; Table::ALL.len()],
     undo: Vec<Undo>,
-    /// Rows of repositories, decoded: what view and overlay hold, never more.
-    repos: RepoCache,
+    /// Rows of repositories: what view and overlay hold, never more.
+    recent: Arc<RecentRows>,
     /// Repositories that the change under way has touched.
     touched: Vec<RepoId>,
     /// Upstreams that are known to exist.
@@ -101,23 +99,24 @@ pub fn counters(view: &dyn View) -> Result<Counters, StoreError> {
 impl Tx {
     pub fn new(view: Arc<dyn View>) -> Result<Tx, StoreError> {
         let counters = counters(&*view)?;
-        Ok(Tx::standing(view, None, counters, RepoCache::default()))
+        let recent = Arc::new(RecentRows::new(FEW));
+        Ok(Tx::standing(view, None, counters, recent))
     }
 
     /// On a view and a batch above it, which [`Tx::finish`] made. The counters and
-    /// the rows that were decoded before must be those of both together.
+    /// the rows that are known already must be those of both together.
     pub(crate) fn standing(
         view: Arc<dyn View>,
         below: Option<Arc<RawBatch>>,
         counters: Counters,
-        repos: RepoCache,
+        recent: Arc<RecentRows>,
     ) -> Tx {
         Tx {
             view,
             below,
             overlays: Default::default(),
             undo: Vec::new(),
-            repos,
+            recent,
             touched: Vec::new(),
             upstreams: BTreeSet::new(),
             scratch: Writer::default(),
@@ -127,10 +126,6 @@ impl Tx {
             first: counters,
             bytes: 0,
         }
-    }
-
-    pub(crate) fn take_cache(&mut self) -> RepoCache {
-        std::mem::take(&mut self.repos)
     }
 
     pub fn counters(&self) -> &Counters {
@@ -209,11 +204,16 @@ impl Tx {
         key: impl Into<Slice>,
         write: impl FnOnce(&mut Writer),
     ) {
+        let row = self.scratched(write);
+        self.write(table, key.into(), Some(row));
+    }
+
+    fn scratched(&mut self, write: impl FnOnce(&mut Writer)) -> Slice {
         let mut scratch = std::mem::take(&mut self.scratch);
         write(&mut scratch);
         let row = Slice::from(scratch.as_bytes());
         self.scratch = scratch;
-        self.write(table, key.into(), Some(row));
+        row
     }
 
     /// The key of a record.
@@ -227,10 +227,10 @@ impl Tx {
     }
 
     fn write(&mut self, table: Table, key: Slice, value: Option<Slice>) {
-        if matches!(table, Table::Repo | Table::Debt)
+        if table == Table::Repo
             && let Ok(repo) = key::read_repo(&key)
         {
-            self.repos.take(repo);
+            self.recent.forget(repo, self.counters.batch + 1);
         }
         self.bytes += key.len() + value.as_ref().map_or(0, |value| value.len());
         let key = Key::new(key);
@@ -255,7 +255,7 @@ impl Tx {
             };
         }
         for repo in self.touched.drain(..) {
-            self.repos.take(repo);
+            self.recent.forget(repo, self.counters.batch + 1);
         }
         self.counters = self.saved;
     }
@@ -301,64 +301,46 @@ fn lay_over(rows: &mut BTreeMap<Slice, Slice>, key: &Slice, value: &Option<Slice
 }
 
 /// A decoded row and whose it is.
-pub(crate) struct CachedRepo {
+pub(crate) struct StoredRepo {
     pub id: RepoId,
     pub row: RepoRow,
 }
 
-/// Decoded rows of repositories that were written lately, so that a commit need
-/// not read its repository back. A place holds one of them, the latest.
-#[derive(Default)]
-pub(crate) struct RepoCache {
-    places: Vec<Option<Box<CachedRepo>>>,
-}
-
-impl RepoCache {
-    fn place(&mut self, repo: RepoId) -> Option<&mut Option<Box<CachedRepo>>> {
-        if self.places.is_empty() {
-            self.places.resize_with(CACHED_REPOS, || None);
-        }
-        self.places.get_mut((repo.0 % CACHED_REPOS as u64) as usize)
-    }
-
-    fn take(&mut self, repo: RepoId) -> Option<Box<CachedRepo>> {
-        self.place(repo)?.take_if(|cached| cached.id == repo)
-    }
-
-    fn insert(&mut self, cached: Box<CachedRepo>) {
-        if let Some(place) = self.place(cached.id) {
-            *place = Some(cached);
-        }
-    }
-}
-
 /// Rows by their meaning.
 impl Tx {
-    /// A repository with its debt. It is to be handed back.
-    pub(crate) fn repo(&mut self, id: RepoId) -> Result<Option<Box<CachedRepo>>, StoreError> {
-        if let Some(cached) = self.repos.take(id) {
-            return Ok(Some(cached));
-        }
+    /// A repository with its debt.
+    pub(crate) fn repo(&self, id: RepoId) -> Result<Option<Box<StoredRepo>>, StoreError> {
         let place = key::repo(id);
-        let Some(mut row) = self.read(Table::Repo, &place, repo::decode)? else {
+        let found = match self.recent_row(id, &place)? {
+            Some(row) => Some(row),
+            None => self.get(Table::Repo, &place)?,
+        };
+        let Some(row) = found else {
             return Ok(None);
         };
+        let mut row =
+            repo::decode(&row).map_err(|fault| StoreError::row(Table::Repo, &place, fault))?;
         if row.owes {
             let found = self.read(Table::Debt, &place, debt::decode)?;
             row.repo.debt = found.ok_or_else(|| {
                 StoreError::row(Table::Repo, &place, RowFault::Missing("its debt"))
             })?;
         }
-        Ok(Some(Box::new(CachedRepo { id, row })))
+        Ok(Some(Box::new(StoredRepo { id, row })))
     }
 
-    /// Hands it back unchanged.
-    pub(crate) fn keep_repo(&mut self, stored: Box<CachedRepo>) {
-        self.repos.insert(stored);
+    /// The row, if it need not be read. Where tests run it is read all the same.
+    fn recent_row(&self, id: RepoId, place: &[u8]) -> Result<Option<Slice>, StoreError> {
+        let recent = self.recent.newest(id);
+        if cfg!(debug_assertions) && recent.is_some() {
+            let read = self.get(Table::Repo, place)?;
+            assert_eq!(recent, read, "what is known of {id:?} is what there is");
+        }
+        Ok(recent)
     }
 
     /// Writes a repository and its debt. `owed` says whether it had one.
-    pub(crate) fn put_repo(&mut self, mut next: Box<CachedRepo>, owed: bool) {
+    pub(crate) fn put_repo(&mut self, mut next: Box<StoredRepo>, owed: bool) {
         let place = key::repo(next.id);
         let row = &mut next.row;
         row.owes = !debt::is_empty(&row.repo.debt);
@@ -367,9 +349,10 @@ impl Tx {
         } else if owed {
             self.delete(Table::Debt, place);
         }
-        self.put_with(Table::Repo, place, |bytes| repo::write(bytes, &next.row));
+        let row = self.scratched(|bytes| repo::write(bytes, &next.row));
+        self.put(Table::Repo, place, row.clone());
         self.touched.push(next.id);
-        self.repos.insert(next);
+        self.recent.write(next.id, self.counters.batch + 1, row);
     }
 
     /// Whether there is such an upstream.

@@ -44,6 +44,9 @@ pub fn told(
         }
         return;
     }
+    if is_hidden(told) && repo.account != told {
+        still_there(now, repo);
+    }
     become_(now, repo, told, host_itself, notices);
     // Active: what did it do meanwhile? Hidden by a relay's word: is it so?
     if !is_hidden(told) || !host_itself {
@@ -80,13 +83,30 @@ pub fn become_(
     }
 }
 
+/// Does it live there at all? A host closes the account of whoever leaves it, and
+/// nobody else may tell us where it went. Whoever opens and closes accounts at will
+/// makes us ask no more often than other strangers.
+pub fn still_there(now: Now, repo: &mut Repo) {
+    debt::owe(now, repo, What::Resolve, Why::Closed);
+}
+
 /// What was asked before this neither shows it again nor vouches for it.
 fn unasked(now: Now, repo: &mut Repo) {
     repo.unset_at = now.tick;
 }
 
-/// Whether a repository may be purged.
+/// How much longer a repository is kept when nobody could tell whether it lives
+/// elsewhere: no directory is away for so long, but the domain of a did:web may
+/// never come back.
+pub const UNRESOLVED_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Whether a repository may be purged. A host closes the account of whoever leaves
+/// it, so its word counts once the document has been read after it.
 pub fn purge_due(now: Time, repo: &Repo, grace: Duration) -> bool {
+    let grace = match repo.debt.resolve {
+        None => grace,
+        Some(_) => grace.saturating_add(UNRESOLVED_GRACE),
+    };
     repo.account == Account::Deleted && repo.deleted_at.is_some_and(|at| now >= at.after(grace))
 }
 
@@ -104,6 +124,20 @@ pub fn purged(now: Now, repo: &mut Repo) {
     repo.confirmed_at = None;
     repo.stale_listing = None;
     cover::unset(now.tick, repo);
+}
+
+/// An operator says that what a host does not list any more is really gone. What
+/// is asked about for that is hidden now: as long as it is not, the next sweep
+/// would count it as lost once more. The host is asked all the same, and its
+/// answer may show it again.
+pub fn confirm_lost(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
+    let asked = repo
+        .debt
+        .compare
+        .is_some_and(|owed| owed.why == Why::AccountEvent);
+    if asked && !is_hidden(repo.account) {
+        become_(now, repo, Account::NotFound, false, notices);
+    }
 }
 
 /// Whether so many repositories of a host vanished in one sweep that the host is

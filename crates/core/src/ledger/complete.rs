@@ -44,7 +44,7 @@ pub enum Reason {
     /// It must be fetched.
     FetchOwed,
     /// The filter was widened since it was fetched.
-    FilterWidened,
+    FilterChanged,
 }
 
 impl Reason {
@@ -65,7 +65,7 @@ impl Reason {
             Reason::ResolveOwed => "resolve_owed",
             Reason::CompareOwed => "compare_owed",
             Reason::FetchOwed => "fetch_owed",
-            Reason::FilterWidened => "filter_widened",
+            Reason::FilterChanged => "filter_changed",
         }
     }
 }
@@ -131,13 +131,16 @@ impl Answer {
 pub fn answer(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Answer {
     let mut reasons = Vec::new();
     each(context, repo, host, |reason| {
-        reasons.push(reason);
+        // Several doubts may have one name.
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
         true
     });
     let via = context.covers.of(repo);
     let heard = via
         .and_then(|id| context.covers.get(id))
-        .and_then(|source| source.stream.heard_at());
+        .and_then(|source| source.stream.settled_at());
     let swept = sweep::swept(repo, host);
     let as_of = match (heard, swept) {
         (Some(heard), Some(swept)) => Some(heard.min(swept.at)),
@@ -195,7 +198,7 @@ fn each(
         repo.debt.resolve.map(|_| Reason::ResolveOwed),
         repo.debt.compare.map(|_| Reason::CompareOwed),
         repo.debt.fetch.map(|_| Reason::FetchOwed),
-        (repo.filter < context.settings.filter).then_some(Reason::FilterWidened),
+        (repo.filter != context.settings.filter).then_some(Reason::FilterChanged),
     ];
     for reason in checks.into_iter().flatten() {
         if !found(reason) {

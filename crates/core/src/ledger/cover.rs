@@ -123,7 +123,8 @@ impl Covers {
 }
 
 /// Brings a repository's cover up to date. Another cover knows nothing of what
-/// the old one showed: marker and first rev begin anew.
+/// the old one showed: marker and first rev begin anew. But what the owner has
+/// signed, and we do not hold, is not forgotten.
 pub fn settle(repo: &mut Repo, covers: &Covers) {
     let kept = covers.kept_relay(repo).or(covers.relay);
     if repo.relay != kept {
@@ -132,13 +133,28 @@ pub fn settle(repo: &mut Repo, covers: &Covers) {
     let cover = covers.of(repo);
     if cover != repo.cover {
         repo.cover = cover;
-        repo.first_rev_since_reset = None;
+        if repo.first_rev_since_reset <= repo.floor() {
+            repo.first_rev_since_reset = None;
+        }
         // What began before the upstreams changed was noted for another cover,
         // or before this one was left for a while. What began since is good,
         // even before this row knew of the change.
         repo.unset_at = repo.unset_at.max(covers.changed_at);
         repo.marker = None;
     }
+}
+
+/// An operator wants a repository by name, or no longer. Returns whether another
+/// upstream speaks for it from now on: then the marker is taken back.
+pub fn track(now: Tick, repo: &mut Repo, covers: &Covers, tracked: bool) -> bool {
+    let before = covers.of(repo);
+    repo.tracked = tracked;
+    let changed = covers.of(repo) != before;
+    if changed {
+        unset(now, repo);
+    }
+    settle(repo, covers);
+    changed
 }
 
 /// Takes the marker back: what was begun before now does not restore it.

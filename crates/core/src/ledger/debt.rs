@@ -45,6 +45,7 @@ impl Why {
                 | Why::Abandoned
                 | Why::Fork
                 | Why::IdentityEvent
+                | Why::Closed
                 | Why::ListedElsewhere
         )
     }
@@ -56,7 +57,7 @@ impl Why {
     pub fn is_for_contents(self) -> bool {
         matches!(
             self,
-            Why::Operator | Why::FilterWidened | Why::StoreRepaired | Why::Interrupted
+            Why::Operator | Why::FilterChanged | Why::StoreRepaired | Why::Interrupted
         )
     }
 
@@ -271,7 +272,7 @@ pub fn postpone(now: Now, repo: &mut Repo, until: Time) {
 
 /// Doubling waits, spread between half and the whole so that many repositories
 /// of one host do not come back together.
-fn backoff(attempts: u32, tick: Tick) -> Duration {
+pub fn backoff(attempts: u32, tick: Tick) -> Duration {
     let doubled = BACKOFF_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(20));
     let whole = doubled.min(BACKOFF_LONGEST);
     let share = tick.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;

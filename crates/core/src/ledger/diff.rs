@@ -60,7 +60,7 @@ pub fn ask(
         .debt
         .fetch
         .is_some_and(|owed| owed.why.is_for_contents());
-    let narrow = repo.filter < note.filter;
+    let narrow = repo.filter != note.filter;
     let whole = adopting
         || for_contents
         || narrow
@@ -89,7 +89,7 @@ pub fn answered(
         return Verdict::Passed;
     }
     // Something else may have been written under an older filter meanwhile.
-    let narrow = repo.filter < note.filter;
+    let narrow = repo.filter != note.filter;
     let leads = recomputed
         .is_some_and(|recomputed| recomputed.over == held.commit && recomputed.root == signed.data);
     match leads && !narrow {

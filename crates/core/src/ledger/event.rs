@@ -356,8 +356,8 @@ fn park(repo: &Repo, parked: Parked, room: &Room, notices: &mut Vec<Notice>) -> 
     }
     let bytes = u64::from(parked.bytes);
     let full = room.frames >= PARKED_FRAMES
-        || room.bytes + bytes > PARKED_BYTES
-        || room.bytes_in_all + bytes > PARKED_BYTES_IN_ALL;
+        || room.bytes.saturating_add(bytes) > PARKED_BYTES
+        || room.bytes_in_all.saturating_add(bytes) > PARKED_BYTES_IN_ALL;
     if full {
         return drop(Dropped::NoRoom);
     }

@@ -19,17 +19,22 @@ use super::state::{
     Account, Epoch, FilterGen, Head, Held, Host, HostId, Key, Named, Repo, Swept, SweptBy,
     UpstreamId, Why,
 };
-use super::time::{Now, Tick};
+use super::time::{Now, Tick, Time};
 
 /// What was known when the work began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note {
     pub host: HostId,
     pub at: Tick,
+    /// The wall clock then: what is found out is about this time, however long
+    /// the answer takes.
+    pub time: Time,
     /// The cover and its epoch, if that was open.
     pub cover: Option<(UpstreamId, Epoch)>,
     /// The newest rev that the owner is known to have signed.
     pub known: Option<Rev>,
+    /// What was held.
+    pub head: Option<Head>,
     pub lineage: u32,
     pub filter: FilterGen,
 }
@@ -83,8 +88,10 @@ pub fn note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
     Some(Note {
         host,
         at: now.tick,
+        time: now.time,
         cover,
         known: known(repo),
+        head: repo.head().copied(),
         lineage: repo.lineage,
         filter: settings.filter,
     })
@@ -103,15 +110,27 @@ fn still_ours(repo: &Repo, note: &Note) -> bool {
     repo.host == Some(note.host) && repo.lineage == note.lineage
 }
 
-/// The host answered. `host` is its row, `repos` and `behind` how many of its
-/// repositories there are, and how many of them it is behind with.
+/// Whether a named head may be behind what the owner has signed: only then does
+/// [`told`] look at the census, which is dear to take. What is signed after the
+/// note does not matter: an answer of before it gives nothing up.
+pub fn may_be_behind(note: &Note, named: &Named) -> bool {
+    let ours = note.head.filter(|head| head.commit == named.commit);
+    // An equal commit is equal, whatever rev the host gives it.
+    let rev = ours.map_or(named.rev, |head| head.rev);
+    let behind = |known| rev < known || (rev == known && ours.is_none());
+    note.known.is_some_and(behind)
+}
+
+/// The host answered. `host` is its row; the census says how many repositories it
+/// has, and with how many of them it is behind. Where it was not taken, nothing
+/// that is signed is given up.
 pub fn told(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,
     told: Told,
     host: &Host,
-    census: rollback::Census,
+    census: Option<rollback::Census>,
     notices: &mut Vec<Notice>,
 ) -> Next {
     let now = context.now;
@@ -172,6 +191,7 @@ pub fn told(
     if named.rev <= head.rev {
         // Live commits have passed the answer: ask again.
         debt::again(now, repo);
+        ask_again(context, repo);
         return Next::Done;
     }
     repo.behind = None;
@@ -198,17 +218,48 @@ fn hidden(
     host: &Host,
     notices: &mut Vec<Notice>,
 ) {
-    if state == Account::NotFound {
-        notices.push(Notice::Vanished);
-        if host.hiding_suspended {
-            // A wiped host: neither hidden nor complete, until somebody decides.
-            return;
-        }
+    if state == Account::NotFound && host.hiding_suspended {
+        // A wiped host: neither hidden nor complete, until somebody decides.
+        not_hidden(now, repo, notices);
+        return;
+    }
+    if state == Account::NotFound && repo.account != state {
+        notices.push(Notice::Vanished { hidden: true });
+    }
+    if account::is_hidden(state) && repo.account != state {
+        account::still_there(now, repo);
     }
     account::become_(now, repo, state, true, notices);
     if account::is_hidden(state) {
         debt::pay(now, repo, What::Compare, note.at);
         debt::pay(now, repo, What::Fetch, note.at);
+    }
+}
+
+/// The host does not have it, and is not believed. It stays owed; the first try
+/// tells of it.
+fn not_hidden(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
+    let first = repo.debt.compare.is_none() || repo.debt.attempts <= 1;
+    if repo.debt.compare.is_none() {
+        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+    }
+    if repo.debt.attempts == 0 {
+        // Asked by a sweep: this was a try as well.
+        debt::begin(now, repo);
+    }
+    if first {
+        notices.push(Notice::Vanished { hidden: false });
+    }
+}
+
+/// The work is done, and has not raised the marker to the epoch that is open now:
+/// that one began, or opened, meanwhile. No sweep may be left to tell what was
+/// missed, so the host is asked once more.
+fn ask_again(context: Context<'_>, repo: &mut Repo) {
+    let covers = context.covers;
+    let open = repo.cover.and_then(|id| covers.open_epoch(id)).is_some();
+    if open && !cover::valid(repo, covers) && repo.debt.compare.is_none() {
+        debt::owe(context.now, repo, What::Compare, Why::Interrupted);
     }
 }
 
@@ -220,7 +271,7 @@ pub fn equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
         return;
     };
     repo.behind = None;
-    swept(now, repo, note.at, SweptBy::Head);
+    swept(now, repo, note, SweptBy::Head);
     restore(repo, note);
     repo.first_rev_since_reset.get_or_insert(head.rev);
     debt::pay(now, repo, What::Compare, note.at);
@@ -233,23 +284,23 @@ pub fn equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
     }
 }
 
-/// A wider filter than the one that a repository was fetched under: what it now
-/// wants is not held.
+/// Another filter than the one that a repository was fetched under: what it now
+/// wants is not held, or what it does not want is.
 pub fn owe_filter(context: Context<'_>, repo: &mut Repo) {
-    let narrow = repo.held != Held::Nothing && repo.filter < context.settings.filter;
+    let narrow = repo.held != Held::Nothing && repo.filter != context.settings.filter;
     if narrow && repo.debt.fetch.is_none() {
         // What begins at this very moment pays it.
         let now = context.now;
-        debt::owe_outcome(now, repo, Why::FilterWidened, None, now.tick);
+        debt::owe_outcome(now, repo, Why::FilterChanged, None, now.tick);
     }
 }
 
-/// Remembers that our head was found to be the host's.
-pub fn swept(now: Now, repo: &mut Repo, asked: Tick, by: SweptBy) {
-    if repo.swept.is_none_or(|swept| swept.tick < asked) {
+/// Remembers that our head was found to be the host's, as of the note.
+pub fn swept(now: Now, repo: &mut Repo, note: &Note, by: SweptBy) {
+    if repo.swept.is_none_or(|swept| swept.tick < note.at) {
         repo.swept = Some(Swept {
-            tick: asked,
-            at: now.time,
+            tick: note.at,
+            at: note.time,
             by,
         });
     }
@@ -312,6 +363,8 @@ pub fn finish(now: Now, repo: &mut Repo, note: &Note, snapshot: &Snapshot) {
     repo.held = Held::Exactly(snapshot.head);
     repo.last_indexed_rev = repo.last_indexed_rev.max(Some(snapshot.head.rev));
     repo.key = snapshot.key;
+    // Nobody has recomputed what is held now.
+    repo.proven = None;
     repo.filter = note.filter;
     repo.fetched_at = Some(now.time);
     if still_ours(repo, note) {
@@ -349,7 +402,9 @@ pub fn settle(
         return;
     }
     restore(repo, note);
-    swept(now, repo, note.at, SweptBy::Head);
+    swept(now, repo, note, SweptBy::Head);
+    // What a listing said before this state was held was not about it.
+    repo.unset_at = repo.unset_at.max(now.tick);
     repo.behind = None;
     let reached = repo
         .head()
@@ -360,4 +415,5 @@ pub fn settle(
     }
     debt::pay(now, repo, What::Compare, note.at);
     debt::pay(now, repo, What::Fetch, note.at);
+    ask_again(context, repo);
 }

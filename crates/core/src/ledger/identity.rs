@@ -9,7 +9,7 @@ use super::account;
 use super::cover::{self, Covers};
 use super::debt::{self, What};
 use super::notice::Notice;
-use super::state::{Account, HostId, KeyBytes, Repo, Signing, Why};
+use super::state::{Account, HostId, Key, KeyBytes, Repo, Signing, Why};
 use super::time::{Now, Tick};
 
 /// What the directory says of a DID.
@@ -87,7 +87,11 @@ fn sign_with(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
         return;
     }
     let former = match old {
-        Some(old) if old.key != key && old.key.is_some() => old.key,
+        Some(old) if old.key != key && old.key.is_some() => {
+            // What is held was signed before.
+            repo.key = Key::Previous;
+            old.key
+        }
         Some(old) => old.former,
         None => None,
     };

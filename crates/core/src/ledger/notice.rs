@@ -22,6 +22,10 @@ pub enum Reset {
     Backwards,
     /// We could not keep up and dropped frames.
     Overflow,
+    /// What follows our cursor cannot be read, however often it is asked for.
+    Stuck,
+    /// It was read for tracked repositories alone, and is now read for all.
+    Widened,
     /// The store was repaired: what was acknowledged may be gone.
     StoreRepaired,
 }
@@ -72,8 +76,11 @@ pub enum Notice {
     /// The directory answered with an older document than one already seen.
     OldDocument,
     Account(Account),
-    /// The host says that it does not have the repository.
-    Vanished,
+    /// The host says that it does not have the repository. Said once, when it is
+    /// hidden for that, or when it is not because hiding is suspended.
+    Vanished {
+        hidden: bool,
+    },
     /// So many vanished that nothing is hidden.
     HidingSuspended {
         vanished: u64,

@@ -29,7 +29,7 @@ pub fn behind(
     repo: &mut Repo,
     note: &Note,
     named: Named,
-    census: Census,
+    census: Option<Census>,
     notices: &mut Vec<Notice>,
 ) -> Next {
     let now = context.now;
@@ -70,7 +70,7 @@ fn count(now: Now, repo: &mut Repo, named: Named, settings: &Settings, notices: 
 }
 
 /// Whether the host's older state may be taken over now.
-pub fn may_adopt(repo: &Repo, settings: &Settings, census: Census) -> bool {
+pub fn may_adopt(repo: &Repo, settings: &Settings, census: Option<Census>) -> bool {
     let Some(behind) = &repo.behind else {
         return false;
     };
@@ -85,8 +85,10 @@ pub fn may_adopt(repo: &Repo, settings: &Settings, census: Census) -> bool {
         OnRollback::Adopt => true,
         // A single repository is an accident; a hundredth of a host is not.
         OnRollback::Auto => {
-            let few = census.behind <= 1 || census.behind.saturating_mul(100) < census.repos;
-            few && was_ours(repo, &behind.named)
+            let few = |census: Census| {
+                census.behind <= 1 || census.behind.saturating_mul(100) < census.repos
+            };
+            census.is_some_and(few) && was_ours(repo, &behind.named)
         }
     }
 }
@@ -151,6 +153,8 @@ pub fn adopt(
     };
     fetch::equal(context, repo, &note);
     settle_debt(now, repo);
+    // A listing that is under way was read when another state was ours.
+    repo.unset_at = repo.unset_at.max(now.tick);
 }
 
 fn new_lineage(repo: &mut Repo, head: &Head, notices: &mut Vec<Notice>) {

@@ -53,8 +53,14 @@ pub const OPEN_AFTER: Duration = Duration::from_secs(5);
 /// After the upgrade with a cursor, a host that has not sent the event at our
 /// cursor has lost it.
 pub const CONTINUITY_WITHIN: Duration = Duration::from_secs(10);
+/// What was read is durable by then, whatever grace is configured: a disk may take
+/// a moment.
+pub const DURABLE_WITHIN: Duration = Duration::from_secs(5);
 /// So many frames in a row with numbers we have had are a new numbering.
 pub const BACKWARD_FRAMES: u32 = 1_000;
+/// Moments that are told apart of what was read and is not durable yet: a disk that
+/// is full for days makes no more of them.
+pub const WAITING: usize = 1_024;
 /// A suspect is asked about after so long, whatever the queue does.
 pub const SUSPECT_PATIENCE: Duration = Duration::from_secs(30);
 /// Without keys to recompute with, unproven commits make us fetch, this often.

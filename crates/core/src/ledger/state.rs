@@ -27,10 +27,28 @@ pub struct UpstreamId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);
 
-/// A generation of the filter that says which collections are kept. Widening
-/// the filter raises it.
+/// A generation of the filter that says which collections are kept. Another filter
+/// is another generation, and no number comes twice. Under an odd one, keys that
+/// are not wanted are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FilterGen(pub u32);
+
+impl FilterGen {
+    /// Whether all keys are held of what was fetched under it: without them no root
+    /// can be recomputed.
+    pub fn holds_all_keys(self) -> bool {
+        self.0.is_multiple_of(2)
+    }
+
+    /// The next one, at this time in seconds.
+    pub fn next(self, seconds: u32, drops_keys: bool) -> FilterGen {
+        let above = self.0.saturating_add(1).max(seconds);
+        match above % 2 == u32::from(drops_keys) {
+            true => FilterGen(above),
+            false => FilterGen(above.saturating_add(1)),
+        }
+    }
+}
 
 /// What kind of source an upstream is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,8 +121,9 @@ pub struct Host {
 /// A sweep that went through all pages, and whose suspects were all decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostSwept {
-    /// When its first page was asked for.
+    /// When its first page was asked for, or its first question.
     pub tick: Tick,
+    /// The wall clock then.
     pub at: Time,
 }
 
@@ -250,9 +269,11 @@ pub enum Why {
     NewerHead,
     HostBehind,
     Interrupted,
-    FilterWidened,
+    FilterChanged,
     StoreRepaired,
     Operator,
+    /// Its host closed the account: it may live elsewhere.
+    Closed,
 }
 
 /// One thing that is owed.
@@ -337,8 +358,9 @@ pub struct Repo {
     /// The upstream that marker and `first_rev_since_reset` are about.
     pub cover: Option<UpstreamId>,
     pub marker: Option<Marker>,
-    /// When the marker was last unset, or the account hidden. What began earlier
-    /// raises no marker, and shows no account again.
+    /// When the marker was last unset, the account hidden, or a snapshot written.
+    /// What began earlier raises no marker, shows no account again, and vouches
+    /// for nothing.
     pub unset_at: Tick,
     pub swept: Option<Swept>,
     /// When the host's own answer last confirmed the head.

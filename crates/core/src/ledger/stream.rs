@@ -11,8 +11,12 @@
 //! Whoever calls writes the [`Upstream`] row down, durably, before anything that
 //! was read under a new epoch is used.
 
+use std::collections::VecDeque;
+
 use super::notice::{Notice, Reset};
-use super::settings::{BACKWARD_FRAMES, CONTINUITY_WITHIN, OPEN_AFTER, Settings};
+use super::settings::{
+    BACKWARD_FRAMES, CONTINUITY_WITHIN, DURABLE_WITHIN, OPEN_AFTER, Settings, WAITING,
+};
 use super::state::{Cursor, Epoch, Upstream};
 use super::time::{Now, Tick, Time};
 
@@ -43,9 +47,14 @@ pub struct Stream {
     open: bool,
     /// The last event read from a socket; the durable cursor may be behind.
     read: Option<Cursor>,
+    /// Events that were read and are not known to be durable: the last number of
+    /// each moment, and the moment.
+    waiting: VecDeque<(u64, Time)>,
     /// The epoch that was last opened, and when.
     opened: Option<(Epoch, Tick)>,
     heard_at: Option<Time>,
+    /// It was connected, or could not be, since it was added.
+    tried: bool,
     /// When continuity was last known; nothing before the first connection.
     flowed_at: Option<Time>,
     backward: u32,
@@ -76,8 +85,10 @@ impl Stream {
             phase: Phase::Down,
             open: false,
             read: None,
+            waiting: VecDeque::new(),
             opened: None,
             heard_at: None,
+            tried: false,
             flowed_at: None,
             backward: 0,
             backward_since: None,
@@ -97,6 +108,7 @@ impl Stream {
     /// The connection stands.
     pub fn connected(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
         self.heard_at = Some(now.time);
+        self.tried = true;
         let since = now.time;
         self.phase = match self.phase {
             Phase::Dialing {
@@ -138,7 +150,7 @@ impl Stream {
                     reset(now, row, Reset::OtherEvent, notices);
                 }
                 if seq <= expect.seq {
-                    renumber(row);
+                    self.renumber(row);
                 }
                 self.opens(now, row);
             }
@@ -182,6 +194,12 @@ impl Stream {
     fn flows(&mut self, now: Now, row: &mut Upstream, this: Cursor) -> Read {
         self.flowed_at = Some(now.time);
         self.read = Some(this);
+        let full = self.waiting.len() >= WAITING;
+        match self.waiting.back_mut() {
+            // One that came later counts as old as the one before it.
+            Some((seq, at)) if full || *at == now.time => *seq = this.seq,
+            _ => self.waiting.push_back((this.seq, now.time)),
+        }
         if row.first_cursor_since_reset.is_none() {
             row.first_cursor_since_reset = Some(this.seq);
         }
@@ -223,7 +241,7 @@ impl Stream {
         }
         self.backward = 0;
         reset(now, row, Reset::Backwards, notices);
-        renumber(row);
+        self.renumber(row);
         self.flows(now, row, this)
     }
 
@@ -252,7 +270,16 @@ impl Stream {
     /// The host knows no number as high as ours: the numbering is another one.
     pub fn future(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
         reset(now, row, Reset::FutureCursor, notices);
-        renumber(row);
+        self.renumber(row);
+        self.read = None;
+        self.lost(now);
+    }
+
+    /// What follows our cursor cannot be read, again and again: it is given up, and
+    /// what was in it is left to a sweep.
+    pub fn stuck(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+        reset(now, row, Reset::Stuck, notices);
+        self.renumber(row);
         self.read = None;
         self.lost(now);
     }
@@ -327,8 +354,19 @@ impl Stream {
     /// The connection is gone.
     pub fn lost(&mut self, _now: Now) {
         self.phase = Phase::Down;
+        self.tried = true;
         self.open = false;
         self.backward = 0;
+    }
+
+    /// Whether it will be open within seconds, or known not to be: what can wait
+    /// so long need not be done twice.
+    pub fn is_opening(&self) -> bool {
+        match self.phase {
+            Phase::Down | Phase::Dialing { .. } => !self.tried,
+            Phase::Awaiting { .. } | Phase::Fresh { .. } => !self.open,
+            Phase::Flowing => false,
+        }
     }
 
     /// The epoch, if what begins now may raise a marker to it.
@@ -337,9 +375,9 @@ impl Stream {
     }
 
     /// Whether the upstream can be relied on: connected with continuity shown,
-    /// or lost only a moment ago.
+    /// or lost only a moment ago; and what was read of it gets written.
     pub fn live(&self, now: Time, settings: &Settings) -> bool {
-        if self.backward > 0 {
+        if self.backward > 0 || self.is_stuck(now, settings) {
             return false;
         }
         self.open
@@ -347,6 +385,37 @@ impl Stream {
                 .flowed_at
                 // A clock that went back says nothing about how long ago it was.
                 .is_some_and(|at| at <= now && now.since(at) <= settings.live_grace)
+    }
+
+    /// Whether an event was read longer ago than a lost stream may be silent, and
+    /// is still not durable: what the stream shows has not reached the store.
+    fn is_stuck(&self, now: Time, settings: &Settings) -> bool {
+        let grace = settings.live_grace.max(DURABLE_WITHIN);
+        let oldest = self.waiting.front();
+        oldest.is_some_and(|(_, at)| now.since(*at) > grace)
+    }
+
+    /// The durable cursor, in the present numbering, is this.
+    pub fn settled(&mut self, durable: Option<Cursor>) {
+        let done = |(seq, _): &mut (u64, Time)| durable.is_some_and(|done| *seq <= done.seq);
+        while self.waiting.pop_front_if(done).is_some() {}
+    }
+
+    /// What came until then is durable, and nothing that was read before is on
+    /// its way.
+    pub fn settled_at(&self) -> Option<Time> {
+        let waiting = self.waiting.front().map(|(_, at)| *at);
+        match (self.heard_at, waiting) {
+            (Some(heard), Some(waiting)) => Some(heard.min(waiting)),
+            (heard, _) => heard,
+        }
+    }
+
+    /// Begins a new numbering: the cursor is cleared, and what was read under the
+    /// old one never writes it again.
+    fn renumber(&mut self, row: &mut Upstream) {
+        row.numbering += 1;
+        self.waiting.clear();
     }
 
     /// The last frame or pong.
@@ -375,10 +444,4 @@ pub fn reset(now: Now, row: &mut Upstream, why: Reset, notices: &mut Vec<Notice>
     row.reset_at = now.tick;
     row.first_cursor_since_reset = None;
     notices.push(Notice::Reset(why));
-}
-
-/// Begins a new numbering: the cursor is cleared, and what was read under the
-/// old one never writes it again.
-fn renumber(row: &mut Upstream) {
-    row.numbering += 1;
 }

@@ -27,6 +27,7 @@ use super::time::{Now, Tick, Time, micros};
 pub struct PageNote {
     pub host: HostId,
     pub at: Tick,
+    time: Time,
     /// Upstreams whose epoch was open, and that epoch.
     epochs: Vec<(UpstreamId, Epoch)>,
 }
@@ -51,6 +52,8 @@ pub struct Position {
 pub struct Suspect {
     pub host: HostId,
     pub listed: Named,
+    /// What we had when the page came.
+    pub held: Option<Cid>,
     /// What our stream had read by then; once that is durable, it has no excuse.
     pub upto: Option<Position>,
     pub since: Time,
@@ -83,6 +86,7 @@ pub fn note(context: Context<'_>, host: HostId) -> PageNote {
     PageNote {
         host,
         at: context.now.tick,
+        time: context.now.time,
         epochs: covers
             .iter()
             .filter_map(|(id, _)| covers.open_epoch(id).map(|epoch| (id, epoch)))
@@ -100,8 +104,10 @@ impl PageNote {
         Note {
             host: self.host,
             at: self.at,
+            time: self.time,
             cover,
             known: fetch::known(repo),
+            head: repo.head().copied(),
             lineage: repo.lineage,
             filter: settings.filter,
         }
@@ -154,6 +160,7 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
     Listed::Suspect(Suspect {
         host: note.host,
         listed: entry.named,
+        held: Some(head.commit),
         upto: position(context, repo),
         since: now.time,
     })
@@ -199,7 +206,7 @@ fn equal(context: Context<'_>, repo: &mut Repo, page: &PageNote) {
     let first = repo.first_rev_since_reset;
     repo.first_rev_since_reset = first.or(head_rev);
     if repo.marker != before || first.is_none() {
-        fetch::swept(context.now, repo, page.at, SweptBy::Listing);
+        fetch::swept(context.now, repo, &note, SweptBy::Listing);
     }
 }
 
@@ -236,13 +243,17 @@ fn spread(did: &Did) -> u64 {
 /// Looks at a suspect again. `durable` is the durable cursor of its cover and
 /// the numbering that it belongs to.
 pub fn suspicion(
-    now: Time,
+    context: Context<'_>,
     repo: &Repo,
     suspect: &Suspect,
     durable: Option<(u32, Cursor)>,
 ) -> Suspicion {
+    let now = context.now.time;
     let ours = repo.head().map(|head| head.commit);
     if repo.host != Some(suspect.host) || ours == Some(suspect.listed.commit) {
+        return Suspicion::Cleared;
+    }
+    if passed_by(context, repo, suspect) {
         return Suspicion::Cleared;
     }
     let passed = match (suspect.upto, durable) {
@@ -256,6 +267,17 @@ pub fn suspicion(
         true => Suspicion::Ask,
         false => Suspicion::Wait,
     }
+}
+
+/// Whether our head has moved since the page came, to a newer rev than the listed
+/// one. It moves by commits that chain and by whole snapshots, so nothing that the
+/// page told of can be missing; and with an invalid marker this says too little.
+/// On a busy host most suspects are of this kind.
+fn passed_by(context: Context<'_>, repo: &Repo, suspect: &Suspect) -> bool {
+    let newer = repo
+        .head()
+        .is_some_and(|head| Some(head.commit) != suspect.held && head.rev > suspect.listed.rev);
+    newer && cover::valid(repo, context.covers) && repo.debt.is_empty()
 }
 
 /// A suspect turned out to be our head by now: the listing it came from counts
@@ -285,6 +307,22 @@ pub fn answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Option<Nam
     }
 }
 
+/// The host was asked about a repository by itself, and has not answered: it may
+/// have anything. What has been owed since the sweep began is that question; a
+/// hidden one vouches for nothing as it is.
+pub fn unanswered(now: Now, repo: &mut Repo, began: Tick) {
+    let owed = repo.debt.compare.is_some_and(|owed| owed.at > began);
+    if !owed && !account::is_hidden(repo.account) {
+        debt::owe(now, repo, What::Compare, Why::Interrupted);
+    }
+}
+
+/// Whether a repository that is not listed counts as lost: it lived there when
+/// the sweep began, and is shown. What is hidden was lost before, or has left.
+pub fn vanished(repo: &Repo, began: Tick) -> bool {
+    repo.host_since < began && !account::is_hidden(repo.account)
+}
+
 /// A repository that the host should have listed and did not.
 pub fn absent(now: Now, repo: &mut Repo) {
     if !account::is_hidden(repo.account) {
@@ -305,26 +343,35 @@ pub fn census(host: &mut Host, absent: u64, of: u64, notices: &mut Vec<Notice>) 
     }
 }
 
-/// All suspects are decided: the sweep that began at `began` is done.
-pub fn done(now: Now, host: &mut Host, began: Tick) {
+/// All suspects are decided, and everybody who was asked has answered, or owes it:
+/// the sweep that began then is done. What it found is about that time.
+pub fn done(host: &mut Host, began: Now) {
     host.swept = Some(HostSwept {
-        tick: began,
-        at: now.time,
+        tick: began.tick,
+        at: began.time,
     });
 }
 
 /// Whether a host is to be swept now: it is time, or a cover of its
-/// repositories lost something that only a sweep can tell.
+/// repositories lost something that only a sweep can tell. While one of them is
+/// about to open it is waited for: what is swept before could raise no marker to
+/// the new epoch, and would have to be swept again.
 pub fn due(context: Context<'_>, id: HostId, host: &Host) -> bool {
+    let concerned = || {
+        let sources = context.covers.iter().map(|(_, source)| source);
+        sources.filter(|source| source.row.host.is_none_or(|host| host == id))
+    };
+    if concerned().any(|source| source.stream.is_opening()) {
+        return false;
+    }
     let Some(last) = host.swept else {
         return true;
     };
-    let lost = context.covers.iter().any(|(_, source)| {
-        let concerns = source.row.host.is_none_or(|host| host == id);
+    let lost = concerned().any(|source| {
         let since = Some(source.row.reset_at)
             .max(source.row.unread_at)
             .max(source.stream.opened_at());
-        concerns && since > Some(last.tick)
+        since > Some(last.tick)
     });
     lost || context
         .now
@@ -338,8 +385,10 @@ pub fn swept(repo: &Repo, host: Option<&Host>) -> Option<Swept> {
     let by_host = host
         .and_then(|host| host.swept)
         .filter(|swept| {
+            // What was begun before is about another state, or another host.
+            let since = repo.host_since.max(repo.unset_at);
             // Where the listing is known to be stale it has said nothing.
-            repo.host_since < swept.tick && repo.debt.is_empty() && repo.stale_listing.is_none()
+            since < swept.tick && repo.debt.is_empty() && repo.stale_listing.is_none()
         })
         .map(|swept| Swept {
             tick: swept.tick,

@@ -100,8 +100,11 @@ fn a_sweep_says_nothing_of_what_had_no_head_to_compare() {
     };
     let listed = desk.with_context(|context, repo| sweep::listed(context, repo, &page, &entry));
     assert_eq!(listed, Listed::Owed);
-    let now = desk.now();
-    sweep::done(now, &mut desk.host, page.at);
+    let began = Now {
+        tick: page.at,
+        time: desk.time,
+    };
+    sweep::done(&mut desk.host, began);
     desk.apply(&note, 6, 6);
     assert!(!desk.complete(), "nobody compared the sixth with anything");
     desk.fetched(7, 7);
@@ -252,7 +255,7 @@ fn a_sweep_is_due_when_the_last_one_is_from_the_future() {
     let now = desk.now();
     desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
     let later = desk.now();
-    sweep::done(later, &mut desk.host, later.tick);
+    sweep::done(&mut desk.host, later);
     desk.time = now.time;
     let host = desk.host.clone();
     assert!(desk.with_context(|context, _| sweep::due(context, HOST, &host)));

@@ -103,6 +103,11 @@ fn the_answer_is_as_of_the_older_of_stream_and_sweep() {
     assert_eq!(desk.answer().as_of, Some(heard));
     let now = desk.now();
     desk.covers.get_mut(PDS).unwrap().stream.pong(now);
+    let answer = desk.answer();
+    assert_eq!(answer.as_of, Some(heard), "what was read is on its way");
+    desk.settled(PDS, 899);
+    assert_eq!(desk.answer().as_of, Some(heard));
+    desk.settled(PDS, 900);
     assert!(desk.answer().as_of > Some(heard), "a pong is news too");
 }
 
@@ -140,7 +145,7 @@ fn reasons_have_names_that_do_not_change() {
         (ResolveOwed, "resolve_owed"),
         (CompareOwed, "compare_owed"),
         (FetchOwed, "fetch_owed"),
-        (FilterWidened, "filter_widened"),
+        (FilterChanged, "filter_changed"),
     ];
     for (reason, name) in names {
         assert_eq!(reason.to_string(), name);
@@ -160,9 +165,19 @@ fn several_reasons_are_all_named() {
             "inactive",
             "not_compared",
             "newer_commit_known",
+            "resolve_owed",
             "compare_owed",
             "fetch_owed",
-            "filter_widened"
+            "filter_changed"
         ]
     );
+}
+
+#[test]
+fn a_reason_is_named_once() {
+    let mut desk = Desk::holding(5);
+    desk.repo.account = Account::Unknown;
+    desk.repo.marker = None;
+    desk.repo.first_rev_since_reset = None;
+    assert_eq!(desk.reasons(), ["not_compared"]);
 }

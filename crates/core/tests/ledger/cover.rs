@@ -1,6 +1,10 @@
 //! R2, R15: who speaks for a repository, and what raises its marker.
 
 use gapless_core::ledger::cover::{self, Covers};
+use gapless_core::ledger::debt;
+use gapless_core::ledger::event::Decision;
+use gapless_core::ledger::fetch::Next;
+use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::*;
 
 use crate::desk::*;
@@ -28,13 +32,48 @@ fn the_relay_that_first_showed_it_is_kept() {
     assert_eq!(desk.repo.cover, Some(second));
     desk.event(RELAY, &commit(6));
     assert_eq!(desk.repo.cover, Some(second));
-    // Gone, another takes over, and nothing that was known of the old counts.
+    // Gone, and another takes over. What it showed was signed, and is not held yet.
     let now = desk.now().tick;
     desk.covers.remove(now, second);
     cover::settle(&mut desk.repo, &desk.covers);
     assert_eq!(desk.repo.cover, Some(RELAY));
     assert_eq!(desk.repo.marker, None);
+    assert_eq!(desk.repo.first_rev_since_reset, Some(named(6).rev));
+    // Once it is, the new cover begins anew.
+    desk.fetched(6, 6);
+    let now = desk.now().tick;
+    desk.covers.remove(now, RELAY);
+    cover::settle(&mut desk.repo, &desk.covers);
     assert_eq!(desk.repo.first_rev_since_reset, None);
+}
+
+#[test]
+fn what_is_signed_and_not_held_is_not_given_up_by_a_change_of_covers() {
+    let mut desk = Desk::new();
+    let now = desk.now();
+    let mut row = desk.covers.remove(now.tick, PDS).expect("it is there").row;
+    row.followed = Followed::ForTracked;
+    desk.covers.add(now.tick, PDS, row);
+    desk.connect(PDS, None);
+    desk.frame(PDS, 100, 0);
+    desk.settled(PDS, 100);
+    desk.fetched(5, 5);
+    assert!(desk.complete());
+    assert_eq!(desk.repo.cover, Some(RELAY));
+    desk.census = Census {
+        repos: 1000,
+        behind: 900,
+    };
+    assert!(matches!(desk.event(RELAY, &commit(7)), Decision::Park(_)));
+    assert_eq!(desk.compared(5), Next::Done);
+    assert!(desk.reasons().contains(&"host_behind"));
+    // By a stream of its own from now on.
+    let now = desk.now();
+    cover::track(now.tick, &mut desk.repo, &desk.covers, true);
+    assert_eq!(desk.repo.cover, Some(PDS));
+    debt::owe(now, &mut desk.repo, debt::What::Compare, Why::Operator);
+    assert_eq!(desk.compared(5), Next::Done);
+    assert!(!desk.complete(), "the commit of rev 7 was given up");
 }
 
 #[test]
@@ -131,4 +170,30 @@ fn what_began_before_the_upstreams_changed_does_not_restore_the_marker() {
     assert_eq!(desk.repo.marker, None);
     fetch::restore(&mut desk.repo, &later);
     assert!(desk.repo.marker.is_some(), "what began since counts");
+}
+
+#[test]
+fn tracking_takes_the_marker_back_only_where_it_changes_who_speaks() {
+    let mut desk = Desk::holding(5);
+    let before = desk.repo.clone();
+    for tracked in [true, false] {
+        let now = desk.now().tick;
+        assert!(!cover::track(now, &mut desk.repo, &desk.covers, tracked));
+        assert_eq!(desk.repo.tracked, tracked);
+        assert!(desk.complete());
+    }
+    assert_eq!(desk.repo, before);
+    // A stream of which only tracked repositories are read.
+    desk.covers.get_mut(PDS).unwrap().row.followed = Followed::ForTracked;
+    desk.repo.tracked = true;
+    let now = desk.now().tick;
+    assert!(cover::track(now, &mut desk.repo, &desk.covers, false));
+    assert_eq!((desk.repo.cover, desk.repo.marker), (Some(RELAY), None));
+    assert_eq!(
+        desk.repo.unset_at, now,
+        "what began before does not restore it"
+    );
+    let now = desk.now().tick;
+    assert!(cover::track(now, &mut desk.repo, &desk.covers, true));
+    assert_eq!((desk.repo.cover, desk.repo.marker), (Some(PDS), None));
 }

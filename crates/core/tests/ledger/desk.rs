@@ -128,6 +128,7 @@ impl Desk {
         for id in [PDS, OTHER, RELAY] {
             desk.connect(id, None);
             desk.frame(id, 100, 0);
+            desk.settled(id, 100);
         }
         cover::settle(&mut desk.repo, &desk.covers);
         desk
@@ -167,6 +168,13 @@ impl Desk {
         source
             .stream
             .frame(now, &mut source.row, seq, [event; 16], &mut self.notices)
+    }
+
+    /// Everything up to a number is durable.
+    pub fn settled(&mut self, id: UpstreamId, seq: u64) {
+        let event = [0; 16];
+        let stream = &mut self.covers.get_mut(id).unwrap().stream;
+        stream.settled(Some(Cursor { seq, event }));
     }
 
     pub fn lost(&mut self, id: UpstreamId) {
@@ -240,6 +248,10 @@ impl Desk {
     }
 
     pub fn told(&mut self, note: &Note, told: Told) -> Next {
+        self.told_with(note, told, Some(self.census))
+    }
+
+    pub fn told_with(&mut self, note: &Note, told: Told, census: Option<Census>) -> Next {
         let context = Context {
             now: self.now(),
             covers: &self.covers,
@@ -251,7 +263,7 @@ impl Desk {
             note,
             told,
             &self.host,
-            self.census,
+            census,
             &mut self.notices,
         )
     }

@@ -2,6 +2,7 @@
 
 use gapless_core::ledger::event::{Context, Event};
 use gapless_core::ledger::fetch::{self, Next, Take, Told};
+use gapless_core::ledger::sweep;
 use gapless_core::ledger::*;
 
 use crate::desk::*;
@@ -66,7 +67,80 @@ fn the_epoch_is_the_one_noted_before_the_first_question() {
     desk.reset(PDS);
     desk.apply(&note, 5, 5);
     assert!(desk.head_is(5), "the state is exact all the same");
-    assert_eq!(desk.reasons(), ["epoch_changed"]);
+    assert_eq!(desk.reasons(), ["epoch_changed", "compare_owed"]);
+}
+
+#[test]
+fn a_reset_while_a_snapshot_is_written_leaves_the_question_owed() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    desk.told(&note, Told::Head(named(5)));
+    let now = desk.now();
+    fetch::begin(now, &mut desk.repo, &snapshot(5));
+    desk.reset(PDS);
+    // The sweep that the reset asks for comes while nothing exact is held.
+    let page = desk.with_context(|context, _| sweep::note(context, HOST));
+    let entry = sweep::Entry {
+        named: named(5),
+        account: Account::Active,
+    };
+    desk.with_context(|context, repo| sweep::listed(context, repo, &page, &entry));
+    let began = Now {
+        tick: page.at,
+        time: desk.time,
+    };
+    sweep::done(&mut desk.host, began);
+    let now = desk.now();
+    fetch::finish(now, &mut desk.repo, &note, &snapshot(5));
+    desk.settle(&note, 5, 5);
+    assert_eq!(desk.reasons(), ["epoch_changed", "compare_owed"]);
+    desk.compared(5);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+    let swept = desk.answer().evidence.swept.expect("it was asked about");
+    assert_eq!(swept.by, SweptBy::Head);
+}
+
+#[test]
+fn a_fetch_that_ends_before_the_epoch_opens_owes_nothing_more() {
+    let mut desk = Desk::new();
+    desk.covers
+        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+    desk.connect(PDS, None);
+    desk.fetched(5, 5);
+    assert!(desk.owes_nothing(), "a sweep follows the opening");
+}
+
+#[test]
+fn what_a_host_said_is_about_the_time_at_which_it_was_asked() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    let asked = desk.time;
+    desk.told(&note, Told::Head(named(5)));
+    desk.pass(std::time::Duration::from_secs(600));
+    desk.apply(&note, 5, 5);
+    assert!(desk.complete());
+    assert_eq!(
+        desk.answer().evidence.swept.map(|swept| swept.at),
+        Some(asked)
+    );
+}
+
+#[test]
+fn an_answer_that_live_commits_have_passed_is_asked_for_again_while_nothing_vouches() {
+    let mut desk = Desk::holding(5);
+    desk.reset(PDS);
+    let note = desk.note();
+    desk.event(RELAY, &commit(6));
+    desk.event(RELAY, &commit(7));
+    assert_eq!(desk.told(&note, Told::Head(named(6))), Next::Done);
+    assert_eq!(desk.reasons(), ["epoch_changed", "compare_owed"]);
+    desk.compared(7);
+    assert!(desk.complete());
+    let note = desk.note();
+    desk.event(PDS, &commit(8));
+    desk.event(PDS, &commit(9));
+    desk.told(&note, Told::Head(named(8)));
+    assert!(desk.complete(), "its own stream has brought them");
 }
 
 #[test]
@@ -80,7 +154,7 @@ fn what_began_while_no_epoch_was_open_raises_nothing() {
     desk.told(&note, Told::Head(named(5)));
     desk.frame(PDS, 1, 1);
     desk.apply(&note, 5, 5);
-    assert_eq!(desk.reasons(), ["not_compared"]);
+    assert_eq!(desk.reasons(), ["not_compared", "compare_owed"]);
 }
 
 #[test]
@@ -224,7 +298,7 @@ fn what_the_disk_lost_is_fetched_even_when_the_heads_are_equal() {
 fn a_wider_filter_owes_a_fetch_that_equal_heads_do_not_pay() {
     let mut desk = Desk::holding(5);
     desk.settings.filter = FilterGen(1);
-    assert_eq!(desk.reasons(), ["filter_widened"]);
+    assert_eq!(desk.reasons(), ["filter_changed"]);
     assert_eq!(desk.compared(5), Next::Fetch(named(5)));
     let note = desk.note();
     desk.told(&note, Told::Head(named(5)));
@@ -233,13 +307,13 @@ fn a_wider_filter_owes_a_fetch_that_equal_heads_do_not_pay() {
 }
 
 #[test]
-fn a_filter_widened_during_a_fetch_is_owed_still() {
+fn a_filter_changed_during_a_fetch_is_owed_still() {
     let mut desk = Desk::new();
     let note = desk.note();
     desk.told(&note, Told::Head(named(5)));
     desk.settings.filter = FilterGen(1);
     desk.apply(&note, 5, 5);
-    assert_eq!(desk.reasons(), ["filter_widened"]);
+    assert_eq!(desk.reasons(), ["filter_changed"]);
 }
 
 #[test]
@@ -301,4 +375,16 @@ fn another_commit_of_the_named_rev_is_not_the_named_head() {
     });
     assert!(!desk.complete());
     assert!(desk.repo.debt.fetch.is_some(), "the host is asked again");
+}
+
+#[test]
+fn what_is_fetched_anew_is_not_what_was_proven() {
+    let mut desk = Desk::holding(5);
+    desk.repo.proven = Some(Proven {
+        rev: named(5).rev,
+        at: desk.time,
+    });
+    let note = desk.note();
+    assert_eq!(desk.apply(&note, 5, 5), fetch::Take::Write);
+    assert_eq!(desk.repo.proven, None);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gapless_core::ledger::event::{Decision, Event};
-use gapless_core::ledger::fetch::{Next, Take, Told};
+use gapless_core::ledger::fetch::{self, Next, Take, Told};
 use gapless_core::ledger::rollback::{self, Census};
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::*;
@@ -123,6 +123,47 @@ fn a_host_that_lost_many_is_not_followed() {
     assert_eq!(desk.compared(5), Next::Adopt(named(5)));
 }
 
+/// As the program does it: the census is taken only where it may matter.
+fn heard(desk: &mut Desk, head: Named) -> Next {
+    let note = desk.note();
+    let lost_many = Census {
+        repos: 1000,
+        behind: 500,
+    };
+    let census = fetch::may_be_behind(&note, &head).then_some(lost_many);
+    desk.told_with(&note, Told::Head(head), census)
+}
+
+#[test]
+fn a_host_that_lost_many_is_not_followed_whatever_rev_it_gives_our_head() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(9));
+    for rev in [9, 10] {
+        let lie = Named {
+            rev: named(rev).rev,
+            ..named(5)
+        };
+        assert!(fetch::may_be_behind(&desk.note(), &lie));
+        for _ in 0..3 {
+            heard(&mut desk, lie);
+            later(&mut desk);
+            assert!(!desk.complete(), "the commit of rev 9 was given up");
+        }
+    }
+}
+
+#[test]
+fn without_a_census_nothing_that_is_signed_is_given_up() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(9));
+    for _ in 0..3 {
+        let note = desk.note();
+        desk.told_with(&note, Told::Head(named(5)), None);
+        later(&mut desk);
+        assert!(!desk.complete());
+    }
+}
+
 #[test]
 fn a_state_that_was_never_ours_of_late_is_not_adopted() {
     let mut desk = Desk::holding(2);
@@ -214,4 +255,51 @@ fn an_answer_of_before_our_head_moved_is_not_behind() {
     assert_eq!(desk.repo.behind, None);
     desk.pass(Duration::from_secs(1));
     assert!(desk.complete());
+}
+
+#[test]
+fn only_an_older_head_or_another_one_of_its_rev_may_be_behind() {
+    let mut desk = Desk::holding(5);
+    let note = desk.note();
+    let other = Named {
+        commit: named(6).commit,
+        ..named(5)
+    };
+    let may_be = |named| fetch::may_be_behind(&note, &named);
+    assert!(may_be(named(4)) && may_be(other));
+    assert!(!may_be(named(5)), "the usual answer needs no census");
+    assert!(!may_be(named(6)));
+    // Nothing is held: whatever is known counts.
+    let mut empty = Desk::holding(5);
+    empty.repo.held = Held::Damaged {
+        from: Some(named(5).rev),
+    };
+    assert!(fetch::may_be_behind(&empty.note(), &named(5)));
+}
+
+#[test]
+fn a_listing_that_was_read_before_says_nothing_about_an_adopted_state() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(6));
+    assert_eq!(desk.compared(5), Next::Done);
+    later(&mut desk);
+    let note = desk.note();
+    let told = desk.told(&note, Told::Head(named(5)));
+    assert_eq!(told, Next::Adopt(named(5)));
+    let began = desk.now();
+    let page = desk.with_context(|context, _| sweep::note(context, HOST));
+    let entry = sweep::Entry {
+        named: named(6),
+        account: Account::Active,
+    };
+    desk.with_context(|context, repo| sweep::listed(context, repo, &page, &entry));
+    let taken = rollback::consider(&desk.repo, &note, &named(5), &snapshot(5));
+    assert!(taken);
+    let mut notices = Vec::new();
+    desk.with_context(|context, repo| {
+        rollback::adopt(context, repo, &note, &snapshot(5), &mut notices)
+    });
+    sweep::done(&mut desk.host, began);
+    let swept = desk.answer().evidence.swept;
+    assert!(swept.is_none_or(|swept| swept.tick != began.tick));
 }

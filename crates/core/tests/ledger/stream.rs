@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use gapless_core::ledger::notice::Reset;
-use gapless_core::ledger::settings::{BACKWARD_FRAMES, CONTINUITY_WITHIN, OPEN_AFTER};
+use gapless_core::ledger::settings::{
+    BACKWARD_FRAMES, CONTINUITY_WITHIN, DURABLE_WITHIN, OPEN_AFTER,
+};
 use gapless_core::ledger::*;
 
 use crate::desk::*;
@@ -35,6 +37,12 @@ fn wait(desk: &mut Desk, span: Duration) -> bool {
     let now = desk.now();
     let source = desk.covers.get_mut(PDS).unwrap();
     source.stream.wait(now, &mut source.row, &mut desk.notices)
+}
+
+/// Everything up to this event is durable.
+fn durable(desk: &mut Desk, seq: u64, event: u8) {
+    let source = desk.covers.get_mut(PDS).unwrap();
+    source.stream.settled(at(seq, event));
 }
 
 #[test]
@@ -285,10 +293,62 @@ fn a_lost_cover_is_live_for_the_grace_and_no_longer() {
     desk.pass(desk.settings.live_grace + Duration::from_secs(1));
     assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
     // Dialling again is not being live again; the event at our cursor is.
+    durable(&mut desk, 700, 3);
     desk.connect(PDS, None);
     assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
     desk.frame(PDS, 700, 3);
     assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+}
+
+#[test]
+fn a_cover_whose_events_do_not_get_durable_is_not_live() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 700, 3);
+    durable(&mut desk, 700, 3);
+    desk.pass(desk.settings.live_grace * 10);
+    assert!(
+        desk.covers.live(PDS, desk.time, &desk.settings),
+        "quiet, and all of it is durable"
+    );
+    desk.frame(PDS, 701, 4);
+    desk.pass(desk.settings.live_grace - Duration::from_secs(1));
+    desk.frame(PDS, 702, 5);
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+    // Frames still come, and the first of them is nowhere on the disk.
+    desk.pass(Duration::from_secs(2));
+    assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
+    durable(&mut desk, 701, 4);
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+}
+
+#[test]
+fn what_is_not_durable_for_long_is_remembered_in_a_bounded_way() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 700, 3);
+    durable(&mut desk, 700, 3);
+    for seq in 701..10_000 {
+        desk.pass(Duration::from_millis(1));
+        desk.frame(PDS, seq, 4);
+    }
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+    desk.pass(desk.settings.live_grace - Duration::from_secs(5));
+    assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
+    // The last ones count as old as those at the bound.
+    durable(&mut desk, 9_998, 4);
+    assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
+    durable(&mut desk, 9_999, 4);
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+}
+
+#[test]
+fn a_disk_has_its_moment_even_without_a_grace() {
+    let mut desk = Desk::new();
+    desk.settings.live_grace = Duration::ZERO;
+    desk.frame(PDS, 700, 3);
+    desk.pass(DURABLE_WITHIN - Duration::from_secs(1));
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
+    desk.pass(Duration::from_secs(2));
+    assert!(!desk.covers.live(PDS, desk.time, &desk.settings));
 }
 
 #[test]

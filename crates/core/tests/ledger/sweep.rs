@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::fetch::Next;
+use gapless_core::ledger::fetch::{self, Next};
 use gapless_core::ledger::settings::SUSPECT_PATIENCE;
 use gapless_core::ledger::sweep::{self, Entry, Listed, PageNote, Suspect, Suspicion};
 use gapless_core::ledger::*;
@@ -34,12 +34,24 @@ fn suspect(desk: &mut Desk, n: u64) -> Suspect {
     }
 }
 
+/// As if the page had been the first of a sweep.
+fn began(desk: &Desk, page: &PageNote) -> Now {
+    Now {
+        tick: page.at,
+        time: desk.time,
+    }
+}
+
 fn durable(seq: u64) -> Option<(u32, Cursor)> {
     let cursor = Cursor {
         seq,
         event: [0; 16],
     };
     Some((0, cursor))
+}
+
+fn look(desk: &mut Desk, suspect: &Suspect, seq: u64) -> Suspicion {
+    desk.with_context(|context, repo| sweep::suspicion(context, repo, suspect, durable(seq)))
 }
 
 #[test]
@@ -103,18 +115,23 @@ fn an_unchanged_repository_is_swept_without_a_write() {
     listed(&mut desk, &page, 5);
     assert_eq!(desk.repo, before);
     // What the sweep found is kept once, with the host.
-    let now = desk.now();
-    sweep::done(now, &mut desk.host, page.at);
+    let began = began(&desk, &page);
+    desk.pass(Duration::from_secs(60));
+    sweep::done(&mut desk.host, began);
     let swept = sweep::swept(&desk.repo, Some(&desk.host)).unwrap();
-    assert_eq!((swept.tick, swept.at), (page.at, now.time));
+    assert_eq!(
+        (swept.tick, swept.at),
+        (page.at, began.time),
+        "about the time at which it began"
+    );
 }
 
 #[test]
 fn a_hosts_sweep_does_not_speak_for_who_came_later_or_owes_something() {
     let mut desk = Desk::holding(5);
     let page = page(&mut desk);
-    let now = desk.now();
-    sweep::done(now, &mut desk.host, page.at);
+    let began = began(&desk, &page);
+    sweep::done(&mut desk.host, began);
     let tick = |desk: &Desk| sweep::swept(&desk.repo, Some(&desk.host)).unwrap().tick;
     assert_eq!(tick(&desk), page.at);
     desk.repo.host_since = page.at;
@@ -130,13 +147,38 @@ fn another_head_is_only_suspect_until_our_stream_has_no_excuse() {
     desk.frame(PDS, 200, 1);
     let suspect = suspect(&mut desk, 6);
     assert!(desk.complete(), "a listing runs ahead of our queue");
-    let look = |desk: &Desk, seq| sweep::suspicion(desk.time, &desk.repo, &suspect, durable(seq));
-    assert_eq!(look(&desk, 199), Suspicion::Wait);
-    assert_eq!(look(&desk, 200), Suspicion::Ask);
+    assert_eq!(look(&mut desk, &suspect, 199), Suspicion::Wait);
+    assert_eq!(look(&mut desk, &suspect, 200), Suspicion::Ask);
     desk.pass(SUSPECT_PATIENCE);
-    assert_eq!(look(&desk, 199), Suspicion::Ask, "or after a while");
+    let patience = look(&mut desk, &suspect, 199);
+    assert_eq!(patience, Suspicion::Ask, "or after a while");
     desk.event(PDS, &commit(6));
-    assert_eq!(look(&desk, 199), Suspicion::Cleared);
+    assert_eq!(look(&mut desk, &suspect, 199), Suspicion::Cleared);
+}
+
+#[test]
+fn a_suspect_that_the_stream_has_passed_needs_no_question() {
+    let mut desk = Desk::holding(5);
+    desk.frame(PDS, 200, 1);
+    let suspect = suspect(&mut desk, 6);
+    desk.event(PDS, &commit(6));
+    desk.event(PDS, &commit(7));
+    assert_eq!(look(&mut desk, &suspect, 200), Suspicion::Cleared);
+    // Under a marker that is not valid the host is asked all the same.
+    desk.reset(PDS);
+    assert_eq!(look(&mut desk, &suspect, 200), Suspicion::Ask);
+}
+
+#[test]
+fn an_older_listing_is_asked_about_unless_our_head_has_moved_since() {
+    let mut desk = Desk::holding(5);
+    desk.frame(PDS, 200, 1);
+    let suspect = suspect(&mut desk, 3);
+    let look_at = look(&mut desk, &suspect, 200);
+    assert_eq!(look_at, Suspicion::Ask, "the host may have gone back");
+    desk.event(PDS, &commit(6));
+    let look_at = look(&mut desk, &suspect, 200);
+    assert_eq!(look_at, Suspicion::Cleared, "it wrote on top of ours");
 }
 
 #[test]
@@ -212,6 +254,59 @@ fn a_suspect_without_an_answer_is_owed() {
 }
 
 #[test]
+fn who_is_asked_about_singly_and_without_an_answer_is_owed() {
+    let mut desk = Desk::holding(5);
+    let began = desk.now();
+    let now = desk.now();
+    sweep::unanswered(now, &mut desk.repo, began.tick);
+    sweep::done(&mut desk.host, began);
+    assert_eq!(desk.reasons(), ["compare_owed"]);
+    let swept = desk.answer().evidence.swept.unwrap();
+    assert!(swept.tick < began.tick, "the sweep does not speak for it");
+    // What is owed for that waits as it was told to.
+    desk.repo.debt.next_try = Time(START * 2);
+    let owed = desk.repo.debt;
+    let now = desk.now();
+    sweep::unanswered(now, &mut desk.repo, began.tick);
+    assert_eq!(desk.repo.debt, owed);
+    // A question of before the sweep is not that question.
+    let next = desk.now();
+    let now = desk.now();
+    sweep::unanswered(now, &mut desk.repo, next.tick);
+    assert_eq!(desk.repo.debt.compare.unwrap().at, now.tick);
+    desk.repo.debt = Default::default();
+    desk.repo.account = Account::Takendown;
+    let now = desk.now();
+    sweep::unanswered(now, &mut desk.repo, began.tick);
+    assert!(desk.owes_nothing(), "hidden, and not complete as it is");
+}
+
+#[test]
+fn a_hosts_sweep_does_not_speak_for_what_was_not_held_then() {
+    let mut desk = Desk::new();
+    let note = desk.note();
+    desk.told(&note, fetch::Told::Head(named(5)));
+    let page = page(&mut desk);
+    let began = began(&desk, &page);
+    sweep::done(&mut desk.host, began);
+    desk.apply(&note, 5, 5);
+    let swept = desk.answer().evidence.swept.unwrap();
+    assert_eq!((swept.tick, swept.by), (note.at, SweptBy::Head));
+}
+
+#[test]
+fn only_what_is_shown_and_lived_there_counts_as_lost() {
+    let mut desk = Desk::holding(5);
+    let began = desk.now().tick;
+    assert!(sweep::vanished(&desk.repo, began));
+    desk.repo.account = Account::NotFound;
+    assert!(!sweep::vanished(&desk.repo, began), "lost before");
+    desk.repo.account = Account::Active;
+    desk.repo.host_since = began;
+    assert!(!sweep::vanished(&desk.repo, began), "it came meanwhile");
+}
+
+#[test]
 fn a_listed_state_that_differs_is_asked_about_in_both_directions() {
     let mut desk = Desk::holding(5);
     let first = page(&mut desk);
@@ -224,6 +319,7 @@ fn a_listed_state_that_differs_is_asked_about_in_both_directions() {
     assert_eq!(desk.reasons(), ["compare_owed"]);
     let mut desk = Desk::holding(5);
     desk.event(PDS, &Event::Account(Account::Deactivated));
+    desk.resolved(HOST, 2);
     let second = page(&mut desk);
     listed(&mut desk, &second, 5);
     assert!(desk.reasons().contains(&"compare_owed"));
@@ -298,8 +394,8 @@ fn an_unreadable_frame_counts_against_everybody_until_a_sweep() {
         }
     )));
     let page = page(&mut desk);
-    let now = desk.now();
-    sweep::done(now, &mut desk.host, page.at);
+    let began = began(&desk, &page);
+    sweep::done(&mut desk.host, began);
     assert!(desk.complete());
 }
 

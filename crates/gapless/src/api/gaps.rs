@@ -1,10 +1,11 @@
 //! Why a repository is not complete, in words: what is done about it now, and
 //! what a person can do. One table for all reasons.
 
-use gapless_core::ledger::Repo;
 use gapless_core::ledger::complete::{Answer, Reason};
+use gapless_core::ledger::{Account, Repo, Time};
 use serde::{Deserialize, Serialize};
 
+use super::repo::TroubleAnswer;
 use super::time::timestamp;
 
 /// One repository that is not complete.
@@ -12,11 +13,14 @@ use super::time::timestamp;
 pub struct Gap {
     pub did: String,
     pub reasons: Vec<String>,
-    /// Since when something has been owed, or its host has been behind; null when
-    /// nobody wrote it down.
+    /// Since when, at least. What is not written down is known from the start of
+    /// the mirror on.
     pub since: Option<String>,
     pub doing: String,
     pub can_do: String,
+    /// Why the last try failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<TroubleAnswer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,21 +28,25 @@ pub struct GapsPage {
     pub gaps: Vec<Gap>,
     /// Where the next page begins; null on the last one.
     pub cursor: Option<u64>,
+    /// Hidden ones that were passed over on this page: as their owners, or their
+    /// hosts, want them.
+    #[serde(default)]
+    pub hidden: u64,
 }
 
 impl Gap {
     /// None when the repository is complete.
-    pub fn new(repo: &Repo, answer: &Answer) -> Option<Gap> {
+    pub fn new(repo: &Repo, answer: &Answer, since: Time) -> Option<Gap> {
         if answer.complete() {
             return None;
         }
-        let owed = (!repo.debt.is_empty()).then_some(repo.debt.since);
-        let behind = repo.behind.map(|behind| behind.since);
-        let since = owed.into_iter().chain(behind).min();
         let texts = |of: fn(Advice) -> &'static str| {
             let mut texts: Vec<&str> = Vec::new();
             for reason in &answer.reasons {
-                let text = of(advice(*reason));
+                let text = of(match (reason, repo.account) {
+                    (Reason::Inactive, Account::NotFound) => VANISHED,
+                    _ => advice(*reason),
+                });
                 if !texts.contains(&text) {
                     texts.push(text);
                 }
@@ -48,9 +56,10 @@ impl Gap {
         Some(Gap {
             did: repo.did.to_string(),
             reasons: answer.reasons.iter().map(ToString::to_string).collect(),
-            since: since.and_then(timestamp),
+            since: timestamp(since),
             doing: texts(|advice| advice.doing),
             can_do: texts(|advice| advice.can_do),
+            last_error: None,
         })
     }
 }
@@ -63,6 +72,12 @@ pub struct Advice {
     /// What a person can do.
     pub can_do: &'static str,
 }
+
+/// Inactive because its host does not have it: that is nobody's wish.
+const VANISHED: Advice = Advice {
+    doing: "Its host says that it does not have it; it is hidden, and shown again once it is back.",
+    can_do: "Ask the host's operator, or the owner where it has gone; `gapless resync DID` asks again.",
+};
 
 /// All reasons, in the order in which they are named.
 pub const REASONS: [Reason; 15] = [
@@ -80,7 +95,7 @@ pub const REASONS: [Reason; 15] = [
     Reason::ResolveOwed,
     Reason::CompareOwed,
     Reason::FetchOwed,
-    Reason::FilterWidened,
+    Reason::FilterChanged,
 ];
 
 /// The table.
@@ -142,8 +157,8 @@ pub fn advice(reason: Reason) -> Advice {
             "It is queued to be fetched.",
             "If that keeps failing, check whether the host is up and within its rate limits.",
         ),
-        Reason::FilterWidened => (
-            "More collections are wanted than when it was fetched; it is fetched again.",
+        Reason::FilterChanged => (
+            "Other collections are wanted than when it was fetched; it is fetched again.",
             "Wait.",
         ),
     };
@@ -173,6 +188,6 @@ mod tests {
             );
         }
         // One more reason in the ledger must come into the list: it is the last.
-        assert_eq!(REASONS.len(), Reason::FilterWidened as usize + 1);
+        assert_eq!(REASONS.len(), Reason::FilterChanged as usize + 1);
     }
 }

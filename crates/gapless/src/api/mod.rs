@@ -5,6 +5,7 @@
 //! or null. Both sides of the wire use these types: the server writes them, the
 //! commands read them.
 
+mod dead;
 mod gaps;
 mod names;
 mod repo;
@@ -15,11 +16,13 @@ use gapless_atp::syntax::Did;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Gap, GapsPage, REASONS, advice};
 pub use names::{account_name, kind_name, kind_of, owed_name, why_name};
-pub use repo::{DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage};
+pub use repo::{DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer};
 pub use status::{
-    DebtStatus, LogStatus, NewUpstream, Readiness, RepoCounts, Status, SweepAnswer, UpstreamAnswer,
+    DebtStatus, LogStatus, NewUpstream, Readiness, RefusedAnswer, RepoCounts, Status, StoreStatus,
+    SweepAnswer, UpstreamAnswer,
 };
 pub use time::{seconds_between, timestamp};
 
@@ -50,6 +53,10 @@ pub trait Mirror: Send + Sync + 'static {
         &self,
         progress: &dyn Fn(VerifyProgress) -> bool,
     ) -> Result<VerifyReport, ApiError>;
+    /// Dead letters that are not settled, above this number.
+    fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError>;
+    /// Settles one dead letter, or all that there are now.
+    fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError>;
     /// In the text format of Prometheus.
     fn metrics(&self) -> Result<String, ApiError>;
     fn ready(&self) -> Readiness;
@@ -131,6 +138,26 @@ pub struct VerifyAnswer {
     pub records: u64,
     /// Why it could not be verified, and what happens next.
     pub problem: Option<String>,
+    /// The same for programs.
+    #[serde(default)]
+    pub verdict: Verdict,
+}
+
+/// What the recomputation of a root came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The stored keys hash to the signed root.
+    Proven,
+    /// They do not, or make no tree at all.
+    Mismatch,
+    /// Only some keys are held: nothing can be said.
+    NotRecomputable,
+    /// Nothing exact is held.
+    #[default]
+    Nothing,
+    /// It changed meanwhile.
+    Moved,
 }
 
 /// How far the verification of everything is.
@@ -149,6 +176,10 @@ pub struct VerifyReport {
     /// Nothing exact is held of them, so there is nothing to recompute.
     pub skipped: u64,
     pub mismatches: u64,
+    /// Something exact is held of them, and not all keys, so nothing can be
+    /// recomputed (`keep_keys = "wanted"`).
+    #[serde(default)]
+    pub not_recomputable: u64,
     /// The first of them, with what was found.
     pub found: Vec<VerifyAnswer>,
     /// It was stopped before the end.

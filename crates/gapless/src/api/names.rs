@@ -77,8 +77,9 @@ pub fn why_name(why: Why) -> &'static str {
         Why::NewerHead => "newer_head",
         Why::HostBehind => "host_behind",
         Why::Interrupted => "interrupted",
-        Why::FilterWidened => "filter_widened",
+        Why::FilterChanged => "filter_changed",
         Why::StoreRepaired => "store_repaired",
         Why::Operator => "operator",
+        Why::Closed => "closed",
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::names::{account_name, key_name, owed_name, swept_name, why_name};
 use super::time::timestamp;
+use crate::troubles::Trouble;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RepoAnswer {
@@ -31,6 +32,9 @@ pub struct RepoAnswer {
     pub records: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debt: Option<DebtAnswer>,
+    /// Only of what is not complete, and only since the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<TroubleAnswer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,6 +46,25 @@ pub struct EvidenceAnswer {
     pub proven_at: Option<String>,
     pub swept_at: Option<String>,
     pub swept: Option<String>,
+    /// Whether the root can be recomputed from what is held.
+    #[serde(default)]
+    pub recomputable: bool,
+}
+
+/// Why the last try failed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TroubleAnswer {
+    pub at: Option<String>,
+    pub error: String,
+}
+
+impl From<Trouble> for TroubleAnswer {
+    fn from(trouble: Trouble) -> TroubleAnswer {
+        TroubleAnswer {
+            at: timestamp(trouble.at),
+            error: trouble.error,
+        }
+    }
 }
 
 /// What is owed to a repository, and when it is tried next.
@@ -95,12 +118,14 @@ impl RepoAnswer {
                 proven_at: evidence.proven_at.and_then(timestamp),
                 swept_at: evidence.swept.and_then(|swept| timestamp(swept.at)),
                 swept: evidence.swept.map(|swept| swept_name(swept.by).to_owned()),
+                recomputable: false,
             },
             last_indexed_rev: repo.last_indexed_rev.map(|rev| rev.to_string()),
             last_firehose_rev: repo.last_firehose_rev.map(|rev| rev.to_string()),
             first_rev_since_reset: repo.first_rev_since_reset.map(|rev| rev.to_string()),
             records,
             debt: DebtAnswer::new(&repo.debt),
+            last_error: None,
         }
     }
 }
@@ -193,7 +218,7 @@ mod tests {
             told.evidence.swept_at.as_deref(),
             Some("1970-01-01T00:00:02.000000Z")
         );
-        assert_eq!(Gap::new(&repository(), &answer(Vec::new())), None);
+        assert_eq!(Gap::new(&repository(), &answer(Vec::new()), Time(7)), None);
     }
 
     #[test]
@@ -220,8 +245,16 @@ mod tests {
             debt.next_try.as_deref(),
             Some("1970-01-01T00:00:09.000000Z")
         );
-        let gap = Gap::new(&repo, &answer).expect("it is not complete");
+        let gap = Gap::new(&repo, &answer, Time(5_000_000)).expect("it is not complete");
         assert_eq!(gap.since.as_deref(), Some("1970-01-01T00:00:05.000000Z"));
         assert!(gap.doing.contains("newer commit") && gap.doing.contains("queued"));
+        // Its host lost it: that is not its owner's wish.
+        repo.account = Account::NotFound;
+        let lost = Answer {
+            reasons: vec![Reason::Inactive],
+            ..answer
+        };
+        let gap = Gap::new(&repo, &lost, Time(5_000_000)).expect("it is not complete");
+        assert!(gap.can_do.contains("operator"), "{}", gap.can_do);
     }
 }

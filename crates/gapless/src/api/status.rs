@@ -11,12 +11,38 @@ pub struct Status {
     pub debt: DebtStatus,
     /// Frames that wait for what comes before them.
     pub parked: u64,
-    /// Input that could not be used and waits for a person.
+    /// Input that could not be used and waits for a person (`gapless dead list`).
     pub dead_letters: u64,
     /// Hosts from which so much vanished at once that nothing is hidden until an
     /// operator confirms it.
     #[serde(default)]
     pub hiding_suspended: Vec<String>,
+    #[serde(default)]
+    pub store: StoreStatus,
+    /// When the repositories were counted.
+    #[serde(default)]
+    pub counted_at: Option<String>,
+}
+
+/// Whether what comes is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    pub writes: bool,
+    /// Since when nothing is, and why.
+    #[serde(default)]
+    pub since: Option<String>,
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+impl Default for StoreStatus {
+    fn default() -> StoreStatus {
+        StoreStatus {
+            writes: true,
+            since: None,
+            error: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -26,6 +52,9 @@ pub struct RepoCounts {
     pub proven: u64,
     pub incomplete: u64,
     pub hidden: u64,
+    /// Neither hidden nor provable: not all keys are held (`keep_keys = "wanted"`).
+    #[serde(default)]
+    pub not_recomputable: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -54,7 +83,8 @@ pub struct UpstreamAnswer {
     pub cursor: Option<u64>,
     pub epoch: u64,
     pub first_cursor_since_reset: Option<u64>,
-    /// How old the last frame was when it was read, by the host's own time.
+    /// How old the last commit that was applied from it was when it was durable, by
+    /// the commit's rev.
     pub lag_seconds: Option<f64>,
     pub last_frame: Option<String>,
     pub sweep: SweepAnswer,
@@ -63,6 +93,19 @@ pub struct UpstreamAnswer {
     pub error: Option<String>,
     #[serde(default)]
     pub next_dial: Option<String>,
+    /// What its host served last that had to be refused, since we run.
+    #[serde(default)]
+    pub refused: Option<RefusedAnswer>,
+}
+
+/// A repository that its host serves in a state that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RefusedAnswer {
+    pub at: Option<String>,
+    pub did: String,
+    /// A short name, as `gapless_snapshots_refused_by_reason_total` has it.
+    pub reason: String,
+    pub error: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

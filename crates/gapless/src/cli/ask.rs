@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::client::{Client, talk};
 use super::table::{ago, or_dash, plain, say, table};
-use super::{Failure, Outcome, Server};
+use super::{Failure, Outcome, Server, a_did};
 use crate::api::{Gap, GapsPage, RepoAnswer, Status, TrackedPage, UpstreamAnswer};
 
 /// Entries asked for at a time.
@@ -33,6 +33,13 @@ pub fn status(server: &Server) -> Result<Outcome, Failure> {
 /// What nobody but a person can settle.
 fn needs_a_person(status: &Status) -> Vec<String> {
     let mut needs = Vec::new();
+    if !status.store.writes {
+        needs.push(format!(
+            "nothing is written since {}: {}",
+            or_dash(status.store.since.as_deref()),
+            status.store.error.as_deref().unwrap_or("the store is full")
+        ));
+    }
     for upstream in status
         .upstreams
         .iter()
@@ -53,7 +60,7 @@ fn needs_a_person(status: &Status) -> Vec<String> {
     if status.dead_letters > 0 {
         let count = status.dead_letters;
         needs.push(format!(
-            "{count} dead letters: input that could not be used"
+            "{count} dead letters: input that could not be used; gapless dead list"
         ));
     }
     needs
@@ -65,6 +72,12 @@ fn print_status(status: &Status, needs: &[String]) {
         "repositories  {} of {} complete, {} proven, {} incomplete, {} hidden",
         repos.complete, repos.total, repos.proven, repos.incomplete, repos.hidden
     ));
+    if repos.not_recomputable > 0 {
+        say(&format!(
+            "              {} cannot be proven: not all keys are held (--keep-keys wanted)",
+            repos.not_recomputable
+        ));
+    }
     let head = status.log.head.map(|head| head.to_string());
     say(&format!("log           head {}", or_dash(head.as_deref())));
     let oldest = status.debt.oldest_seconds.map(ago);
@@ -142,6 +155,7 @@ pub fn upstreams(server: &Server) -> Result<Outcome, Failure> {
 }
 
 pub fn repo(server: &Server, did: &str) -> Result<Outcome, Failure> {
+    a_did(did)?;
     let client = Client::new(server)?;
     let reply = talk(client.get(client.url(&["v1", "repos", did], &[])))?;
     let repo: RepoAnswer = reply.read()?;
@@ -184,6 +198,10 @@ pub fn print_repo(repo: &RepoAnswer) {
         lines.push(("tries", debt.attempts.to_string()));
         lines.push(("next try", dash(&debt.next_try)));
     }
+    if let Some(trouble) = &repo.last_error {
+        let at = or_dash(trouble.at.as_deref());
+        lines.push(("last error", format!("{at}  {}", trouble.error)));
+    }
     for (name, text) in lines {
         say(&format!("{name:<12}  {}", plain(&text)));
     }
@@ -192,6 +210,7 @@ pub fn print_repo(repo: &RepoAnswer) {
 pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
     let mut gaps: Vec<Gap> = Vec::new();
+    let mut hidden = 0;
     let cursor = talk(async {
         let mut cursor: Option<u64> = None;
         while gaps.len() < limit {
@@ -201,6 +220,7 @@ pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
             let reply = client.get(client.url(&["v1", "gaps"], &query)).await?;
             let page: GapsPage = reply.read()?;
             gaps.extend(page.gaps);
+            hidden += page.hidden;
             let moved = page.cursor > cursor;
             cursor = page.cursor;
             if cursor.is_none() || !moved {
@@ -210,24 +230,34 @@ pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
         Ok(cursor)
     })?;
     match server.json {
-        true => say(&json!({ "gaps": gaps, "cursor": cursor }).to_string()),
-        false => print_gaps(&gaps, cursor.is_some()),
+        true => say(&json!({ "gaps": gaps, "cursor": cursor, "hidden": hidden }).to_string()),
+        false => print_gaps(&gaps, hidden, cursor.is_some()),
     }
     Ok(found(!gaps.is_empty()))
 }
 
-fn print_gaps(gaps: &[Gap], more: bool) {
+fn print_gaps(gaps: &[Gap], hidden: u64, more: bool) {
     for gap in gaps {
         say(&plain(&format!("{}  {}", gap.did, gap.reasons.join(", "))));
         if let Some(since) = &gap.since {
             say(&plain(&format!("    since   {since}")));
         }
+        if let Some(trouble) = &gap.last_error {
+            say(&plain(&format!("    error   {}", trouble.error)));
+        }
         say(&plain(&format!("    doing   {}", gap.doing)));
         say(&plain(&format!("    can do  {}", gap.can_do)));
     }
+    let and_hidden = match hidden {
+        0 => String::new(),
+        hidden => format!(" And {hidden} hidden (deactivated, suspended, taken down or deleted)."),
+    };
     say(&match (gaps.len(), more) {
+        (0, _) if hidden > 0 => {
+            format!("No gaps: every repository that is shown is complete.{and_hidden}")
+        }
         (0, _) => "No gaps: every repository is complete.".to_owned(),
-        (shown, false) => format!("{shown} not complete."),
+        (shown, false) => format!("{shown} not complete.{and_hidden}"),
         (shown, true) => format!("{shown} shown, and there are more: --limit."),
     });
 }

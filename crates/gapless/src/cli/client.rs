@@ -13,6 +13,7 @@ use url::Url;
 use super::{Failure, Server};
 use crate::api::ErrorBody;
 use crate::config::{self, Token, parse_url};
+use crate::net::tls_config;
 
 /// Where a mirror listens unless told otherwise.
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";
@@ -81,9 +82,10 @@ impl Client {
             })?),
             None => None,
         };
-        // An error means that a provider is installed already, which is as well.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        // The roots of the mirror itself, not those of this machine.
+        let tls = tls_config(&[]).map_err(|error| Failure::Failed(error.to_string()))?;
         let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_WITHIN)

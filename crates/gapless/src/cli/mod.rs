@@ -4,6 +4,7 @@
 
 mod ask;
 mod client;
+mod dead;
 mod operate;
 mod progress;
 mod start;
@@ -12,10 +13,12 @@ mod table;
 mod verify;
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
+use gapless_atp::syntax::Did;
 
 use crate::config::Flags;
 
@@ -36,8 +39,9 @@ enum Command {
     Run(Box<Flags>),
     /// How the running mirror is.
     ///
-    /// Ends with 1 when something needs a person: dead letters, a host from which
-    /// so much vanished that hiding is suspended, or an upstream that is down.
+    /// Ends with 1 when something needs a person: a full disk, dead letters, a host
+    /// from which so much vanished that hiding is suspended, or an upstream that is
+    /// down.
     /// Repositories that are not complete yet are no such thing; `gapless gaps`
     /// is about them.
     Status(Server),
@@ -50,19 +54,22 @@ enum Command {
         server: Server,
     },
     /// Repositories that are not complete, why, and what is done about it. Ends
-    /// with 1 when there are any.
+    /// with 1 when there are any. Those that are hidden as their owners or hosts
+    /// want it are only counted.
     Gaps {
         /// How many are shown.
-        #[arg(long, default_value_t = 1000)]
-        limit: usize,
+        #[arg(long, default_value_t = MANY)]
+        limit: NonZeroUsize,
         #[command(flatten)]
         server: Server,
     },
-    /// Recompute roots from what is stored, now. Ends with 1 when one is not the
-    /// root that the owner signed, or could not be recomputed.
+    /// Hash the stored records and recompute roots, now. Ends with 1 when one is not the
+    /// root that the owner signed, or could not be recomputed although something
+    /// is held. With --all, repositories of which nothing is held yet are counted
+    /// and no finding.
+    #[command(group = ArgGroup::new("which").args(["did", "all"]).required(true))]
     Verify {
         /// The repository's DID.
-        #[arg(required_unless_present = "all", conflicts_with = "all")]
         did: Option<String>,
         /// All repositories.
         #[arg(long)]
@@ -86,6 +93,9 @@ enum Command {
     /// The repositories that are followed by name.
     #[command(subcommand)]
     Track(TrackCommand),
+    /// What came and could not be used.
+    #[command(subcommand)]
+    Dead(DeadCommand),
     /// The configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -149,6 +159,32 @@ enum TrackCommand {
     /// All of them.
     List(Server),
 }
+
+#[derive(Debug, Subcommand)]
+enum DeadCommand {
+    /// Those that nobody has settled.
+    List {
+        /// How many are shown.
+        #[arg(long, default_value_t = MANY)]
+        limit: NonZeroUsize,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Say that you have looked: they are not counted any more, and their bytes go.
+    #[command(group = ArgGroup::new("which").args(["number", "all"]).required(true))]
+    Resolve {
+        /// Its number, as the list gives it.
+        number: Option<u64>,
+        /// All that there are now.
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+/// Entries of a list, unless told otherwise.
+const MANY: NonZeroUsize = NonZeroUsize::new(1000).unwrap();
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
@@ -239,6 +275,12 @@ impl Failure {
     }
 }
 
+/// What is no DID is not sent anywhere.
+fn a_did(text: &str) -> Result<(), Failure> {
+    let checked = Did::parse(text).map(drop);
+    checked.map_err(|error| Failure::Usage(error.to_string()))
+}
+
 /// Runs a command line.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
@@ -273,7 +315,7 @@ fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
         Command::Config(ConfigCommand::Show { flags, json }) => (json, start::show(&flags, json)),
         Command::Status(server) => (server.json, ask::status(&server)),
         Command::Repo { did, server } => (server.json, ask::repo(&server, &did)),
-        Command::Gaps { limit, server } => (server.json, ask::gaps(&server, limit)),
+        Command::Gaps { limit, server } => (server.json, ask::gaps(&server, limit.get())),
         Command::Verify { did, server, .. } => (
             server.json,
             match did {
@@ -288,6 +330,7 @@ fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
         } => (server.json, operate::resync(&server, &did, accept_rollback)),
         Command::Upstream(command) => upstream(command),
         Command::Track(command) => track(command),
+        Command::Dead(command) => dead_letters(command),
         Command::Store(StoreCommand::Check(folder)) => {
             (folder.json, store::check(&folder).map_err(Failure::Failed))
         }
@@ -324,6 +367,15 @@ fn track(command: TrackCommand) -> (bool, Result<Outcome, Failure>) {
         TrackCommand::Add { dids, server } => (server.json, operate::track(&server, &dids)),
         TrackCommand::Remove { dids, server } => (server.json, operate::untrack(&server, &dids)),
         TrackCommand::List(server) => (server.json, ask::tracked(&server)),
+    }
+}
+
+fn dead_letters(command: DeadCommand) -> (bool, Result<Outcome, Failure>) {
+    match command {
+        DeadCommand::List { limit, server } => (server.json, dead::list(&server, limit.get())),
+        DeadCommand::Resolve { number, server, .. } => {
+            (server.json, dead::resolve(&server, number))
+        }
     }
 }
 

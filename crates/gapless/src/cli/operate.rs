@@ -6,8 +6,9 @@ use url::Url;
 
 use super::client::{Client, Reply, talk};
 use super::table::{plain, say};
-use super::{Failure, Outcome, Server, ask};
-use crate::api::{RepoAnswer, TrackedChange};
+use super::{Failure, Outcome, Server, a_did, ask};
+use crate::api::{RepoAnswer, TrackedChange, kind_of};
+use crate::config::{self, parse_url};
 
 /// DIDs in one request, so that it stays below the limit of a body.
 const DIDS_AT_ONCE: usize = 400;
@@ -26,6 +27,7 @@ fn done(server: &Server, reply: &Reply, words: &str) -> Result<Outcome, Failure>
 }
 
 pub fn resync(server: &Server, did: &str, accept_rollback: bool) -> Result<Outcome, Failure> {
+    a_did(did)?;
     let client = Client::new(server)?;
     let url = client.url(&["v1", "repos", did, "resync"], &[]);
     let body = json!({ "accept_rollback": accept_rollback });
@@ -46,6 +48,12 @@ pub fn add_upstream(
     url: &str,
     host: Option<&str>,
 ) -> Result<Outcome, Failure> {
+    if kind_of(kind).is_none() || parse_url(url).is_none() {
+        return Err(Failure::Usage(format!(
+            "{kind} {url} is no upstream; expected pds URL or relay URL, the URL {}",
+            config::URL
+        )));
+    }
     let client = Client::new(server)?;
     let body = json!({ "kind": kind, "url": url, "host": host });
     let to = client.url(&["v1", "upstreams"], &[]);
@@ -88,6 +96,7 @@ fn change(
     dids: &[String],
     done: &str,
 ) -> Result<Outcome, Failure> {
+    dids.iter().try_for_each(|did| a_did(did))?;
     let client = Client::new(server)?;
     let mut sum = TrackedChange::default();
     for part in dids.chunks(DIDS_AT_ONCE) {

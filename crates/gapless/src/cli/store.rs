@@ -57,6 +57,7 @@ fn check_json(report: &Report) -> serde_json::Value {
         "clean": report.clean(),
         "repos": report.repos,
         "proven": report.proven,
+        "not_recomputable": report.not_recomputable,
         "records": report.records,
         "log": { "rows": report.log_rows, "numbers": report.log_numbers },
         "frames": report.frames,
@@ -76,6 +77,12 @@ fn print_check(folder: &Path, report: &Report) {
         report.log_rows,
         report.frames
     );
+    if report.not_recomputable > 0 {
+        println!(
+            "{} cannot be recomputed: not all keys are held (--keep-keys wanted)",
+            report.not_recomputable
+        );
+    }
     if report.clean() {
         println!("Everything is as it must be.");
         return;

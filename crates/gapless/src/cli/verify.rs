@@ -6,10 +6,11 @@ use serde_json::json;
 use super::client::{Client, talk};
 use super::progress::Bar;
 use super::table::{or_dash, plain, say};
-use super::{Failure, Outcome, Server};
+use super::{Failure, Outcome, Server, a_did};
 use crate::api::{VerifyAnswer, VerifyLine, VerifyReport};
 
 pub fn one(server: &Server, did: &str) -> Result<Outcome, Failure> {
+    a_did(did)?;
     let client = Client::new(server)?;
     let url = client.url(&["v1", "repos", did, "verify"], &[]);
     let reply = talk(client.ask(Method::POST, url, None))?;
@@ -66,7 +67,7 @@ pub fn all(server: &Server) -> Result<Outcome, Failure> {
         true => say(&json!(report).to_string()),
         false => print(&report),
     }
-    match report.mismatches == 0 && !report.stopped {
+    match report.mismatches == 0 && report.not_recomputable == 0 && !report.stopped {
         true => Ok(Outcome::Fine),
         false => Ok(Outcome::Finding),
     }
@@ -77,6 +78,12 @@ fn print(report: &VerifyReport) {
         "{} repositories: {} proven, {} with nothing to prove yet, {} that do not match",
         report.repos, report.proven, report.skipped, report.mismatches
     ));
+    if report.not_recomputable > 0 {
+        say(&format!(
+            "{} cannot be recomputed: only the keys of wanted collections are held (--keep-keys wanted)",
+            report.not_recomputable
+        ));
+    }
     for answer in &report.found {
         say(&plain(&words(answer)));
     }

@@ -38,6 +38,10 @@ pub enum ConfigError {
     },
     #[error("{path:?} is not valid TOML: {message}")]
     Syntax { path: PathBuf, message: String },
+    #[error(
+        "{path:?}: {why}. Expected certificates in PEM, each between BEGIN and END CERTIFICATE"
+    )]
+    Certificates { path: PathBuf, why: String },
     #[error("{at}: unknown key `{key}`{}", nearest_text(.nearest))]
     UnknownKey {
         at: Source,

@@ -2,11 +2,13 @@
 //! called; and which key somebody may have meant.
 
 /// All keys. A dot stands between table and key.
-pub const KEYS: [&str; 29] = [
+pub const KEYS: [&str; 31] = [
     "data",
     "bind",
     "plc",
+    "plc_requests_per_second",
     "contact",
+    "ca_file",
     "collections",
     "keep_keys",
     "dids",

@@ -5,6 +5,7 @@
 //! a whole, never merged. Whatever is wrong is an error that names where it was
 //! said, the key, the value and what is expected; nothing is guessed or ignored.
 
+mod authorities;
 mod error;
 mod flags;
 mod keys;
@@ -22,11 +23,13 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{FilterGen, Kind, Settings};
 
+pub use authorities::Authorities;
 pub use error::{ConfigError, Source};
 pub use flags::Flags;
 pub use raw::environment;
 pub use values::{
-    Pattern, Token, duration_text, parse_duration, parse_host, parse_size, parse_url, size_text,
+    HOST, Pattern, Token, URL, duration_text, parse_duration, parse_host, parse_size, parse_url,
+    size_text,
 };
 
 /// What somebody is told who starts a mirror of nothing.
@@ -43,8 +46,12 @@ pub struct Config {
     pub bind: SocketAddr,
     /// The PLC directory, as `http(s)://host[:port]`.
     pub plc: String,
+    /// Questions to it in a second.
+    pub plc_requests_per_second: f64,
     /// Goes into the User-Agent, so that hosts know whom to ask.
     pub contact: Option<String>,
+    /// Certificate authorities beside the world's.
+    pub authorities: Option<Authorities>,
     pub upstreams: Vec<UpstreamConfig>,
     /// The collections whose records are kept; empty means all.
     pub collections: Vec<Pattern>,
@@ -76,6 +83,7 @@ pub struct UpstreamConfig {
     /// `http(s)://host[:port]`, nothing after it.
     pub url: String,
     /// The public host that it stands for, when the URL is that of a proxy.
+    /// A name means https; else it is the whole origin.
     pub host: Option<String>,
 }
 

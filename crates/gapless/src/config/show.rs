@@ -23,7 +23,12 @@ fn value(config: &Config, key: &str) -> Option<Value> {
         "data" => path(&config.data),
         "bind" => text(config.bind.to_string()),
         "plc" => text(config.plc.clone()),
+        "plc_requests_per_second" => Some(Value::Float(config.plc_requests_per_second)),
         "contact" => config.contact.clone().and_then(text),
+        "ca_file" => {
+            let authorities = config.authorities.as_ref();
+            authorities.and_then(|found| path(&found.file))
+        }
         "collections" => {
             let patterns = config.collections.iter();
             let patterns = patterns.map(|pattern| Value::String(pattern.to_string()));

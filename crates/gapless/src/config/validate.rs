@@ -9,6 +9,7 @@ use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{Kind, Settings};
 use toml::Value;
 
+use super::authorities::Authorities;
 use super::error::{ConfigError, Source};
 use super::raw::{Raw, Said, read_text};
 use super::values::{self, Pattern, Token};
@@ -43,12 +44,14 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
         bind: bind(raw)?,
         plc: parsed(raw, "plc", values::URL, values::parse_url)?
             .unwrap_or_else(|| "https://plc.directory".to_owned()),
+        plc_requests_per_second: rate(raw, "plc_requests_per_second", 100.0)?,
         contact: parsed(
             raw,
             "contact",
             "printable ASCII of at most 200 letters",
             contact,
         )?,
+        authorities: authorities(raw)?,
         upstreams: upstreams(raw)?,
         collections: collections(raw)?,
         keep_keys: parsed(raw, "keep_keys", "all or wanted", keep_keys)?.unwrap_or(KeepKeys::All),
@@ -73,7 +76,7 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
             max_debt_age: span(raw, "ready.max_debt_age", MIN_EVERY, 24 * HOUR)?,
         },
         serve: ServeConfig {
-            window: span(raw, "serve.window", Duration::ZERO, 72 * HOUR)?,
+            window: span(raw, "serve.window", Duration::ZERO, 24 * HOUR)?,
             window_bytes: size(raw, "serve.window_bytes", 0, 20_000_000_000)?,
         },
         data,
@@ -86,6 +89,11 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
         return Err(ConfigError::TokenNeeded { bind, at });
     }
     Ok(config)
+}
+
+fn authorities(raw: &Raw) -> Result<Option<Authorities>, ConfigError> {
+    let file = parsed(raw, "ca_file", "a file of certificates in PEM", folder)?;
+    file.map(|file| Authorities::read(&file)).transpose()
 }
 
 fn cores() -> usize {
@@ -265,11 +273,16 @@ fn list(key: &str, said: &Said, expected: &str) -> Result<Vec<String>, ConfigErr
             .map(|item| item.as_str().map(str::to_owned))
             .collect::<Option<_>>()
             .ok_or_else(|| wrong(key, said, expected)),
-        (Value::String(text), at) if !matches!(at, Source::File(_)) => Ok(text
-            .split(',')
-            .map(|item| item.trim().to_owned())
-            .filter(|item| !item.is_empty())
-            .collect()),
+        (Value::String(text), at) if !matches!(at, Source::File(_)) => {
+            let items = text.split(',').map(str::trim);
+            let items = items.filter(|item| !item.is_empty()).map(str::to_owned);
+            match items.collect::<Vec<_>>() {
+                // Only commas, or a variable of a script that is empty: an empty
+                // list would mean all.
+                none if none.is_empty() => Err(wrong(key, said, expected)),
+                items => Ok(items),
+            }
+        }
         _ => Err(wrong(key, said, expected)),
     }
 }
@@ -326,7 +339,15 @@ fn upstreams(raw: &Raw) -> Result<Vec<UpstreamConfig>, ConfigError> {
                 .collect::<Result<Vec<_>, _>>()?
         }
     };
+    let private = flag(raw, "allow_private")?;
     for (at, upstream) in found.iter().enumerate() {
+        if let Some(host) = upstream.host.as_deref()
+            && host.starts_with("http://")
+            && !private
+        {
+            let words = "a host that is reached by https: by http only where allow_private is set";
+            return Err(wrong_item("upstream.host", said, host, words));
+        }
         if found[..at].iter().any(|other| other.url == upstream.url) {
             return Err(wrong_item("upstream", said, &upstream.url, "each URL once"));
         }
@@ -357,8 +378,14 @@ fn upstream_entry(said: &Said, entry: &Value) -> Result<UpstreamConfig, ConfigEr
         }
     }
     let inner = |key: &str, expected: &str, read: &dyn Fn(&str) -> Option<String>| {
-        let missing = Value::String(String::new());
-        let value = entry.get(key).unwrap_or(&missing).clone();
+        let Some(value) = entry.get(key).cloned() else {
+            return Err(ConfigError::Value {
+                at: at.clone(),
+                key: format!("upstream.{key}"),
+                value: "missing".to_owned(),
+                expected: expected.to_owned(),
+            });
+        };
         let said = Said {
             value,
             at: at.clone(),
@@ -379,11 +406,7 @@ fn upstream_entry(said: &Said, entry: &Value) -> Result<UpstreamConfig, ConfigEr
                 "no host: a relay stands for many",
             ));
         }
-        Some(_) => Some(inner(
-            "host",
-            "a host name, perhaps with :port",
-            &values::parse_host,
-        )?),
+        Some(_) => Some(inner("host", values::HOST, &values::parse_host)?),
         None => None,
     };
     Ok(UpstreamConfig { kind, url, host })

@@ -148,8 +148,18 @@ pub fn parse_url(text: &str) -> Option<String> {
     })
 }
 
-/// Reads a host as DID documents name it: a name or address, perhaps a port.
+/// What a host looks like, for errors.
+pub const HOST: &str =
+    "a host name, perhaps with :port, or http(s)://host[:port] as DID documents have it";
+
+/// Reads a host as DID documents name it: a name or address, perhaps a port; or its
+/// origin, since on private networks that may be one with http.
 pub fn parse_host(text: &str) -> Option<String> {
+    if text.starts_with("http://") {
+        return parse_url(text);
+    }
+    let text = text.strip_prefix("https://").unwrap_or(text);
+    let text = text.strip_suffix('/').unwrap_or(text);
     let plain = |letter: char| letter.is_ascii_alphanumeric() || ".-:[]".contains(letter);
     if text.is_empty() || !text.chars().all(plain) {
         return None;

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::iter::Peekable;
+use std::vec::IntoIter;
 
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::{TreeError, Visit, walk};
@@ -22,6 +23,9 @@ pub use crate::filter::Keep;
 
 /// Bytes of one chunk, by [`weight`]: a few go into one batch of the store.
 pub const CHUNK_BYTES: usize = 4 << 20;
+/// Held records that are read at a time. A view that is open while a large
+/// repository is written would keep all that is written in memory.
+const HELD_AT_A_TIME: usize = 2_000;
 /// What an operation takes besides its path and its record.
 const OP_BYTES: usize = 128;
 
@@ -72,11 +76,13 @@ impl<E> From<StoreError> for Stop<E> {
 
 impl Snapshot {
     /// Hands out what leads from the held records to those of the snapshot.
-    /// `repair` compares bytes, too, and not CIDs alone. An error of `emit` ends
-    /// it and comes back.
+    /// `held` gives views of what is held; what is read later is read from a later
+    /// one, so nobody else may write these records meanwhile, or whoever takes the
+    /// chunks must notice. `repair` compares bytes, too, and not CIDs alone. An error
+    /// of `emit` ends it and comes back.
     pub fn differences<E: From<SnapshotError>>(
         &self,
-        held: &Contents,
+        held: &dyn Fn() -> Contents,
         repo: Option<RepoId>,
         wanted: &dyn Fn(&[u8]) -> Keep,
         repair: bool,
@@ -91,14 +97,14 @@ impl Snapshot {
 
     fn compare<E>(
         &self,
-        held: &Contents,
+        held: &dyn Fn() -> Contents,
         repo: Option<RepoId>,
         wanted: &dyn Fn(&[u8]) -> Keep,
         repair: bool,
         emit: &mut dyn FnMut(Chunk) -> Result<(), E>,
     ) -> Result<Totals, Stop<E>> {
         self.walked()?;
-        let rows = repo.map(|repo| held.records(repo));
+        let rows = repo.map(|repo| HeldRows::new(held, repo));
         let mut rows = rows.into_iter().flatten().peekable();
         let mut chunks = Chunks {
             fresh: rows.peek().is_none(),
@@ -171,6 +177,56 @@ impl Snapshot {
             bytes = held.bytes(elsewhere, cid)?;
         }
         bytes.map(Some).ok_or_else(missing)
+    }
+}
+
+/// What is held, in the order of the paths, some at a time.
+struct HeldRows<'a> {
+    held: &'a dyn Fn() -> Contents,
+    repo: RepoId,
+    some: IntoIter<Result<Record, StoreError>>,
+    /// The last path that was read; none before the first.
+    last: Option<Vec<u8>>,
+    ended: bool,
+}
+
+impl<'a> HeldRows<'a> {
+    fn new(held: &'a dyn Fn() -> Contents, repo: RepoId) -> HeldRows<'a> {
+        HeldRows {
+            held,
+            repo,
+            some: Vec::new().into_iter(),
+            last: None,
+            ended: false,
+        }
+    }
+
+    fn read(&mut self) {
+        let view = (self.held)();
+        let some: Vec<_> = match &self.last {
+            None => view.records(self.repo).take(HELD_AT_A_TIME).collect(),
+            Some(last) => {
+                let rest = view.records_after(self.repo, last);
+                rest.take(HELD_AT_A_TIME).collect()
+            }
+        };
+        // After an error nothing more is read.
+        self.ended = some.len() < HELD_AT_A_TIME || some.iter().any(Result::is_err);
+        if let Some(Ok(record)) = some.last() {
+            self.last = Some(record.path().to_vec());
+        }
+        self.some = some.into_iter();
+    }
+}
+
+impl Iterator for HeldRows<'_> {
+    type Item = Result<Record, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.some.len() == 0 && !self.ended {
+            self.read();
+        }
+        self.some.next()
     }
 }
 

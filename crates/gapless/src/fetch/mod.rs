@@ -2,17 +2,29 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`sweep`] | compares a host's listing with what is held |
+//! | [`sweep`] | which host is compared next with what is held, and when that is done |
+//! | `listing` | page by page through its listing |
+//! | `questions` | what a listing leaves open, or does not say, is asked |
+//! | `pages` | does a listing end? |
+//! | `pace` | how often that is done |
+//! | [`counted`] | what is owed, and how many repositories a host has, as the store knows it |
 //! | [`work`] | pays what is owed: resolve, ask, fetch |
 //! | [`take_in`] | one fetch: download, check, write |
 //! | `write` | lays it over what is held, chunk by chunk |
 //! | [`spill`] | bytes as they come, in memory or in a file |
+//! | [`memory`] | what all that arrives may take together |
 //! | [`source`], [`difference`] | where tree nodes come from: the answer, and what is held |
 //! | [`snapshot`] | is it whole? |
 //! | [`compare`] | what leads from the held records to those of the snapshot |
 
 pub mod compare;
+pub mod counted;
 pub mod difference;
+mod listing;
+pub mod memory;
+mod pace;
+mod pages;
+mod questions;
 pub mod snapshot;
 pub mod source;
 pub mod spill;

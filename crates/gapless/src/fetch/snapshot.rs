@@ -86,6 +86,11 @@ impl SnapshotError {
             Flaw::Store(_) => "store",
         }
     }
+
+    /// Whether our own disk failed: the host has done nothing wrong.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.flaw, Flaw::Io(_) | Flaw::Store(_))
+    }
 }
 
 impl From<TreeError> for Flaw {

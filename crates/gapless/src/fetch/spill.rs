@@ -3,9 +3,10 @@
 //!
 //! What stays in memory is bounded by [`SpillLimits::memory`] and
 //! [`INDEX_BYTES`] per block, each at most twice over while they grow, and one
-//! block. The file on disk has no name, so nothing of it is
-//! left behind by a crash. A file that ends inside a block is refused here; one
-//! that ends between two blocks looks whole, and is found out by the walk.
+//! block; the indexes of all files together by [`super::memory`]. The file on disk
+//! has no name, so nothing of it is left behind by a crash. A file that ends inside
+//! a block is refused here; one that ends between two blocks looks whole, and is
+//! found out by the walk.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -16,6 +17,9 @@ use std::path::{Path, PathBuf};
 use gapless_atp::car::{CarError, CarStream};
 use gapless_atp::cid::{CID_LEN, Cid};
 use gapless_atp::limits;
+use gapless_store::space::{Full, free_bytes};
+
+use super::memory::Share;
 
 /// CARs up to so many bytes stay in memory.
 pub const SPILL_AT: usize = 32 << 20;
@@ -24,6 +28,11 @@ pub const SPILL_AT: usize = 32 << 20;
 pub const CAR_BYTES: u64 = 16 << 30;
 /// What the index keeps of each block.
 pub const INDEX_BYTES: usize = size_of::<Entry>();
+/// What the whole index of one file may take: eleven million blocks, of which the
+/// largest repositories known have fewer than half.
+pub const INDEX_MEMORY: u64 = 256 << 20;
+/// The bytes of the smallest block in a file: its length, its CID, and a byte.
+const LEAST_BLOCK: u64 = 2 + CID_LEN as u64;
 /// Bytes that are handed to the reader at a time, so that what it holds back is
 /// one block and one such piece, however much arrives at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -41,6 +50,22 @@ pub struct SpillLimits {
     /// Bytes of the whole file.
     pub bytes: u64,
     pub blocks: u64,
+    /// Bytes of the disk that are left free.
+    pub min_free_bytes: u64,
+}
+
+impl SpillLimits {
+    /// Limits of a file of at most so many bytes. Tiny blocks must not make its
+    /// index larger than the file is worth.
+    pub fn of_file(memory: usize, bytes: u64, min_free_bytes: u64) -> SpillLimits {
+        let indexed = INDEX_MEMORY / INDEX_BYTES as u64;
+        SpillLimits {
+            memory,
+            bytes,
+            blocks: indexed.min(bytes / LEAST_BLOCK),
+            min_free_bytes,
+        }
+    }
 }
 
 impl Default for SpillLimits {
@@ -49,6 +74,7 @@ impl Default for SpillLimits {
             memory: SPILL_AT,
             bytes: CAR_BYTES,
             blocks: limits::CAR_BLOCKS as u64,
+            min_free_bytes: 0,
         }
     }
 }
@@ -68,8 +94,12 @@ pub enum SpillError {
     Codec(Cid),
     #[error("the CAR lacks its root, the commit {0}")]
     NoCommit(Cid),
-    #[error("a large CAR cannot be put aside in {}: {error}", folder.display())]
+    #[error("a large CAR cannot be put aside in {}, which `fetch.temp` names: {error}", folder.display())]
     Io { folder: PathBuf, error: io::Error },
+    #[error("a large CAR is not put aside: {0}")]
+    NoRoom(#[from] Full),
+    #[error("other large CARs have the memory that its index needs")]
+    Memory,
 }
 
 impl SpillError {
@@ -80,8 +110,22 @@ impl SpillError {
             SpillError::Car(_) | SpillError::NoRoot | SpillError::Codec(_) => "malformed",
             SpillError::Bytes(_) | SpillError::Blocks(_) => "too_large",
             SpillError::NoCommit(_) => "missing_commit",
-            SpillError::Io { .. } => "io",
+            SpillError::Io { .. } | SpillError::NoRoom(_) => "io",
+            SpillError::Memory => "memory",
         }
+    }
+
+    /// Whether our own disk failed, or is full, or too much arrives at once: the
+    /// host has done nothing wrong.
+    pub fn is_ours(&self) -> bool {
+        use SpillError::{Io, Memory, NoRoom};
+        matches!(self, Io { .. } | NoRoom(_) | Memory)
+    }
+
+    /// Whether it is a CAR without a commit. Asked for what is new since a rev,
+    /// hosts answer so when there is nothing, or when they cannot tell.
+    pub fn brings_nothing(&self) -> bool {
+        matches!(self, SpillError::NoRoot | SpillError::NoCommit(_))
     }
 }
 
@@ -128,6 +172,8 @@ pub struct Spill {
     limits: SpillLimits,
     stream: CarStream,
     index: Vec<Entry>,
+    /// What the index may take of the memory that all share.
+    share: Option<Share>,
     /// Blocks that are not on disk: all of them, or the last ones.
     recent: Vec<u8>,
     file: Option<File>,
@@ -148,10 +194,19 @@ impl Spill {
             },
             stream: CarStream::new(),
             index: Vec::new(),
+            share: None,
             recent: Vec::new(),
             file: None,
             written: 0,
             bytes: 0,
+        }
+    }
+
+    /// Its index counts against a memory that others use too.
+    pub fn sharing(self, share: Share) -> Spill {
+        Spill {
+            share: Some(share),
+            ..self
         }
     }
 
@@ -180,6 +235,12 @@ impl Spill {
             if self.index.len() as u64 >= self.limits.blocks {
                 return Err(SpillError::Blocks(self.limits.blocks));
             }
+            let indexed = (self.index.len() as u64 + 1) * INDEX_BYTES as u64;
+            if let Some(share) = &mut self.share
+                && !share.reaches(indexed)
+            {
+                return Err(SpillError::Memory);
+            }
             self.recent.extend_from_slice(cid.as_bytes());
             let at = self.written + self.recent.len() as u64;
             self.recent.extend_from_slice(data);
@@ -192,11 +253,27 @@ impl Spill {
     }
 
     fn write_out(&mut self) -> Result<(), SpillError> {
+        self.has_room()?;
         let written = self.try_write_out();
         written.map_err(|error| SpillError::Io {
             folder: self.folder.clone(),
             error,
         })
+    }
+
+    /// What is put aside must not take the room that the store goes on with. A
+    /// file system that does not answer stops nothing: the write itself will tell.
+    fn has_room(&self) -> Result<(), Full> {
+        let min_free_bytes = self.limits.min_free_bytes;
+        let needed = min_free_bytes.saturating_add(self.recent.len() as u64);
+        match free_bytes(&self.folder) {
+            Ok(free_bytes) if free_bytes < needed => Err(Full {
+                folder: self.folder.clone(),
+                free_bytes,
+                min_free_bytes,
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn try_write_out(&mut self) -> io::Result<()> {
@@ -238,6 +315,7 @@ impl Spill {
             bytes: self.bytes,
             blocks,
             index: Index::new(self.index),
+            _share: self.share,
             data,
         };
         let found = fetched.block(&commit_cid);
@@ -313,6 +391,7 @@ pub struct Fetched {
     /// Blocks of the CAR, repeated ones counted again.
     pub blocks: u64,
     index: Index,
+    _share: Option<Share>,
     data: Data,
 }
 
@@ -368,76 +447,4 @@ impl Fetched {
 }
 
 #[cfg(test)]
-mod tests {
-    use gapless_atp::car::{write_block, write_header};
-
-    use super::*;
-
-    const BLOCKS: [&[u8]; 3] = [b"commit", b"one", b"two"];
-
-    fn fetched(memory: usize) -> Fetched {
-        let mut car = Vec::new();
-        write_header(&mut car, &[Cid::dag_cbor(BLOCKS[0])]);
-        for block in BLOCKS {
-            write_block(&mut car, &Cid::dag_cbor(block), block);
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let limits = SpillLimits {
-            memory,
-            ..SpillLimits::default()
-        };
-        let mut spill = Spill::new(folder.path(), limits);
-        spill.feed(&car).unwrap();
-        spill.finish().unwrap()
-    }
-
-    fn place(fetched: &Fetched, block: &[u8]) -> Entry {
-        let key = key(&Cid::dag_cbor(block));
-        *fetched.index.find(&key).next().unwrap()
-    }
-
-    #[test]
-    fn what_the_disk_has_spoilt_is_not_handed_on() {
-        let fetched = fetched(0);
-        let Data::File(file) = &fetched.data else {
-            panic!("it is on disk");
-        };
-        file.write_all_at(b"x", place(&fetched, b"one").at())
-            .unwrap();
-        let error = fetched.block(&Cid::dag_cbor(b"one")).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        assert!(fetched.block(&Cid::dag_cbor(b"two")).unwrap().is_some());
-    }
-
-    #[test]
-    fn two_blocks_of_one_key_are_told_apart() {
-        for memory in [0, usize::MAX] {
-            let mut fetched = fetched(memory);
-            let (one, two) = (place(&fetched, b"one"), place(&fetched, b"two"));
-            // As if both began alike.
-            let key = one.key;
-            let entries = vec![Entry { key, ..two }, one];
-            fetched.index = Index::new(entries);
-            let found = fetched.block(&Cid::dag_cbor(b"one")).unwrap();
-            assert_eq!(found.as_deref(), Some(&b"one"[..]));
-            fetched.index = Index::new(vec![Entry { key, ..two }]);
-            assert!(fetched.block(&Cid::dag_cbor(b"one")).unwrap().is_none());
-        }
-    }
-
-    #[test]
-    fn the_codec_is_part_of_the_name() {
-        for memory in [0, usize::MAX] {
-            let fetched = fetched(memory);
-            assert!(fetched.length(&Cid::raw(b"one")).is_none());
-            assert!(fetched.block(&Cid::raw(b"one")).unwrap().is_none());
-        }
-    }
-
-    #[test]
-    fn it_goes_to_another_thread() {
-        fn sent<T: Send>() {}
-        sent::<Spill>();
-        sent::<crate::fetch::snapshot::Snapshot>();
-    }
-}
+mod tests;

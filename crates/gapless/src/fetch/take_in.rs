@@ -13,10 +13,12 @@ use tokio::runtime::Handle;
 
 use super::difference::{HELD_TREE_BYTES, HeldTree};
 use super::snapshot::{Snapshot, SnapshotError};
-use super::spill::{Fetched, Spill, SpillLimits};
-use super::work::{Fetcher, Trouble, known};
+use super::spill::{Fetched, Spill, SpillError, SpillLimits};
+use super::work::{Fetcher, For, Trouble, known};
 use super::write::Writer;
+use crate::hosts::Refused;
 use crate::net::{FetchLimits, GetRepoError, public_key};
+use crate::stop;
 
 /// Bytes of a repository that stay in memory; larger ones go to a file.
 const IN_MEMORY: usize = 8 << 20;
@@ -30,6 +32,18 @@ pub(super) struct Job {
     pub note: Note,
     pub named: Named,
     pub adopt: bool,
+}
+
+/// What came of a question for the bytes.
+enum Download {
+    /// They are put aside.
+    Whole(Fetched),
+    /// There are none to have: the host said why, and that was heard.
+    Heard,
+    /// A difference that brings nothing.
+    Empty,
+    /// The repository moved meanwhile: the other host is to be asked.
+    CalledOff,
 }
 
 /// What came of a snapshot.
@@ -84,7 +98,7 @@ impl Fetcher {
                 Outcome::InFull => {}
             }
         }
-        self.failed(did, None, None).await?;
+        self.failed(did, None).await?;
         Err(Trouble::Failed)
     }
 
@@ -107,86 +121,131 @@ impl Fetcher {
             }
         };
         let fetched = match self.download(job, since).await? {
-            Some(fetched) => fetched,
-            None => return Ok(Outcome::Discarded),
+            Download::Whole(fetched) => fetched,
+            Download::Heard | Download::CalledOff => return Ok(Outcome::Discarded),
+            Download::Empty => return Ok(Outcome::InFull),
         };
+        stop::here("fetch.downloaded");
         let checked = self.check(job, id, fetched, since.is_some()).await?;
         let snapshot = match checked {
             Ok(snapshot) => snapshot,
             Err(Stop::InFull) => return Ok(Outcome::InFull),
-            Err(stop) => return self.give_up(did, stop).await,
+            Err(stop) => return self.give_up(job, stop).await,
         };
         let Some(key) = self.signed_by(job, &snapshot).await? else {
-            self.shared.metrics.snapshots_refused.inc();
-            tracing::warn!(
-                %did, host = self.host_name(job),
-                "the repository that the host serves is not signed by its owner; refused, and asked for again later"
-            );
-            self.failed(did, None, None).await?;
+            self.refuse(job, "signature", "it is whole, and not signed by its owner");
+            self.failed(did, None).await?;
             return Err(Trouble::Failed);
         };
+        stop::here("fetch.checked");
         self.write(job, snapshot, key, since.is_some()).await
     }
 
-    fn host_name(&self, job: &Job) -> String {
-        let host = self.shared.hosts.get(job.note.host);
-        host.map(|host| host.name).unwrap_or_default()
+    /// What the host serves cannot be used: counted, told, and kept with the host.
+    fn refuse(&self, job: &Job, class: &'static str, error: &str) {
+        let shared = &self.shared;
+        shared.metrics.snapshots_refused.inc();
+        shared.metrics.refused_by_reason.inc(class);
+        let host = shared.hosts.get(job.note.host);
+        let host = host.map(|host| host.name).unwrap_or_default();
+        tracing::warn!(
+            did = %job.did, host, error,
+            "the repository that the host serves is refused; asked for again later"
+        );
+        let refused = Refused {
+            at: shared.clock.time(),
+            did: job.did.clone(),
+            class,
+            error: error.to_owned(),
+        };
+        shared.trouble(&job.did, error);
+        shared.hosts.refuse(job.note.host, refused);
     }
 
-    /// The bytes, put aside. None when the host says that there are none to have:
-    /// then that was heard.
+    /// Our own disk failed, or too much arrived at once: no fault of the host's.
+    fn failed_here(&self, job: &Job, error: &str) {
+        self.shared.metrics.fetches_failed_here.inc();
+        tracing::error!(
+            did = %job.did, error,
+            "a repository was fetched and could not be put aside here; asked for again later"
+        );
+        self.shared.trouble(&job.did, error);
+    }
+
+    fn spill_failed(&self, job: &Job, error: &SpillError) {
+        match error.is_ours() {
+            true => self.failed_here(job, &error.to_string()),
+            false => self.refuse(job, error.class(), &error.to_string()),
+        }
+    }
+
+    /// The bytes, put aside.
     async fn download(
         &self,
         job: &Job,
         since: Option<gapless_atp::syntax::Rev>,
-    ) -> Result<Option<Fetched>, Trouble> {
+    ) -> Result<Download, Trouble> {
         let did = &job.did;
         let Some(address) = self.address(job.note.host) else {
-            self.failed(did, None, None).await?;
+            self.failed(did, None).await?;
             return Err(Trouble::Failed);
         };
-        let limits = SpillLimits {
-            memory: IN_MEMORY,
-            bytes: self.settings.repo_bytes,
-            ..SpillLimits::default()
+        let (bytes, min_free) = (self.settings.repo_bytes, self.shared.room.min_free_bytes());
+        let limits = SpillLimits::of_file(IN_MEMORY, bytes, min_free);
+        let share = self.indexes.share();
+        let mut spill = Spill::new(&self.settings.temp, limits).sharing(share);
+        let mut flaw = None;
+        let mut sink = |bytes: &[u8]| {
+            spill.feed(bytes).map_err(|error| {
+                let told = error.to_string();
+                flaw = Some(error);
+                told
+            })
         };
-        let mut spill = Spill::new(&self.settings.temp, limits);
-        let mut sink = |bytes: &[u8]| spill.feed(bytes).map_err(|error| error.to_string());
         let limits = FetchLimits {
             bytes: self.settings.repo_bytes,
             ..FetchLimits::default()
         };
-        let got = self
-            .net
-            .get_repo(&address, did, since, &mut sink, &limits)
-            .await;
+        let got = tokio::select! {
+            got = self.net.get_repo(&address, did, since, &mut sink, &limits) => got,
+            () = self.shared.schedule.moved_away(did) => {
+                tracing::debug!(%did, "it moved while it was fetched; its new host is asked");
+                return Ok(Download::CalledOff);
+            }
+        };
         let retry_after = match got {
             Ok(got) => {
                 self.shared.metrics.fetched_bytes.add(got.bytes);
                 match spill.finish() {
-                    Ok(fetched) => return Ok(Some(fetched)),
+                    Ok(fetched) => return Ok(Download::Whole(fetched)),
+                    // An ordinary answer, and held against nobody.
+                    Err(error) if since.is_some() && error.brings_nothing() => {
+                        return Ok(Download::Empty);
+                    }
                     Err(error) => {
-                        self.shared.metrics.snapshots_refused.inc();
-                        tracing::warn!(%did, host = self.host_name(job), %error, "refused; asked for again later");
+                        self.spill_failed(job, &error);
                         None
                     }
                 }
             }
             Err(GetRepoError::State(state)) => {
-                self.hear(did, job.note, Answer::State(state), None).await?;
-                return Ok(None);
+                self.hear(did, job.note, Answer::State(state), For::Debt)
+                    .await?;
+                return Ok(Download::Heard);
             }
             Err(GetRepoError::Ask(error)) => {
                 self.refused(did, &error);
                 error.retry_after
             }
-            Err(GetRepoError::Sink(error)) => {
-                self.shared.metrics.snapshots_refused.inc();
-                tracing::warn!(%did, host = self.host_name(job), %error, "refused; asked for again later");
+            Err(GetRepoError::Sink(told)) => {
+                match &flaw {
+                    Some(error) => self.spill_failed(job, error),
+                    None => self.failed_here(job, &told),
+                }
                 None
             }
         };
-        self.failed(did, None, retry_after).await?;
+        self.failed(did, retry_after).await?;
         Err(Trouble::Failed)
     }
 
@@ -248,7 +307,7 @@ impl Fetcher {
             }
             Err(error) => {
                 tracing::debug!(%did, %error, "former keys could not be asked for");
-                self.failed(did, None, error.retry_after()).await?;
+                self.failed(did, error.retry_after()).await?;
                 Err(Trouble::Failed)
             }
         }
@@ -259,7 +318,8 @@ impl Fetcher {
         Ok(found.map(|(_, repo)| repo))
     }
 
-    async fn give_up(&self, did: &Did, stop: Stop) -> Result<Outcome, Trouble> {
+    async fn give_up(&self, job: &Job, stop: Stop) -> Result<Outcome, Trouble> {
+        let did = &job.did;
         match stop {
             Stop::InFull => return Ok(Outcome::InFull),
             Stop::Discarded => {
@@ -270,12 +330,10 @@ impl Fetcher {
             Stop::Moved => {
                 tracing::debug!(%did, "overtaken again and again; fetched again later");
             }
-            Stop::Flawed(error) => {
-                self.shared.metrics.snapshots_refused.inc();
-                tracing::warn!(%did, %error, "what the host serves is refused; asked for again later");
-            }
+            Stop::Flawed(error) if error.is_ours() => self.failed_here(job, &error.to_string()),
+            Stop::Flawed(error) => self.refuse(job, error.class(), &error.to_string()),
         }
-        self.failed(did, None, None).await?;
+        self.failed(did, None).await?;
         Err(Trouble::Failed)
     }
 
@@ -305,7 +363,10 @@ impl Fetcher {
             let written = tokio::task::spawn_blocking(move || writer.write(&laid)).await;
             let written = written.map_err(|fault| broken(&job.did, &fault))?;
             match written {
-                Ok(()) => return Ok(Outcome::Written),
+                Ok(()) => {
+                    self.shared.troubles.over(&job.did);
+                    return Ok(Outcome::Written);
+                }
                 Err(Stop::Discarded) => return Ok(Outcome::Discarded),
                 Err(Stop::Moved) if difference => {
                     // Over another state it must be checked anew.
@@ -314,14 +375,14 @@ impl Fetcher {
                     };
                     match self.lay_anew(job, only).await? {
                         Ok(again) => snapshot = Arc::new(again),
-                        Err(stop) => return self.give_up(&job.did, stop).await,
+                        Err(stop) => return self.give_up(job, stop).await,
                     }
                 }
                 Err(Stop::Moved) => {}
-                Err(stop) => return self.give_up(&job.did, stop).await,
+                Err(stop) => return self.give_up(job, stop).await,
             }
         }
-        self.give_up(&job.did, Stop::Moved).await
+        self.give_up(job, Stop::Moved).await
     }
 
     async fn lay_anew(

@@ -15,29 +15,31 @@ use gapless_core::ledger::fetch::{self, Next, Note, Told};
 use gapless_core::ledger::identity::Document;
 use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::sweep::{self, Suspect};
-use gapless_core::ledger::{HostId, Repo, Tick, Time};
-use gapless_store::contents::Contents;
+use gapless_core::ledger::{Account, HostId, Now, Repo, Tick, Time, account};
 use gapless_store::error::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::ingest::desk::{Desks, Turn};
+use super::counted;
+use super::memory::{self, Memory};
+use crate::ingest::desk::{Desks, Turn, may_have_left};
 use crate::net::{AskError, HostAddress, Known, Latest, Net, ResolveError};
-use crate::schedule::Payee;
+use crate::schedule::{self, Payee, Slots, Task};
 use crate::shared::Shared;
+use crate::stop;
 
 /// How often the schedule is looked at when nothing wakes it.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Questions to the directory at a time.
 const DIRECTORY_AT_A_TIME: usize = 16;
-/// How long a count of a host's repositories is good for.
-const CENSUS_FOR: Duration = Duration::from_secs(60);
+/// Documents of did:web that are asked for at a time.
+const WEB_AT_A_TIME: usize = 16;
 /// Revs that differences were asked from, remembered.
 pub(super) const TRIED: usize = 20_000;
 
 /// Settings of fetching.
 #[derive(Debug, Clone)]
 pub struct FetchSettings {
-    /// Repositories that are worked for at a time.
+    /// Repositories that are worked for at hosts at a time.
     pub at_a_time: usize,
     /// Of these: of one host.
     pub per_host: usize,
@@ -54,6 +56,9 @@ pub trait Addresses: Send + Sync {
 
     /// A tracked repository lives there: it is to be followed.
     fn follow_for_tracked(&self, host: HostId);
+
+    /// A tracked repository does not live there any more: perhaps none does.
+    fn tracked_left(&self, host: HostId);
 }
 
 pub struct Fetcher {
@@ -66,6 +71,8 @@ pub struct Fetcher {
     pub(super) censuses: Mutex<HashMap<HostId, (Time, Census)>>,
     /// Large repositories are checked one at a time: their index takes memory.
     pub(super) large: Semaphore,
+    /// What the indexes of those that arrive may take together.
+    pub(super) indexes: Arc<Memory>,
     /// A sweep may be due.
     pub sweep_wake: Notify,
 }
@@ -77,12 +84,46 @@ pub enum Plan {
     Ask { note: Note },
 }
 
+impl Plan {
+    fn resolve(shared: &Shared, now: Now, repo: &Repo) -> Plan {
+        Plan::Resolve {
+            asked: now.tick,
+            known: known(shared, repo),
+        }
+    }
+}
+
 /// What one piece of work came to.
 #[derive(Debug)]
 pub enum Trouble {
     /// Written down as a failure; the debt stays.
     Failed,
     Store(StoreError),
+}
+
+/// What a question is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum For {
+    /// It is owed.
+    Debt,
+    /// A listing names another head.
+    Suspect(Suspect),
+    /// A sweep asks, since no listing says enough.
+    Sweep,
+}
+
+/// What came of a question that nothing was owed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// The host has answered, and that is written down.
+    Answered,
+    /// It does not have the repository, which was shown so far. That is not written
+    /// down: how many others are gone as well?
+    Vanished,
+    /// It has not, or that could not be written down.
+    Failed,
+    /// Somebody else is at work for the repository.
+    Busy,
 }
 
 impl From<StoreError> for Trouble {
@@ -107,6 +148,7 @@ impl Fetcher {
             addresses,
             tried: Mutex::default(),
             censuses: Mutex::default(),
+            indexes: Memory::new(memory::INDEXES),
             large: Semaphore::new(1),
             sweep_wake: Notify::new(),
         }
@@ -114,20 +156,16 @@ impl Fetcher {
 
     /// Pays what is due, for ever.
     pub async fn run(self: Arc<Self>) {
-        let slots = Arc::new(Semaphore::new(self.settings.at_a_time.max(1)));
-        let per_host = self.settings.per_host.max(1);
+        let slots = Slots {
+            directory: DIRECTORY_AT_A_TIME,
+            web: WEB_AT_A_TIME,
+            hosts: self.settings.at_a_time.max(1),
+            per_host: self.settings.per_host.max(1),
+        };
         while !self.shared.end.is_ending() {
             self.read_more().await;
-            let Ok(slot) = slots.clone().acquire_owned().await else {
-                return;
-            };
             let now = self.shared.clock.time();
-            let next = self.shared.schedule.take(now, |payee| match payee {
-                Payee::Directory => DIRECTORY_AT_A_TIME,
-                Payee::Host(_) => per_host,
-            });
-            let Some((did, _)) = next else {
-                drop(slot);
+            let Some(task) = self.shared.schedule.take(now, &slots) else {
                 let wait = self.until_due(now);
                 tokio::select! {
                     () = self.shared.schedule.wake.notified() => {}
@@ -139,10 +177,9 @@ impl Fetcher {
             let fetcher = self.clone();
             tokio::spawn(async move {
                 // Also when the work panics: nobody is at work any more.
-                let _released = Released(&fetcher.shared, &did);
-                let worked = fetcher.pay(&did).await;
+                let _released = Released(&fetcher.shared, &task.did, task.payee);
+                let worked = fetcher.pay(&task).await;
                 fetcher.see_to(worked);
-                drop(slot);
             });
         }
     }
@@ -150,7 +187,7 @@ impl Fetcher {
     fn until_due(&self, now: Time) -> Duration {
         match self.shared.schedule.next_due() {
             Some(at) if at > now => at.since(now).min(LOOK_EVERY),
-            // Due, but its host has enough at work: whoever ends wakes us.
+            // Due, but there is no place for it: whoever ends wakes us.
             _ => LOOK_EVERY,
         }
     }
@@ -169,11 +206,11 @@ impl Fetcher {
 
     /// Reads debts from the store, if not all fitted into the memory.
     async fn read_more(&self) {
-        if !self.shared.schedule.wants_more() {
+        if !self.shared.schedule.wants_more(self.shared.clock.time()) {
             return;
         }
         let shared = self.shared.clone();
-        match tokio::task::spawn_blocking(move || read_debts(&shared)).await {
+        match tokio::task::spawn_blocking(move || counted::read_debts(&shared)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.shared.end.fail(error),
             // A fault of ours: what is not in memory must not be forgotten.
@@ -182,11 +219,13 @@ impl Fetcher {
     }
 
     /// Does the next thing that is owed for a repository.
-    async fn pay(&self, did: &Did) -> Result<(), Trouble> {
-        match self.desks.visit(did, begin).await? {
+    async fn pay(&self, task: &Task) -> Result<(), Trouble> {
+        let (did, begun) = (&task.did, task.clone());
+        let visit = self.desks.visit(did, move |turn| begin(turn, &begun));
+        match visit.await? {
             Plan::Nothing => Ok(()),
             Plan::Resolve { asked, known } => self.resolve(did, asked, known).await,
-            Plan::Ask { note } => self.compare(did, note, None).await,
+            Plan::Ask { note } => self.compare(did, note).await,
         }
     }
 
@@ -206,8 +245,9 @@ impl Fetcher {
                 if matches!(error, ResolveError::Stale) {
                     self.shared.metrics.old_documents.inc();
                 }
+                self.shared.trouble(did, &error);
                 tracing::debug!(%did, %error, "not resolved; tried again later");
-                self.failed(did, None, error.retry_after()).await?;
+                self.failed(did, error.retry_after()).await?;
                 return Err(Trouble::Failed);
             }
         };
@@ -221,44 +261,78 @@ impl Fetcher {
             version: resolved.version,
             tombstoned: resolved.tombstoned,
         };
-        let tracked = self.desks.visit(did, move |turn| {
+        let moved = self.desks.visit(did, move |turn| {
             let (shared, view) = (turn.shared, turn.view);
             let Some(draft) = turn.draft.as_mut() else {
-                return Ok(false);
+                return Ok((false, None));
             };
+            let before = draft.repo.host;
             draft.resolved(shared, view, asked, &document)?;
-            Ok::<bool, StoreError>(shared.is_tracked(&draft.repo.did))
+            let signing = draft.repo.signing;
+            let fresh =
+                document.tombstoned || signing.is_some_and(|signing| signing.asked >= asked);
+            let tracked = shared.is_tracked(&draft.repo.did);
+            let moved = tracked.then_some((before, draft.repo.host));
+            Ok::<_, StoreError>((fresh, moved))
         });
-        if tracked.await??
-            && let Some(host) = host
-        {
-            self.addresses.follow_for_tracked(host);
+        let (fresh, moved) = moved.await??;
+        if fresh {
+            // Only now: what is not written is asked for again.
+            self.shared.schedule.refreshed(did);
+        }
+        if let Some((before, host)) = moved {
+            if let Some(host) = host {
+                self.addresses.follow_for_tracked(host);
+            }
+            if let Some(left) = before.filter(|_| before != host) {
+                self.addresses.tracked_left(left);
+            }
         }
         Ok(())
     }
 
     /// Asks the host for its head, and goes on from there.
-    pub(super) async fn compare(
-        &self,
-        did: &Did,
-        note: Note,
-        suspect: Option<Suspect>,
-    ) -> Result<(), Trouble> {
+    async fn compare(&self, did: &Did, note: Note) -> Result<(), Trouble> {
+        let next = self.question(did, note, For::Debt).await?;
+        self.go_on(did, note, next).await
+    }
+
+    /// Asks the host for its head, and writes down what that means.
+    async fn question(&self, did: &Did, note: Note, why: For) -> Result<Next, Trouble> {
+        let Some(told) = self.told(did, note, why).await? else {
+            return Ok(Next::Done);
+        };
+        Ok(self.hear(did, note, told, why).await?)
+    }
+
+    /// What the host says; nothing that counts if the repository has left it
+    /// meanwhile. Without an answer, that is written down.
+    async fn told(&self, did: &Did, note: Note, why: For) -> Result<Option<Told>, Trouble> {
         let Some(address) = self.address(note.host) else {
-            self.failed(did, suspect, None).await?;
+            self.unanswered(did, why, None).await?;
             return Err(Trouble::Failed);
         };
         self.shared.metrics.heads_asked.inc();
-        let told = match self.net.latest_commit(&address, did).await {
+        let asked = tokio::select! {
+            asked = self.net.latest_commit(&address, did) => asked,
+            // Another host is to be asked.
+            () = self.shared.schedule.moved_away(did) => return Ok(None),
+        };
+        let told = match asked {
             Ok(Latest::Head(named)) => Told::Head(named),
             Ok(Latest::State(state)) => Told::State(state),
             Err(error) => {
                 self.refused(did, &error);
-                self.failed(did, suspect, error.retry_after).await?;
+                self.unanswered(did, why, error.retry_after).await?;
                 return Err(Trouble::Failed);
             }
         };
-        match self.hear(did, note, told, suspect).await? {
+        stop::here("fetch.asked");
+        Ok(Some(told))
+    }
+
+    async fn go_on(&self, did: &Did, note: Note, next: Next) -> Result<(), Trouble> {
+        match next {
             Next::Done => Ok(()),
             Next::Fetch(named) => self.fetch(did, note, named, false).await,
             Next::Adopt(named) => self.fetch(did, note, named, true).await,
@@ -267,6 +341,7 @@ impl Fetcher {
 
     pub(super) fn refused(&self, did: &Did, error: &AskError) {
         self.shared.metrics.request_failures.inc();
+        self.shared.trouble(did, error);
         tracing::debug!(%did, %error, "the host did not answer; asked again later");
     }
 
@@ -281,13 +356,13 @@ impl Fetcher {
         did: &Did,
         note: Note,
         told: Told,
-        suspect: Option<Suspect>,
+        why: For,
     ) -> Result<Next, StoreError> {
         let census = match told {
-            Told::Head(named) if note.known.is_some_and(|known| named.rev <= known) => {
-                self.census(note.host).await?
+            Told::Head(named) if fetch::may_be_behind(&note, &named) => {
+                Some(self.census(note.host).await?)
             }
-            _ => Census::default(),
+            _ => None,
         };
         let host = self.shared.hosts.get(note.host).unwrap_or_default();
         let next = self.desks.visit(did, move |turn| {
@@ -300,73 +375,107 @@ impl Fetcher {
             let next = shared.decide(now, |context| {
                 fetch::told(context, repo, &note, told, &host, census, notices)
             });
-            if let Some(suspect) = &suspect
+            if let For::Suspect(suspect) = &why
                 && let Told::Head(named) = told
             {
                 sweep::answered(now, &mut draft.repo, suspect, Some(named));
             }
+            if !matches!(why, For::Debt) && matches!(next, Next::Adopt(_)) {
+                // Put off for a host that is behind; here it is time.
+                debt::go_on(now, &mut draft.repo);
+            }
             draft.unpark(shared, view)?;
             Ok::<Next, StoreError>(next)
         });
-        next.await?
+        let next = next.await??;
+        if next == Next::Done {
+            self.shared.troubles.over(did);
+        }
+        Ok(next)
     }
 
     /// A request failed: the debt stays, and is tried later.
     pub(super) async fn failed(
         &self,
         did: &Did,
-        suspect: Option<Suspect>,
+        retry_after: Option<Duration>,
+    ) -> Result<(), StoreError> {
+        self.unanswered(did, For::Debt, retry_after).await
+    }
+
+    /// A question failed: what was not owed is owed now, and is tried later.
+    async fn unanswered(
+        &self,
+        did: &Did,
+        why: For,
         retry_after: Option<Duration>,
     ) -> Result<(), StoreError> {
         let visit = self.desks.visit(did, move |turn| {
             let now = turn.shared.clock.now();
             if let Some(draft) = turn.draft.as_mut() {
-                if let Some(suspect) = &suspect {
-                    sweep::answered(now, &mut draft.repo, suspect, None);
+                let repo = &mut draft.repo;
+                match &why {
+                    For::Debt => {}
+                    For::Suspect(suspect) => sweep::answered(now, repo, suspect, None),
+                    For::Sweep => sweep::unanswered(now, repo, now.tick),
                 }
-                debt::failed(now, &mut draft.repo, retry_after);
+                debt::failed(now, repo, retry_after);
             }
         });
         visit.await
     }
 
-    /// How many repositories a host has, and with how many it is behind.
-    async fn census(&self, host: HostId) -> Result<Census, StoreError> {
-        let now = self.shared.clock.time();
-        {
-            let censuses = self.censuses.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((at, census)) = censuses.get(&host)
-                && !now.passed(*at, CENSUS_FOR)
-            {
-                return Ok(*census);
+    /// Asks about one repository although nothing is owed: a suspect, or a head
+    /// that only a listing has confirmed. Not if somebody is at work for it. What
+    /// follows from the answer is owed, and waits for its turn: a download may take
+    /// hours, and a sweep does not wait for it.
+    pub(super) async fn ask(&self, did: &Did, host: HostId, why: For) -> Asked {
+        if !self.shared.schedule.begin(did, host) {
+            return Asked::Busy;
+        }
+        let _released = Released(&self.shared, did, Payee::Host(host));
+        match self.ask_now(did, host, why).await {
+            Ok(asked) => asked,
+            Err(trouble) => {
+                self.see_to(Err(trouble));
+                Asked::Failed
             }
         }
-        let store = self.shared.store.clone();
-        let counted = tokio::task::spawn_blocking(move || count(&store.view(), host)).await;
-        let census = counted.unwrap_or(Err(StoreError::CommitterGone))?;
-        let mut censuses = self.censuses.lock().unwrap_or_else(PoisonError::into_inner);
-        censuses.insert(host, (now, census));
-        Ok(census)
     }
 
-    /// Asks about one repository although nothing is owed: a suspect, or a head
-    /// that only a listing has confirmed. Not if somebody is at work for it.
-    pub(super) async fn ask(&self, did: &Did, host: HostId, suspect: Option<Suspect>) -> bool {
-        if !self.shared.schedule.begin(did, Payee::Host(host)) {
-            return false;
+    async fn ask_now(&self, did: &Did, host: HostId, why: For) -> Result<Asked, Trouble> {
+        let noted = self.desks.visit(did, note).await?;
+        let Some(note) = noted.filter(|note| note.host == host) else {
+            // It does not live there any more.
+            return Ok(Asked::Answered);
+        };
+        let Some(told) = self.told(did, note, why).await? else {
+            return Ok(self.has_left(did, host).await?);
+        };
+        let gone = told == Told::State(Account::NotFound);
+        if gone && self.is_shown(did)? {
+            return Ok(Asked::Vanished);
         }
-        let _released = Released(&self.shared, did);
-        let worked = self.ask_now(did, suspect).await;
-        self.see_to(worked);
-        true
+        self.hear(did, note, told, why).await?;
+        Ok(Asked::Answered)
     }
 
-    async fn ask_now(&self, did: &Did, suspect: Option<Suspect>) -> Result<(), Trouble> {
-        let note = self.desks.visit(did, note).await?;
-        match note {
-            None => Ok(()),
-            Some(note) => self.compare(did, note, suspect).await,
-        }
+    /// A question was called off, because the repository has left the host. That is
+    /// no answer unless it is durable.
+    async fn has_left(&self, did: &Did, host: HostId) -> Result<Asked, StoreError> {
+        let lives = self.desks.visit(did, |turn: &mut Turn<'_>| {
+            let draft = turn.draft.as_ref();
+            draft.and_then(|draft| draft.repo.host)
+        });
+        Ok(match lives.await? == Some(host) {
+            true => Asked::Failed,
+            false => Asked::Answered,
+        })
+    }
+
+    fn is_shown(&self, did: &Did) -> Result<bool, StoreError> {
+        let found = self.shared.store.view().repo_by_did(did)?;
+        Ok(found.is_some_and(|(_, repo)| !account::is_hidden(repo.account)))
     }
 
     pub(super) fn tried(&self, did: &Did) -> Option<Rev> {
@@ -384,24 +493,12 @@ impl Fetcher {
 }
 
 /// Whatever happens, somebody else may work for it afterwards.
-pub(super) struct Released<'a>(pub &'a Shared, pub &'a Did);
+pub(super) struct Released<'a>(pub &'a Shared, pub &'a Did, pub Payee);
 
 impl Drop for Released<'_> {
     fn drop(&mut self) {
-        self.0.schedule.release(self.1);
+        self.0.schedule.release(self.1, self.2);
     }
-}
-
-fn count(view: &Contents, host: HostId) -> Result<Census, StoreError> {
-    let mut census = Census::default();
-    for id in view.hosted(host) {
-        let Some(repo) = view.repo(id?)? else {
-            continue;
-        };
-        census.repos += 1;
-        census.behind += u64::from(repo.behind.is_some());
-    }
-    Ok(census)
 }
 
 /// What is known of an owner already.
@@ -415,34 +512,34 @@ pub fn known(shared: &Shared, repo: &Repo) -> Known {
 }
 
 /// Begins the work that is due, at the desk.
-fn begin(turn: &mut Turn<'_>) -> Plan {
+fn begin(turn: &mut Turn<'_>, task: &Task) -> Plan {
     let shared = turn.shared;
     let now = shared.clock.now();
     let Some(draft) = turn.draft.as_mut() else {
+        // The store never took it: nothing is owed.
+        shared.schedule.note(now.time, &Repo::new(turn.did.clone()));
+        shared.schedule.refreshed(&task.did);
         return Plan::Nothing;
     };
-    let Some(work) = debt::plan(now.time, &draft.repo) else {
-        if !draft.repo.debt.is_empty() {
-            // Not due yet: noted again, so that it is not forgotten.
-            shared.schedule.note(now.time, &draft.repo);
-            return Plan::Nothing;
+    let work = debt::plan(now.time, &draft.repo);
+    if work.is_none() || schedule::payee(&draft.repo) != task.payee {
+        // Noted again: what is not due yet, or is owed elsewhere by now, is not
+        // forgotten, and what is not owed any more is.
+        shared.schedule.note(now.time, &draft.repo);
+        if task.refresh && draft.repo.debt.resolve.is_none() {
+            return Plan::resolve(shared, now, &draft.repo);
         }
-        // Nothing is owed: then it is here because its document is old.
-        return Plan::Resolve {
-            asked: now.tick,
-            known: known(shared, &draft.repo),
-        };
-    };
+        // An old document that is owed by now is asked for when that is due.
+        shared.schedule.refreshed(&task.did);
+        return Plan::Nothing;
+    }
     debt::begin(now, &mut draft.repo);
-    match work {
-        Work::Resolve => Plan::Resolve {
-            asked: now.tick,
-            known: known(shared, &draft.repo),
-        },
-        Work::Compare | Work::Fetch => match note_at(turn, now) {
-            None => Plan::Nothing,
-            Some(note) => Plan::Ask { note },
-        },
+    if work == Some(Work::Resolve) {
+        return Plan::resolve(shared, now, &draft.repo);
+    }
+    match note_at(turn, now) {
+        None => Plan::Nothing,
+        Some(note) => Plan::Ask { note },
     }
 }
 
@@ -451,22 +548,12 @@ fn note(turn: &mut Turn<'_>) -> Option<Note> {
     note_at(turn, now)
 }
 
-fn note_at(turn: &mut Turn<'_>, now: gapless_core::ledger::Now) -> Option<Note> {
+fn note_at(turn: &mut Turn<'_>, now: Now) -> Option<Note> {
     let draft = turn.draft.as_mut()?;
     let repo = &mut draft.repo;
+    if may_have_left(repo, now.time) {
+        turn.shared.schedule.refresh(&repo.did);
+    }
     turn.shared
         .decide(now, |context| fetch::note(context, repo))
-}
-
-/// Reads what is owed from the store into the schedule.
-pub fn read_debts(shared: &Shared) -> Result<(), StoreError> {
-    let view = shared.store.view();
-    let now = shared.clock.time();
-    for row in view.debts() {
-        let (id, _) = row?;
-        if let Some(repo) = view.repo(id)? {
-            shared.schedule.note(now, &repo);
-        }
-    }
-    Ok(())
 }

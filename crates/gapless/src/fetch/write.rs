@@ -21,6 +21,7 @@ use super::take_in::{Job, Stop};
 use crate::ingest::desk::{Desks, Turn};
 use crate::ingest::draft::{Draft, Words};
 use crate::shared::Shared;
+use crate::stop;
 
 /// Writes one snapshot, on a thread that may wait.
 pub(super) struct Writer {
@@ -55,12 +56,14 @@ impl From<Refusal> for Stop {
 
 impl Writer {
     pub fn write(&self, snapshot: &Snapshot) -> Result<(), Stop> {
-        let view = self.shared.store.view();
-        let Some((id, repo)) = view.repo_by_did(&self.job.did)? else {
+        let found = self.shared.store.view().repo_by_did(&self.job.did)?;
+        let Some((id, repo)) = found else {
             return Err(Stop::Discarded);
         };
         let held = repo.held;
+        // Of what was not wanted before, a key that is the same is not enough.
         let repair = !matches!(held, Held::Exactly(_))
+            || repo.filter != self.job.note.filter
             || repo
                 .debt
                 .fetch
@@ -69,15 +72,19 @@ impl Writer {
         let shared = &self.shared;
         let commit = snapshot.commit_block().to_vec();
         snapshot.differences::<Stop>(
-            &view,
+            &|| shared.store.view(),
             Some(id),
             &|path| shared.filter.keep(path),
             repair,
             &mut |chunk: Chunk| {
                 let begins = std::mem::take(&mut first);
+                if !begins {
+                    stop::here("fetch.between");
+                }
                 Ok(self.step(held, begins, chunk, &commit)?)
             },
         )?;
+        stop::here("fetch.written");
         Ok(())
     }
 
@@ -277,6 +284,7 @@ impl Step<'_> {
 
     /// Parked frames follow; then it is said what the snapshot is worth.
     fn settle(&self, shared: &Shared, view: &Contents, draft: &mut Draft) -> Stepped {
+        stop::here("fetch.unsettled");
         draft.unpark(shared, view).map_err(Refusal::Store)?;
         if draft.repo.host == Some(self.job.note.host) {
             for rev in parked::foreign(&draft.repo, &draft.parked) {

@@ -101,6 +101,8 @@ impl Draft {
         proved: bool,
         block: &[u8],
     ) {
+        // Under another filter something may be held that is not wanted any more.
+        let proved = proved && self.repo.filter == shared.settings.filter;
         let ops = record_ops(shared, ops, proved);
         self.counts.applied += 1;
         self.counts.operations += ops.len() as u64;
@@ -251,6 +253,9 @@ impl Draft {
             identity::resolved(now, repo, context.covers, asked, document, notices);
         });
         if !old {
+            if !self.parked.is_empty() {
+                self.tell_the_log_first(now.time);
+            }
             self.judge_again(shared, view)?;
         }
         self.unpark(shared, view)
@@ -268,6 +273,12 @@ impl Draft {
                 self.drop_frame(rev, Dropped::Superseded);
                 continue;
             };
+            // Its stream may not be followed any more: then nobody else could tell.
+            let origin = waiting.parked.origin;
+            if self.repo.host.is_some() && origin.is_some() && origin != self.repo.host {
+                self.drop_frame(rev, Dropped::OtherHost);
+                continue;
+            }
             let bytes = Bytes::from(waiting.frame);
             let Ok(event) = frame::decode(&bytes) else {
                 self.drop_frame(rev, Dropped::Forged);

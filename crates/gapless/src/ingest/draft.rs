@@ -10,7 +10,7 @@ use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::{
-    Account, Held, HostId, KeyBytes, Notice, Now, Parked, Repo, RepoId, Time,
+    Account, Debt, Held, HostId, KeyBytes, Notice, Now, Parked, Repo, RepoId, Time,
 };
 use gapless_store::change::{
     Change, Entry, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
@@ -27,6 +27,16 @@ struct Found {
     key: Option<KeyBytes>,
 }
 
+impl Found {
+    fn of(repo: &Repo) -> Found {
+        Found {
+            account: repo.account,
+            host: repo.host,
+            key: repo.signing.and_then(|signing| signing.key),
+        }
+    }
+}
+
 pub struct Draft {
     pub id: Option<RepoId>,
     pub repo: Repo,
@@ -39,6 +49,7 @@ pub struct Draft {
     /// The state after the last step.
     held: Held,
     before: Found,
+    owed: Debt,
     /// Keys as the steps so far leave them.
     pub(super) changed: BTreeMap<Vec<u8>, Option<Cid>>,
     steps: Vec<RepoChange>,
@@ -66,11 +77,8 @@ impl Draft {
         Draft {
             id,
             held: repo.held,
-            before: Found {
-                account: repo.account,
-                host: repo.host,
-                key: repo.signing.and_then(|signing| signing.key),
-            },
+            before: Found::of(&repo),
+            owed: repo.debt,
             parked,
             knows_parked: true,
             kept: BTreeMap::new(),
@@ -213,10 +221,20 @@ impl Draft {
                 ..entry(What::Account)
             }));
         }
-        let key = self.repo.signing.and_then(|signing| signing.key);
-        if self.repo.host != self.before.host || key != self.before.key {
+        let found = Found::of(&self.repo);
+        if found.host != self.before.host || found.key != self.before.key {
             self.step(Some(entry(What::Identity)));
         }
+        self.before = found;
+    }
+
+    /// Likewise, before frames are judged by what is new: who reads the log learns of
+    /// a key before what it signed, and a step that is refused or lost after this one
+    /// does not take the word with it. What was owed stays so until all is done.
+    pub(super) fn tell_the_log_first(&mut self, at: Time) {
+        let debt = std::mem::replace(&mut self.repo.debt, self.owed);
+        self.tell_the_log(at);
+        self.repo.debt = debt;
     }
 }
 

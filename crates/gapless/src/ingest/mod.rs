@@ -3,7 +3,10 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`follow`] | one upstream: dial, read, hand on, dial again |
+//! | `hand_on` | from the stream to the desks, and what nobody wants or can read |
+//! | [`link`] | what people are told of a connection |
 //! | `read` | whose event is it, which number has it? |
+//! | `redial` | how long until the next dial, and when one is due at once |
 //! | [`upstreams`] | did the connection miss anything? The row is durable first |
 //! | [`desk`] | every repository has one desk, where its events come one by one |
 //! | [`judge`] | is it what it says it is? |
@@ -14,6 +17,9 @@ pub mod decide;
 pub mod desk;
 pub mod draft;
 pub mod follow;
+mod hand_on;
 pub mod judge;
+pub mod link;
 mod read;
+mod redial;
 pub mod upstreams;

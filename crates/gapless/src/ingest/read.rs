@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use gapless_atp::frame::{self, FrameError};
 use gapless_atp::limits;
-use gapless_atp::syntax::{Did, Rev};
+use gapless_atp::syntax::Did;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// A frame as it was read, before the stream has looked at it.
@@ -21,7 +21,6 @@ pub enum Kind {
     Event {
         seq: u64,
         did: Did,
-        rev: Option<Rev>,
     },
     /// An event of a name that can be nobody's.
     Nobody {
@@ -58,11 +57,11 @@ pub fn read_frame(bytes: Bytes) -> Frame {
 }
 
 fn kind_of(bytes: &[u8]) -> Kind {
-    let (seq, name, rev) = match frame::decode(bytes) {
-        Ok(frame::Event::Commit(event)) => (event.seq, event.repo, event.rev.parse().ok()),
-        Ok(frame::Event::Sync(event)) => (event.seq, event.did, event.rev.parse().ok()),
-        Ok(frame::Event::Identity(event)) => (event.seq, event.did, None),
-        Ok(frame::Event::Account(event)) => (event.seq, event.did, None),
+    let (seq, name) = match frame::decode(bytes) {
+        Ok(frame::Event::Commit(event)) => (event.seq, event.repo),
+        Ok(frame::Event::Sync(event)) => (event.seq, event.did),
+        Ok(frame::Event::Identity(event)) => (event.seq, event.did),
+        Ok(frame::Event::Account(event)) => (event.seq, event.did),
         Ok(frame::Event::Info(event)) => {
             return match event.name {
                 "OutdatedCursor" => Kind::Outdated,
@@ -80,12 +79,12 @@ fn kind_of(bytes: &[u8]) -> Kind {
         Ok(frame::Event::Unknown { .. }) => return Kind::Ignored,
         Err(error) => return broken(error),
     };
-    whose(seq, name, rev)
+    whose(seq, name)
 }
 
-fn whose(seq: u64, name: &str, rev: Option<Rev>) -> Kind {
+fn whose(seq: u64, name: &str) -> Kind {
     match Did::parse(name) {
-        Ok(did) => Kind::Event { seq, did, rev },
+        Ok(did) => Kind::Event { seq, did },
         Err(error) => Kind::Nobody {
             seq,
             error: error.to_string(),
@@ -103,7 +102,7 @@ fn broken(error: FrameError) -> Kind {
     };
     match (seq, repo) {
         (Some(seq), Some(name)) if name.len() <= limits::DID_BYTES && Did::parse(name).is_ok() => {
-            whose(*seq, name, None)
+            whose(*seq, name)
         }
         (seq, _) => Kind::Unreadable {
             seq: *seq,
@@ -124,7 +123,7 @@ mod tests {
         ));
         assert!(matches!(kind_of(b""), Kind::Unreadable { seq: None, .. }));
         assert!(matches!(
-            whose(3, "did:key:z6Mk", None),
+            whose(3, "did:key:z6Mk"),
             Kind::Nobody { seq: 3, .. }
         ));
     }

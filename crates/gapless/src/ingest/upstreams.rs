@@ -5,19 +5,22 @@
 //! is handed on before the row is durable: otherwise a cursor could pass a gap
 //! that nobody remembers.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::stream::Stream;
-use gapless_core::ledger::{Notice, Now, Upstream, UpstreamId};
+use gapless_core::ledger::{Notice, Now, Time, Upstream, UpstreamId};
 use gapless_store::Store;
 use gapless_store::change::{Change, UpstreamChange};
 use gapless_store::error::StoreError;
 use gapless_store::queue::{Reply, Work};
+use gapless_store::space::Full;
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
+use crate::room::Room;
+use crate::shared::End;
 
 /// How long until a row is tried again that there was no room for.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
@@ -28,6 +31,10 @@ pub struct Upstreams {
     covers: RwLock<Covers>,
     store: Arc<Store>,
     clock: Arc<Clock>,
+    room: Arc<Room>,
+    end: Arc<End>,
+    /// When an upstream was last added or removed; the start, at first.
+    changed_at: Mutex<Time>,
 }
 
 /// A connection and its row, for one decision.
@@ -39,11 +46,14 @@ pub struct Look<'a> {
 }
 
 impl Upstreams {
-    pub fn new(store: Arc<Store>, clock: Arc<Clock>) -> Upstreams {
+    pub fn new(store: Arc<Store>, clock: Arc<Clock>, room: Arc<Room>, end: Arc<End>) -> Upstreams {
         Upstreams {
             covers: RwLock::new(Covers::new()),
+            changed_at: Mutex::new(clock.time()),
             store,
             clock,
+            room,
+            end,
         }
     }
 
@@ -63,12 +73,25 @@ impl Upstreams {
         let mut covers = self.write();
         let now = self.clock.now();
         covers.add(now.tick, id, row);
+        self.changed(now.time);
     }
 
     pub fn remove(&self, id: UpstreamId) -> Option<Upstream> {
         let mut covers = self.write();
         let now = self.clock.now();
+        self.changed(now.time);
         covers.remove(now.tick, id).map(|source| source.row)
+    }
+
+    fn changed(&self, now: Time) {
+        let changed_at = self.changed_at.lock();
+        *changed_at.unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// When an upstream was last added or removed, or the start.
+    pub fn changed_at(&self) -> Time {
+        let changed_at = self.changed_at.lock();
+        *changed_at.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the ledger look at a connection. Returns what it said, and the row if
@@ -94,7 +117,8 @@ impl Upstreams {
         Some((told, changed.then(|| source.row.clone())))
     }
 
-    /// Writes a row down and waits until it is durable, for as long as it takes.
+    /// Writes a row down and waits until it is durable, for as long as it takes, or
+    /// until the program ends.
     pub async fn keep(&self, id: UpstreamId, row: Upstream) -> Result<(), StoreError> {
         loop {
             let change = Change {
@@ -104,9 +128,23 @@ impl Upstreams {
             };
             match write(&self.store, change).await {
                 Ok(_) => return Ok(()),
-                Err(StoreError::Full(_)) => tokio::time::sleep(NO_ROOM_PAUSE).await,
+                Err(StoreError::Full(full)) => self.wait_for_room(&full).await?,
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// There is no room: everybody is told, and it is waited for a moment. An error
+    /// when the program ends.
+    pub async fn wait_for_room(&self, full: &Full) -> Result<(), StoreError> {
+        self.room.lacks(self.clock.time(), full);
+        tokio::select! {
+            () = tokio::time::sleep(NO_ROOM_PAUSE) => {}
+            () = self.end.ended() => {}
+        }
+        match self.end.is_ending() {
+            true => Err(StoreError::Closed),
+            false => Ok(()),
         }
     }
 }

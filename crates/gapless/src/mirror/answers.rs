@@ -1,37 +1,50 @@
 //! What the mirror says of itself: how things stand, repository by repository,
 //! each with its evidence. From durable rows alone.
 
-use std::fmt::Write;
+use std::ops::ControlFlow;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::complete::{self, Answer, Level};
-use gapless_core::ledger::{Followed, Repo, RepoId, UpstreamId, account};
+use gapless_core::ledger::{
+    Account, Epoch, Followed, Repo, RepoId, Tick, Time, UpstreamId, account,
+};
 use gapless_store::error::StoreError;
 
 use super::Mirror;
+use super::parts::{AT_A_TIME, in_parts};
 use crate::api::{
-    ApiError, DebtStatus, Gap, GapsPage, LogStatus, Readiness, RepoAnswer, RepoCounts, ReposPage,
-    Status, SweepAnswer, UpstreamAnswer, kind_name, seconds_between, timestamp,
+    ApiError, DebtStatus, Gap, GapsPage, LogStatus, Readiness, RefusedAnswer, RepoAnswer,
+    RepoCounts, ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, kind_name,
+    seconds_between, timestamp,
 };
-use crate::metrics::head;
 
 /// Counting every repository is not done more often than this, and takes at most
-/// a twentieth of the time.
+/// a twentieth of the time, unless what upstreams show has changed.
 const COUNT_EVERY: Duration = Duration::from_millis(500);
+/// Of the hosts that are followed for tracked repositories so many may be silent:
+/// one in ten. Among many, some are always gone.
+const SILENT_ONE_IN: usize = 10;
 
 /// All repositories, counted.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Counted {
     at: Instant,
+    time: Time,
     took: Duration,
-    counts: RepoCounts,
-    parked: u64,
-    debts: u64,
-    oldest_debt: Option<u64>,
+    /// What the upstreams showed then.
+    shown: Vec<Shown>,
+    pub(super) counts: RepoCounts,
+    pub(super) parked: u64,
+    pub(super) debts: u64,
+    pub(super) oldest_debt: Option<u64>,
 }
+
+/// What an upstream shows of all its repositories at once: whether it can be
+/// relied on, and which doubts there are.
+type Shown = (UpstreamId, bool, Epoch, Option<Tick>);
 
 impl Counted {
     pub fn total(&self) -> u64 {
@@ -40,9 +53,11 @@ impl Counted {
 }
 
 pub fn failed(error: StoreError) -> ApiError {
-    match error.is_final() {
-        true => ApiError::Unavailable(error.to_string()),
-        false => ApiError::Internal(error.to_string()),
+    match error {
+        // It will be so again once there is room.
+        StoreError::Full(full) => ApiError::Unavailable(full.to_string()),
+        error if error.is_final() => ApiError::Unavailable(error.to_string()),
+        error => ApiError::Internal(error.to_string()),
     }
 }
 
@@ -77,7 +92,17 @@ impl Mirror {
                 records += 1;
             }
         }
-        Ok(RepoAnswer::new(repo, &answer, host.as_ref(), via, records))
+        let mut told = RepoAnswer::new(repo, &answer, host.as_ref(), via, records);
+        told.evidence.recomputable = repo.head().is_some() && self.holds_all_keys();
+        if !told.complete {
+            told.last_error = self.shared.troubles.of(&repo.did).map(Into::into);
+        }
+        Ok(told)
+    }
+
+    /// Whether the keys of all records are held, so that roots can be recomputed.
+    pub(super) fn holds_all_keys(&self) -> bool {
+        !self.shared.settings.wanted_keys_only || self.shared.filter.wanted.is_empty()
     }
 
     pub(super) fn one(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError> {
@@ -107,27 +132,35 @@ impl Mirror {
     }
 
     pub(super) fn gaps_page(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
-        let view = self.shared.store.view();
         let from = RepoId(after.map_or(0, |after| after.saturating_add(1)));
         let mut page = GapsPage::default();
-        for row in view.repos(from) {
-            let (id, _) = row.map_err(failed)?;
-            let Some(repo) = view.repo(id).map_err(failed)? else {
-                continue;
+        let read = |from| self.shared.store.view().repos(from);
+        let looked = in_parts(AT_A_TIME, from, read, |id, _| {
+            let Some(repo) = self.shared.store.view().repo(id)? else {
+                return Ok(ControlFlow::Continue(()));
             };
-            // Hidden ones are as their owners want them.
-            if account::is_hidden(repo.account) {
-                continue;
+            // Hidden ones are as their owners, or hosts, want them; unless the host
+            // has lost them.
+            if account::is_hidden(repo.account) && repo.account != Account::NotFound {
+                page.hidden += 1;
+                return Ok(ControlFlow::Continue(()));
             }
-            if let Some(gap) = Gap::new(&repo, &self.answer(&repo)) {
+            let answer = self.answer(&repo);
+            let since = self.since(&repo, &answer);
+            if let Some(mut gap) = Gap::new(&repo, &answer, since) {
+                gap.last_error = self.shared.troubles.of(&repo.did).map(Into::into);
                 page.gaps.push(gap);
                 page.cursor = Some(id.0);
             }
-            if page.gaps.len() >= limit {
-                return Ok(page);
-            }
+            Ok(match page.gaps.len() < limit {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        });
+        looked.map_err(failed)?;
+        if page.gaps.len() < limit {
+            page.cursor = None;
         }
-        page.cursor = None;
         Ok(page)
     }
 
@@ -135,32 +168,56 @@ impl Mirror {
     pub(super) fn count(&self) -> Result<Counted, ApiError> {
         // One at a time: whoever comes meanwhile has the same answer.
         let mut kept = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown();
         if let Some(kept) = &*kept
             && kept.at.elapsed() < COUNT_EVERY.max(kept.took * 20)
+            && kept.shown == shown
         {
-            return Ok(*kept);
+            return Ok(kept.clone());
         }
         let began = Instant::now();
-        let view = self.shared.store.view();
-        let mut counts = RepoCounts::default();
         let now = self.shared.clock.glance();
         let (mut debts, mut oldest) = (0, None);
-        for row in view.debts() {
+        for row in self.shared.store.view().debts() {
             let (_, debt) = row.map_err(failed)?;
             debts += 1;
             oldest = oldest.max(Some(seconds_between(debt.since, now.time)));
         }
-        for row in view.repos(RepoId(0)) {
-            let (id, mut repo) = row.map_err(failed)?;
+        let counts = self.count_repos().map_err(failed)?;
+        let mut parked = 0;
+        let view = self.shared.store.view();
+        for id in view.parked_repos().map_err(failed)?.into_keys() {
+            parked += view.parked(id).map_err(failed)?.len() as u64;
+        }
+        let counted = Counted {
+            at: Instant::now(),
+            time: now.time,
+            took: began.elapsed(),
+            shown,
+            counts,
+            parked,
+            debts,
+            oldest_debt: oldest,
+        };
+        *kept = Some(counted.clone());
+        Ok(counted)
+    }
+
+    /// Each of them as it is when it is looked at.
+    fn count_repos(&self) -> Result<RepoCounts, StoreError> {
+        let mut counts = RepoCounts::default();
+        let all_keys = self.holds_all_keys();
+        let read = |from| self.shared.store.view().repos(from);
+        in_parts(AT_A_TIME, RepoId(0), read, |id, mut repo| {
             counts.total += 1;
             if account::is_hidden(repo.account) {
                 counts.hidden += 1;
-                continue;
+                return Ok(ControlFlow::Continue(()));
             }
             // Rows come without their debts; only the seemingly complete matter.
             let mut answer = self.answer(&repo);
             if answer.complete()
-                && let Some(whole) = view.repo(id).map_err(failed)?
+                && let Some(whole) = self.shared.store.view().repo(id)?
             {
                 repo = whole;
                 answer = self.answer(&repo);
@@ -171,21 +228,20 @@ impl Mirror {
             } else {
                 counts.incomplete += 1;
             }
-        }
-        let mut parked = 0;
-        for id in view.parked_repos().map_err(failed)?.into_keys() {
-            parked += view.parked(id).map_err(failed)?.len() as u64;
-        }
-        let counted = Counted {
-            at: Instant::now(),
-            took: began.elapsed(),
-            counts,
-            parked,
-            debts,
-            oldest_debt: oldest,
-        };
-        *kept = Some(counted);
-        Ok(counted)
+            counts.not_recomputable += u64::from(repo.head().is_some() && !all_keys);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(counts)
+    }
+
+    fn shown(&self) -> Vec<Shown> {
+        let now = self.shared.clock.time();
+        let covers = self.shared.upstreams.read();
+        let shown = covers.iter().map(|(id, source)| {
+            let live = source.stream.live(now, &self.shared.settings);
+            (id, live, source.row.epoch, source.row.unread_at)
+        });
+        shown.collect()
     }
 
     pub(super) fn upstream_answers(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
@@ -202,6 +258,10 @@ impl Mirror {
             let link = self.following.link(id).unwrap_or_default();
             let host = source.row.host.and_then(|host| self.shared.hosts.get(host));
             let sweep = source.row.host.and_then(|host| self.sweeps.get(host));
+            let refused = source
+                .row
+                .host
+                .and_then(|host| self.shared.hosts.refused_by(host));
             let every = sweep
                 .map(|sweep| sweep.every)
                 .unwrap_or_default()
@@ -215,7 +275,7 @@ impl Mirror {
                 cursor: view.cursor(id).map_err(failed)?.map(|cursor| cursor.seq),
                 epoch: source.row.epoch.0,
                 first_cursor_since_reset: source.row.first_cursor_since_reset,
-                lag_seconds: link.lag.map(|lag| lag.as_secs_f64()),
+                lag_seconds: link.lag.get().map(|lag| lag.as_secs_f64()),
                 last_frame: link.last_frame.and_then(timestamp),
                 sweep: SweepAnswer {
                     every_seconds: every.as_secs(),
@@ -226,6 +286,12 @@ impl Mirror {
                 },
                 error: link.error.filter(|_| !source.stream.is_connected()),
                 next_dial: link.next_dial.and_then(timestamp),
+                refused: refused.map(|refused| RefusedAnswer {
+                    at: timestamp(refused.at),
+                    did: refused.did.to_string(),
+                    reason: refused.class.to_owned(),
+                    error: refused.error,
+                }),
             });
         }
         Ok(all)
@@ -249,11 +315,26 @@ impl Mirror {
             parked: counted.parked,
             dead_letters: self.shared.dead_letters.load(Ordering::Relaxed),
             hiding_suspended: suspended.map(|(_, host)| host.name).collect(),
+            store: match self.shared.room.lack() {
+                None => StoreStatus::default(),
+                Some(lack) => StoreStatus {
+                    writes: false,
+                    since: timestamp(lack.since),
+                    error: Some(lack.error),
+                },
+            },
+            counted_at: timestamp(counted.time),
         })
     }
 
     pub(super) fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
+        if !self.begun.load(Ordering::Relaxed) {
+            reasons.push("starting: upstreams and tracked repositories are taken in".to_owned());
+        }
+        if let Some(lack) = self.shared.room.lack() {
+            reasons.push(format!("nothing is written: {}", lack.error));
+        }
         if let Some(fault) = self.shared.end.fault() {
             reasons.push(format!("the store cannot be written: {fault}"));
         }
@@ -270,135 +351,43 @@ impl Mirror {
                 }
             }
         }
-        let now = self.shared.clock.time();
-        let covers = self.shared.upstreams.read();
-        for (_, source) in covers.iter() {
-            let heard = source.stream.heard_at();
-            let fresh = heard.is_some_and(|at| now.since(at) <= ready.max_upstream_age);
-            if !fresh && source.row.followed != Followed::ForTracked {
-                reasons.push(format!(
-                    "nothing was heard of {} for longer than ready.max_upstream_age",
-                    source.row.url
-                ));
-            }
-        }
+        self.unheard(&mut reasons);
         Readiness {
             ready: reasons.is_empty(),
             reasons,
         }
     }
 
-    pub(super) fn metrics_text(&self) -> Result<String, ApiError> {
-        let mut out = String::new();
-        self.shared.metrics.write(&mut out);
-        let counted = self.count()?;
-        let counts = counted.counts;
-        let (changes, bytes) = self.shared.store.queue_depth();
-        let gauges: [(&str, &str, u64); 14] = [
-            (
-                "gapless_repos",
-                "Repositories that are known.",
-                counts.total,
-            ),
-            (
-                "gapless_repos_complete",
-                "Of these: complete.",
-                counts.complete,
-            ),
-            (
-                "gapless_repos_proven",
-                "Of these: complete, and the root was recomputed.",
-                counts.proven,
-            ),
-            (
-                "gapless_repos_incomplete",
-                "Neither complete nor hidden.",
-                counts.incomplete,
-            ),
-            (
-                "gapless_repos_hidden",
-                "Deactivated, suspended, taken down or deleted.",
-                counts.hidden,
-            ),
-            (
-                "gapless_debts",
-                "Repositories for which something is owed.",
-                counted.debts,
-            ),
-            (
-                "gapless_debt_oldest_seconds",
-                "How long the oldest debt has been owed.",
-                counted.oldest_debt.unwrap_or(0),
-            ),
-            ("gapless_parked", "Frames that wait.", counted.parked),
-            (
-                "gapless_parked_bytes",
-                "Their bytes.",
-                self.shared.parked_bytes.load(Ordering::Relaxed),
-            ),
-            (
-                "gapless_dead_letters",
-                "Dead letters that are kept.",
-                self.shared.dead_letters.load(Ordering::Relaxed),
-            ),
-            (
-                "gapless_log_head",
-                "The newest log number.",
-                self.shared.store.durable_head().next_seq.saturating_sub(1),
-            ),
-            (
-                "gapless_at_work",
-                "Repositories that are asked about or fetched now.",
-                self.shared.schedule.at_work() as u64,
-            ),
-            (
-                "gapless_queue_changes",
-                "Changes that wait to be written.",
-                changes as u64,
-            ),
-            ("gapless_queue_bytes", "Their bytes.", bytes as u64),
-        ];
-        for (name, help, value) in gauges {
-            head(&mut out, name, "gauge", help);
-            let _ = writeln!(out, "{name} {value}");
-        }
-        self.upstream_metrics(&mut out)?;
-        Ok(out)
-    }
-
-    fn upstream_metrics(&self, out: &mut String) -> Result<(), ApiError> {
-        let upstreams = self.upstream_answers()?;
-        type Read = fn(&UpstreamAnswer) -> Option<f64>;
-        let gauges: [(&str, &str, Read); 4] = [
-            (
-                "gapless_upstream_connected",
-                "Whether an upstream is connected.",
-                |one| Some(f64::from(u8::from(one.connected))),
-            ),
-            (
-                "gapless_upstream_open",
-                "Whether its epoch is open.",
-                |one| Some(f64::from(u8::from(one.open))),
-            ),
-            (
-                "gapless_upstream_cursor",
-                "The last event whose effects are durable.",
-                |one| one.cursor.map(|cursor| cursor as f64),
-            ),
-            (
-                "gapless_upstream_lag_seconds",
-                "How old its newest event was when it came.",
-                |one| one.lag_seconds,
-            ),
-        ];
-        for (name, help, read) in gauges {
-            head(out, name, "gauge", help);
-            for one in &upstreams {
-                if let Some(value) = read(one) {
-                    let _ = writeln!(out, "{name}{{upstream=\"{}\"}} {value}", one.url);
-                }
+    /// Upstreams of which nothing was heard for too long.
+    fn unheard(&self, reasons: &mut Vec<String>) {
+        let now = self.shared.clock.time();
+        let covers = self.shared.upstreams.read();
+        let longest = self.config.ready.max_upstream_age;
+        let (mut hosts, mut silent) = (0, Vec::new());
+        for (_, source) in covers.iter() {
+            let heard = source.stream.heard_at();
+            let fresh = heard.is_some_and(|at| now.since(at) <= longest);
+            let for_tracked = source.row.followed == Followed::ForTracked;
+            hosts += usize::from(for_tracked);
+            match (fresh, for_tracked) {
+                (true, _) => {}
+                (false, true) => silent.push(source.row.url.clone()),
+                (false, false) => reasons.push(format!(
+                    "nothing was heard of {} for longer than ready.max_upstream_age",
+                    source.row.url
+                )),
             }
         }
-        Ok(())
+        if silent.len() * SILENT_ONE_IN > hosts
+            && let Some(one) = silent.first()
+        {
+            reasons.push(format!(
+                "nothing was heard of {} of {hosts} hosts of tracked repositories for longer than ready.max_upstream_age, {one} among them",
+                silent.len()
+            ));
+        }
+        if covers.iter().next().is_none() {
+            reasons.push("no upstream is followed, or none yet".to_owned());
+        }
     }
 }

@@ -7,21 +7,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use gapless_core::ledger::notice::Reset;
+use gapless_core::ledger::stream;
 use gapless_core::ledger::{Epoch, Followed, HostId, Kind, Tick, Upstream, UpstreamId};
 use gapless_store::change::{Change, UpstreamChange};
 use gapless_store::error::StoreError;
 use tokio::task::JoinHandle;
 
+use crate::api::kind_name;
 use crate::config::UpstreamConfig;
 use crate::fetch::work::Addresses;
 use crate::ingest::desk::Desks;
-use crate::ingest::follow::{Follower, Link};
+use crate::ingest::follow::Follower;
+use crate::ingest::link::Link;
 use crate::ingest::upstreams::write;
 use crate::net::{HostAddress, Net, Trust};
 use crate::shared::Shared;
 
 /// How long a follower that ended by a fault of ours rests.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// How long followers have for their end, all together.
+const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 /// One upstream that is followed.
 struct Followee {
@@ -33,6 +39,15 @@ struct Followee {
     followed: Followed,
     link: Arc<Mutex<Link>>,
     task: JoinHandle<()>,
+}
+
+/// Whether there is a place for a stream of a host.
+enum Way {
+    /// Another one has it, and serves.
+    Taken(UpstreamId),
+    Free,
+    /// One that was followed for tracked repositories has given way.
+    Made,
 }
 
 pub struct Following {
@@ -52,8 +67,14 @@ pub enum FollowError {
     Already(String),
     #[error("the host {0} is followed already, by {1}")]
     SameHost(String, String),
+    #[error("{0} is followed as a {1} already; one address is one or the other: remove it first")]
+    OtherKind(String, &'static str),
     #[error("{0} is not followed")]
     NotFollowed(String),
+    #[error(
+        "{0} is followed for tracked repositories; it is left when the last of them is: gapless track remove DID"
+    )]
+    ForTracked(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -96,49 +117,66 @@ impl Following {
         Some(link.unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// The upstream of an address.
-    pub fn find(&self, url: &str) -> Option<UpstreamId> {
+    /// The upstream of an address: the operator's, rather than one that is followed
+    /// for tracked repositories. With its host, and what it is followed for.
+    fn find(&self, url: &str) -> Option<(UpstreamId, Option<HostId>, Followed)> {
         let followees = self.lock();
-        let found = followees.iter().find(|(_, one)| one.url == url);
-        found.map(|(id, _)| *id)
+        let mut found: Vec<_> = followees.iter().filter(|(_, one)| one.url == url).collect();
+        found.sort_by_key(|(_, one)| one.followed == Followed::ForTracked);
+        let (id, one) = found.first()?;
+        Some((**id, one.host, one.followed))
     }
 
     /// At the start: what the configuration names, and what was added before.
     pub async fn resume(self: &Arc<Self>, configured: &[UpstreamConfig]) -> Result<(), StoreError> {
         let rows = self.shared.store.view().upstreams()?;
-        for (id, row) in &rows {
-            let named = configured
-                .iter()
-                .any(|one| one.kind == row.kind && one.url == row.url);
-            match (row.followed, named) {
-                (Followed::Configured, false) => {
-                    let row = Upstream {
-                        followed: Followed::No,
-                        ..row.clone()
-                    };
-                    self.shared.upstreams.keep(*id, row).await?;
-                }
-                (Followed::Added | Followed::ForTracked, false) => {
+        let named = |row: &Upstream| {
+            let mut all = configured.iter();
+            all.any(|one| one.kind == row.kind && one.url == row.url)
+        };
+        {
+            let _one = self.changing.lock().await;
+            for (id, row) in rows.iter().filter(|(_, row)| !named(row)) {
+                // Somebody may have been here before: the program answers already.
+                let new = !self.lock().contains_key(id);
+                if new && matches!(row.followed, Followed::Added | Followed::ForTracked) {
                     self.start(*id, row.clone());
                 }
-                _ => {}
             }
         }
-        for one in configured {
-            match self
-                .add(
-                    one.kind,
-                    &one.url,
-                    one.host.as_deref(),
-                    Followed::Configured,
-                )
-                .await
-            {
-                Ok(_) | Err(FollowError::Already(_)) => {}
-                Err(FollowError::Store(error)) => return Err(error),
-                Err(error) => {
-                    tracing::warn!(%error, "an upstream of the configuration is left out")
-                }
+        // What has to be written waits for room on the disk, and nobody for it: those
+        // that are known as they are come first.
+        let known = |one: &&UpstreamConfig| {
+            let mut rows = rows.iter();
+            rows.any(|(_, row)| row.kind == one.kind && row.url == one.url)
+        };
+        let (old, new): (Vec<_>, Vec<_>) = configured.iter().partition(known);
+        for one in old.into_iter().chain(new) {
+            self.configure(one).await?;
+        }
+        let _one = self.changing.lock().await;
+        for (id, row) in self.shared.store.view().upstreams()? {
+            let left = row.followed == Followed::Configured && !named(&row);
+            if left && !self.lock().contains_key(&id) {
+                let row = Upstream {
+                    followed: Followed::No,
+                    ..row
+                };
+                self.shared.upstreams.keep(id, row).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows an upstream of the configuration.
+    async fn configure(self: &Arc<Self>, one: &UpstreamConfig) -> Result<(), StoreError> {
+        let host = one.host.as_deref();
+        let added = self.add(one.kind, &one.url, host, Followed::Configured);
+        match added.await {
+            Ok(_) | Err(FollowError::Already(_)) => {}
+            Err(FollowError::Store(error)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "an upstream of the configuration is left out")
             }
         }
         Ok(())
@@ -157,21 +195,26 @@ impl Following {
             Kind::Pds => Some(self.shared.hosts.name(&host_name(url, host)).await?),
             Kind::Relay | Kind::Jetstream => None,
         };
-        if let Some(id) = self.make_way(kind, url, host_id, followed).await? {
-            return Ok(id);
-        }
+        let waits = match self.make_way(kind, url, host_id, followed).await? {
+            Way::Taken(id) => return Ok(id),
+            Way::Made => true,
+            Way::Free => followed == Followed::ForTracked,
+        };
         let rows = self.shared.store.view().upstreams()?;
         let known = rows
             .into_iter()
             .find(|(_, row)| row.kind == kind && row.url == url);
         let (id, row) = match known {
-            Some((id, row)) => {
-                let row = Upstream {
+            Some((id, known)) => {
+                let mut row = Upstream {
                     host: host_id,
-                    followed,
-                    ..row
+                    ..known.clone()
                 };
-                self.shared.upstreams.keep(id, row.clone()).await?;
+                self.follow_as(&mut row, followed);
+                // A start with nothing new to say needs no room on the disk.
+                if row != known {
+                    self.shared.upstreams.keep(id, row.clone()).await?;
+                }
                 (id, row)
             }
             None => {
@@ -186,16 +229,29 @@ impl Following {
                     unread_at: None,
                     followed,
                 };
-                let change = Change {
-                    upstream: Some(UpstreamChange::New(row.clone())),
-                    ..Change::default()
-                };
-                let ack = write(&self.shared.store, change).await?;
-                (ack.upstream.ok_or(StoreError::CommitterGone)?, row)
+                (self.write_new(&row, waits).await?, row)
             }
         };
         self.start(id, row);
         Ok(id)
+    }
+
+    /// Writes down a new one. Where tracked repositories would be left without a
+    /// stream it waits for room on the disk; an operator is told that there is none.
+    async fn write_new(&self, row: &Upstream, waits: bool) -> Result<UpstreamId, StoreError> {
+        loop {
+            let change = Change {
+                upstream: Some(UpstreamChange::New(row.clone())),
+                ..Change::default()
+            };
+            match write(&self.shared.store, change).await {
+                Ok(ack) => return ack.upstream.ok_or(StoreError::CommitterGone),
+                Err(StoreError::Full(full)) if waits => {
+                    self.shared.upstreams.wait_for_room(&full).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Two streams of one host are not followed. One that is followed for tracked
@@ -206,7 +262,7 @@ impl Following {
         url: &str,
         host: Option<HostId>,
         followed: Followed,
-    ) -> Result<Option<UpstreamId>, FollowError> {
+    ) -> Result<Way, FollowError> {
         let same = {
             let followees = self.lock();
             let same = followees.iter().find(|(_, one)| {
@@ -215,14 +271,17 @@ impl Following {
             same.map(|(id, one)| (*id, one.url.clone(), one.followed))
         };
         let Some((id, other, how)) = same else {
-            return Ok(None);
+            return match self.other_kind(kind, url, followed) {
+                Some(other) => Err(FollowError::OtherKind(url.to_owned(), kind_name(other))),
+                None => Ok(Way::Free),
+            };
         };
         if followed == Followed::ForTracked {
-            return Ok(Some(id));
+            return Ok(Way::Taken(id));
         }
         if how == Followed::ForTracked {
             self.end(id, Followed::No).await?;
-            return Ok(None);
+            return Ok(Way::Made);
         }
         match other == url {
             true => Err(FollowError::Already(other)),
@@ -230,14 +289,41 @@ impl Following {
         }
     }
 
+    /// The other kind under which an operator has this address followed.
+    fn other_kind(&self, kind: Kind, url: &str, followed: Followed) -> Option<Kind> {
+        let followees = self.lock();
+        let other = followees
+            .values()
+            .find(|one| one.url == url && one.kind != kind && one.followed != Followed::ForTracked);
+        let other = other.map(|one| one.kind);
+        other.filter(|_| followed != Followed::ForTracked)
+    }
+
     /// Follows an upstream no longer. Its repositories stay, and nothing covers
     /// them any more.
     pub async fn remove(self: &Arc<Self>, url: &str) -> Result<(), FollowError> {
         let _one = self.changing.lock().await;
-        let Some(id) = self.find(url) else {
+        let Some((id, host, followed)) = self.find(url) else {
             return Err(FollowError::NotFollowed(url.to_owned()));
         };
-        Ok(self.end(id, Followed::No).await?)
+        if followed == Followed::ForTracked {
+            return Err(FollowError::ForTracked(url.to_owned()));
+        }
+        self.end(id, Followed::No).await?;
+        // What is tracked there is followed by itself from now on.
+        if let Some(host) = host
+            && self.is_wanted(host).await?
+        {
+            self.follow_for_tracked(host);
+        }
+        Ok(())
+    }
+
+    /// Whether a tracked repository lives there.
+    async fn is_wanted(&self, host: HostId) -> Result<bool, StoreError> {
+        let shared = self.shared.clone();
+        let read = tokio::task::spawn_blocking(move || is_wanted(&shared, host));
+        read.await.unwrap_or(Err(StoreError::CommitterGone))
     }
 
     async fn end(&self, id: UpstreamId, followed: Followed) -> Result<(), StoreError> {
@@ -251,15 +337,33 @@ impl Following {
         self.shared.store.abandon(id);
         match row {
             None => Ok(()),
-            Some(row) => {
-                let row = Upstream { followed, ..row };
+            Some(mut row) => {
+                self.follow_as(&mut row, followed);
                 self.shared.upstreams.keep(id, row).await
             }
         }
     }
 
+    /// A stream that was read for some alone has passed the others by: for whoever
+    /// it speaks for next, it begins anew.
+    fn follow_as(&self, row: &mut Upstream, followed: Followed) {
+        if row.followed == Followed::ForTracked && followed != Followed::ForTracked {
+            let now = self.shared.clock.now();
+            let mut notices = Vec::new();
+            stream::reset(now, row, Reset::Widened, &mut notices);
+            for notice in &notices {
+                self.shared.metrics.notice(notice);
+            }
+        }
+        row.followed = followed;
+    }
+
     fn start(self: &Arc<Self>, id: UpstreamId, row: Upstream) {
-        let link = Arc::new(Mutex::new(Link::default()));
+        let link = Arc::new(Mutex::new(Link {
+            // For all we know: it may have been so before the start.
+            down_since: Some(self.shared.clock.time()),
+            ..Link::default()
+        }));
         let host_name = row
             .host
             .and_then(|host| self.shared.hosts.get(host))
@@ -273,6 +377,7 @@ impl Following {
             desks: self.desks.clone(),
             net: self.net.clone(),
             id,
+            kind: row.kind,
             url: row.url.clone(),
             trust,
             tracked_only: row.followed == Followed::ForTracked,
@@ -295,26 +400,66 @@ impl Following {
 
     /// Stops following anything.
     pub async fn stop(&self) {
-        let all: Vec<Followee> = {
+        let all: Vec<JoinHandle<()>> = {
             let mut followees = self.lock();
-            std::mem::take(&mut *followees).into_values().collect()
+            let all = std::mem::take(&mut *followees).into_values();
+            all.map(|followee| followee.task).collect()
         };
-        for mut followee in all {
-            let ended = tokio::time::timeout(Duration::from_secs(2), &mut followee.task).await;
-            if ended.is_err() {
-                followee.task.abort();
-            }
+        end_all(all, STOP_WITHIN).await;
+    }
+
+    /// Leaves a host that is followed for tracked repositories if none of them lives
+    /// there any more. What is tracked meanwhile is seen here, or follows it again
+    /// after this: one change at a time.
+    pub async fn leave_unless_wanted(&self, host: HostId) -> Result<(), StoreError> {
+        let _one = self.changing.lock().await;
+        let ours = {
+            let followees = self.lock();
+            let ours = followees
+                .iter()
+                .find(|(_, one)| one.host == Some(host) && one.followed == Followed::ForTracked);
+            ours.map(|(id, one)| (*id, one.url.clone()))
+        };
+        let Some((id, url)) = ours else {
+            return Ok(());
+        };
+        if self.is_wanted(host).await? {
+            return Ok(());
         }
+        tracing::info!(upstream = %url, "left: no tracked repository lives there any more");
+        self.end(id, Followed::No).await
     }
 
     /// Hosts that are followed for tracked repositories alone.
-    pub fn for_tracked(&self) -> Vec<(String, HostId)> {
+    pub fn for_tracked(&self) -> Vec<HostId> {
         let followees = self.lock();
         let ours = followees
             .values()
             .filter(|one| one.followed == Followed::ForTracked);
-        ours.filter_map(|one| Some((one.url.clone(), one.host?)))
-            .collect()
+        ours.filter_map(|one| one.host).collect()
+    }
+}
+
+/// Whether a repository that is tracked by name lives on a host.
+fn is_wanted(shared: &Shared, host: HostId) -> Result<bool, StoreError> {
+    let view = shared.store.view();
+    for id in view.hosted(host) {
+        let repo = view.repo(id?)?;
+        if repo.is_some_and(|repo| shared.is_tracked(&repo.did)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Waits for tasks that were told to end, all of them together, and ends those that
+/// do not.
+pub(super) async fn end_all(mut tasks: Vec<JoinHandle<()>>, within: Duration) {
+    let all = futures_util::future::join_all(&mut tasks);
+    if tokio::time::timeout(within, all).await.is_err() {
+        for task in tasks {
+            task.abort();
+        }
     }
 }
 
@@ -352,8 +497,12 @@ impl Addresses for Arc<Following> {
     }
 
     fn follow_for_tracked(&self, host: HostId) {
-        let followed = self.lock().values().any(|one| one.host == Some(host));
-        let Some(row) = self.shared.hosts.get(host).filter(|_| !followed) else {
+        // One that is followed for tracked ones may just be about to be left.
+        let stays = self
+            .lock()
+            .values()
+            .any(|one| one.host == Some(host) && one.followed != Followed::ForTracked);
+        let Some(row) = self.shared.hosts.get(host).filter(|_| !stays) else {
             return;
         };
         let following = self.clone();
@@ -365,5 +514,30 @@ impl Addresses for Arc<Following> {
                 tracing::warn!(host = %row.name, %error, "the host of a tracked repository cannot be followed");
             }
         });
+    }
+
+    fn tracked_left(&self, host: HostId) {
+        let following = self.clone();
+        self.runtime.spawn(async move {
+            if let Err(error) = following.leave_unless_wanted(host).await {
+                following.shared.end.fail(error);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn those_that_do_not_end_are_waited_for_together() {
+        let within = Duration::from_millis(200);
+        let tasks = (0..20).map(|_| tokio::spawn(std::future::pending()));
+        let began = Instant::now();
+        end_all(tasks.collect(), within).await;
+        assert!(began.elapsed() < within * 10, "{:?}", began.elapsed());
     }
 }

@@ -2,36 +2,49 @@
 //! right order.
 
 mod answers;
+mod dead;
+mod door;
 mod following;
+mod generation;
+mod measures;
 mod operate;
+mod parts;
+mod proof;
+mod since;
+mod tracking;
 mod upkeep;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use gapless_core::ledger::{FilterGen, Settings};
+use gapless_core::ledger::Settings;
 use gapless_store::Store;
-use gapless_store::change::{Change, WishChange};
 use gapless_store::error::StoreError;
-use gapless_store::table::wish;
+use gapless_store::space::Full;
+use gapless_store::table::dead::Resolution;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::config::{Config, KeepKeys, Pattern};
+use crate::config::{Config, KeepKeys};
+use crate::fetch::counted::read_debts;
 use crate::fetch::sweep::{Sweeper, Sweeps};
-use crate::fetch::work::{FetchSettings, Fetcher, read_debts};
+use crate::fetch::work::{Addresses as _, FetchSettings, Fetcher};
 use crate::filter::Filter;
 use crate::hosts::HostRows;
 use crate::ingest::desk::Desks;
-use crate::ingest::upstreams::{Upstreams, write};
+use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
+use crate::moments::Moments;
 use crate::net::{HostLimits, Net, NetError, NetSettings};
+use crate::room::{self, Room};
 use crate::schedule::Schedule;
 use crate::shared::{End, Shared};
+use crate::troubles::Troubles;
 use answers::Counted;
-use following::Following;
+pub use door::Door;
+use following::{Following, end_all};
 
 /// How long the end may take before what is left is left for the next start.
 const END_WITHIN: Duration = Duration::from_secs(8);
@@ -40,7 +53,9 @@ const END_WITHIN: Duration = Duration::from_secs(8);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+    #[error("there is no room to start: {0}")]
+    NoRoom(Full),
     #[error(transparent)]
     Net(#[from] NetError),
     #[error("cannot make the folder {0} for large repositories: {1}")]
@@ -54,29 +69,60 @@ pub enum StartError {
     NoSources(String),
 }
 
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> StartError {
+        match error {
+            // Whoever does not start does not read on.
+            StoreError::Full(full) => StartError::NoRoom(full),
+            error => StartError::Store(error),
+        }
+    }
+}
+
 pub struct Mirror {
     pub shared: Arc<Shared>,
     pub desks: Arc<Desks>,
     pub fetcher: Arc<Fetcher>,
     sweeps: Arc<Sweeps>,
     following: Arc<Following>,
+    /// What is tracked is changed by one at a time: a row and a wish that differ
+    /// would be a repository that a stream covers and is not read for.
+    tracking: tokio::sync::Mutex<()>,
     config: Config,
     handle: Handle,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     counted: Mutex<Option<Counted>>,
+    /// Upstreams and tracked repositories are taken in, and everything runs.
+    begun: AtomicBool,
 }
 
 impl Mirror {
     /// Opens the store and starts everything.
     pub async fn start(config: Config, sweep_fixed: bool) -> Result<Arc<Mirror>, StartError> {
-        let store = Arc::new(open(&config)?);
+        let mirror = Mirror::open(config).await?;
+        if let Err(error) = mirror.begin(sweep_fixed).await {
+            mirror.stop().await?;
+            return Err(error);
+        }
+        Ok(mirror)
+    }
+
+    /// Opens the store. Questions can be answered from then on.
+    pub async fn open(config: Config) -> Result<Arc<Mirror>, StartError> {
+        // A large journal takes its time; whoever waits for signals goes on.
+        let place = config.clone();
+        let opened = tokio::task::spawn_blocking(move || open(&place)).await;
+        let store = Arc::new(opened.unwrap_or(Err(StoreError::CommitterGone))?);
         let shared = Arc::new(share(&config, store).await?);
         let desks = Arc::new(Desks::start(&shared, config.limits.workers)?);
+        let authorities = config.authorities.clone();
         let net = Net::with_limits(
             NetSettings {
                 allow_private: config.allow_private,
                 contact: config.contact.clone(),
+                authorities: authorities.map_or(Vec::new(), |found| found.certificates),
                 plc: config.plc.clone(),
+                plc_requests_per_second: config.plc_requests_per_second,
             },
             HostLimits {
                 concurrency: config.fetch.per_host,
@@ -105,22 +151,29 @@ impl Mirror {
             fetcher,
             sweeps: Arc::new(Sweeps::default()),
             following,
+            tracking: tokio::sync::Mutex::default(),
             config,
             handle: Handle::current(),
             tasks: Mutex::default(),
             counted: Mutex::default(),
+            begun: AtomicBool::new(false),
         });
-        mirror.begin(sweep_fixed).await?;
+        let watched = mirror.shared.clone();
+        mirror.supervise("room", move || room::watch(watched.clone()));
         Ok(mirror)
     }
 
-    async fn begin(self: &Arc<Self>, sweep_fixed: bool) -> Result<(), StartError> {
+    /// Takes in what is to be followed, and begins to work.
+    pub async fn begin(self: &Arc<Self>, sweep_fixed: bool) -> Result<(), StartError> {
         self.following.resume(&self.config.upstreams).await?;
-        self.track_all(&self.config.dids).await?;
+        self.track_wanted().await?;
+        // The end may have come between a move and its consequence.
+        for host in self.following.for_tracked() {
+            self.following.tracked_left(host);
+        }
         let nothing = self.following.is_empty() && self.tracked_count() == 0;
         if nothing {
             let folder = self.config.data.display().to_string();
-            self.stop().await?;
             return Err(StartError::NoSources(folder));
         }
         let shared = self.shared.clone();
@@ -147,6 +200,7 @@ impl Mirror {
         self.supervise("sweeper", move || sweeper.clone().run());
         let upkeep = Arc::downgrade(self);
         self.supervise("upkeep", move || upkeep::run(upkeep.clone()));
+        self.begun.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -182,14 +236,7 @@ impl Mirror {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *tasks)
         };
-        for mut task in tasks {
-            if tokio::time::timeout(END_WITHIN / 4, &mut task)
-                .await
-                .is_err()
-            {
-                task.abort();
-            }
-        }
+        end_all(tasks, END_WITHIN / 4).await;
         let (desks, store) = (self.desks.clone(), self.shared.store.clone());
         let closed = tokio::task::spawn_blocking(move || {
             desks.close();
@@ -229,20 +276,23 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
     let view = store.view();
     let counters = view.counters()?;
     let clock = Arc::new(Clock::resume(counters.last_tick));
-    let generation = filter_in_force(config, &store).await?;
+    let generation = generation::filter_in_force(config, &store, clock.time()).await?;
     let mut tracked = std::collections::HashSet::new();
     for row in view.tracked() {
         tracked.insert(row?.0);
     }
     let mut dead_letters = 0;
     for row in view.dead_letters() {
-        row?;
-        dead_letters += 1;
+        let (_, letter) = row?;
+        dead_letters += u64::from(letter.resolution == Resolution::Open);
     }
+    let room = Arc::new(Room::new(&config.data, config.min_free_disk));
+    let end = Arc::new(End::default());
     let settings: Settings = config.ledger(generation);
     Ok(Shared {
         hosts: HostRows::open(store.clone())?,
-        upstreams: Upstreams::new(store.clone(), clock.clone()),
+        upstreams: Upstreams::new(store.clone(), clock.clone(), room.clone(), end.clone()),
+        moments: Moments::new(clock.glance()),
         clock,
         store,
         settings,
@@ -255,80 +305,8 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
         tracked: RwLock::new(tracked),
         parked_bytes: AtomicU64::new(0),
         dead_letters: AtomicU64::new(dead_letters),
-        end: End::default(),
+        room,
+        troubles: Troubles::default(),
+        end,
     })
-}
-
-/// The generation of the filter: a wider one than before is a new one, and what
-/// was fetched under the old one is fetched again.
-async fn filter_in_force(config: &Config, store: &Arc<Store>) -> Result<FilterGen, StoreError> {
-    let patterns: Vec<String> = config.collections.iter().map(ToString::to_string).collect();
-    let wanted_keys_only = config.keep_keys == KeepKeys::Wanted;
-    let old = store.view().filter()?;
-    let generation = match &old {
-        None => FilterGen(0),
-        Some(old) => {
-            let was: Vec<Pattern> = old
-                .patterns
-                .iter()
-                .filter_map(|text| Pattern::parse(text))
-                .collect();
-            let wider =
-                wider(&was, &config.collections) || (old.wanted_keys_only && !wanted_keys_only);
-            FilterGen(old.generation.0 + u32::from(wider))
-        }
-    };
-    let filter = wish::Filter {
-        generation,
-        patterns,
-        wanted_keys_only,
-    };
-    if old.as_ref() != Some(&filter) {
-        let change = Change {
-            wish: Some(WishChange::Filter(filter)),
-            ..Change::default()
-        };
-        write(store, change).await?;
-    }
-    Ok(generation)
-}
-
-/// Whether a filter wants something that another did not.
-fn wider(was: &[Pattern], now: &[Pattern]) -> bool {
-    match (was.is_empty(), now.is_empty()) {
-        (true, _) => false,
-        (false, true) => true,
-        (false, false) => !now.iter().all(|new| {
-            was.iter().any(|old| match (old, new) {
-                (Pattern::Exactly(old), Pattern::Exactly(new)) => old == new,
-                (Pattern::Below(old), Pattern::Exactly(new) | Pattern::Below(new)) => {
-                    new.starts_with(old.as_str())
-                }
-                (Pattern::Exactly(_), Pattern::Below(_)) => false,
-            })
-        }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn patterns(text: &[&str]) -> Vec<Pattern> {
-        text.iter()
-            .map(|one| Pattern::parse(one).unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn wider_is_what_wants_something_new() {
-        let posts = patterns(&["app.bsky.feed.post"]);
-        let feed = patterns(&["app.bsky.feed.*"]);
-        assert!(!wider(&[], &posts), "from all to some");
-        assert!(wider(&posts, &[]), "from some to all");
-        assert!(wider(&posts, &feed));
-        assert!(!wider(&feed, &posts));
-        assert!(!wider(&posts, &posts));
-        assert!(wider(&posts, &patterns(&["app.bsky.feed.like"])));
-    }
 }

@@ -1,6 +1,7 @@
 //! What has to be done now and then: purge what was deleted long enough ago, and
 //! say how things stand.
 
+use std::ops::ControlFlow;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use gapless_store::change::{Entry, What};
 use gapless_store::error::StoreError;
 
 use super::Mirror;
+use super::parts::{AT_A_TIME, in_parts};
 use crate::ingest::desk::Turn;
 
 /// How often a line says how things stand.
@@ -61,12 +63,13 @@ impl Mirror {
         let due = tokio::task::spawn_blocking(move || {
             let now = shared.clock.time();
             let mut due = Vec::new();
-            for row in shared.store.view().repos(RepoId(0)) {
-                let (_, repo) = row?;
+            let read = |from| shared.store.view().repos(from);
+            in_parts(AT_A_TIME, RepoId(0), read, |_, repo| {
                 if account::purge_due(now, &repo, grace) && repo.held != Held::Nothing {
                     due.push(repo.did);
                 }
-            }
+                Ok(ControlFlow::Continue(()))
+            })?;
             Ok::<_, StoreError>(due)
         });
         for did in due.await.unwrap_or(Err(StoreError::CommitterGone))? {

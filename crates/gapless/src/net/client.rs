@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{HeaderMap, LOCATION};
 use reqwest::{Client, Response};
+use rustls::pki_types::CertificateDer;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
@@ -36,12 +37,8 @@ const LONGEST_TURN: Duration = Duration::from_secs(300);
 /// one of a host that says both.
 const UNNAMED_PAUSE: Duration = Duration::from_secs(10);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-/// The directory as a whole.
-const DIRECTORY: HostLimits = HostLimits {
-    concurrency: 64,
-    requests_per_second: 100.0,
-    burst: 200,
-};
+/// Questions to the directory at a time, whatever its pace.
+const DIRECTORY_AT_ONCE: usize = 64;
 /// One host of did:web documents.
 const WEB_DOCUMENTS: HostLimits = HostLimits {
     concurrency: 2,
@@ -50,14 +47,18 @@ const WEB_DOCUMENTS: HostLimits = HostLimits {
 };
 
 /// What the configuration says about going out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NetSettings {
     /// Hosts that others name may be anywhere. For test networks.
     pub allow_private: bool,
     /// Whom a host's operator can write to: an address or a URL.
     pub contact: Option<String>,
+    /// Certificate authorities beside the world's.
+    pub authorities: Vec<CertificateDer<'static>>,
     /// The PLC directory.
     pub plc: String,
+    /// Questions to it in a second; twice as many at once after a pause.
+    pub plc_requests_per_second: f64,
 }
 
 /// Why nothing can go out.
@@ -115,7 +116,7 @@ impl Net {
     /// With limits per host other than the usual ones.
     pub fn with_limits(settings: NetSettings, limits: HostLimits) -> Result<Net, NetError> {
         let agent = user_agent(settings.contact.as_deref())?;
-        let tls = tls_config()?;
+        let tls = tls_config(&settings.authorities)?;
         let lookup = Lookup::new(!settings.allow_private);
         Ok(Net(Arc::new(Inner {
             allow_private: settings.allow_private,
@@ -126,7 +127,7 @@ impl Net {
             tls: Arc::new(tls),
             lookup,
             hosts: Hosts::new(limits),
-            directory: Hosts::new(DIRECTORY),
+            directory: Hosts::new(directory_limits(settings.plc_requests_per_second)),
             web_documents: Hosts::new(WEB_DOCUMENTS),
         })))
     }
@@ -316,6 +317,14 @@ fn user_agent(contact: Option<&str>) -> Result<String, NetError> {
     Ok(format!("gapless/{version} ({contact})"))
 }
 
+fn directory_limits(requests_per_second: f64) -> HostLimits {
+    HostLimits {
+        concurrency: DIRECTORY_AT_ONCE,
+        requests_per_second,
+        burst: (requests_per_second * 2.0).ceil().max(1.0) as u32,
+    }
+}
+
 fn directory_base(plc: &str) -> Result<String, NetError> {
     let refused = || NetError::Plc(plc.to_owned());
     let url = Url::parse(plc).map_err(|_| refused())?;
@@ -328,11 +337,16 @@ fn directory_base(plc: &str) -> Result<String, NetError> {
     }
 }
 
-/// The world's certificate authorities, by one provider of cryptography.
-fn tls_config() -> Result<rustls::ClientConfig, NetError> {
-    let roots = rustls::RootCertStore {
+/// The world's certificate authorities and these, by one provider of cryptography.
+pub fn tls_config(
+    authorities: &[CertificateDer<'static>],
+) -> Result<rustls::ClientConfig, NetError> {
+    let mut roots = rustls::RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
     };
+    for authority in authorities {
+        roots.add(authority.clone())?;
+    }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -364,7 +378,7 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_of_the_resolver_is_found_among_the_causes() {
         // Past the check of the text, as a public name with a private address.
-        let guarded = client("x", &tls_config().unwrap(), Lookup::new(true)).unwrap();
+        let guarded = client("x", &tls_config(&[]).unwrap(), Lookup::new(true)).unwrap();
         let error = guarded
             .get("https://localhost:1/")
             .send()

@@ -40,19 +40,31 @@ impl Trust {
 pub enum Refusal {
     #[error("the address cannot be read; it is not asked")]
     Unreadable,
-    #[error("only https and wss are used for hosts that others name; it is not asked")]
+    #[error(
+        "only https and wss are used for hosts that others name; it is not asked (--allow-private allows it, for networks of your own)"
+    )]
     Scheme,
-    #[error("only port 443 is used for hosts that others name; it is not asked")]
+    #[error(
+        "only port 443 is used for hosts that others name; it is not asked (--allow-private allows it, for networks of your own)"
+    )]
     Port,
     #[error("the address carries credentials; it is not asked")]
     Credentials,
-    #[error("others may name hosts by DNS name only; it is not asked")]
+    #[error(
+        "others may name hosts by DNS name only; it is not asked (--allow-private allows it, for networks of your own)"
+    )]
     Literal,
-    #[error("the name is not a full DNS name; it is not asked")]
+    #[error(
+        "the name is not a full DNS name; it is not asked (--allow-private allows it, for networks of your own)"
+    )]
     Name,
-    #[error("the top-level name is reserved; it is not asked")]
+    #[error(
+        "the top-level name is reserved; it is not asked (--allow-private allows it, for networks of your own)"
+    )]
     Reserved,
-    #[error("it resolves to {0}, which is not a public address; it is not asked")]
+    #[error(
+        "it resolves to {0}, which is not a public address; it is not asked (--allow-private allows it, for networks of your own)"
+    )]
     Address(IpAddr),
 }
 

@@ -31,7 +31,7 @@ pub mod socket;
 pub mod xrpc;
 
 pub use car::{FetchLimits, Fetched, GetRepoError};
-pub use client::{Answer, Limits, Net, NetError, NetSettings};
+pub use client::{Answer, Limits, Net, NetError, NetSettings, tls_config};
 pub use directory::{Known, ResolveError, Resolved, key_bytes, public_key};
 pub use error::{AskClass, AskError};
 pub use guard::Trust;

@@ -69,6 +69,11 @@ pub fn path_did(path: Result<Path<String>, PathRejection>) -> Result<Did, Refusa
     }
 }
 
+pub fn path_number(path: Result<Path<String>, PathRejection>) -> Result<u64, Refusal> {
+    let number = path.ok().and_then(|Path(text)| text.parse().ok());
+    number.ok_or_else(|| wrong("the path must have a number, as `GET /v1/dead` gives it"))
+}
+
 /// The body as JSON of the expected shape.
 pub async fn body<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
     parsed(&bytes(body).await?)

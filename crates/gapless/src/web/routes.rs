@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use super::answer::{self, Answer, Json, Refusal};
 use super::{App, ask, call, guard, verify};
 use crate::api::{
-    self, ApiError, Dids, GapsPage, NewUpstream, Readiness, RepoAnswer, ReposPage, Status,
-    TrackedChange, TrackedPage, UpstreamAnswer, VerifyAnswer,
+    self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, NewUpstream, Readiness, RepoAnswer,
+    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, VerifyAnswer,
 };
-use crate::config::{parse_host, parse_url};
+use crate::config::{HOST, parse_host, parse_url};
 
-type DidPath = Result<Path<String>, PathRejection>;
+type TextPath = Result<Path<String>, PathRejection>;
 
 /// The text format of Prometheus.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -42,6 +42,9 @@ pub fn router(app: App) -> Router {
         )
         .route("/v1/upstreams/confirm-loss", post(confirm_loss))
         .route("/v1/tracked", get(tracked).post(track).delete(untrack))
+        .route("/v1/dead", get(dead))
+        .route("/v1/dead/resolve", post(resolve_all_dead))
+        .route("/v1/dead/{number}/resolve", post(resolve_dead))
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .route("/ready", get(ready))
@@ -101,7 +104,7 @@ async fn gaps(State(app): State<App>, uri: Uri) -> Answer<GapsPage> {
     ))
 }
 
-async fn repo(State(app): State<App>, path: DidPath) -> Answer<RepoAnswer> {
+async fn repo(State(app): State<App>, path: TextPath) -> Answer<RepoAnswer> {
     let did = ask::path_did(path)?;
     let name = did.to_string();
     let answer = call(&app, move |mirror| mirror.repo(&did)).await?;
@@ -113,6 +116,24 @@ async fn repo(State(app): State<App>, path: DidPath) -> Answer<RepoAnswer> {
     }
 }
 
+async fn dead(State(app): State<App>, uri: Uri) -> Answer<DeadPage> {
+    let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
+    Ok(Json(
+        call(&app, move |mirror| mirror.dead(after, limit)).await?,
+    ))
+}
+
+async fn resolve_dead(State(app): State<App>, path: TextPath) -> Answer<DeadResolved> {
+    let number = ask::path_number(path)?;
+    Ok(Json(
+        call(&app, move |mirror| mirror.resolve_dead(Some(number))).await?,
+    ))
+}
+
+async fn resolve_all_dead(State(app): State<App>) -> Answer<DeadResolved> {
+    Ok(Json(call(&app, |mirror| mirror.resolve_dead(None)).await?))
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resync {
@@ -120,7 +141,7 @@ struct Resync {
     accept_rollback: bool,
 }
 
-async fn resync(State(app): State<App>, path: DidPath, body: Body) -> Answer<RepoAnswer> {
+async fn resync(State(app): State<App>, path: TextPath, body: Body) -> Answer<RepoAnswer> {
     let did = ask::path_did(path)?;
     let Resync { accept_rollback } = ask::body_or_default(body).await?;
     Ok(Json(
@@ -128,7 +149,7 @@ async fn resync(State(app): State<App>, path: DidPath, body: Body) -> Answer<Rep
     ))
 }
 
-async fn verify_one(State(app): State<App>, path: DidPath) -> Answer<VerifyAnswer> {
+async fn verify_one(State(app): State<App>, path: TextPath) -> Answer<VerifyAnswer> {
     let did = ask::path_did(path)?;
     Ok(Json(call(&app, move |mirror| mirror.verify(&did)).await?))
 }
@@ -158,8 +179,7 @@ impl Addition {
             .ok_or_else(|| ask::wrong("`kind` must be \"pds\" or \"relay\""))?;
         let host = match self.host {
             Some(host) => Some(
-                parse_host(&host)
-                    .ok_or_else(|| ask::wrong("`host` must be a host name, perhaps with :port"))?,
+                parse_host(&host).ok_or_else(|| ask::wrong(format!("`host` must be {HOST}")))?,
             ),
             None => None,
         };

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gapless::api::*;
@@ -34,6 +34,10 @@ pub struct Fake {
     pub stopped: AtomicBool,
     pub unready: AtomicBool,
     pub panicking: AtomicBool,
+    /// Numbers of dead letters.
+    pub dead: Mutex<Vec<u64>>,
+    /// Repositories of the report that cannot be recomputed.
+    pub not_recomputable: AtomicU64,
 }
 
 impl Fake {
@@ -95,7 +99,10 @@ impl Mirror for Fake {
 
     fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
         if self.no_gaps.load(Ordering::Relaxed) {
-            return Ok(GapsPage::default());
+            return Ok(GapsPage {
+                hidden: 2,
+                ..GapsPage::default()
+            });
         }
         let (numbers, cursor) = page(after, limit);
         let gap = |number| Gap {
@@ -104,9 +111,11 @@ impl Mirror for Fake {
             since: None,
             doing: "Its first snapshot is queued.".to_owned(),
             can_do: "Wait.".to_owned(),
+            last_error: None,
         };
         Ok(GapsPage {
             gaps: numbers.map(gap).collect(),
+            hidden: u64::from(cursor.is_none()) * 3,
             cursor,
         })
     }
@@ -216,6 +225,7 @@ impl Mirror for Fake {
         let mut report = VerifyReport {
             repos: 3,
             proven: 3,
+            not_recomputable: self.not_recomputable.load(Ordering::Relaxed),
             ..VerifyReport::default()
         };
         if self.no_gaps.load(Ordering::Relaxed) {
@@ -228,6 +238,38 @@ impl Mirror for Fake {
             ..VerifyAnswer::default()
         }];
         Ok(report)
+    }
+
+    fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError> {
+        let letters = self.dead.lock().expect("no panic");
+        let open = letters.iter().copied();
+        let open = open.filter(|number| after.is_none_or(|after| *number > after));
+        let mut numbers: Vec<u64> = open.collect();
+        let more = numbers.len() > limit;
+        numbers.truncate(limit);
+        let cursor = numbers.last().copied().filter(|_| more);
+        let letter = |number| DeadAnswer {
+            number,
+            class: "invalid".to_owned(),
+            error: "no such thing".to_owned(),
+            ..DeadAnswer::default()
+        };
+        Ok(DeadPage {
+            dead: numbers.into_iter().map(letter).collect(),
+            cursor,
+        })
+    }
+
+    fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {
+        let mut letters = self.dead.lock().expect("no panic");
+        let before = letters.len();
+        letters.retain(|one| number.is_some_and(|number| number != *one));
+        match before - letters.len() {
+            0 if number.is_some() => Err(ApiError::NotFound("no such letter".to_owned())),
+            resolved => Ok(DeadResolved {
+                resolved: resolved as u64,
+            }),
+        }
     }
 
     fn metrics(&self) -> Result<String, ApiError> {

@@ -1,27 +1,45 @@
 //! A network, a mirror of it, and the truth.
 
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gapless::api::Mirror as _;
 use gapless::api::RepoAnswer;
 use gapless::config::{self, Config, Flags};
-use gapless::mirror::Mirror;
+use gapless::mirror::{Mirror, StartError};
 use gapless_atp::syntax::{Did, Rev};
 use gapless_testnet::Config as NetConfig;
-use gapless_testnet::Testnet;
+use gapless_testnet::{SetFault, Spec, Testnet};
 use tempfile::TempDir;
+
+use crate::logs::{self, Lines};
+use crate::oracle::{self, Scope};
 
 /// Nothing that is waited for takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The log of programs, in the world's folder.
+pub const LOG: &str = "log";
+
+/// What happens to one test. At its end, every fault that it set must have fired,
+/// and the mirror must have said nothing that the test did not expect.
 pub struct World {
     pub net: Testnet,
     pub folder: TempDir,
     pub mirror: Option<Arc<Mirror>>,
     pub flags: Flags,
+    /// The configuration file of programs.
+    pub toml: String,
     pub adjust: fn(&mut Config),
+    /// More is wanted than when it was first begun.
+    pub widened: bool,
+    /// Faults that need not fire, by number.
+    idle: Mutex<BTreeSet<u64>>,
+    /// Parts of warnings and errors that the test is about.
+    expected: Mutex<Vec<&'static str>>,
+    lines: Lines,
 }
 
 /// A network with wall-clock revs, so that nothing is from the future or past.
@@ -62,18 +80,81 @@ impl World {
             folder,
             mirror: None,
             flags,
+            toml: "[fetch]\nrequests_per_second = 10000.0\n".to_owned(),
             adjust: |_| {},
+            widened: false,
+            idle: Mutex::default(),
+            expected: Mutex::default(),
+            lines: logs::listen(),
         }
     }
 
+    /// Repositories that are followed by name, from a file.
+    pub fn name(&mut self, dids: &[&Did]) {
+        let file = self.folder.path().join("dids");
+        let lines: String = dids.iter().map(|did| format!("{did}\n")).collect();
+        std::fs::write(&file, format!("# ours\n{lines}")).expect("a file");
+        self.flags.dids = Some(file.display().to_string());
+    }
+
     pub async fn begin(&mut self) {
+        self.try_begin().await.expect("it starts");
+    }
+
+    pub async fn try_begin(&mut self) -> Result<(), StartError> {
         let loaded =
             config::load(&self.flags, &[], Path::new("/nonexistent")).expect("it is valid");
         let mut config = loaded.config;
         config.fetch.requests_per_second = 10_000.0;
         (self.adjust)(&mut config);
-        let mirror = Mirror::start(config, true).await.expect("it starts");
+        let desks = config.limits.workers;
+        let mirror = Mirror::start(config, true).await?;
+        self.listen_to_desks(&mirror, desks).await;
         self.mirror = Some(mirror);
+        Ok(())
+    }
+
+    /// Desks are threads of their own. Somebody comes to each, and asks which.
+    async fn listen_to_desks(&self, mirror: &Arc<Mirror>, desks: usize) {
+        let mut found = HashSet::new();
+        for number in 0.. {
+            let nobody = Did::parse(&format!("did:web:nobody{number}.example")).expect("a DID");
+            let visit = mirror
+                .desks
+                .visit(&nobody, |_| std::thread::current().id())
+                .await;
+            let thread = visit.expect("it answers");
+            if found.insert(thread) {
+                logs::listen_to(thread, &self.lines);
+            }
+            if found.len() == desks {
+                return;
+            }
+        }
+    }
+
+    /// Which records are to be kept.
+    pub fn scope(&self) -> Scope {
+        Scope::of(&self.flags)
+    }
+
+    /// Sets a fault. One that is done at once has fired.
+    pub fn arm(&self, spec: Spec) -> SetFault {
+        let set = self.net.fault(spec.clone()).expect("it can be set");
+        assert!(set.id.is_some() || set.fired > 0, "{spec:?} did nothing");
+        set
+    }
+
+    /// This fault is a guard: the test does not fail if nothing runs into it.
+    pub fn need_not_fire(&self, id: Option<u64>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.insert(id.expect("it waits for its moment"));
+    }
+
+    /// Warnings and errors with this text are what the test is about.
+    pub fn expect(&self, text: &'static str) {
+        let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        expected.push(text);
     }
 
     pub fn mirror(&self) -> &Arc<Mirror> {
@@ -86,10 +167,15 @@ impl World {
         }
     }
 
+    /// What the mirror says of a repository; never anything that is not true.
     pub async fn repo(&self, did: &Did) -> Option<RepoAnswer> {
         let (mirror, did) = (self.mirror().clone(), did.clone());
         let asked = tokio::task::spawn_blocking(move || mirror.repo(&did));
-        asked.await.expect("no panic").expect("an answer")
+        let answer = asked.await.expect("no panic").expect("an answer");
+        if let Some(answer) = &answer {
+            self.check(answer);
+        }
+        answer
     }
 
     /// Waits until a condition holds; else shows what was last seen.
@@ -121,7 +207,6 @@ impl World {
         let Some(answer) = self.repo(did).await else {
             return Err("unknown".to_owned());
         };
-        self.check(&answer);
         let head = self.net.truth().head(did).expect("it exists");
         match answer.complete && answer.rev == Some(head.rev.to_string()) {
             true => Ok(()),
@@ -137,35 +222,91 @@ impl World {
 
     /// Whatever is said to be held must be exactly what the owner signed at that
     /// rev, complete or not.
-    pub fn check(&self, answer: &RepoAnswer) {
-        let Some(rev) = &answer.rev else {
-            assert!(!answer.complete, "complete with nothing held: {answer:?}");
+    fn check(&self, answer: &RepoAnswer) {
+        let scope = self.scope();
+        let Some(truth) = oracle::agrees(&self.net.truth(), &scope, answer) else {
             return;
         };
         let did = Did::parse(&answer.did).expect("a DID");
-        let rev: Rev = rev.parse().expect("a rev");
-        let truth = self.net.truth().records_at(&did, rev);
-        let truth = truth.unwrap_or_else(|| panic!("the owner never signed {rev} of {did}"));
+        let rev: Option<Rev> = answer.rev.as_deref().and_then(|rev| rev.parse().ok());
         let view = self.mirror().shared.store.view();
         let Ok(Some((id, repo))) = view.repo_by_did(&did) else {
             panic!("{did} is not in the store");
         };
-        if repo.head().map(|head| head.rev) != Some(rev) {
+        if repo.head().map(|head| head.rev) != rev {
             // It moved on since it was asked.
             return;
         }
-        let held: Vec<(String, Vec<u8>)> = view
+        let mut held: Vec<(String, Option<Vec<u8>>)> = view
             .records(id)
             .map(|record| {
                 let record = record.expect("it can be read");
                 let path = String::from_utf8(record.path().to_vec()).expect("text");
-                (path, record.bytes().expect("bytes are kept").to_vec())
+                (path, record.bytes().map(<[u8]>::to_vec))
             })
             .collect();
-        let truth: Vec<(String, Vec<u8>)> = truth
+        let mut truth: Vec<(String, Option<Vec<u8>>)> = truth
             .into_iter()
-            .map(|(path, (_, bytes))| (path, bytes.to_vec()))
+            .filter(|(path, _)| scope.keeps_key(path))
+            .map(|(path, (_, bytes))| {
+                let bytes = scope.wants(&path).then(|| bytes.to_vec());
+                (path, bytes)
+            })
             .collect();
-        assert_eq!(held, truth, "records of {did} at {rev}");
+        if self.widened && !answer.complete {
+            // Not yet what is wanted, or more than that, but nothing else than what
+            // was signed.
+            held.retain(|(path, _)| truth.iter().any(|(there, _)| there == path));
+            truth.retain(|(path, _)| held.iter().any(|(here, _)| here == path));
+            for (own, (_, bytes)) in held.iter().zip(&mut truth) {
+                *bytes = bytes.take().filter(|_| own.1.is_some());
+            }
+        }
+        assert_eq!(held, truth, "records of {did} at {rev:?}");
+    }
+
+    /// Faults that should have fired by the end and have not.
+    fn silent(&self) -> Vec<(u64, Spec)> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut silent = self.net.faults().silent();
+        silent.retain(|(id, _)| !idle.contains(id));
+        silent
+    }
+
+    /// Whether a fault that should fire has not done so yet.
+    pub fn unfired(&self, id: u64) -> bool {
+        self.silent().iter().any(|(silent, _)| *silent == id)
+    }
+
+    /// What nobody expected, as words.
+    fn unexpected(&self) -> Vec<String> {
+        let silent = self.silent().into_iter();
+        silent
+            .map(|(_, spec)| format!("never fired: {}", spec.to_json()))
+            .chain(self.unexpected_lines())
+            .collect()
+    }
+
+    fn unexpected_lines(&self) -> Vec<String> {
+        let programs = std::fs::read_to_string(self.folder.path().join(LOG));
+        let programs = logs::of_program(&programs.unwrap_or_default());
+        let own = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = |line: &String| expected.iter().any(|text| line.contains(text));
+        let explained = |line: &String| logs::explained(line, self.net.faults());
+        let all = own.iter().cloned().chain(programs);
+        all.filter(|line| !named(line) && !explained(line))
+            .map(|line| format!("said: {line}"))
+            .collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let unexpected = self.unexpected();
+        assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
     }
 }

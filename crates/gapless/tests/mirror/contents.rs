@@ -1,7 +1,7 @@
 //! Commits whose contents are unusual, and right all the same.
 
 use gapless_testnet::Config as NetConfig;
-use gapless_testnet::{Write, encode_record};
+use gapless_testnet::{Fault, Spec, Write, encode_record};
 
 use crate::common::{World, network};
 use crate::drive::{PDS, new_path, record};
@@ -77,5 +77,33 @@ async fn t32_an_empty_commit_moves_the_head_alone() {
     world.caught_up(PDS).await;
     world.assert_complete(&a).await;
     assert_eq!(world.snapshots().await, fetched);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_without_a_proof_is_applied_only_where_it_leads_to_its_root() {
+    let mut world = World::settled(small()).await;
+    let a = world.did(0);
+    let fetched = world.snapshots().await;
+    let held = world.hold_of("getRepo", &a);
+    let legacy = || Spec::new(Fault::Legacy {}).of(&a).times(1);
+    world.set(legacy());
+    world.post(&a);
+    assert_eq!(world.fired("legacy"), 1);
+    world.complete(&a).await;
+    // The next one stands on a commit that never came.
+    let before = world.answer(&a).await.rev;
+    world.lose_commit(&a);
+    world.set(legacy());
+    world.post(&a);
+    assert_eq!(world.fired("legacy"), 2);
+    world.caught_up(PDS).await;
+    let answer = world
+        .doubted(&a, &["newer_commit_known", "fetch_owed"])
+        .await;
+    assert_eq!(answer.rev, before, "nothing of it is applied");
+    world.clear(held).await;
+    world.complete(&a).await;
+    assert_eq!(world.snapshots().await, fetched + 1);
     world.stop().await;
 }

@@ -9,7 +9,8 @@ use gapless_testnet::{Fault, Spec};
 
 use crate::common::{World, network};
 use crate::drive::PDS;
-use crate::process::{Audit, Chance, Program};
+use crate::process::{Audit, Chance};
+use crate::program::Program;
 
 /// Commits per second while the program is killed.
 const LOAD: f64 = 150.0;
@@ -42,13 +43,11 @@ async fn t07_info_then_a_crash_then_info_is_never_no_epoch() {
     let a = world.did(0);
     let mut program = Program::start(&world);
     program
-        .until_status("connected", |status| {
-            status.upstreams.iter().any(|one| one.connected)
-        })
+        .until_upstream("connected", |upstream| upstream.connected)
         .await;
     world.post(&a);
-    let mut status = program.until_complete(&world.net).await;
-    let listing = world.hold("listRepos");
+    let mut status = program.until_complete().await;
+    let listing = world.guard("listRepos");
     for _ in 0..6 {
         program.kill();
         let before = status.upstreams[0].epoch;
@@ -62,7 +61,7 @@ async fn t07_info_then_a_crash_then_info_is_never_no_epoch() {
         program.kill();
         program = Program::start(&world);
         status = program
-            .until_status("connected", |status| status.upstreams[0].open)
+            .until_upstream("connected", |upstream| upstream.open)
             .await;
         assert!(
             status.upstreams[0].epoch > before,
@@ -76,7 +75,7 @@ async fn t07_info_then_a_crash_then_info_is_never_no_epoch() {
     assert!(world.fired("window") >= 12);
     program.kill();
     Audit::default().look(&data(&world), &world.net);
-    world.clear(listing);
+    world.clear(listing).await;
     world.begin().await;
     world.all_complete().await;
     world.stop().await;
@@ -108,8 +107,8 @@ async fn t26_b_events_that_were_read_and_not_written_are_read_again_and_never_fe
     world.settle().await;
     world.stop().await;
     let (mut audit, mut chance) = (Audit::default(), Chance::new());
-    world.hold("listRepos");
-    world.hold("getRepo");
+    world.guard("listRepos");
+    world.guard("getRepo");
     world.net.set_rate(LOAD).expect("a rate");
     let longest = Duration::from_millis(300);
     kill_often(&world, &mut audit, &mut chance, 10, longest).await;
@@ -131,24 +130,22 @@ async fn t36_a_a_kill_before_the_first_cursor_makes_the_restart_one_without_a_cu
     let a = world.did(0);
     let mut program = Program::start(&world);
     // The host says nothing: everything is fetched, and there is no cursor.
-    let status = program.until_complete(&world.net).await;
+    let status = program.until_complete().await;
     assert_eq!(status.upstreams[0].cursor, None);
     program.kill();
-    let listing = world.hold("listRepos");
+    let listing = world.guard("listRepos");
     let missed = world.post(&a);
     let mut program = Program::start(&world);
     let again = program
-        .until_status("the subscription is in force", |status| {
-            status.upstreams[0].open
-        })
+        .until_upstream("the subscription is in force", |upstream| upstream.open)
         .await;
     assert!(again.upstreams[0].epoch > status.upstreams[0].epoch);
     assert_eq!(again.repos.complete, 0, "nothing was swept since");
     let answer = program.repo(&a).await.expect("it is known");
     assert!(!answer.complete && answer.rev != Some(missed.rev.to_string()));
     assert_eq!(answer.reasons, ["epoch_changed"]);
-    world.clear(listing);
-    program.until_complete(&world.net).await;
+    world.clear(listing).await;
+    program.until_complete().await;
     program.kill();
     world.begin().await;
     world.all_complete().await;

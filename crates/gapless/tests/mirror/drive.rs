@@ -8,8 +8,10 @@ use gapless::api::{Mirror as _, RepoAnswer, UpstreamAnswer};
 use gapless::metrics::Metrics;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Tick, Time, UpstreamId, sweep};
+use gapless_store::change::Change;
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::{Fault, NewCommit, Place, Spec, Write, encode_record};
+use tokio::sync::oneshot::{Receiver, channel};
 
 use crate::common::World;
 
@@ -118,12 +120,17 @@ impl World {
 
     /// Sets a fault; the number is for [`World::clear`], if it waits.
     pub fn set(&self, spec: Spec) -> Option<u64> {
-        self.net.fault(spec).expect("it can be set").id
+        self.arm(spec).id
     }
 
-    /// Takes a fault back. What a reorder still holds is sent.
-    pub fn clear(&self, id: Option<u64>) {
-        self.net.clear_fault(id.expect("it waits for its moment"));
+    /// Takes a fault back, not before it has fired. What a reorder still holds is sent.
+    pub async fn clear(&self, id: Option<u64>) {
+        let id = id.expect("it waits for its moment");
+        self.until("the fault fires", async |world: &World| {
+            said(!world.unfired(id), &id)
+        })
+        .await;
+        self.net.clear_fault(id);
     }
 
     pub fn fired(&self, fault: &str) -> u64 {
@@ -144,7 +151,15 @@ impl World {
         self.set(Spec::new(Fault::Stall { ms: None, route }).on(PDS))
     }
 
-    /// The same, for one repository.
+    /// The same, as a guard: nothing that the test sees came by such a request,
+    /// whether or not one was made.
+    pub fn guard(&self, route: &str) -> Option<u64> {
+        let held = self.hold(route);
+        self.need_not_fire(held);
+        held
+    }
+
+    /// The same as [`World::hold`], for one repository.
     pub fn hold_of(&self, route: &str, did: &Did) -> Option<u64> {
         let route = Some(route.to_owned());
         self.set(Spec::new(Fault::Stall { ms: None, route }).on(PDS).of(did))
@@ -192,7 +207,7 @@ impl World {
         self.mirror().shared.store.durable_head().next_seq
     }
 
-    fn url(&self, place: Place) -> String {
+    pub fn url(&self, place: Place) -> String {
         match place {
             Place::Pds(index) => self.net.urls().pds[index].clone(),
             Place::Relay => self.net.urls().relay.clone().expect("there is one"),
@@ -255,9 +270,7 @@ impl World {
     }
 
     pub async fn answer(&self, did: &Did) -> RepoAnswer {
-        let answer = self.repo(did).await.expect("it is known");
-        self.check(&answer);
-        answer
+        self.repo(did).await.expect("it is known")
     }
 
     pub async fn reasons(&self, did: &Did) -> Vec<String> {
@@ -295,7 +308,7 @@ impl World {
     /// Keeps the desk of a repository busy until the other end is dropped.
     pub async fn hold_desk(&self, did: &Did) -> SyncSender<()> {
         let (hold, held) = sync_channel::<()>(1);
-        let (enter, entered) = tokio::sync::oneshot::channel();
+        let (enter, entered) = channel();
         let (desks, did) = (self.mirror().desks.clone(), did.clone());
         tokio::spawn(async move {
             let visit = desks.visit(&did, move |_| {
@@ -311,6 +324,64 @@ impl World {
 }
 
 impl World {
+    /// Lets the store write nothing more until the other end is dropped; what is
+    /// decided meanwhile waits for it.
+    pub async fn hold_store(&self) -> SyncSender<()> {
+        let (hold, entered) = self.hold_store_here();
+        entered.await.expect("the store is held");
+        hold
+    }
+
+    /// The same, once the store has come to this place in its queue; the receiver
+    /// says when.
+    pub fn hold_store_here(&self) -> (SyncSender<()>, Receiver<()>) {
+        let (hold, held) = sync_channel::<()>(1);
+        let (enter, entered) = channel();
+        let store = &self.mirror().shared.store;
+        store.submit(Change::default(), move |_| {
+            let _ = enter.send(());
+            // Ends when the other end is dropped.
+            let _ = held.recv();
+        });
+        (hold, entered)
+    }
+
+    /// Waits until a host's events are read, durable or not.
+    pub async fn all_read(&self, place: Place) {
+        let last = self.net.last_seq(place);
+        self.until("all of it is read", async |world: &World| {
+            let read = world.read(place);
+            said(read == last, &(read, last))
+        })
+        .await;
+    }
+
+    /// So many events of another host are read, one after the other: what should
+    /// not happen has had its time.
+    pub async fn meanwhile(&self, did: &Did, place: Place, events: u32) {
+        for _ in 0..events {
+            self.post(did);
+            self.all_read(place).await;
+        }
+    }
+
+    /// An account that lives on a host, by its number there.
+    pub fn account(&self, host: usize, number: usize) -> Did {
+        let truth = self.net.truth();
+        let there = truth.dids().into_iter();
+        let mut there = there.filter(|did| truth.head(did).is_some_and(|head| head.host == host));
+        there.nth(number).expect("it has so many")
+    }
+
+    /// Waits until so many commits were applied at their desks, durable or not.
+    pub async fn applied(&self, least: u64) {
+        self.until("it is applied", async |world: &World| {
+            let applied = world.metrics().events_applied.get();
+            said(applied >= least, &applied)
+        })
+        .await;
+    }
+
     /// What is owed to a repository is tried now, as if the time for it had come.
     pub async fn try_now(&self, did: &Did) {
         let visit = self.mirror().desks.visit(did, |turn| {

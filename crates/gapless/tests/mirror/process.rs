@@ -1,12 +1,10 @@
-//! The real program in a process of its own, to be killed at any moment; and the
-//! audit of what it leaves on the disk.
+//! Moments that nobody chose, and the audit of what a killed program leaves on the
+//! disk.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gapless::api::{RepoAnswer, Status};
 use gapless_atp::frame;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Held, RepoId};
@@ -14,123 +12,6 @@ use gapless_store::contents::Contents;
 use gapless_store::table::log::{FIRST_SEQ, LogRow};
 use gapless_store::{Settings, Store};
 use gapless_testnet::{Place, Testnet};
-use serde::de::DeserializeOwned;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
-use crate::common::{PATIENCE, World};
-
-/// A running `gapless run`. Dropping it kills it.
-pub struct Program {
-    child: Child,
-    port: u16,
-    log: PathBuf,
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
-}
-
-impl Program {
-    /// Starts the program as the world's flags say. Does not wait for it.
-    pub fn start(world: &World) -> Program {
-        let (port, flags) = (free_port(), &world.flags);
-        let folder = world.folder.path();
-        let config = folder.join("gapless.toml");
-        std::fs::write(&config, "[fetch]\nrequests_per_second = 10000.0\n").expect("a file");
-        let log = folder.join("log");
-        let out = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gapless"));
-        command.arg("run").arg("--config").arg(&config);
-        command.args(["--bind", &format!("127.0.0.1:{port}")]);
-        command.args(["--data", flags.data.as_deref().expect("a folder")]);
-        command.args(["--plc", flags.plc.as_deref().expect("a directory")]);
-        command.args(["--sweep-every", flags.sweep_every.as_deref().expect("said")]);
-        for upstream in &flags.upstream {
-            command.args(["--upstream", upstream]);
-        }
-        command.arg("--allow-private");
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let child = command.stderr(out).spawn().expect("it starts");
-        Program { child, port, log }
-    }
-
-    /// Ends it without a word of warning, and waits until it is gone.
-    pub fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        // It may be gone already: then there is nothing to kill.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// What it has said, for whoever reads a failure.
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    /// Asks over HTTP; nothing while it does not answer.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
-        let request = format!(
-            "GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{}\r\n\r\n",
-            self.port
-        );
-        socket.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).await.ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let fine = head.lines().next()?.contains(" 200 ");
-        fine.then(|| serde_json::from_str(body).expect("as the contract has it"))
-    }
-
-    pub async fn status(&self) -> Option<Status> {
-        self.get("/v1/status").await
-    }
-
-    pub async fn repo(&self, did: &Did) -> Option<RepoAnswer> {
-        // A did:web may carry a percent sign of its own.
-        let did = did.as_str().replace('%', "%25");
-        self.get(&format!("/v1/repos/{did}")).await
-    }
-
-    /// Waits until its answer is as wanted, and returns that.
-    pub async fn until_status(&mut self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
-        let began = std::time::Instant::now();
-        loop {
-            let status = self.status().await;
-            if let Some(status) = status.clone().filter(&wanted) {
-                return status;
-            }
-            let ended = self.child.try_wait().expect("it can be asked");
-            if began.elapsed() > PATIENCE || ended.is_some() {
-                panic!("{what}: {status:?} {ended:?}\n{}", self.log());
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Waits until all repositories of the network are complete.
-    pub async fn until_complete(&mut self, net: &Testnet) -> Status {
-        let repos = net.truth().dids().len() as u64;
-        self.until_status("all complete", |status| status.repos.complete == repos)
-            .await
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
 
 /// Moments that nobody chose, from a seed that a failure shows.
 pub struct Chance(u64);

@@ -37,7 +37,7 @@ async fn t06_a_reset_then_silence_is_recovered_by_the_sweep_alone() {
     }
     world.until_fired("stall", 1).await;
     world.all_doubted(&["epoch_changed"]).await;
-    world.clear(listing);
+    world.clear(listing).await;
     world.all_complete().await;
     assert_eq!(world.snapshots().await, fetched, "L2");
     assert_eq!(world.log_next(), log, "nothing had changed");
@@ -56,14 +56,14 @@ async fn t06_b_a_chained_event_after_a_reset_heals_its_own_repository_for_free()
     let mut world = World::settled(small()).await;
     let (a, b, epoch) = (world.did(0), world.did(1), world.epoch(PDS));
     let fetched = world.snapshots().await;
-    let listing = world.hold("listRepos");
+    let listing = world.guard("listRepos");
     forget_the_past(&world);
     world.epoch_above(PDS, epoch).await;
     world.post(&a);
     world.complete(&a).await;
     assert_eq!(world.reasons(&b).await, ["epoch_changed"], "not b");
     assert_eq!(world.snapshots().await, fetched);
-    world.clear(listing);
+    world.clear(listing).await;
     world.all_complete().await;
     world.stop().await;
 }
@@ -74,7 +74,7 @@ async fn t08_info_in_mid_stream_is_a_reset_like_any_other() {
     let (a, epoch) = (world.did(0), world.epoch(PDS));
     let (dials, resets) = (world.metrics().dials.get(), world.metrics().resets.get());
     let fetched = world.snapshots().await;
-    let listing = world.hold("listRepos");
+    let listing = world.guard("listRepos");
     // One commit is lost with what the host calls outdated.
     world.lose_commit(&a);
     let (name, message) = ("OutdatedCursor".to_owned(), None);
@@ -84,7 +84,7 @@ async fn t08_info_in_mid_stream_is_a_reset_like_any_other() {
     for did in world.net.truth().dids() {
         assert_eq!(world.reasons(&did).await, ["epoch_changed"]);
     }
-    world.clear(listing);
+    world.clear(listing).await;
     world.all_complete().await;
     assert_eq!(world.metrics().resets.get(), resets + 1, "one epoch more");
     assert_eq!(world.metrics().dials.get(), dials, "the stream is read on");
@@ -117,20 +117,20 @@ async fn t09_a_a_relay_that_skips_in_silence_is_seen_by_its_first_frame() {
     world.caught_up(Place::Relay).await;
     let epoch = world.epoch(Place::Relay);
     let refused = world.set(Spec::new(Fault::DialError { status: 502 }).on(Place::Relay));
-    let listing = world.hold("listRepos");
+    let listing = world.guard("listRepos");
     world.set(Spec::new(Fault::Disconnect {}).on(Place::Relay));
     world.until_fired("dial-error", 1).await;
-    let heads = world.hold("getLatestCommit");
+    let heads = world.guard("getLatestCommit");
     world.post(&dids[0]);
     world.post(&dids[1]);
     // Only the last of them is still there.
     world.set(Spec::new(Fault::Window { events: 1 }).on(Place::Relay));
-    world.clear(refused);
+    world.clear(refused).await;
     world.epoch_above(Place::Relay, epoch).await;
     world.doubted(&dids[0], &["epoch_changed"]).await;
     world.doubted(&dids[2], &["epoch_changed"]).await;
-    world.clear(listing);
-    world.clear(heads);
+    world.clear(listing).await;
+    world.clear(heads).await;
     world.all_complete().await;
     world.stop().await;
 }
@@ -140,18 +140,18 @@ async fn t09_b_nothing_at_our_cursor_for_ten_seconds_is_a_reset() {
     let mut world = World::settled(small()).await;
     let (a, epoch) = (world.did(0), world.epoch(PDS));
     let last = world.net.last_seq(PDS).expect("it is there");
-    let listing = world.hold("listRepos");
+    let listing = world.guard("listRepos");
     let refused = cut_off(&world, 503);
     world.until_fired("dial-error", 1).await;
     world.post(&a);
     // The event at our cursor is gone, and so is what came after it.
     world.set(Spec::new(Fault::SeqRestart { next: last }).on(PDS));
-    world.clear(refused);
+    world.clear(refused).await;
     world.epoch_above(PDS, epoch).await;
     let connected = world.upstream(PDS).await;
     assert!(connected.connected, "{connected:?}");
     world.all_doubted(&["epoch_changed"]).await;
-    world.clear(listing);
+    world.clear(listing).await;
     world.all_complete().await;
     assert_eq!(world.fired("seq-restart"), 1);
     world.stop().await;
@@ -196,7 +196,7 @@ async fn t10_the_event_at_our_cursor_comes_again_and_is_applied_once() {
     let refused = cut_off(&world, 503);
     world.until_fired("dial-error", 1).await;
     world.post(&a);
-    world.clear(refused);
+    world.clear(refused).await;
     world.caught_up(PDS).await;
     for did in world.net.truth().dids() {
         world.assert_complete(&did).await;
@@ -221,7 +221,7 @@ async fn t11_a_future_cursor_ends_the_numbering_and_no_loop_begins() {
     // The wiped host does not know a's last commit as an event any more.
     world.set(Spec::new(Fault::SeqRestart { next: 3 }).on(PDS));
     let resets = world.metrics().resets.get();
-    world.clear(refused);
+    world.clear(refused).await;
     let dials = world.metrics().dials.get();
     world.epoch_above(PDS, epoch).await;
     world.all_complete().await;
@@ -260,7 +260,7 @@ async fn t30_a_silent_socket_is_given_up() {
     world.complete(&a).await;
     assert!(world.fired("no-pongs") >= 1);
     assert_eq!(world.metrics().dials.get(), dials + 2);
-    world.clear(listing);
+    world.clear(listing).await;
     world.all_complete().await;
     world.stop().await;
 }
@@ -321,7 +321,7 @@ async fn t33_d_a_host_that_refuses_for_longer_than_the_grace_vouches_for_nobody(
     world.all_doubted(&["cover_down"]).await;
     world.until_fired("dial-error", 3).await;
     world.post(&a);
-    world.clear(refused);
+    world.clear(refused).await;
     world.all_complete().await;
     assert_eq!(world.epoch(PDS), epoch, "nothing was missed");
     assert_eq!(world.snapshots().await, fetched);
@@ -351,7 +351,7 @@ async fn t42_numbers_that_are_missing_are_swept_and_not_only_counted() {
 async fn t48_an_event_read_before_a_reset_raises_nothing_after_it() {
     let mut world = World::settled(small()).await;
     let (a, epoch) = (world.did(0), world.epoch(PDS));
-    let listing = world.hold("listRepos");
+    let listing = world.guard("listRepos");
     let desk = world.hold_desk(&a).await;
     let read_before = world.post(&a);
     let last = world.net.last_seq(PDS);
@@ -374,7 +374,7 @@ async fn t48_an_event_read_before_a_reset_raises_nothing_after_it() {
         })
         .await;
     assert_eq!(world.reasons(&a).await, ["epoch_changed"]);
-    world.clear(listing);
+    world.clear(listing).await;
     world.all_complete().await;
     world.stop().await;
 }
@@ -391,7 +391,7 @@ async fn t49_an_equal_listing_between_two_subscriptions_raises_nothing() {
     let refused = cut_off(&world, 503);
     world.until_fired("dial-error", 2).await;
     world.set(Spec::new(Fault::SeqRestart { next: 3 }).on(PDS));
-    world.clear(refused);
+    world.clear(refused).await;
     world.epoch_above(PDS, epoch).await;
     let refused = world.set(Spec::new(Fault::DialError { status: 503 }).on(PDS));
     world.until_fired("dial-error", 3).await;
@@ -412,7 +412,7 @@ async fn t49_an_equal_listing_between_two_subscriptions_raises_nothing() {
     let listing = world.hold("listRepos");
     world.until_fired("stall", 1).await;
     world.post(&a);
-    world.clear(refused);
+    world.clear(refused).await;
     world
         .until("the subscription is in force", async |world: &World| {
             let answer = world.answer(&a).await;
@@ -423,7 +423,7 @@ async fn t49_an_equal_listing_between_two_subscriptions_raises_nothing() {
         .await;
     assert_eq!(world.reasons(&a).await, ["epoch_changed"]);
     assert_eq!(world.reasons(&b).await, ["epoch_changed"]);
-    world.clear(listing);
+    world.clear(listing).await;
     world.all_complete().await;
     world.stop().await;
 }
@@ -433,7 +433,7 @@ async fn t52_a_wiped_host_that_counted_past_our_cursor_is_seen() {
     let mut world = World::settled(small()).await;
     let (a, b, epoch) = (world.did(0), world.did(1), world.epoch(PDS));
     let last = world.net.last_seq(PDS).expect("it is there");
-    let listing = world.hold("listRepos");
+    let listing = world.guard("listRepos");
     let refused = cut_off(&world, 503);
     world.until_fired("dial-error", 1).await;
     let lost = world.post(&a);
@@ -442,11 +442,11 @@ async fn t52_a_wiped_host_that_counted_past_our_cursor_is_seen() {
         world.post(&b);
     }
     assert!(world.net.last_seq(PDS) > Some(last), "it counted past us");
-    world.clear(refused);
+    world.clear(refused).await;
     world.epoch_above(PDS, epoch).await;
     let answer = world.doubted(&a, &["epoch_changed"]).await;
     assert_ne!(answer.rev, Some(lost.rev.to_string()));
-    world.clear(listing);
+    world.clear(listing).await;
     world.all_complete().await;
     assert_eq!(world.fired("seq-restart"), 1);
     world.stop().await;

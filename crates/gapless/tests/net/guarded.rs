@@ -177,7 +177,9 @@ async fn a_host_that_many_redirect_to_is_asked_at_its_pace() {
     let settings = NetSettings {
         allow_private: true,
         contact: None,
+        authorities: Vec::new(),
         plc: "https://plc.directory".to_owned(),
+        plc_requests_per_second: 100.0,
     };
     let limits = HostLimits {
         concurrency: 4,

@@ -45,7 +45,9 @@ fn net_of(plc: &str, allow_private: bool) -> Net {
     let settings = NetSettings {
         allow_private,
         contact: Some("mailto:ops@example.com".to_owned()),
+        authorities: Vec::new(),
         plc: plc.to_owned(),
+        plc_requests_per_second: 100.0,
     };
     // The pace has tests of its own.
     let limits = HostLimits {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use gapless::api::{Mirror as _, Status as MirrorStatus};
+use gapless_atp::syntax::Did;
 use gapless_testnet::{Fault, Place, Spec, Status};
 
 use crate::common::World;
@@ -125,7 +127,7 @@ async fn t43_active_again_is_compared_before_it_is_complete() {
         "{back:?}"
     );
     assert!(world.row(&did).marker.is_none());
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     world.stop().await;
 }
@@ -180,5 +182,80 @@ async fn t57_a_reactivation_lost_in_a_reset_is_found_by_the_sweep() {
     world
         .counted("a sweep", |metrics| metrics.sweeps.get(), sweeps + 1)
         .await;
+    world.stop().await;
+}
+
+/// Accounts that are gone from their host, which says nothing of it.
+fn lose(world: &World, dids: &[Did]) {
+    for did in dids {
+        world.fault(Spec::new(Fault::LostAccount {}).of(did).times(1));
+        let lost = world.net.set_status(did, Status::Deleted);
+        lost.expect("it is active");
+    }
+}
+
+async fn status(world: &World) -> MirrorStatus {
+    let mirror = world.mirror().clone();
+    let asked = tokio::task::spawn_blocking(move || mirror.status());
+    asked.await.expect("no panic").expect("an answer")
+}
+
+async fn suspended(world: &World) {
+    world
+        .until("suspended", async |world: &World| {
+            let status = status(world).await;
+            match status.hiding_suspended == [world.url(0)] {
+                true => Ok(()),
+                false => Err(format!("{status:?}")),
+            }
+        })
+        .await;
+}
+
+async fn confirm_loss(world: &World) {
+    let (mirror, url) = (world.mirror().clone(), world.url(0));
+    let confirmed = tokio::task::spawn_blocking(move || mirror.confirm_loss(&url));
+    confirmed.await.expect("no panic").expect("it is suspended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t52_a_confirmed_loss_stays_confirmed_and_a_further_one_is_doubted_again() {
+    let mut world = World::settled(listed(30, 1), swept).await;
+    world.expect("so many repositories vanished at once");
+    let dids: Vec<Did> = (0..24).map(|number| world.account(0, number)).collect();
+    let (lost, later) = dids.split_at(12);
+    lose(&world, lost);
+    suspended(&world).await;
+    let count = lost.len() as u64;
+    world
+        .counted("vanished", |metrics| metrics.vanished.get(), count)
+        .await;
+    world.sweeps(3).await;
+    for did in lost {
+        let kept = world.answer(did).await;
+        assert_eq!(kept.account, "active", "not hidden");
+        assert!(!kept.complete, "{kept:?}");
+    }
+    assert_eq!(world.metrics().vanished.get(), count, "said once for each");
+    confirm_loss(&world).await;
+    for did in lost {
+        let hidden = world.reason(did, "inactive").await;
+        assert_eq!(hidden.account, "not_found");
+        assert!(hidden.records > 0, "hidden, and still there");
+    }
+    world.sweeps(3).await;
+    assert!(status(&world).await.hiding_suspended.is_empty());
+    // Nor does a restart forget it.
+    world.stop().await;
+    world.begin().await;
+    world.sweeps(2).await;
+    assert!(status(&world).await.hiding_suspended.is_empty());
+    assert_eq!(world.answer(&lost[0]).await.account, "not_found");
+    // What was confirmed was that loss, and no other.
+    lose(&world, later);
+    suspended(&world).await;
+    world.sweeps(2).await;
+    assert_eq!(world.answer(&later[0]).await.account, "active");
+    assert_eq!(world.fired("lost-account"), dids.len() as u64);
     world.stop().await;
 }

@@ -42,7 +42,7 @@ async fn t29_b_a_forged_commit_raises_nothing_and_is_asked_about() {
     assert_eq!(owing.first_rev_since_reset, before.first_rev_since_reset);
     assert!(world.metrics().unauthenticated.get() > forged);
     world.fires("stall", 1).await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     // And one from the far future, of which there is no true one.
     let forged = world.metrics().unauthenticated.get();
@@ -135,7 +135,7 @@ async fn t47_b_a_sync_whose_envelope_names_a_rev_that_nobody_signed() {
     let owing = world.reason(&did, "newer_commit_known").await;
     assert_eq!(owing.first_rev_since_reset, Some(made.rev.to_string()));
     world.fires("stall", 1).await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     assert_eq!((world.fired("envelope-rev"), world.fired("sync")), (2, 2));
     world.stop().await;
@@ -155,7 +155,7 @@ async fn t50_a_signed_commit_with_one_operation_left_out_is_not_applied() {
     let owing = world.reason(&did, "newer_commit_known").await;
     assert_eq!(owing.rev, before, "none of it");
     world.fires("stall", 1).await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     assert_eq!(world.metrics().snapshots_written.get(), written + 1);
     world.stop().await;
@@ -201,7 +201,7 @@ async fn t55_one_did_that_cannot_be_resolved_does_not_hold_the_cursor() {
         .await;
     assert!(!world.honest(&did).await.complete);
     assert!(world.fired("http-error") >= 3);
-    world.clear(down);
+    world.clear(down).await;
     let answer = world.honestly_complete(&did).await;
     assert_eq!(answer.last_firehose_rev, Some(made.rev.to_string()));
     assert_eq!(

@@ -1,19 +1,15 @@
 //! Snapshots: asked for, refused, overtaken, interrupted (T24, T28, T37, T38, T51,
 //! T62).
 
-use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use gapless::api::{Mirror as _, RepoAnswer};
+use gapless::api::{Mirror as _, RefusedAnswer};
 use gapless_atp::crypto::Curve;
-use gapless_atp::syntax::Did;
-use gapless_testnet::{Fault, NewAccount, Spec, Status};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use gapless_testnet::{Fault, NewAccount, Spec, Status, Write, encode_record};
 
 use crate::common::World;
-use crate::steps::{listed, swept, unswept};
+use crate::program::Program;
+use crate::steps::{listed, next, swept, unswept};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t24_a_difference_that_brings_nothing_is_followed_by_the_whole_at_once() {
@@ -32,11 +28,13 @@ async fn t24_a_difference_that_brings_nothing_is_followed_by_the_whole_at_once()
         Some(made.rev.to_string())
     );
     let failures = world.metrics().request_failures.get();
+    let refused = world.metrics().snapshots_refused.get();
+    let heads = world.metrics().heads_asked.get();
     world.fault(Spec::new(Fault::SinceEmpty {}).of(&did).times(1));
     let stalled = world.stall(0, "getLatestCommit", Some(&did));
     world.too_big(&did);
     world.reason(&did, "fetch_owed").await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     assert_eq!(world.fired("since-empty"), 1);
     assert_eq!(world.metrics().snapshots_written.get(), written + 2);
@@ -45,6 +43,13 @@ async fn t24_a_difference_that_brings_nothing_is_followed_by_the_whole_at_once()
         world.metrics().request_failures.get(),
         failures,
         "held against nobody"
+    );
+    assert_eq!(world.metrics().snapshots_refused.get(), refused);
+    assert_eq!(refused_by_host(&world).await, None);
+    assert_eq!(
+        world.metrics().heads_asked.get(),
+        heads + 1,
+        "one try, and no wait before another"
     );
     world.stop().await;
 }
@@ -70,10 +75,13 @@ async fn t28_a_a_state_that_forbids_the_fetch_is_a_state_and_no_failure() {
         world.reason(&did, "fetch_owed").await;
         world.fault(Spec::new(Fault::LostAccount {}).of(&did).times(1));
         world.net.set_status(&did, state).expect("it is active");
-        world.clear(stalled);
+        world.clear(stalled).await;
         let hidden = world.reason(&did, "inactive").await;
         assert_eq!(hidden.account, name);
-        assert_eq!(hidden.debt, None, "nothing to try again");
+        // Where it lives now is looked up, and then there is nothing to try again.
+        world
+            .becomes(&did, "nothing is owed", |answer| answer.debt.is_none())
+            .await;
         assert_eq!(world.metrics().request_failures.get(), failures);
         world
             .net
@@ -91,6 +99,7 @@ async fn t28_b_every_error_of_get_repo_leaves_the_debt_and_is_tried_again() {
     let mut world = World::settled(listed(STATUSES.len(), 1), unswept).await;
     let failures = world.metrics().request_failures.get();
     let written = world.metrics().snapshots_written.get();
+    let differences = world.metrics().differences_written.get();
     for (number, status) in STATUSES.into_iter().enumerate() {
         let did = world.account(0, number);
         let error = Fault::HttpError {
@@ -112,6 +121,11 @@ async fn t28_b_every_error_of_get_repo_leaves_the_debt_and_is_tried_again() {
     let count = STATUSES.len() as u64;
     assert_eq!(world.metrics().request_failures.get(), failures + count);
     assert_eq!(world.metrics().snapshots_written.get(), written + count);
+    assert_eq!(
+        world.metrics().differences_written.get(),
+        differences,
+        "what is new was asked for once, and then the whole"
+    );
     world.stop().await;
 }
 
@@ -145,6 +159,7 @@ async fn t28_d_a_spoiled_repository_is_refused_whole_and_asked_for_again() {
     ];
     let mut world = World::settled(listed(4, 1), unswept).await;
     let refused = world.metrics().snapshots_refused.get();
+    let discarded = world.metrics().snapshots_discarded.get();
     for (number, (_, spoil)) in spoils.iter().enumerate() {
         let did = world.account(0, number);
         // What is new, and then the whole.
@@ -157,6 +172,11 @@ async fn t28_d_a_spoiled_repository_is_refused_whole_and_asked_for_again() {
         world.honestly_complete(&did).await;
     }
     assert_eq!(world.metrics().snapshots_refused.get(), refused + 4);
+    assert_eq!(
+        world.metrics().snapshots_discarded.get(),
+        discarded,
+        "the whole was asked for instead"
+    );
     world.stop().await;
 }
 
@@ -181,10 +201,79 @@ async fn t37_a_whole_repository_signed_by_another_key_is_refused() {
     let owing = world.reason(&did, "fetch_owed").await;
     assert_eq!(owing.rev, before);
     assert_eq!(world.metrics().snapshots_written.get(), written);
+    // The repository says why, and its host is marked.
+    let told = last_error(&world, &did).await.expect("it is a gap");
+    assert!(told.contains("not signed by its owner"), "{told}");
     world.honestly_complete(&did).await;
     assert_eq!(world.fired("car-other-key"), 2);
     assert_eq!(world.metrics().snapshots_refused.get(), refused + 2);
+    assert_eq!(world.metrics().refused_by_reason.get("signature"), 2);
     assert_eq!(world.metrics().snapshots_written.get(), written + 1);
+    let marked = refused_by_host(&world).await.expect("the host is marked");
+    assert_eq!(
+        (marked.did, marked.reason),
+        (did.to_string(), "signature".to_owned())
+    );
+    assert!(marked.at.is_some());
+    assert_eq!(last_error(&world, &did).await, None, "no gap any more");
+    world.stop().await;
+}
+
+/// What `gaps` says of the last failure for a repository.
+async fn last_error(world: &World, did: &gapless_atp::syntax::Did) -> Option<String> {
+    let mirror = world.mirror().clone();
+    let asked = tokio::task::spawn_blocking(move || mirror.gaps(None, 100));
+    let page = asked.await.expect("no panic").expect("an answer");
+    let gap = page.gaps.into_iter().find(|gap| gap.did == did.as_str());
+    gap.and_then(|gap| gap.last_error)
+        .map(|trouble| trouble.error)
+}
+
+/// What the first upstream is marked with.
+async fn refused_by_host(world: &World) -> Option<RefusedAnswer> {
+    let mirror = world.mirror().clone();
+    let asked = tokio::task::spawn_blocking(move || mirror.upstreams());
+    let all = asked.await.expect("no panic").expect("an answer");
+    all.into_iter().next().and_then(|one| one.refused)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_of_ours_that_takes_nothing_is_not_held_against_the_host() {
+    let mut world = World::network(listed(1, 1)).await;
+    world.expect("could not be put aside here");
+    let did = world.account(0, 0);
+    // More than stays in memory.
+    for _ in 0..12 {
+        let number = next();
+        let text = format!("{number} {}", "a".repeat(900_000));
+        let record = serde_json::json!({ "$type": "app.bsky.feed.post", "text": text });
+        let write = Write::Create {
+            path: format!("app.bsky.feed.post/large{number}"),
+            record: encode_record(&record).expect("a record"),
+        };
+        world.net.write(&did, &[write]).expect("it is written");
+    }
+    world.flags.upstream.push(format!("pds={}", world.url(0)));
+    world.adjust = unswept;
+    let stalled = world.stall(0, "getRepo", None);
+    world.begin().await;
+    world.fires("stall", 1).await;
+    let temp = world.folder.path().join("data").join("tmp");
+    std::fs::remove_dir(&temp).expect("it is empty");
+    world.clear(stalled).await;
+    world
+        .counted(
+            "failed here",
+            |metrics| metrics.fetches_failed_here.get(),
+            1,
+        )
+        .await;
+    let told = last_error(&world, &did).await.expect("it is a gap");
+    assert!(told.contains("cannot be put aside in"), "{told}");
+    assert_eq!(world.metrics().snapshots_refused.get(), 0);
+    assert_eq!(refused_by_host(&world).await, None);
+    std::fs::create_dir(&temp).expect("it is gone");
+    world.honestly_complete(&did).await;
     world.stop().await;
 }
 
@@ -204,13 +293,15 @@ async fn t38_an_older_snapshot_than_the_named_head_is_progress_and_still_owed() 
     };
     let did = world.net.create_account(new).expect("it is new");
     assert!(world.fired("drop") > 0);
-    world.clear(silent);
+    world.clear(silent).await;
     world
         .counted("stale", |metrics| metrics.snapshots_stale.get(), stale + 1)
         .await;
     let head = world.net.truth().head(&did).expect("it exists").rev;
-    let old = world.answer(&did).await;
-    assert!(old.rev.is_some() && old.rev < Some(head.to_string()));
+    let old = world
+        .becomes(&did, "an old state is held", |answer| answer.rev.is_some())
+        .await;
+    assert!(old.rev < Some(head.to_string()));
     assert!(old.records > 0 && !old.complete, "{old:?}");
     assert!(old.reasons.contains(&"fetch_owed".to_owned()), "{old:?}");
     world.honestly_complete(&did).await;
@@ -245,7 +336,7 @@ async fn t51_a_a_commit_that_is_heard_of_while_a_fetch_ends_is_fetched_too() {
         "{progress:?}"
     );
     world.fires("stall", 1).await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     assert_eq!(world.metrics().snapshots_written.get(), written + 2);
     world.stop().await;
@@ -271,7 +362,7 @@ async fn t51_b_a_reason_that_no_commit_tells_of_outlives_the_fetch_under_way() {
         .await;
     assert_eq!(progress.reasons, ["fetch_owed"], "only that is left");
     world.fires("stall", 1).await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     assert_eq!(world.metrics().snapshots_written.get(), written + 2);
     world.stop().await;
@@ -286,7 +377,7 @@ async fn a_fetch_whose_answer_comes_after_the_end_ends_too() {
     world.fires("stall", 1).await;
     let shared = std::sync::Arc::downgrade(&world.mirror().shared);
     world.stop().await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     // Whoever still works for it holds it.
     world
         .until("nobody is at work", async |_: &World| {
@@ -294,6 +385,40 @@ async fn a_fetch_whose_answer_comes_after_the_end_ends_too() {
             (held == 0).then_some(()).ok_or(format!("{held} hold it"))
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_from_before_a_reset_vouches_for_nothing_after_it() {
+    let mut world = World::settled(listed(4, 1), unswept).await;
+    let did = world.account(0, 1);
+    let written = world.metrics().snapshots_written.get();
+    let listing = world.stall(0, "listRepos", None);
+    world.need_not_fire(listing.id);
+    let account = |state| Spec::new(Fault::Account { state }).of(&did);
+    world.fault(account(Status::Takendown));
+    world.reason(&did, "inactive").await;
+    world.drip(0, "getLatestCommit", 30);
+    world.fault(account(Status::Active));
+    world.fires("drip", 1).await;
+    // The answer is on its way, and names the head that we have.
+    world.omitted(&did);
+    world.reset(0).await;
+    world.reason(&did, "compare_owed").await;
+    world
+        .until("the answer has come", async |world: &World| {
+            let answer = world.honest(&did).await;
+            match answer.debt.is_none() {
+                true => Ok(()),
+                false => Err(format!("{answer:?}")),
+            }
+        })
+        .await;
+    let answer = world.honest(&did).await;
+    assert_eq!(answer.reasons, ["epoch_changed"], "{answer:?}");
+    world.clear(listing).await;
+    world.honestly_complete(&did).await;
+    assert_eq!(world.metrics().snapshots_written.get(), written + 1);
+    world.stop().await;
 }
 
 /// Enough for many batches.
@@ -336,28 +461,42 @@ async fn t62_a_live_commits_while_a_large_snapshot_is_written_wait_for_it() {
 async fn t62_b_a_crash_while_a_large_snapshot_is_written_is_not_complete_and_begins_again() {
     let mut world = large().await;
     let did = world.account(0, 0);
-    let mut process = Process::start(&world);
-    world
-        .until("applying", async |_: &World| {
-            let answer = process.ask(&did).await?;
-            match answer.reasons.contains(&"applying".to_owned()) {
-                true => Ok(()),
-                false => Err(format!("{answer:?}")),
-            }
+    let mut program = Program::start(&world);
+    program
+        .until_repo(&did, "applying", |answer| {
+            answer.reasons.contains(&"applying".to_owned())
         })
         .await;
     let made = world.post(&did);
     // No signal that it could heed.
-    process.child.kill().expect("it runs");
-    process.child.wait().expect("it ends");
+    program.kill();
     let broken = world.stall(0, "getRepo", Some(&did));
     world.begin().await;
     let torn = world.reason(&did, "applying").await;
     assert_eq!(torn.rev, None, "what is held is no state");
     world.fires("stall", 1).await;
-    world.clear(broken);
+    world.clear(broken).await;
     let answer = world.honestly_complete(&did).await;
     assert_eq!(answer.rev, Some(made.rev.to_string()));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t62_c_a_reset_while_a_large_snapshot_is_written_is_made_good_without_a_further_sweep() {
+    let mut world = large().await;
+    world.adjust = unswept;
+    world.begin().await;
+    let did = world.account(0, 0);
+    world
+        .until("known", async |world: &World| {
+            let seen = world.repo(&did).await;
+            seen.map(drop).ok_or_else(|| "unknown".to_owned())
+        })
+        .await;
+    world.reason(&did, "applying").await;
+    world.reset(0).await;
+    world.honestly_complete(&did).await;
+    assert_eq!(world.metrics().snapshots_written.get(), 1);
     world.stop().await;
 }
 
@@ -369,52 +508,4 @@ async fn large() -> World {
     assert_eq!(world.fault(huge).fired, 1);
     world.flags.upstream.push(format!("pds={}", world.url(0)));
     world
-}
-
-/// The program by itself, so that it can be killed.
-struct Process {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Process {
-    fn start(world: &World) -> Process {
-        // Free a moment ago; the program says so if it no longer is.
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr());
-        let address = free.expect("a port");
-        let flags = &world.flags;
-        let child = Command::new(env!("CARGO_BIN_EXE_gapless"))
-            .args(["run", "--allow-private", "--bind", &address.to_string()])
-            .args(["--data", flags.data.as_deref().expect("a folder")])
-            .args(["--plc", flags.plc.as_deref().expect("a directory")])
-            .args(["--upstream", &flags.upstream[0]])
-            .current_dir(world.folder.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        Process { child, address }
-    }
-
-    async fn ask(&self, did: &Did) -> Result<RepoAnswer, String> {
-        let told = |error: std::io::Error| error.to_string();
-        let mut stream = TcpStream::connect(self.address).await.map_err(told)?;
-        let request = format!(
-            "GET /v1/repos/{did} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-            self.address
-        );
-        stream.write_all(request.as_bytes()).await.map_err(told)?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.map_err(told)?;
-        let (_, body) = text.split_once("\r\n\r\n").unwrap_or_default();
-        serde_json::from_str(body).map_err(|_| text)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // A test that failed leaves nobody behind.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -39,6 +39,12 @@ async fn t12_a_snapshot_that_a_migration_overtook_makes_nothing_complete() {
     let fetched = world.too_big(&did);
     world.reason(&did, "fetch_owed").await;
     world.fires("drip", 1).await;
+    // The directory is slower than the old host.
+    let silence = Fault::Stall {
+        ms: None,
+        route: None,
+    };
+    let silent = world.fault(Spec::new(silence).on(Place::Plc));
     migrate(&world, &did, 1);
     // The new host has announced it; the old one's answer is still on its way.
     world.reason(&did, "resolve_owed").await;
@@ -56,7 +62,35 @@ async fn t12_a_snapshot_that_a_migration_overtook_makes_nothing_complete() {
             ended.then_some(()).ok_or("not yet".to_owned())
         })
         .await;
+    world.clear(silent).await;
     complete_at(&world, &did, 1).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t12_b_who_moves_does_not_wait_for_what_the_old_host_sends() {
+    let mut world = World::settled(listed(4, 2), unswept).await;
+    let moving = [
+        (world.account(0, 0), "getRepo"),
+        (world.account(0, 1), "getLatestCommit"),
+    ];
+    for (did, route) in moving {
+        let failures = world.metrics().request_failures.get();
+        let stalls = world.fired("stall");
+        // The old host does not answer any more.
+        let stalled = world.stall(0, route, Some(&did));
+        world.too_big(&did);
+        world.fires("stall", stalls + 1).await;
+        migrate(&world, &did, 1);
+        complete_at(&world, &did, 1).await;
+        assert_eq!(
+            world.metrics().request_failures.get(),
+            failures,
+            "it was not waited for until it failed"
+        );
+        assert_eq!(world.fired("stall"), stalls + 1, "nor asked again");
+        world.clear(stalled).await;
+    }
     world.stop().await;
 }
 
@@ -276,7 +310,7 @@ async fn t45_b_written_again_the_host_goes_on_in_its_own_line() {
     let owing = world.reason(&did, "newer_commit_known").await;
     assert!(owing.reasons.contains(&"fetch_owed".to_owned()));
     world.fires("stall", 1).await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     assert_eq!(world.metrics().snapshots_written.get(), written + 1);
     assert_eq!(world.metrics().adopted.get(), 0, "nothing was rolled back");
@@ -331,7 +365,7 @@ async fn t61_a_directory_that_still_answers_the_old_document_moves_nothing() {
         .becomes(&did, "answered", |answer| answer.debt.is_none())
         .await;
     assert_eq!((still.host, still.complete), (Some(world.url(0)), false));
-    world.clear(stale);
+    world.clear(stale).await;
     world.post(&did);
     world
         .becomes(&did, "moved", |answer| answer.host == Some(world.url(1)))

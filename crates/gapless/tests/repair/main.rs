@@ -7,6 +7,21 @@ mod common;
 mod covers;
 mod events;
 mod fetching;
+mod hostile;
 mod hosts;
+mod kept;
+#[path = "../mirror/logs.rs"]
+mod logs;
+#[path = "../mirror/oracle.rs"]
+mod oracle;
+#[path = "../mirror/program.rs"]
+#[allow(dead_code)]
+mod program;
+mod slow;
+mod spoilt;
 mod steps;
 mod sweeps;
+mod unanswered;
+#[path = "../mirror/way.rs"]
+#[allow(dead_code)]
+mod way;

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gapless::api::RepoAnswer;
+use gapless::api::{Mirror as _, NewUpstream, RepoAnswer};
 use gapless::config::Config;
 use gapless::metrics::Metrics;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::Repo;
+use gapless_core::ledger::{Kind, Repo, Time};
 use gapless_testnet::{
     Config as NetConfig, Fault, NewCommit, Place, SetFault, Spec, Write, encode_record,
 };
@@ -85,12 +85,39 @@ impl World {
     }
 
     pub fn fault(&self, spec: Spec) -> SetFault {
-        self.net.fault(spec).expect("it can be set")
+        self.arm(spec)
     }
 
-    /// Ends a fault that is set until cleared.
-    pub fn clear(&self, set: SetFault) {
+    /// Follows one more host, or relay.
+    pub async fn add(&self, kind: Kind, url: String, host: Option<String>) {
+        let mirror = self.mirror().clone();
+        let new = NewUpstream { kind, url, host };
+        let added = tokio::task::spawn_blocking(move || mirror.add_upstream(new));
+        added.await.expect("no panic").expect("it is added");
+    }
+
+    /// Waits until an upstream is open.
+    pub async fn opened(&self, url: &str) {
+        self.until("open", async |world: &World| {
+            let mirror = world.mirror().clone();
+            let all = tokio::task::spawn_blocking(move || mirror.upstreams());
+            let all = all.await.expect("no panic").expect("an answer");
+            let open = all.iter().any(|one| one.url == url && one.open);
+            open.then_some(()).ok_or(format!("{all:?}"))
+        })
+        .await;
+    }
+
+    /// Ends a fault that is set until cleared, not before it has fired.
+    pub async fn clear(&self, set: SetFault) {
         let id = set.id.expect("it was not done at once");
+        self.until("the fault fires", async |world: &World| {
+            match world.unfired(id) {
+                true => Err(format!("{id} has not")),
+                false => Ok(()),
+            }
+        })
+        .await;
         assert!(self.net.clear_fault(id), "it was set");
     }
 
@@ -155,9 +182,7 @@ impl World {
 
     /// The answer about a repository that is known; what it holds was checked.
     pub async fn answer(&self, did: &Did) -> RepoAnswer {
-        let answer = self.repo(did).await.expect("it is known");
-        self.check(&answer);
-        answer
+        self.repo(did).await.expect("it is known")
     }
 
     /// The same, of a moment at which anything that is not the head is known to be
@@ -245,6 +270,16 @@ impl World {
         let (id, _) = all.find(|(_, source)| source.row.url == self.url(host))?;
         let cursor = shared.store.view().cursor(id).expect("it can be read");
         cursor.map(|cursor| cursor.seq)
+    }
+
+    /// What is owed to a repository is tried now, as if the time for it had come.
+    pub async fn try_now(&self, did: &Did) {
+        let visit = self.mirror().desks.visit(did, |turn| {
+            if let Some(draft) = turn.draft.as_mut() {
+                draft.repo.debt.next_try = Time(0);
+            }
+        });
+        visit.await.expect("it is written");
     }
 
     /// `did` owes a fetch for a commit that its event did not carry.

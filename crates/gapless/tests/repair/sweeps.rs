@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use gapless_testnet::{Fault, Place, Spec};
+use gapless::api::Mirror as _;
+use gapless_core::ledger::Tick;
+use gapless_testnet::{Fault, Place, Spec, Status};
 
 use crate::common::World;
 use crate::steps::{listed, swept, unswept};
@@ -124,7 +126,6 @@ async fn t19_a_listing_before_the_first_connection_makes_nothing_complete() {
             for did in world.net.truth().dids() {
                 match world.repo(&did).await {
                     Some(answer) if answer.rev.is_some() => {
-                        world.check(&answer);
                         assert!(!answer.complete, "{answer:?}");
                     }
                     other => return Err(format!("{other:?}")),
@@ -142,7 +143,7 @@ async fn t19_a_listing_before_the_first_connection_makes_nothing_complete() {
     world.post(&did);
     assert!(world.fired("dial-error") >= 1);
     let sweeps = world.metrics().sweeps.get();
-    world.clear(refused);
+    world.clear(refused).await;
     world.honestly_complete(&did).await;
     assert!(
         world.metrics().sweeps.get() >= sweeps,
@@ -174,7 +175,7 @@ async fn t46_a_a_stale_listing_with_another_head_is_asked_about_once() {
     );
     world.honestly_complete(&did).await;
     // But it vouches for nothing: after a reset the host itself is asked.
-    world.clear(stale);
+    world.clear(stale).await;
     world.fault(Spec::new(Fault::ListStale { commits: 2 }).of(&did));
     world.omitted(&did);
     world.reset(0).await;
@@ -239,7 +240,7 @@ async fn t58_a_a_sweep_noted_before_the_marker_was_unset_does_not_raise_it() {
         .await;
     assert_eq!(world.row(&did).marker, None);
     world.fires("stall", 1).await;
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     world.stop().await;
 }
@@ -280,7 +281,7 @@ async fn t58_b_a_fetch_noted_before_the_marker_was_unset_does_not_raise_it() {
     assert_eq!(world.row(&did).marker, None);
     world.fires("stall", 1).await;
     assert_eq!(world.row(&did).marker, None);
-    world.clear(stalled);
+    world.clear(stalled).await;
     world.honestly_complete(&did).await;
     world.stop().await;
 }
@@ -322,8 +323,160 @@ async fn t59_a_newer_head_is_named_while_the_fetch_fails_and_an_older_commit_cha
             }
         })
         .await;
-    world.clear(broken);
+    world.clear(broken).await;
     world.honestly_complete(&did).await;
     assert!(world.fired("http-error") >= 1);
+    world.stop().await;
+}
+
+fn is_suspended(world: &World) -> bool {
+    let hosts = world.mirror().shared.hosts.all();
+    hosts.iter().any(|(_, host)| host.hiding_suspended)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_host_hides_nobody_until_somebody_confirms() {
+    const REPOS: usize = 12;
+    let mut world = World::settled(listed(REPOS, 1), unswept).await;
+    world.expect("so many repositories vanished at once");
+    let dids = world.net.truth().dids();
+    let vanished = world.metrics().vanished.get();
+    // A sweep that sees all of it at once.
+    let listing = world.stall(0, "listRepos", None);
+    world.reset(0).await;
+    world.fires("stall", 1).await;
+    for did in &dids {
+        world.fault(Spec::new(Fault::LostAccount {}).of(did).times(1));
+        let gone = world.net.set_status(did, Status::Deleted);
+        gone.expect("it is active");
+    }
+    assert_eq!(world.fired("lost-account"), REPOS as u64);
+    let sweeps = world.metrics().sweeps.get();
+    world.clear(listing).await;
+    let all = vanished + REPOS as u64;
+    world
+        .counted("asked", |metrics| metrics.vanished.get(), all)
+        .await;
+    world
+        .counted("swept", |metrics| metrics.sweeps.get(), sweeps + 1)
+        .await;
+    assert!(is_suspended(&world));
+    for did in &dids {
+        let answer = world.answer(did).await;
+        assert_eq!(answer.account, "active", "nobody said otherwise");
+        assert!(!answer.complete && answer.records > 0, "{answer:?}");
+    }
+    let (mirror, url) = (world.mirror().clone(), world.url(0));
+    let confirm = tokio::task::spawn_blocking(move || mirror.confirm_loss(&url));
+    confirm.await.expect("no panic").expect("it is suspended");
+    for did in &dids {
+        world.try_now(did).await;
+        let hidden = world.reason(did, "inactive").await;
+        assert_eq!(hidden.account, "not_found");
+    }
+    // What is known to be gone is not lost once more.
+    let sweeps = world.metrics().sweeps.get();
+    world.reset(0).await;
+    world
+        .counted("swept again", |metrics| metrics.sweeps.get(), sweeps + 1)
+        .await;
+    assert!(!is_suspended(&world));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_that_breaks_off_is_no_sweep() {
+    let mut world = World::settled(listed(4, 1), swept).await;
+    let did = world.account(0, 1);
+    let failures = world.metrics().sweep_failures.get();
+    let broken = Fault::HttpError {
+        status: 502,
+        retry_after: None,
+        route: Some("listRepos".to_owned()),
+    };
+    let broken = world.fault(Spec::new(broken).on(Place::Pds(0)));
+    world.fires("http-error", 1).await;
+    world.omitted(&did);
+    world
+        .counted(
+            "it is told",
+            |metrics| metrics.sweep_failures.get(),
+            failures + 1,
+        )
+        .await;
+    world.clear(broken).await;
+    world.complete(&did).await;
+    world.stop().await;
+}
+
+/// How often a host was swept: its sweeps have different beginnings.
+fn swept_tick(world: &World, host: usize) -> Option<Tick> {
+    let name = world.url(host);
+    let hosts = world.mirror().shared.hosts.all();
+    let mut named = hosts.into_iter().filter(|(_, row)| row.name == name);
+    named
+        .next()
+        .and_then(|(_, row)| row.swept)
+        .map(|swept| swept.tick)
+}
+
+/// Waits until a host was swept again so often.
+async fn swept_again(world: &World, host: usize, times: u32) {
+    let mut last = swept_tick(world, host);
+    for _ in 0..times {
+        world
+            .until("swept again", async |world: &World| {
+                match swept_tick(world, host) > last {
+                    true => Ok(()),
+                    false => Err(format!("{last:?}")),
+                }
+            })
+            .await;
+        last = swept_tick(world, host);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_are_silent_keep_no_other_from_being_swept() {
+    const SILENT: usize = 6;
+    let mut world = World::settled(listed(2 * (SILENT + 1), SILENT + 1), swept).await;
+    let failures = world.metrics().sweep_failures.get();
+    let silent: Vec<_> = (0..SILENT)
+        .map(|host| world.stall(host, "listRepos", None))
+        .collect();
+    // More than could be swept at a time if each were waited for.
+    world.fires("stall", 4).await;
+    swept_again(&world, SILENT, 3).await;
+    world.fires("stall", SILENT as u64).await;
+    swept_again(&world, SILENT, 1).await;
+    assert_eq!(
+        world.metrics().sweep_failures.get(),
+        failures,
+        "and nobody has given up waiting"
+    );
+    for host in silent {
+        world.clear(host).await;
+    }
+    world.all_complete().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_stalls_keeps_no_host_from_being_swept() {
+    let mut world = World::settled(listed(4, 1), swept).await;
+    let did = world.account(0, 1);
+    let stalled = world.stall(0, "getRepo", Some(&did));
+    world.omitted(&did);
+    world.fires("stall", 1).await;
+    let failures = world.metrics().request_failures.get();
+    swept_again(&world, 0, 2).await;
+    assert!(!world.honest(&did).await.complete);
+    assert_eq!(
+        world.metrics().request_failures.get(),
+        failures,
+        "it is still under way"
+    );
+    world.clear(stalled).await;
+    world.honestly_complete(&did).await;
     world.stop().await;
 }

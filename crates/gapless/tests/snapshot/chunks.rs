@@ -86,7 +86,7 @@ fn an_error_of_the_taker_stops_it() {
         }
     };
     let view = mirror.store.view();
-    let stopped = snapshot.differences(&view, None, &keep_all, false, &mut emit);
+    let stopped = snapshot.differences(&|| view.clone(), None, &keep_all, false, &mut emit);
     assert!(matches!(stopped, Err(Stopped::Here(2))), "{stopped:?}");
     assert_eq!(seen, 2);
 }

@@ -249,7 +249,7 @@ impl Mirror {
             Ok(())
         };
         let view = self.store.view();
-        let totals = snapshot.differences(&view, self.id(), wanted, repair, &mut emit);
+        let totals = snapshot.differences(&|| view.clone(), self.id(), wanted, repair, &mut emit);
         match totals {
             Ok(totals) => {
                 assert_eq!(totals.chunks, chunks.len() as u64);

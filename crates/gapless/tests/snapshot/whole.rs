@@ -212,6 +212,7 @@ fn more_than_is_taken() {
         memory: 0,
         bytes: car.len() as u64,
         blocks,
+        ..whole
     };
     let fewer_bytes = SpillLimits {
         bytes: tight.bytes - 1,

@@ -272,7 +272,10 @@ impl Mirror {
     /// Time has passed: subscriptions open, and what did not come is given up.
     pub fn wait(&mut self, world: &World) {
         for id in self.feeds.keys().copied().collect::<Vec<_>>() {
+            let durable = self.book.cursor(id);
             let connected = self.with_stream(world, id, |look| {
+                let ours = durable.filter(|(numbering, _)| *numbering == look.row.numbering);
+                look.stream.settled(ours.map(|(_, cursor)| cursor));
                 look.stream.wait(look.now, look.row, look.notices);
                 look.stream.is_connected()
             });

@@ -207,7 +207,7 @@ impl Mirror {
             note,
             told,
             &host,
-            census,
+            Some(census),
             &mut notices,
         );
         self.notices = notices;

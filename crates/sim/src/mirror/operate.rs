@@ -89,7 +89,17 @@ impl Mirror {
     }
 
     /// An operator confirms that a host lost what it lost.
-    pub fn confirm_loss(&mut self, id: HostId) {
+    pub fn confirm_loss(&mut self, world: &World, id: HostId) {
+        let rows = self.book.repo_rows();
+        let hosted = rows.filter(|(_, repo)| repo.host == Some(id));
+        for repo in hosted.map(|(repo, _)| repo).collect::<Vec<_>>() {
+            let now = self.tick(world);
+            let mut row = self.book.repo(repo);
+            let mut notices = std::mem::take(&mut self.notices);
+            account::confirm_lost(now, &mut row, &mut notices);
+            self.notices = notices;
+            self.put(repo, row);
+        }
         if let Some(mut host) = self.book.host(id).cloned() {
             host.hiding_suspended = false;
             let mut batch = self.batch();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gapless_core::ledger::sweep::{self, Listed, PageNote, Suspect, Suspicion};
-use gapless_core::ledger::{HostId, RepoId, Tick};
+use gapless_core::ledger::{HostId, Now, RepoId};
 
 use super::Mirror;
 use crate::world::pds::Line;
@@ -15,7 +15,7 @@ use crate::world::{OwnerId, World};
 #[derive(Debug, Clone)]
 pub struct Sweep {
     pub host: HostId,
-    pub began: Tick,
+    pub began: Now,
     pub step: Step,
     /// The last account of the last page.
     after: Option<OwnerId>,
@@ -52,7 +52,7 @@ impl Mirror {
         let note = sweep::note(self.context(now), host);
         self.sweeps.push(Sweep {
             host,
-            began: now.tick,
+            began: now,
             step: Step::Ask(note),
             after: None,
             listed: BTreeSet::new(),
@@ -72,7 +72,7 @@ impl Mirror {
             }
             Step::Suspects => {
                 busy = self.look_at_suspects(world, &mut sweep);
-                !self.sweep_ends(world, &sweep)
+                !self.sweep_ends(&sweep)
             }
         };
         if more {
@@ -131,11 +131,14 @@ impl Mirror {
         let rows = self.book.repo_rows();
         let (mut all, mut absent) = (0, Vec::new());
         for (id, repo) in rows {
-            if repo.host == Some(sweep.host) && repo.host_since < sweep.began {
+            if repo.host != Some(sweep.host) {
+                continue;
+            }
+            if sweep.listed.contains(&id) {
                 all += 1;
-                if !sweep.listed.contains(&id) {
-                    absent.push(id);
-                }
+            } else if sweep::vanished(repo, sweep.began.tick) {
+                all += 1;
+                absent.push(id);
             }
         }
         let Some(mut host) = self.book.host(sweep.host).cloned() else {
@@ -162,7 +165,8 @@ impl Mirror {
             let durable = suspect
                 .upto
                 .and_then(|upto| self.book.cursor(upto.upstream));
-            match sweep::suspicion(world.now, &repo, &suspect, durable) {
+            let now = self.tick(world);
+            match sweep::suspicion(self.context(now), &repo, &suspect, durable) {
                 Suspicion::Wait => sweep.suspects.push((id, suspect, page)),
                 Suspicion::Cleared => {
                     let now = self.tick(world);
@@ -176,7 +180,7 @@ impl Mirror {
     }
 
     /// The sweep is done when nothing that it found is undecided.
-    fn sweep_ends(&mut self, world: &World, sweep: &Sweep) -> bool {
+    fn sweep_ends(&mut self, sweep: &Sweep) -> bool {
         let asked = self.jobs.iter().any(|job| {
             let suspect = job.suspect.as_ref();
             suspect.is_some_and(|suspect| suspect.host == sweep.host)
@@ -184,9 +188,8 @@ impl Mirror {
         if !sweep.suspects.is_empty() || asked {
             return false;
         }
-        let now = self.tick(world);
         if let Some(mut host) = self.book.host(sweep.host).cloned() {
-            sweep::done(now, &mut host, sweep.began);
+            sweep::done(&mut host, sweep.began);
             let mut batch = self.batch();
             batch.host(sweep.host, host);
             self.commit(batch);

@@ -74,6 +74,7 @@ fn t53_purged_and_then_active_again_with_the_same_head() {
     let mut stage = Stage::one_host();
     stage.run.world.set_account(0, Account::Deleted);
     stage.deliver();
+    stage.work();
     stage.pass(3_601);
     stage.run.mirror.purge(&stage.run.world);
     assert!(stage.reasons("a").contains(&"no_snapshot"));
@@ -120,6 +121,10 @@ fn t28_every_state_that_forbids_a_fetch_is_a_state_and_no_failure() {
         stage.run.world.set_account(0, state);
         stage.finish_work();
         assert_eq!(stage.repo("a").account, state);
+        let debt = stage.repo("a").debt;
+        let retried = debt.compare.or(debt.fetch);
+        assert_eq!(retried, None, "only where it lives is asked");
+        stage.work();
         assert!(stage.repo("a").debt.is_empty(), "nothing to retry");
     }
 }
@@ -163,10 +168,14 @@ fn t52_a_wiped_host_does_not_wipe_its_mirror() {
     assert_eq!(stage.repo("a").account, Account::Active, "not hidden");
     assert!(!stage.complete("a"), "and not complete");
     let host = stage.repo("a").host.expect("it lives there");
-    stage.run.mirror.confirm_loss(host);
+    stage.run.mirror.confirm_loss(&stage.run.world, host);
+    // Before anybody was asked about, the next sweep doubts nothing again.
     stage.pass(4_000);
+    stage.sweep();
     stage.work();
-    assert_eq!(stage.repo("a").account, Account::NotFound);
+    for name in ["a", "l"] {
+        assert_eq!(stage.repo(name).account, Account::NotFound);
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::prepare::Prepared;
 use crate::table::log::{self, LogKind, LogRow};
 use crate::table::repo::RepoRow;
 use crate::table::{Table, dead, host, hosted, key, parked, upstream, wish};
-use crate::tx::{CachedRepo, Tx};
+use crate::tx::{StoredRepo, Tx};
 use records::{purge, write_claims, write_records};
 
 /// What follows from a change beside its rows.
@@ -177,8 +177,8 @@ fn write_repo(
     rows: Vec<Option<Slice>>,
     applied: &mut Applied,
 ) -> Result<(), StoreError> {
-    let mut cached = find(tx, change)?;
-    let id = cached.id;
+    let mut found = find(tx, change)?;
+    let id = found.id;
     applied.ack.repo = Some(id);
     for rev in &change.unpark {
         tx.delete(Table::Parked, key::parked(id, *rev));
@@ -188,20 +188,19 @@ fn write_repo(
         tx.put(Table::Parked, place, parked::encode(frame));
     }
     if change.row.is_none() && change.entry.is_none() {
-        tx.keep_repo(cached);
         return Ok(());
     }
-    let owed = cached.row.owes;
+    let owed = found.row.owes;
     // From here on the change has the old row. It is large: nobody copies it.
     if let Some(row) = &mut change.row {
-        std::mem::swap(row, &mut cached.row.repo);
+        std::mem::swap(row, &mut found.row.repo);
     }
     let RepoRow {
         repo: next,
         claims,
         commit,
         ..
-    } = &mut cached.row;
+    } = &mut found.row;
     let turn = Turn {
         id,
         stored: change.row.as_ref().unwrap_or(next),
@@ -216,12 +215,12 @@ fn write_repo(
         Some(entry) => write_entry(tx, &turn, entry, rows, (claims, commit), applied)?,
     }
     write_hosted(tx, &turn)?;
-    tx.put_repo(cached, owed);
+    tx.put_repo(found, owed);
     Ok(())
 }
 
 /// The repository as it is, a blank one if there is none yet.
-fn find(tx: &mut Tx, change: &RepoChange) -> Result<Box<CachedRepo>, StoreError> {
+fn find(tx: &mut Tx, change: &RepoChange) -> Result<Box<StoredRepo>, StoreError> {
     let id = match &change.subject {
         Subject::Id(id) => *id,
         Subject::Did(did) => tx.intern_did(did)?,
@@ -238,7 +237,7 @@ fn find(tx: &mut Tx, change: &RepoChange) -> Result<Box<CachedRepo>, StoreError>
                 claims: false,
                 commit: Arc::default(),
             };
-            Box::new(CachedRepo { id, row })
+            Box::new(StoredRepo { id, row })
         }
         (None, Subject::Id(_)) => return Err(Contradiction::NoSuchRepo(id.0).into()),
     };

@@ -14,7 +14,7 @@ use crate::table::claimed::{self, Claim};
 use crate::table::log::{LogKind, LogOp, LogRow, Previous, ROW_OPS};
 use crate::table::record;
 use crate::table::version::{self, VersionRow};
-use crate::table::{Table, key};
+use crate::table::{Table, key, wish};
 use crate::tx::Tx;
 
 pub fn write_records(
@@ -46,7 +46,7 @@ pub fn write_records(
     row.ops.reserve_exact(records.ops.len());
     for (place, (op, new)) in records.ops.drain(..).zip(rows).enumerate() {
         let seq = first + place as u64;
-        row.ops.push(write_record(tx, id, seq, op, new, empty)?);
+        row.ops.push(write_record(tx, turn, seq, op, new, empty)?);
     }
     if *claims && row.last {
         *claims = forget_claims(tx, id, head.rev)?;
@@ -78,14 +78,26 @@ fn check_state(stored: &Repo, next: &Repo, kind: RecordsKind) -> Result<Head, Co
     }
 }
 
+/// Whether something may have been there although it is not held: another filter is
+/// in force than the one that the repository was fetched under.
+fn was_dropped(tx: &Tx, stored: &Repo) -> Result<bool, StoreError> {
+    let (table, key) = (Table::Meta, wish::FILTER_KEY);
+    let Some(row) = tx.get(table, key)? else {
+        return Ok(false);
+    };
+    let filter = wish::decode_filter(&row).map_err(|fault| StoreError::row(table, key, fault))?;
+    Ok(filter.generation != stored.filter)
+}
+
 fn write_record(
     tx: &mut Tx,
-    id: RepoId,
+    turn: &Turn<'_>,
     seq: u64,
     op: RecordOp,
     new: Option<Slice>,
     empty: bool,
 ) -> Result<LogOp, StoreError> {
+    let id = turn.id;
     let place = tx.path_key(id, &op.path);
     let known = empty || op.fresh;
     let old = match known && !cfg!(debug_assertions) {
@@ -116,7 +128,9 @@ fn write_record(
         }
     }
     match new {
-        None if previous.is_none() => return Err(Contradiction::NothingToDelete.into()),
+        None if previous.is_none() && !was_dropped(tx, turn.stored)? => {
+            return Err(Contradiction::NothingToDelete.into());
+        }
         None => tx.delete(Table::Record, place),
         Some(row) => tx.put(Table::Record, place, row),
     }

@@ -59,6 +59,8 @@ pub struct Report {
     pub repos: u64,
     /// Repositories whose root was recomputed and is the signed one.
     pub proven: u64,
+    /// Those of which not all keys are held, as the operator wants it.
+    pub not_recomputable: u64,
     pub records: u64,
     pub log_rows: u64,
     pub log_numbers: u64,

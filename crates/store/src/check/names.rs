@@ -3,7 +3,7 @@
 use gapless_core::ledger::HostId;
 
 use super::{Checking, Finding};
-use crate::table::{Table, dead, host, key, upstream};
+use crate::table::{Table, dead, host, key, upstream, wish};
 use crate::walk::Unread;
 
 impl Checking<'_> {
@@ -11,7 +11,20 @@ impl Checking<'_> {
         self.hosts()?;
         self.host_names()?;
         self.upstreams()?;
-        self.dead_letters()
+        self.dead_letters()?;
+        self.filter()
+    }
+
+    /// The filter that was last in force.
+    fn filter(&mut self) -> Result<(), Unread> {
+        let (table, key) = (Table::Meta, wish::FILTER_KEY);
+        let row = self.contents.raw().get(table, key);
+        let row = row.map_err(|error| Unread { table, error })?;
+        if let Some(Err(fault)) = row.map(|row| wish::decode_filter(&row)) {
+            let key = key.to_vec();
+            self.find(Finding::Row { table, key, fault });
+        }
+        Ok(())
     }
 
     fn hosts(&mut self) -> Result<(), Unread> {

@@ -249,6 +249,7 @@ impl Checking<'_> {
     fn exact(&mut self, id: RepoId, row: &RepoRow, head: &Head, beside: &Beside) {
         let did = || row.repo.did.clone();
         match &beside.root {
+            Some(Ok(_)) if !row.repo.filter.holds_all_keys() => self.report.not_recomputable += 1,
             Some(Ok(root)) if *root == head.data => self.report.proven += 1,
             Some(Ok(root)) => self.find(Finding::Root {
                 repo: id,

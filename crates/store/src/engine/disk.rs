@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
+    PinningPolicy,
 };
 use fjall::{
     AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable,
@@ -51,7 +52,7 @@ pub struct DiskSettings {
 impl Default for DiskSettings {
     fn default() -> DiskSettings {
         DiskSettings {
-            cache_bytes: 256 << 20,
+            cache_bytes: 64 << 20,
             journal_bytes: 384 << 20,
             workers: 2,
         }
@@ -166,11 +167,22 @@ impl DiskEngine {
 
 fn options(tuning: &Tuning) -> KeyspaceCreateOptions {
     let compression = match tuning.compressed {
-        // The first level is short-lived: not worth the time.
-        true => CompressionPolicy::new([CompressionType::None, CompressionType::Lz4]),
+        // The first level too, though it is short-lived: while it is synced, so is nothing
+        // else.
+        true => CompressionPolicy::all(CompressionType::Lz4),
         false => CompressionPolicy::disabled(),
     };
+    let (filters, indexes) = match tuning.reads_hit {
+        // Whoever reads here reads often: the way to a row does not lead by the cache.
+        true => (PinningPolicy::all(true), PinningPolicy::all(true)),
+        false => (
+            PinningPolicy::new([true, false]),
+            PinningPolicy::new([true, true, false]),
+        ),
+    };
     KeyspaceCreateOptions::default()
+        .filter_block_pinning_policy(filters)
+        .index_block_pinning_policy(indexes)
         .max_memtable_size(tuning.memtable_bytes)
         .data_block_size_policy(BlockSizePolicy::all(tuning.block_bytes))
         .data_block_compression_policy(compression)

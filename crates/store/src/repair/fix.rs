@@ -137,6 +137,7 @@ impl<'r> Fixing<'r> {
         self.fix_hosts()?;
         self.fix_upstreams()?;
         self.fix_dead_letters()?;
+        self.fix_filter()?;
         self.find_rowless()?;
         self.fix_repos()?;
         self.fix_dids()?;

@@ -7,7 +7,7 @@ use gapless_core::ledger::{Host, HostId, stream};
 
 use super::fix::Fixing;
 use crate::error::StoreError;
-use crate::table::{Table, dead, host, key, upstream};
+use crate::table::{Table, dead, host, key, upstream, wish};
 
 impl Fixing<'_> {
     pub(super) fn fix_hosts(&mut self) -> Result<(), StoreError> {
@@ -104,6 +104,16 @@ impl Fixing<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A filter that cannot be read is none: then everything is fetched anew.
+    pub(super) fn fix_filter(&mut self) -> Result<(), StoreError> {
+        let (table, key) = (Table::Meta, wish::FILTER_KEY);
+        let row = self.view.get(table, key)?;
+        match row.is_some_and(|row| wish::decode_filter(&row).is_err()) {
+            true => self.remove(table, key),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn fix_dead_letters(&mut self) -> Result<(), StoreError> {

@@ -184,7 +184,14 @@ impl Fixing<'_> {
             row.repo.held = Held::Exactly(head);
         }
         let whole = match &row.repo.held {
-            Held::Exactly(head) => !found.broken && found.root == Some(head.data),
+            Held::Exactly(head) => {
+                let sound = match row.repo.filter.holds_all_keys() {
+                    true => found.root == Some(head.data),
+                    // Nothing shows that it is what it was.
+                    false => !self.lost(),
+                };
+                sound && !found.broken
+            }
             Held::Nothing => found.records == 0 && !found.broken,
             // Which chunks are there is not known any more.
             Held::Applying { .. } => !found.broken && !self.lost(),

@@ -92,9 +92,10 @@ const WHYS: &[Why] = &[
     Why::NewerHead,
     Why::HostBehind,
     Why::Interrupted,
-    Why::FilterWidened,
+    Why::FilterChanged,
     Why::StoreRepaired,
     Why::Operator,
+    Why::Closed,
 ];
 
 fn of_code(code: u8) -> Option<Why> {
@@ -123,9 +124,10 @@ fn code(why: Why) -> u8 {
         Why::NewerHead => 17,
         Why::HostBehind => 18,
         Why::Interrupted => 19,
-        Why::FilterWidened => 20,
+        Why::FilterChanged => 20,
         Why::StoreRepaired => 21,
         Why::Operator => 22,
+        Why::Closed => 23,
     }
 }
 

@@ -106,7 +106,7 @@ impl Table {
 
     pub fn tuning(self) -> Tuning {
         let bulk = Tuning {
-            memtable_bytes: 64 << 20,
+            memtable_bytes: 32 << 20,
             block_bytes: 16 << 10,
             compressed: true,
             reads_hit: false,
@@ -120,13 +120,13 @@ impl Table {
         match self {
             Table::Record | Table::Log => bulk,
             Table::Version | Table::Claimed | Table::Parked => Tuning {
-                memtable_bytes: 32 << 20,
+                memtable_bytes: 16 << 20,
                 ..bulk
             },
             Table::Repo => Tuning {
-                memtable_bytes: 64 << 20,
+                memtable_bytes: 16 << 20,
                 block_bytes: 4 << 10,
-                compressed: true,
+                compressed: false,
                 reads_hit: true,
             },
             Table::Dead => Tuning {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gapless_store::Store;
+use gapless_store::change::Change;
 use gapless_store::engine::MemoryEngine;
-use gapless_store::error::StoreError;
+use gapless_store::error::{Contradiction, StoreError};
 use gapless_store::queue::GroupLimits;
 
 use crate::event;
@@ -114,4 +115,38 @@ fn the_end_waits_for_what_was_handed_over_and_takes_nothing_more() {
     let again = Store::in_memory(engine, limits).unwrap();
     assert_eq!(again.durable_head().next_seq, 101);
     assert!(again.durable_head().batch >= 100 / 7);
+}
+
+/// As many repositories as there are rows that are kept at hand: the last one takes the place of the first.
+const KEPT: u32 = 1 << 17;
+
+fn with_lineage(who: u32, lineage: u32) -> Change {
+    let mut change = event(who);
+    let row = change.repo.as_mut().and_then(|repo| repo.row.as_mut());
+    row.expect("it has a row").lineage = lineage;
+    change
+}
+
+#[test]
+fn a_row_that_was_read_before_another_change_is_not_believed() {
+    let store = Store::memory().unwrap();
+    for who in 0..=KEPT {
+        store.submit(event(who), |answer| assert!(answer.is_ok()));
+    }
+    let first = store.write(event(0)).unwrap().repo.unwrap();
+    let last = store.write(event(KEPT)).unwrap().repo.unwrap();
+    assert_eq!(last.0 - first.0, u64::from(KEPT));
+    let old = store.view();
+    store.write(with_lineage(0, 2)).unwrap();
+    store.write(event(KEPT)).unwrap();
+    let did = event(0).repo.unwrap().row.unwrap().did;
+    let (_, row) = old.repo_by_did(&did).unwrap().unwrap();
+    assert_eq!(row.lineage, 0);
+    let refused = store.write(with_lineage(0, 1));
+    let back = StoreError::Refused(Contradiction::LineageBack);
+    assert_eq!(refused.unwrap_err().to_string(), back.to_string());
+    store.write(event(KEPT)).unwrap();
+    let (_, row) = store.view().repo_by_did(&did).unwrap().unwrap();
+    assert_eq!(row.lineage, 2);
+    store.write(with_lineage(0, 3)).unwrap();
 }

@@ -12,14 +12,14 @@ use gapless_store::error::StoreError;
 use gapless_store::table::dead::DeadClass;
 
 use super::inbox::Answer;
-use super::report::letter;
+use super::report::{first_heard, letter};
 use super::slot::Flight;
 use super::worker::Worker;
 use super::{Arrived, Item};
 use crate::ingest::draft::Draft;
 
 /// How long until changes are tried again that there was no room for.
-const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 /// An event whose changes were refused so often, room apart, is a fault of ours.
 const REFUSALS: u32 = 3;
 
@@ -43,6 +43,7 @@ impl Worker {
         };
         match result {
             Ok(ack) => {
+                shared.metrics.dead_letters.add(u64::from(flight.letter));
                 if slot.id.is_none() && ack.repo.is_some() {
                     slot.id = ack.repo;
                     if slot.has_parked
@@ -54,6 +55,9 @@ impl Worker {
                 if let Some(event) = flight.event {
                     let took = event.at.elapsed().as_micros() as u64;
                     shared.metrics.arrival_to_durable.observe(took);
+                    if let (Some(rev), Some(lag)) = (event.applied, &event.lag) {
+                        lag.note(shared.clock.time(), rev);
+                    }
                 }
                 if let Some(then) = flight.then {
                     then(Ok(()));
@@ -81,7 +85,14 @@ impl Worker {
             return;
         };
         slot.broken = true;
+        if flight.letter {
+            // It is written with whatever the event leads to next.
+            shared.settle_dead_letter();
+        }
         let no_room = matches!(error, StoreError::Full(_));
+        if let StoreError::Full(full) = &error {
+            shared.room.lacks(shared.clock.time(), full);
+        }
         if error.is_final() {
             shared.end.fail(error.clone());
         } else if no_room {
@@ -134,6 +145,15 @@ impl Worker {
         slot.id = id;
         slot.repo = repo;
         slot.has_parked = !parked.is_empty();
+        // What was refused has not come, and what it took away has not gone.
+        let bytes = parked.values().map(|one| u64::from(one.bytes)).sum();
+        slot.count_parked(&shared.parked_bytes, bytes);
+        if let Some(id) = id {
+            match slot.has_parked {
+                true => self.waiting.insert(id),
+                false => self.waiting.remove(&id),
+            };
+        }
         slot.broken = false;
         let mut given_up = Vec::new();
         for (_, event) in failed.into_iter().rev() {
@@ -149,26 +169,30 @@ impl Worker {
             self.ready.push_back(place);
         }
         for event in given_up {
-            self.give_up(place, event);
+            let what = "the store refused what this event led to, again and again";
+            self.give_up(place, event, what);
         }
     }
 
     /// A fault of our own: the event becomes a dead letter, and its host is asked.
-    fn give_up(&mut self, place: usize, event: Box<Arrived>) {
+    pub(super) fn give_up(&mut self, place: usize, event: Box<Arrived>, what: &str) {
         let shared = self.shared.clone();
         let now = shared.clock.now();
         let Some(slot) = self.slots.get(place) else {
             return;
         };
-        let mut draft = slot
-            .repo
-            .as_ref()
-            .map(|repo| Draft::rows_only(slot.id, repo.clone()));
-        if let Some(draft) = &mut draft {
-            debt::owe(now, &mut draft.repo, What::Compare, Why::BrokenChain);
-        }
-        let what = "the store refused what this event led to, again and again".to_owned();
-        let dead = letter(&event, DeadClass::Refused, what, slot.id, now.time);
-        self.finish(place, draft, Some(event), Some(dead));
+        let mut draft = match &slot.repo {
+            Some(repo) => Draft::rows_only(slot.id, repo.clone()),
+            None => first_heard(&shared, &slot.did),
+        };
+        debt::owe(now, &mut draft.repo, What::Compare, Why::BrokenChain);
+        let dead = letter(
+            &event,
+            DeadClass::Refused,
+            what.to_owned(),
+            slot.id,
+            now.time,
+        );
+        self.finish(place, Some(draft), Some(event), Some(dead));
     }
 }

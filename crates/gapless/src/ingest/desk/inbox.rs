@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Item;
 
 /// Bytes of events that may wait or be on their way, at all desks.
-const ROOM_BYTES: usize = 64 << 20;
+const ROOM_BYTES: usize = 32 << 20;
 /// Room is counted in pieces of this many bytes.
 const PIECE: usize = 512;
 /// What an event takes beside its frame.
@@ -117,5 +117,31 @@ impl Inbox {
             answers: std::mem::take(&mut waiting.answers),
             closed: waiting.closed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn room_is_bounded_and_whatever_comes_gets_in_at_last() {
+        let inbox = Inbox::new(64);
+        let mut held = Vec::new();
+        let mut bytes = 0;
+        while let Some(room) = inbox.room(60_000).now_or_never() {
+            held.push(room.expect("it is not closed"));
+            bytes += 60_000;
+            assert!(bytes <= ROOM_BYTES / 64);
+        }
+        assert!(bytes > ROOM_BYTES / 64 / 2, "{bytes}");
+        held.pop();
+        assert!(inbox.room(60_000).now_or_never().is_some(), "given back");
+        held.clear();
+        // Larger than all of it: alone.
+        let large = inbox.room(ROOM_BYTES).now_or_never();
+        assert!(large.is_some() && inbox.room(1).now_or_never().is_none());
     }
 }

@@ -6,10 +6,16 @@
 //! with them. An event stays in the count until its effects are durable.
 
 mod answered;
+mod event;
+mod hand_over;
 mod inbox;
+mod keys;
+mod line;
+mod passed;
 mod report;
 mod slot;
 mod worker;
+mod written;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -18,18 +24,24 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use gapless_atp::syntax::Did;
+use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::event::Origin;
 use gapless_core::ledger::sweep::{Entry, Listed, PageNote};
 use gapless_core::ledger::{Repo, RepoId, Tick};
 use gapless_store::contents::Contents;
 use gapless_store::cursor::Position;
 use gapless_store::error::StoreError;
+use gapless_store::space::Full;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+pub use line::may_have_left;
+
+use super::decide::Arrival;
 use super::draft::Draft;
+use super::link::Lag;
 use crate::shared::Shared;
 use inbox::Inbox;
+use written::Written;
 
 /// The payload of a dead letter is cut here.
 pub const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
@@ -47,8 +59,22 @@ pub struct Arrived {
     pub at: Instant,
     /// How often the store refused what it led to.
     pub refused: u32,
+    /// The rev of the commit, once it was checked and applied.
+    pub applied: Option<Rev>,
+    /// Who wants to know how old that is.
+    pub lag: Option<Arc<Lag>>,
     /// Its share of the room, given back when it is done.
     pub room: Option<OwnedSemaphorePermit>,
+}
+
+impl Arrived {
+    fn arrival(&self) -> Arrival<'_> {
+        Arrival {
+            origin: self.origin,
+            seq: self.seq,
+            bytes: &self.bytes,
+        }
+    }
 }
 
 /// One line of a page.
@@ -64,6 +90,26 @@ pub enum Seen {
     Unwanted,
     /// Could not be looked at now.
     Passed,
+}
+
+/// What became of the lines of a page.
+pub struct Page {
+    pub lines: Vec<(Did, Seen)>,
+    on_their_way: Vec<oneshot::Receiver<bool>>,
+    /// A desk did not look at its lines.
+    unread: bool,
+}
+
+impl Page {
+    /// Waits until what the lines led to is durable, and says whether it is. Where
+    /// one was passed over nobody waits: then the page counts for nothing anyway.
+    pub async fn written(&mut self) -> bool {
+        let mut all = !self.unread;
+        for durable in self.on_their_way.drain(..) {
+            all &= durable.await.unwrap_or(false);
+        }
+        all
+    }
 }
 
 /// Something to do at a repository's desk, once nothing of it is on its way to
@@ -96,12 +142,15 @@ pub(crate) enum Item {
     Event(Box<Arrived>),
     /// An event that concerns nobody here: only the cursor moves.
     Skipped(Position),
+    /// The same, which the store had no room for.
+    NotSkipped(Position, Full),
     Page {
         note: Arc<PageNote>,
         lines: Vec<Line>,
         /// Repositories that nobody has heard of are wanted.
         adopt: bool,
         seen: oneshot::Sender<Vec<(Did, Seen)>>,
+        written: Written,
     },
     Visit {
         did: Did,
@@ -138,9 +187,13 @@ impl Desks {
         let mut threads = Vec::new();
         for (number, (inbox, waiting)) in inboxes.iter().zip(waiting).enumerate() {
             let worker = worker::Worker::new(shared.clone(), inbox.clone(), waiting);
+            let watched = shared.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("desk-{number}"))
-                .spawn(move || worker.run())
+                .spawn(move || {
+                    let _watched = Watched(watched);
+                    worker.run();
+                })
                 .map_err(|error| StoreError::System(error.to_string().into()))?;
             threads.push(thread);
         }
@@ -170,12 +223,7 @@ impl Desks {
     }
 
     /// Compares a page of a listing with what is known.
-    pub async fn page(
-        &self,
-        note: &Arc<PageNote>,
-        lines: Vec<Line>,
-        adopt: bool,
-    ) -> Vec<(Did, Seen)> {
+    pub async fn page(&self, note: &Arc<PageNote>, lines: Vec<Line>, adopt: bool) -> Page {
         let mut parts: Vec<Vec<Line>> = Vec::new();
         parts.resize_with(self.inboxes.len(), Vec::new);
         for line in lines {
@@ -187,19 +235,33 @@ impl Desks {
                 continue;
             }
             let (seen, told) = oneshot::channel();
+            let (written, durable) = Written::new();
             inbox.push(Item::Page {
                 note: note.clone(),
                 lines,
                 adopt,
                 seen,
+                written,
             });
-            answers.push(told);
+            answers.push((told, durable));
         }
-        let mut all = Vec::new();
-        for answer in answers {
-            all.extend(answer.await.unwrap_or_default());
+        let mut page = Page {
+            lines: Vec::new(),
+            on_their_way: Vec::new(),
+            unread: false,
+        };
+        for (told, durable) in answers {
+            // A desk that is closed has looked at nothing.
+            let Ok(seen) = told.await else {
+                page.unread = true;
+                continue;
+            };
+            if !seen.iter().any(|(_, seen)| matches!(seen, Seen::Passed)) {
+                page.on_their_way.push(durable);
+            }
+            page.lines.extend(seen);
         }
-        all
+        page
     }
 
     /// Does something at a repository's desk, and waits until what it led to is
@@ -247,6 +309,19 @@ impl Desks {
     /// Events and visits that wait.
     pub fn waiting(&self) -> usize {
         self.inboxes.iter().map(|inbox| inbox.len()).sum()
+    }
+}
+
+/// A desk that ends by a fault of ours takes the program with it: its repositories
+/// would stand still while everything looks well.
+struct Watched(Arc<Shared>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = "a desk ended unexpectedly, a fault of Gapless; start it again";
+            self.0.end.fail(StoreError::System(what.into()));
+        }
     }
 }
 

@@ -62,11 +62,51 @@ pub fn report(shared: &Shared, repo: &Repo, notices: &[Notice]) {
             Notice::Moved { from: Some(_), .. } => {
                 tracing::info!(did = %repo.did, "lives on another host now")
             }
-            Notice::Vanished => tracing::warn!(
+            Notice::Vanished { hidden: true } => tracing::warn!(
                 did = %repo.did, "the host says that it has no such repository; hidden, not purged"
+            ),
+            Notice::Vanished { hidden: false } => tracing::warn!(
+                did = %repo.did, "the host says that it has no such repository; not hidden, since hiding is suspended for this host"
             ),
             Notice::Account(state) => tracing::debug!(did = %repo.did, ?state, "account"),
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use bytes::Bytes;
+    use gapless_core::ledger::event::Origin;
+    use gapless_core::ledger::{Tick, UpstreamId};
+
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_keeps_the_beginning_of_a_large_frame() {
+        for bytes in [0, 1, DEAD_PAYLOAD_BYTES, DEAD_PAYLOAD_BYTES + 1] {
+            let frame: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
+            let event = Arrived {
+                did: Did::parse("did:web:a.test").expect("a DID"),
+                bytes: Bytes::from(frame.clone()),
+                origin: Origin {
+                    upstream: UpstreamId(1),
+                    epoch: None,
+                },
+                seq: 7,
+                position: None,
+                read: Tick(1),
+                at: Instant::now(),
+                refused: 0,
+                applied: None,
+                lag: None,
+                room: None,
+            };
+            let letter = letter(&event, DeadClass::Invalid, String::new(), None, Time(1));
+            let kept = bytes.min(DEAD_PAYLOAD_BYTES);
+            assert_eq!(letter.payload, frame[..kept]);
         }
     }
 }

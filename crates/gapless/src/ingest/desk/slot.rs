@@ -3,6 +3,7 @@
 //! there are too many.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use gapless_atp::crypto::PublicKey;
@@ -11,12 +12,17 @@ use gapless_core::ledger::{KeyBytes, Repo, RepoId};
 
 use super::{Arrived, Item, Then};
 
-/// Rows at hand at one desk, about a kilobyte each.
-const ROWS: usize = 24_576;
+/// Rows at hand at one desk, about a kilobyte each. Not many: the store keeps more
+/// of them, smaller.
+const ROWS: usize = 8_192;
 
 /// A change on its way to the store.
 pub struct Flight {
     pub number: u64,
+    /// See `Change::stands_on`.
+    pub stands_on: u64,
+    /// Whether a dead letter goes with it.
+    pub letter: bool,
     pub event: Option<Box<Arrived>>,
     pub then: Option<Then>,
 }
@@ -43,6 +49,17 @@ pub struct Slot {
     /// There was no room on the disk: it is tried again after a while.
     pub rests: bool,
     touched: u64,
+}
+
+impl Slot {
+    /// So many bytes wait for it now; `in_all` is what waits for everybody.
+    pub fn count_parked(&mut self, in_all: &AtomicU64, now: u64) {
+        let before = std::mem::replace(&mut self.parked_bytes, now);
+        match now >= before {
+            true => in_all.fetch_add(now - before, Ordering::Relaxed),
+            false => in_all.fetch_sub(before - now, Ordering::Relaxed),
+        };
+    }
 }
 
 #[derive(Default)]

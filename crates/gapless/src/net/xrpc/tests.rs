@@ -178,8 +178,10 @@ fn a_listing_ends() {
 #[test]
 fn queries_are_encoded_and_addresses_are_bare() {
     let net = Net::new(crate::net::NetSettings {
+        plc_requests_per_second: 100.0,
         allow_private: false,
         contact: None,
+        authorities: Vec::new(),
         plc: "https://plc.example.com/".to_owned(),
     });
     let net = net.unwrap();

@@ -1,0 +1,83 @@
+//! What is counted from many rows of the store: what is owed, and how many
+//! repositories a host has.
+//!
+//! First the numbers of the repositories are read, which takes a moment, then their
+//! rows, some at a time and each part from a view of its own: a view that stays open
+//! keeps all that is written meanwhile in memory.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use gapless_core::ledger::rollback::Census;
+use gapless_core::ledger::{HostId, Repo, RepoId};
+use gapless_store::error::StoreError;
+use gapless_store::store::Store;
+
+use super::work::Fetcher;
+use crate::shared::Shared;
+
+/// Rows that are read from one view.
+const AT_A_TIME: usize = 1_000;
+/// How long a count of a host's repositories is good for.
+const CENSUS_FOR: Duration = Duration::from_secs(60);
+
+impl Fetcher {
+    /// How many repositories a host has, and with how many it is behind: one may be
+    /// rolled back by itself, many are an accident of the host's.
+    pub(super) async fn census(&self, host: HostId) -> Result<Census, StoreError> {
+        let now = self.shared.clock.time();
+        {
+            let censuses = self.censuses.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((at, census)) = censuses.get(&host)
+                && !now.passed(*at, CENSUS_FOR)
+            {
+                return Ok(*census);
+            }
+        }
+        let store = self.shared.store.clone();
+        let counted = tokio::task::spawn_blocking(move || census(&store, host)).await;
+        let census = counted.unwrap_or(Err(StoreError::CommitterGone))?;
+        let mut censuses = self.censuses.lock().unwrap_or_else(PoisonError::into_inner);
+        censuses.insert(host, (now, census));
+        Ok(census)
+    }
+}
+
+fn census(store: &Store, host: HostId) -> Result<Census, StoreError> {
+    let mut census = Census::default();
+    each(store, &hosted(store, host)?, |repo| {
+        census.repos += 1;
+        census.behind += u64::from(repo.behind.is_some());
+    })?;
+    Ok(census)
+}
+
+/// The repositories of a host.
+pub fn hosted(store: &Store, host: HostId) -> Result<Vec<RepoId>, StoreError> {
+    store.view().hosted(host).collect()
+}
+
+/// Reads what is owed from the store into the schedule.
+pub fn read_debts(shared: &Shared) -> Result<(), StoreError> {
+    let now = shared.clock.time();
+    let owing: Result<Vec<RepoId>, StoreError> = {
+        let debts = shared.store.view().debts();
+        debts.map(|row| row.map(|(id, _)| id)).collect()
+    };
+    each(&shared.store, &owing?, |repo| {
+        shared.schedule.found(now, &repo);
+    })
+}
+
+/// Looks at the rows of these.
+pub fn each(store: &Store, ids: &[RepoId], mut look: impl FnMut(Repo)) -> Result<(), StoreError> {
+    for some in ids.chunks(AT_A_TIME) {
+        let view = store.view();
+        for id in some {
+            if let Some(repo) = view.repo(*id)? {
+                look(repo);
+            }
+        }
+    }
+    Ok(())
+}

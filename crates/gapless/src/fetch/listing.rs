@@ -1,0 +1,194 @@
+//! A host's listing, page by page: what is listed as we have it is compared at a
+//! thousandth of a request, what is not is left for questions, and what is missing
+//! is counted.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::Named;
+use gapless_core::ledger::sweep::{self, Entry, Listed, PageNote};
+use gapless_store::error::StoreError;
+
+use super::counted;
+use super::pages::Pages;
+use super::sweep::{Sweep, Sweeper};
+use super::work::Trouble;
+use crate::ingest::desk::{Line, Seen, Turn, may_have_left};
+use crate::stop;
+
+/// A listing with more repositories than this waits for a place among the large.
+const LARGE: usize = 20_000;
+
+impl Sweeper {
+    pub(super) async fn read_pages(&self, sweep: &mut Sweep) -> Result<(), Trouble> {
+        let shared = &self.fetcher.shared;
+        let mut cursor: Option<String> = None;
+        let mut pages = Pages::default();
+        loop {
+            let now = shared.clock.now();
+            let note = Arc::new(shared.decide(now, |context| sweep::note(context, sweep.host)));
+            let page = self
+                .fetcher
+                .net
+                .list_repos(&sweep.address, cursor.as_deref())
+                .await;
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => {
+                    shared.metrics.request_failures.inc();
+                    tracing::warn!(host = %sweep.address.url, %error, "a sweep was cut short; begun again later");
+                    return Err(Trouble::Failed);
+                }
+            };
+            shared.metrics.listing_bytes.add(page.bytes);
+            sweep.cost.bytes += page.bytes;
+            let began = Instant::now();
+            let lines = page.repos.into_iter().map(line).collect();
+            let mut seen = self.fetcher.desks.page(&note, lines, sweep.adopt).await;
+            let before = sweep.listed.len();
+            let lines = std::mem::take(&mut seen.lines);
+            let unknown = self.take_page(sweep, &note, lines)?;
+            sweep.cost.busy += began.elapsed();
+            // What the store has refused, nobody has looked at.
+            sweep.passed |= !seen.written().await;
+            let Some(next) = page.cursor else {
+                return Ok(());
+            };
+            let new = sweep.listed.len() - before + unknown;
+            if let Err(error) = pages.go_on(new, &next) {
+                tracing::warn!(host = %sweep.address.url, error, "a sweep was given up; begun again later");
+                return Err(Trouble::Failed);
+            }
+            cursor = Some(next);
+            if sweep.listed.len() > LARGE && sweep.large.is_none() {
+                // Never closed.
+                sweep.large = self.sweeps.large.clone().acquire_owned().await.ok();
+            }
+            stop::here("sweep.page");
+            if shared.end.is_ending() {
+                return Err(Trouble::Failed);
+            }
+        }
+    }
+
+    /// Returns how many of them have no number here.
+    fn take_page(
+        &self,
+        sweep: &mut Sweep,
+        note: &Arc<PageNote>,
+        seen: Vec<(Did, Seen)>,
+    ) -> Result<usize, StoreError> {
+        let mut unknown = 0;
+        let view = self.fetcher.shared.store.view();
+        for (did, seen) in seen {
+            match seen {
+                Seen::Unwanted => {
+                    unknown += 1;
+                    continue;
+                }
+                Seen::Passed => sweep.passed = true,
+                Seen::Listed(Listed::Owed) => {}
+                Seen::Listed(Listed::Equal { confirm }) => {
+                    if confirm {
+                        sweep.confirm.push(did.clone());
+                    }
+                }
+                Seen::Listed(Listed::Suspect(suspect)) => {
+                    self.fetcher.shared.metrics.suspects.inc();
+                    sweep.suspects.push((did.clone(), suspect, note.clone()));
+                }
+            }
+            // One that is new has no number yet, and is not missing either.
+            match view.repo_id(&did)? {
+                None => unknown += 1,
+                Some(id) => sweep.listed.extend([id]),
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Repositories that should have been listed and were not.
+    pub(super) async fn count_absent(&self, sweep: &mut Sweep) -> Result<(), StoreError> {
+        let shared = self.fetcher.shared.clone();
+        let (host, began) = (sweep.host, sweep.began.tick);
+        let listed = sweep.listed.clone();
+        let counted = tokio::task::spawn_blocking(move || {
+            let now = shared.clock.time();
+            let mut rest = counted::hosted(&shared.store, host)?;
+            let hosted = rest.len();
+            rest.retain(|id| !listed.contains(id));
+            let (mut all, mut absent) = ((hosted - rest.len()) as u64, Vec::new());
+            counted::each(&shared.store, &rest, |repo| {
+                if may_have_left(&repo, now) {
+                    shared.schedule.refresh(&repo.did);
+                }
+                if sweep::vanished(&repo, began) {
+                    all += 1;
+                    absent.push(repo.did);
+                }
+            })?;
+            Ok::<_, StoreError>((all, absent))
+        });
+        let (all, absent) = counted.await.unwrap_or(Err(StoreError::CommitterGone))?;
+        sweep.all = all;
+        self.doubt(sweep, absent).await
+    }
+
+    /// Repositories that the host does not have, as it says when it is asked. That
+    /// is written down for none of them before all were asked about: a host that
+    /// was wiped is doubted, and not hidden one by one.
+    pub(super) async fn doubt_vanished(&self, sweep: &mut Sweep) -> Result<(), StoreError> {
+        let vanished = std::mem::take(&mut sweep.vanished);
+        self.doubt(sweep, vanished).await
+    }
+
+    /// So many more are not there. Each is asked about by itself, after it is
+    /// settled whether the host is believed.
+    async fn doubt(&self, sweep: &mut Sweep, absent: Vec<Did>) -> Result<(), StoreError> {
+        let shared = &self.fetcher.shared;
+        let mut notices = Vec::new();
+        let tick = shared.clock.now().tick;
+        sweep.absent += absent.len() as u64;
+        let (count, all) = (sweep.absent, sweep.all);
+        let row = shared.hosts.get(sweep.host).unwrap_or_default();
+        let mut after = row.clone();
+        sweep::census(&mut after, count, all, &mut notices);
+        if after != row {
+            tracing::error!(
+                host = %sweep.address.url, absent = count, of = all,
+                "so many repositories vanished at once that nothing is hidden; if the loss is real: gapless upstream confirm-loss URL"
+            );
+            shared
+                .hosts
+                .change(tick, sweep.host, |row| *row = after)
+                .await?;
+        }
+        for did in absent {
+            let visit = self.fetcher.desks.visit(&did, |turn: &mut Turn<'_>| {
+                let now = turn.shared.clock.now();
+                if let Some(draft) = turn.draft.as_mut() {
+                    sweep::absent(now, &mut draft.repo);
+                }
+            });
+            visit.await?;
+        }
+        Ok(())
+    }
+}
+
+/// A line that says enough to be compared. Without a readable head it is compared
+/// as one that is not ours, so that the host itself is asked.
+fn line(listed: crate::net::Listed) -> Line {
+    let named = Named {
+        rev: listed.rev.unwrap_or(gapless_atp::syntax::Rev::from_bits(0)),
+        commit: listed.commit.unwrap_or(gapless_atp::mst::empty_root()),
+    };
+    Line {
+        did: listed.did,
+        entry: Entry {
+            named,
+            account: listed.account,
+        },
+    }
+}

@@ -1,0 +1,78 @@
+//! How often a host is swept, by what its sweeps cost: seldom enough that they do not
+//! get in the way, and never without end because somebody's stream asks for it.
+
+use std::time::Duration;
+
+/// After a sweep that failed, and between two that resets or unreadable frames
+/// ask for, a host is left alone for so long; doubled with every failure.
+const REST: Duration = Duration::from_secs(5);
+const REST_LONGEST: Duration = Duration::from_secs(900);
+/// And for so many times what the last sweep took: whoever makes a stream ask for
+/// sweeps does not have a large host swept without end.
+const REST_TIMES: u32 = 4;
+/// By default sweeps take at most this share of the time.
+const SHARE: u32 = 20;
+/// And at most this many bytes a second.
+const BYTES_PER_SECOND: u64 = 1_250_000;
+
+/// What a sweep cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cost {
+    /// Bytes of the listing.
+    pub bytes: u64,
+    /// How long we were busy with it.
+    pub busy: Duration,
+    /// How long listing and asking took, without waiting for suspects.
+    pub took: Duration,
+}
+
+/// How long a host is left alone after a sweep, whatever its streams ask for.
+pub(super) fn rest(cost: Cost, failures: u32, every: Duration) -> Duration {
+    let least = match failures {
+        0 => REST.min(every),
+        _ => {
+            let doubled = REST.saturating_mul(1 << failures.min(8));
+            doubled.min(REST_LONGEST).min(every.max(REST))
+        }
+    };
+    least.max(cost.took.saturating_mul(REST_TIMES).min(every))
+}
+
+/// How often a host is swept, if the operator has not said so.
+pub(super) fn interval(cost: Cost, every: Duration) -> Duration {
+    let by_bytes = Duration::from_secs(cost.bytes / BYTES_PER_SECOND * u64::from(SHARE));
+    every.max(cost.busy * SHARE).max(by_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn took(seconds: u64) -> Cost {
+        Cost {
+            took: Duration::from_secs(seconds),
+            ..Cost::default()
+        }
+    }
+
+    #[test]
+    fn a_host_rests_in_proportion_to_what_its_sweep_took() {
+        let every = Duration::from_secs(900);
+        let small = rest(Cost::default(), 0, every);
+        assert_eq!(small, REST, "a small host is swept again soon");
+        assert_eq!(rest(took(60), 0, every), Duration::from_secs(240));
+        assert_eq!(rest(took(3600), 0, every), every, "but it is swept");
+        let often = Duration::from_secs(1);
+        assert_eq!(rest(took(60), 0, often), often, "as the operator wants");
+    }
+
+    #[test]
+    fn a_sweep_that_fails_is_tried_ever_more_slowly() {
+        let every = Duration::from_secs(900);
+        assert_eq!(rest(took(1), 1, every), REST * 2);
+        assert_eq!(rest(took(1), 3, every), REST * 8);
+        assert_eq!(rest(took(1), 40, every), REST_LONGEST);
+        assert_eq!(rest(took(60), 1, every), Duration::from_secs(240));
+        assert_eq!(rest(took(60), 9, Duration::from_secs(1)), REST);
+    }
+}

@@ -1,0 +1,157 @@
+//! What one event means for its repository: checked, judged, decided.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use gapless_atp::frame;
+use gapless_core::ledger::Before;
+use gapless_core::ledger::event::Event;
+use gapless_store::error::StoreError;
+use gapless_store::table::dead::{DeadClass, DeadLetter};
+
+use super::report::{first_heard, letter};
+use super::worker::{Done, Worker};
+use super::{Arrived, Item};
+use crate::ingest::draft::Draft;
+use crate::ingest::judge::{self, Known};
+use crate::stop;
+
+/// A document older than this is read again, and serves meanwhile.
+const DOCUMENT_FRESH: Duration = Duration::from_secs(24 * 3600);
+/// A document older than this does not serve any more.
+const DOCUMENT_USABLE: Duration = Duration::from_secs(72 * 3600);
+
+/// What an event comes to.
+enum Decided {
+    /// It must wait until nothing of the repository is on its way.
+    Later,
+    Made {
+        draft: Option<Box<Draft>>,
+        dead: Option<DeadLetter>,
+    },
+    /// The store cannot be read.
+    Unreadable(StoreError),
+}
+
+impl Decided {
+    /// The cursor moves, and nothing else.
+    fn nothing() -> Decided {
+        Decided::Made {
+            draft: None,
+            dead: None,
+        }
+    }
+}
+
+impl Worker {
+    /// Decides an event. A fault of ours that only this event brings out must not
+    /// stop the others, nor come again with every start: it becomes a dead letter.
+    pub(super) fn event(&mut self, place: usize, mut event: Box<Arrived>) -> Done {
+        let decide = AssertUnwindSafe(|| self.decide(place, &event));
+        match std::panic::catch_unwind(decide) {
+            Ok(Decided::Later) => return Done::Later(Item::Event(event)),
+            Ok(Decided::Made { draft, dead }) => {
+                stop::here("event.decided");
+                let applied = draft.as_ref().filter(|draft| draft.counts.applied > 0);
+                event.applied = applied.and_then(|draft| Some(draft.repo.head()?.rev));
+                self.finish(place, draft.map(|draft| *draft), Some(event), dead);
+            }
+            Ok(Decided::Unreadable(error)) => self.shared.end.fail(error),
+            Err(_) => {
+                self.shared.metrics.faults.inc();
+                tracing::error!(
+                    did = %event.did, seq = event.seq,
+                    "deciding an event ended unexpectedly; it is kept as a dead letter, and the host is asked"
+                );
+                let what = "deciding this event ended unexpectedly: a fault of Gapless";
+                self.give_up(place, event, what);
+            }
+        }
+        Done::Yes
+    }
+
+    /// Nothing at the desk has changed when this returns, or panics.
+    fn decide(&mut self, place: usize, event: &Arrived) -> Decided {
+        let shared = self.shared.clone();
+        let now = shared.clock.time();
+        let Some(slot) = self.slots.get(place) else {
+            return Decided::nothing();
+        };
+        let busy = !slot.flights.is_empty();
+        if busy && slot.has_parked {
+            return Decided::Later;
+        }
+        let decoded = match frame::decode(&event.bytes) {
+            Ok(decoded) => decoded,
+            Err(error) => return self.undecodable(place, event, error.to_string()),
+        };
+        let signing = slot.repo.as_ref().and_then(|repo| repo.signing);
+        let age = signing.map(|signing| now.since(signing.at));
+        if age.is_some_and(|age| age > DOCUMENT_FRESH) {
+            shared.schedule.refresh(&event.did);
+        }
+        let usable = age.is_some_and(|age| age <= DOCUMENT_USABLE);
+        let bytes = signing.and_then(|signing| signing.key).filter(|_| usable);
+        if slot.key.as_ref().map(|(bytes, _)| *bytes) != bytes {
+            let keys = &mut self.keys;
+            slot.key = bytes.and_then(|bytes| Some((bytes, keys.read(&bytes)?)));
+        }
+        let known = Known {
+            key: slot.key.as_ref().map(|(_, key)| key),
+            signing: signing.as_ref(),
+        };
+        let size = u32::try_from(event.bytes.len()).unwrap_or(u32::MAX);
+        let judged = judge::judge(&decoded, slot.repo.as_ref(), &known, event.read, now, size);
+        let Some(told) = judged.event else {
+            shared.metrics.events_replayed.inc();
+            return Decided::nothing();
+        };
+        let recompute = matches!(
+            told,
+            Event::Signed {
+                before: Before::Recompute,
+                ..
+            }
+        );
+        if busy && recompute {
+            return Decided::Later;
+        }
+        let draft = match self.draft(place) {
+            Ok(draft) => draft,
+            Err(error) => return Decided::Unreadable(error),
+        };
+        let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &event.did));
+        draft.event(&shared, &event.arrival(), &told, &judged.ops, judged.block);
+        if !draft.parked.is_empty()
+            && !busy
+            && let Err(error) = draft.unpark(&shared, &shared.store.view())
+        {
+            return Decided::Unreadable(error);
+        }
+        stop::event_of(&event.did);
+        let dead = judged
+            .fault
+            .map(|(class, error)| letter(event, class, error, draft.id, now));
+        Decided::Made {
+            draft: Some(Box::new(draft)),
+            dead,
+        }
+    }
+
+    /// Its DID can be read, and nothing else.
+    fn undecodable(&mut self, place: usize, event: &Arrived, error: String) -> Decided {
+        let shared = self.shared.clone();
+        let draft = match self.draft(place) {
+            Ok(draft) => draft,
+            Err(error) => return Decided::Unreadable(error),
+        };
+        let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &event.did));
+        draft.event(&shared, &event.arrival(), &Event::Unsigned, &[], &[]);
+        let now = shared.clock.time();
+        let dead = letter(event, DeadClass::Undecodable, error, draft.id, now);
+        Decided::Made {
+            draft: Some(Box::new(draft)),
+            dead: Some(dead),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What one line of a listing means for its repository.
+
+use std::time::Duration;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::sweep::{self, PageNote};
+use gapless_core::ledger::{Repo, Time, account};
+
+use super::report::first_heard;
+use super::worker::Worker;
+use super::written::Written;
+use super::{Line, Seen};
+use crate::ingest::draft::Draft;
+
+/// How often the document of a hidden repository is read: its host may have closed
+/// the account before the document said where it went.
+const HIDDEN_FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
+
+impl Worker {
+    /// One line of a listing: rows only, so nothing has to wait.
+    pub(super) fn line(
+        &mut self,
+        note: &PageNote,
+        line: Line,
+        adopt: bool,
+        written: &Written,
+    ) -> (Did, Seen) {
+        let Line { did, entry } = line;
+        let Some(place) = self.slot(&did) else {
+            return (did, Seen::Passed);
+        };
+        let shared = self.shared.clone();
+        let Some(slot) = self.slots.get(place) else {
+            return (did, Seen::Passed);
+        };
+        if slot.broken || slot.rests {
+            return (did, Seen::Passed);
+        }
+        let now = shared.clock.now();
+        if slot
+            .repo
+            .as_ref()
+            .is_some_and(|repo| may_have_left(repo, now.time))
+        {
+            shared.schedule.refresh(&did);
+        }
+        if slot.repo.is_none() && !adopt && !shared.is_tracked(&did) {
+            return (did, Seen::Unwanted);
+        }
+        let draft = match &slot.repo {
+            None => None,
+            Some(repo) => Some(Draft::rows_only(slot.id, repo.clone())),
+        };
+        let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &did));
+        let repo = &mut draft.repo;
+        let listed = shared.decide(now, |context| sweep::listed(context, repo, note, &entry));
+        self.submit(place, Some(draft), None, Some(written.line()), None);
+        (did, Seen::Listed(listed))
+    }
+}
+
+/// Whether it is time to look whether it lives elsewhere.
+pub fn may_have_left(repo: &Repo, now: Time) -> bool {
+    let old = |at: Time| now.since(at) > HIDDEN_FRESH;
+    account::is_hidden(repo.account) && repo.signing.is_some_and(|signing| old(signing.at))
+}

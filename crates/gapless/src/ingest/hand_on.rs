@@ -1,0 +1,256 @@
+//! What was read goes to the desks: counted by its stream, in its order. What nobody
+//! here wants moves the cursor, and what nobody can read is kept for a person.
+
+use bytes::Bytes;
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::Tick;
+use gapless_core::ledger::event::Origin;
+use gapless_core::ledger::stream::Read;
+use gapless_store::change::{Change, DeadChange};
+use gapless_store::cursor::Position;
+use gapless_store::error::StoreError;
+use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
+use gapless_store::table::log::Source;
+
+use super::desk::{Arrived, DEAD_PAYLOAD_BYTES};
+use super::follow::{Ended, Follower};
+use super::read::{Frame, Kind, tag};
+use super::upstreams::write;
+use crate::stop;
+
+/// Events of others that are passed over before the cursor moves past them.
+const SKIPPED_AT_MOST: u32 = 512;
+
+impl Follower {
+    /// The stream looks at every frame, in order; then they go to the desks.
+    pub(super) async fn hand_on(
+        &self,
+        frames: Vec<Frame>,
+        skipped: &mut Skipped,
+    ) -> Result<(), Ended> {
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let mut closing = None;
+        let mut events = Vec::with_capacity(frames.len());
+        let metrics = &self.shared.metrics;
+        metrics.frames.add(frames.len() as u64);
+        let looked = self
+            .look(|look| {
+                for frame in frames {
+                    metrics.frame_bytes.add(frame.bytes.len() as u64);
+                    match &frame.what {
+                        Kind::Event { seq, .. } | Kind::Nobody { seq, .. } => {
+                            let event = tag(&frame.bytes);
+                            let read =
+                                look.stream
+                                    .frame(look.now, look.row, *seq, event, look.notices);
+                            let seq = *seq;
+                            events.push((frame, Some((seq, event)), read, look.row.numbering));
+                        }
+                        Kind::Unreadable { seq, .. } => {
+                            let event = tag(&frame.bytes);
+                            let read = seq.map(|seq| {
+                                look.stream
+                                    .frame(look.now, look.row, seq, event, look.notices)
+                            });
+                            let repeat = read.is_some_and(|read| read.repeat);
+                            if !repeat {
+                                look.stream.unreadable(look.now, look.row);
+                            }
+                            let read = read.unwrap_or(NOT_COUNTED);
+                            let at = seq.map(|seq| (seq, event));
+                            events.push((frame, at, read, look.row.numbering));
+                        }
+                        Kind::Outdated => look.stream.outdated(look.now, look.row, look.notices),
+                        Kind::FutureCursor => {
+                            look.stream.future(look.now, look.row, look.notices);
+                            closing =
+                                Some("the host knows no number as high as our cursor".to_owned());
+                        }
+                        Kind::Closing { error } => closing = Some(error.clone()),
+                        Kind::Ignored => {}
+                    }
+                }
+                look.now.tick
+            })
+            .await?;
+        self.note_link(&events);
+        self.to_the_desks(events, looked, skipped).await?;
+        match closing {
+            None => Ok(()),
+            Some(why) => Err(Ended::Lost(why)),
+        }
+    }
+
+    fn note_link(&self, events: &[Looked]) {
+        let now = self.shared.clock.time();
+        let mut link = self.link();
+        link.frames += events.len() as u64;
+        link.failures = 0;
+        if !events.is_empty() {
+            link.last_frame = Some(now);
+        }
+    }
+
+    async fn to_the_desks(
+        &self,
+        events: Vec<Looked>,
+        tick: Tick,
+        skipped: &mut Skipped,
+    ) -> Result<(), Ended> {
+        let mut arrived = Vec::with_capacity(events.len());
+        let lag = self.link().lag.clone();
+        for (frame, at, read, numbering) in events {
+            if read.repeat {
+                continue;
+            }
+            let position = at.filter(|_| read.counts).map(|(seq, event)| Position {
+                upstream: self.id,
+                numbering,
+                seq,
+                event,
+            });
+            match frame.what {
+                Kind::Event { seq, did, .. } => {
+                    if self.tracked_only && !self.shared.is_tracked(&did) {
+                        self.shared.metrics.events_skipped.inc();
+                        skipped.add(did, position);
+                        if skipped.count >= SKIPPED_AT_MOST {
+                            self.settle(skipped);
+                        }
+                        continue;
+                    }
+                    if let Some(position) = &position {
+                        self.begin(position);
+                    }
+                    arrived.push(Arrived {
+                        did,
+                        bytes: frame.bytes,
+                        origin: Origin {
+                            upstream: self.id,
+                            epoch: read.epoch,
+                        },
+                        seq,
+                        position,
+                        read: tick,
+                        at: frame.at,
+                        refused: 0,
+                        applied: None,
+                        lag: Some(lag.clone()),
+                        room: None,
+                    });
+                }
+                Kind::Nobody { error, .. } | Kind::Unreadable { error, .. } => {
+                    if let Some(position) = &position {
+                        self.begin(position);
+                    }
+                    let seq = at.map(|(seq, _)| seq);
+                    self.bury(&frame.bytes, seq, error, position).await?;
+                }
+                _ => {}
+            }
+        }
+        if !arrived.is_empty() {
+            stop::here("frame.read");
+        }
+        self.desks.arrive(arrived).await;
+        Ok(())
+    }
+
+    fn begin(&self, position: &Position) {
+        let Position {
+            upstream,
+            numbering,
+            seq,
+            ..
+        } = *position;
+        self.shared.store.begin(upstream, numbering, seq);
+    }
+
+    /// What was passed over is done: the cursor may move past it.
+    pub(super) fn settle(&self, skipped: &mut Skipped) {
+        if self.shared.room.lack().is_some() {
+            // A later one serves as well, once there is room.
+            return;
+        }
+        if let Some((did, position)) = skipped.last.take() {
+            self.begin(&position);
+            self.desks.skip(&did, position);
+        }
+        skipped.count = 0;
+    }
+
+    /// A frame that nobody can use is kept, whole or its beginning, and done.
+    async fn bury(
+        &self,
+        bytes: &Bytes,
+        seq: Option<u64>,
+        error: String,
+        done: Option<Position>,
+    ) -> Result<(), Ended> {
+        let now = self.shared.clock.now();
+        let keep = self.shared.take_dead_letter();
+        if !keep && done.is_none() {
+            self.shared.metrics.dead_letters.inc();
+            return Ok(());
+        }
+        let letter = DeadLetter {
+            class: DeadClass::Unreadable,
+            source: seq.map(|seq| Source {
+                upstream: self.id,
+                seq,
+            }),
+            repo: None,
+            error,
+            payload: bytes[..bytes.len().min(DEAD_PAYLOAD_BYTES)].to_vec(),
+            attempts: 0,
+            first_seen: now.time,
+            resolution: Resolution::Open,
+        };
+        let change = Change {
+            tick: now.tick,
+            dead: keep.then_some(DeadChange::New(letter)),
+            done,
+            ..Change::default()
+        };
+        loop {
+            match write(&self.shared.store, change.clone()).await {
+                Ok(_) => {
+                    self.shared.metrics.dead_letters.inc();
+                    return Ok(());
+                }
+                // The stream waits with it: nothing that came is passed over.
+                Err(StoreError::Full(full)) => {
+                    let waited = self.shared.upstreams.wait_for_room(&full).await;
+                    waited.map_err(Ended::Fatal)?;
+                }
+                Err(error) => return Err(Ended::Fatal(error)),
+            }
+        }
+    }
+}
+
+type Looked = (Frame, Option<(u64, [u8; 16])>, Read, u32);
+
+const NOT_COUNTED: Read = Read {
+    epoch: None,
+    repeat: false,
+    counts: false,
+};
+
+/// Events that concern nobody here, since the cursor last moved past some.
+#[derive(Default)]
+pub(super) struct Skipped {
+    count: u32,
+    last: Option<(Did, Position)>,
+}
+
+impl Skipped {
+    fn add(&mut self, did: Did, position: Option<Position>) {
+        self.count += 1;
+        if let Some(position) = position {
+            self.last = Some((did, position));
+        }
+    }
+}

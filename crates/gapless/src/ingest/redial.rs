@@ -1,0 +1,84 @@
+//! When a connection is given up although it lives, and when a host is dialed again.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use gapless_core::ledger::{Kind, UpstreamId};
+
+/// The first wait after a failed dial, doubled up to the longest.
+const REDIAL_FIRST: Duration = Duration::from_millis(500);
+const REDIAL_LONGEST: Duration = Duration::from_secs(60);
+/// A host that wants to be left alone for longer is asked after this all the same.
+const RETRY_AFTER_LONGEST: Duration = Duration::from_secs(3600);
+/// A relay without an event for so long has lost its own sources, or us: a new
+/// connection from the cursor shows which, and costs nothing. Relays carry several
+/// events a second; small ones of test networks lose nothing by a new connection.
+const RELAY_QUIET_TOO_LONG: Duration = Duration::from_secs(600);
+
+/// Whether a connection that lives is given up because no event came over it.
+pub fn is_too_quiet(kind: Kind, quiet: Duration) -> bool {
+    match kind {
+        Kind::Relay | Kind::Jetstream => quiet >= RELAY_QUIET_TOO_LONG,
+        Kind::Pds => false,
+    }
+}
+
+/// Another number in every process: in containers they all have the same id, and
+/// may have been started in the same moment.
+static SALT: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
+
+/// How long until the next dial: as [`backoff`] has it, and not before the host
+/// wants it, within reason.
+pub fn redial_wait(failures: u32, id: UpstreamId, after: Option<Duration>) -> Duration {
+    let asked = after.unwrap_or_default().min(RETRY_AFTER_LONGEST);
+    backoff(failures, id, *SALT).max(asked)
+}
+
+/// Doubling waits, spread between half and the whole, so that many mirrors do not
+/// come back together.
+fn backoff(failures: u32, id: UpstreamId, salt: u64) -> Duration {
+    let doubled = REDIAL_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10));
+    let whole = doubled.min(REDIAL_LONGEST);
+    let seed = (u64::from(id.0) << 32 | u64::from(failures)) ^ salt;
+    let share = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    whole / 2 + whole.mul_f64(share as f64 / 512.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_are_spread_and_have_an_end() {
+        for id in [1, 2, 77] {
+            let waits: Vec<Duration> = (1..40).map(|one| backoff(one, UpstreamId(id), 7)).collect();
+            assert!(waits[0] >= REDIAL_FIRST / 2 && waits[0] <= REDIAL_FIRST);
+            assert!(waits.iter().all(|wait| *wait <= REDIAL_LONGEST));
+            assert!(waits[38] >= REDIAL_LONGEST / 2);
+        }
+        let of = |salt| backoff(20, UpstreamId(1), salt);
+        assert!((0..50).any(|salt| of(salt) != of(50)), "not spread");
+    }
+
+    #[test]
+    fn a_host_that_names_a_time_is_not_dialed_before_it() {
+        let wait = |after| redial_wait(1, UpstreamId(1), after);
+        assert!(wait(None) <= REDIAL_FIRST);
+        let minutes = Duration::from_secs(300);
+        assert_eq!(wait(Some(minutes)), minutes);
+        assert_eq!(
+            wait(Some(Duration::from_secs(1_000_000))),
+            RETRY_AFTER_LONGEST
+        );
+        assert_eq!(wait(Some(Duration::ZERO)), wait(None));
+    }
+
+    #[test]
+    fn a_relay_is_never_quiet_for_long_and_a_pds_may_be() {
+        let long = RELAY_QUIET_TOO_LONG;
+        assert!(is_too_quiet(Kind::Relay, long));
+        assert!(!is_too_quiet(Kind::Relay, long / 2));
+        assert!(!is_too_quiet(Kind::Pds, long * 1000));
+    }
+}

@@ -1,0 +1,177 @@
+//! Repositories that are followed by name: begun, ended, and the hosts that are
+//! followed for their sake.
+
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::debt::{self, What};
+use gapless_core::ledger::{HostId, Why, cover};
+use gapless_store::change::{Change, WishChange};
+use gapless_store::error::StoreError;
+
+use super::Mirror;
+use crate::fetch::work::Addresses;
+use crate::ingest::desk::Turn;
+use crate::ingest::upstreams::write;
+
+/// Repositories that are on their way to the store at a time: one write to the
+/// disk serves them all.
+const AT_A_TIME: usize = 1024;
+/// How often it is said how far a long list is.
+const SAY_EVERY: Duration = Duration::from_secs(5);
+
+impl Mirror {
+    pub(super) fn tracked_count(&self) -> usize {
+        let tracked = &self.shared.tracked;
+        tracked.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub(super) fn tracked_dids(&self) -> Vec<Did> {
+        let tracked = &self.shared.tracked;
+        let tracked = tracked.read().unwrap_or_else(PoisonError::into_inner);
+        tracked.iter().cloned().collect()
+    }
+
+    /// At the start: what is wished for, and what the configuration names.
+    pub(super) async fn track_wanted(&self) -> Result<(), StoreError> {
+        let _one = self.tracking.lock().await;
+        // Those of the list too: their rows may not have been written any more.
+        let mut wanted = self.tracked_dids();
+        wanted.extend(self.config.dids.iter().cloned());
+        self.track_each(&wanted).await?;
+        Ok(())
+    }
+
+    /// Tracks repositories by name. Returns how many were not before.
+    pub(super) async fn track_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
+        let _one = self.tracking.lock().await;
+        self.track_each(dids).await
+    }
+
+    async fn track_each(&self, dids: &[Did]) -> Result<u64, StoreError> {
+        let mut changed = 0;
+        let mut hosts: BTreeSet<HostId> = BTreeSet::new();
+        let mut said = Instant::now();
+        let mut each = stream::iter(dids)
+            .map(|did| self.track_one(did))
+            .buffer_unordered(AT_A_TIME)
+            .enumerate();
+        while let Some((done, tracked)) = each.next().await {
+            let (new, host) = tracked?;
+            changed += u64::from(new);
+            // Once for each host, not once for each of its repositories.
+            if let Some(host) = host
+                && hosts.insert(host)
+            {
+                self.following.follow_for_tracked(host);
+            }
+            if said.elapsed() >= SAY_EVERY {
+                said = Instant::now();
+                tracing::info!(done = done + 1, of = dids.len(), "tracking repositories");
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Whether it was not tracked before, and where it lives, if that is known.
+    async fn track_one(&self, did: &Did) -> Result<(bool, Option<HostId>), StoreError> {
+        let new = {
+            let tracked = &self.shared.tracked;
+            // First this, so that its events are read before it is said that they
+            // are.
+            tracked
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(did.clone())
+        };
+        // Then the wish: a row that calls itself tracked is covered by streams that
+        // are read for tracked ones alone, so a start must find the wish.
+        if new && let Err(error) = self.wish_for(did).await {
+            self.forget(did);
+            return Err(error);
+        }
+        let host = self.desks.visit(did, start_tracking).await?;
+        Ok((new, host))
+    }
+
+    async fn wish_for(&self, did: &Did) -> Result<(), StoreError> {
+        let since = self.shared.clock.time();
+        let change = Change {
+            wish: Some(WishChange::Track(did.clone(), since)),
+            ..Change::default()
+        };
+        write(&self.shared.store, change).await?;
+        Ok(())
+    }
+
+    fn forget(&self, did: &Did) {
+        let tracked = &self.shared.tracked;
+        tracked
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(did);
+    }
+
+    pub(super) async fn untrack_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
+        let _one = self.tracking.lock().await;
+        let mut changed = 0;
+        for did in dids {
+            // Nothing may be called complete by a stream that is not read for it.
+            self.desks.visit(did, stop_tracking).await?;
+            if self.shared.is_tracked(did) {
+                let change = Change {
+                    wish: Some(WishChange::Untrack(did.clone())),
+                    ..Change::default()
+                };
+                write(&self.shared.store, change).await?;
+                // Last: were the wish not gone, it could be asked for again.
+                self.forget(did);
+                changed += 1;
+            }
+        }
+        self.leave_hosts().await?;
+        Ok(changed)
+    }
+
+    /// Hosts of which nothing is tracked any more are not followed any more.
+    async fn leave_hosts(&self) -> Result<(), StoreError> {
+        for host in self.following.for_tracked() {
+            self.following.leave_unless_wanted(host).await?;
+        }
+        Ok(())
+    }
+}
+
+fn start_tracking(turn: &mut Turn<'_>) -> Option<HostId> {
+    let now = turn.shared.clock.now();
+    let covers = turn.shared.upstreams.read();
+    let draft = turn.make();
+    let repo = &mut draft.repo;
+    if repo.tracked {
+        return repo.host;
+    }
+    cover::track(now.tick, repo, &covers, true);
+    match repo.host {
+        None => debt::owe(now, repo, What::Resolve, Why::FirstSighting),
+        Some(_) => debt::owe(now, repo, What::Compare, Why::Operator),
+    }
+    repo.host
+}
+
+fn stop_tracking(turn: &mut Turn<'_>) {
+    let now = turn.shared.clock.now();
+    let covers = turn.shared.upstreams.read();
+    if let Some(draft) = turn.draft.as_mut()
+        && draft.repo.tracked
+    {
+        let repo = &mut draft.repo;
+        let changed = cover::track(now.tick, repo, &covers, false);
+        // Whoever speaks for it now has not said that nothing is missing.
+        if changed && repo.cover.is_some() {
+            debt::owe(now, repo, What::Compare, Why::Operator);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Who is served next, who waits, and whom nobody keeps waiting.
+
+use std::future::Future as _;
+
+use super::*;
+use gapless_core::ledger::debt::What;
+use gapless_core::ledger::{Now, Tick, Why};
+
+const MANY: Slots = Slots {
+    directory: 9,
+    web: 9,
+    hosts: 9,
+    per_host: 9,
+};
+
+fn did(number: u32) -> Did {
+    Did::parse(&format!("did:web:r{number}.test")).unwrap()
+}
+
+fn owing(number: u32, host: Option<u32>, what: What, at: u64) -> Repo {
+    let mut repo = Repo::new(did(number));
+    repo.host = host.map(HostId);
+    let now = Now {
+        time: Time(at),
+        tick: Tick(1),
+    };
+    debt::owe(now, &mut repo, what, Why::Operator);
+    repo
+}
+
+#[test]
+fn cheap_before_dear_payees_in_turn_and_nobody_twice() {
+    let schedule = Schedule::default();
+    for (number, host, what) in [
+        (1, Some(1), What::Fetch),
+        (2, Some(1), What::Compare),
+        (3, Some(2), What::Fetch),
+        (4, None, What::Resolve),
+    ] {
+        schedule.note(Time(10), &owing(number, host, what, 10));
+    }
+    assert_eq!(schedule.take(Time(9), &MANY), None, "not yet");
+    let mut taken = Vec::new();
+    while let Some(Task { did, .. }) = schedule.take(Time(10), &MANY) {
+        taken.push(did);
+    }
+    assert_eq!(taken, [did(4), did(2), did(3), did(1)]);
+    assert_eq!(schedule.at_work(), 4);
+    schedule.release(&did(2), Payee::Host(HostId(1)));
+    assert_eq!(schedule.take(Time(10), &MANY).unwrap().did, did(2));
+}
+
+#[test]
+fn a_payee_has_no_more_at_work_than_it_may() {
+    let schedule = Schedule::default();
+    for number in 0..5 {
+        schedule.note(Time(10), &owing(number, Some(1), What::Compare, 10));
+    }
+    let slots = Slots {
+        per_host: 2,
+        ..MANY
+    };
+    assert!(schedule.take(Time(10), &slots).is_some());
+    assert!(schedule.take(Time(10), &slots).is_some());
+    assert_eq!(schedule.take(Time(10), &slots), None);
+    schedule.release(&did(0), Payee::Host(HostId(1)));
+    assert!(schedule.take(Time(10), &slots).is_some());
+}
+
+#[test]
+fn what_is_paid_is_forgotten_and_what_is_put_off_waits() {
+    let schedule = Schedule::default();
+    let mut repo = owing(1, Some(1), What::Compare, 10);
+    schedule.note(Time(10), &repo);
+    repo.debt.next_try = Time(500);
+    schedule.note(Time(10), &repo);
+    assert_eq!(schedule.take(Time(100), &MANY), None);
+    assert_eq!(schedule.next_due(), Some(Time(500)));
+    repo.debt = Default::default();
+    schedule.note(Time(10), &repo);
+    assert!(schedule.is_empty() && schedule.take(Time(900), &MANY).is_none());
+}
+
+#[test]
+fn slow_hosts_leave_places_to_others_and_to_the_directory() {
+    let schedule = Schedule::default();
+    let slots = Slots {
+        hosts: 8,
+        per_host: 4,
+        ..MANY
+    };
+    for number in 0..20 {
+        schedule.note(Time(10), &owing(number, Some(number % 2), What::Fetch, 10));
+    }
+    let mut taken = 0;
+    while schedule.take(Time(10), &slots).is_some() {
+        taken += 1;
+    }
+    assert_eq!(taken, 6, "two hosts have six of the eight places");
+    for (number, host) in [(30, Some(7)), (31, Some(7)), (32, Some(8)), (33, Some(9))] {
+        schedule.note(Time(10), &owing(number, host, What::Fetch, 10));
+    }
+    let mut hosts = Vec::new();
+    while let Some(task) = schedule.take(Time(10), &slots) {
+        hosts.push(task.payee);
+    }
+    assert_eq!(hosts, [7, 8].map(|host| Payee::Host(HostId(host))));
+    schedule.note(Time(10), &owing(40, None, What::Resolve, 10));
+    let resolved = schedule.take(Time(10), &slots).expect("a place of its own");
+    assert_eq!(resolved.payee, Payee::Web);
+}
+
+#[test]
+fn slow_hosts_of_documents_leave_the_directory_its_places() {
+    let schedule = Schedule::default();
+    for number in 0..20 {
+        schedule.note(Time(10), &owing(number, None, What::Resolve, 10));
+        schedule.refresh(&did(100 + number));
+    }
+    let mut taken = 0;
+    while schedule.take(Time(10), &MANY).is_some() {
+        taken += 1;
+    }
+    assert_eq!(taken, MANY.web, "all that did:web has");
+    let plc = |letter: &str| Did::parse(&format!("did:plc:{}", letter.repeat(24))).unwrap();
+    let mut listed = owing(0, None, What::Resolve, 10);
+    listed.did = plc("a");
+    schedule.note(Time(10), &listed);
+    schedule.refresh(&plc("b"));
+    for expected in [plc("a"), plc("b")] {
+        let task = schedule.take(Time(10), &MANY).expect("a place of its own");
+        assert_eq!((task.did, task.payee), (expected, Payee::Directory));
+    }
+}
+
+#[test]
+fn who_moves_does_not_wait_for_the_old_host() {
+    let schedule = Schedule::default();
+    let mut repo = owing(1, Some(1), What::Fetch, 10);
+    schedule.note(Time(10), &repo);
+    let fetch = schedule.take(Time(10), &MANY).expect("it is due");
+    let now = Now {
+        time: Time(11),
+        tick: Tick(2),
+    };
+    debt::owe(now, &mut repo, What::Resolve, Why::Operator);
+    schedule.note(Time(11), &repo);
+    let resolve = schedule.take(Time(11), &MANY).expect("it is asked for");
+    assert_eq!((&resolve.did, resolve.payee), (&fetch.did, Payee::Web));
+    assert_eq!(schedule.take(Time(11), &MANY), None, "and once");
+    assert!(!schedule.begin(&fetch.did, HostId(1)));
+    repo.host = Some(HostId(2));
+    repo.debt.resolve = None;
+    schedule.note(Time(12), &repo);
+    let mut moved = std::pin::pin!(schedule.moved_away(&fetch.did));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(moved.as_mut().poll(&mut context).is_ready());
+    schedule.release(&resolve.did, resolve.payee);
+    assert_eq!(schedule.take(Time(12), &MANY), None, "the old host first");
+    schedule.release(&fetch.did, fetch.payee);
+    let again = schedule.take(Time(12), &MANY).expect("the new one");
+    assert_eq!(again.payee, Payee::Host(HostId(2)));
+}
+
+#[test]
+fn an_old_document_is_asked_for_once_and_after_a_failure_later() {
+    const HOUR: u64 = 3_600_000_000;
+    let schedule = Schedule::default();
+    let mut at = Vec::new();
+    for now in (0..2 * HOUR).step_by(100_000) {
+        // With every event.
+        schedule.refresh(&did(1));
+        if let Some(task) = schedule.take(Time(now), &MANY) {
+            assert!(task.refresh && task.did == did(1));
+            schedule.refresh(&did(1));
+            assert_eq!(schedule.take(Time(now), &MANY), None, "nobody twice");
+            schedule.release(&task.did, task.payee);
+            at.push(now);
+        }
+    }
+    let waits: Vec<u64> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!((3..40).contains(&waits.len()), "{waits:?}");
+    assert!(waits.last() > waits.first(), "{waits:?}");
+    schedule.refreshed(&did(1));
+    assert_eq!(
+        schedule.take(Time(9 * HOUR), &MANY),
+        None,
+        "it was answered"
+    );
+    schedule.refresh(&did(1));
+    assert!(schedule.take(Time(9 * HOUR), &MANY).is_some(), "old again");
+}

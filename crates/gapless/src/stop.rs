@@ -1,0 +1,86 @@
+//! Named points between two stages, at which a test lets the program be killed.
+//!
+//! `STOP_POINT=NAME:N` kills the process, as `kill -9` does, when it passes the
+//! point for the N-th time; whoever passes it then goes no further. `HOLD_POINT=NAME:N`
+//! lets the process live: only whoever passes goes no further. [`spoil`] makes a
+//! fault of ours that one event brings out. Only in debug builds: a release build
+//! neither reads the variables nor does anything here.
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn here(_point: &'static str) {}
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn event_of(_did: &gapless_atp::syntax::Did) {}
+
+#[cfg(debug_assertions)]
+pub use debug::{event_of, here, spoil};
+
+#[cfg(debug_assertions)]
+mod debug {
+    use std::collections::BTreeSet;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Mutex, OnceLock, PoisonError};
+
+    use gapless_atp::syntax::Did;
+
+    const KILL: &str = "STOP_POINT";
+    const HOLD: &str = "HOLD_POINT";
+
+    struct Stop {
+        point: String,
+        passings_left: AtomicU64,
+        kills: bool,
+    }
+
+    fn stop() -> Option<&'static Stop> {
+        static STOP: OnceLock<Option<Stop>> = OnceLock::new();
+        let read = |variable| {
+            let text = std::env::var(variable).ok()?;
+            let (point, passing) = text.split_once(':')?;
+            Some(Stop {
+                point: point.to_owned(),
+                passings_left: AtomicU64::new(passing.parse().ok()?),
+                kills: variable == KILL,
+            })
+        };
+        STOP.get_or_init(|| read(KILL).or_else(|| read(HOLD)))
+            .as_ref()
+    }
+
+    pub fn here(point: &'static str) {
+        let Some(stop) = stop().filter(|stop| stop.point == point) else {
+            return;
+        };
+        if stop.passings_left.fetch_sub(1, Ordering::Relaxed) != 1 {
+            return;
+        }
+        if stop.kills {
+            let id = std::process::id().to_string();
+            // If there is no such program, the test waits for the end in vain, and says so.
+            let _ = Command::new("kill").args(["-KILL", &id]).status();
+        }
+        tracing::info!(point, "held here");
+        loop {
+            std::thread::park();
+        }
+    }
+
+    static SPOILT: Mutex<BTreeSet<Did>> = Mutex::new(BTreeSet::new());
+
+    /// The next event of this repository brings out a fault of ours.
+    pub fn spoil(did: &Did) {
+        let mut spoilt = SPOILT.lock().unwrap_or_else(PoisonError::into_inner);
+        spoilt.insert(did.clone());
+    }
+
+    /// An event of this repository is being decided.
+    pub fn event_of(did: &Did) {
+        let mut spoilt = SPOILT.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = spoilt.remove(did);
+        drop(spoilt);
+        assert!(!fault, "a test wants a fault of ours here");
+    }
+}

@@ -1,0 +1,290 @@
+//! Mirrors that hear by relays: relays that omit, skip and are rolled back; two of
+//! them and a host; commits of the old form; hosts that are wiped.
+
+use std::sync::atomic::Ordering;
+
+use gapless_atp::syntax::Did;
+use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
+
+use crate::common::{World, network};
+use crate::drive::{PDS, said};
+use crate::program::Program;
+use crate::way::Way;
+
+/// Commits per second in the background.
+const LOAD: f64 = 100.0;
+
+fn relayed(repos: usize, pds: usize) -> NetConfig {
+    NetConfig {
+        relay: true,
+        did_web: false,
+        ..network(repos, pds)
+    }
+}
+
+/// A mirror that follows the relay alone, all complete, with a sweep every second.
+async fn by_relay() -> World {
+    let mut world = World::network(relayed(6, 2)).await;
+    let relay = world.net.urls().relay.clone().expect("there is one");
+    world.flags.upstream.push(format!("relay={relay}"));
+    world.flags.sweep_every = Some("1s".to_owned());
+    world.begin().await;
+    world
+        .until("connected", async |world: &World| {
+            let upstream = world.upstream(Place::Relay).await;
+            said(upstream.connected, &upstream)
+        })
+        .await;
+    // A relay is asked for nobody it has not spoken of.
+    for did in world.net.truth().dids() {
+        world.post(&did);
+    }
+    world.all_complete().await;
+    world
+}
+
+/// Waits until the relay's stream is durable up to its last event.
+async fn heard(world: &World) {
+    world.caught_up(Place::Relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_relay_omits_is_found_by_a_sweep() {
+    let mut world = by_relay().await;
+    let (silent, other) = (world.did(0), world.did(1));
+    let omit = world.set(Spec::new(Fault::RelayOmit {}).of(&silent));
+    let lost: Vec<_> = (0..3).map(|_| world.post(&silent)).collect();
+    assert_eq!(world.fired("relay-omit"), 3);
+    world.post(&other);
+    heard(&world).await;
+    world.complete(&silent).await;
+    let answer = world.answer(&silent).await;
+    assert_eq!(answer.last_indexed_rev, Some(lost[2].rev.to_string()));
+    // What comes again after that chains.
+    world.clear(omit).await;
+    let live = world.post(&silent);
+    world.complete(&silent).await;
+    let answer = world.answer(&silent).await;
+    assert_eq!(answer.last_firehose_rev, Some(live.rev.to_string()));
+    world.all_complete().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_that_a_relay_skips_are_found_by_a_sweep_or_by_the_next_commit() {
+    let mut world = by_relay().await;
+    let (quiet, busy) = (world.did(0), world.did(1));
+    let gap = |did: &Did| Spec::new(Fault::RelayGap {}).of(did).times(1);
+    world.set(gap(&quiet));
+    world.set(gap(&busy));
+    world.post(&quiet);
+    world.post(&busy);
+    assert_eq!(world.fired("relay-gap"), 2);
+    world.post(&busy);
+    heard(&world).await;
+    world.complete(&busy).await;
+    world.complete(&quiet).await;
+    world.all_complete().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_rolled_back_and_counts_anew_leaves_nothing_wrong() {
+    let mut world = by_relay().await;
+    world.net.stir(40);
+    world.all_complete().await;
+    heard(&world).await;
+    let before = world.net.last_seq(Place::Relay).expect("it is there");
+    world.set(Spec::new(Fault::RelayRollback { events: 20 }).on(Place::Relay));
+    world.set(Spec::new(Fault::Disconnect {}).on(Place::Relay));
+    assert!(world.net.last_seq(Place::Relay) < Some(before));
+    // Other events under numbers that we have had, and then further ones.
+    world.net.stir(10);
+    world.all_complete().await;
+    world.net.stir(40);
+    world.all_complete().await;
+    assert!(world.net.last_seq(Place::Relay) > Some(before));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_relays_and_a_host_together_under_load() {
+    let mut world = World::network(relayed(8, 2)).await;
+    let direct = world.net.urls().relay.clone().expect("there is one");
+    let way = Way::to(&direct).await;
+    let own = world.net.urls().pds[0].clone();
+    for upstream in [
+        format!("relay={direct}"),
+        format!("relay={}", way.url),
+        format!("pds={own}"),
+    ] {
+        world.flags.upstream.push(upstream);
+    }
+    world.flags.sweep_every = Some("2s".to_owned());
+    let mut program = Program::start(&world);
+    program
+        .until_status("all three are open", |status| {
+            status.upstreams.iter().filter(|one| one.connected).count() == 3
+        })
+        .await;
+    world.net.set_rate(LOAD).expect("a rate");
+    for did in world.net.truth().dids() {
+        world.post(&did);
+    }
+    program
+        .until_status("known", |status| status.repos.total == 8)
+        .await;
+    // Each of the three loses its connection once, one of them its past as well.
+    way.open.send_replace(false);
+    world.set(Spec::new(Fault::Window { events: 1 }).on(PDS));
+    world.set(Spec::new(Fault::Disconnect {}).on(PDS));
+    world.set(Spec::new(Fault::Disconnect {}).on(Place::Relay));
+    for did in world.net.truth().dids() {
+        // Whatever is said meanwhile is true at its rev.
+        program.repo(&did).await;
+    }
+    world
+        .until("the way is cut", async |_: &World| {
+            let cuts = way.cuts.load(Ordering::Relaxed);
+            said(cuts > 0, &cuts)
+        })
+        .await;
+    way.open.send_replace(true);
+    world.net.set_rate(0.0).expect("a rate");
+    program.until_complete().await;
+    let truth = world.net.truth();
+    for did in truth.dids() {
+        let answer = program.until_true(&did).await;
+        let via = answer.evidence.via.expect("somebody speaks for it");
+        match truth.head(&did).expect("it exists").host {
+            0 => assert_eq!(via, own, "the host's own stream"),
+            _ => assert!(via == direct || via == way.url, "{via}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_without_the_root_before_them_are_recomputed_and_never_fetched() {
+    let mut world = World::settled(network(4, 1)).await;
+    let (fetched, applied) = (
+        world.snapshots().await,
+        world.metrics().events_applied.get(),
+    );
+    let legacy = world.set(Spec::new(Fault::Legacy {}).on(PDS));
+    let made = world.net.stir(120);
+    assert_eq!(world.fired("legacy"), made);
+    world.caught_up(PDS).await;
+    for did in world.net.truth().dids() {
+        world.assert_complete(&did).await;
+    }
+    assert_eq!(world.metrics().events_applied.get(), applied + made);
+    assert_eq!(world.snapshots().await, fetched);
+    // One that was lost before them breaks the chain all the same.
+    let did = world.did(0);
+    world.lose_commit(&did);
+    let held = world.hold_of("getRepo", &did);
+    world.post(&did);
+    world
+        .doubted(&did, &["newer_commit_known", "fetch_owed"])
+        .await;
+    world.until_fired("stall", 1).await;
+    world.clear(held).await;
+    world.complete(&did).await;
+    assert_eq!(world.snapshots().await, fetched + 1);
+    world.clear(legacy).await;
+    world.all_complete().await;
+    world.stop().await;
+}
+
+/// So many vanish, and a host of them is doubted.
+const MANY: usize = 12;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_host_hides_nobody_until_an_operator_says_so() {
+    let mut world = World::quiet(NetConfig {
+        did_web: false,
+        ..network(30, 1)
+    })
+    .await;
+    world.flags.sweep_every = Some("1s".to_owned());
+    world.expect("so many repositories vanished at once");
+    world.expect("the host says that it has no such repository");
+    let mut program = Program::start(&world);
+    program.until_complete().await;
+    let dids = world.net.truth().dids();
+    let (lost, kept) = dids.split_at(MANY);
+    // The host has lost them and says nothing of it.
+    let silent = world.set(Spec::new(Fault::LostAccount {}));
+    for did in lost {
+        world
+            .net
+            .set_status(did, Status::Deleted)
+            .expect("it is active");
+    }
+    assert_eq!(world.fired("lost-account"), MANY as u64);
+    world.clear(silent).await;
+    let url = world.net.urls().pds[0].clone();
+    program
+        .until_status("hiding is suspended", |status| {
+            status.hiding_suspended.contains(&url)
+        })
+        .await;
+    for did in lost {
+        let answer = program
+            .until_repo(did, "in doubt", |answer| !answer.complete)
+            .await;
+        assert_eq!(answer.account, "active", "not hidden: {answer:?}");
+        assert!(answer.records > 0, "nor gone");
+    }
+    for did in kept {
+        program.until_true(did).await;
+    }
+    let status = program.status().await.expect("it answers");
+    assert_eq!(status.repos.hidden, 0);
+}
+
+/// A listing that lacks almost everything, while the host still has it.
+async fn shortened(fault: Fault) {
+    let mut world = World::quiet(NetConfig {
+        did_web: false,
+        ..network(20, 1)
+    })
+    .await;
+    world.flags.sweep_every = Some("1s".to_owned());
+    world.expect("so many repositories vanished at once");
+    world.begin().await;
+    world.all_complete().await;
+    let (name, vanished) = (fault.name(), world.metrics().vanished.get());
+    let short = world.set(Spec::new(fault).on(PDS));
+    world.until_fired(&name, 2).await;
+    let suspended = |world: &World| {
+        let mut hosts = world.mirror().shared.hosts.all().into_iter();
+        hosts.any(|(_, host)| host.hiding_suspended)
+    };
+    world
+        .until("hiding is suspended", async |world: &World| {
+            said(suspended(world), &"not yet")
+        })
+        .await;
+    world.net.stir(40);
+    // The host itself says that it has them: nobody is hidden, nor for long in doubt.
+    world.all_complete().await;
+    for did in world.net.truth().dids() {
+        assert_eq!(world.answer(&did).await.account, "active");
+    }
+    assert_eq!(world.metrics().vanished.get(), vanished);
+    world.clear(short).await;
+    world.net.stir(40);
+    world.all_complete().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_listing_hides_nobody_whom_the_host_still_has() {
+    shortened(Fault::ListEmpty {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shortened_listing_hides_nobody_whom_the_host_still_has() {
+    shortened(Fault::ListShort { keep: 3 }).await;
+}

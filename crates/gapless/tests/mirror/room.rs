@@ -1,0 +1,286 @@
+//! No room on the disk, and room again: what was refused meanwhile is done after all,
+//! in its order and to the last step.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::Account;
+use gapless_core::ledger::notice::Dropped;
+use gapless_store::change::Change;
+use gapless_store::space::pretended;
+use gapless_store::table::log::{FIRST_SEQ, LogKind};
+use gapless_testnet::faults::Part;
+use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
+
+use crate::common::{World, network};
+use crate::drive::{PDS, said};
+
+const FULL: &str = "nothing is written until there is room on the disk";
+
+impl World {
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// From now on there is no room on the disk.
+    fn fill_disk(&self) {
+        self.expect(FULL);
+        pretended::set(&self.data(), Some(0));
+    }
+
+    fn free_disk(&self) {
+        pretended::set(&self.data(), None);
+    }
+
+    /// Waits until so many changes wait for the store, if not more.
+    async fn queued(&self, changes: usize) {
+        self.until("it waits for the store", async |world: &World| {
+            let (waiting, _) = world.mirror().shared.store.queue_depth();
+            said(waiting >= changes, &waiting)
+        })
+        .await;
+    }
+
+    /// Waits until no change waits for the store.
+    async fn none_queued(&self) {
+        self.until("nothing waits for the store", async |world: &World| {
+            let (waiting, _) = world.mirror().shared.store.queue_depth();
+            said(waiting == 0, &waiting)
+        })
+        .await;
+    }
+
+    /// Lets the store take nothing more: it is at the disk with one group, and has
+    /// the next one in its hands.
+    async fn hold_queue(&self) -> SyncSender<()> {
+        let hold = self.hold_store().await;
+        for _ in 0..2 {
+            self.mirror().shared.store.submit(Change::default(), |_| {});
+            self.none_queued().await;
+        }
+        hold
+    }
+
+    /// What the log tells of a repository, oldest first.
+    fn told(&self, number: usize) -> Vec<LogKind> {
+        let view = self.mirror().shared.store.view();
+        let found = view.repo_by_did(&self.did(number)).expect("it can be read");
+        let (id, _) = found.expect("it is known");
+        let rows = view.log_from(FIRST_SEQ).expect("it can be read");
+        let rows = rows.map(|row| row.expect("it can be read").1);
+        let ours = rows.filter(|row| row.repo == Some(id));
+        ours.map(|row| row.kind).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_moves_past_events_of_others_once_there_is_room_again() {
+    let mut world = World::network(network(2, 1)).await;
+    let (ours, other) = (world.did(0), world.did(1));
+    world.name(&[&ours]);
+    world.begin().await;
+    world.complete(&ours).await;
+    world.post(&ours);
+    world.caught_up(PDS).await;
+    world.complete(&ours).await;
+    let hold = world.hold_queue().await;
+    // It concerns nobody here: only the cursor will move.
+    world.post(&other);
+    world.queued(1).await;
+    world.fill_disk();
+    drop(hold);
+    world
+        .until("it is refused", async |world: &World| {
+            let lack = world.mirror().shared.room.lack();
+            said(lack.is_some(), &lack)
+        })
+        .await;
+    world.none_queued().await;
+    world.free_disk();
+    world.caught_up(PDS).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_there_was_no_room_for_is_not_overtaken_by_what_there_is_room_for() {
+    let mut world = World::settled(NetConfig {
+        did_web: false,
+        ..network(2, 1)
+    })
+    .await;
+    let did = world.did(0);
+    let set = |status| world.net.set_status(&did, status).expect("it is set");
+    // Whose account is closed is looked for elsewhere. That has begun, and does not
+    // come between.
+    let (ms, route) = (None, None);
+    let directory = world.set(Spec::new(Fault::Stall { ms, route }).on(Place::Plc));
+    set(Status::Deactivated);
+    world.until_fired("stall", 1).await;
+    world.caught_up(PDS).await;
+    let told = world.told(0).len();
+    world.fill_disk();
+    // The store is held while it says that there is no room.
+    let hold = world.hold_store().await;
+    let (again, held) = world.hold_store_here();
+    let before = world.net.last_seq(PDS).expect("it is there");
+    let events = || (world.net.last_seq(PDS).expect("it is there") - before) as usize;
+    set(Status::Takendown);
+    let first = events();
+    world.queued(1 + first).await;
+    drop(hold);
+    held.await.expect("the store is held");
+    // The first is refused, and its desk does not know that yet.
+    set(Status::Active);
+    world.queued(events() - first).await;
+    world.free_disk();
+    drop(again);
+    world.clear(directory).await;
+    world.complete(&did).await;
+    world.caught_up(PDS).await;
+    world.assert_complete(&did).await;
+    let accounts = [Account::Takendown, Account::Active].map(LogKind::Account);
+    assert_eq!(world.told(0)[told..], accounts);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_tells_of_a_key_before_what_it_signed() {
+    let mut world = World::settled(network(2, 1)).await;
+    let did = world.did(0);
+    let parked = world.metrics().events_parked.get();
+    let told = world.told(0).len();
+    world.arm(Spec::new(Fault::RotateKey { quiet: true }).of(&did));
+    world.post(&did);
+    world.complete(&did).await;
+    assert_eq!(world.metrics().events_parked.get(), parked + 1);
+    assert_eq!(world.told(0)[told..], [LogKind::Identity, LogKind::Live]);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_is_counted_right_after_a_refusal() {
+    let mut world = World::quiet(NetConfig {
+        did_web: false,
+        ..network(2, 1)
+    })
+    .await;
+    world.adjust = |config| config.limits.workers = 1;
+    world.begin().await;
+    world.settle().await;
+    let did = world.did(0);
+    let counted = |world: &World| {
+        let parked = &world.mirror().shared.parked_bytes;
+        parked.load(Ordering::Relaxed)
+    };
+    let held = world.hold_of("getLatestCommit", &did);
+    world.lose_commit(&did);
+    world.post(&did);
+    world
+        .until("it waits", async |world: &World| {
+            said(counted(world) > 0, &counted(world))
+        })
+        .await;
+    world.caught_up(PDS).await;
+    world.fill_disk();
+    let desks = world.mirror().desks.clone();
+    let refused = desks.visit(&did, |turn| {
+        let draft = turn.draft.as_mut().expect("it is known");
+        let revs: Vec<_> = draft.parked.keys().copied().collect();
+        for rev in revs {
+            draft.drop_frame(rev, Dropped::Superseded);
+        }
+    });
+    refused.await.expect_err("there is no room");
+    world.free_disk();
+    // The desk has others to see to, and lets go of its row.
+    for number in 0..20_000 {
+        let other = format!("did:web:other{number}.example");
+        let other = Did::parse(&other).expect("a DID");
+        desks.visit(&other, |_| ()).await.expect("it answers");
+        assert!(number > 0 || counted(&world) > 0, "it waits still");
+    }
+    world.clear(held).await;
+    world.try_now(&did).await;
+    world.complete(&did).await;
+    assert_eq!(counted(&world), 0, "nothing waits any more");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_that_waits_for_room_counts_once() {
+    let mut world = World::settled(NetConfig {
+        did_web: false,
+        ..network(2, 1)
+    })
+    .await;
+    let did = world.did(0);
+    world.fill_disk();
+    let undecodable = Fault::Undecodable { part: Part::Rest };
+    world.set(Spec::new(undecodable).of(&did).times(1));
+    let refusals = world.mirror().shared.store.refusals();
+    world.post(&did);
+    world
+        .until("it is tried again and again", async |world: &World| {
+            let now = world.mirror().shared.store.refusals();
+            said(now >= refusals + 3, &now)
+        })
+        .await;
+    world.free_disk();
+    world.caught_up(PDS).await;
+    world.complete(&did).await;
+    let shared = &world.mirror().shared;
+    let kept = shared.store.view().dead_letters().count() as u64;
+    assert_eq!(kept, 1);
+    assert_eq!(shared.dead_letters.load(Ordering::Relaxed), kept);
+    assert_eq!(world.metrics().dead_letters.get(), kept);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
+    let mut world = World::network(NetConfig {
+        did_web: false,
+        ..network(4, 2)
+    })
+    .await;
+    let ours = world.did(0);
+    let host = world.net.truth().head(&ours).expect("it exists").host;
+    world.name(&[&ours]);
+    let (ms, route) = (None, None);
+    let plc = world.set(Spec::new(Fault::Stall { ms, route }).on(Place::Plc));
+    world.begin().await;
+    world.until_fired("stall", 1).await;
+    // As an answer of the directory leaves the row.
+    let url = world.net.urls().pds[host].clone();
+    let mirror = world.mirror().clone();
+    let named = mirror.shared.hosts.name(&url).await;
+    let id = named.expect("it is written");
+    let moved = mirror.desks.visit(&ours, move |turn| {
+        let now = turn.shared.clock.now();
+        let draft = turn.draft.as_mut().expect("it is known");
+        draft.repo.host = Some(id);
+        draft.repo.host_since = now.tick;
+        draft.repo.debt = Default::default();
+    });
+    moved.await.expect("it is written");
+    world.fill_disk();
+    let refusals = mirror.shared.store.refusals();
+    mirror.fetcher.addresses.follow_for_tracked(id);
+    world
+        .until("there is no room", async |world: &World| {
+            let now = world.mirror().shared.store.refusals();
+            said(now > refusals, &now)
+        })
+        .await;
+    world.free_disk();
+    world
+        .until("its host is followed", async |world: &World| {
+            let followed = world.mirror().shared.upstreams.read().iter().count();
+            said(followed == 1, &followed)
+        })
+        .await;
+    world.clear(plc).await;
+    world.stop().await;
+}
