@@ -135,6 +135,7 @@ counters! {
     events_skipped: "gapless_events_skipped_total", "Events of repositories that are not wanted.";
     parked_dropped: "gapless_parked_dropped_total", "Parked events that were dropped: superseded, or no room.";
     unauthenticated: "gapless_unauthenticated_total", "Events that the owner did not sign.";
+    unresolved: "gapless_unresolved_total", "Events that came before the owner's document could be read; they wait, and are judged then.";
     misrouted: "gapless_misrouted_total", "Events from a host that the repository does not live on.";
     forks: "gapless_forks_total", "Revs under which an owner's key signed two commits.";
     abandoned: "gapless_abandoned_total", "Commits of a lineage that was given up.";
@@ -186,6 +187,7 @@ impl Metrics {
             Notice::Backward => self.backward.inc(),
             Notice::Fork { .. } => self.forks.inc(),
             Notice::Unauthenticated => self.unauthenticated.inc(),
+            Notice::Unresolved => self.unresolved.inc(),
             Notice::Misrouted => self.misrouted.inc(),
             Notice::Abandoned { .. } => self.abandoned.inc(),
             Notice::ParkedDropped { .. } => self.parked_dropped.inc(),

@@ -16,7 +16,8 @@ use super::cover::{self, Covers};
 use super::debt::{self, What};
 use super::notice::{Dropped, Notice};
 use super::settings::{
-    LEGACY_FETCH_EVERY, PARKED_BYTES, PARKED_BYTES_IN_ALL, PARKED_FRAMES, Settings,
+    LEGACY_FETCH_EVERY, PARKED_BYTES, PARKED_BYTES_IN_ALL, PARKED_FRAMES, Settings, UNJUDGED_BYTES,
+    UNJUDGED_BYTES_IN_ALL,
 };
 use super::state::{
     Account, Before, Epoch, Head, Held, HostId, Kind, Named, Parked, Past, Repo, TRAIL, UpstreamId,
@@ -117,7 +118,10 @@ pub fn event(
         }
         Event::Unsigned => unauthenticated(now, repo, from_cover, notices),
         Event::Unresolved { claimed, bytes } => {
-            unauthenticated(now, repo, from_cover, notices);
+            notices.push(Notice::Unresolved);
+            if !doubted(now, repo, from_cover, Why::Unresolved) {
+                return Decision::Pass;
+            }
             debt::owe(now, repo, What::Resolve, Why::Unresolved);
             let parked = Parked {
                 head: *claimed,
@@ -128,7 +132,9 @@ pub fn event(
             park(repo, parked, room, notices)
         }
         Event::Identity => {
-            debt::owe(now, repo, What::Resolve, Why::IdentityEvent);
+            if is_heard(now, repo, from_cover) {
+                debt::owe(now, repo, What::Resolve, Why::IdentityEvent);
+            }
             Decision::Pass
         }
         Event::Account(told) => {
@@ -203,16 +209,28 @@ fn unauthenticated(
     notices: &mut Vec<Notice>,
 ) -> Decision {
     notices.push(Notice::Unauthenticated);
-    // From anyone but the cover it is a hint, worth a question while there are
-    // any left: else a flood of forgeries would keep everybody incomplete.
-    if from_cover || debt::may_ask(repo, now.time) {
-        debt::owe(now, repo, What::Compare, Why::Unauthenticated);
+    doubted(now, repo, from_cover, Why::Unauthenticated);
+    Decision::Pass
+}
+
+/// From anyone but the cover it is a hint, worth a question while there are any
+/// left: else a flood of them would keep everybody incomplete.
+fn is_heard(now: Now, repo: &Repo, from_cover: bool) -> bool {
+    from_cover || debt::may_ask(repo, now.time)
+}
+
+/// Input of which nobody can say whether the owner signed it makes us ask the host.
+/// False when it is passed over.
+fn doubted(now: Now, repo: &mut Repo, from_cover: bool, why: Why) -> bool {
+    let heard = is_heard(now, repo, from_cover);
+    if heard {
+        debt::owe(now, repo, What::Compare, why);
     }
     if from_cover {
         // It took the place of an event that we may have missed.
         cover::unset(now.tick, repo);
     }
-    Decision::Pass
+    heard
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -227,6 +245,7 @@ fn signed(
     notices: &mut Vec<Notice>,
 ) -> Decision {
     let now = context.now;
+    let from_cover = repo.cover == Some(origin.upstream);
     if let Some(floor) = repo.floor()
         && head.rev <= floor
     {
@@ -235,13 +254,17 @@ fn signed(
             .is_some_and(|held| held.rev == head.rev && held.commit != head.commit);
         if fork {
             notices.push(Notice::Fork { rev: head.rev });
-            debt::owe(now, repo, What::Compare, Why::Fork);
+            if is_heard(now, repo, from_cover) {
+                debt::owe(now, repo, What::Compare, Why::Fork);
+            }
         }
         return Decision::Pass;
     }
     if is_abandoned(repo, head.rev) {
         notices.push(Notice::Abandoned { rev: head.rev });
-        debt::owe(now, repo, What::Compare, Why::Abandoned);
+        if is_heard(now, repo, from_cover) {
+            debt::owe(now, repo, What::Compare, Why::Abandoned);
+        }
         return Decision::Pass;
     }
     let applies = chains(repo, head, before) && !account::is_hidden(repo.account);
@@ -355,9 +378,13 @@ fn park(repo: &Repo, parked: Parked, room: &Room, notices: &mut Vec<Notice>) -> 
         return drop(Dropped::Superseded);
     }
     let bytes = u64::from(parked.bytes);
+    let (most, most_in_all) = match parked.before {
+        Before::Unjudged => (UNJUDGED_BYTES, UNJUDGED_BYTES_IN_ALL),
+        _ => (PARKED_BYTES, PARKED_BYTES_IN_ALL),
+    };
     let full = room.frames >= PARKED_FRAMES
-        || room.bytes.saturating_add(bytes) > PARKED_BYTES
-        || room.bytes_in_all.saturating_add(bytes) > PARKED_BYTES_IN_ALL;
+        || room.bytes.saturating_add(bytes) > most
+        || room.bytes_in_all.saturating_add(bytes) > most_in_all;
     if full {
         return drop(Dropped::NoRoom);
     }

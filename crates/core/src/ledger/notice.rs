@@ -59,6 +59,9 @@ pub enum Notice {
     },
     /// Input that the owner did not sign.
     Unauthenticated,
+    /// Input of which nobody can say who signed it: the owner's document could not
+    /// be read yet.
+    Unresolved,
     /// An event from a host that the repository does not live on.
     Misrouted,
     /// A commit of a lineage that was given up.

@@ -58,6 +58,9 @@ pub const CONTINUITY_WITHIN: Duration = Duration::from_secs(10);
 pub const DURABLE_WITHIN: Duration = Duration::from_secs(5);
 /// So many frames in a row with numbers we have had are a new numbering.
 pub const BACKWARD_FRAMES: u32 = 1_000;
+/// Events that are remembered of a stream: one that comes again among so many is
+/// known. As many under lower numbers begin a new numbering anyway.
+pub const LATELY: usize = BACKWARD_FRAMES as usize;
 /// Moments that are told apart of what was read and is not durable yet: a disk that
 /// is full for days makes no more of them.
 pub const WAITING: usize = 1_024;
@@ -71,6 +74,12 @@ pub const PARKED_FRAMES: u32 = 2_048;
 pub const PARKED_BYTES: u64 = 16 << 20;
 /// Bytes of all parked frames.
 pub const PARKED_BYTES_IN_ALL: u64 = 1 << 30;
+/// Of these: bytes of one repository that nobody has judged, because its document
+/// cannot be read. Anybody can make them up.
+pub const UNJUDGED_BYTES: u64 = 1 << 20;
+/// What nobody has judged is parked while all that is parked takes no more than
+/// this, so that it never takes the room of what is signed.
+pub const UNJUDGED_BYTES_IN_ALL: u64 = PARKED_BYTES_IN_ALL / 4;
 /// Questions that strangers can make us ask about one repository in a row.
 pub const STRANGER_TOKENS: u32 = 4;
 /// How long until one of them may be asked again.

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use super::notice::{Notice, Reset};
 use super::settings::{
-    BACKWARD_FRAMES, CONTINUITY_WITHIN, DURABLE_WITHIN, OPEN_AFTER, Settings, WAITING,
+    BACKWARD_FRAMES, CONTINUITY_WITHIN, DURABLE_WITHIN, LATELY, OPEN_AFTER, Settings, WAITING,
 };
 use super::state::{Cursor, Epoch, Upstream};
 use super::time::{Now, Tick, Time};
@@ -47,6 +47,9 @@ pub struct Stream {
     open: bool,
     /// The last event read from a socket; the durable cursor may be behind.
     read: Option<Cursor>,
+    /// The last ones that were read: whatever else comes under a lower number is not
+    /// one of them again.
+    lately: VecDeque<u64>,
     /// Events that were read and are not known to be durable: the last number of
     /// each moment, and the moment.
     waiting: VecDeque<(u64, Time)>,
@@ -85,6 +88,7 @@ impl Stream {
             phase: Phase::Down,
             open: false,
             read: None,
+            lately: VecDeque::new(),
             waiting: VecDeque::new(),
             opened: None,
             heard_at: None,
@@ -143,7 +147,7 @@ impl Stream {
                 if this == expect && !lost {
                     self.opens(now, row);
                     self.flowed_at = Some(now.time);
-                    self.read = Some(this);
+                    self.has_read(this);
                     return self.repeated(row);
                 }
                 if !lost {
@@ -193,7 +197,7 @@ impl Stream {
 
     fn flows(&mut self, now: Now, row: &mut Upstream, this: Cursor) -> Read {
         self.flowed_at = Some(now.time);
-        self.read = Some(this);
+        self.has_read(this);
         let full = self.waiting.len() >= WAITING;
         match self.waiting.back_mut() {
             // One that came later counts as old as the one before it.
@@ -210,6 +214,14 @@ impl Stream {
         }
     }
 
+    fn has_read(&mut self, this: Cursor) {
+        self.read = Some(this);
+        if self.lately.len() >= LATELY {
+            self.lately.pop_front();
+        }
+        self.lately.push_back(mark(&this));
+    }
+
     fn repeated(&self, row: &Upstream) -> Read {
         Read {
             epoch: self.open_epoch(row),
@@ -218,8 +230,11 @@ impl Stream {
         }
     }
 
-    /// One number that we have had is a duplicate. Many in a row are a new
-    /// numbering, and until that is clear they raise nothing.
+    /// A number at or below the last one. An event that we have had is a duplicate;
+    /// another one came late, and the cursor may have passed it already: were we to
+    /// stop before it is durable, nobody would bring it again. So it counts like one
+    /// that nobody could read, until a sweep. Many in a row are a new numbering, and
+    /// until that is clear they raise nothing.
     fn backward(
         &mut self,
         now: Now,
@@ -232,6 +247,9 @@ impl Stream {
         }
         self.backward += 1;
         notices.push(Notice::Backward);
+        if !self.lately.contains(&mark(&this)) {
+            row.unread_at = Some(now.tick);
+        }
         if self.backward < BACKWARD_FRAMES {
             return Read {
                 epoch: None,
@@ -284,9 +302,11 @@ impl Stream {
         self.lost(now);
     }
 
-    /// Frames were dropped on our side.
+    /// Frames were dropped on our side. They will never be durable, so nobody waits for
+    /// them: in the new epoch nothing that was read before vouches for anybody.
     pub fn overflowed(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
         reset(now, row, Reset::Overflow, notices);
+        self.waiting.clear();
     }
 
     /// A frame came of which not even the DID can be read. It may have been
@@ -431,6 +451,17 @@ impl Stream {
     pub fn is_connected(&self) -> bool {
         !matches!(self.phase, Phase::Down | Phase::Dialing { .. })
     }
+}
+
+/// Tells events apart by number and contents.
+fn mark(cursor: &Cursor) -> u64 {
+    let (half, other) = cursor.event.split_at(8);
+    let number = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+    };
+    number(half) ^ number(other).rotate_left(29) ^ cursor.seq
 }
 
 /// No clock is right about a later time; a number as high would leave no room for

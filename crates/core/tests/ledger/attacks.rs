@@ -331,3 +331,66 @@ fn a_commit_during_every_large_fetch_does_not_keep_a_wider_filter_owed() {
     desk.settle(&note, 5, 5);
     assert!(desk.complete(), "{:?}", desk.reasons());
 }
+
+/// An upstream that covers nothing says something every minute, and everything that
+/// becomes due is done at once. Returns in how many of six hundred minutes the
+/// repository is complete.
+fn told_every_minute(mut desk: Desk, event: &Event) -> u32 {
+    let n = (1..20).find(|n| desk.head_is(*n)).expect("it is held");
+    let mut complete = 0;
+    for _ in 0..600 {
+        desk.event(RELAY, event);
+        while let Some(work) = debt::plan(desk.time, &desk.repo) {
+            let now = desk.now();
+            debt::begin(now, &mut desk.repo);
+            desk.pass(Duration::from_secs(1));
+            match work {
+                debt::Work::Resolve => desk.resolved(HOST, 1),
+                _ => assert_eq!(desk.compared(n), Next::Done),
+            }
+        }
+        desk.pass(Duration::from_secs(59));
+        complete += u32::from(desk.complete());
+    }
+    complete
+}
+
+#[test]
+fn whoever_covers_nothing_cannot_keep_a_repository_incomplete() {
+    let fork = Event::Signed {
+        head: Head {
+            commit: cid("a fork"),
+            ..head(5)
+        },
+        before: Before::Root(root(4)),
+        bytes: 9,
+    };
+    let unresolved = Event::Unresolved {
+        claimed: head(6),
+        bytes: 9,
+    };
+    for event in [Event::Identity, Event::Unsigned, unresolved, fork] {
+        let mut desk = Desk::holding(5);
+        desk.resolved(HOST, 1);
+        assert!(desk.complete(), "{:?}", desk.reasons());
+        let complete = told_every_minute(desk, &event);
+        assert!(complete > 500, "{complete} of 600 minutes, {event:?}");
+    }
+}
+
+#[test]
+fn nor_by_what_was_given_up() {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &commit(6));
+    let note = again_behind(&mut desk);
+    assert_eq!(
+        desk.told(&note, Told::Head(named(5))),
+        Next::Adopt(named(5))
+    );
+    desk.with_context(|context, repo| {
+        rollback::adopt(context, repo, &note, &snapshot(5), &mut Vec::new());
+    });
+    assert!(desk.complete(), "{:?}", desk.reasons());
+    let complete = told_every_minute(desk, &commit(6));
+    assert!(complete > 500, "{complete} of 600 minutes");
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use gapless_core::ledger::event::{Decision, Event, Room};
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::settings::{PARKED_BYTES, PARKED_BYTES_IN_ALL, PARKED_FRAMES};
+use gapless_core::ledger::settings::{UNJUDGED_BYTES, UNJUDGED_BYTES_IN_ALL};
 use gapless_core::ledger::*;
 
 use crate::desk::*;
@@ -295,6 +296,45 @@ fn what_nobody_judged_makes_room_for_what_is_signed_and_not_the_other_way_round(
         desk.event_with(PDS, open, &unjudged, &signed),
         Decision::Pass
     );
+}
+
+#[test]
+fn what_nobody_has_judged_never_takes_the_room_of_what_is_signed() {
+    let unjudged = Event::Unresolved {
+        claimed: head(9),
+        bytes: 9,
+    };
+    let of_one = Room {
+        bytes: UNJUDGED_BYTES,
+        ..Room::default()
+    };
+    let of_all = Room {
+        bytes_in_all: UNJUDGED_BYTES_IN_ALL,
+        ..Room::default()
+    };
+    for room in [of_one, of_all] {
+        let mut desk = Desk::holding(5);
+        let open = Some(desk.epoch(PDS));
+        let passed = desk.event_with(PDS, open, &unjudged, &room);
+        assert_eq!(passed, Decision::Pass, "{room:?}");
+        assert!(desk.repo.debt.resolve.is_some(), "and it is asked");
+        assert!(is_parked(desk.event_with(PDS, open, &commit(8), &room)));
+    }
+}
+
+#[test]
+fn what_came_before_the_document_is_not_called_unsigned() {
+    let mut desk = Desk::holding(5);
+    desk.event(
+        PDS,
+        &Event::Unresolved {
+            claimed: head(6),
+            bytes: 9,
+        },
+    );
+    assert!(desk.notices.contains(&Notice::Unresolved));
+    assert!(!desk.notices.contains(&Notice::Unauthenticated));
+    assert_eq!(desk.repo.debt.compare.unwrap().why, Why::Unresolved);
 }
 
 #[test]

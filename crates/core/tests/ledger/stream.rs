@@ -248,6 +248,39 @@ fn a_replay_that_comes_back_to_where_it_was_is_no_reset() {
 }
 
 #[test]
+fn an_event_that_came_late_counts_as_unread_and_a_duplicate_does_not() {
+    let mut desk = Desk::new();
+    for seq in 1..=9 {
+        desk.frame(PDS, 1000 + seq * 10, seq as u8);
+    }
+    assert!(!desk.frame(PDS, 1040, 4).counts);
+    assert_eq!(desk.row(PDS).unread_at, None, "we have had that one");
+    desk.frame(PDS, 1100, 10);
+    let read = desk.frame(PDS, 1045, 4);
+    assert!(!read.counts && !read.repeat);
+    let late = desk.row(PDS).unread_at;
+    assert!(late.is_some(), "the cursor may have passed it");
+    desk.frame(PDS, 1110, 11);
+    desk.frame(PDS, 1040, 5);
+    assert!(desk.row(PDS).unread_at > late, "nor had we that one");
+}
+
+#[test]
+fn what_was_read_is_remembered_as_far_back_as_a_replay_goes() {
+    let mut desk = Desk::new();
+    let frames = u64::from(BACKWARD_FRAMES);
+    let (first, last) = (1_000, 1_000 + 2 * frames);
+    for seq in first..=last {
+        desk.frame(PDS, seq, seq as u8);
+    }
+    let again = last - (frames - 1);
+    desk.frame(PDS, again, again as u8);
+    assert_eq!(desk.row(PDS).unread_at, None);
+    desk.frame(PDS, again - 1, (again - 1) as u8);
+    assert!(desk.row(PDS).unread_at.is_some(), "that was too long ago");
+}
+
+#[test]
 fn dropping_frames_ourselves_ends_the_epoch() {
     let mut desk = Desk::new();
     let epoch = desk.epoch(PDS);
@@ -257,6 +290,19 @@ fn dropping_frames_ourselves_ends_the_epoch() {
         .stream
         .overflowed(now, &mut source.row, &mut desk.notices);
     assert!(desk.epoch(PDS) > epoch);
+}
+
+#[test]
+fn nobody_waits_for_a_frame_that_we_dropped() {
+    let mut desk = Desk::new();
+    desk.frame(PDS, 5000, 7);
+    let now = desk.now();
+    let source = desk.covers.get_mut(PDS).unwrap();
+    source
+        .stream
+        .overflowed(now, &mut source.row, &mut desk.notices);
+    desk.pass(Duration::from_secs(3600));
+    assert!(desk.covers.live(PDS, desk.time, &desk.settings));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod drive;
 mod events;
 mod filters;
 mod guards;
+mod late;
 mod logs;
 mod lost;
 mod operated;
