@@ -5,6 +5,7 @@
 //! fetched by [`fetch`]. [`web`] answers questions; [`cli`] asks them.
 
 pub mod api;
+pub mod census;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -4,8 +4,9 @@
 //! debt every second. It is bounded: when more is owed than fits, whoever is owed
 //! most for makes room, and the rest is read from the store later. Hosts take
 //! turns. So one with a million debts does not keep the others waiting. Nor do
-//! hosts that answer slowly: what is asked of the directory has places of its own,
-//! and the last places are for hosts that nothing is asked of yet.
+//! hosts that answer slowly: questions, to the directory or for a head, have other
+//! places than downloads, which may take an hour; and the last places are for hosts
+//! of which nothing is fetched yet, the very last for those that served well before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::future::pending;
@@ -45,19 +46,23 @@ pub struct Slots {
     pub directory: usize,
     /// Questions for documents of did:web.
     pub web: usize,
-    /// Debts that are paid at hosts.
-    pub hosts: usize,
-    /// Of these: at one host.
+    /// Questions to hosts for a head.
+    pub asks: usize,
+    /// Repositories that are fetched.
+    pub fetches: usize,
+    /// Of either: at one host.
     pub per_host: usize,
 }
 
 impl Slots {
-    /// The places at hosts that are open to one with so many at hand. The last
-    /// quarter is for hosts with none: a few slow ones cannot fill them all.
-    fn open_to(&self, at_hand: usize) -> usize {
-        match at_hand {
-            0 => self.hosts,
-            _ => self.hosts - self.hosts / 4,
+    /// The places for fetches that are open to a host with so many at hand. The last
+    /// quarter is for hosts with none, so that a few slow ones cannot fill them all;
+    /// and half of that for those whose last one went well, so that many cannot.
+    fn open_to(&self, at_hand: usize, went_well: bool) -> usize {
+        match (at_hand, went_well) {
+            (0, true) => self.fetches,
+            (0, false) => self.fetches - self.fetches / 8,
+            _ => self.fetches - self.fetches / 4,
         }
     }
 }
@@ -71,24 +76,60 @@ pub struct Task {
     pub refresh: bool,
 }
 
+/// What is done for a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// A question that a sweep asks. It has its own bound, and keeps no debt waiting.
+    Sweep,
+    Ask,
+    Fetch,
+}
+
 /// Somebody is at work for a repository at a host.
 struct Busy {
     payee: Payee,
-    /// For a debt, and not for a sweep.
-    owed: bool,
+    doing: Doing,
     /// Told when the repository does not live there any more.
     moved: Arc<Notify>,
 }
 
-/// How many are at work at one payee, and how many of these for debts.
+/// How many are at work, and at what.
 #[derive(Default, Clone, Copy)]
 struct AtWork {
-    all: usize,
-    owed: usize,
+    sweeps: usize,
+    asks: usize,
+    fetches: usize,
 }
 
-/// How dear it is to pay: the directory's answer, a head, what is new, the whole.
+impl AtWork {
+    fn of(&mut self, doing: Doing) -> &mut usize {
+        match doing {
+            Doing::Sweep => &mut self.sweeps,
+            Doing::Ask => &mut self.asks,
+            Doing::Fetch => &mut self.fetches,
+        }
+    }
+
+    fn ends(&mut self, doing: Doing) {
+        let count = self.of(doing);
+        *count = count.saturating_sub(1);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.sweeps + self.asks + self.fetches == 0
+    }
+}
+
+/// How dear it is to pay. At a host: a head, what is new, the whole. At the
+/// directory: first for those that we hold.
 const CLASSES: usize = 4;
+
+fn doing_at(payee: Payee, class: usize) -> Doing {
+    match (payee, class) {
+        (Payee::Host(_), 2..) => Doing::Fetch,
+        _ => Doing::Ask,
+    }
+}
 
 /// What one payee is to be asked for, cheap before dear, then by time.
 type Line = [BTreeSet<(Time, Did)>; CLASSES];
@@ -105,8 +146,10 @@ struct Queues {
     busy: HashMap<Did, Busy>,
     resolving: HashSet<Did>,
     at_work: HashMap<Payee, AtWork>,
-    /// Debts that are being paid at hosts.
-    at_hosts: usize,
+    /// At all hosts together.
+    at_hosts: AtWork,
+    /// Hosts whose last work went well.
+    good: HashSet<HostId>,
     /// Documents that are old, though nothing is owed, by who is asked for them:
     /// those of did:web that nobody serves any more leave room for the others.
     old: BTreeMap<Payee, OldDocuments>,
@@ -194,19 +237,51 @@ impl Schedule {
     /// Whoever takes it calls [`Schedule::release`] at the end.
     pub fn take(&self, now: Time, slots: &Slots) -> Option<Task> {
         let mut queues = self.lock();
-        let owed = queues.find(now, slots).map(|(did, payee)| Task {
-            did,
-            payee,
-            refresh: false,
+        let owed = queues.find(now, slots).map(|(did, payee, doing)| {
+            let refresh = false;
+            let task = Task {
+                did,
+                payee,
+                refresh,
+            };
+            (task, doing)
         });
-        let task = owed.or_else(|| queues.find_old(now, slots))?;
+        let old = || queues.find_old(now, slots).map(|task| (task, Doing::Ask));
+        let (task, doing) = owed.or_else(old)?;
         if task.refresh {
             let old = queues.old.entry(task.payee).or_default();
             old.begin(now, &task.did);
         }
         queues.last = Some(task.payee);
-        queues.begin(&task.did, task.payee, true);
+        queues.begin(&task.did, task.payee, doing);
         Some(task)
+    }
+
+    /// Whoever asked a host for a repository's head is to fetch it now. False if there
+    /// is no place for that: it is owed, and comes later.
+    pub fn goes_on_to_fetch(&self, did: &Did, slots: &Slots) -> bool {
+        let mut queues = self.lock();
+        let Some(busy) = queues.busy.get(did) else {
+            return false;
+        };
+        let (payee, doing) = (busy.payee, busy.doing);
+        if doing == Doing::Fetch {
+            return true;
+        }
+        if !queues.has_place(payee, Doing::Fetch, slots) {
+            return false;
+        }
+        queues.go_on(did, payee, doing);
+        true
+    }
+
+    /// How the last work at a host went.
+    pub fn went(&self, host: HostId, well: bool) {
+        let mut queues = self.lock();
+        match well {
+            true => queues.good.insert(host),
+            false => queues.good.remove(&host),
+        };
     }
 
     /// Begins work at a host that is not owed, unless somebody is at work already.
@@ -215,7 +290,7 @@ impl Schedule {
         if queues.busy.contains_key(did) || queues.resolving.contains(did) {
             return false;
         }
-        queues.begin(did, Payee::Host(host), false);
+        queues.begin(did, Payee::Host(host), Doing::Sweep);
         true
     }
 
@@ -296,7 +371,11 @@ pub fn payee(repo: &Repo) -> Payee {
 fn place(repo: &Repo) -> (Payee, usize) {
     let at_any_time = Time(u64::MAX);
     match (debt::plan(at_any_time, repo), repo.host) {
-        (Some(Work::Resolve) | None, _) | (_, None) => (resolver(&repo.did), 0),
+        (Some(Work::Resolve) | None, _) | (_, None) => {
+            // Names that anybody can make up keep nobody waiting who is held.
+            let class = usize::from(repo.head().is_none());
+            (resolver(&repo.did), class)
+        }
         (Some(Work::Compare), Some(host)) => (Payee::Host(host), 1),
         (Some(Work::Fetch), Some(host)) if repo.head().is_some() => (Payee::Host(host), 2),
         (Some(Work::Fetch), Some(host)) => (Payee::Host(host), 3),
@@ -362,34 +441,50 @@ impl Queues {
         }
     }
 
-    fn begin(&mut self, did: &Did, payee: Payee, owed: bool) {
-        let at_work = self.at_work.entry(payee).or_default();
-        at_work.all += 1;
-        at_work.owed += usize::from(owed);
+    fn begin(&mut self, did: &Did, payee: Payee, doing: Doing) {
+        *self.at_work.entry(payee).or_default().of(doing) += 1;
         if let Payee::Host(_) = payee {
-            self.at_hosts += usize::from(owed);
+            *self.at_hosts.of(doing) += 1;
             let moved = Arc::default();
-            self.busy.insert(did.clone(), Busy { payee, owed, moved });
+            self.busy.insert(
+                did.clone(),
+                Busy {
+                    payee,
+                    doing,
+                    moved,
+                },
+            );
         } else {
             self.resolving.insert(did.clone());
         }
     }
 
+    /// From one thing at a host to a fetch; told of a move all the same.
+    fn go_on(&mut self, did: &Did, payee: Payee, from: Doing) {
+        for at_work in [self.at_work.get_mut(&payee), Some(&mut self.at_hosts)] {
+            let Some(at_work) = at_work else { continue };
+            at_work.ends(from);
+            *at_work.of(Doing::Fetch) += 1;
+        }
+        if let Some(busy) = self.busy.get_mut(did) {
+            busy.doing = Doing::Fetch;
+        }
+    }
+
     fn end(&mut self, did: &Did, payee: Payee) {
-        let owed = match payee {
-            Payee::Host(_) => self.busy.remove(did).map(|busy| busy.owed),
-            Payee::Directory | Payee::Web => self.resolving.remove(did).then_some(true),
+        let doing = match payee {
+            Payee::Host(_) => self.busy.remove(did).map(|busy| busy.doing),
+            Payee::Directory | Payee::Web => self.resolving.remove(did).then_some(Doing::Ask),
         };
-        let (Some(owed), Some(at_work)) = (owed, self.at_work.get_mut(&payee)) else {
+        let (Some(doing), Some(at_work)) = (doing, self.at_work.get_mut(&payee)) else {
             return;
         };
-        at_work.all = at_work.all.saturating_sub(1);
-        at_work.owed = at_work.owed.saturating_sub(usize::from(owed));
-        if at_work.all == 0 {
+        at_work.ends(doing);
+        if at_work.is_idle() {
             self.at_work.remove(&payee);
         }
         if let Payee::Host(_) = payee {
-            self.at_hosts = self.at_hosts.saturating_sub(usize::from(owed));
+            self.at_hosts.ends(doing);
         }
     }
 
@@ -400,14 +495,17 @@ impl Queues {
     }
 
     /// Whether there is a place for one more at work there.
-    fn has_place(&self, payee: Payee, slots: &Slots) -> bool {
+    fn has_place(&self, payee: Payee, doing: Doing, slots: &Slots) -> bool {
         let here = self.at_work.get(&payee).copied().unwrap_or_default();
-        match payee {
-            Payee::Directory => here.all < slots.directory,
-            Payee::Web => here.all < slots.web,
-            // What a sweep asks has its own bound, and keeps no debt waiting.
-            Payee::Host(_) => {
-                here.owed < slots.per_host && self.at_hosts < slots.open_to(here.owed)
+        match (payee, doing) {
+            (Payee::Directory, _) => here.asks < slots.directory,
+            (Payee::Web, _) => here.asks < slots.web,
+            (Payee::Host(_), Doing::Ask | Doing::Sweep) => {
+                here.asks < slots.per_host && self.at_hosts.asks < slots.asks
+            }
+            (Payee::Host(host), Doing::Fetch) => {
+                let open = slots.open_to(here.fetches, self.good.contains(&host));
+                here.fetches < slots.per_host && self.at_hosts.fetches < open
             }
         }
     }
@@ -418,7 +516,7 @@ impl Queues {
         waiting.find_map(|(payee, old)| {
             let asked = |did: &Did| self.resolving.contains(did);
             let did = old.next(now, asked)?;
-            self.has_place(*payee, slots).then(|| Task {
+            self.has_place(*payee, Doing::Ask, slots).then(|| Task {
                 did: did.clone(),
                 payee: *payee,
                 refresh: true,
@@ -427,7 +525,7 @@ impl Queues {
     }
 
     /// The first due debt, the payees in turn.
-    fn find(&self, now: Time, slots: &Slots) -> Option<(Did, Payee)> {
+    fn find(&self, now: Time, slots: &Slots) -> Option<(Did, Payee, Doing)> {
         let after = match self.last {
             None => Bound::Unbounded,
             Some(last) => Bound::Excluded(last),
@@ -436,14 +534,15 @@ impl Queues {
         let upto = self.last.map(|last| self.lines.range(..=last));
         let mut in_turn = rest.chain(upto.into_iter().flatten());
         in_turn.find_map(|(payee, line)| {
-            if !self.has_place(*payee, slots) {
-                return None;
-            }
-            let due = line.iter().find_map(|class| {
-                let mut due = class.iter().take_while(|(at, _)| *at <= now);
-                due.find(|(_, did)| self.is_free(did, *payee))
-            });
-            due.map(|(_, did)| (did.clone(), *payee))
+            line.iter().enumerate().find_map(|(class, debts)| {
+                let doing = doing_at(*payee, class);
+                if !self.has_place(*payee, doing, slots) {
+                    return None;
+                }
+                let mut due = debts.iter().take_while(|(at, _)| *at <= now);
+                let (_, did) = due.find(|(_, did)| self.is_free(did, *payee))?;
+                Some((did.clone(), *payee, doing))
+            })
         })
     }
 }

@@ -12,6 +12,7 @@ use gapless_store::Store;
 use gapless_store::error::StoreError;
 use tokio::sync::watch;
 
+use crate::census::Censuses;
 use crate::clock::Clock;
 use crate::filter::Filter;
 use crate::hosts::HostRows;
@@ -36,6 +37,8 @@ pub struct Shared {
     pub parked_bytes: AtomicU64,
     /// Dead letters that nobody has settled.
     pub dead_letters: AtomicU64,
+    /// With how many repositories hosts are behind.
+    pub censuses: Censuses,
     /// Whether there is room on the disk.
     pub room: Arc<Room>,
     /// Which tick it was when.

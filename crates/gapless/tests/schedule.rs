@@ -32,7 +32,8 @@ fn a_host_with_endless_debts_keeps_nobody_from_being_asked() {
     let slots = Slots {
         directory: 4,
         web: 4,
-        hosts: 4,
+        asks: 4,
+        fetches: 4,
         per_host: 4,
     };
     let found = schedule.take(Time(10), &slots).expect("it is due");

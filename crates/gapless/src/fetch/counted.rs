@@ -5,9 +5,6 @@
 //! rows, some at a time and each part from a view of its own: a view that stays open
 //! keeps all that is written meanwhile in memory.
 
-use std::sync::PoisonError;
-use std::time::Duration;
-
 use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::{HostId, Repo, RepoId};
 use gapless_store::error::StoreError;
@@ -18,28 +15,18 @@ use crate::shared::Shared;
 
 /// Rows that are read from one view.
 const AT_A_TIME: usize = 1_000;
-/// How long a count of a host's repositories is good for.
-const CENSUS_FOR: Duration = Duration::from_secs(60);
-
 impl Fetcher {
     /// How many repositories a host has, and with how many it is behind: one may be
     /// rolled back by itself, many are an accident of the host's.
     pub(super) async fn census(&self, host: HostId) -> Result<Census, StoreError> {
         let now = self.shared.clock.time();
-        {
-            let censuses = self.censuses.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((at, census)) = censuses.get(&host)
-                && !now.passed(*at, CENSUS_FOR)
-            {
-                return Ok(*census);
-            }
+        if let Some(census) = self.shared.censuses.get(now, host) {
+            return Ok(census);
         }
         let store = self.shared.store.clone();
         let counted = tokio::task::spawn_blocking(move || census(&store, host)).await;
         let census = counted.unwrap_or(Err(StoreError::CommitterGone))?;
-        let mut censuses = self.censuses.lock().unwrap_or_else(PoisonError::into_inner);
-        censuses.insert(host, (now, census));
-        Ok(census)
+        Ok(self.shared.censuses.counted(now, host, census))
     }
 }
 

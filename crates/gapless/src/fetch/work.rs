@@ -13,7 +13,6 @@ use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, Next, Note, Told};
 use gapless_core::ledger::identity::Document;
-use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::sweep::{self, Suspect};
 use gapless_core::ledger::{Account, HostId, Now, Repo, Tick, Time, account};
 use gapless_store::error::StoreError;
@@ -68,9 +67,10 @@ pub struct Fetcher {
     pub settings: FetchSettings,
     pub addresses: Arc<dyn Addresses>,
     pub(super) tried: Mutex<HashMap<Did, Rev>>,
-    pub(super) censuses: Mutex<HashMap<HostId, (Time, Census)>>,
     /// Large repositories are checked one at a time: their index takes memory.
     pub(super) large: Semaphore,
+    /// How many are at work at a time.
+    slots: Slots,
     /// What the indexes of those that arrive may take together.
     pub(super) indexes: Arc<Memory>,
     /// A sweep may be due.
@@ -140,14 +140,21 @@ impl Fetcher {
         settings: FetchSettings,
         addresses: Arc<dyn Addresses>,
     ) -> Fetcher {
+        let slots = Slots {
+            directory: DIRECTORY_AT_A_TIME,
+            web: WEB_AT_A_TIME,
+            asks: settings.at_a_time.max(1),
+            fetches: settings.at_a_time.max(1),
+            per_host: settings.per_host.max(1),
+        };
         Fetcher {
+            slots,
             shared,
             desks,
             net,
             settings,
             addresses,
             tried: Mutex::default(),
-            censuses: Mutex::default(),
             indexes: Memory::new(memory::INDEXES),
             large: Semaphore::new(1),
             sweep_wake: Notify::new(),
@@ -156,16 +163,10 @@ impl Fetcher {
 
     /// Pays what is due, for ever.
     pub async fn run(self: Arc<Self>) {
-        let slots = Slots {
-            directory: DIRECTORY_AT_A_TIME,
-            web: WEB_AT_A_TIME,
-            hosts: self.settings.at_a_time.max(1),
-            per_host: self.settings.per_host.max(1),
-        };
         while !self.shared.end.is_ending() {
             self.read_more().await;
             let now = self.shared.clock.time();
-            let Some(task) = self.shared.schedule.take(now, &slots) else {
+            let Some(task) = self.shared.schedule.take(now, &self.slots) else {
                 let wait = self.until_due(now);
                 tokio::select! {
                     () = self.shared.schedule.wake.notified() => {}
@@ -179,6 +180,9 @@ impl Fetcher {
                 // Also when the work panics: nobody is at work any more.
                 let _released = Released(&fetcher.shared, &task.did, task.payee);
                 let worked = fetcher.pay(&task).await;
+                if let Payee::Host(host) = task.payee {
+                    fetcher.shared.schedule.went(host, worked.is_ok());
+                }
                 fetcher.see_to(worked);
             });
         }
@@ -332,8 +336,11 @@ impl Fetcher {
     }
 
     async fn go_on(&self, did: &Did, note: Note, next: Next) -> Result<(), Trouble> {
+        let schedule = &self.shared.schedule;
         match next {
             Next::Done => Ok(()),
+            // It is owed, and comes when there is a place for it.
+            _ if !schedule.goes_on_to_fetch(did, &self.slots) => Ok(()),
             Next::Fetch(named) => self.fetch(did, note, named, false).await,
             Next::Adopt(named) => self.fetch(did, note, named, true).await,
         }

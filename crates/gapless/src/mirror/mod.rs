@@ -26,6 +26,7 @@ use gapless_store::table::dead::Resolution;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use crate::census::Censuses;
 use crate::clock::Clock;
 use crate::config::{Config, KeepKeys};
 use crate::fetch::counted::read_debts;
@@ -305,6 +306,7 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
         tracked: RwLock::new(tracked),
         parked_bytes: AtomicU64::new(0),
         dead_letters: AtomicU64::new(dead_letters),
+        censuses: Censuses::default(),
         room,
         troubles: Troubles::default(),
         end,

@@ -9,7 +9,8 @@ use gapless_core::ledger::{Now, Tick, Why};
 const MANY: Slots = Slots {
     directory: 9,
     web: 9,
-    hosts: 9,
+    asks: 9,
+    fetches: 9,
     per_host: 9,
 };
 
@@ -85,7 +86,7 @@ fn what_is_paid_is_forgotten_and_what_is_put_off_waits() {
 fn slow_hosts_leave_places_to_others_and_to_the_directory() {
     let schedule = Schedule::default();
     let slots = Slots {
-        hosts: 8,
+        fetches: 8,
         per_host: 4,
         ..MANY
     };
@@ -100,14 +101,59 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
     for (number, host) in [(30, Some(7)), (31, Some(7)), (32, Some(8)), (33, Some(9))] {
         schedule.note(Time(10), &owing(number, host, What::Fetch, 10));
     }
-    let mut hosts = Vec::new();
-    while let Some(task) = schedule.take(Time(10), &slots) {
-        hosts.push(task.payee);
-    }
-    assert_eq!(hosts, [7, 8].map(|host| Payee::Host(HostId(host))));
+    let taken = || schedule.take(Time(10), &slots).map(|task| task.payee);
+    assert_eq!(taken(), Some(Payee::Host(HostId(7))));
+    assert_eq!(taken(), None, "the last is for one that served well");
+    schedule.went(HostId(9), true);
+    schedule.went(HostId(8), true);
+    schedule.went(HostId(8), false);
+    assert_eq!(taken(), Some(Payee::Host(HostId(9))));
+    assert_eq!(taken(), None);
+    schedule.note(Time(10), &owing(34, Some(1), What::Compare, 10));
+    assert_eq!(taken(), Some(Payee::Host(HostId(1))), "it is only asked");
     schedule.note(Time(10), &owing(40, None, What::Resolve, 10));
     let resolved = schedule.take(Time(10), &slots).expect("a place of its own");
     assert_eq!(resolved.payee, Payee::Web);
+}
+
+#[test]
+fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
+    let schedule = Schedule::default();
+    let slots = Slots { fetches: 1, ..MANY };
+    for number in 1..=2 {
+        let asked = owing(number, Some(number), What::Compare, 10);
+        schedule.note(Time(10), &asked);
+        assert!(schedule.take(Time(10), &slots).is_some());
+    }
+    assert!(schedule.goes_on_to_fetch(&did(1), &slots));
+    assert!(
+        schedule.goes_on_to_fetch(&did(1), &slots),
+        "it does already"
+    );
+    assert!(!schedule.goes_on_to_fetch(&did(2), &slots));
+    schedule.release(&did(1), Payee::Host(HostId(1)));
+    assert!(schedule.goes_on_to_fetch(&did(2), &slots));
+    assert!(!schedule.goes_on_to_fetch(&did(3), &slots), "nobody asked");
+    schedule.release(&did(2), Payee::Host(HostId(2)));
+    assert_eq!(schedule.at_work(), 0);
+}
+
+#[test]
+fn names_that_nobody_knows_keep_nobody_waiting_who_is_held() {
+    let schedule = Schedule::default();
+    for number in 0..50 {
+        schedule.note(Time(10), &owing(number, None, What::Resolve, 10));
+    }
+    let mut held = owing(60, Some(1), What::Resolve, 20);
+    let commit = gapless_atp::mst::empty_root();
+    held.held = gapless_core::ledger::Held::Exactly(gapless_core::ledger::Head {
+        rev: gapless_atp::syntax::Rev::from_bits(1 << 20),
+        data: commit,
+        commit,
+    });
+    schedule.note(Time(20), &held);
+    let first = schedule.take(Time(20), &MANY).expect("they are due");
+    assert_eq!(first.did, did(60));
 }
 
 #[test]

@@ -373,3 +373,26 @@ async fn t61_a_directory_that_still_answers_the_old_document_moves_nothing() {
     complete_at(&world, &did, 1).await;
     world.stop().await;
 }
+
+/// With sweeps as often as counts are remembered, nobody is adopted before all were
+/// counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_rolled_everything_back_is_not_adopted() {
+    let mut world = World::settled(listed(12, 1), swept).await;
+    let dids: Vec<_> = (0..12).map(|number| world.account(0, number)).collect();
+    for did in &dids {
+        world.post(did);
+    }
+    for did in &dids {
+        world.complete(did).await;
+    }
+    for did in &dids {
+        roll_back(&world, did, 1);
+    }
+    world.sweeps(8).await;
+    let adopted = world.metrics().adopted.get();
+    let behind = world.metrics().host_behind.get();
+    assert!(behind >= 12, "{behind}");
+    assert_eq!(adopted, 0, "of {behind} that were behind");
+    world.stop().await;
+}

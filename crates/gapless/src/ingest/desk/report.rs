@@ -52,13 +52,21 @@ pub fn report(shared: &Shared, repo: &Repo, notices: &[Notice]) {
                 did = %repo.did, %rev,
                 "the owner's key signed two commits with one rev; the host is asked which counts"
             ),
-            Notice::HostBehind { named } => tracing::warn!(
-                did = %repo.did, host_rev = %named.rev,
-                "the host has an older state than ours; nothing is merged, and the repository is not complete"
-            ),
-            Notice::Adopted { rev } => tracing::warn!(
-                did = %repo.did, %rev, "the host's older state was taken over"
-            ),
+            Notice::HostBehind { named } => {
+                if let Some(host) = repo.host {
+                    shared.censuses.one_more(host);
+                }
+                tracing::warn!(
+                    did = %repo.did, host_rev = %named.rev,
+                    "the host has an older state than ours; nothing is merged, and the repository is not complete"
+                );
+            }
+            Notice::Adopted { rev } => {
+                if let Some(host) = repo.host {
+                    shared.censuses.adopted(shared.clock.time(), host);
+                }
+                tracing::warn!(did = %repo.did, %rev, "the host's older state was taken over");
+            }
             Notice::Moved { from: Some(_), .. } => {
                 tracing::info!(did = %repo.did, "lives on another host now")
             }
