@@ -6,8 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use super::account;
 use super::settings::Settings;
-use super::state::{Epoch, Followed, HostId, Kind, Marker, Repo, Upstream, UpstreamId};
+use super::state::{
+    Account, Epoch, Followed, Held, HostId, Kind, Marker, Repo, Upstream, UpstreamId,
+};
 use super::stream::Stream;
 use super::time::{Tick, Time};
 
@@ -155,6 +158,39 @@ pub fn track(now: Tick, repo: &mut Repo, covers: &Covers, tracked: bool) -> bool
     }
     settle(repo, covers);
     changed
+}
+
+/// Nobody wants it any more, no stream speaks for it, and nothing of it was ever held:
+/// it is a name again, and nothing is owed for a name. Returns whether it is so.
+pub fn let_go(now: Tick, repo: &mut Repo, covers: &Covers) -> bool {
+    // A relay that never told of it does not speak for it.
+    let told = repo.host.is_some() || repo.relay.is_some();
+    let wanted = repo.tracked || (told && covers.of(repo).is_some());
+    let held = repo.held != Held::Nothing
+        || repo.last_indexed_rev.is_some()
+        || repo.last_firehose_rev.is_some();
+    if wanted || held || account::is_hidden(repo.account) {
+        return false;
+    }
+    *repo = Repo {
+        lineage: repo.lineage,
+        abandoned: repo.abandoned,
+        document: repo.document,
+        strangers: repo.strangers,
+        unset_at: now,
+        ..Repo::new(repo.did.clone())
+    };
+    true
+}
+
+/// Whether it is nothing but a name.
+pub fn is_a_name(repo: &Repo) -> bool {
+    repo.held == Held::Nothing
+        && repo.account == Account::Unknown
+        && repo.host.is_none()
+        && repo.relay.is_none()
+        && !repo.tracked
+        && repo.debt.is_empty()
 }
 
 /// Takes the marker back: what was begun before now does not restore it.

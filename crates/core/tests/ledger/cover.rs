@@ -1,8 +1,8 @@
 //! R2, R15: who speaks for a repository, and what raises its marker.
 
 use gapless_core::ledger::cover::{self, Covers};
-use gapless_core::ledger::debt;
-use gapless_core::ledger::event::Decision;
+use gapless_core::ledger::debt::{self, What};
+use gapless_core::ledger::event::{Decision, Event};
 use gapless_core::ledger::fetch::Next;
 use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::*;
@@ -99,8 +99,6 @@ fn a_new_cover_takes_the_marker_back() {
     assert_eq!(desk.repo.unset_at, Tick(50), "since the upstreams changed");
 }
 
-use gapless_core::ledger::event::Event;
-
 #[test]
 fn only_the_cover_raises_the_marker() {
     let mut desk = Desk::holding(5);
@@ -196,4 +194,35 @@ fn tracking_takes_the_marker_back_only_where_it_changes_who_speaks() {
     let now = desk.now().tick;
     assert!(cover::track(now, &mut desk.repo, &desk.covers, true));
     assert_eq!((desk.repo.cover, desk.repo.marker), (Some(PDS), None));
+}
+
+#[test]
+fn nothing_is_owed_for_a_name_that_nobody_wants() {
+    let mut desk = Desk::new();
+    desk.repo = Repo::new(desk.repo.did.clone());
+    desk.repo.tracked = true;
+    let now = desk.now();
+    debt::owe(now, &mut desk.repo, What::Resolve, Why::FirstSighting);
+    assert!(!cover::let_go(now.tick, &mut desk.repo, &desk.covers));
+    desk.repo.tracked = false;
+    let told_of = Repo {
+        relay: Some(RELAY),
+        ..desk.repo.clone()
+    };
+    let lives = Repo {
+        host: Some(HOST),
+        ..desk.repo.clone()
+    };
+    let held = Desk::holding(5).repo;
+    for mut kept in [told_of, lives, held] {
+        let before = kept.clone();
+        assert!(!cover::let_go(now.tick, &mut kept, &desk.covers));
+        assert_eq!(kept, before);
+    }
+    assert!(!cover::is_a_name(&desk.repo));
+    assert!(cover::let_go(now.tick, &mut desk.repo, &desk.covers));
+    assert!(cover::is_a_name(&desk.repo));
+    // Whoever hears of it again begins with it again.
+    desk.event(RELAY, &Event::Identity);
+    assert!(!desk.repo.debt.is_empty() && !cover::is_a_name(&desk.repo));
 }

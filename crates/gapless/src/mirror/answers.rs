@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::complete::{self, Answer, Level};
 use gapless_core::ledger::{
-    Account, Epoch, Followed, Repo, RepoId, Tick, Time, UpstreamId, account,
+    Account, Epoch, Followed, Repo, RepoId, Tick, Time, UpstreamId, account, cover,
 };
 use gapless_store::error::StoreError;
 
@@ -109,6 +109,7 @@ impl Mirror {
         let found = self.shared.store.view().repo_by_did(did).map_err(failed)?;
         match found {
             None => Ok(None),
+            Some((_, repo)) if cover::is_a_name(&repo) => Ok(None),
             Some((id, repo)) => self.repo_answer(id, &repo, true).map(Some),
         }
     }
@@ -117,15 +118,17 @@ impl Mirror {
         let view = self.shared.store.view();
         let from = RepoId(after.map_or(0, |after| after.saturating_add(1)));
         let mut page = ReposPage::default();
+        let mut read = 0;
         for row in view.repos(from).take(limit) {
             let (id, _) = row.map_err(failed)?;
-            let Some(repo) = view.repo(id).map_err(failed)? else {
-                continue;
-            };
-            page.repos.push(self.repo_answer(id, &repo, true)?);
             page.cursor = Some(id.0);
+            read += 1;
+            let repo = view.repo(id).map_err(failed)?;
+            if let Some(repo) = repo.filter(|repo| !cover::is_a_name(repo)) {
+                page.repos.push(self.repo_answer(id, &repo, true)?);
+            }
         }
-        if page.repos.len() < limit {
+        if read < limit {
             page.cursor = None;
         }
         Ok(page)
@@ -136,7 +139,8 @@ impl Mirror {
         let mut page = GapsPage::default();
         let read = |from| self.shared.store.view().repos(from);
         let looked = in_parts(AT_A_TIME, from, read, |id, _| {
-            let Some(repo) = self.shared.store.view().repo(id)? else {
+            let found = self.shared.store.view().repo(id)?;
+            let Some(repo) = found.filter(|repo| !cover::is_a_name(repo)) else {
                 return Ok(ControlFlow::Continue(()));
             };
             // Hidden ones are as their owners, or hosts, want them; unless the host
@@ -209,12 +213,20 @@ impl Mirror {
         let all_keys = self.holds_all_keys();
         let read = |from| self.shared.store.view().repos(from);
         in_parts(AT_A_TIME, RepoId(0), read, |id, mut repo| {
+            // Rows come without their debts: a name that something is owed for is more
+            // than a name.
+            if cover::is_a_name(&repo)
+                && let Some(whole) = self.shared.store.view().repo(id)?
+                && cover::is_a_name(&whole)
+            {
+                return Ok(ControlFlow::Continue(()));
+            }
             counts.total += 1;
             if account::is_hidden(repo.account) {
                 counts.hidden += 1;
                 return Ok(ControlFlow::Continue(()));
             }
-            // Rows come without their debts; only the seemingly complete matter.
+            // Likewise; only the seemingly complete matter.
             let mut answer = self.answer(&repo);
             if answer.complete()
                 && let Some(whole) = self.shared.store.view().repo(id)?

@@ -173,5 +173,9 @@ fn stop_tracking(turn: &mut Turn<'_>) {
         if changed && repo.cover.is_some() {
             debt::owe(now, repo, What::Compare, Why::Operator);
         }
+        // A name that somebody has mistyped is not asked about for ever.
+        if draft.parked.is_empty() && cover::let_go(now.tick, repo, &covers) {
+            turn.shared.troubles.over(turn.did);
+        }
     }
 }

@@ -52,7 +52,7 @@ impl World {
         .await;
     }
 
-    async fn status(&self) -> Status {
+    pub async fn status(&self) -> Status {
         self.ask(|mirror| mirror.status().expect("an answer")).await
     }
 

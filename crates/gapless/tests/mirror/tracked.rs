@@ -346,3 +346,54 @@ async fn what_was_passed_over_just_before_the_end_of_a_connection_holds_nothing_
     world.complete(&ours).await;
     world.stop().await;
 }
+
+/// A name that somebody has mistyped is forgotten again, and nothing is owed for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_was_mistyped_can_be_taken_back() {
+    let mut world = World::settled(network(3, 1)).await;
+    let before = world.status().await.repos;
+    let wrong = Did::parse("did:web:nobody.invalid").expect("a DID");
+    let named = vec![wrong.clone()];
+    let tracked = world.ask(move |mirror| mirror.track(&named)).await;
+    tracked.expect("it is tracked");
+    world
+        .until("it is asked for", async |world: &World| {
+            let trouble = world.mirror().shared.troubles.of(&wrong);
+            said(trouble.is_some(), &trouble.is_some())
+        })
+        .await;
+    world
+        .until("it is counted", async |world: &World| {
+            let total = world.status().await.repos.total;
+            said(total == before.total + 1, &total)
+        })
+        .await;
+    let named = vec![wrong.clone()];
+    let gone = world.ask(move |mirror| mirror.untrack(&named)).await;
+    assert_eq!(gone.expect("it was tracked").changed, 1);
+    world
+        .until("as if it had never been named", async |world: &World| {
+            let status = world.status().await;
+            let forgotten = status.repos == before && status.debt.repos == 0;
+            said(forgotten, &status)
+        })
+        .await;
+    let gaps = world.ask(|mirror| mirror.gaps(None, 9)).await;
+    assert_eq!(gaps.expect("an answer").gaps, []);
+    let asked = wrong.clone();
+    let none = world.ask(move |mirror| mirror.repo(&asked)).await;
+    assert_eq!(none.expect("an answer"), None);
+    // What is held stays.
+    let did = world.did(0);
+    let named = vec![did.clone()];
+    for track in [true, false] {
+        let named = named.clone();
+        let changed = world.ask(move |mirror| match track {
+            true => mirror.track(&named),
+            false => mirror.untrack(&named),
+        });
+        changed.await.expect("it is done");
+    }
+    world.complete(&did).await;
+    world.stop().await;
+}
