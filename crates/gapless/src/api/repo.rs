@@ -29,7 +29,9 @@ pub struct RepoAnswer {
     pub last_indexed_rev: Option<String>,
     pub last_firehose_rev: Option<String>,
     pub first_rev_since_reset: Option<String>,
-    pub records: u64,
+    /// How many are held; null in lists, where nobody counts them.
+    #[serde(default)]
+    pub records: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debt: Option<DebtAnswer>,
     /// Only of what is not complete, and only since the start.
@@ -97,7 +99,7 @@ impl RepoAnswer {
         answer: &Answer,
         host: Option<&Host>,
         via_url: Option<String>,
-        records: u64,
+        records: Option<u64>,
     ) -> RepoAnswer {
         let head = repo.head();
         let evidence = &answer.evidence;
@@ -205,7 +207,7 @@ mod tests {
             ..Host::default()
         };
         let via = Some("https://pds.example.com".to_owned());
-        let told = RepoAnswer::new(&repository(), &answer(Vec::new()), Some(&host), via, 3);
+        let told = RepoAnswer::new(&repository(), &answer(Vec::new()), Some(&host), via, Some(3));
         assert!(told.complete && told.reasons.is_empty() && told.debt.is_none());
         assert_eq!(told.account, "active");
         assert_eq!(told.data, Some(Cid::dag_cbor(b"data").to_string()));
@@ -232,7 +234,7 @@ mod tests {
         repo.debt.attempts = 2;
         repo.debt.next_try = Time(9_000_000);
         let answer = answer(vec![Reason::NewerCommitKnown, Reason::FetchOwed]);
-        let told = RepoAnswer::new(&repo, &answer, None, None, 3);
+        let told = RepoAnswer::new(&repo, &answer, None, None, Some(3));
         assert!(!told.complete);
         assert_eq!(told.reasons, ["newer_commit_known", "fetch_owed"]);
         let debt = told.debt.expect("something is owed");

@@ -173,6 +173,7 @@ pub fn print_repo(repo: &RepoAnswer) {
     };
     let evidence = &repo.evidence;
     let dash = |text: &Option<String>| or_dash(text.as_deref()).to_owned();
+    let records = repo.records.map(|records| records.to_string());
     let mut lines = vec![
         ("repository", repo.did.clone()),
         ("verdict", verdict),
@@ -182,7 +183,7 @@ pub fn print_repo(repo: &RepoAnswer) {
         ("rev", dash(&repo.rev)),
         ("root", dash(&repo.data)),
         ("commit", dash(&repo.commit)),
-        ("records", repo.records.to_string()),
+        ("records", or_dash(records.as_deref()).to_owned()),
         ("evidence", evidence.level.clone()),
         ("via", dash(&evidence.via)),
         ("proven at", dash(&evidence.proven_at)),

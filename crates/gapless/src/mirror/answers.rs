@@ -2,55 +2,26 @@
 //! each with its evidence. From durable rows alone.
 
 use std::ops::ControlFlow;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::complete::{self, Answer, Level};
-use gapless_core::ledger::{
-    Account, Epoch, Followed, Repo, RepoId, Tick, Time, UpstreamId, account, cover,
-};
+use gapless_core::ledger::complete::{self, Answer};
+use gapless_core::ledger::{Account, Followed, Repo, RepoId, UpstreamId, account, cover};
 use gapless_store::error::StoreError;
 
 use super::Mirror;
 use super::parts::{AT_A_TIME, in_parts};
 use crate::api::{
     ApiError, DebtStatus, Gap, GapsPage, LogStatus, Readiness, RefusedAnswer, RepoAnswer,
-    RepoCounts, ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, kind_name,
-    seconds_between, timestamp,
+    ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, kind_name, timestamp,
 };
 
-/// Counting every repository is not done more often than this, and takes at most
-/// a twentieth of the time, unless what upstreams show has changed.
-const COUNT_EVERY: Duration = Duration::from_millis(500);
+/// What is owed for longer than it should be may be so for one repository in a hundred:
+/// among many, some always live on hosts that are gone.
+const OVERDUE_ONE_IN: u64 = 100;
 /// Of the hosts that are followed for tracked repositories so many may be silent:
 /// one in ten. Among many, some are always gone.
 const SILENT_ONE_IN: usize = 10;
-
-/// All repositories, counted.
-#[derive(Clone)]
-pub struct Counted {
-    at: Instant,
-    time: Time,
-    took: Duration,
-    /// What the upstreams showed then.
-    shown: Vec<Shown>,
-    pub(super) counts: RepoCounts,
-    pub(super) parked: u64,
-    pub(super) debts: u64,
-    pub(super) oldest_debt: Option<u64>,
-}
-
-/// What an upstream shows of all its repositories at once: whether it can be
-/// relied on, and which doubts there are.
-type Shown = (UpstreamId, bool, Epoch, Option<Tick>);
-
-impl Counted {
-    pub fn total(&self) -> u64 {
-        self.counts.total
-    }
-}
 
 pub fn failed(error: StoreError) -> ApiError {
     match error {
@@ -85,11 +56,11 @@ impl Mirror {
         let answer = self.answer(repo);
         let host = repo.host.and_then(|host| self.shared.hosts.get(host));
         let via = answer.evidence.via.and_then(|id| self.url_of(id));
-        let mut records = 0;
-        if count {
+        let mut records = count.then_some(0);
+        if let Some(counted) = &mut records {
             for record in self.shared.store.view().records(id) {
                 record.map_err(failed)?;
-                records += 1;
+                *counted += 1;
             }
         }
         let mut told = RepoAnswer::new(repo, &answer, host.as_ref(), via, records);
@@ -125,7 +96,8 @@ impl Mirror {
             read += 1;
             let repo = view.repo(id).map_err(failed)?;
             if let Some(repo) = repo.filter(|repo| !cover::is_a_name(repo)) {
-                page.repos.push(self.repo_answer(id, &repo, true)?);
+                // Not counted: a walk through all pages would read every record.
+                page.repos.push(self.repo_answer(id, &repo, false)?);
             }
         }
         if read < limit {
@@ -166,94 +138,6 @@ impl Mirror {
             page.cursor = None;
         }
         Ok(page)
-    }
-
-    /// Counts every repository, or remembers a count that is young enough.
-    pub(super) fn count(&self) -> Result<Counted, ApiError> {
-        // One at a time: whoever comes meanwhile has the same answer.
-        let mut kept = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = self.shown();
-        if let Some(kept) = &*kept
-            && kept.at.elapsed() < COUNT_EVERY.max(kept.took * 20)
-            && kept.shown == shown
-        {
-            return Ok(kept.clone());
-        }
-        let began = Instant::now();
-        let now = self.shared.clock.glance();
-        let (mut debts, mut oldest) = (0, None);
-        for row in self.shared.store.view().debts() {
-            let (_, debt) = row.map_err(failed)?;
-            debts += 1;
-            oldest = oldest.max(Some(seconds_between(debt.since, now.time)));
-        }
-        let counts = self.count_repos().map_err(failed)?;
-        let mut parked = 0;
-        let view = self.shared.store.view();
-        for id in view.parked_repos().map_err(failed)?.into_keys() {
-            parked += view.parked(id).map_err(failed)?.len() as u64;
-        }
-        let counted = Counted {
-            at: Instant::now(),
-            time: now.time,
-            took: began.elapsed(),
-            shown,
-            counts,
-            parked,
-            debts,
-            oldest_debt: oldest,
-        };
-        *kept = Some(counted.clone());
-        Ok(counted)
-    }
-
-    /// Each of them as it is when it is looked at.
-    fn count_repos(&self) -> Result<RepoCounts, StoreError> {
-        let mut counts = RepoCounts::default();
-        let all_keys = self.holds_all_keys();
-        let read = |from| self.shared.store.view().repos(from);
-        in_parts(AT_A_TIME, RepoId(0), read, |id, mut repo| {
-            // Rows come without their debts: a name that something is owed for is more
-            // than a name.
-            if cover::is_a_name(&repo)
-                && let Some(whole) = self.shared.store.view().repo(id)?
-                && cover::is_a_name(&whole)
-            {
-                return Ok(ControlFlow::Continue(()));
-            }
-            counts.total += 1;
-            if account::is_hidden(repo.account) {
-                counts.hidden += 1;
-                return Ok(ControlFlow::Continue(()));
-            }
-            // Likewise; only the seemingly complete matter.
-            let mut answer = self.answer(&repo);
-            if answer.complete()
-                && let Some(whole) = self.shared.store.view().repo(id)?
-            {
-                repo = whole;
-                answer = self.answer(&repo);
-            }
-            if answer.complete() {
-                counts.complete += 1;
-                counts.proven += u64::from(answer.evidence.level == Level::Proven);
-            } else {
-                counts.incomplete += 1;
-            }
-            counts.not_recomputable += u64::from(repo.head().is_some() && !all_keys);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(counts)
-    }
-
-    fn shown(&self) -> Vec<Shown> {
-        let now = self.shared.clock.time();
-        let covers = self.shared.upstreams.read();
-        let shown = covers.iter().map(|(id, source)| {
-            let live = source.stream.live(now, &self.shared.settings);
-            (id, live, source.row.epoch, source.row.unread_at)
-        });
-        shown.collect()
     }
 
     pub(super) fn upstream_answers(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
@@ -354,11 +238,13 @@ impl Mirror {
         match self.count() {
             Err(error) => reasons.push(error.to_string()),
             Ok(counted) => {
-                let age = counted.oldest_debt.unwrap_or(0);
-                if age > ready.max_debt_age.as_secs() {
+                let (overdue, total) = (counted.overdue, counted.counts.total);
+                if overdue.saturating_mul(OVERDUE_ONE_IN) > total {
                     reasons.push(format!(
-                        "something has been owed for {age} s (ready.max_debt_age is {} s)",
-                        ready.max_debt_age.as_secs()
+                        "for {overdue} of {total} repositories something has been owed for longer than \
+                         ready.max_debt_age, {} s; for the oldest for {} s",
+                        ready.max_debt_age.as_secs(),
+                        counted.oldest_debt.unwrap_or(0)
                     ));
                 }
             }

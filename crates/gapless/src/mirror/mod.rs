@@ -2,6 +2,7 @@
 //! right order.
 
 mod answers;
+mod counting;
 mod dead;
 mod door;
 mod following;
@@ -24,6 +25,7 @@ use gapless_store::error::StoreError;
 use gapless_store::space::Full;
 use gapless_store::table::dead::Resolution;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::census::Censuses;
@@ -43,7 +45,7 @@ use crate::room::{self, Room};
 use crate::schedule::Schedule;
 use crate::shared::{End, Shared};
 use crate::troubles::Troubles;
-use answers::Counted;
+use counting::Counted;
 pub use door::Door;
 use following::{Following, end_all};
 
@@ -93,6 +95,10 @@ pub struct Mirror {
     handle: Handle,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     counted: Mutex<Option<Counted>>,
+    /// Held by whoever counts.
+    counting: Mutex<()>,
+    /// Somebody was told an older count.
+    recount: Arc<Notify>,
     /// Upstreams and tracked repositories are taken in, and everything runs.
     begun: AtomicBool,
 }
@@ -157,6 +163,8 @@ impl Mirror {
             handle: Handle::current(),
             tasks: Mutex::default(),
             counted: Mutex::default(),
+            counting: Mutex::default(),
+            recount: Arc::default(),
             begun: AtomicBool::new(false),
         });
         let watched = mirror.shared.clone();
@@ -201,6 +209,8 @@ impl Mirror {
         self.supervise("sweeper", move || sweeper.clone().run());
         let upkeep = Arc::downgrade(self);
         self.supervise("upkeep", move || upkeep::run(upkeep.clone()));
+        let counting = Arc::downgrade(self);
+        self.supervise("counting", move || counting::run(counting.clone()));
         self.begun.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -62,7 +62,7 @@ impl Fake {
             } else {
                 vec!["host_behind".to_owned()]
             },
-            records: 7,
+            records: Some(7),
             ..RepoAnswer::default()
         }
     }

@@ -67,7 +67,7 @@ async fn an_answer_that_is_not_true_at_its_rev_is_found() {
     wrong[0].rev = other.rev;
     wrong[1].data = other.data;
     wrong[2].commit = None;
-    wrong[3].records += 1;
+    wrong[3].records = right.records.map(|records| records + 1);
     for answer in wrong {
         let (truth, scope) = (truth.clone(), scope.clone());
         let judged = std::thread::spawn(move || oracle::agrees(&truth, &scope, &answer).is_some());
