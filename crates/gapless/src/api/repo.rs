@@ -207,7 +207,13 @@ mod tests {
             ..Host::default()
         };
         let via = Some("https://pds.example.com".to_owned());
-        let told = RepoAnswer::new(&repository(), &answer(Vec::new()), Some(&host), via, Some(3));
+        let told = RepoAnswer::new(
+            &repository(),
+            &answer(Vec::new()),
+            Some(&host),
+            via,
+            Some(3),
+        );
         assert!(told.complete && told.reasons.is_empty() && told.debt.is_none());
         assert_eq!(told.account, "active");
         assert_eq!(told.data, Some(Cid::dag_cbor(b"data").to_string()));

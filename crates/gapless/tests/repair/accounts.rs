@@ -26,7 +26,7 @@ async fn t27_every_state_hides_at_once_and_active_again_is_complete_without_a_fe
         world.fault(Spec::new(Fault::Account { state }).of(&did));
         let hidden = world.reason(&did, "inactive").await;
         assert_eq!(hidden.account, name);
-        assert!(hidden.records > 0, "hidden, and still there");
+        assert!(hidden.records > Some(0), "hidden, and still there");
         let asked = world.metrics().heads_asked.get();
         let back = Fault::Account {
             state: Status::Active,
@@ -79,7 +79,7 @@ async fn t40_b_a_lost_deletion_is_found_by_the_sweep_and_purges_nothing() {
     world.sweeps(3).await;
     let kept = world.answer(&did).await;
     assert!(
-        kept.records > 0 && kept.rev.is_some(),
+        kept.records > Some(0) && kept.rev.is_some(),
         "nobody said deleted"
     );
     assert_eq!(world.metrics().purged.get(), 0);
@@ -146,7 +146,7 @@ async fn t53_purged_and_active_again_with_the_same_head_is_fetched_anew() {
     world.fault(account(Status::Deleted));
     world.reason(&did, "inactive").await;
     let purged = world.reason(&did, "no_snapshot").await;
-    assert_eq!((purged.rev, purged.records), (None, 0));
+    assert_eq!((purged.rev, purged.records), (None, Some(0)));
     assert_eq!(world.metrics().purged.get(), 1);
     world.fault(account(Status::Active));
     let back = world.honestly_complete(&did).await;
@@ -241,7 +241,7 @@ async fn t52_a_confirmed_loss_stays_confirmed_and_a_further_one_is_doubted_again
     for did in lost {
         let hidden = world.reason(did, "inactive").await;
         assert_eq!(hidden.account, "not_found");
-        assert!(hidden.records > 0, "hidden, and still there");
+        assert!(hidden.records > Some(0), "hidden, and still there");
     }
     world.sweeps(3).await;
     assert!(status(&world).await.hiding_suspended.is_empty());
