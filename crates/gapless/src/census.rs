@@ -1,8 +1,9 @@
 //! With how many repositories a host is behind, as far as it is remembered.
 //!
 //! It decides whether signed commits are given up, so a count may only err upwards:
-//! one that is remembered grows with everybody who is found behind meanwhile, and
-//! whoever was given up counts for another day. After a restart it is counted anew.
+//! one that is remembered grows with everybody who is found behind meanwhile, whoever
+//! is listed as behind counts before anybody has asked, and whoever was given up counts
+//! for another day. After a restart it is counted anew.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,9 @@ struct Remembered {
     counted: Option<(Time, Census)>,
     /// How many were given up in a day, and when the first of them was.
     adopted: Option<(Time, u64)>,
+    /// How many the last listing showed with an older rev than ours. Questions come at
+    /// a host's pace, a listing tells of all at once.
+    listed: u64,
 }
 
 impl Remembered {
@@ -55,8 +59,19 @@ impl Censuses {
         let mut hosts = self.lock();
         let remembered = hosts.entry(host).or_default();
         census.behind += remembered.lately(at);
+        census.behind = census.behind.max(remembered.listed);
         remembered.counted = Some((at, census));
         census
+    }
+
+    /// A listing was read to its end.
+    pub fn listed(&self, host: HostId, older: u64) {
+        let mut hosts = self.lock();
+        let remembered = hosts.entry(host).or_default();
+        remembered.listed = older;
+        if let Some((_, census)) = &mut remembered.counted {
+            census.behind = census.behind.max(older);
+        }
     }
 
     /// One more was found behind.
@@ -103,6 +118,19 @@ mod tests {
         }
         assert_eq!(censuses.get(START, HOST), Some(of_a_hundred(12)));
         assert_eq!(censuses.get(START.after(CENSUS_FOR), HOST), None);
+    }
+
+    #[test]
+    fn whoever_is_listed_as_behind_counts_before_anybody_has_asked() {
+        let censuses = Censuses::default();
+        censuses.listed(HOST, 30);
+        assert_eq!(censuses.counted(START, HOST, of_a_hundred(1)).behind, 30);
+        assert_eq!(censuses.counted(START, HOST, of_a_hundred(40)).behind, 40);
+        censuses.listed(HOST, 0);
+        assert_eq!(censuses.counted(START, HOST, of_a_hundred(1)).behind, 1);
+        censuses.listed(HOST, 50);
+        let remembered = censuses.get(START, HOST).map(|census| census.behind);
+        assert_eq!(remembered, Some(50));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gapless_core::ledger::Notice;
-use gapless_core::ledger::notice::Reset;
+use gapless_core::ledger::notice::{Dropped, Reset};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -190,7 +190,13 @@ impl Metrics {
             Notice::Unresolved => self.unresolved.inc(),
             Notice::Misrouted => self.misrouted.inc(),
             Notice::Abandoned { .. } => self.abandoned.inc(),
-            Notice::ParkedDropped { .. } => self.parked_dropped.inc(),
+            Notice::ParkedDropped { why, .. } => {
+                self.parked_dropped.inc();
+                // It waited for the owner's document, and is judged now.
+                if *why == Dropped::Forged {
+                    self.unauthenticated.inc();
+                }
+            }
             Notice::Moved { .. } => self.moved.inc(),
             Notice::OldDocument => self.old_documents.inc(),
             Notice::Account(_) => self.account_changes.inc(),

@@ -54,6 +54,8 @@ pub struct Suspect {
     pub listed: Named,
     /// What we had when the page came.
     pub held: Option<Cid>,
+    /// It is listed with an older rev than ours.
+    pub older: bool,
     /// What our stream had read by then; once that is durable, it has no excuse.
     pub upto: Option<Position>,
     pub since: Time,
@@ -161,6 +163,7 @@ pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &En
         host: note.host,
         listed: entry.named,
         held: Some(head.commit),
+        older: entry.named.rev < head.rev,
         upto: position(context, repo),
         since: now.time,
     })
@@ -341,6 +344,12 @@ pub fn census(host: &mut Host, absent: u64, of: u64, notices: &mut Vec<Notice>) 
             of,
         });
     }
+}
+
+/// A whole sweep missed nobody: whatever the host was doubted for is over, and nobody
+/// need confirm a loss that is none.
+pub fn nobody_absent(host: &mut Host) {
+    host.hiding_suspended = false;
 }
 
 /// All suspects are decided, and everybody who was asked has answered, or owes it:

@@ -146,6 +146,7 @@ fn another_head_is_only_suspect_until_our_stream_has_no_excuse() {
     let mut desk = Desk::holding(5);
     desk.frame(PDS, 200, 1);
     let suspect = suspect(&mut desk, 6);
+    assert!(!suspect.older);
     assert!(desk.complete(), "a listing runs ahead of our queue");
     assert_eq!(look(&mut desk, &suspect, 199), Suspicion::Wait);
     assert_eq!(look(&mut desk, &suspect, 200), Suspicion::Ask);
@@ -174,6 +175,7 @@ fn an_older_listing_is_asked_about_unless_our_head_has_moved_since() {
     let mut desk = Desk::holding(5);
     desk.frame(PDS, 200, 1);
     let suspect = suspect(&mut desk, 3);
+    assert!(suspect.older);
     let look_at = look(&mut desk, &suspect, 200);
     assert_eq!(look_at, Suspicion::Ask, "the host may have gone back");
     desk.event(PDS, &commit(6));
