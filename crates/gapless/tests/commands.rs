@@ -7,7 +7,9 @@ use std::process::{Command, Output};
 use std::sync::atomic::Ordering;
 
 use fake::{BROKEN, COMPLETE, REPOS, Served, TOKEN, UNKNOWN, WEB};
-use gapless::api::{RepoCounts, Status, StoreStatus, UpstreamAnswer};
+use gapless::api::{
+    HostGap, HostReason, RepoCounts, Status, StoreStatus, SweepAnswer, UpstreamAnswer,
+};
 use serde_json::{Value, json};
 
 fn gapless(url: &str, arguments: &[&str]) -> Output {
@@ -127,9 +129,76 @@ fn status_is_a_finding_only_when_a_person_is_needed() {
     });
     assert!(out(&ends(&served.url(), &["status"], 1)).contains("confirm-loss"));
     ends(&served.url(), &["status", "--json"], 1);
+    set(Status {
+        upstreams: vec![],
+        ..status(true)
+    });
+    let nobody = out(&ends(&served.url(), &["status"], 1));
+    assert!(nobody.contains("  no upstream is followed"), "{nobody}");
     set(status(true));
     let list = out(&ends(&served.url(), &["upstream", "list"], 0));
     assert!(list.contains("42") && list.contains("0.2s"), "{list}");
+}
+
+#[test]
+fn a_host_whose_sweeps_fail_needs_a_person_if_all_of_it_is_wanted() {
+    let served = Served::start(false, true);
+    let set = |followed: &str| {
+        let mut status = status(true);
+        status.upstreams[0].followed = followed.to_owned();
+        status.upstreams[0].sweep = SweepAnswer {
+            failures: 3,
+            error: Some("status 500\u{1b}[2J".to_owned()),
+            failing_since: Some("2026-01-02T03:04:05.000006Z".to_owned()),
+            ..SweepAnswer::default()
+        };
+        *served.fake.status.lock().expect("no panic") = status;
+    };
+    set("configured");
+    let text = out(&ends(&served.url(), &["status"], 1));
+    let needs = "may not all be known: status 500";
+    assert!(
+        text.contains(needs) && text.contains("since 2026"),
+        "{text}"
+    );
+    assert!(text.contains("sweep: status 500"), "in the table: {text}");
+    assert!(!text.contains('\u{1b}'));
+    set("for_tracked");
+    let text = out(&ends(&served.url(), &["status"], 0));
+    assert!(text.contains("sweep: status 500"), "{text}");
+}
+
+#[test]
+fn gaps_names_hosts_that_may_have_more_than_is_known() {
+    let served = Served::start(false, true);
+    served.fake.no_gaps.store(true, Ordering::Relaxed);
+    let host = HostGap {
+        since: Some("2026-01-02T03:04:05.000006Z".to_owned()),
+        error: Some("status 500\u{1b}[2J".to_owned()),
+        ..HostGap::new(
+            "https://pds.example.com".to_owned(),
+            &[HostReason::NotListed, HostReason::SweepFailing],
+        )
+    };
+    *served.fake.host_gaps.lock().expect("no panic") = vec![host];
+    let text = out(&ends(&served.url(), &["gaps"], 1));
+    assert!(
+        text.contains("https://pds.example.com  not_listed, sweep_failing"),
+        "{text}"
+    );
+    assert!(text.contains("since   2026") && text.contains("error   status 500"));
+    assert!(text.contains("1 host whose repositories may not all be known"));
+    assert!(
+        !text.contains("No gaps") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+    let all = json(&ends(&served.url(), &["gaps", "--json"], 1));
+    assert_eq!(all["hosts"][0]["reasons"][0], "not_listed");
+    assert_eq!(all["hosts_total"], 1);
+    // Pages after the first say nothing of hosts.
+    served.fake.no_gaps.store(false, Ordering::Relaxed);
+    let limit = ["gaps", "--json", "--limit", "5000"];
+    assert_eq!(json(&ends(&served.url(), &limit, 1))["hosts_total"], 1);
 }
 
 #[test]
@@ -311,6 +380,7 @@ fn orders_arrive() {
 #[test]
 fn the_token_is_asked_for_and_taken() {
     let served = Served::start(true, false);
+    *served.fake.status.lock().expect("no panic") = status(true);
     let without = ends(&served.url(), &["status"], 2);
     assert!(err(&without).contains("GAPLESS_TOKEN"), "{}", err(&without));
     ends(&served.url(), &["status", "--token", "another-secret"], 2);

@@ -57,6 +57,7 @@ fn without_a_word_the_defaults_hold() {
     assert_eq!(config.purge_grace, Duration::from_secs(72 * 3600));
     assert_eq!(config.ready.max_upstream_age, Duration::from_secs(300));
     assert_eq!(config.ready.max_debt_age, Duration::from_secs(24 * 3600));
+    assert_eq!(config.ready.max_sweep_age, Duration::from_secs(2 * 3600));
     assert_eq!(config.min_free_disk, 2 << 30);
     assert_eq!((config.fetch.concurrency, config.fetch.per_host), (32, 4));
     assert_eq!(config.fetch.requests_per_second, 10.0);
@@ -104,6 +105,7 @@ fn a_file_can_say_everything() {
         [ready]
         max_upstream_age = "1m"
         max_debt_age = "2h"
+        max_sweep_age = "30m"
         [serve]
         window = "48h"
         window_bytes = "20GB"

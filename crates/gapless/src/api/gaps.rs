@@ -5,6 +5,7 @@ use gapless_core::ledger::complete::{Answer, Reason};
 use gapless_core::ledger::{Account, Repo, Time};
 use serde::{Deserialize, Serialize};
 
+use super::hosts::HostGap;
 use super::repo::TroubleAnswer;
 use super::time::timestamp;
 
@@ -32,6 +33,12 @@ pub struct GapsPage {
     /// hosts, want them.
     #[serde(default)]
     pub hidden: u64,
+    /// Hosts whose repositories may not all be known, or compared. On the first
+    /// page alone, and not more than a hundred of them.
+    #[serde(default)]
+    pub hosts: Vec<HostGap>,
+    #[serde(default)]
+    pub hosts_total: u64,
 }
 
 impl Gap {

@@ -7,6 +7,7 @@
 
 mod dead;
 mod gaps;
+mod hosts;
 mod names;
 mod repo;
 mod status;
@@ -18,7 +19,8 @@ use thiserror::Error;
 
 pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Gap, GapsPage, REASONS, advice};
-pub use names::{account_name, kind_name, kind_of, owed_name, why_name};
+pub use hosts::{HostGap, HostReason};
+pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
 pub use repo::{DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer};
 pub use status::{
     DebtStatus, LogStatus, NewUpstream, Readiness, RefusedAnswer, RepoCounts, Status, StoreStatus,

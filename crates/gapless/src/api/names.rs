@@ -2,7 +2,7 @@
 //! changed once published.
 
 use gapless_core::ledger::debt::What;
-use gapless_core::ledger::{Account, Key, Kind, SweptBy, Why};
+use gapless_core::ledger::{Account, Followed, Key, Kind, SweptBy, Why};
 
 pub fn kind_name(kind: Kind) -> &'static str {
     match kind {
@@ -18,6 +18,16 @@ pub fn kind_of(name: &str) -> Option<Kind> {
         "pds" => Some(Kind::Pds),
         "relay" => Some(Kind::Relay),
         _ => None,
+    }
+}
+
+/// Who wanted an upstream to be followed.
+pub fn followed_name(followed: Followed) -> &'static str {
+    match followed {
+        Followed::No => "no",
+        Followed::Configured => "configured",
+        Followed::Added => "added",
+        Followed::ForTracked => "for_tracked",
     }
 }
 

@@ -77,6 +77,10 @@ pub struct UpstreamAnswer {
     /// The host that it speaks for.
     #[serde(default)]
     pub host: Option<String>,
+    /// Who wanted that: configured, added, for_tracked (the host of repositories
+    /// that are tracked by name, and only these are wanted of it).
+    #[serde(default)]
+    pub followed: String,
     pub connected: bool,
     /// Whether its subscription is surely in force.
     pub open: bool,
@@ -114,6 +118,14 @@ pub struct SweepAnswer {
     /// When the last one that went through began.
     pub last: Option<String>,
     pub suspects: u64,
+    /// Sweeps in a row that failed, since we run.
+    #[serde(default)]
+    pub failures: u32,
+    /// Why the last one failed; null when it went through.
+    #[serde(default)]
+    pub error: Option<String>,
+    #[serde(default)]
+    pub failing_since: Option<String>,
 }
 
 /// An upstream that an operator adds: checked, the URL as the configuration would

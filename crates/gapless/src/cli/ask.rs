@@ -6,7 +6,7 @@ use serde_json::json;
 use super::client::{Client, talk};
 use super::table::{ago, or_dash, plain, say, table};
 use super::{Failure, Outcome, Server, a_did};
-use crate::api::{Gap, GapsPage, RepoAnswer, Status, TrackedPage, UpstreamAnswer};
+use crate::api::{Gap, GapsPage, HostGap, RepoAnswer, Status, TrackedPage, UpstreamAnswer};
 
 /// Entries asked for at a time.
 const PAGE: usize = 1000;
@@ -40,6 +40,20 @@ fn needs_a_person(status: &Status) -> Vec<String> {
             status.store.error.as_deref().unwrap_or("the store is full")
         ));
     }
+    if status.upstreams.is_empty() {
+        needs.push("no upstream is followed: gapless upstream add pds URL".to_owned());
+    }
+    for upstream in status.upstreams.iter().filter(|one| is_whole(one)) {
+        if let Some(error) = &upstream.sweep.error {
+            needs.push(format!(
+                "the last sweep of {} failed, so what lives there may not all be known: {error} \
+                 ({} in a row, since {})",
+                upstream.url,
+                upstream.sweep.failures,
+                or_dash(upstream.sweep.failing_since.as_deref())
+            ));
+        }
+    }
     for upstream in status
         .upstreams
         .iter()
@@ -64,6 +78,11 @@ fn needs_a_person(status: &Status) -> Vec<String> {
         ));
     }
     needs
+}
+
+/// Whether all that lives on its host is wanted.
+fn is_whole(upstream: &UpstreamAnswer) -> bool {
+    upstream.kind == "pds" && upstream.followed != "for_tracked"
 }
 
 fn print_status(status: &Status, needs: &[String]) {
@@ -113,6 +132,9 @@ fn print_upstreams(upstreams: &[UpstreamAnswer]) {
         };
         let cursor = upstream.cursor.map(|cursor| cursor.to_string());
         let lag = upstream.lag_seconds.map(|lag| format!("{lag:.1}s"));
+        let unswept = upstream.sweep.error.as_ref();
+        let unswept = unswept.map(|error| format!("sweep: {error}"));
+        let error = upstream.error.clone().or(unswept);
         vec![
             upstream.url.clone(),
             upstream.kind.clone(),
@@ -121,7 +143,7 @@ fn print_upstreams(upstreams: &[UpstreamAnswer]) {
             or_dash(lag.as_deref()).to_owned(),
             or_dash(upstream.last_frame.as_deref()).to_owned(),
             or_dash(upstream.sweep.last.as_deref()).to_owned(),
-            or_dash(upstream.error.as_deref()).to_owned(),
+            or_dash(error.as_deref()).to_owned(),
         ]
     };
     let rows: Vec<Vec<String>> = upstreams.iter().map(row).collect();
@@ -212,6 +234,7 @@ pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
     let mut gaps: Vec<Gap> = Vec::new();
     let mut hidden = 0;
+    let (mut hosts, mut hosts_total) = (Vec::new(), 0);
     let cursor = talk(async {
         let mut cursor: Option<u64> = None;
         while gaps.len() < limit {
@@ -222,6 +245,8 @@ pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
             let page: GapsPage = reply.read()?;
             gaps.extend(page.gaps);
             hidden += page.hidden;
+            hosts.extend(page.hosts);
+            hosts_total += page.hosts_total;
             let moved = page.cursor > cursor;
             cursor = page.cursor;
             if cursor.is_none() || !moved {
@@ -231,13 +256,49 @@ pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
         Ok(cursor)
     })?;
     match server.json {
-        true => say(&json!({ "gaps": gaps, "cursor": cursor, "hidden": hidden }).to_string()),
-        false => print_gaps(&gaps, hidden, cursor.is_some()),
+        true => say(&json!({
+            "gaps": gaps, "cursor": cursor, "hidden": hidden,
+            "hosts": hosts, "hosts_total": hosts_total,
+        })
+        .to_string()),
+        false => {
+            print_hosts(&hosts, hosts_total);
+            print_gaps(&gaps, hidden, cursor.is_some(), hosts_total > 0);
+        }
     }
-    Ok(found(!gaps.is_empty()))
+    Ok(found(!gaps.is_empty() || hosts_total > 0))
 }
 
-fn print_gaps(gaps: &[Gap], hidden: u64, more: bool) {
+/// Hosts whose repositories may not all be known, or compared.
+fn print_hosts(hosts: &[HostGap], total: u64) {
+    for host in hosts {
+        say(&plain(&format!(
+            "{}  {}",
+            host.host,
+            host.reasons.join(", ")
+        )));
+        if let Some(since) = &host.since {
+            say(&plain(&format!("    since   {since}")));
+        }
+        if let Some(error) = &host.error {
+            say(&plain(&format!("    error   {error}")));
+        }
+        say(&plain(&format!("    doing   {}", host.doing)));
+        say(&plain(&format!("    can do  {}", host.can_do)));
+    }
+    if total > 0 {
+        let many = if total == 1 { "host" } else { "hosts" };
+        let shown = match total.saturating_sub(hosts.len() as u64) {
+            0 => String::new(),
+            more => format!(", {more} of them not shown"),
+        };
+        say(&format!(
+            "{total} {many} whose repositories may not all be known or compared{shown}."
+        ));
+    }
+}
+
+fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
     for gap in gaps {
         say(&plain(&format!("{}  {}", gap.did, gap.reasons.join(", "))));
         if let Some(since) = &gap.since {
@@ -254,6 +315,7 @@ fn print_gaps(gaps: &[Gap], hidden: u64, more: bool) {
         hidden => format!(" And {hidden} hidden (deactivated, suspended, taken down or deleted)."),
     };
     say(&match (gaps.len(), more) {
+        (0, _) if doubts => format!("No repository that is known has a gap.{and_hidden}"),
         (0, _) if hidden > 0 => {
             format!("No gaps: every repository that is shown is complete.{and_hidden}")
         }

@@ -2,7 +2,7 @@
 //! called; and which key somebody may have meant.
 
 /// All keys. A dot stands between table and key.
-pub const KEYS: [&str; 31] = [
+pub const KEYS: [&str; 32] = [
     "data",
     "bind",
     "plc",
@@ -29,6 +29,7 @@ pub const KEYS: [&str; 31] = [
     "limits.workers",
     "ready.max_upstream_age",
     "ready.max_debt_age",
+    "ready.max_sweep_age",
     "serve.window",
     "serve.window_bytes",
     "upstream.kind",

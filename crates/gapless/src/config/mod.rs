@@ -130,6 +130,9 @@ pub struct ReadyConfig {
     pub max_upstream_age: Duration,
     /// The oldest debt has been owed for so long.
     pub max_debt_age: Duration,
+    /// A host that is followed whole was not swept for so long, and for twice as
+    /// long as it should have been.
+    pub max_sweep_age: Duration,
 }
 
 /// How long verified frames are kept for readers of the log.

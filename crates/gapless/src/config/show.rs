@@ -63,6 +63,7 @@ fn value(config: &Config, key: &str) -> Option<Value> {
         "limits.workers" => count(config.limits.workers),
         "ready.max_upstream_age" => text(duration_text(config.ready.max_upstream_age)),
         "ready.max_debt_age" => text(duration_text(config.ready.max_debt_age)),
+        "ready.max_sweep_age" => text(duration_text(config.ready.max_sweep_age)),
         "serve.window" => text(duration_text(config.serve.window)),
         "serve.window_bytes" => text(size_text(config.serve.window_bytes)),
         _ => None,

@@ -74,6 +74,7 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
         ready: ReadyConfig {
             max_upstream_age: span(raw, "ready.max_upstream_age", MIN_EVERY, HOUR / 12)?,
             max_debt_age: span(raw, "ready.max_debt_age", MIN_EVERY, 24 * HOUR)?,
+            max_sweep_age: span(raw, "ready.max_sweep_age", MIN_EVERY, 2 * HOUR)?,
         },
         serve: ServeConfig {
             window: span(raw, "serve.window", Duration::ZERO, 24 * HOUR)?,

@@ -12,8 +12,7 @@ use gapless_store::error::StoreError;
 
 use super::counted;
 use super::pages::Pages;
-use super::sweep::{Sweep, Sweeper};
-use super::work::Trouble;
+use super::sweep::{Cut, Sweep, Sweeper};
 use crate::ingest::desk::{Line, Seen, Turn, may_have_left};
 use crate::stop;
 
@@ -21,7 +20,7 @@ use crate::stop;
 const LARGE: usize = 20_000;
 
 impl Sweeper {
-    pub(super) async fn read_pages(&self, sweep: &mut Sweep) -> Result<(), Trouble> {
+    pub(super) async fn read_pages(&self, sweep: &mut Sweep) -> Result<(), Cut> {
         let shared = &self.fetcher.shared;
         let mut cursor: Option<String> = None;
         let mut pages = Pages::default();
@@ -38,7 +37,7 @@ impl Sweeper {
                 Err(error) => {
                     shared.metrics.request_failures.inc();
                     tracing::warn!(host = %sweep.address.url, %error, "a sweep was cut short; begun again later");
-                    return Err(Trouble::Failed);
+                    return Err(Cut::short(error));
                 }
             };
             shared.metrics.listing_bytes.add(page.bytes);
@@ -51,14 +50,16 @@ impl Sweeper {
             let unknown = self.take_page(sweep, &note, lines)?;
             sweep.cost.busy += began.elapsed();
             // What the store has refused, nobody has looked at.
-            sweep.passed |= !seen.written().await;
+            if !seen.written().await {
+                sweep.pass("what some lines of its listing led to was not written");
+            }
             let Some(next) = page.cursor else {
                 return Ok(());
             };
             let new = sweep.listed.len() - before + unknown;
             if let Err(error) = pages.go_on(new, &next) {
                 tracing::warn!(host = %sweep.address.url, error, "a sweep was given up; begun again later");
-                return Err(Trouble::Failed);
+                return Err(Cut::short(error));
             }
             cursor = Some(next);
             if sweep.listed.len() > LARGE && sweep.large.is_none() {
@@ -67,7 +68,7 @@ impl Sweeper {
             }
             stop::here("sweep.page");
             if shared.end.is_ending() {
-                return Err(Trouble::Failed);
+                return Err(Cut::ending());
             }
         }
     }
@@ -87,7 +88,7 @@ impl Sweeper {
                     unknown += 1;
                     continue;
                 }
-                Seen::Passed => sweep.passed = true,
+                Seen::Passed => sweep.pass(format_args!("{did} could not be looked at")),
                 Seen::Listed(Listed::Owed) => {}
                 Seen::Listed(Listed::Equal { confirm }) => {
                     if confirm {

@@ -2,7 +2,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`sweep`] | which host is compared next with what is held, and when that is done |
+//! | [`turns`] | whose turn is it, and how did its last sweeps end? |
+//! | [`sweep`] | a host is compared with what is held, and when that is done |
 //! | `listing` | page by page through its listing |
 //! | `questions` | what a listing leaves open, or does not say, is asked |
 //! | `pages` | does a listing end? |
@@ -30,5 +31,6 @@ pub mod source;
 pub mod spill;
 pub mod sweep;
 pub mod take_in;
+pub mod turns;
 pub mod work;
 mod write;

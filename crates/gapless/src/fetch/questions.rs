@@ -11,8 +11,8 @@ use gapless_core::ledger::sweep::{self, PageNote, Suspect, Suspicion};
 use gapless_core::ledger::{HostId, Tick, account};
 use gapless_store::error::StoreError;
 
-use super::sweep::{Sweep, Sweeper};
-use super::work::{Asked, For, Trouble};
+use super::sweep::{Cut, Sweep, Sweeper};
+use super::work::{Asked, For};
 use crate::ingest::desk::Turn;
 
 /// Questions about suspects and heads to confirm at a time, of one host.
@@ -72,7 +72,7 @@ impl Sweeper {
 
     /// Every repository of a host by itself. The host is swept only if it has
     /// answered about all of them.
-    pub(super) async fn ask_each(&self, sweep: &mut Sweep, few: Few) -> Result<(), Trouble> {
+    pub(super) async fn ask_each(&self, sweep: &mut Sweep, few: Few) -> Result<(), Cut> {
         sweep.all = few.shown;
         let mut asking = FuturesUnordered::new();
         let mut dids = few.dids.into_iter();
@@ -85,10 +85,13 @@ impl Sweeper {
             let Some(put) = asking.next().await else {
                 return Ok(());
             };
-            let answered = sweep.hear(put?);
-            sweep.passed |= !answered;
+            let put = put?;
+            let did = put.did.clone();
+            if !sweep.hear(put) {
+                sweep.pass(self.unanswered(&did));
+            }
             if self.fetcher.shared.end.is_ending() {
-                return Err(Trouble::Failed);
+                return Err(Cut::ending());
             }
         }
     }
@@ -130,6 +133,14 @@ impl Sweeper {
         Ok(Put { did, asked, took })
     }
 
+    /// Why there was no answer, in words.
+    fn unanswered(&self, did: &Did) -> String {
+        match self.fetcher.shared.troubles.of(did) {
+            Some(trouble) => format!("no answer about {did}: {}", trouble.error),
+            None => format!("no answer about {did}"),
+        }
+    }
+
     fn owes(&self, did: &Did) -> Result<bool, StoreError> {
         let found = self.fetcher.shared.store.view().repo_by_did(did)?;
         Ok(found.is_some_and(|(_, repo)| !repo.debt.is_empty()))
@@ -137,7 +148,7 @@ impl Sweeper {
 
     /// Asks about suspects once they have no excuse, and about heads that are to
     /// be confirmed.
-    pub(super) async fn questions(&self, sweep: &mut Sweep) -> Result<(), Trouble> {
+    pub(super) async fn questions(&self, sweep: &mut Sweep) -> Result<(), Cut> {
         let (host, began) = (sweep.host, sweep.began.tick);
         let mut asking = FuturesUnordered::new();
         let mut waiting = std::mem::take(&mut sweep.suspects);
@@ -164,7 +175,7 @@ impl Sweeper {
                 return Ok(());
             }
             if self.fetcher.shared.end.is_ending() {
-                return Err(Trouble::Failed);
+                return Err(Cut::ending());
             }
             tokio::select! {
                 Some(put) = asking.next() => {

@@ -13,7 +13,7 @@ use super::Mirror;
 use super::parts::{AT_A_TIME, in_parts};
 use crate::api::{
     ApiError, DebtStatus, Gap, GapsPage, LogStatus, Readiness, RefusedAnswer, RepoAnswer,
-    ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, kind_name, timestamp,
+    ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, followed_name, kind_name, timestamp,
 };
 
 /// What is owed for longer than it should be may be so for one repository in a hundred:
@@ -109,6 +109,9 @@ impl Mirror {
     pub(super) fn gaps_page(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
         let from = RepoId(after.map_or(0, |after| after.saturating_add(1)));
         let mut page = GapsPage::default();
+        if after.is_none() {
+            (page.hosts, page.hosts_total) = self.host_gaps();
+        }
         let read = |from| self.shared.store.view().repos(from);
         let looked = in_parts(AT_A_TIME, from, read, |id, _| {
             let found = self.shared.store.view().repo(id)?;
@@ -158,14 +161,17 @@ impl Mirror {
                 .row
                 .host
                 .and_then(|host| self.shared.hosts.refused_by(host));
-            let every = sweep
-                .map(|sweep| sweep.every)
-                .unwrap_or_default()
-                .max(self.shared.settings.sweep_every);
+            let every = match source.row.host {
+                Some(host) => self.sweep_every(host),
+                None => self.shared.settings.sweep_every,
+            };
+            let sweep = sweep.unwrap_or_default();
+            let failing = sweep.failing.as_ref();
             all.push(UpstreamAnswer {
                 url: source.row.url.clone(),
                 kind: kind_name(source.row.kind).to_owned(),
                 host: host.as_ref().map(|host| host.name.clone()),
+                followed: followed_name(source.row.followed).to_owned(),
                 connected: source.stream.is_connected(),
                 open: source.stream.open_epoch(&source.row).is_some(),
                 cursor: view.cursor(id).map_err(failed)?.map(|cursor| cursor.seq),
@@ -178,7 +184,10 @@ impl Mirror {
                     last: host
                         .and_then(|host| host.swept)
                         .and_then(|swept| timestamp(swept.at)),
-                    suspects: sweep.map_or(0, |sweep| sweep.suspects),
+                    suspects: sweep.suspects,
+                    failures: sweep.failures(),
+                    error: failing.map(|failing| failing.error.clone()),
+                    failing_since: failing.and_then(|failing| timestamp(failing.since)),
                 },
                 error: link.error.filter(|_| !source.stream.is_connected()),
                 next_dial: link.next_dial.and_then(timestamp),
@@ -250,6 +259,7 @@ impl Mirror {
             }
         }
         self.unheard(&mut reasons);
+        self.unswept(&mut reasons);
         Readiness {
             ready: reasons.is_empty(),
             reasons,

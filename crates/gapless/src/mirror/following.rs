@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use gapless_core::ledger::notice::Reset;
 use gapless_core::ledger::stream;
-use gapless_core::ledger::{Epoch, Followed, HostId, Kind, Tick, Upstream, UpstreamId};
+use gapless_core::ledger::{Epoch, Followed, HostId, Kind, Upstream, UpstreamId};
 use gapless_store::change::{Change, UpstreamChange};
 use gapless_store::error::StoreError;
 use tokio::task::JoinHandle;
@@ -225,7 +225,7 @@ impl Following {
                     epoch: Epoch(0),
                     first_cursor_since_reset: None,
                     numbering: 0,
-                    reset_at: Tick(0),
+                    reset_at: self.shared.clock.now().tick,
                     unread_at: None,
                     followed,
                 };
@@ -354,6 +354,10 @@ impl Following {
             for notice in &notices {
                 self.shared.metrics.notice(notice);
             }
+        }
+        if row.followed == Followed::No && followed != Followed::No {
+            // What came to live there meanwhile, only a sweep from now on tells.
+            row.reset_at = self.shared.clock.now().tick;
         }
         row.followed = followed;
     }

@@ -15,7 +15,7 @@ impl Mirror {
         let counted = self.count()?;
         let counts = counted.counts;
         let (changes, bytes) = self.shared.store.queue_depth();
-        let gauges: [(&str, &str, u64); 16] = [
+        let gauges: [(&str, &str, u64); 17] = [
             (
                 "gapless_repos",
                 "Repositories that are known.",
@@ -71,6 +71,11 @@ impl Mirror {
                 "gapless_dead_letters",
                 "Dead letters that nobody has settled.",
                 self.shared.dead_letters.load(Ordering::Relaxed),
+            ),
+            (
+                "gapless_hosts_failing",
+                "Hosts whose last sweep failed.",
+                self.sweeps.failing_count() as u64,
             ),
             (
                 "gapless_log_head",
@@ -129,6 +134,11 @@ impl Mirror {
                     let _ = writeln!(out, "{name}{{upstream=\"{}\"}} {value}", one.url);
                 }
             }
+        }
+        let name = "gapless_upstream_sweep_age_seconds";
+        head(out, name, "gauge", "How long ago its host was last swept.");
+        for (url, age) in self.sweep_ages() {
+            let _ = writeln!(out, "{name}{{upstream=\"{url}\"}} {age}");
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod parts;
 mod proof;
 mod since;
 mod tracking;
+mod unswept;
 mod upkeep;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +33,8 @@ use crate::census::Censuses;
 use crate::clock::Clock;
 use crate::config::{Config, KeepKeys};
 use crate::fetch::counted::read_debts;
-use crate::fetch::sweep::{Sweeper, Sweeps};
+use crate::fetch::sweep::Sweeper;
+use crate::fetch::turns::Sweeps;
 use crate::fetch::work::{Addresses as _, FetchSettings, Fetcher};
 use crate::filter::Filter;
 use crate::hosts::HostRows;

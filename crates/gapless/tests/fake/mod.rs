@@ -29,6 +29,8 @@ pub struct Fake {
     pub status: Mutex<Status>,
     pub failing: AtomicBool,
     pub no_gaps: AtomicBool,
+    /// Hosts whose repositories may not all be known.
+    pub host_gaps: Mutex<Vec<HostGap>>,
     /// Blocks in the verification of everything until the test lets go.
     pub endless: AtomicBool,
     pub stopped: AtomicBool,
@@ -98,9 +100,15 @@ impl Mirror for Fake {
     }
 
     fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
+        let hosts = self.host_gaps.lock().expect("no panic").clone();
+        let hosts = hosts.into_iter().filter(|_| after.is_none());
+        let hosts: Vec<HostGap> = hosts.collect();
+        let hosts_total = hosts.len() as u64;
         if self.no_gaps.load(Ordering::Relaxed) {
             return Ok(GapsPage {
                 hidden: 2,
+                hosts,
+                hosts_total,
                 ..GapsPage::default()
             });
         }
@@ -117,6 +125,8 @@ impl Mirror for Fake {
             gaps: numbers.map(gap).collect(),
             hidden: u64::from(cursor.is_none()) * 3,
             cursor,
+            hosts,
+            hosts_total,
         })
     }
 

@@ -22,6 +22,7 @@ mod spoilt;
 mod steps;
 mod sweeps;
 mod unanswered;
+mod unlisted;
 #[path = "../mirror/way.rs"]
 #[allow(dead_code)]
 mod way;

@@ -1,0 +1,149 @@
+//! Hosts whose repositories may not all be known, or compared: those that are
+//! followed whole and were not listed yet, and those whose last sweep failed. What
+//! is complete is said of repositories that are known; this is about the others.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gapless_core::ledger::{Host, HostId, Time, Upstream};
+
+use super::Mirror;
+use crate::api::{HostGap, HostReason, seconds_between, timestamp};
+use crate::fetch::sweep::is_whole;
+use crate::fetch::turns::Failing;
+
+/// Hosts that are named; of more than these only the number is told.
+const HOSTS_NAMED: usize = 100;
+
+/// What is in doubt about a host.
+#[derive(Default)]
+struct Doubt {
+    whole: bool,
+    unlisted_since: Option<Time>,
+    failing: Option<Failing>,
+}
+
+impl Doubt {
+    fn since(&self) -> Option<Time> {
+        let failing = self.failing.as_ref().map(|failing| failing.since);
+        self.unlisted_since.into_iter().chain(failing).min()
+    }
+
+    fn reasons(&self) -> Vec<HostReason> {
+        let unlisted = self.unlisted_since.map(|_| HostReason::NotListed);
+        let failing = self.failing.as_ref().map(|_| HostReason::SweepFailing);
+        unlisted.into_iter().chain(failing).collect()
+    }
+}
+
+/// Whether the whole listing of an upstream's host was read since it is followed,
+/// and since its stream last missed something: then all that lives there is known.
+fn is_listed(row: &Upstream, host: &Host) -> bool {
+    host.swept.is_some_and(|swept| swept.tick > row.reset_at)
+}
+
+impl Mirror {
+    /// Upstreams that are followed for all that lives on their hosts.
+    fn whole(&self) -> Vec<(HostId, Upstream)> {
+        let covers = self.shared.upstreams.read();
+        let whole = covers.iter().filter(|(_, source)| is_whole(&source.row));
+        whole
+            .filter_map(|(_, source)| Some((source.row.host?, source.row.clone())))
+            .collect()
+    }
+
+    /// The hosts in doubt, those first of which all is wanted; and how many there
+    /// are.
+    pub(super) fn host_gaps(&self) -> (Vec<HostGap>, u64) {
+        let mut doubts: BTreeMap<HostId, Doubt> = BTreeMap::new();
+        for (host, failing) in self.sweeps.failing() {
+            doubts.entry(host).or_default().failing = Some(failing);
+        }
+        for (host, row) in self.whole() {
+            let listed = self
+                .shared
+                .hosts
+                .get(host)
+                .is_some_and(|found| is_listed(&row, &found));
+            if !listed {
+                let since = self.shared.moments.when(row.reset_at);
+                let since = since.unwrap_or_else(|| self.shared.clock.time());
+                doubts.entry(host).or_default().unlisted_since = Some(since);
+            }
+            if let Some(doubt) = doubts.get_mut(&host) {
+                doubt.whole = true;
+            }
+        }
+        let total = doubts.len() as u64;
+        let mut doubts: Vec<(HostId, Doubt)> = doubts.into_iter().collect();
+        doubts.sort_by_key(|(host, doubt)| (!doubt.whole, doubt.since(), *host));
+        doubts.truncate(HOSTS_NAMED);
+        let told = doubts
+            .into_iter()
+            .map(|(host, doubt)| self.host_gap(host, doubt));
+        (told.collect(), total)
+    }
+
+    fn host_gap(&self, host: HostId, doubt: Doubt) -> HostGap {
+        let name = self.shared.hosts.get(host).unwrap_or_default().name;
+        HostGap {
+            since: doubt.since().and_then(timestamp),
+            error: doubt.failing.as_ref().map(|failing| failing.error.clone()),
+            ..HostGap::new(name, &doubt.reasons())
+        }
+    }
+
+    /// Hosts that are followed whole and whose listing was never read, cannot be
+    /// read since the stream missed something, or was not for too long.
+    pub(super) fn unswept(&self, reasons: &mut Vec<String>) {
+        let now = self.shared.clock.time();
+        for (id, row) in self.whole() {
+            let host = self.shared.hosts.get(id).unwrap_or_default();
+            let state = self.sweeps.get(id).unwrap_or_default();
+            let why = match &state.failing {
+                None => String::new(),
+                Some(failing) => format!(": {}", failing.error),
+            };
+            let url = &row.url;
+            let Some(swept) = host.swept else {
+                reasons.push(format!("the listing of {url} has not been read yet{why}"));
+                continue;
+            };
+            let age = now.since(swept.at);
+            let longest = self
+                .config
+                .ready
+                .max_sweep_age
+                .max(self.sweep_every(id) * 2);
+            if age > longest {
+                reasons.push(format!(
+                    "{url} was last swept {} s ago (ready.max_sweep_age is {} s){why}",
+                    age.as_secs(),
+                    self.config.ready.max_sweep_age.as_secs()
+                ));
+            } else if !is_listed(&row, &host) && state.failing.is_some() {
+                reasons.push(format!(
+                    "the listing of {url} cannot be read since its stream was interrupted{why}"
+                ));
+            }
+        }
+    }
+
+    /// How often a host is swept.
+    pub(super) fn sweep_every(&self, host: HostId) -> Duration {
+        let state = self.sweeps.get(host).unwrap_or_default();
+        state.every.max(self.shared.settings.sweep_every)
+    }
+
+    /// How long ago the hosts of upstreams were swept, by the upstreams' URLs.
+    pub(super) fn sweep_ages(&self) -> Vec<(String, u64)> {
+        let now = self.shared.clock.time();
+        let covers = self.shared.upstreams.read();
+        let swept = covers.iter().filter_map(|(_, source)| {
+            let host = self.shared.hosts.get(source.row.host?)?;
+            let age = seconds_between(host.swept?.at, now);
+            Some((source.row.url.clone(), age))
+        });
+        swept.collect()
+    }
+}
