@@ -11,9 +11,10 @@ use gapless_core::ledger::sweep::{self, Entry, Listed, PageNote};
 use gapless_store::error::StoreError;
 
 use super::counted;
-use super::pages::Pages;
+use super::pages::{Others, Pages};
 use super::sweep::{Cut, Sweep, Sweeper};
 use crate::ingest::desk::{Line, Seen, Turn, may_have_left};
+use crate::net::Page;
 use crate::stop;
 
 /// A listing with more repositories than this waits for a place among the large.
@@ -27,27 +28,13 @@ impl Sweeper {
         loop {
             let now = shared.clock.now();
             let note = Arc::new(shared.decide(now, |context| sweep::note(context, sweep.host)));
-            let page = self
-                .fetcher
-                .net
-                .list_repos(&sweep.address, cursor.as_deref())
-                .await;
-            let page = match page {
-                Ok(page) => page,
-                Err(error) => {
-                    shared.metrics.request_failures.inc();
-                    tracing::warn!(host = %sweep.address.url, %error, "a sweep was cut short; begun again later");
-                    return Err(Cut::short(error));
-                }
-            };
-            shared.metrics.listing_bytes.add(page.bytes);
-            sweep.cost.bytes += page.bytes;
+            let page = self.page(sweep, cursor.as_deref()).await?;
             let began = Instant::now();
             let lines = page.repos.into_iter().map(line).collect();
             let mut seen = self.fetcher.desks.page(&note, lines, sweep.adopt).await;
             let before = sweep.listed.len();
             let lines = std::mem::take(&mut seen.lines);
-            let unknown = self.take_page(sweep, &note, lines)?;
+            let others = self.take_page(sweep, &note, lines)?;
             sweep.cost.busy += began.elapsed();
             // What the store has refused, nobody has looked at.
             if !seen.written().await {
@@ -56,8 +43,8 @@ impl Sweeper {
             let Some(next) = page.cursor else {
                 return Ok(());
             };
-            let new = sweep.listed.len() - before + unknown;
-            if let Err(error) = pages.go_on(new, &next) {
+            let new = sweep.listed.len() - before;
+            if let Err(error) = pages.go_on(new, others, &next) {
                 tracing::warn!(host = %sweep.address.url, error, "a sweep was given up; begun again later");
                 return Err(Cut::short(error));
             }
@@ -73,19 +60,43 @@ impl Sweeper {
         }
     }
 
-    /// Returns how many of them have no number here.
+    /// The next page, if the host has not kept us waiting for too long.
+    async fn page(&self, sweep: &mut Sweep, cursor: Option<&str>) -> Result<Page, Cut> {
+        let shared = &self.fetcher.shared;
+        let asked = Instant::now();
+        let answer = self.fetcher.net.list_repos(&sweep.address, cursor);
+        let answer = tokio::time::timeout(sweep.patience.left(), answer).await;
+        let page = match answer {
+            Ok(Ok(page)) => {
+                shared.metrics.listing_bytes.add(page.bytes);
+                sweep.cost.bytes += page.bytes;
+                sweep.patience.page(asked.elapsed()).map(|()| page)
+            }
+            Ok(Err(error)) => {
+                shared.metrics.request_failures.inc();
+                Err(error.to_string())
+            }
+            Err(_) => Err(sweep.patience.over()),
+        };
+        page.map_err(|error| {
+            tracing::warn!(host = %sweep.address.url, %error, "a sweep was cut short; begun again later");
+            Cut::Short(error)
+        })
+    }
+
+    /// Returns those of which nothing is held: unwanted, or new.
     fn take_page(
         &self,
         sweep: &mut Sweep,
         note: &Arc<PageNote>,
         seen: Vec<(Did, Seen)>,
-    ) -> Result<usize, StoreError> {
-        let mut unknown = 0;
+    ) -> Result<Others, StoreError> {
+        let mut others = Others::default();
         let view = self.fetcher.shared.store.view();
         for (did, seen) in seen {
             match seen {
                 Seen::Unwanted => {
-                    unknown += 1;
+                    others.add(&did);
                     continue;
                 }
                 Seen::Passed => sweep.pass(format_args!("{did} could not be looked at")),
@@ -102,11 +113,11 @@ impl Sweeper {
             }
             // One that is new has no number yet, and is not missing either.
             match view.repo_id(&did)? {
-                None => unknown += 1,
+                None => others.add(&did),
                 Some(id) => sweep.listed.extend([id]),
             }
         }
-        Ok(unknown)
+        Ok(others)
     }
 
     /// Repositories that should have been listed and were not.

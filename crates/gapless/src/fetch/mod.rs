@@ -6,7 +6,7 @@
 //! | [`sweep`] | a host is compared with what is held, and when that is done |
 //! | `listing` | page by page through its listing |
 //! | `questions` | what a listing leaves open, or does not say, is asked |
-//! | `pages` | does a listing end? |
+//! | `pages`, `patience` | does a listing end, and how long is a host waited for? |
 //! | `pace` | how often that is done |
 //! | [`counted`] | what is owed, and how many repositories a host has, as the store knows it |
 //! | [`work`] | pays what is owed: resolve, ask, fetch |
@@ -25,6 +25,7 @@ mod listing;
 pub mod memory;
 mod pace;
 mod pages;
+mod patience;
 mod questions;
 pub mod snapshot;
 pub mod source;

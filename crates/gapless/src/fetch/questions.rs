@@ -39,13 +39,18 @@ struct Put {
 }
 
 impl Sweep {
-    /// Returns whether there was an answer.
-    fn hear(&mut self, put: Put) -> bool {
-        self.cost.took += put.took / QUESTIONS as u32;
+    /// Returns whether there was an answer; an error when no more are waited for.
+    fn hear(&mut self, put: Put) -> Result<bool, String> {
+        let took = put.took / QUESTIONS as u32;
+        self.cost.took += took;
         if put.asked == Asked::Vanished {
             self.vanished.push(put.did);
         }
-        matches!(put.asked, Asked::Answered | Asked::Vanished)
+        let answered = matches!(put.asked, Asked::Answered | Asked::Vanished);
+        if put.asked != Asked::Busy {
+            self.patience.question(took, answered)?;
+        }
+        Ok(answered)
     }
 }
 
@@ -87,7 +92,7 @@ impl Sweeper {
             };
             let put = put?;
             let did = put.did.clone();
-            if !sweep.hear(put) {
+            if !self.hear(sweep, put)? {
                 sweep.pass(self.unanswered(&did));
             }
             if self.fetcher.shared.end.is_ending() {
@@ -131,6 +136,14 @@ impl Sweeper {
         });
         visit.await?;
         Ok(Put { did, asked, took })
+    }
+
+    /// Returns whether there was an answer. The sweep ends when the host answers
+    /// too little: what was not asked stays as it was.
+    fn hear(&self, sweep: &mut Sweep, put: Put) -> Result<bool, Cut> {
+        let did = put.did.clone();
+        let heard = sweep.hear(put);
+        heard.map_err(|why| Cut::Short(format!("{why}; the last: {}", self.unanswered(&did))))
     }
 
     /// Why there was no answer, in words.
@@ -180,7 +193,7 @@ impl Sweeper {
             tokio::select! {
                 Some(put) = asking.next() => {
                     // One that was not answered is owed: the others do not wait.
-                    sweep.hear(put?);
+                    self.hear(sweep, put?)?;
                 }
                 () = tokio::time::sleep(SUSPECTS_EVERY) => {}
             }

@@ -13,14 +13,12 @@ use gapless_store::error::StoreError;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::pace::{Cost, interval, rest};
-use super::turns::{HostTurn, Sweeps};
+use super::patience::Patience;
+use super::turns::{Due, HostTurn, Sweeps};
 use super::work::Fetcher;
 use crate::net::HostAddress;
 use crate::stop;
 
-/// Hosts that are swept at a time. Most of them are waited for: it takes many that
-/// are silent until one that answers has to wait.
-const AT_A_TIME: usize = 32;
 /// How often it is looked whether a sweep is due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -75,6 +73,7 @@ pub(super) struct Sweep {
     pub absent: u64,
     pub vanished: Vec<Did>,
     pub cost: Cost,
+    pub patience: Patience,
 }
 
 pub struct Sweeper {
@@ -82,6 +81,8 @@ pub struct Sweeper {
     pub sweeps: Arc<Sweeps>,
     /// The operator gave the interval: it is kept, whatever it costs.
     pub fixed: bool,
+    /// To one host.
+    pub requests_per_second: f64,
 }
 
 impl Sweep {
@@ -99,11 +100,8 @@ impl Sweeper {
             while let Some(ended) = running.try_join_next() {
                 self.see_how_it_ended(ended);
             }
-            let due = self.due();
-            self.sweeps.note_due(&due);
-            if running.len() < AT_A_TIME
-                && let Some(turn) = self.sweeps.take(shared.clock.time(), &due)
-            {
+            let mut due = self.sweeps.in_turn(self.due());
+            if let Some(turn) = self.sweeps.take(shared.clock.time(), &mut due) {
                 let sweeper = self.clone();
                 running.spawn(async move { sweeper.sweep(turn).await });
                 continue;
@@ -128,11 +126,15 @@ impl Sweeper {
     }
 
     /// The hosts that are due.
-    fn due(&self) -> Vec<HostId> {
+    fn due(&self) -> Vec<Due> {
         let shared = &self.fetcher.shared;
         let now = shared.clock.glance();
         let hosts = shared.hosts.all();
         let covers = shared.upstreams.read();
+        let streams = covers
+            .iter()
+            .filter(|(_, source)| source.row.kind == Kind::Pds);
+        let own: HashSet<HostId> = streams.filter_map(|(_, source)| source.row.host).collect();
         let mut due = Vec::new();
         for (id, host) in hosts {
             let state = self.sweeps.get(id).unwrap_or_default();
@@ -150,7 +152,11 @@ impl Sweeper {
                 settings: &settings,
             };
             if sweep::due(context, id, &host) {
-                due.push(id);
+                due.push(Due {
+                    host: id,
+                    followed: own.contains(&id),
+                    proven: host.swept.is_some() && state.failing.is_none(),
+                });
             }
         }
         due
@@ -210,6 +216,7 @@ impl Sweeper {
             absent: 0,
             vanished: Vec::new(),
             cost: Cost::default(),
+            patience: Patience::new(self.requests_per_second),
         };
         let gone = self.pages_and_questions(&mut sweep).await;
         *cost = sweep.cost;

@@ -1,7 +1,8 @@
 //! Whose turn it is to be swept, and what is remembered of each host's sweeps while
 //! we run: when the next one may begin, and since when and why they fail.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,15 @@ use tokio::sync::Semaphore;
 
 use super::pace::{Cost, rest};
 
+/// Hosts that are swept at a time. Most of them are waited for: it takes many that
+/// are silent until one that answers has to wait.
+const AT_A_TIME: usize = 32;
+/// Of these: kept for hosts whose last sweep went through. Those that may be silent
+/// have no more than the rest, however many they are.
+const FOR_PROVEN: usize = 8;
+/// A host that is followed itself goes before one that is only known by name, unless
+/// that one has waited longer by so much.
+const HEAD_START: Duration = Duration::from_secs(3600);
 /// Of the sweeps at a time: large ones, whose listings take memory.
 const LARGE_AT_A_TIME: usize = 4;
 /// Letters of an error; hosts' words are cut before, a chain of causes is not.
@@ -54,36 +64,55 @@ impl SweepState {
     }
 }
 
+/// A host that is to be swept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Due {
+    pub host: HostId,
+    /// A stream of its own is followed.
+    pub followed: bool,
+    /// Its last sweep went through.
+    pub proven: bool,
+}
+
 /// All hosts' sweeps.
 pub struct Sweeps {
-    states: Mutex<HashMap<HostId, SweepState>>,
+    kept: Mutex<Kept>,
     /// Places for large listings.
     pub(super) large: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Kept {
+    states: HashMap<HostId, SweepState>,
+    /// Places that are taken; and of these, by hosts that may be silent.
+    taken: usize,
+    unproven: usize,
 }
 
 impl Default for Sweeps {
     fn default() -> Sweeps {
         Sweeps {
-            states: Mutex::default(),
+            kept: Mutex::default(),
             large: Arc::new(Semaphore::new(LARGE_AT_A_TIME)),
         }
     }
 }
 
 impl Sweeps {
-    fn lock(&self) -> MutexGuard<'_, HashMap<HostId, SweepState>> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         // Nothing in here can panic half way.
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn get(&self, host: HostId) -> Option<SweepState> {
-        self.lock().get(&host).cloned()
+        self.lock().states.get(&host).cloned()
     }
 
     /// The hosts whose last sweep failed.
     pub fn failing(&self) -> Vec<(HostId, Failing)> {
-        let states = self.lock();
-        let failing = states
+        let kept = self.lock();
+        let failing = kept
+            .states
             .iter()
             .filter_map(|(host, state)| Some((*host, state.failing.clone()?)));
         failing.collect()
@@ -91,38 +120,58 @@ impl Sweeps {
 
     /// How many these are.
     pub fn failing_count(&self) -> usize {
-        let states = self.lock();
-        let failing = states.values().filter(|state| state.failing.is_some());
+        let kept = self.lock();
+        let failing = kept.states.values().filter(|state| state.failing.is_some());
         failing.count()
     }
 
     pub(super) fn change<T>(&self, host: HostId, act: impl FnOnce(&mut SweepState) -> T) -> T {
-        act(self.lock().entry(host).or_default())
+        act(self.lock().states.entry(host).or_default())
     }
 
-    /// These hosts are due: whoever is not served now keeps its place in the row.
-    pub(super) fn note_due(&self, due: &[HostId]) {
+    /// These hosts are due, in the order in which they take their turns: whoever is
+    /// not served now keeps its place in the row.
+    pub(super) fn in_turn(&self, due: Vec<Due>) -> VecDeque<Due> {
         let now = Instant::now();
-        for host in due {
-            self.change(*host, |state| state.due_since.get_or_insert(now).to_owned());
-        }
+        let mut kept = self.lock();
+        let mut waited = |due: &Due| {
+            let state = kept.states.entry(due.host).or_default();
+            let since = *state.due_since.get_or_insert(now);
+            let head_start = match due.followed {
+                true => HEAD_START,
+                false => Duration::ZERO,
+            };
+            now.saturating_duration_since(since) + head_start
+        };
+        let mut row: Vec<(Duration, Due)> =
+            due.into_iter().map(|due| (waited(&due), due)).collect();
+        row.sort_by_key(|(waited, _)| Reverse(*waited));
+        row.into_iter().map(|(_, due)| due).collect()
     }
 
-    /// The turn of the host that has been due the longest.
-    pub(super) fn take(self: &Arc<Self>, now: Time, due: &[HostId]) -> Option<HostTurn> {
-        let waiting = due.iter().map(|host| {
-            let since = self.get(*host).and_then(|state| state.due_since);
-            (since, *host)
-        });
-        let (_, host) = waiting.min()?;
-        self.change(host, |state| {
-            state.running = true;
-            state.due_since = None;
-        });
+    /// The turn of the first for which there is a place.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        now: Time,
+        waiting: &mut VecDeque<Due>,
+    ) -> Option<HostTurn> {
+        let mut kept = self.lock();
+        if kept.taken >= AT_A_TIME {
+            return None;
+        }
+        let any = kept.unproven < AT_A_TIME - FOR_PROVEN;
+        let next = waiting.iter().position(|due| due.proven || any)?;
+        let Due { host, proven, .. } = waiting.remove(next)?;
+        kept.taken += 1;
+        kept.unproven += usize::from(!proven);
+        let state = kept.states.entry(host).or_default();
+        state.running = true;
+        state.due_since = None;
         Some(HostTurn {
             sweeps: self.clone(),
             host,
             began: now,
+            proven,
         })
     }
 }
@@ -132,19 +181,21 @@ pub(super) struct HostTurn {
     sweeps: Arc<Sweeps>,
     pub host: HostId,
     pub began: Time,
+    proven: bool,
 }
 
 impl Drop for HostTurn {
     fn drop(&mut self) {
-        let fault = std::thread::panicking();
-        self.sweeps.change(self.host, |state| {
-            state.running = false;
-            if fault {
-                state.fail(self.began, "a fault of Gapless; the log says more");
-                let rest = rest(Cost::default(), state.failures(), Duration::MAX);
-                state.not_before = Some(Instant::now() + rest);
-            }
-        });
+        let mut kept = self.sweeps.lock();
+        kept.taken -= 1;
+        kept.unproven -= usize::from(!self.proven);
+        let state = kept.states.entry(self.host).or_default();
+        state.running = false;
+        if std::thread::panicking() {
+            state.fail(self.began, "a fault of Gapless; the log says more");
+            let rest = rest(Cost::default(), state.failures(), Duration::MAX);
+            state.not_before = Some(Instant::now() + rest);
+        }
     }
 }
 
@@ -152,31 +203,80 @@ impl Drop for HostTurn {
 mod tests {
     use super::*;
 
+    fn due(host: u32, followed: bool, proven: bool) -> Due {
+        Due {
+            host: HostId(host),
+            followed,
+            proven,
+        }
+    }
+
+    /// Takes turns until there is no place, or nobody is left.
+    fn take_all(sweeps: &Arc<Sweeps>, waiting: &mut VecDeque<Due>) -> Vec<HostTurn> {
+        std::iter::from_fn(|| sweeps.take(Time(1), waiting)).collect()
+    }
+
+    fn hosts(turns: &[HostTurn]) -> Vec<u32> {
+        turns.iter().map(|turn| turn.host.0).collect()
+    }
+
     #[test]
     fn hosts_take_their_turns_in_the_order_in_which_they_became_due() {
         let sweeps = Arc::new(Sweeps::default());
-        let all: Vec<HostId> = (0..9).map(HostId).collect();
-        let mut order = Vec::new();
+        let all: Vec<Due> = (0..9).map(|host| due(host, false, true)).collect();
         // They become due one after the other, the last of them first.
         for first in (0..all.len()).rev() {
-            sweeps.note_due(&all[first..]);
+            sweeps.in_turn(all[first..].to_vec());
         }
-        for _ in 0..all.len() {
-            let running = |host: &HostId| sweeps.get(*host).is_some_and(|state| state.running);
-            let due: Vec<HostId> = all.iter().copied().filter(|host| !running(host)).collect();
-            let turn = sweeps.take(Time(1), &due).expect("one is due");
-            order.push(turn.host);
-            std::mem::forget(turn);
+        let mut waiting = sweeps.in_turn(all);
+        let turns = take_all(&sweeps, &mut waiting);
+        assert_eq!(hosts(&turns), (0..9).rev().collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn hosts_that_are_followed_go_first() {
+        let sweeps = Arc::new(Sweeps::default());
+        // The one that is only known by name has waited a little longer.
+        sweeps.in_turn(vec![due(1, false, true)]);
+        let all = vec![due(1, false, true), due(2, true, true)];
+        let turns = take_all(&sweeps, &mut sweeps.in_turn(all.clone()));
+        assert_eq!(hosts(&turns), [2, 1]);
+        drop(turns);
+        // But not for ever.
+        let long_ago = Instant::now().checked_sub(2 * HEAD_START);
+        sweeps.change(HostId(1), |state| state.due_since = long_ago);
+        if long_ago.is_some() {
+            let turns = take_all(&sweeps, &mut sweeps.in_turn(all));
+            assert_eq!(hosts(&turns), [1, 2]);
         }
-        assert!(order.iter().rev().eq(all.iter()), "{order:?}");
+    }
+
+    #[test]
+    fn hosts_that_may_be_silent_leave_places_to_those_that_answer() {
+        let sweeps = Arc::new(Sweeps::default());
+        let silent = (0..100).map(|host| due(host, true, false));
+        let mut all: Vec<Due> = silent.collect();
+        all.push(due(100, false, true));
+        let mut waiting = sweeps.in_turn(all);
+        let mut turns = take_all(&sweeps, &mut waiting);
+        assert_eq!(turns.len(), AT_A_TIME - FOR_PROVEN + 1);
+        assert_eq!(turns.last().map(|turn| turn.host), Some(HostId(100)));
+        // A place that is left is taken, by nobody of another kind.
+        turns.pop();
+        assert_eq!(take_all(&sweeps, &mut waiting).len(), 0);
+        turns.pop();
+        assert_eq!(take_all(&sweeps, &mut waiting).len(), 1);
+        let answering = (200..300).map(|host| due(host, false, true)).collect();
+        let more = take_all(&sweeps, &mut sweeps.in_turn(answering));
+        assert_eq!(more.len(), AT_A_TIME - turns.len());
     }
 
     #[test]
     fn a_sweep_that_a_fault_has_ended_is_begun_again_after_a_rest() {
         let sweeps = Arc::new(Sweeps::default());
         let host = HostId(7);
-        sweeps.note_due(&[host]);
-        let turn = sweeps.take(Time(1), &[host]).expect("it is due");
+        let mut waiting = sweeps.in_turn(vec![due(7, true, true)]);
+        let turn = sweeps.take(Time(1), &mut waiting).expect("it is due");
         assert!(sweeps.get(host).is_some_and(|state| state.running));
         let ended = std::thread::spawn(move || {
             let _turn = turn;

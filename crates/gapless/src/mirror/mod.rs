@@ -207,6 +207,7 @@ impl Mirror {
             fetcher: self.fetcher.clone(),
             sweeps: self.sweeps.clone(),
             fixed: sweep_fixed,
+            requests_per_second: self.config.fetch.requests_per_second,
         });
         self.supervise("sweeper", move || sweeper.clone().run());
         let upkeep = Arc::downgrade(self);

@@ -168,6 +168,30 @@ async fn t25_d_by_name_a_frame_without_a_did_doubts_everybody_until_the_host_has
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_does_not_answer_is_not_asked_about_every_repository() {
+    const MANY: usize = 40;
+    let mut world = by_name(MANY, true).await;
+    world.all_complete().await;
+    let failing = no_heads(&world);
+    let failures = world.metrics().sweep_failures.get();
+    world
+        .counted(
+            "given up twice",
+            |metrics| metrics.sweep_failures.get(),
+            failures + 2,
+        )
+        .await;
+    // What nobody was asked about is as it was.
+    let dids = world.net.truth().dids();
+    let owing = dids.iter().filter(|did| !world.row(did).debt.is_empty());
+    let owing = owing.count();
+    assert!((1..MANY / 2).contains(&owing), "{owing} of {MANY}");
+    world.clear(failing).await;
+    world.all_complete().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_may_not_be_asked_is_not_shown_as_swept() {
     let mut world = by_name(REPOS, false).await;
     world.expect("only https and wss are used for hosts that others name");
