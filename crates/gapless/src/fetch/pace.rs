@@ -1,5 +1,6 @@
-//! How often a host is swept, by what its sweeps cost: seldom enough that they do not
-//! get in the way, and never without end because somebody's stream asks for it.
+//! How often hosts are swept, by what their sweeps cost together: seldom enough that
+//! they do not get in the way, and never without end because somebody's stream asks
+//! for it.
 
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ const REST_LONGEST: Duration = Duration::from_secs(900);
 /// And for so many times what the last sweep took: whoever makes a stream ask for
 /// sweeps does not have a large host swept without end.
 const REST_TIMES: u32 = 4;
-/// By default sweeps take at most this share of the time.
+/// By default all sweeps together take at most this share of the time.
 const SHARE: u32 = 20;
 /// And at most this many bytes a second.
 const BYTES_PER_SECOND: u64 = 1_250_000;
 
-/// What a sweep cost.
-#[derive(Debug, Clone, Copy, Default)]
+/// What a sweep cost, or several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Cost {
     /// Bytes of the listing.
     pub bytes: u64,
@@ -38,10 +39,38 @@ pub(super) fn rest(cost: Cost, failures: u32, every: Duration) -> Duration {
     least.max(cost.took.saturating_mul(REST_TIMES).min(every))
 }
 
-/// How often a host is swept, if the operator has not said so.
-pub(super) fn interval(cost: Cost, every: Duration) -> Duration {
-    let by_bytes = Duration::from_secs(cost.bytes / BYTES_PER_SECOND * u64::from(SHARE));
-    every.max(cost.busy * SHARE).max(by_bytes)
+impl Cost {
+    pub fn plus(self, other: Cost) -> Cost {
+        Cost {
+            bytes: self.bytes.saturating_add(other.bytes),
+            busy: self.busy.saturating_add(other.busy),
+            took: self.took.saturating_add(other.took),
+        }
+    }
+
+    pub fn minus(self, other: Cost) -> Cost {
+        Cost {
+            bytes: self.bytes.saturating_sub(other.bytes),
+            busy: self.busy.saturating_sub(other.busy),
+            took: self.took.saturating_sub(other.took),
+        }
+    }
+
+    /// Of each the larger.
+    pub fn or_more(self, other: Cost) -> Cost {
+        Cost {
+            bytes: self.bytes.max(other.bytes),
+            busy: self.busy.max(other.busy),
+            took: self.took.max(other.took),
+        }
+    }
+}
+
+/// How often every host is swept, if the operator has not said so: by what the last
+/// sweeps of all of them cost.
+pub(super) fn interval(all: Cost, every: Duration) -> Duration {
+    let by_bytes = Duration::from_secs(all.bytes / BYTES_PER_SECOND);
+    every.max(all.busy.saturating_mul(SHARE)).max(by_bytes)
 }
 
 #[cfg(test)]
@@ -64,6 +93,22 @@ mod tests {
         assert_eq!(rest(took(3600), 0, every), every, "but it is swept");
         let often = Duration::from_secs(1);
         assert_eq!(rest(took(60), 0, often), often, "as the operator wants");
+    }
+
+    #[test]
+    fn all_sweeps_together_keep_to_their_share() {
+        let every = Duration::from_secs(900);
+        assert_eq!(interval(Cost::default(), every), every);
+        let busy = Cost {
+            busy: Duration::from_secs(60),
+            ..Cost::default()
+        };
+        assert_eq!(interval(busy, every), Duration::from_secs(1200));
+        let bytes = Cost {
+            bytes: 2000 * BYTES_PER_SECOND,
+            ..Cost::default()
+        };
+        assert_eq!(interval(bytes, every), Duration::from_secs(2000));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
+use gapless_core::ledger::event::Context;
 use gapless_core::ledger::sweep::{self, PageNote, Suspect};
 use gapless_core::ledger::{Followed, HostId, Kind, Now, RepoId, Settings, Upstream};
 use gapless_store::error::StoreError;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::pace::{Cost, interval, rest};
+use super::pace::{Cost, rest};
 use super::patience::Patience;
 use super::turns::{Due, HostTurn, Sweeps};
 use super::work::Fetcher;
@@ -135,6 +136,15 @@ impl Sweeper {
             .iter()
             .filter(|(_, source)| source.row.kind == Kind::Pds);
         let own: HashSet<HostId> = streams.filter_map(|(_, source)| source.row.host).collect();
+        let settings = Settings {
+            sweep_every: self.sweeps.every().max(shared.settings.sweep_every),
+            ..shared.settings
+        };
+        let context = Context {
+            now,
+            covers: &covers,
+            settings: &settings,
+        };
         let mut due = Vec::new();
         for (id, host) in hosts {
             let state = self.sweeps.get(id).unwrap_or_default();
@@ -142,15 +152,6 @@ impl Sweeper {
             if state.running || resting {
                 continue;
             }
-            let settings = Settings {
-                sweep_every: state.every.max(shared.settings.sweep_every),
-                ..shared.settings
-            };
-            let context = gapless_core::ledger::event::Context {
-                now,
-                covers: &covers,
-                settings: &settings,
-            };
             if sweep::due(context, id, &host) {
                 due.push(Due {
                     host: id,
@@ -180,16 +181,12 @@ impl Sweeper {
         self.sweeps.change(host, |state| {
             match &failed {
                 Some(why) => state.fail(turn.began, why),
-                None => {
-                    state.failing = None;
-                    state.every = match self.fixed {
-                        true => every,
-                        false => interval(cost, every),
-                    };
-                }
+                None => state.failing = None,
             }
             state.not_before = Some(Instant::now() + rest(cost, state.failures(), every));
         });
+        let stretched = (!self.fixed).then_some(every);
+        self.sweeps.spend(host, cost, failed.is_none(), stretched);
         match failed {
             Some(_) => shared.metrics.sweep_failures.inc(),
             None => shared.metrics.sweeps.inc(),

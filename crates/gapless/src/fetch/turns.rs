@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use gapless_core::ledger::{HostId, Time};
 use tokio::sync::Semaphore;
 
-use super::pace::{Cost, rest};
+use super::pace::{Cost, interval, rest};
 
 /// Hosts that are swept at a time. Most of them are waited for: it takes many that
 /// are silent until one that answers has to wait.
@@ -28,11 +28,12 @@ const LETTERS: usize = 500;
 /// What people are told of a host's sweeps.
 #[derive(Debug, Clone, Default)]
 pub struct SweepState {
-    pub every: Duration,
     pub suspects: u64,
     pub running: bool,
     /// Unless the last one went through.
     pub failing: Option<Failing>,
+    /// What the last one cost.
+    cost: Cost,
     pub(super) not_before: Option<Instant>,
     /// Since when it has been waiting for its turn.
     due_since: Option<Instant>,
@@ -87,6 +88,9 @@ struct Kept {
     /// Places that are taken; and of these, by hosts that may be silent.
     taken: usize,
     unproven: usize,
+    /// What the last sweeps of all hosts cost together.
+    spent: Cost,
+    every: Duration,
 }
 
 impl Default for Sweeps {
@@ -127,6 +131,30 @@ impl Sweeps {
 
     pub(super) fn change<T>(&self, host: HostId, act: impl FnOnce(&mut SweepState) -> T) -> T {
         act(self.lock().states.entry(host).or_default())
+    }
+
+    /// How often every host is swept, by what that costs; zero when the operator has
+    /// said how often.
+    pub fn every(&self) -> Duration {
+        self.lock().every
+    }
+
+    /// A sweep of a host has cost so much; the next one would, too. One that was cut
+    /// short shows only the least of it. Unless the operator has said how often, all
+    /// hosts are swept as often as that allows, and not more often than this.
+    pub(super) fn spend(&self, host: HostId, cost: Cost, whole: bool, every: Option<Duration>) {
+        let mut kept = self.lock();
+        let before = kept.states.get(&host).map(|state| state.cost);
+        let before = before.unwrap_or_default();
+        let cost = match whole {
+            true => cost,
+            false => cost.or_more(before),
+        };
+        kept.states.entry(host).or_default().cost = cost;
+        kept.spent = kept.spent.minus(before).plus(cost);
+        if let Some(every) = every {
+            kept.every = interval(kept.spent, every);
+        }
     }
 
     /// These hosts are due, in the order in which they take their turns: whoever is
@@ -287,6 +315,36 @@ mod tests {
         assert!(!state.running, "it can be swept again");
         assert_eq!(state.failures(), 1, "and that is counted");
         assert!(state.not_before.is_some_and(|until| until > Instant::now()));
+    }
+
+    #[test]
+    fn the_sweeps_of_all_hosts_together_say_how_often_each_is_swept() {
+        let sweeps = Sweeps::default();
+        let least = Duration::from_secs(900);
+        let busy = |seconds: u64| Cost {
+            busy: Duration::from_secs(seconds),
+            ..Cost::default()
+        };
+        // None of them alone would be too much.
+        for host in 0..10 {
+            sweeps.spend(HostId(host), busy(10), true, Some(least));
+        }
+        assert_eq!(sweeps.every(), Duration::from_secs(20 * 100));
+        sweeps.spend(HostId(0), busy(30), true, Some(least));
+        assert_eq!(sweeps.every(), Duration::from_secs(20 * 120));
+        sweeps.spend(HostId(0), busy(1), false, Some(least));
+        assert_eq!(
+            sweeps.every(),
+            Duration::from_secs(20 * 120),
+            "one that was cut short says nothing"
+        );
+        for host in 0..10 {
+            sweeps.spend(HostId(host), busy(1), true, Some(least));
+        }
+        assert_eq!(sweeps.every(), least);
+        let fixed = Sweeps::default();
+        fixed.spend(HostId(0), busy(1000), true, None);
+        assert_eq!(fixed.every(), Duration::ZERO, "whatever it costs");
     }
 
     #[test]

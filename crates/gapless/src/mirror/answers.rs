@@ -161,10 +161,6 @@ impl Mirror {
                 .row
                 .host
                 .and_then(|host| self.shared.hosts.refused_by(host));
-            let every = match source.row.host {
-                Some(host) => self.sweep_every(host),
-                None => self.shared.settings.sweep_every,
-            };
             let sweep = sweep.unwrap_or_default();
             let failing = sweep.failing.as_ref();
             all.push(UpstreamAnswer {
@@ -180,7 +176,7 @@ impl Mirror {
                 lag_seconds: link.lag.get().map(|lag| lag.as_secs_f64()),
                 last_frame: link.last_frame.and_then(timestamp),
                 sweep: SweepAnswer {
-                    every_seconds: every.as_secs(),
+                    every_seconds: self.sweep_every().as_secs(),
                     last: host
                         .and_then(|host| host.swept)
                         .and_then(|swept| timestamp(swept.at)),

@@ -110,11 +110,7 @@ impl Mirror {
                 continue;
             };
             let age = now.since(swept.at);
-            let longest = self
-                .config
-                .ready
-                .max_sweep_age
-                .max(self.sweep_every(id) * 2);
+            let longest = self.config.ready.max_sweep_age.max(self.sweep_every() * 2);
             if age > longest {
                 reasons.push(format!(
                     "{url} was last swept {} s ago (ready.max_sweep_age is {} s){why}",
@@ -129,10 +125,10 @@ impl Mirror {
         }
     }
 
-    /// How often a host is swept.
-    pub(super) fn sweep_every(&self, host: HostId) -> Duration {
-        let state = self.sweeps.get(host).unwrap_or_default();
-        state.every.max(self.shared.settings.sweep_every)
+    /// How often hosts are swept.
+    pub(super) fn sweep_every(&self) -> Duration {
+        let stretched = self.sweeps.every();
+        stretched.max(self.shared.settings.sweep_every)
     }
 
     /// How long ago the hosts of upstreams were swept, by the upstreams' URLs.
