@@ -69,6 +69,13 @@ impl HostRows {
             .collect()
     }
 
+    /// Looks at every host, without a copy of it. Never waits for anything.
+    pub fn each(&self, mut look: impl FnMut(HostId, &Host)) {
+        for (id, host) in &self.read().by_id {
+            look(*id, host);
+        }
+    }
+
     /// The number of a host; it gets one if it has none.
     pub async fn name(&self, name: &str) -> Result<HostId, StoreError> {
         if let Some(id) = self.find(name) {

@@ -2,7 +2,7 @@
 //! where we want few of its repositories. The only way to find what a host silently
 //! left out. Here: which hosts are due, what a sweep is, and when it is done.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use gapless_core::ledger::sweep::{self, PageNote, Suspect};
 use gapless_core::ledger::{Followed, HostId, Kind, Now, RepoId, Settings, Upstream};
 use gapless_store::error::StoreError;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
 
 use super::pace::{Cost, rest};
 use super::patience::Patience;
@@ -96,24 +97,34 @@ impl Sweep {
 impl Sweeper {
     pub async fn run(self: Arc<Self>) {
         let shared = self.fetcher.shared.clone();
-        let mut running = tokio::task::JoinSet::new();
+        let mut running = JoinSet::new();
         while !shared.end.is_ending() {
-            while let Some(ended) = running.try_join_next() {
-                self.see_how_it_ended(ended);
-            }
-            let mut due = self.sweeps.in_turn(self.due());
-            if let Some(turn) = self.sweeps.take(shared.clock.time(), &mut due) {
-                let sweeper = self.clone();
-                running.spawn(async move { sweeper.sweep(turn).await });
-                continue;
-            }
+            // Looking at every host takes its time: once a round, however many begin.
+            let due = self.sweeps.in_turn(self.due());
             tokio::select! {
+                () = self.begin(due, &mut running) => {}
                 () = self.fetcher.sweep_wake.notified() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = shared.end.ended() => {}
             }
         }
         running.shutdown().await;
+    }
+
+    /// Begins with as many as there are places, and with another whenever one is
+    /// left. Does not end by itself: after a while others are due.
+    async fn begin(self: &Arc<Self>, mut due: VecDeque<Due>, running: &mut JoinSet<()>) {
+        loop {
+            let now = self.fetcher.shared.clock.time();
+            while let Some(turn) = self.sweeps.take(now, &mut due) {
+                let sweeper = self.clone();
+                running.spawn(async move { sweeper.sweep(turn).await });
+            }
+            match running.join_next().await {
+                Some(ended) => self.see_how_it_ended(ended),
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// A sweep that a fault of ours has ended is counted as one that failed.
@@ -130,7 +141,6 @@ impl Sweeper {
     fn due(&self) -> Vec<Due> {
         let shared = &self.fetcher.shared;
         let now = shared.clock.glance();
-        let hosts = shared.hosts.all();
         let covers = shared.upstreams.read();
         let streams = covers
             .iter()
@@ -146,20 +156,17 @@ impl Sweeper {
             settings: &settings,
         };
         let mut due = Vec::new();
-        for (id, host) in hosts {
-            let state = self.sweeps.get(id).unwrap_or_default();
-            let resting = state.not_before.is_some_and(|until| Instant::now() < until);
-            if state.running || resting {
-                continue;
-            }
-            if sweep::due(context, id, &host) {
+        shared.hosts.each(|id, host| {
+            if let Some(failing) = self.sweeps.waits(id)
+                && sweep::due(context, id, host)
+            {
                 due.push(Due {
                     host: id,
                     followed: own.contains(&id),
-                    proven: host.swept.is_some() && state.failing.is_none(),
+                    proven: host.swept.is_some() && !failing,
                 });
             }
-        }
+        });
         due
     }
 

@@ -112,6 +112,16 @@ impl Sweeps {
         self.lock().states.get(&host).cloned()
     }
 
+    /// Whether a host's last sweep failed; none if it is swept just now, or rests.
+    pub(super) fn waits(&self, host: HostId) -> Option<bool> {
+        let kept = self.lock();
+        let Some(state) = kept.states.get(&host) else {
+            return Some(false);
+        };
+        let rests = state.not_before.is_some_and(|until| Instant::now() < until);
+        (!state.running && !rests).then_some(state.failing.is_some())
+    }
+
     /// The hosts whose last sweep failed.
     pub fn failing(&self) -> Vec<(HostId, Failing)> {
         let kept = self.lock();
@@ -305,7 +315,7 @@ mod tests {
         let host = HostId(7);
         let mut waiting = sweeps.in_turn(vec![due(7, true, true)]);
         let turn = sweeps.take(Time(1), &mut waiting).expect("it is due");
-        assert!(sweeps.get(host).is_some_and(|state| state.running));
+        assert_eq!(sweeps.waits(host), None, "it is swept");
         let ended = std::thread::spawn(move || {
             let _turn = turn;
             panic!("a fault of ours");
@@ -313,6 +323,9 @@ mod tests {
         assert!(ended.join().is_err());
         let state = sweeps.get(host).expect("it is known");
         assert!(!state.running, "it can be swept again");
+        assert_eq!(sweeps.waits(host), None, "but not at once");
+        sweeps.change(host, |state| state.not_before = Some(Instant::now()));
+        assert_eq!(sweeps.waits(host), Some(true));
         assert_eq!(state.failures(), 1, "and that is counted");
         assert!(state.not_before.is_some_and(|until| until > Instant::now()));
     }

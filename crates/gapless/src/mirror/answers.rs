@@ -201,8 +201,12 @@ impl Mirror {
     pub(super) fn state(&self) -> Result<Status, ApiError> {
         let counted = self.count()?;
         let head = self.shared.store.durable_head().next_seq.checked_sub(1);
-        let hosts = self.shared.hosts.all();
-        let suspended = hosts.into_iter().filter(|(_, host)| host.hiding_suspended);
+        let mut suspended = Vec::new();
+        self.shared.hosts.each(|_, host| {
+            if host.hiding_suspended {
+                suspended.push(host.name.clone());
+            }
+        });
         Ok(Status {
             repos: counted.counts,
             log: LogStatus {
@@ -215,7 +219,7 @@ impl Mirror {
             },
             parked: counted.parked,
             dead_letters: self.shared.dead_letters.load(Ordering::Relaxed),
-            hiding_suspended: suspended.map(|(_, host)| host.name).collect(),
+            hiding_suspended: suspended,
             store: match self.shared.room.lack() {
                 None => StoreStatus::default(),
                 Some(lack) => StoreStatus {
