@@ -9,7 +9,8 @@
 //! message), [`car`] (its blocks), [`repo`] (the signed commit), [`crypto`]
 //! (the signature), [`mst`] (the tree and its inversion), and [`verify`], which
 //! runs all of them and names the verdict. [`cid`], [`cbor`] and [`syntax`] are
-//! the words they are written in; [`identity`] reads DID documents.
+//! the words they are written in; [`identity`] reads DID documents, and [`pick`]
+//! keeps of anybody's JSON what is wanted.
 
 // Hash order is not an order; crates/atp/clippy.toml forbids the other ways to it.
 #![deny(clippy::iter_over_hash_type)]
@@ -31,4 +32,5 @@ pub mod cid;
 mod hash;
 pub mod identity;
 pub mod limits;
+pub mod pick;
 pub mod syntax;

@@ -4,12 +4,15 @@
 //! asking again. An error that names a state of the account is an answer, not a
 //! failure; every other error is an [`AskError`], and changes nothing.
 
+use std::fmt;
 use std::time::Duration;
 
 use gapless_atp::cid::Cid;
+use gapless_atp::pick::Wanted;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{Account, Named};
-use serde::Deserialize;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 use url::Url;
 
@@ -29,6 +32,9 @@ const PAGE: Limits = Limits {
 };
 /// Entries of one page, as many as hosts give.
 const PAGE_ENTRIES: &str = "1000";
+/// Entries of a page of a host that gives more than it was asked for. Many sweeps
+/// run at a time, and the shortest entries would be a million to a page.
+const MOST_PAGE_ENTRIES: u32 = 10_000;
 /// A cursor is an opaque word that we send back in a URL.
 const CURSOR_BYTES: usize = 2048;
 
@@ -118,9 +124,26 @@ struct RepoStatus {
 
 #[derive(Deserialize)]
 struct RepoList {
-    repos: Vec<Json>,
+    repos: Entries,
     cursor: Option<String>,
 }
+
+/// The entries of a page, read one by one: what is not kept of one is gone before
+/// the next is read.
+#[derive(Default)]
+struct Entries {
+    repos: Vec<Listed>,
+    skipped: u32,
+}
+
+/// What is read of an entry.
+const ENTRY: Wanted = Wanted::Fields(&[
+    ("did", Wanted::Word),
+    ("head", Wanted::Word),
+    ("rev", Wanted::Word),
+    ("active", Wanted::Word),
+    ("status", Wanted::Word),
+]);
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -325,14 +348,44 @@ fn read_page(host: &str, asked: Option<&str>, body: &[u8]) -> Result<Page, AskEr
         let what = format!("the listing has a cursor of more than {CURSOR_BYTES} bytes");
         return Err(AskError::malformed(host, what));
     }
-    let entries = told.repos.len();
-    let repos: Vec<Listed> = told.repos.iter().filter_map(read_listed).collect();
     Ok(Page {
-        skipped: u32::try_from(entries - repos.len()).unwrap_or(u32::MAX),
-        repos,
+        skipped: told.repos.skipped,
+        repos: told.repos.repos,
         cursor,
         bytes: body.len() as u64,
     })
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Entries, D::Error> {
+        reader.deserialize_seq(EntryByEntry)
+    }
+}
+
+struct EntryByEntry;
+
+impl<'de> Visitor<'de> for EntryByEntry {
+    type Value = Entries;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a list of repositories")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Entries, A::Error> {
+        let mut read = Entries::default();
+        let mut left = MOST_PAGE_ENTRIES;
+        while let Some(entry) = entries.next_element_seed(&ENTRY)? {
+            left = left.checked_sub(1).ok_or_else(|| {
+                let what = format_args!("the page has more than {MOST_PAGE_ENTRIES} entries");
+                A::Error::custom(what)
+            })?;
+            match read_listed(&entry) {
+                Some(listed) => read.repos.push(listed),
+                None => read.skipped += 1,
+            }
+        }
+        Ok(read)
+    }
 }
 
 fn read_listed(entry: &Json) -> Option<Listed> {

@@ -157,6 +157,31 @@ fn a_page_keeps_what_can_be_followed_and_counts_the_rest() {
 }
 
 #[test]
+fn a_page_is_bounded_by_its_entries_and_keeps_nothing_that_is_not_asked_for() {
+    let most = MOST_PAGE_ENTRIES as usize;
+    let page = |entry: &str, entries: usize| {
+        let entries = vec![entry; entries].join(",");
+        read_page(HOST, None, format!("{{\"repos\":[{entries}]}}").as_bytes())
+    };
+    // As many as 4 MB have room for.
+    for entry in [r#"{"":0}"#, "0", "[]"] {
+        let error = page(entry, PAGE.bytes as usize / (entry.len() + 1)).unwrap_err();
+        assert_eq!(error.class, AskClass::Malformed);
+        assert!(
+            error.to_string().contains("more than 10000 entries"),
+            "{error}"
+        );
+    }
+    let good = json!({"did": DID, "rev": REV, "more": [[{"did": "x"}]]}).to_string();
+    assert!(page(&good, most + 1).is_err());
+    let whole = page(&good, most).unwrap();
+    assert_eq!((whole.repos.len(), whole.skipped), (most, 0));
+    assert_eq!(page("{}", most).unwrap().skipped, MOST_PAGE_ENTRIES);
+    let kept = ENTRY.read(good.as_bytes()).unwrap();
+    assert_eq!(kept, json!({"did": DID, "rev": REV}));
+}
+
+#[test]
 fn a_listing_ends() {
     let page = |asked: Option<&str>, cursor: Json| {
         let body = json!({"repos": [], "cursor": cursor}).to_string();
