@@ -46,8 +46,14 @@ pub const KEY_BYTES: usize = 1024;
 /// applied. Prefix compression makes ten bytes of keys from one on the wire, and
 /// a commit carries 2.5 MB at most.
 pub const TREE_KEY_BYTES: usize = 256 << 20;
-/// Bytes of a DID document or of a directory's answer about one DID.
-pub const DID_DOCUMENT_BYTES: usize = 1 << 20;
+/// Bytes of a DID document. Those of the PLC directory have 8 kB at most.
+pub const DID_DOCUMENT_BYTES: usize = 256 << 10;
+/// Names, keys or services in a DID document. The PLC directory takes ten.
+pub const DID_DOCUMENT_ENTRIES: usize = 1000;
+/// Bytes of a directory's audit log of one DID.
+pub const AUDIT_LOG_BYTES: usize = 1 << 20;
+/// Operations in an audit log: what so many bytes hold, at 500 bytes for each.
+pub const AUDIT_LOG_ENTRIES: usize = 2000;
 /// Bytes of a DID. Supported ones are far shorter; AT-URIs may name others.
 pub const DID_BYTES: usize = 2048;
 /// Bytes of a handle, as of any DNS name.

@@ -11,7 +11,30 @@ use serde_json::Value;
 use super::document::PDS_TYPE;
 use super::{Endpoint, JsonError, datetime_micros, read_json};
 use crate::crypto::PublicKey;
+use crate::limits::{AUDIT_LOG_BYTES, AUDIT_LOG_ENTRIES};
+use crate::pick::Wanted;
 use crate::syntax::{Did, Excerpt};
+
+/// What is read of a log.
+const LOG: Wanted = Wanted::Items(&ENTRY, AUDIT_LOG_ENTRIES);
+const ENTRY: Wanted = Wanted::Fields(&[
+    ("did", Wanted::Word),
+    ("nullified", Wanted::Word),
+    ("createdAt", Wanted::Word),
+    ("operation", OPERATION),
+]);
+const OPERATION: Wanted = Wanted::Fields(&[
+    ("type", Wanted::Word),
+    (
+        "verificationMethods",
+        Wanted::Fields(&[("atproto", Wanted::Word)]),
+    ),
+    ("services", Wanted::Fields(&[("atproto_pds", SERVICE)])),
+    // Of the oldest operations.
+    ("signingKey", Wanted::Word),
+    ("service", Wanted::Word),
+]);
+const SERVICE: Wanted = Wanted::Fields(&[("type", Wanted::Word), ("endpoint", Wanted::Word)]);
 
 /// The signing keys of an account, newest first, each once.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -156,7 +179,8 @@ fn legacy_endpoint(operation: &Value) -> Option<Endpoint> {
 }
 
 fn read_entries(json: &[u8], did: &Did) -> Result<Vec<Value>, AuditLogError> {
-    match read_json(json).map_err(|error| AuditLogError::Json(did.clone(), error))? {
+    let log = read_json(json, AUDIT_LOG_BYTES, &LOG);
+    match log.map_err(|error| AuditLogError::Json(did.clone(), error))? {
         Value::Array(entries) => Ok(entries),
         _ => Err(AuditLogError::NotAnArray(did.clone())),
     }

@@ -7,11 +7,38 @@ use serde_json::Value;
 
 use super::{Endpoint, EndpointError, JsonError, read_json};
 use crate::crypto::{Curve, KeyError, PublicKey};
+use crate::limits::{DID_DOCUMENT_BYTES, DID_DOCUMENT_ENTRIES};
+use crate::pick::Wanted;
 use crate::syntax::{Did, Excerpt, Handle};
 
 const KEY_FRAGMENT: &str = "#atproto";
 const PDS_FRAGMENT: &str = "#atproto_pds";
 pub(super) const PDS_TYPE: &str = "AtprotoPersonalDataServer";
+
+/// What is read of a document.
+const DOCUMENT: Wanted = Wanted::Fields(&[
+    ("id", Wanted::Word),
+    (
+        "alsoKnownAs",
+        Wanted::Items(&Wanted::Word, DID_DOCUMENT_ENTRIES),
+    ),
+    (
+        "verificationMethod",
+        Wanted::Items(&METHOD, DID_DOCUMENT_ENTRIES),
+    ),
+    ("service", Wanted::Items(&SERVICE, DID_DOCUMENT_ENTRIES)),
+]);
+const METHOD: Wanted = Wanted::Fields(&[
+    ("id", Wanted::Word),
+    ("controller", Wanted::Word),
+    ("type", Wanted::Word),
+    ("publicKeyMultibase", Wanted::Word),
+]);
+const SERVICE: Wanted = Wanted::Fields(&[
+    ("id", Wanted::Word),
+    ("type", Wanted::Word),
+    ("serviceEndpoint", Wanted::Word),
+]);
 
 /// What Gapless needs of a DID document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +81,8 @@ pub enum MethodError {
 impl DidDocument {
     /// Reads the answer to a request for the document of `did`.
     pub fn parse(json: &[u8], did: &Did) -> Result<DidDocument, DocumentError> {
-        let value = read_json(json).map_err(|error| DocumentError::Json(did.clone(), error))?;
+        let value = read_json(json, DID_DOCUMENT_BYTES, &DOCUMENT);
+        let value = value.map_err(|error| DocumentError::Json(did.clone(), error))?;
         let Value::Object(fields) = &value else {
             return Err(DocumentError::NotAnObject(did.clone()));
         };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use gapless_atp::crypto::{Curve, PublicKey};
 use gapless_atp::identity::{AuditEntry, AuditLog, DidDocument, KeyHistory, Said};
-use gapless_atp::limits::DID_DOCUMENT_BYTES;
+use gapless_atp::limits::{AUDIT_LOG_BYTES, DID_DOCUMENT_BYTES};
 use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::KeyBytes;
 use url::Url;
@@ -21,10 +21,15 @@ use super::client::{Answer, Limits, MOST_REDIRECTS, Net, authority, heed, parse,
 use super::error::{AskClass, AskError, clean};
 use super::guard::Trust;
 
-/// One question about a DID.
+/// Who is a DID now?
 const DOCUMENT: Limits = Limits {
     total: Duration::from_secs(10),
     bytes: DID_DOCUMENT_BYTES as u64,
+};
+/// Who was it ever?
+const LOG: Limits = Limits {
+    total: Duration::from_secs(10),
+    bytes: AUDIT_LOG_BYTES as u64,
 };
 /// When a directory that is behind is asked again: replicas lag by less.
 const LAG: Duration = Duration::from_secs(30);
@@ -106,7 +111,7 @@ impl Net {
     /// Asks who a DID is now.
     pub async fn resolve(&self, did: &Did, known: Known) -> Result<Resolved, ResolveError> {
         let answer = match did.method() {
-            DidMethod::Plc => self.ask_directory(did, "").await?,
+            DidMethod::Plc => self.ask_directory(did, "", DOCUMENT).await?,
             DidMethod::Web => self.ask_web(did).await?,
         };
         match (answer.status, did.method()) {
@@ -150,7 +155,7 @@ impl Net {
     }
 
     async fn audit_log(&self, did: &Did) -> Result<bytes::Bytes, ResolveError> {
-        let answer = self.ask_directory(did, "/log/audit").await?;
+        let answer = self.ask_directory(did, "/log/audit", LOG).await?;
         match answer.status {
             200 => Ok(answer.body),
             404 => Err(ResolveError::NotFound),
@@ -158,11 +163,16 @@ impl Net {
         }
     }
 
-    async fn ask_directory(&self, did: &Did, what: &str) -> Result<Answer, ResolveError> {
+    async fn ask_directory(
+        &self,
+        did: &Did,
+        what: &str,
+        limits: Limits,
+    ) -> Result<Answer, ResolveError> {
         let url = parse(&format!("{}/{did}{what}", self.0.plc))?;
         let name = authority(&url);
         let _permit = turn(&self.0.directory, &name).await?;
-        let asked = self.get_url(url, Trust::Configured, MOST_REDIRECTS, DOCUMENT);
+        let asked = self.get_url(url, Trust::Configured, MOST_REDIRECTS, limits);
         let answer = asked.await?;
         heed(&self.0.directory, &name, answer.status, answer.retry_after);
         Ok(answer)

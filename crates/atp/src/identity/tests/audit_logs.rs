@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{PLC, did, key};
 use crate::crypto::{Curve, PublicKey};
 use crate::identity::{AuditLog, AuditLogError, Endpoint, KeyHistory, Said};
+use crate::limits::{AUDIT_LOG_BYTES, AUDIT_LOG_ENTRIES};
 use crate::syntax::Excerpt;
 
 fn entry(operation: Value, nullified: bool) -> Value {
@@ -167,6 +168,24 @@ fn the_last_entry_that_was_not_nullified_counts() {
     };
     assert_eq!(key.as_ref(), Some(&keys[1]));
     assert_eq!(log(&[]).unwrap().in_force(), None);
+}
+
+#[test]
+fn a_log_is_bounded_in_bytes_and_in_entries() {
+    let short = json!({"did": PLC, "nullified": false, "operation": {}, "createdAt": "2024-05-01T12:00:00Z"});
+    let whole = log(&vec![short.clone(); AUDIT_LOG_ENTRIES]).unwrap();
+    assert_eq!(whole.entries.len(), AUDIT_LOG_ENTRIES);
+    let many = vec![short; AUDIT_LOG_ENTRIES + 1];
+    let bound = format!("more than {AUDIT_LOG_ENTRIES} items");
+    let error = log(&many).unwrap_err();
+    assert!(error.to_string().contains(&bound), "{error}");
+    let error = history(&many).unwrap_err();
+    assert!(error.to_string().contains(&bound), "{error}");
+    let padded = |len: usize| format!("[]{}", " ".repeat(len - 2));
+    assert!(AuditLog::parse(padded(AUDIT_LOG_BYTES).as_bytes(), &did()).is_ok());
+    let error = AuditLog::parse(padded(AUDIT_LOG_BYTES + 1).as_bytes(), &did());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains(&AUDIT_LOG_BYTES.to_string()), "{error}");
 }
 
 #[test]

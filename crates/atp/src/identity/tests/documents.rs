@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{PLC, did, key};
 use crate::crypto::{Curve, KeyError, PublicKey};
 use crate::identity::{DidDocument, DocumentError, EndpointFault, JsonError, MethodError};
-use crate::limits::DID_DOCUMENT_BYTES;
+use crate::limits::{DID_DOCUMENT_BYTES, DID_DOCUMENT_ENTRIES};
 use crate::syntax::{Did, Excerpt};
 
 fn parse(document: &Value) -> DidDocument {
@@ -233,9 +233,44 @@ fn an_answer_that_is_no_document_of_this_did() {
     let padded = |len: usize| format!("{whole}{}", " ".repeat(len - whole.len()));
     let longest = padded(DID_DOCUMENT_BYTES);
     assert!(DidDocument::parse(longest.as_bytes(), &did()).is_ok());
-    let too_large = JsonError::TooLarge(DID_DOCUMENT_BYTES + 1);
+    let too_large = JsonError::TooLarge {
+        bytes: DID_DOCUMENT_BYTES + 1,
+        most: DID_DOCUMENT_BYTES,
+    };
     let long = error(padded(DID_DOCUMENT_BYTES + 1).as_bytes());
     assert_eq!(long, DocumentError::Json(did(), too_large));
+}
+
+#[test]
+fn the_entries_of_a_document_are_bounded() {
+    for field in ["alsoKnownAs", "verificationMethod", "service"] {
+        let with = |entry: &str, entries: usize| {
+            let entries = vec![entry; entries].join(",");
+            let document = format!("{{\"id\":\"{PLC}\",\"{field}\":[{entries}]}}");
+            DidDocument::parse(document.as_bytes(), &did())
+        };
+        for entry in ["0", "{}", r#"{"":0}"#, r#"{"id":""}"#] {
+            assert!(with(entry, DID_DOCUMENT_ENTRIES).is_ok(), "{field} {entry}");
+            let error = with(entry, DID_DOCUMENT_ENTRIES + 1).unwrap_err();
+            let bound = format!("more than {DID_DOCUMENT_ENTRIES} items");
+            assert!(error.to_string().contains(&bound), "{error}");
+        }
+    }
+    // What nobody asks for may be there, and is not kept.
+    let many = vec!["{\"id\":\"#atproto\"}"; DID_DOCUMENT_ENTRIES + 1].join(",");
+    let document = format!("{{\"id\":\"{PLC}\",\"authentication\":[{many}]}}");
+    let document = DidDocument::parse(document.as_bytes(), &did()).unwrap();
+    assert_eq!(document.signing_key, None);
+}
+
+#[test]
+fn of_a_field_that_stands_twice_the_last_counts() {
+    let other = "did:web:other.com";
+    let twice = format!("{{\"id\":\"{other}\",\"id\":\"{PLC}\"}}");
+    assert!(DidDocument::parse(twice.as_bytes(), &did()).is_ok());
+    let twice = format!("{{\"id\":\"{PLC}\",\"id\":\"{other}\"}}");
+    let error = DocumentError::OtherDid(did(), Excerpt::of(other));
+    assert_eq!(DidDocument::parse(twice.as_bytes(), &did()), Err(error));
 }
 
 #[test]
