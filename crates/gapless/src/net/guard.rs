@@ -25,10 +25,10 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// The trust in where a redirect leads: the operator trusts a host, and
-    /// other hosts only as far as anybody may name them.
+    /// The trust in where a redirect leads: the operator trusts an origin. Another
+    /// port of the same host is another service, which nobody meant to be asked.
     pub fn redirected(self, from: &Url, to: &Url) -> Trust {
-        match from.host() == to.host() {
+        match from.origin() == to.origin() {
             true => self,
             false => Trust::Named,
         }

@@ -66,13 +66,14 @@ async fn strangers_cannot_send_us_into_our_own_network() {
         Err(ResolveError::Ask(error)) => assert_eq!(error.class, AskClass::Refused),
         other => panic!("{other:?}"),
     }
-    // Not even by way of a host that the operator trusts.
-    let to = inside.replace("127.0.0.1", "localhost");
-    let (trusted, _) = serve(move |_| redirect(&to)).await;
-    let error = within(guarded.get(&trusted, Trust::Configured, LIMITS)).await;
-    assert_eq!(error.unwrap_err().class, AskClass::Refused);
-    let error = within(guarded.dial(&trusted, Trust::Configured)).await;
-    assert_eq!(error.err().unwrap().class, AskClass::Refused);
+    // Not even by way of a host that the operator trusts, be it to another port of it.
+    for to in [inside.replace("127.0.0.1", "localhost"), inside.clone()] {
+        let (trusted, _) = serve(move |_| redirect(&to)).await;
+        let error = within(guarded.get(&trusted, Trust::Configured, LIMITS)).await;
+        assert_eq!(error.unwrap_err().class, AskClass::Refused);
+        let error = within(guarded.dial(&trusted, Trust::Configured)).await;
+        assert_eq!(error.err().unwrap().class, AskClass::Refused);
+    }
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 
     // What the operator configured is reached.

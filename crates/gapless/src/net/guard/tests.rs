@@ -137,15 +137,20 @@ fn every_special_network_is_refused_to_its_edges() {
 }
 
 #[test]
-fn trust_does_not_follow_a_redirect_to_another_host() {
+fn trust_does_not_follow_a_redirect_to_another_origin() {
     let url = |text: &str| Url::parse(text).unwrap();
     let from = url("http://plc.internal/x");
-    let here = url("https://plc.internal/y");
-    let there = url("http://169.254.169.254/");
-    assert_eq!(
-        Trust::Configured.redirected(&from, &here),
-        Trust::Configured
-    );
-    assert_eq!(Trust::Configured.redirected(&from, &there), Trust::Named);
-    assert_eq!(Trust::Named.redirected(&from, &here), Trust::Named);
+    for (to, trust) in [
+        ("http://plc.internal/y?z", Trust::Configured),
+        ("http://PLC.internal:80", Trust::Configured),
+        ("https://plc.internal/x", Trust::Named),
+        ("http://plc.internal:6379/x", Trust::Named),
+        ("ws://plc.internal/x", Trust::Named),
+        ("http://a.plc.internal/x", Trust::Named),
+        ("http://169.254.169.254/", Trust::Named),
+        ("data:text/plain,x", Trust::Named),
+    ] {
+        assert_eq!(Trust::Configured.redirected(&from, &url(to)), trust, "{to}");
+        assert_eq!(Trust::Named.redirected(&from, &url(to)), Trust::Named);
+    }
 }
