@@ -122,7 +122,7 @@ impl Net {
             allow_private: settings.allow_private,
             plc: directory_base(&settings.plc)?,
             guarded: client(&agent, &tls, lookup.clone())?,
-            configured: client(&agent, &tls, lookup.unguarded())?,
+            configured: client(&agent, &tls, lookup.for_configured())?,
             agent,
             tls: Arc::new(tls),
             lookup,

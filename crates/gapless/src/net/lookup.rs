@@ -2,7 +2,8 @@
 //!
 //! Lookups run on threads that cannot be interrupted, and a stranger's name
 //! server may be slow: so only a bounded number runs at once, and a lookup that
-//! its asker gave up on still holds its place until it ends.
+//! its asker gave up on still holds its place until it ends. What the operator
+//! configured has places of its own, which no stranger's name can take.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,8 +15,11 @@ use tokio::sync::Semaphore;
 
 use super::guard::{Refusal, check_address};
 
-/// Lookups at once. Each holds a thread of the runtime's pool (512 by default).
-const LOOKUPS: usize = 128;
+/// Lookups at once of names that others chose. Each holds a thread of the runtime's
+/// pool (512 by default).
+const LOOKUPS: usize = 112;
+/// The same for names that the operator chose: upstreams and the directory.
+const CONFIGURED_LOOKUPS: usize = 16;
 /// Addresses of one host that are looked at. A host with more is cut, after all
 /// of them were checked.
 const ADDRESSES: usize = 16;
@@ -29,10 +33,11 @@ pub enum LookupError {
     Failed(#[from] io::Error),
 }
 
-/// Resolves names. Clones share the bound.
+/// Resolves names. Clones share the bounds.
 #[derive(Clone)]
 pub struct Lookup {
     places: Arc<Semaphore>,
+    configured: Arc<Semaphore>,
     /// Whether addresses must be public.
     guarded: bool,
 }
@@ -41,15 +46,17 @@ impl Lookup {
     pub fn new(guarded: bool) -> Lookup {
         Lookup {
             places: Arc::new(Semaphore::new(LOOKUPS)),
+            configured: Arc::new(Semaphore::new(CONFIGURED_LOOKUPS)),
             guarded,
         }
     }
 
-    /// The same bound, without the check.
-    pub fn unguarded(&self) -> Lookup {
+    /// For names that the operator chose: in places of their own, without the check.
+    pub fn for_configured(&self) -> Lookup {
         Lookup {
+            places: self.configured.clone(),
+            configured: self.configured.clone(),
             guarded: false,
-            ..self.clone()
         }
     }
 
@@ -100,6 +107,10 @@ impl Resolve for Lookup {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use super::*;
 
     #[tokio::test]
@@ -110,9 +121,34 @@ mod tests {
             matches!(refused, Err(LookupError::Refused(Refusal::Address(_)))),
             "{refused:?}"
         );
-        let found = guarded.unguarded().addresses("localhost", 443).await;
+        let found = guarded.for_configured().addresses("localhost", 443).await;
         let found = found.unwrap();
         assert!(found.iter().all(|address| address.ip().is_loopback()));
+    }
+
+    #[tokio::test]
+    async fn names_of_strangers_take_no_place_from_configured_ones() {
+        let named = Lookup::new(false);
+        let all = u32::try_from(LOOKUPS).unwrap();
+        let slow = named.places.clone().acquire_many_owned(all).await;
+        let waits = Duration::from_millis(50);
+        assert!(
+            timeout(waits, named.addresses("localhost", 443))
+                .await
+                .is_err()
+        );
+        let configured = named.for_configured();
+        let found = timeout(
+            Duration::from_secs(20),
+            configured.addresses("localhost", 443),
+        );
+        assert!(!found.await.expect("it has a place").unwrap().is_empty());
+        // One of them is no stranger's either.
+        let again = configured.for_configured();
+        assert!(Arc::ptr_eq(&again.places, &configured.places));
+        drop(slow);
+        let found = timeout(Duration::from_secs(20), named.addresses("localhost", 443));
+        assert!(found.await.expect("a place is free").is_ok());
     }
 
     #[test]
@@ -123,6 +159,6 @@ mod tests {
         assert_eq!(guarded.check(&[good]), Ok(()));
         let refused = Err(Refusal::Address(bad.ip()));
         assert_eq!(guarded.check(&[good, bad]), refused);
-        assert_eq!(guarded.unguarded().check(&[good, bad]), Ok(()));
+        assert_eq!(guarded.for_configured().check(&[good, bad]), Ok(()));
     }
 }

@@ -116,7 +116,7 @@ impl Net {
     async fn connect(&self, url: &Url, trust: Trust) -> Result<Stream, AskError> {
         let host = authority(url);
         let lookup = match trust {
-            Trust::Configured => self.0.lookup.unguarded(),
+            Trust::Configured => self.0.lookup.for_configured(),
             Trust::Named => self.0.lookup.clone(),
         };
         let addresses = addresses(&lookup, url).await.map_err(|error| match error {
