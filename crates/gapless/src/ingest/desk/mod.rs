@@ -31,7 +31,6 @@ use gapless_core::ledger::{Repo, RepoId, Tick};
 use gapless_store::contents::Contents;
 use gapless_store::cursor::Position;
 use gapless_store::error::StoreError;
-use gapless_store::space::Full;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 pub use line::may_have_left;
@@ -142,8 +141,8 @@ pub(crate) enum Item {
     Event(Box<Arrived>),
     /// An event that concerns nobody here: only the cursor moves.
     Skipped(Position),
-    /// The same, which the store had no room for.
-    NotSkipped(Position, Full),
+    /// The same, which the store had no room for, or did not take.
+    NotSkipped(Position, StoreError),
     Page {
         note: Arc<PageNote>,
         lines: Vec<Line>,

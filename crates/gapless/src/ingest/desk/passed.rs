@@ -6,7 +6,6 @@ use std::time::Instant;
 use gapless_store::change::Change;
 use gapless_store::cursor::Position;
 use gapless_store::error::StoreError;
-use gapless_store::space::Full;
 
 use super::Item;
 use super::answered::NO_ROOM_PAUSE;
@@ -22,16 +21,25 @@ impl Worker {
         self.shared
             .store
             .submit(change, move |answer| match answer {
-                // It holds the cursor until it is done: nobody else does it.
-                Err(StoreError::Full(full)) => inbox.push(Item::NotSkipped(position, full)),
+                Ok(_) => {}
                 Err(error) if error.is_final() => shared.end.fail(error),
-                Ok(_) | Err(_) => {}
+                // It holds the cursor until it is done: nobody else does it.
+                Err(error) => inbox.push(Item::NotSkipped(position, error)),
             });
     }
 
-    /// There was no room: it is tried again after a while.
-    pub(super) fn not_passed(&mut self, position: Position, full: &Full) {
-        self.shared.room.lacks(self.shared.clock.time(), full);
+    /// There was no room, or the store refused it: it is tried again after a while.
+    pub(super) fn not_passed(&mut self, position: Position, error: &StoreError) {
+        match error {
+            StoreError::Full(full) => self.shared.room.lacks(self.shared.clock.time(), full),
+            error => {
+                self.shared.metrics.refused_changes.inc();
+                tracing::error!(
+                    upstream = position.upstream.0, seq = position.seq, %error,
+                    "the store refuses to pass over an event, and the cursor waits for it; tried again"
+                );
+            }
+        }
         self.unpassed.push(position);
         self.rest_until = Instant::now() + NO_ROOM_PAUSE;
     }

@@ -37,7 +37,7 @@ pub struct Worker {
     /// Slots that wait for room on the disk.
     pub(super) resting: Vec<usize>,
     pub(super) rest_until: Instant,
-    /// Events that were passed over, and that there was no room to say so for.
+    /// Events that were passed over, which the store has not written down yet.
     pub(super) unpassed: Vec<Position>,
     pub(super) next_number: u64,
     pub(super) closed: bool,
@@ -92,7 +92,7 @@ impl Worker {
     fn come(&mut self, item: Item) {
         match item {
             Item::Skipped(position) => self.pass(position),
-            Item::NotSkipped(position, full) => self.not_passed(position, &full),
+            Item::NotSkipped(position, error) => self.not_passed(position, &error),
             Item::Page {
                 note,
                 lines,
