@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::sweep::{self, PageNote, Suspect};
-use gapless_core::ledger::{Followed, HostId, Kind, Now, RepoId, Settings, Upstream};
+use gapless_core::ledger::{Followed, Host, HostId, Kind, Now, RepoId, Settings, Upstream};
 use gapless_store::error::StoreError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -253,6 +253,9 @@ impl Sweeper {
         sweep.listed = HashSet::new();
         sweep.large = None;
         read?;
+        let older = sweep.suspects.iter().filter(|(_, one, _)| one.older);
+        let censuses = &self.fetcher.shared.censuses;
+        censuses.listed(sweep.host, older.count() as u64);
         self.questions(sweep).await?;
         Ok(self.doubt_vanished(sweep).await?)
     }
@@ -271,10 +274,13 @@ impl Sweeper {
         let tick = shared.clock.now().tick;
         // What the host did since its pages were read, nobody has looked at.
         let began = sweep.began;
-        let written = shared
-            .hosts
-            .change(tick, sweep.host, |row| sweep::done(row, began))
-            .await;
+        let change = |row: &mut Host| {
+            sweep::done(row, began);
+            if sweep.absent == 0 {
+                sweep::nobody_absent(row);
+            }
+        };
+        let written = shared.hosts.change(tick, sweep.host, change).await;
         written.map(|_| ())
     }
 }

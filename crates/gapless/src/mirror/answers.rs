@@ -13,7 +13,8 @@ use super::Mirror;
 use super::parts::{AT_A_TIME, in_parts};
 use crate::api::{
     ApiError, DebtStatus, Gap, GapsPage, LogStatus, Readiness, RefusedAnswer, RepoAnswer,
-    ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, followed_name, kind_name, timestamp,
+    ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, followed_name, kind_name,
+    timestamp,
 };
 
 /// What is owed for longer than it should be may be so for one repository in a hundred:
