@@ -227,8 +227,12 @@ fn unknown_keys_are_errors_that_know_what_was_meant() {
     );
     let upstream = "[[upstream]]\nkind = \"pds\"\nurl = \"http://a\"\nhots = \"b\"";
     refused(upstream, &["`upstream.hots`", "`upstream.host`?"]);
+    let single = "[upstream]\nkind = \"pds\"\nurl = \"http://a\"";
+    refused(single, &["`upstream`", "[[upstream]]", "double brackets"]);
     let variable = error(with_variable("GAPLESS_SWEEP_EVRY", "1m"));
     assert!(variable.contains("GAPLESS_SWEEP_EVERY"), "{variable}");
+    let variable = error(with_variable("GAPLESS_UPSTREAM_URL", "http://a"));
+    assert!(variable.contains("mean `GAPLESS_UPSTREAM`?"), "{variable}");
 }
 
 #[test]
@@ -252,6 +256,11 @@ fn wrong_values_are_named_with_what_is_expected() {
         &["`plc`", "without path"],
     );
     refused("plc = \"ftp://plc.directory\"", &["`plc`"]);
+    refused(
+        "plc = \"wss://plc.directory\"",
+        &["`plc`", "expected http(s)://"],
+    );
+    assert!(!error(with_file("plc = \"x\"")).contains("ws"));
     refused("allow_private = \"yes\"", &["true or false"]);
     refused("keep_keys = \"some\"", &["all or wanted"]);
     refused("on_rollback = \"panic\"", &["auto, hold or adopt"]);
@@ -284,8 +293,11 @@ fn wrong_values_are_named_with_what_is_expected() {
     );
     let twice = "[[upstream]]\nkind=\"pds\"\nurl=\"ws://a\"\n[[upstream]]\nkind=\"pds\"\nurl=\"http://A:80\"";
     refused(twice, &["each URL once"]);
-    let with_host = "[[upstream]]\nkind=\"relay\"\nurl=\"http://a\"\nhost=\"b\"";
-    refused(with_host, &["`upstream.host`"]);
+    let with_host = "[[upstream]]\nkind=\"relay\"\nurl=\"http://a\"\nhost=\"b c\"";
+    refused(
+        with_host,
+        &["`upstream.host` is \"b c\"", "stands for many"],
+    );
     let by_http = "[[upstream]]\nkind=\"pds\"\nurl=\"http://a\"\nhost=\"http://b:2583\"";
     refused(by_http, &["`upstream.host`", "allow_private"]);
     let with_path = by_http.replace(":2583", ":2583/x");
@@ -354,6 +366,16 @@ fn a_bad_line_in_the_file_of_dids_has_a_number() {
     fs::write(&path, [0xff, 0xfe, 0x00]).expect("written");
     let bad = error(load(&flags, &[], here.path()));
     assert!(bad.contains("the file of DIDs"), "{bad}");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let here = folder();
+    let path = here.path().join("dids");
+    fs::write(&path, format!("\u{feff}{DID}\r\n")).expect("written");
+    let text = format!("\u{feff}dids = {path:?}");
+    let config = with_file(&text).expect("nothing is wrong").config;
+    assert_eq!(config.dids.len(), 1);
 }
 
 #[test]

@@ -28,8 +28,8 @@ pub use error::{ConfigError, Source};
 pub use flags::Flags;
 pub use raw::environment;
 pub use values::{
-    HOST, Pattern, Token, URL, duration_text, parse_duration, parse_host, parse_size, parse_url,
-    size_text,
+    HOST, HTTP_URL, Pattern, Token, URL, duration_text, parse_duration, parse_host, parse_http_url,
+    parse_size, parse_url, size_text,
 };
 
 /// What somebody is told who starts a mirror of nothing.

@@ -109,6 +109,16 @@ fn from_file(raw: &mut Raw, path: PathBuf) -> Result<(), ConfigError> {
     let at = || Source::File(path.clone());
     for (key, value) in table {
         match value {
+            // One entry where a list of them is meant.
+            Value::Table(_) if key == "upstream" => {
+                return Err(ConfigError::Value {
+                    at: at(),
+                    key,
+                    value: "a single table".to_owned(),
+                    expected: "a list: write [[upstream]], in double brackets, above each entry"
+                        .to_owned(),
+                });
+            }
             Value::Table(inner) => {
                 for (inner_key, value) in inner {
                     raw.say(&format!("{key}.{inner_key}"), value, at())?;
@@ -131,7 +141,10 @@ fn from_environment(raw: &mut Raw, environment: &[(String, String)]) -> Result<(
             Some(key) => raw.say(key, Value::String(text.clone()), at)?,
             None => {
                 let meant = name.trim_start_matches(PREFIX).to_lowercase();
-                let nearest = keys::nearest(&meant).map(|key| keys::variable(&key));
+                // Entries of upstreams have no variables of their own.
+                let nearest = keys::nearest(&meant)
+                    .map(|key| keys::known(&key).unwrap_or("upstream"))
+                    .map(keys::variable);
                 return Err(ConfigError::UnknownKey {
                     at,
                     key: name.clone(),
@@ -143,7 +156,10 @@ fn from_environment(raw: &mut Raw, environment: &[(String, String)]) -> Result<(
     Ok(())
 }
 
-/// A text file of bounded size.
+/// What some editors put before a text.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// A text file of bounded size, without a byte order mark.
 pub fn read_text(
     source_name: &'static str,
     path: &Path,
@@ -161,6 +177,9 @@ pub fn read_text(
     if text.len() as u64 > max_bytes {
         let words = format!("it has more than {max_bytes} bytes");
         return Err(unreadable(std::io::Error::other(words)));
+    }
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.remove(0);
     }
     Ok(text)
 }

@@ -42,7 +42,7 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
     let (dids_file, dids) = dids(raw)?;
     let config = Config {
         bind: bind(raw)?,
-        plc: parsed(raw, "plc", values::URL, values::parse_url)?
+        plc: parsed(raw, "plc", values::HTTP_URL, values::parse_http_url)?
             .unwrap_or_else(|| "https://plc.directory".to_owned()),
         plc_requests_per_second: rate(raw, "plc_requests_per_second", 100.0)?,
         contact: parsed(
@@ -399,13 +399,13 @@ fn upstream_entry(said: &Said, entry: &Value) -> Result<UpstreamConfig, ConfigEr
     let kind = kind_of(&kind).unwrap_or(Kind::Pds);
     let url = inner("url", values::URL, &values::parse_url)?;
     let host = match entry.get("host") {
-        Some(_) if kind == Kind::Relay => {
-            return Err(wrong_item(
-                "upstream.host",
-                said,
-                "",
-                "no host: a relay stands for many",
-            ));
+        Some(value) if kind == Kind::Relay => {
+            let said = Said {
+                value: value.clone(),
+                at: at.clone(),
+            };
+            let words = "no host: a relay stands for many";
+            return Err(wrong("upstream.host", &said, words));
         }
         Some(_) => Some(inner("host", values::HOST, &values::parse_host)?),
         None => None,

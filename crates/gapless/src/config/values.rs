@@ -17,6 +17,9 @@ pub const PATTERN: &str = "an NSID such as app.bsky.feed.post, or a prefix such 
 /// What a URL looks like, for errors.
 pub const URL: &str = "http(s)://host[:port] or ws(s)://host[:port], without path, query or user";
 
+/// What the URL of a server looks like that is only asked, for errors.
+pub const HTTP_URL: &str = "http(s)://host[:port], without path, query or user";
+
 const DURATION_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
     ("s", 1_000),
@@ -146,6 +149,12 @@ pub fn parse_url(text: &str) -> Option<String> {
         Some(port) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),
     })
+}
+
+/// Reads a URL of a server that streams nothing: `ws` makes no sense there.
+pub fn parse_http_url(text: &str) -> Option<String> {
+    let url = Url::parse(text.trim()).ok()?;
+    parse_url(text).filter(|_| matches!(url.scheme(), "http" | "https"))
 }
 
 /// What a host looks like, for errors.
