@@ -335,6 +335,13 @@ fn every_error_is_json_with_its_status() {
         (
             "POST",
             "/v1/upstreams",
+            "{\"kind\":\"relay\",\"url\":\"http://a\",\"host\":\"b\"}",
+            400,
+            "InvalidRequest",
+        ),
+        (
+            "POST",
+            "/v1/upstreams",
             "{\"kind\":\"pds\",\"url\":\"http://twice.example\"}",
             409,
             "Conflict",

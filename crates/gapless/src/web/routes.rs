@@ -11,6 +11,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{get, post};
 use gapless_atp::syntax::Did;
+use gapless_core::ledger::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ use crate::api::{
     self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, NewUpstream, Readiness, RepoAnswer,
     ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, VerifyAnswer,
 };
-use crate::config::{HOST, parse_host, parse_url};
+use crate::config::{HOST, URL, parse_host, parse_url};
 
 type TextPath = Result<Path<String>, PathRejection>;
 
@@ -178,6 +179,11 @@ impl Addition {
         let kind = api::kind_of(&self.kind)
             .ok_or_else(|| ask::wrong("`kind` must be \"pds\" or \"relay\""))?;
         let host = match self.host {
+            Some(_) if kind == Kind::Relay => {
+                return Err(ask::wrong(
+                    "`host` must be left out: a relay stands for many",
+                ));
+            }
             Some(host) => Some(
                 parse_host(&host).ok_or_else(|| ask::wrong(format!("`host` must be {HOST}")))?,
             ),
@@ -189,9 +195,7 @@ impl Addition {
 }
 
 fn checked_url(text: &str) -> Result<String, Refusal> {
-    parse_url(text).ok_or_else(|| {
-        ask::wrong("`url` must be http(s)://host[:port], without path, query or user")
-    })
+    parse_url(text).ok_or_else(|| ask::wrong(format!("`url` must be {URL}")))
 }
 
 async fn add_upstream(State(app): State<App>, body: Body) -> Answer<UpstreamAnswer> {
