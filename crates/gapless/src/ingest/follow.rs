@@ -191,7 +191,7 @@ impl Follower {
                 link.error = None;
                 link.next_dial = None;
                 link.down_since = None;
-                tracing::info!(upstream = %self.url, ?cursor, "connected");
+                tracing::info!(upstream = %self.url, cursor, "connected");
                 Ok(socket)
             }
         }

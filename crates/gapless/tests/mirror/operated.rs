@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use gapless::api::RepoAnswer;
 use gapless_testnet::Config as NetConfig;
+use serde_json::Value;
 
 use crate::common::{World, network};
 use crate::process::Audit;
@@ -125,4 +126,33 @@ async fn ctrl_c_under_load_ends_in_seconds_and_loses_nothing() {
     assert_eq!(world.metrics().resets.get(), 0, "both hosts go on");
     world.stop().await;
     audit.look(&data, &world.net);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_for_programs_has_cursors_as_numbers() {
+    let mut world = World::quiet(network(2, 1)).await;
+    world.toml.insert_str(0, "log = \"json\"\n");
+    let mut program = Program::start(&world);
+    program.until_complete().await;
+    world.post(&world.did(0));
+    program.until_complete().await;
+    program
+        .until_upstream("there is a cursor", |upstream| upstream.cursor.is_some())
+        .await;
+    program.kill();
+    let mut program = Program::start(&world);
+    program
+        .until_upstream("connected", |upstream| upstream.connected)
+        .await;
+    let log = program.log();
+    let lines = log.lines().map(|line| serde_json::from_str(line));
+    let lines: Vec<Value> = lines.collect::<Result<_, _>>().expect("it is JSON");
+    let fields = lines.iter().map(|line| &line["fields"]);
+    let cursors: Vec<Option<&Value>> = fields
+        .filter(|fields| fields["message"] == "connected")
+        .map(|fields| fields.get("cursor"))
+        .collect();
+    assert_eq!(cursors.first(), Some(&None), "{log}");
+    let last = cursors.last().copied().flatten();
+    assert!(last.is_some_and(Value::is_u64), "{log}");
 }
