@@ -443,28 +443,39 @@ fn nonsense_is_named_before_anybody_is_asked() {
 }
 
 #[test]
-fn somebody_else_there_is_no_answer() {
+fn somebody_else_there_is_named_as_such() {
+    use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
-    let thread = std::thread::spawn(move || {
-        use std::io::{Read, Write};
-        for body in [
+    let asked = [
+        (
+            &["status"][..],
             "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
-            "HTTP/1.1 502 Bad\r\ncontent-length: 0\r\n\r\n",
-        ] {
+        ),
+        (&["status"], "HTTP/1.1 502 Bad\r\ncontent-length: 0\r\n\r\n"),
+        (
+            &["verify", "--all"],
+            "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello\n",
+        ),
+        (
+            &["upstream", "add", "pds", "https://a.example"],
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+        ),
+        (&["status"], "SSH-2.0-x\r\n"),
+    ];
+    let answers = asked.map(|(_, answer)| answer);
+    let thread = std::thread::spawn(move || {
+        for answer in answers {
             let (mut stream, _) = listener.accept().expect("a caller");
             let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(body.as_bytes());
+            let _ = stream.write_all(answer.as_bytes());
         }
     });
-    let output = ends(&url, &["status"], 1);
-    assert!(
-        err(&output).contains("did not answer as a gapless"),
-        "{}",
-        err(&output)
-    );
-    let output = ends(&url, &["status"], 1);
-    assert!(err(&output).contains("502"), "{}", err(&output));
+    for (arguments, answer) in asked {
+        let text = err(&ends(&url, arguments, 3));
+        assert!(text.contains("of a gapless"), "{answer}: {text}");
+        assert!(text.contains(&url), "{answer}: {text}");
+    }
     thread.join().expect("no panic");
 }
 

@@ -1,5 +1,6 @@
 //! Asking a running mirror. Whatever goes wrong ends in words: what was asked,
-//! of whom, and what can be done.
+//! of whom, and what can be done. Whoever says nothing for a while is asked whether
+//! it lives: long work is waited for, a port at which nobody answers is not.
 
 use std::error::Error;
 use std::future::Future;
@@ -12,7 +13,7 @@ use url::Url;
 
 use super::{Failure, Server};
 use crate::api::ErrorBody;
-use crate::config::{self, Token, parse_url};
+use crate::config::{self, HTTP_URL, Token, parse_http_url};
 use crate::net::tls_config;
 
 /// Where a mirror listens unless told otherwise.
@@ -21,6 +22,9 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// An answer has begun by then; recomputing a large root takes a while.
 const ANSWER_WITHIN: Duration = Duration::from_secs(600);
+/// After so long without a word it is asked whether anybody is there, and that is
+/// answered within the same time: it needs neither the disk nor anybody else.
+const SILENCE: Duration = Duration::from_secs(15);
 /// Bytes of an answer.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Bytes of a line of a stream.
@@ -31,6 +35,7 @@ pub struct Client {
     http: reqwest::Client,
     base: Url,
     token: Option<Token>,
+    silence: Duration,
 }
 
 /// An answer as it came.
@@ -42,13 +47,17 @@ pub struct Reply {
 impl Reply {
     /// As the type that it must be.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        serde_json::from_str(&self.text).map_err(|error| {
-            Failure::Failed(format!(
-                "{} did not answer as a gapless of this version does: {error}",
-                self.from
-            ))
-        })
+        serde_json::from_str(&self.text)
+            .map_err(|error| not_gapless(&self.from, &format!("it is not understood: {error}")))
     }
+}
+
+/// Somebody answers, but not as this program does.
+fn not_gapless(from: &str, why: &str) -> Failure {
+    Failure::Unreachable(format!(
+        "the answer of {from} is not that of a gapless of this version: {why}.\n\
+         Name the one that runs: --url URL, or GAPLESS_URL."
+    ))
 }
 
 /// Runs a conversation with the server to its end.
@@ -72,10 +81,9 @@ impl Client {
         };
         let url = server.url.clone().or_else(|| variable("GAPLESS_URL"));
         let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
-        let base = parse_url(&url).and_then(|url| Url::parse(&url).ok());
-        let base = base.ok_or_else(|| {
-            Failure::Usage(format!("--url is {url:?}; expected http(s)://host[:port]"))
-        })?;
+        let base = parse_http_url(&url).and_then(|url| Url::parse(&url).ok());
+        let base =
+            base.ok_or_else(|| Failure::Usage(format!("--url is {url:?}; expected {HTTP_URL}")))?;
         let token = match server.token.clone().or_else(|| variable("GAPLESS_TOKEN")) {
             Some(text) => Some(Token::parse(&text).ok_or_else(|| {
                 Failure::Usage("the token is none: expected 8 to 512 visible letters".to_owned())
@@ -92,7 +100,12 @@ impl Client {
             .read_timeout(ANSWER_WITHIN)
             .build()
             .map_err(|error| Failure::Failed(format!("no HTTP client: {}", chain(&error))))?;
-        Ok(Client { http, base, token })
+        Ok(Client {
+            http,
+            base,
+            token,
+            silence: SILENCE,
+        })
     }
 
     /// The URL of a path, given in segments that need no escaping.
@@ -131,7 +144,7 @@ impl Client {
     ) -> Result<(), Failure> {
         let mut response = self.send(Method::POST, url, None).await?;
         let mut held: Vec<u8> = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| self.lost(&error))? {
+        while let Some(piece) = self.patiently(response.chunk()).await? {
             held.extend_from_slice(&piece);
             while let Some(end) = held.iter().position(|byte| *byte == b'\n') {
                 line(&held[..end])?;
@@ -157,8 +170,7 @@ impl Client {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let sent = request.send().await;
-        let mut response = sent.map_err(|error| self.lost(&error))?;
+        let mut response = self.patiently(request.send()).await?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -167,15 +179,55 @@ impl Client {
         Err(self.refused(status, &text))
     }
 
+    /// Waits for a part of an answer for as long as somebody is there.
+    async fn patiently<T>(
+        &self,
+        part: impl Future<Output = Result<T, reqwest::Error>>,
+    ) -> Result<T, Failure> {
+        let mut part = std::pin::pin!(part);
+        loop {
+            match tokio::time::timeout(self.silence, &mut part).await {
+                Ok(part) => return part.map_err(|error| self.lost(&error)),
+                Err(_) => self.lives().await?,
+            }
+        }
+    }
+
+    /// Whether a mirror is there at all.
+    async fn lives(&self) -> Result<(), Failure> {
+        let asked = self.http.get(self.url(&["health"], &[]));
+        match asked.timeout(self.silence).send().await {
+            Ok(answer) if answer.status().is_success() => Ok(()),
+            Ok(answer) => {
+                let status = answer.status().as_u16();
+                Err(not_gapless(
+                    self.base.as_str(),
+                    &format!("asked whether it lives, it says {status}"),
+                ))
+            }
+            Err(_) => Err(Failure::Unreachable(format!(
+                "{} takes connections, and nobody answers there. If it is a gapless, it hangs: \
+                 its log may tell why.\nOr name another one: --url URL, or GAPLESS_URL.",
+                self.base
+            ))),
+        }
+    }
+
     async fn whole(&self, response: &mut Response) -> Result<String, Failure> {
         let mut bytes: Vec<u8> = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(|error| self.lost(&error))? {
+        while let Some(piece) = self.patiently(response.chunk()).await? {
             bytes.extend_from_slice(&piece);
             if bytes.len() > MAX_ANSWER_BYTES {
                 return Err(self.too_long());
             }
         }
         Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    }
+
+    /// A part of an answer that is none of ours.
+    pub fn not_understood(&self, error: &serde_json::Error) -> Failure {
+        let why = format!("it is not understood: {error}");
+        not_gapless(self.base.as_str(), &why)
     }
 
     fn too_long(&self) -> Failure {
@@ -190,19 +242,15 @@ impl Client {
                  pds=https://pds.example.com\nOr name the one that runs: --url URL, or GAPLESS_URL.",
                 self.base
             ),
-            false => format!("the answer of {} did not arrive: {reason}", self.base),
+            false => format!("no answer of a gapless came from {}: {reason}", self.base),
         })
     }
 
     fn refused(&self, status: u16, text: &str) -> Failure {
-        let body = serde_json::from_str::<ErrorBody>(text);
-        let words = match body {
-            Ok(body) => body.message,
-            Err(_) => format!(
-                "{} answered with status {status}; is it a gapless?",
-                self.base
-            ),
+        let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
+            return not_gapless(self.base.as_str(), &format!("its status is {status}"));
         };
+        let words = body.message;
         match status {
             401 => Failure::Usage(format!("{words}. Give it with --token or GAPLESS_TOKEN.")),
             400 | 403 => Failure::Usage(words),
@@ -220,4 +268,79 @@ fn chain(error: &dyn Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+
+    /// A port that answers each path in its way: late, or not at all.
+    fn port(answer: fn(&str) -> Option<Duration>) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                std::thread::spawn(move || {
+                    let mut head = [0; 4096];
+                    let read = stream.read(&mut head).unwrap_or(0);
+                    let head = String::from_utf8_lossy(&head[..read]).into_owned();
+                    let path = head.split(' ').nth(1).unwrap_or("").to_owned();
+                    match answer(&path) {
+                        Some(after) => {
+                            std::thread::sleep(after);
+                            let _ = stream.write_all(FINE.as_bytes());
+                        }
+                        // Until the other side has gone.
+                        None => while stream.read(&mut [0; 64]).is_ok_and(|read| read > 0) {},
+                    }
+                });
+            }
+        });
+        let server = Server {
+            url: Some(format!("http://{address}")),
+            token: None,
+            json: false,
+        };
+        let client = Client::new(&server).expect("it is made");
+        Client {
+            silence: Duration::from_millis(300),
+            ..client
+        }
+    }
+
+    fn asked(client: &Client) -> Result<Reply, Failure> {
+        talk(client.get(client.url(&["v1", "status"], &[])))
+    }
+
+    #[test]
+    fn a_port_that_says_nothing_is_given_up() {
+        let client = port(|_| None);
+        let began = std::time::Instant::now();
+        let Err(Failure::Unreachable(words)) = asked(&client) else {
+            panic!("nobody answered");
+        };
+        assert!(words.contains("nobody answers there"), "{words}");
+        assert!(
+            began.elapsed() < CONNECT_WITHIN * 2,
+            "{:?}",
+            began.elapsed()
+        );
+    }
+
+    #[test]
+    fn long_work_is_waited_for_while_somebody_is_there() {
+        let client = port(|path| {
+            let long = Duration::from_secs(1);
+            Some(long)
+                .filter(|_| path != "/health")
+                .or(Some(Duration::ZERO))
+        });
+        let reply = asked(&client).expect("it comes, late");
+        assert_eq!(reply.text, "{}");
+    }
 }

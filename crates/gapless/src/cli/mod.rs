@@ -25,7 +25,7 @@ use crate::config::Flags;
 /// A complete, provable, replicated mirror of AT Protocol repositories.
 ///
 /// Exit codes: 0 fine, 1 a finding or a failure, 2 wrong usage, 3 no server
-/// answers.
+/// answers, or one that is no gapless.
 #[derive(Debug, Parser)]
 #[command(name = "gapless", version)]
 struct Cli {

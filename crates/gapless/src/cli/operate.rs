@@ -1,13 +1,14 @@
 //! The commands that give orders: fetch again, follow, follow no more.
 
 use reqwest::Method;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
 use super::client::{Client, Reply, talk};
 use super::table::{plain, say};
 use super::{Failure, Outcome, Server, a_did, ask};
-use crate::api::{RepoAnswer, TrackedChange, kind_of};
+use crate::api::{RepoAnswer, TrackedChange, UpstreamAnswer, kind_of};
 use crate::config::{self, parse_url};
 
 /// DIDs in one request, so that it stays below the limit of a body.
@@ -58,6 +59,7 @@ pub fn add_upstream(
     let body = json!({ "kind": kind, "url": url, "host": host });
     let to = client.url(&["v1", "upstreams"], &[]);
     let reply = order(&client, Method::POST, to, Some(body))?;
+    reply.read::<UpstreamAnswer>()?;
     done(server, &reply, &format!("{url} is followed."))
 }
 
@@ -69,11 +71,17 @@ pub fn remove_upstream(server: &Server, url: &str) -> Result<Outcome, Failure> {
     done(server, &reply, &words)
 }
 
+#[derive(Deserialize)]
+struct Confirmed {
+    confirmed: String,
+}
+
 pub fn confirm_loss(server: &Server, url: &str) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
     let to = client.url(&["v1", "upstreams", "confirm-loss"], &[]);
     let reply = order(&client, Method::POST, to, Some(json!({ "url": url })))?;
-    let words = format!("What vanished from {url} counts as gone; the next sweep hides it.");
+    let Confirmed { confirmed } = reply.read()?;
+    let words = format!("What vanished from {confirmed} counts as gone; the next sweep hides it.");
     done(server, &reply, &words)
 }
 

@@ -50,10 +50,7 @@ pub fn all(server: &Server) -> Result<Outcome, Failure> {
             Ok(VerifyLine::Progress(now)) => bar.tell("verifying", now.done, now.of),
             Ok(VerifyLine::Report(found)) => report = Some(found),
             Ok(VerifyLine::Failed(error)) => return Err(Failure::Failed(error.message)),
-            Err(error) => {
-                let words = format!("a line of the answer is not understood: {error}");
-                return Err(Failure::Failed(words));
-            }
+            Err(error) => return Err(client.not_understood(&error)),
         }
         Ok(())
     }));
