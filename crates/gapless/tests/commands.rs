@@ -358,6 +358,7 @@ fn orders_arrive() {
     ends(&url, &["upstream", "confirm-loss", "https://a.example"], 0);
     let added = out(&ends(&url, &["track", "add", COMPLETE, WEB], 0));
     assert!(added.starts_with("2 followed by name"), "{added}");
+    assert!(!added.contains("before"), "{added}");
     let gone = json(&ends(&url, &["track", "remove", WEB, "--json"], 0));
     assert_eq!(gone, json!({ "changed": 0, "unchanged": 1 }));
     let expected = [
@@ -375,6 +376,21 @@ fn orders_arrive() {
     let twice = ends(&url, &["upstream", "add", "pds", "http://twice.example"], 1);
     assert!(err(&twice).contains("followed already"), "{}", err(&twice));
     ends(&url, &["track", "add"], 2);
+    // Nobody is told that something was done which was not.
+    let gone = out(&ends(&url, &["track", "remove", WEB], 0));
+    assert_eq!(gone, "It was not tracked: nothing has changed.\n");
+    let gone = out(&ends(&url, &["track", "remove", WEB, COMPLETE], 0));
+    assert!(gone.starts_with("None of them was tracked"), "{gone}");
+    let host = [
+        "upstream",
+        "add",
+        "relay",
+        "https://a.example",
+        "--host",
+        "b",
+    ];
+    let relay = ends(&url, &host, 2);
+    assert!(err(&relay).contains("stands for many"), "{}", err(&relay));
 }
 
 #[test]

@@ -86,23 +86,38 @@ pub fn confirm_loss(server: &Server, url: &str) -> Result<Outcome, Failure> {
 }
 
 pub fn track(server: &Server, dids: &[String]) -> Result<Outcome, Failure> {
-    change(server, Method::POST, dids, "followed by name")
+    change(server, Method::POST, dids, added)
 }
 
 pub fn untrack(server: &Server, dids: &[String]) -> Result<Outcome, Failure> {
-    change(
-        server,
-        Method::DELETE,
-        dids,
-        "not followed by name any more",
-    )
+    change(server, Method::DELETE, dids, removed)
+}
+
+fn added(sum: TrackedChange) -> String {
+    match sum.unchanged {
+        0 => format!("{} followed by name.", sum.changed),
+        before => format!("{} followed by name; {before} were before.", sum.changed),
+    }
+}
+
+fn removed(sum: TrackedChange) -> String {
+    let TrackedChange { changed, unchanged } = sum;
+    match (changed, unchanged) {
+        (0, 1) => "It was not tracked: nothing has changed.".to_owned(),
+        (0, _) => "None of them was tracked: nothing has changed.".to_owned(),
+        (_, 0) => format!("{changed} not followed by name any more. What is held stays."),
+        (_, _) => format!(
+            "{changed} not followed by name any more; {unchanged} had not been tracked. \
+             What is held stays."
+        ),
+    }
 }
 
 fn change(
     server: &Server,
     method: Method,
     dids: &[String],
-    done: &str,
+    words: fn(TrackedChange) -> String,
 ) -> Result<Outcome, Failure> {
     dids.iter().try_for_each(|did| a_did(did))?;
     let client = Client::new(server)?;
@@ -116,7 +131,7 @@ fn change(
     }
     say(&match server.json {
         true => json!(sum).to_string(),
-        false => format!("{} {done}; {} were so before.", sum.changed, sum.unchanged),
+        false => words(sum),
     });
     Ok(Outcome::Fine)
 }
