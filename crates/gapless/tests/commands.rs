@@ -6,7 +6,7 @@ mod fake;
 use std::process::{Command, Output};
 use std::sync::atomic::Ordering;
 
-use fake::{BROKEN, COMPLETE, REPOS, Served, TOKEN, UNKNOWN, WEB};
+use fake::{BROKEN, COMPLETE, CONFIGURED, REPOS, Served, TOKEN, UNKNOWN, WEB};
 use gapless::api::{
     HostGap, HostReason, RepoCounts, Status, StoreStatus, SweepAnswer, UpstreamAnswer,
 };
@@ -354,7 +354,8 @@ fn orders_arrive() {
         ],
         0,
     );
-    ends(&url, &["upstream", "remove", "https://a.example"], 0);
+    let removed = ends(&url, &["upstream", "remove", "https://a.example"], 0);
+    assert!(!out(&removed).contains("comes back"), "{}", out(&removed));
     ends(&url, &["upstream", "confirm-loss", "https://a.example"], 0);
     let added = out(&ends(&url, &["track", "add", COMPLETE, WEB], 0));
     assert!(added.starts_with("2 followed by name"), "{added}");
@@ -391,6 +392,26 @@ fn orders_arrive() {
     ];
     let relay = ends(&url, &host, 2);
     assert!(err(&relay).contains("stands for many"), "{}", err(&relay));
+}
+
+#[test]
+fn an_upstream_of_the_configuration_is_said_to_come_back() {
+    let served = Served::start(false, true);
+    let remove = ["upstream", "remove", CONFIGURED];
+    let words = "it is in the configuration, and comes back at the next start";
+    let text = out(&ends(&served.url(), &remove, 0));
+    assert!(text.contains(words), "{text}");
+    let told = json(&ends(
+        &served.url(),
+        &[&remove[..], &["--json"]].concat(),
+        0,
+    ));
+    assert_eq!(told["configured"], true);
+    assert!(
+        told["note"]
+            .as_str()
+            .is_some_and(|note| note.contains(words))
+    );
 }
 
 #[test]

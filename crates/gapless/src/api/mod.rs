@@ -40,7 +40,7 @@ pub trait Mirror: Send + Sync + 'static {
     fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError>;
     fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError>;
     fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError>;
-    fn remove_upstream(&self, url: &str) -> Result<(), ApiError>;
+    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError>;
     /// The operator says that what vanished from this host has really gone.
     fn confirm_loss(&self, url: &str) -> Result<(), ApiError>;
     fn tracked(&self, after: Option<&Did>, limit: usize) -> Result<TrackedPage, ApiError>;
@@ -102,6 +102,30 @@ impl ApiError {
 pub struct ErrorBody {
     pub error: String,
     pub message: String,
+}
+
+/// An upstream that is not followed any more.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UpstreamRemoved {
+    pub removed: String,
+    /// The configuration of the running mirror names it.
+    #[serde(default)]
+    pub configured: bool,
+    /// What that means, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl UpstreamRemoved {
+    pub fn new(url: &str, configured: bool) -> UpstreamRemoved {
+        let note = "it is in the configuration, and comes back at the next start unless it is \
+                    taken out there";
+        UpstreamRemoved {
+            removed: url.to_owned(),
+            configured,
+            note: configured.then(|| note.to_owned()),
+        }
+    }
 }
 
 /// Repositories that are followed by name.

@@ -119,7 +119,8 @@ enum UpstreamCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Follow it no more. What is held stays.
+    /// Follow it no more. What is held stays. One that is in the configuration comes
+    /// back at the next start unless it is taken out there.
     Remove {
         /// Its URL.
         #[arg(value_name = "URL")]

@@ -8,7 +8,7 @@ use url::Url;
 use super::client::{Client, Reply, talk};
 use super::table::{plain, say};
 use super::{Failure, Outcome, Server, a_did, ask};
-use crate::api::{RepoAnswer, TrackedChange, UpstreamAnswer, kind_of};
+use crate::api::{RepoAnswer, TrackedChange, UpstreamAnswer, UpstreamRemoved, kind_of};
 use crate::config::{self, parse_url};
 
 /// DIDs in one request, so that it stays below the limit of a body.
@@ -67,7 +67,11 @@ pub fn remove_upstream(server: &Server, url: &str) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
     let to = client.url(&["v1", "upstreams"], &[("url", url.to_owned())]);
     let reply = order(&client, Method::DELETE, to, None)?;
-    let words = format!("{url} is not followed any more. What is held stays.");
+    let gone: UpstreamRemoved = reply.read()?;
+    let mut words = format!("{url} is not followed any more. What is held stays.");
+    if let Some(note) = &gone.note {
+        words.push_str(&format!("\nBut {note}."));
+    }
     done(server, &reply, &words)
 }
 

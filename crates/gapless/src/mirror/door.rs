@@ -8,8 +8,8 @@ use gapless_atp::syntax::Did;
 use super::Mirror;
 use crate::api::{
     self, ApiError, DeadPage, DeadResolved, GapsPage, NewUpstream, Readiness, RepoAnswer,
-    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, VerifyAnswer, VerifyProgress,
-    VerifyReport,
+    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
+    VerifyProgress, VerifyReport,
 };
 
 const STARTING: &str = "starting: the store is being opened";
@@ -58,7 +58,7 @@ impl api::Mirror for Door {
         self.inside()?.add_upstream(new)
     }
 
-    fn remove_upstream(&self, url: &str) -> Result<(), ApiError> {
+    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
         self.inside()?.remove_upstream(url)
     }
 

@@ -9,8 +9,8 @@ use super::answers::failed;
 use super::following::FollowError;
 use crate::api::{
     self, ApiError, DeadPage, DeadResolved, GapsPage, NewUpstream, Readiness, RepoAnswer,
-    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, VerifyAnswer, VerifyProgress,
-    VerifyReport, kind_name,
+    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
+    VerifyProgress, VerifyReport, kind_name,
 };
 use crate::fetch::counted;
 use crate::ingest::desk::Turn;
@@ -97,10 +97,11 @@ impl api::Mirror for Mirror {
         found.ok_or_else(|| ApiError::Internal(format!("{} was added and is not there", new.url)))
     }
 
-    fn remove_upstream(&self, url: &str) -> Result<(), ApiError> {
-        self.handle
-            .block_on(self.following.remove(url))
-            .map_err(told)
+    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
+        let removing = self.following.remove(url);
+        self.handle.block_on(removing).map_err(told)?;
+        let configured = self.config.upstreams.iter().any(|one| one.url == url);
+        Ok(UpstreamRemoved::new(url, configured))
     }
 
     fn confirm_loss(&self, url: &str) -> Result<(), ApiError> {

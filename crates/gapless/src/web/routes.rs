@@ -19,7 +19,7 @@ use super::answer::{self, Answer, Json, Refusal};
 use super::{App, ask, call, guard, verify};
 use crate::api::{
     self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, NewUpstream, Readiness, RepoAnswer,
-    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, VerifyAnswer,
+    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
 };
 use crate::config::{HOST, URL, parse_host, parse_url};
 
@@ -205,12 +205,12 @@ async fn add_upstream(State(app): State<App>, body: Body) -> Answer<UpstreamAnsw
     ))
 }
 
-async fn remove_upstream(State(app): State<App>, uri: Uri) -> Answer<Value> {
+async fn remove_upstream(State(app): State<App>, uri: Uri) -> Answer<UpstreamRemoved> {
     let url = ask::parameter(&uri, "url").unwrap_or_default();
     let url = checked_url(&url)?;
-    let answer = json!({ "removed": url });
-    call(&app, move |mirror| mirror.remove_upstream(&url)).await?;
-    Ok(Json(answer))
+    Ok(Json(
+        call(&app, move |mirror| mirror.remove_upstream(&url)).await?,
+    ))
 }
 
 #[derive(Deserialize)]

@@ -17,6 +17,8 @@ pub const COMPLETE: &str = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
 pub const BROKEN: &str = "did:plc:bbbbbbbbbbbbbbbbbbbbbbbb";
 pub const UNKNOWN: &str = "did:plc:cccccccccccccccccccccccc";
 pub const WEB: &str = "did:web:localhost%3A8080";
+/// An upstream of the configuration.
+pub const CONFIGURED: &str = "https://configured.example";
 pub const TOKEN: &str = "a-long-secret";
 
 /// Repositories of the pages.
@@ -150,9 +152,9 @@ impl Mirror for Fake {
         })
     }
 
-    fn remove_upstream(&self, url: &str) -> Result<(), ApiError> {
+    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
         self.order(format!("remove {url}"));
-        Ok(())
+        Ok(UpstreamRemoved::new(url, url == CONFIGURED))
     }
 
     fn confirm_loss(&self, url: &str) -> Result<(), ApiError> {
