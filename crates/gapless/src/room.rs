@@ -61,13 +61,19 @@ impl Room {
 
     /// Asks the file system. One that does not answer changes nothing.
     pub fn look(&self, now: Time) {
-        let Ok(free_bytes) = free_bytes(&self.folder) else {
-            return;
-        };
-        self.found(now, free_bytes);
+        // Whoever wants to know reads the lack.
+        let _ = self.require(now);
     }
 
-    fn found(&self, now: Time, free_bytes: u64) {
+    /// The same for an order that must not wait: refused when there is no room.
+    pub fn require(&self, now: Time) -> Result<(), Full> {
+        match free_bytes(&self.folder) {
+            Ok(free_bytes) => self.found(now, free_bytes),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn found(&self, now: Time, free_bytes: u64) -> Result<(), Full> {
         if free_bytes < self.min_free_bytes {
             let full = Full {
                 folder: self.folder.clone(),
@@ -75,10 +81,13 @@ impl Room {
                 min_free_bytes: self.min_free_bytes,
             };
             self.lacks(now, &full);
-        } else if let Some(lack) = self.lock().take() {
+            return Err(full);
+        }
+        if let Some(lack) = self.lock().take() {
             let seconds = now.since(lack.since).as_secs();
             tracing::info!(seconds, "there is room on the disk again; writing goes on");
         }
+        Ok(())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Lack>> {
@@ -110,12 +119,12 @@ mod tests {
         let room = Room::new(folder.path(), 1000);
         room.look(Time(1));
         assert_eq!(room.lack(), None, "this disk has room");
-        room.found(Time(5), 999);
-        room.found(Time(7), 3);
+        room.found(Time(5), 999).expect_err("too little");
+        room.found(Time(7), 3).expect_err("too little");
         let lack = room.lack().expect("too little");
         assert_eq!(lack.since, Time(5));
         assert!(lack.error.contains("min_free_disk"), "{}", lack.error);
-        room.found(Time(9), 1000);
+        room.found(Time(9), 1000).expect("enough");
         assert_eq!(room.lack(), None);
     }
 
@@ -143,7 +152,7 @@ mod tests {
         let log = log.with_writer(move || writer.clone()).finish();
         tracing::subscriber::with_default(log, || {
             for free_bytes in [1000, 5, 7, 5, 1000, 1000, 2000] {
-                room.found(Time(1), free_bytes);
+                let _ = room.found(Time(1), free_bytes);
             }
         });
         let text = String::from_utf8(said.0.lock().unwrap().clone()).unwrap();

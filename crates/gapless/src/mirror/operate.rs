@@ -48,6 +48,15 @@ impl Mirror {
     }
 }
 
+impl Mirror {
+    /// What is followed is written down, and most who write that wait for room. An
+    /// operator is told at once that there is none.
+    fn has_room(&self) -> Result<(), ApiError> {
+        let room = self.shared.room.require(self.shared.clock.time());
+        room.map_err(|full| failed(StoreError::Full(full)))
+    }
+}
+
 fn told(error: FollowError) -> ApiError {
     match error {
         FollowError::Store(error) => failed(error),
@@ -86,6 +95,7 @@ impl api::Mirror for Mirror {
             let why = "`host` is reached by http, which needs allow_private in the configuration";
             return Err(ApiError::Invalid(why.to_owned()));
         }
+        self.has_room()?;
         let adding = self
             .following
             .add(new.kind, &new.url, new.host.as_deref(), Followed::Added);
@@ -98,6 +108,7 @@ impl api::Mirror for Mirror {
     }
 
     fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
+        self.has_room()?;
         let removing = self.following.remove(url);
         self.handle.block_on(removing).map_err(told)?;
         let configured = self.config.upstreams.iter().any(|one| one.url == url);

@@ -4,10 +4,12 @@
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
+use gapless::api::{ApiError, Mirror as _, NewUpstream};
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::Account;
 use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::{Account, Kind};
 use gapless_store::change::Change;
 use gapless_store::space::pretended;
 use gapless_store::table::log::{FIRST_SEQ, LogKind};
@@ -17,6 +19,8 @@ use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 use crate::common::{World, network};
 use crate::drive::{PDS, said};
 
+/// Nobody who gives an order waits longer for a refusal.
+const SOON: Duration = Duration::from_secs(20);
 const FULL: &str = "nothing is written until there is room on the disk";
 
 impl World {
@@ -282,5 +286,40 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
         })
         .await;
     world.clear(plc).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_about_upstreams_do_not_wait_for_room() {
+    let mut world = World::settled(network(2, 1)).await;
+    let url = world.url(PDS);
+    world.fill_disk();
+    let gone = url.clone();
+    let removing = world.ask(move |mirror| mirror.remove_upstream(&gone));
+    let removed = tokio::time::timeout(SOON, removing).await;
+    let refused = removed.expect("at once").expect_err("there is no room");
+    assert!(refused.to_string().contains("min_free_disk"), "{refused}");
+    assert!(world.upstream(PDS).await.connected, "and nothing was done");
+    world.free_disk();
+    let gone = url.clone();
+    let removed = world.ask(move |mirror| mirror.remove_upstream(&gone)).await;
+    let removed = removed.expect("there is room");
+    assert!(removed.configured && removed.note.is_some(), "{removed:?}");
+    // Its row and its host are there: nothing but the row has to be written.
+    world.fill_disk();
+    let new = || NewUpstream {
+        kind: Kind::Pds,
+        url: url.clone(),
+        host: None,
+    };
+    let again = new();
+    let adding = world.ask(move |mirror| mirror.add_upstream(again));
+    let added = tokio::time::timeout(SOON, adding).await;
+    let refused = added.expect("at once").expect_err("there is no room");
+    assert!(matches!(refused, ApiError::Unavailable(_)), "{refused:?}");
+    world.free_disk();
+    let again = new();
+    let added = world.ask(move |mirror| mirror.add_upstream(again)).await;
+    added.expect("there is room");
     world.stop().await;
 }
