@@ -14,8 +14,8 @@ use super::time::timestamp;
 pub struct Gap {
     pub did: String,
     pub reasons: Vec<String>,
-    /// Since when, at least. What is not written down is known from the start of
-    /// the mirror on.
+    /// Since when, at least, and never before it was known here; null when nothing
+    /// that is written down tells.
     pub since: Option<String>,
     pub doing: String,
     pub can_do: String,
@@ -43,7 +43,7 @@ pub struct GapsPage {
 
 impl Gap {
     /// None when the repository is complete.
-    pub fn new(repo: &Repo, answer: &Answer, since: Time) -> Option<Gap> {
+    pub fn new(repo: &Repo, answer: &Answer, since: Option<Time>) -> Option<Gap> {
         if answer.complete() {
             return None;
         }
@@ -63,7 +63,7 @@ impl Gap {
         Some(Gap {
             did: repo.did.to_string(),
             reasons: answer.reasons.iter().map(ToString::to_string).collect(),
-            since: timestamp(since),
+            since: since.and_then(timestamp),
             doing: texts(|advice| advice.doing),
             can_do: texts(|advice| advice.can_do),
             last_error: None,

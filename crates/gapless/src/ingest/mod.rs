@@ -8,11 +8,13 @@
 //! | `read` | whose event is it, which number has it? |
 //! | `redial` | how long until the next dial, and when one is due at once |
 //! | [`upstreams`] | did the connection miss anything? The row is durable first |
+//! | [`comings`] | when did each of them come, or go? For people |
 //! | [`desk`] | every repository has one desk, where its events come one by one |
 //! | [`judge`] | is it what it says it is? |
 //! | [`decide`] | what the ledger makes of it, and the frames that waited for it |
 //! | [`draft`] | the changes that this comes to, in order |
 
+pub mod comings;
 pub mod decide;
 pub mod desk;
 pub mod draft;

@@ -5,12 +5,12 @@
 //! is handed on before the row is durable: otherwise a cursor could pass a gap
 //! that nobody remembers.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::stream::Stream;
-use gapless_core::ledger::{Notice, Now, Time, Upstream, UpstreamId};
+use gapless_core::ledger::{Notice, Now, Upstream, UpstreamId};
 use gapless_store::Store;
 use gapless_store::change::{Change, UpstreamChange};
 use gapless_store::error::StoreError;
@@ -18,6 +18,7 @@ use gapless_store::queue::{Reply, Work};
 use gapless_store::space::Full;
 use tokio::sync::oneshot;
 
+use super::comings::Comings;
 use crate::clock::Clock;
 use crate::room::Room;
 use crate::shared::End;
@@ -33,8 +34,7 @@ pub struct Upstreams {
     clock: Arc<Clock>,
     room: Arc<Room>,
     end: Arc<End>,
-    /// When an upstream was last added or removed; the start, at first.
-    changed_at: Mutex<Time>,
+    comings: Mutex<Comings>,
 }
 
 /// A connection and its row, for one decision.
@@ -49,7 +49,7 @@ impl Upstreams {
     pub fn new(store: Arc<Store>, clock: Arc<Clock>, room: Arc<Room>, end: Arc<End>) -> Upstreams {
         Upstreams {
             covers: RwLock::new(Covers::new()),
-            changed_at: Mutex::new(clock.time()),
+            comings: Mutex::default(),
             store,
             clock,
             room,
@@ -73,25 +73,21 @@ impl Upstreams {
         let mut covers = self.write();
         let now = self.clock.now();
         covers.add(now.tick, id, row);
-        self.changed(now.time);
+        self.comings().came(now.time, id);
     }
 
     pub fn remove(&self, id: UpstreamId) -> Option<Upstream> {
         let mut covers = self.write();
         let now = self.clock.now();
-        self.changed(now.time);
-        covers.remove(now.tick, id).map(|source| source.row)
+        let row = covers.remove(now.tick, id)?.row;
+        self.comings().went(now.time, id, &row);
+        Some(row)
     }
 
-    fn changed(&self, now: Time) {
-        let changed_at = self.changed_at.lock();
-        *changed_at.unwrap_or_else(PoisonError::into_inner) = now;
-    }
-
-    /// When an upstream was last added or removed, or the start.
-    pub fn changed_at(&self) -> Time {
-        let changed_at = self.changed_at.lock();
-        *changed_at.unwrap_or_else(PoisonError::into_inner)
+    /// When each came, or went.
+    pub fn comings(&self) -> MutexGuard<'_, Comings> {
+        // Nothing in here can panic half way.
+        self.comings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the ledger look at a connection. Returns what it said, and the row if

@@ -1,6 +1,7 @@
 //! Since when a repository has not been complete, at least. What a row keeps as a
 //! time is told as it is; what it keeps as a tick, and what only memory knows, is
-//! told as the first time at which it is known to have been so.
+//! told as the first time at which it is known to have been so. Nothing is told
+//! that would be before the repository was known here.
 
 use gapless_core::ledger::complete::{Answer, Reason};
 use gapless_core::ledger::{Repo, Tick, Time, UpstreamId};
@@ -9,11 +10,18 @@ use super::Mirror;
 
 impl Mirror {
     /// The earliest of the times of all reasons.
-    pub(super) fn since(&self, repo: &Repo, answer: &Answer) -> Time {
+    pub(super) fn since(&self, repo: &Repo, answer: &Answer) -> Option<Time> {
         let via = answer.evidence.via;
         let times = answer.reasons.iter();
         let times = times.filter_map(|reason| self.since_reason(*reason, repo, via));
-        times.min().unwrap_or(self.shared.moments.began())
+        since(times.min(), self.known_at(repo))
+    }
+
+    /// A time by which it was known here, as early as is remembered. Its host is known
+    /// by a tick, which only another host changes.
+    fn known_at(&self, repo: &Repo) -> Option<Time> {
+        let hosted = (repo.host_since > Tick(0)).then(|| self.known_since(repo.host_since));
+        written_at(repo).into_iter().chain(hosted).min()
     }
 
     fn since_reason(&self, reason: Reason, repo: &Repo, via: Option<UpstreamId>) -> Option<Time> {
@@ -27,14 +35,12 @@ impl Mirror {
             | Reason::CompareOwed
             | Reason::FetchOwed => owed,
             Reason::HostBehind => repo.behind.map(|behind| behind.since),
-            Reason::NoCover => Some(self.shared.upstreams.changed_at()),
-            Reason::CoverDown => via.and_then(|id| self.down_since(id)),
+            Reason::NoCover => Some(self.uncovered_since(repo)),
+            Reason::CoverDown => via.and_then(|id| self.cover_down_since(repo, id)),
             Reason::EpochChanged => via.and_then(|id| self.epoch_began(id)),
             Reason::UnreadableFrame => via.and_then(|id| self.unread_since(id)),
-            Reason::NotCompared if repo.marker.is_some() && repo.cover != via => {
-                Some(self.shared.upstreams.changed_at())
-            }
-            Reason::NotCompared | Reason::Inactive => Some(self.known_since(repo.unset_at)),
+            Reason::NotCompared => Some(self.cover_since(repo, via)),
+            Reason::Inactive => Some(self.known_since(repo.unset_at)),
             Reason::FilterChanged => Some(self.shared.moments.began()),
         }
     }
@@ -42,6 +48,43 @@ impl Mirror {
     fn known_since(&self, tick: Tick) -> Time {
         let known = self.shared.moments.when(tick);
         known.unwrap_or_else(|| self.shared.clock.time())
+    }
+
+    /// Since when no stream has spoken for it. Its row may not know of that yet, or
+    /// have learnt it late.
+    fn uncovered_since(&self, repo: &Repo) -> Time {
+        let comings = self.shared.upstreams.comings();
+        match repo.cover {
+            Some(id) => comings.left_at(id).unwrap_or(self.shared.moments.began()),
+            None => {
+                let unset = self.known_since(repo.unset_at);
+                comings
+                    .last_left(repo)
+                    .map_or(unset, |left| left.min(unset))
+            }
+        }
+    }
+
+    /// Since when its present stream has spoken for it without a comparison: since
+    /// that stream came, since the one before went, or since something cast doubt.
+    fn cover_since(&self, repo: &Repo, via: Option<UpstreamId>) -> Time {
+        let Some(id) = via.filter(|_| via != repo.cover) else {
+            return self.known_since(repo.unset_at);
+        };
+        let comings = self.shared.upstreams.comings();
+        let left = repo.cover.and_then(|before| comings.left_at(before));
+        let changed = comings.followed_since(id).max(left);
+        changed.unwrap_or(self.shared.moments.began())
+    }
+
+    /// A stream may have been down before it was this one's.
+    fn cover_down_since(&self, repo: &Repo, id: UpstreamId) -> Option<Time> {
+        let down = self.down_since(id)?;
+        let compared = repo.cover == Some(id) && repo.marker.is_some();
+        Some(match compared {
+            true => down,
+            false => down.max(self.cover_since(repo, Some(id))),
+        })
     }
 
     /// Since when there is no connection; or since when what it brings is not
@@ -64,5 +107,58 @@ impl Mirror {
         let covers = self.shared.upstreams.read();
         let tick = covers.get(id)?.row.unread_at?;
         Some(self.known_since(tick))
+    }
+}
+
+/// The earliest time of all reasons, and not before it was known; none when either
+/// is not written down.
+fn since(earliest: Option<Time>, known: Option<Time>) -> Option<Time> {
+    Some(earliest?.max(known?))
+}
+
+/// The earliest time in its row. Before the first debt is paid, that is when it was
+/// first heard of.
+fn written_at(repo: &Repo) -> Option<Time> {
+    let times = [
+        (!repo.debt.is_empty()).then_some(repo.debt.since),
+        repo.signing.map(|signing| signing.at),
+        repo.swept.map(|swept| swept.at),
+        repo.confirmed_at,
+        repo.fetched_at,
+        repo.proven.map(|proven| proven.at),
+        repo.behind.map(|behind| behind.since),
+        repo.deleted_at,
+    ];
+    times.into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_atp::syntax::Did;
+    use gapless_core::ledger::{Owed, Why};
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_told_from_before_it_was_known() {
+        let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
+        let mut repo = Repo::new(did);
+        assert_eq!(
+            since(Some(Time(1)), written_at(&repo)),
+            None,
+            "nobody knows"
+        );
+        repo.debt.resolve = Some(Owed {
+            at: Tick(1),
+            why: Why::FirstSighting,
+        });
+        repo.debt.since = Time(50);
+        assert_eq!(since(Some(Time(1)), written_at(&repo)), Some(Time(50)));
+        assert_eq!(since(Some(Time(90)), written_at(&repo)), Some(Time(90)));
+        assert_eq!(since(None, written_at(&repo)), None);
+        // What is owed anew later does not make it younger.
+        repo.fetched_at = Some(Time(20));
+        repo.debt.since = Time(70);
+        assert_eq!(since(Some(Time(30)), written_at(&repo)), Some(Time(30)));
     }
 }

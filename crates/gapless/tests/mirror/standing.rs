@@ -10,7 +10,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::Kind;
 use gapless_store::change::Change;
 use gapless_testnet::faults::Part;
-use gapless_testnet::{Config as NetConfig, Fault, Spec};
+use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -124,6 +124,41 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
     world.doubted(&did, &["cover_down"]).await;
     let gap = world.gap(&did).await.expect("it is one");
     assert!(gap.since.is_some(), "{gap:?}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_is_no_older_than_what_is_known_of_it_and_no_younger_for_others() {
+    let mut world = World::settled(network(4, 2)).await;
+    // Nobody has heard of it before now.
+    let (late, before) = (nobody(1), world.now());
+    let name = late.clone();
+    let tracked = world.ask(move |mirror| mirror.track(&[name])).await;
+    assert_eq!(tracked.expect("tracked").changed, 1);
+    let first = world.known_since(&late).await;
+    assert!(first >= before, "{first} < {before}");
+    // The stream of one host goes, then that of another.
+    let (ours, url) = (world.account(0, 0), world.url(PDS));
+    let removed = world.ask(move |mirror| mirror.remove_upstream(&url)).await;
+    removed.expect("it was followed");
+    world.doubted(&ours, &["no_cover"]).await;
+    let left = world.known_since(&ours).await;
+    let url = world.url(Place::Pds(1));
+    let removed = world.ask(move |mirror| mirror.remove_upstream(&url)).await;
+    removed.expect("it was followed");
+    assert_eq!(world.known_since(&ours).await, left);
+    // Its row learns of it only now.
+    let ask = ours.clone();
+    let resynced = world.ask(move |mirror| mirror.resync(&ask, false)).await;
+    resynced.expect("it is fetched again");
+    world
+        .until("fetched again", async |world: &World| {
+            let answer = world.answer(&ours).await;
+            said(answer.debt.is_none(), &answer)
+        })
+        .await;
+    assert_eq!(world.known_since(&ours).await, left);
+    assert_eq!(world.known_since(&late).await, first);
     world.stop().await;
 }
 
