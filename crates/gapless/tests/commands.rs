@@ -243,6 +243,8 @@ fn gaps_are_read_page_by_page_up_to_the_limit() {
         Some(REPOS)
     );
     assert!(all["cursor"].is_null());
+    let doing = all["gaps"][0]["doing"].as_str().unwrap_or_default();
+    assert!(doing.ends_with("At last this."), "programs get all of it");
     let some = json(&ends(
         &served.url(),
         &["gaps", "--json", "--limit", "1500"],
@@ -252,9 +254,10 @@ fn gaps_are_read_page_by_page_up_to_the_limit() {
     assert!(some["cursor"].is_u64());
     let text = out(&ends(&served.url(), &["gaps", "--limit", "2"], 1));
     assert!(
-        text.contains("did:plc:0  no_snapshot") && text.contains("can do  Wait."),
+        text.contains("did:plc:0  no_snapshot") && text.contains("can do  Wait.\n"),
         "{text}"
     );
+    assert!(text.contains("doing   First this. Then that.\n"), "{text}");
     assert!(text.contains("2 shown, and there are more"), "{text}");
     assert!(
         !text.contains("hidden"),

@@ -13,10 +13,12 @@ use super::time::timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Gap {
     pub did: String,
+    /// What stands in the way of the others comes first.
     pub reasons: Vec<String>,
     /// Since when, at least, and never before it was known here; null when nothing
     /// that is written down tells.
     pub since: Option<String>,
+    /// A sentence for each reason, in their order.
     pub doing: String,
     pub can_do: String,
     /// Why the last try failed.
@@ -41,19 +43,38 @@ pub struct GapsPage {
     pub hosts_total: u64,
 }
 
+/// The first sentences of a text.
+pub fn sentences(text: &str, count: usize) -> &str {
+    let mut ends = text.match_indices(". ").map(|(at, _)| at + 1);
+    let end = count.checked_sub(1).and_then(|before| ends.nth(before));
+    end.map_or(text, |end| &text[..end])
+}
+
+/// What is known of a gap beside the ledger's reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Circumstances {
+    pub since: Option<Time>,
+    /// There is no room on the disk.
+    pub full: bool,
+    /// The upstream that speaks for it is connected.
+    pub connected: bool,
+}
+
 impl Gap {
     /// None when the repository is complete.
-    pub fn new(repo: &Repo, answer: &Answer, since: Option<Time>) -> Option<Gap> {
+    pub fn new(repo: &Repo, answer: &Answer, known: Circumstances) -> Option<Gap> {
         if answer.complete() {
             return None;
         }
-        let texts = |of: fn(Advice) -> &'static str| {
+        let mut reasons = answer.reasons.clone();
+        reasons.sort_by_key(|reason| place(*reason));
+        // Without room nothing else is done, either.
+        let full = known.full.then_some(FULL).into_iter();
+        let each = reasons.iter().map(|reason| said(*reason, repo, known));
+        let advice: Vec<Advice> = full.chain(each).collect();
+        let texts = |of: fn(&Advice) -> &'static str| {
             let mut texts: Vec<&str> = Vec::new();
-            for reason in &answer.reasons {
-                let text = of(match (reason, repo.account) {
-                    (Reason::Inactive, Account::NotFound) => VANISHED,
-                    _ => advice(*reason),
-                });
+            for text in advice.iter().map(of) {
                 if !texts.contains(&text) {
                     texts.push(text);
                 }
@@ -62,8 +83,8 @@ impl Gap {
         };
         Some(Gap {
             did: repo.did.to_string(),
-            reasons: answer.reasons.iter().map(ToString::to_string).collect(),
-            since: since.and_then(timestamp),
+            reasons: reasons.iter().map(ToString::to_string).collect(),
+            since: known.since.and_then(timestamp),
             doing: texts(|advice| advice.doing),
             can_do: texts(|advice| advice.can_do),
             last_error: None,
@@ -71,7 +92,41 @@ impl Gap {
     }
 }
 
-/// What is said about a reason.
+/// What is said about a reason in these circumstances.
+fn said(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
+    let unresolved = repo.host.is_none() && repo.debt.resolve.is_some();
+    match reason {
+        Reason::Inactive if repo.account == Account::NotFound => VANISHED,
+        Reason::CoverDown if known.connected && known.full => FULL,
+        Reason::CoverDown if known.connected => BEHIND,
+        Reason::NoCover | Reason::ResolveOwed if unresolved => UNRESOLVED,
+        reason => advice(reason),
+    }
+}
+
+/// Where a reason stands among others: first what only a person can settle, then
+/// what stands in the way of the rest, at last what passes by itself.
+fn place(reason: Reason) -> u8 {
+    match reason {
+        Reason::Damaged => 0,
+        Reason::HostBehind => 1,
+        Reason::Inactive => 2,
+        Reason::ResolveOwed => 3,
+        Reason::NoCover => 4,
+        Reason::CoverDown => 5,
+        Reason::Applying => 6,
+        Reason::NoSnapshot => 7,
+        Reason::NewerCommitKnown => 8,
+        Reason::FilterChanged => 9,
+        Reason::FetchOwed => 10,
+        Reason::CompareOwed => 11,
+        Reason::UnreadableFrame => 12,
+        Reason::EpochChanged => 13,
+        Reason::NotCompared => 14,
+    }
+}
+
+/// What is said about a reason: a sentence each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advice {
     /// What Gapless does about it now.
@@ -84,6 +139,26 @@ pub struct Advice {
 const VANISHED: Advice = Advice {
     doing: "Its host says that it does not have it; it is hidden, and shown again once it is back.",
     can_do: "Ask the host's operator, or the owner where it has gone; `gapless resync DID` asks again.",
+};
+
+/// There is no room on the disk, whatever else there is.
+const FULL: Advice = Advice {
+    doing: "There is no room on the disk, so nothing is written; it goes on by itself once there is.",
+    can_do: "Make room on the disk: `gapless status` shows how much is missing.",
+};
+
+/// The upstream is connected, and yet cannot be relied on.
+const BEHIND: Advice = Advice {
+    doing: "The upstream that speaks for it is connected, but what it sends is not all checked and written yet.",
+    can_do: "Wait; if it stays so, `gapless upstream list` shows how far behind it is.",
+};
+
+/// Nobody knows where it lives.
+const UNRESOLVED: Advice = Advice {
+    doing: "Its DID document has not been read yet, so nobody knows where it lives; it is asked for \
+            again and again, ever more slowly, and then it is fetched from the host that it names.",
+    can_do: "If that keeps failing, check the directory, or the owner's domain for did:web; \
+             `gapless repo DID` shows the next try.",
 };
 
 /// All reasons, in the order in which they are named.
@@ -174,7 +249,88 @@ pub fn advice(reason: Reason) -> Advice {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use gapless_atp::syntax::Did;
+    use gapless_core::ledger::complete::{Evidence, Level};
+    use gapless_core::ledger::{HostId, Key, Owed, Tick, Why};
+
     use super::*;
+
+    /// The commands show the first ones only.
+    fn one_sentence(said: Advice) {
+        for text in [said.doing, said.can_do] {
+            assert!(text.ends_with('.'), "{text}");
+            assert_eq!(sentences(text, 1), text);
+        }
+    }
+
+    fn gap(repo: &Repo, reasons: &[Reason], known: Circumstances) -> Gap {
+        let answer = Answer {
+            reasons: reasons.to_vec(),
+            as_of: None,
+            evidence: Evidence {
+                level: Level::Unknown,
+                via: None,
+                key: Key::Present,
+                proven_at: None,
+                swept: None,
+            },
+        };
+        Gap::new(repo, &answer, known).expect("it is one")
+    }
+
+    fn unresolved() -> Repo {
+        let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
+        let mut repo = Repo::new(did);
+        repo.debt.resolve = Some(Owed {
+            at: Tick(1),
+            why: Why::FirstSighting,
+        });
+        repo
+    }
+
+    #[test]
+    fn what_stands_in_the_way_comes_first_and_people_read_little() {
+        let reasons = [
+            Reason::NoSnapshot,
+            Reason::NotCompared,
+            Reason::NoCover,
+            Reason::ResolveOwed,
+            Reason::FilterChanged,
+        ];
+        let mut repo = unresolved();
+        let told = gap(&repo, &reasons, Circumstances::default());
+        assert_eq!(told.reasons[..2], ["resolve_owed", "no_cover"]);
+        assert_eq!(told.reasons.len(), reasons.len());
+        assert!(!told.can_do.contains("upstream add"), "{}", told.can_do);
+        assert!(told.doing.starts_with(UNRESOLVED.doing), "{}", told.doing);
+        let short = sentences(&told.doing, 2);
+        let expected = [UNRESOLVED.doing, advice(Reason::NoSnapshot).doing];
+        assert_eq!(short, expected.join(" "));
+        // Where it lives is known: then a stream is what is missing.
+        repo.host = Some(HostId(1));
+        let told = gap(&repo, &reasons, Circumstances::default());
+        assert!(told.can_do.contains("upstream add pds"), "{}", told.can_do);
+    }
+
+    #[test]
+    fn a_stream_that_is_connected_is_not_said_to_be_dialled() {
+        let repo = unresolved();
+        let said = |full, connected| {
+            let known = Circumstances {
+                since: None,
+                full,
+                connected,
+            };
+            gap(&repo, &[Reason::CoverDown], known).doing
+        };
+        let dialled = advice(Reason::CoverDown).doing;
+        assert_eq!(said(false, false), dialled);
+        assert_eq!(said(true, true), FULL.doing);
+        assert_eq!(said(false, true), BEHIND.doing);
+        assert_eq!(said(true, false), format!("{} {dialled}", FULL.doing));
+    }
 
     #[test]
     fn every_reason_has_its_words() {
@@ -182,10 +338,7 @@ mod tests {
             // The list must be the enum, each reason at its place.
             assert_eq!(reason as usize, at, "{reason}");
             let said = advice(reason);
-            assert!(
-                said.doing.ends_with('.') && said.can_do.ends_with('.'),
-                "{reason}"
-            );
+            one_sentence(said);
             let others = REASONS[..at].iter();
             assert!(
                 others
@@ -194,6 +347,11 @@ mod tests {
                 "{reason} has another's words"
             );
         }
+        for said in [VANISHED, FULL, BEHIND, UNRESOLVED] {
+            one_sentence(said);
+        }
+        let places: BTreeSet<u8> = REASONS.into_iter().map(place).collect();
+        assert_eq!(places.len(), REASONS.len(), "each has a place of its own");
         // One more reason in the ledger must come into the list: it is the last.
         assert_eq!(REASONS.len(), Reason::FilterChanged as usize + 1);
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use dead::{DeadAnswer, DeadPage, DeadResolved};
-pub use gaps::{Advice, Gap, GapsPage, REASONS, advice};
+pub use gaps::{Advice, Circumstances, Gap, GapsPage, REASONS, advice, sentences};
 pub use hosts::{HostGap, HostReason};
 pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
 pub use repo::{DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer};

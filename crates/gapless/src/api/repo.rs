@@ -168,7 +168,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::api::Gap;
+    use crate::api::{Circumstances, Gap};
 
     fn repository() -> Repo {
         let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
@@ -226,7 +226,8 @@ mod tests {
             told.evidence.swept_at.as_deref(),
             Some("1970-01-01T00:00:02.000000Z")
         );
-        assert_eq!(Gap::new(&repository(), &answer(Vec::new()), None), None);
+        let known = Circumstances::default();
+        assert_eq!(Gap::new(&repository(), &answer(Vec::new()), known), None);
     }
 
     #[test]
@@ -253,8 +254,11 @@ mod tests {
             debt.next_try.as_deref(),
             Some("1970-01-01T00:00:09.000000Z")
         );
-        let since = Some(Time(5_000_000));
-        let gap = Gap::new(&repo, &answer, since).expect("it is not complete");
+        let known = Circumstances {
+            since: Some(Time(5_000_000)),
+            ..Circumstances::default()
+        };
+        let gap = Gap::new(&repo, &answer, known).expect("it is not complete");
         assert_eq!(gap.since.as_deref(), Some("1970-01-01T00:00:05.000000Z"));
         assert!(gap.doing.contains("newer commit") && gap.doing.contains("queued"));
         // Its host lost it: that is not its owner's wish.
@@ -263,7 +267,7 @@ mod tests {
             reasons: vec![Reason::Inactive],
             ..answer
         };
-        let gap = Gap::new(&repo, &lost, since).expect("it is not complete");
+        let gap = Gap::new(&repo, &lost, known).expect("it is not complete");
         assert!(gap.can_do.contains("operator"), "{}", gap.can_do);
     }
 }

@@ -6,10 +6,16 @@ use serde_json::json;
 use super::client::{Client, talk};
 use super::table::{ago, or_dash, plain, say, table};
 use super::{Failure, Outcome, Server, a_did};
-use crate::api::{Gap, GapsPage, HostGap, RepoAnswer, Status, TrackedPage, UpstreamAnswer};
+use crate::api::{
+    Gap, GapsPage, HostGap, RepoAnswer, Status, TrackedPage, UpstreamAnswer, sentences,
+};
 
 /// Entries asked for at a time.
 const PAGE: usize = 1000;
+/// Sentences that a person reads about a gap. What matters most comes first, and
+/// `--json` has all of it.
+const DOING: usize = 2;
+const CAN_DO: usize = 1;
 
 fn found(finding: bool) -> Outcome {
     match finding {
@@ -307,8 +313,10 @@ fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
         if let Some(trouble) = &gap.last_error {
             say(&plain(&format!("    error   {}", trouble.error)));
         }
-        say(&plain(&format!("    doing   {}", gap.doing)));
-        say(&plain(&format!("    can do  {}", gap.can_do)));
+        let doing = sentences(&gap.doing, DOING);
+        say(&plain(&format!("    doing   {doing}")));
+        let can_do = sentences(&gap.can_do, CAN_DO);
+        say(&plain(&format!("    can do  {can_do}")));
     }
     let and_hidden = match hidden {
         0 => String::new(),

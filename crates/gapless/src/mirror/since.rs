@@ -7,14 +7,22 @@ use gapless_core::ledger::complete::{Answer, Reason};
 use gapless_core::ledger::{Repo, Tick, Time, UpstreamId};
 
 use super::Mirror;
+use crate::api::Circumstances;
 
 impl Mirror {
-    /// The earliest of the times of all reasons.
-    pub(super) fn since(&self, repo: &Repo, answer: &Answer) -> Option<Time> {
+    /// Since when, and what else a person has to know of it.
+    pub(super) fn since(&self, repo: &Repo, answer: &Answer) -> Circumstances {
         let via = answer.evidence.via;
         let times = answer.reasons.iter();
         let times = times.filter_map(|reason| self.since_reason(*reason, repo, via));
-        since(times.min(), self.known_at(repo))
+        let since = since(times.min(), self.known_at(repo));
+        let covers = self.shared.upstreams.read();
+        let source = via.and_then(|id| covers.get(id));
+        Circumstances {
+            since,
+            full: self.shared.room.lack().is_some(),
+            connected: source.is_some_and(|source| source.stream.is_connected()),
+        }
     }
 
     /// A time by which it was known here, as early as is remembered. Its host is known

@@ -119,8 +119,8 @@ impl Mirror for Fake {
             did: format!("did:plc:{number}"),
             reasons: vec!["no_snapshot".to_owned()],
             since: None,
-            doing: "Its first snapshot is queued.".to_owned(),
-            can_do: "Wait.".to_owned(),
+            doing: "First this. Then that. At last this.".to_owned(),
+            can_do: "Wait. Or do not.".to_owned(),
             last_error: None,
         };
         Ok(GapsPage {

@@ -124,6 +124,8 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
     world.doubted(&did, &["cover_down"]).await;
     let gap = world.gap(&did).await.expect("it is one");
     assert!(gap.since.is_some(), "{gap:?}");
+    assert!(gap.doing.contains("no room on the disk"), "{gap:?}");
+    assert!(!gap.doing.contains("dialled"), "it is connected: {gap:?}");
     world.stop().await;
 }
 
@@ -137,6 +139,9 @@ async fn a_gap_is_no_older_than_what_is_known_of_it_and_no_younger_for_others() 
     assert_eq!(tracked.expect("tracked").changed, 1);
     let first = world.known_since(&late).await;
     assert!(first >= before, "{first} < {before}");
+    let gap = world.gap(&late).await.expect("it is one");
+    assert!(gap.doing.contains("DID document"), "{gap:?}");
+    assert!(!gap.can_do.contains("upstream add"), "{gap:?}");
     // The stream of one host goes, then that of another.
     let (ours, url) = (world.account(0, 0), world.url(PDS));
     let removed = world.ask(move |mirror| mirror.remove_upstream(&url)).await;
