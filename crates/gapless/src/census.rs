@@ -34,6 +34,14 @@ struct Remembered {
 }
 
 impl Remembered {
+    /// Whoever is listed as behind and was found so by asking is one, not two.
+    fn told(&self, census: Census) -> Census {
+        Census {
+            behind: census.behind.max(self.listed),
+            ..census
+        }
+    }
+
     fn lately(&self, now: Time) -> u64 {
         let adopted = self
             .adopted
@@ -50,8 +58,9 @@ impl Censuses {
 
     pub fn get(&self, now: Time, host: HostId) -> Option<Census> {
         let hosts = self.lock();
-        let (at, census) = hosts.get(&host)?.counted?;
-        (!now.passed(at, CENSUS_FOR)).then_some(census)
+        let remembered = hosts.get(&host)?;
+        let (at, census) = remembered.counted?;
+        (!now.passed(at, CENSUS_FOR)).then(|| remembered.told(census))
     }
 
     /// Counted from the store, as of then.
@@ -59,19 +68,13 @@ impl Censuses {
         let mut hosts = self.lock();
         let remembered = hosts.entry(host).or_default();
         census.behind += remembered.lately(at);
-        census.behind = census.behind.max(remembered.listed);
         remembered.counted = Some((at, census));
-        census
+        remembered.told(census)
     }
 
     /// A listing was read to its end.
     pub fn listed(&self, host: HostId, older: u64) {
-        let mut hosts = self.lock();
-        let remembered = hosts.entry(host).or_default();
-        remembered.listed = older;
-        if let Some((_, census)) = &mut remembered.counted {
-            census.behind = census.behind.max(older);
-        }
+        self.lock().entry(host).or_default().listed = older;
     }
 
     /// One more was found behind.
@@ -129,8 +132,11 @@ mod tests {
         censuses.listed(HOST, 0);
         assert_eq!(censuses.counted(START, HOST, of_a_hundred(1)).behind, 1);
         censuses.listed(HOST, 50);
-        let remembered = censuses.get(START, HOST).map(|census| census.behind);
-        assert_eq!(remembered, Some(50));
+        let remembered = || censuses.get(START, HOST).map(|census| census.behind);
+        assert_eq!(remembered(), Some(50));
+        censuses.listed(HOST, 2);
+        censuses.one_more(HOST);
+        assert_eq!(remembered(), Some(2), "listed and found is one");
     }
 
     #[test]

@@ -334,6 +334,30 @@ fn is_suspended(world: &World) -> bool {
     hosts.iter().any(|(_, host)| host.hiding_suspended)
 }
 
+async fn until_suspended(world: &World, wanted: bool) {
+    world
+        .until("the sweep has told", async |world: &World| {
+            match is_suspended(world) == wanted {
+                true => Ok(()),
+                false => Err(format!("it should be {wanted}")),
+            }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doubt_ends_when_everybody_is_back() {
+    let mut world = World::settled(listed(12, 1), unswept).await;
+    world.expect("so many repositories vanished at once");
+    let empty = world.fault(Spec::new(Fault::ListEmpty {}).on(Place::Pds(0)));
+    world.reset(0).await;
+    until_suspended(&world, true).await;
+    world.clear(empty).await;
+    world.reset(0).await;
+    until_suspended(&world, false).await;
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wiped_host_hides_nobody_until_somebody_confirms() {
     const REPOS: usize = 12;
