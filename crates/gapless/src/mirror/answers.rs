@@ -126,8 +126,8 @@ impl Mirror {
                 return Ok(ControlFlow::Continue(()));
             }
             let answer = self.answer(&repo);
-            let since = self.since(&repo, &answer);
-            if let Some(mut gap) = Gap::new(&repo, &answer, since) {
+            let known = self.circumstances(&repo, &answer);
+            if let Some(mut gap) = Gap::new(&repo, &answer, known) {
                 gap.last_error = self.shared.troubles.of(&repo.did).map(Into::into);
                 page.gaps.push(gap);
                 page.cursor = Some(id.0);

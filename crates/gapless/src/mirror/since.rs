@@ -11,7 +11,7 @@ use crate::api::Circumstances;
 
 impl Mirror {
     /// Since when, and what else a person has to know of it.
-    pub(super) fn since(&self, repo: &Repo, answer: &Answer) -> Circumstances {
+    pub(super) fn circumstances(&self, repo: &Repo, answer: &Answer) -> Circumstances {
         let via = answer.evidence.via;
         let times = answer.reasons.iter();
         let times = times.filter_map(|reason| self.since_reason(*reason, repo, via));
