@@ -25,6 +25,9 @@ pub enum StoreError {
     /// A fault of our own: what was handed over cannot be true.
     #[error(transparent)]
     Refused(#[from] Contradiction),
+    /// A fault of our own, before anything was handed over; others are not touched by it.
+    #[error("{0}")]
+    Fault(Arc<str>),
     /// Not final: it is taken as soon as there is room again. Reading goes on.
     #[cfg(feature = "engine")]
     #[error("{0}; reading goes on")]
@@ -76,7 +79,7 @@ impl StoreError {
     /// Whether nothing can be written before a new start.
     pub fn is_final(&self) -> bool {
         match self {
-            StoreError::Row { .. } | StoreError::Refused(_) => false,
+            StoreError::Row { .. } | StoreError::Refused(_) | StoreError::Fault(_) => false,
             #[cfg(feature = "engine")]
             StoreError::Full(_) => false,
             _ => true,

@@ -2,6 +2,7 @@
 //! The store is held while events come, so that they wait for certain.
 
 use futures_util::FutureExt;
+use gapless::ingest::desk::Turn;
 use gapless_core::ledger::{Repo, Time};
 use gapless_store::change::{Change, RepoChange, Subject};
 use gapless_store::cursor::Position;
@@ -352,6 +353,39 @@ async fn an_event_that_brings_out_a_fault_of_ours_is_kept_and_disturbs_nobody() 
     };
     assert_eq!(letter.class, DeadClass::Refused);
     assert!(letter.error.contains("a fault of Gapless"), "{letter:?}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_visit_that_brings_out_a_fault_of_ours_disturbs_nobody() {
+    let mut world = one_desk(network(2, 1)).await;
+    world.expect("deciding about a repository ended unexpectedly");
+    let (a, b) = (world.did(0), world.did(1));
+    let (desks, asked) = (
+        world.mirror().desks.clone(),
+        world.metrics().heads_asked.get(),
+    );
+    let visit = desks.visit(&a, |turn: &mut Turn<'_>| -> () {
+        turn.make().repo.lineage += 7;
+        panic!("a test wants a fault of ours here");
+    });
+    let error = visit.await.expect_err("it has not come to its end");
+    assert!(
+        !error.is_final() && error.to_string().contains("a fault of Gapless"),
+        "{error}"
+    );
+    assert_eq!(world.metrics().faults.get(), 1);
+    // Nothing of it counts, the host is asked, and the same desk goes on.
+    let lineage = desks.visit(&a, |turn: &mut Turn<'_>| turn.make().repo.lineage);
+    assert_eq!(lineage.await.expect("it is a visit like any other"), 0);
+    let (one, other) = (world.post(&a), world.post(&b));
+    for (did, live) in [(&b, other), (&a, one)] {
+        world.complete(did).await;
+        let answer = world.answer(did).await;
+        assert_eq!(answer.last_firehose_rev, Some(live.rev.to_string()));
+    }
+    assert!(world.metrics().heads_asked.get() > asked);
+    assert_eq!(world.metrics().faults.get(), 1);
     world.stop().await;
 }
 

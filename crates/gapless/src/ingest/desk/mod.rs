@@ -18,6 +18,7 @@ mod worker;
 mod written;
 
 use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -127,6 +128,8 @@ pub struct Turn<'a> {
     pub did: &'a Did,
     /// Called when everything that the visit led to is durable, or never will be.
     pub then: Option<Then>,
+    /// It ended by a fault of ours: nothing of the draft counts.
+    fault: bool,
 }
 
 impl Turn<'_> {
@@ -264,7 +267,7 @@ impl Desks {
     }
 
     /// Does something at a repository's desk, and waits until what it led to is
-    /// durable.
+    /// durable. A panic in it is an error, of this visit alone.
     pub async fn visit<T: Send + 'static>(
         &self,
         did: &Did,
@@ -272,10 +275,14 @@ impl Desks {
     ) -> Result<T, StoreError> {
         let (tell, told) = oneshot::channel();
         let visit: Visit = Box::new(move |turn| {
-            let value = visit(turn);
+            let value = catch_unwind(AssertUnwindSafe(|| visit(turn))).map_err(|_| {
+                turn.fault = true;
+                let what = "deciding about this repository ended unexpectedly: a fault of Gapless";
+                StoreError::Fault(what.into())
+            });
             turn.then = Some(Box::new(move |durable| {
                 // Nobody waits any more: then nobody is told.
-                let _ = tell.send(durable.map(|()| value));
+                let _ = tell.send(durable.and(value));
             }));
         });
         self.inbox(did).push(Item::Visit {

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Repo, RepoId};
+use gapless_core::ledger::debt::{self, What};
+use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::{Repo, RepoId, Why};
 use gapless_store::cursor::Position;
 use gapless_store::error::StoreError;
 
@@ -259,10 +261,46 @@ impl Worker {
             draft,
             did: &did,
             then: None,
+            fault: false,
         };
         visit(&mut turn);
-        let Turn { draft, then, .. } = turn;
+        let Turn {
+            mut draft,
+            then,
+            fault,
+            ..
+        } = turn;
+        if fault {
+            draft = self.after_fault(place, &did);
+        }
         self.submit(place, draft, None, then, None);
         Done::Yes
+    }
+
+    /// A fault of ours that only this repository brings out must not stop the others,
+    /// nor come again at once. Nothing at the desk has changed. Frames that wait may be
+    /// the cause, for they are judged in most visits: they go, and what the host says
+    /// takes their place.
+    fn after_fault(&mut self, place: usize, did: &Did) -> Option<Draft> {
+        self.shared.metrics.faults.inc();
+        tracing::error!(
+            %did,
+            "deciding about a repository ended unexpectedly; what waits for it is dropped, and the host is asked"
+        );
+        let mut draft = match self.draft(place) {
+            Ok(draft) => draft?,
+            Err(error) => {
+                self.shared.end.fail(error);
+                return None;
+            }
+        };
+        let now = self.shared.clock.now();
+        let revs: Vec<_> = draft.parked.keys().copied().collect();
+        for rev in revs {
+            draft.drop_frame(rev, Dropped::Superseded);
+        }
+        debt::owe(now, &mut draft.repo, What::Compare, Why::BrokenChain);
+        debt::failed(now, &mut draft.repo, None);
+        Some(draft)
     }
 }
