@@ -50,6 +50,14 @@ impl Covers {
         gone
     }
 
+    /// The clock was set back: how long ago anything was heard, nobody knows. Every
+    /// connection is as if it had not been made yet, and its row stays.
+    pub fn renew(&mut self) {
+        for source in self.sources.values_mut() {
+            source.stream = Stream::new();
+        }
+    }
+
     fn index(&mut self) {
         self.hosts.clear();
         self.relay = None;

@@ -21,6 +21,22 @@ fn the_hosts_own_stream_covers_before_any_relay() {
 }
 
 #[test]
+fn after_a_step_back_no_connection_vouches_and_none_has_lost_anything() {
+    let mut desk = Desk::new();
+    desk.connect(PDS, None);
+    desk.frame(PDS, 100, 0);
+    let (now, settings) = (desk.now().time, Settings::default());
+    assert!(desk.covers.live(PDS, now, &settings));
+    let before = desk.covers.get(PDS).expect("it is there").row.clone();
+    desk.covers.renew();
+    for at in [Time(0), now, now.after(settings.live_grace)] {
+        assert!(!desk.covers.live(PDS, at, &settings), "{at:?}");
+    }
+    let source = desk.covers.get(PDS).expect("it is there");
+    assert_eq!((&source.row, source.stream.heard_at()), (&before, None));
+}
+
+#[test]
 fn the_relay_that_first_showed_it_is_kept() {
     let mut desk = Desk::new();
     let second = UpstreamId(9);

@@ -297,7 +297,8 @@ impl Follower {
         match connected {
             true => Ok(()),
             false => Err(Ended::Lost(
-                "it repeats numbers; dialed again to see whether it counts anew".to_owned(),
+                "it repeats numbers, or the clock was set back; dialed again to see where it is"
+                    .to_owned(),
             )),
         }
     }

@@ -4,7 +4,12 @@
 //! reaches the row (a new epoch, a new numbering), nothing that was read after it
 //! is handed on before the row is durable: otherwise a cursor could pass a gap
 //! that nobody remembers.
+//!
+//! When the clock was set back, an upstream that was lost an hour ago would count as
+//! just lost: every connection is given up then, before anybody looks at it, and made
+//! anew from its durable cursor as after a start.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -35,6 +40,8 @@ pub struct Upstreams {
     room: Arc<Room>,
     end: Arc<End>,
     comings: Mutex<Comings>,
+    /// The steps back of the clock that the connections know of.
+    steps_back: AtomicU64,
 }
 
 /// A connection and its row, for one decision.
@@ -50,6 +57,7 @@ impl Upstreams {
         Upstreams {
             covers: RwLock::new(Covers::new()),
             comings: Mutex::default(),
+            steps_back: AtomicU64::new(clock.steps_back()),
             store,
             clock,
             room,
@@ -59,12 +67,26 @@ impl Upstreams {
 
     /// Never hold it while waiting for anything.
     pub fn read(&self) -> RwLockReadGuard<'_, Covers> {
+        if self.steps_back.load(Ordering::SeqCst) != self.clock.steps_back() {
+            self.renew(&mut self.write());
+        }
         // Nothing in here can panic half way.
         self.covers.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Covers> {
         self.covers.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives every connection up if the clock was set back since the last look. Whoever
+    /// has the time from after the step comes here first: the clock counts steps before
+    /// it tells the time.
+    fn renew(&self, covers: &mut Covers) {
+        let steps = self.clock.steps_back();
+        if self.steps_back.swap(steps, Ordering::SeqCst) != steps {
+            tracing::warn!("the clock was set back; every upstream is dialed again");
+            covers.renew();
+        }
     }
 
     /// Follows an upstream from now on. A removed one that comes back is a new
@@ -100,6 +122,7 @@ impl Upstreams {
     ) -> Option<(T, Option<Upstream>)> {
         let mut covers = self.write();
         let now = self.clock.now();
+        self.renew(&mut covers);
         let source = covers.get_mut(id)?;
         let before = Kept::of(&source.row);
         let mut look = Look {

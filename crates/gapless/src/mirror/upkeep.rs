@@ -1,5 +1,5 @@
-//! What has to be done now and then: purge what was deleted long enough ago, and
-//! say how things stand.
+//! What has to be done now and then: purge what was deleted long enough ago, look at
+//! what is owed after the clock was set back, and say how things stand.
 
 use std::ops::ControlFlow;
 use std::sync::Weak;
@@ -13,7 +13,10 @@ use gapless_store::error::StoreError;
 
 use super::Mirror;
 use super::parts::{AT_A_TIME, in_parts};
+use crate::clock::Clock;
+use crate::fetch::counted;
 use crate::ingest::desk::Turn;
+use crate::shared::Shared;
 
 /// How often a line says how things stand.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -22,9 +25,14 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 const LOOKS: u32 = 10;
 const LOOK_AT_LEAST: Duration = Duration::from_secs(3600);
 const LOOK_AT_MOST: Duration = Duration::from_secs(1);
+/// How long the clock must have kept step before a purge believes it, or as long as
+/// the time of grace if that is less. A purge cannot be undone: it must not come of a
+/// clock that was wrong for a moment.
+const BELIEVED_AFTER: Duration = Duration::from_secs(3600);
 
 pub async fn run(mirror: Weak<Mirror>) {
     let (mut looked, mut said) = (None::<Instant>, None::<Instant>);
+    let mut steps_back = 0;
     loop {
         let Some(strong) = mirror.upgrade() else {
             return;
@@ -34,10 +42,13 @@ pub async fn run(mirror: Weak<Mirror>) {
         let every = (grace / LOOKS).clamp(LOOK_AT_MOST, LOOK_AT_LEAST);
         let due = looked.is_none_or(|at| at.elapsed() >= every);
         if due && let Err(error) = strong.purge().await {
-            match error.is_final() {
-                true => shared.end.fail(error),
-                false => tracing::warn!(%error, "purging goes on later"),
-            }
+            later(&shared, error);
+        }
+        let steps = shared.clock.steps_back();
+        if std::mem::replace(&mut steps_back, steps) != steps
+            && let Err(error) = strong.schedule_anew().await
+        {
+            later(&shared, error);
         }
         if due {
             looked = Some(Instant::now());
@@ -54,12 +65,27 @@ pub async fn run(mirror: Weak<Mirror>) {
     }
 }
 
+fn later(shared: &Shared, error: StoreError) {
+    match error.is_final() {
+        true => shared.end.fail(error),
+        false => tracing::warn!(%error, "this part of the upkeep goes on later"),
+    }
+}
+
+/// Whether the clock can be believed that the time of grace has passed.
+fn is_believed(clock: &Clock, grace: Duration) -> bool {
+    clock.kept_step() >= grace.min(BELIEVED_AFTER)
+}
+
 impl Mirror {
     /// Purges what its present host, or the directory, called deleted, and what
     /// has stayed so for the time of grace.
     async fn purge(&self) -> Result<(), StoreError> {
         let grace = self.config.purge_grace;
         let shared = self.shared.clone();
+        if !is_believed(&shared.clock, grace) {
+            return Ok(());
+        }
         let due = tokio::task::spawn_blocking(move || {
             let now = shared.clock.time();
             let mut due = Vec::new();
@@ -79,8 +105,9 @@ impl Mirror {
                 let Some(draft) = turn.draft.as_mut() else {
                     return false;
                 };
-                // It may have come back meanwhile.
-                let due = account::purge_due(now.time, &draft.repo, grace);
+                // It may have come back meanwhile, or the clock was set.
+                let due = account::purge_due(now.time, &draft.repo, grace)
+                    && is_believed(&shared.clock, grace);
                 if !due || draft.repo.held == Held::Nothing {
                     return false;
                 }
@@ -98,9 +125,43 @@ impl Mirror {
                 shared.metrics.purged.inc();
                 true
             });
-            if purged.await? {
-                tracing::info!(%did, "purged: deleted by its owner, and the time of grace has passed");
+            match purged.await {
+                Ok(true) => {
+                    tracing::info!(%did, "purged: deleted by its owner, and the time of grace has passed");
+                }
+                Ok(false) => {}
+                // The others do not wait for it.
+                Err(error) => later(&self.shared, error),
             }
+        }
+        Ok(())
+    }
+
+    /// The clock was set back: what is owed was put off until times that are far away
+    /// now. Each desk says anew when it may be tried.
+    async fn schedule_anew(&self) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        let owing = tokio::task::spawn_blocking(move || {
+            let read = |from| shared.store.view().repos(from);
+            in_parts(AT_A_TIME, RepoId(0), read, |_, repo| {
+                // Its next event tells again that the document is old.
+                shared.schedule.refreshed(&repo.did);
+                Ok::<_, StoreError>(ControlFlow::Continue(()))
+            })?;
+            let debts = shared.store.view().debts();
+            let ids: Result<Vec<RepoId>, StoreError> = debts.map(|row| Ok(row?.0)).collect();
+            let mut owing = Vec::new();
+            counted::each(&shared.store, &ids?, |repo| owing.push(repo.did))?;
+            Ok::<_, StoreError>(owing)
+        });
+        for did in owing.await.unwrap_or(Err(StoreError::CommitterGone))? {
+            let visit = self.desks.visit(&did, |turn: &mut Turn<'_>| {
+                let now = turn.shared.clock.time();
+                if let Some(draft) = &turn.draft {
+                    turn.shared.schedule.note(now, &draft.repo);
+                }
+            });
+            visit.await?;
         }
         Ok(())
     }

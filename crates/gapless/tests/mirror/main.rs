@@ -2,6 +2,7 @@
 //! sockets, real signatures, a real store; and the truth to compare with.
 
 mod basic;
+mod clock;
 mod common;
 mod contents;
 mod crashes;

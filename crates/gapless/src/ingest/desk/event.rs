@@ -4,8 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use gapless_atp::frame;
-use gapless_core::ledger::Before;
 use gapless_core::ledger::event::Event;
+use gapless_core::ledger::{Before, Time};
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadClass, DeadLetter};
 
@@ -20,6 +20,12 @@ use crate::stop;
 const DOCUMENT_FRESH: Duration = Duration::from_secs(24 * 3600);
 /// A document older than this does not serve any more.
 const DOCUMENT_USABLE: Duration = Duration::from_secs(72 * 3600);
+
+/// Whether a document that was read then serves still. One from the future was read
+/// by a clock that ran ahead: how old it is, nobody knows.
+fn is_usable(now: Time, read: Time) -> bool {
+    now.since(read).max(read.since(now)) <= DOCUMENT_USABLE
+}
 
 /// What an event comes to.
 enum Decided {
@@ -86,11 +92,10 @@ impl Worker {
             Err(error) => return self.undecodable(place, event, error.to_string()),
         };
         let signing = slot.repo.as_ref().and_then(|repo| repo.signing);
-        let age = signing.map(|signing| now.since(signing.at));
-        if age.is_some_and(|age| age > DOCUMENT_FRESH) {
+        if signing.is_some_and(|signing| now.passed(signing.at, DOCUMENT_FRESH)) {
             shared.schedule.refresh(&event.did);
         }
-        let usable = age.is_some_and(|age| age <= DOCUMENT_USABLE);
+        let usable = signing.is_some_and(|signing| is_usable(now, signing.at));
         let bytes = signing.and_then(|signing| signing.key).filter(|_| usable);
         if slot.key.as_ref().map(|(bytes, _)| *bytes) != bytes {
             let keys = &mut self.keys;
@@ -152,6 +157,26 @@ impl Worker {
         Decided::Made {
             draft: Some(Box::new(draft)),
             dead: Some(dead),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_from_far_ahead_serves_no_longer_than_an_old_one() {
+        let hour = Duration::from_secs(3600);
+        let now = Time(0).after(1_000 * hour);
+        for (read, usable) in [
+            (Time(0).after(1_000 * hour), true),
+            (Time(0).after(928 * hour), true),
+            (Time(0).after(927 * hour), false),
+            (Time(0).after(1_001 * hour), true),
+            (Time(0).after(1_073 * hour), false),
+        ] {
+            assert_eq!(is_usable(now, read), usable, "{read:?}");
         }
     }
 }

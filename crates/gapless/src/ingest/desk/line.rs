@@ -61,6 +61,6 @@ impl Worker {
 
 /// Whether it is time to look whether it lives elsewhere.
 pub fn may_have_left(repo: &Repo, now: Time) -> bool {
-    let old = |at: Time| now.since(at) > HIDDEN_FRESH;
+    let old = |at: Time| now.passed(at, HIDDEN_FRESH);
     account::is_hidden(repo.account) && repo.signing.is_some_and(|signing| old(signing.at))
 }
