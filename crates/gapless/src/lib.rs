@@ -20,6 +20,7 @@ pub mod net;
 pub mod room;
 pub mod run;
 pub mod schedule;
+pub mod serve;
 pub mod shared;
 pub mod stop;
 pub mod troubles;

@@ -13,9 +13,13 @@ mod repo;
 mod status;
 mod time;
 
+use std::sync::Arc;
+
 use gapless_atp::syntax::Did;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+use crate::serve::Serving;
 
 pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Circumstances, Gap, GapsPage, REASONS, advice, sentences};
@@ -62,6 +66,8 @@ pub trait Mirror: Send + Sync + 'static {
     /// In the text format of Prometheus.
     fn metrics(&self) -> Result<String, ApiError>;
     fn ready(&self) -> Readiness;
+    /// What is held, for whoever reads it as from any other server of repositories.
+    fn serving(&self) -> Result<Arc<Serving>, ApiError>;
 }
 
 /// Why there is no answer. The text is for people.

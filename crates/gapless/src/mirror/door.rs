@@ -11,6 +11,7 @@ use crate::api::{
     ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
     VerifyProgress, VerifyReport,
 };
+use crate::serve::Serving;
 
 const STARTING: &str = "starting: the store is being opened";
 
@@ -103,6 +104,10 @@ impl api::Mirror for Door {
 
     fn metrics(&self) -> Result<String, ApiError> {
         self.inside()?.metrics()
+    }
+
+    fn serving(&self) -> Result<Arc<Serving>, ApiError> {
+        self.inside()?.serving()
     }
 
     fn ready(&self) -> Readiness {

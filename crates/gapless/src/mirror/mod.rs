@@ -45,6 +45,7 @@ use crate::moments::Moments;
 use crate::net::{HostLimits, Net, NetError, NetSettings};
 use crate::room::{self, Room};
 use crate::schedule::Schedule;
+use crate::serve::Serving;
 use crate::shared::{End, Shared};
 use crate::troubles::Troubles;
 use counting::Counted;
@@ -89,6 +90,7 @@ pub struct Mirror {
     pub desks: Arc<Desks>,
     pub fetcher: Arc<Fetcher>,
     sweeps: Arc<Sweeps>,
+    serving: Arc<Serving>,
     following: Arc<Following>,
     /// What is tracked is changed by one at a time: a row and a wish that differ
     /// would be a repository that a stream covers and is not read for.
@@ -155,6 +157,7 @@ impl Mirror {
             Arc::new(following.clone()),
         ));
         let mirror = Arc::new(Mirror {
+            serving: Arc::new(Serving::new(shared.clone())),
             shared,
             desks,
             fetcher,

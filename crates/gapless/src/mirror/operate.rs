@@ -1,5 +1,7 @@
 //! What an operator does to a running mirror.
 
+use std::sync::Arc;
+
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Followed, Host, HostId, Why, account, debt, rollback};
 use gapless_store::error::StoreError;
@@ -14,6 +16,7 @@ use crate::api::{
 };
 use crate::fetch::counted;
 use crate::ingest::desk::Turn;
+use crate::serve::Serving;
 
 /// Repositories that are hidden at a time when a loss is confirmed.
 const AT_A_TIME: usize = 256;
@@ -221,6 +224,10 @@ impl api::Mirror for Mirror {
 
     fn metrics(&self) -> Result<String, ApiError> {
         self.metrics_text()
+    }
+
+    fn serving(&self) -> Result<Arc<Serving>, ApiError> {
+        Ok(self.serving.clone())
     }
 
     fn ready(&self) -> Readiness {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use gapless::api::*;
 use gapless::config::Token;
+use gapless::serve::Serving;
 use gapless::web::{WebSettings, serve};
 use gapless_atp::syntax::Did;
 use tokio::net::TcpListener;
@@ -286,6 +287,10 @@ impl Mirror for Fake {
 
     fn metrics(&self) -> Result<String, ApiError> {
         Ok("# TYPE gapless_repos gauge\ngapless_repos 1\n# EOF\n".to_owned())
+    }
+
+    fn serving(&self) -> Result<Arc<Serving>, ApiError> {
+        Err(ApiError::Unavailable("nothing is held here".to_owned()))
     }
 
     fn ready(&self) -> Readiness {
