@@ -20,6 +20,11 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Whether there is anything that is not kept.
+    pub fn is_narrow(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// What is kept of a record, by its path.
     pub fn keep(&self, path: &[u8]) -> Keep {
         if self.wanted.is_empty() {

@@ -171,6 +171,14 @@ counters! {
     purged: "gapless_purged_total", "Repositories that were purged.";
     proven: "gapless_roots_recomputed_total", "Roots recomputed from the store.";
     damaged: "gapless_roots_differed_total", "Of these: not the signed one.";
+    firehose_subscriptions: "gapless_firehose_subscriptions_total", "Consumers of the firehose that were taken in.";
+    firehose_turned_away: "gapless_firehose_turned_away_total", "Consumers that were turned away because there were too many.";
+    firehose_cut: "gapless_firehose_cut_total", "Consumers that were cut: the window passed them, or they did not read.";
+    firehose_frames: "gapless_firehose_frames_total", "Frames that were sent to consumers.";
+    firehose_bytes: "gapless_firehose_bytes_total", "Their bytes.";
+    firehose_syncs: "gapless_firehose_syncs_total", "Of the frames: those that say where a repository is now, because how it got there cannot be told.";
+    firehose_frames_missing: "gapless_firehose_frames_missing_total", "Commits whose frame is damaged or gone; where the repository is now is said instead.";
+    firehose_untold: "gapless_firehose_untold_total", "Repositories that moved and of which the signed commit is not held, so that nothing could be said.";
     restarts: "gapless_task_restarts_total", "Tasks that ended unexpectedly and were started again.";
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread::{JoinHandle, ThreadId};
 
 use crate::book::Book;
@@ -30,7 +30,11 @@ pub struct Published {
     state: RwLock<(Contents, DurableHead)>,
     ids: Arc<Ids>,
     recent: Arc<RecentRows>,
+    /// Who is told when there is more.
+    listener: OnceLock<Listener>,
 }
+
+type Listener = Box<dyn Fn(DurableHead) + Send + Sync>;
 
 impl Published {
     fn new(book: &Book) -> Published {
@@ -41,6 +45,7 @@ impl Published {
             state: RwLock::new((view, head)),
             ids,
             recent,
+            listener: OnceLock::new(),
         }
     }
 
@@ -50,6 +55,12 @@ impl Published {
 
     pub fn head(&self) -> DurableHead {
         self.read().1
+    }
+
+    /// From now on this one is told of every new head. There is one; whether it
+    /// was the first to ask.
+    pub fn listen(&self, listener: Listener) -> bool {
+        self.listener.set(listener).is_ok()
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, (Contents, DurableHead)> {
@@ -62,6 +73,9 @@ impl Published {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let last = std::mem::replace(&mut *state, next);
         drop(state);
+        if let Some(listener) = self.listener.get() {
+            listener(head);
+        }
         // Letting go of a view can take a moment; nobody should wait for it.
         drop(last);
     }

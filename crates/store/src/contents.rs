@@ -22,7 +22,7 @@ use crate::ids::Ids;
 use crate::rows::RecentRows;
 use crate::table::claimed::{self, Claim};
 use crate::table::dead::{self, DeadLetter};
-use crate::table::log::{self, LogRow};
+use crate::table::log::{self, Glance, LogRow};
 use crate::table::meta::Counters;
 use crate::table::parked::{self, ParkedFrame};
 use crate::table::record::Record;
@@ -362,12 +362,8 @@ impl Contents {
         seq: u64,
     ) -> Result<impl Iterator<Item = Result<(u64, LogRow), StoreError>> + Send + use<>, StoreError>
     {
-        let before = KeyRange::up_to(key::seq(seq).to_vec());
-        let start = match self.view.range(Table::Log, before).next_back() {
-            None => key::seq(seq).to_vec(),
-            Some(row) => row?.0.to_vec(),
-        };
-        let rows = self.rows(Table::Log, KeyRange::from(start), |place, row| {
+        let range = self.log_range(seq)?;
+        let rows = self.rows(Table::Log, range, |place, row| {
             Ok((key::read_seq(place)?, log::decode(row)?))
         });
         // The row found may end before the number that was asked for.
@@ -375,6 +371,32 @@ impl Contents {
             Ok((first, row)) => first.saturating_add(row.numbers()) <= seq,
             Err(_) => false,
         }))
+    }
+
+    /// Likewise, each without its operations: for whoever passes over many.
+    pub fn log_glances(
+        &self,
+        seq: u64,
+    ) -> Result<impl Iterator<Item = Result<(u64, Glance), StoreError>> + Send + use<>, StoreError>
+    {
+        let range = self.log_range(seq)?;
+        let rows = self.rows(Table::Log, range, |place, row| {
+            Ok((key::read_seq(place)?, log::glance(row)?))
+        });
+        Ok(rows.skip_while(move |row| match row {
+            Ok((first, row)) => first.saturating_add(row.numbers) <= seq,
+            Err(_) => false,
+        }))
+    }
+
+    /// From the row on that begins at this number, or is the last to begin before.
+    fn log_range(&self, seq: u64) -> Result<KeyRange, StoreError> {
+        let before = KeyRange::up_to(key::seq(seq).to_vec());
+        let start = match self.view.range(Table::Log, before).next_back() {
+            None => key::seq(seq).to_vec(),
+            Some(row) => row?.0.to_vec(),
+        };
+        Ok(KeyRange::from(start))
     }
 
     /// Rows from the end of the log back.

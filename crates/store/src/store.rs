@@ -91,6 +91,12 @@ impl Store {
         self.committer.published.head()
     }
 
+    /// Tells of every new head from now on, on one of the store's own threads, so it
+    /// must be short. There is one who is told; false if there was one already.
+    pub fn on_durable(&self, tell: impl Fn(DurableHead) + Send + Sync + 'static) -> bool {
+        self.committer.published.listen(Box::new(tell))
+    }
+
     /// An event was read and will be done by a change. Call it in the order of
     /// reading, before the change is submitted.
     pub fn begin(&self, upstream: UpstreamId, numbering: u32, seq: u64) {

@@ -8,6 +8,7 @@
 
 mod decode;
 mod encode;
+mod renumber;
 
 pub use decode::{
     AccountEvent, Action, CommitEvent, Event, FrameError, IdentityEvent, InfoEvent, PayloadError,
@@ -17,3 +18,4 @@ pub use encode::{
     encode_account, encode_commit, encode_error, encode_identity, encode_info, encode_sync,
     sync_blocks,
 };
+pub use renumber::{Renumbered, renumber};

@@ -2,7 +2,7 @@
 //! called; and which key somebody may have meant.
 
 /// All keys. A dot stands between table and key.
-pub const KEYS: [&str; 32] = [
+pub const KEYS: [&str; 35] = [
     "data",
     "bind",
     "plc",
@@ -16,6 +16,7 @@ pub const KEYS: [&str; 32] = [
     "confirm_every",
     "live_grace",
     "purge_grace",
+    "keep_versions",
     "on_rollback",
     "allow_private",
     "token",
@@ -32,6 +33,8 @@ pub const KEYS: [&str; 32] = [
     "ready.max_sweep_age",
     "serve.window",
     "serve.window_bytes",
+    "serve.consumers",
+    "serve.stall",
     "upstream.kind",
     "upstream.url",
     "upstream.host",

@@ -23,6 +23,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{FilterGen, Kind, Settings};
 
+use crate::serve::firehose::FirehoseSettings;
 pub use authorities::Authorities;
 pub use error::{ConfigError, Source};
 pub use flags::Flags;
@@ -63,6 +64,8 @@ pub struct Config {
     pub confirm_every: Duration,
     pub live_grace: Duration,
     pub purge_grace: Duration,
+    /// How long superseded records are kept for readers of the log.
+    pub keep_versions: Duration,
     pub on_rollback: OnRollback,
     /// Whether hosts may have private or loopback addresses.
     pub allow_private: bool,
@@ -135,11 +138,12 @@ pub struct ReadyConfig {
     pub max_sweep_age: Duration,
 }
 
-/// How long verified frames are kept for readers of the log.
+/// How long verified frames are kept, and who reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeConfig {
     pub window: Duration,
     pub window_bytes: u64,
+    pub firehose: FirehoseSettings,
 }
 
 impl Config {

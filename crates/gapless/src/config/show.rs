@@ -43,6 +43,7 @@ fn value(config: &Config, key: &str) -> Option<Value> {
         "confirm_every" => text(duration_text(config.confirm_every)),
         "live_grace" => text(duration_text(config.live_grace)),
         "purge_grace" => text(duration_text(config.purge_grace)),
+        "keep_versions" => text(duration_text(config.keep_versions)),
         "on_rollback" => text(match config.on_rollback {
             OnRollback::Auto => "auto".to_owned(),
             OnRollback::Hold => "hold".to_owned(),
@@ -66,6 +67,8 @@ fn value(config: &Config, key: &str) -> Option<Value> {
         "ready.max_sweep_age" => text(duration_text(config.ready.max_sweep_age)),
         "serve.window" => text(duration_text(config.serve.window)),
         "serve.window_bytes" => text(size_text(config.serve.window_bytes)),
+        "serve.consumers" => count(config.serve.firehose.consumers),
+        "serve.stall" => text(duration_text(config.serve.firehose.stall)),
         _ => None,
     }
 }

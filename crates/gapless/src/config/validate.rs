@@ -18,6 +18,7 @@ use super::{
     UpstreamConfig,
 };
 use crate::api::kind_of;
+use crate::serve::firehose::FirehoseSettings;
 
 /// Bytes of a file of DIDs: some ten million of them.
 const MAX_DIDS_BYTES: u64 = 512 << 20;
@@ -61,6 +62,7 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
         confirm_every: span(raw, "confirm_every", MIN_EVERY, rules.confirm_every)?,
         live_grace: span(raw, "live_grace", Duration::ZERO, rules.live_grace)?,
         purge_grace: span(raw, "purge_grace", Duration::ZERO, 72 * HOUR)?,
+        keep_versions: span(raw, "keep_versions", Duration::ZERO, 24 * HOUR)?,
         on_rollback: parsed(raw, "on_rollback", "auto, hold or adopt", on_rollback)?
             .unwrap_or_default(),
         allow_private: flag(raw, "allow_private")?,
@@ -79,6 +81,7 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
         serve: ServeConfig {
             window: span(raw, "serve.window", Duration::ZERO, 24 * HOUR)?,
             window_bytes: size(raw, "serve.window_bytes", 0, 20_000_000_000)?,
+            firehose: firehose(raw)?,
         },
         data,
     };
@@ -95,6 +98,14 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
 fn authorities(raw: &Raw) -> Result<Option<Authorities>, ConfigError> {
     let file = parsed(raw, "ca_file", "a file of certificates in PEM", folder)?;
     file.map(|file| Authorities::read(&file)).transpose()
+}
+
+fn firehose(raw: &Raw) -> Result<FirehoseSettings, ConfigError> {
+    let usual = FirehoseSettings::default();
+    Ok(FirehoseSettings {
+        consumers: count(raw, "serve.consumers", usual.consumers)?,
+        stall: span(raw, "serve.stall", MIN_EVERY, usual.stall)?,
+    })
 }
 
 fn cores() -> usize {

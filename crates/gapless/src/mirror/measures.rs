@@ -15,7 +15,8 @@ impl Mirror {
         let counted = self.count()?;
         let counts = counted.counts;
         let (changes, bytes) = self.shared.store.queue_depth();
-        let gauges: [(&str, &str, u64); 17] = [
+        let (consumers, behind) = self.serving.firehose.consumers();
+        let gauges: [(&str, &str, u64); 19] = [
             (
                 "gapless_repos",
                 "Repositories that are known.",
@@ -93,6 +94,16 @@ impl Mirror {
                 changes as u64,
             ),
             ("gapless_queue_bytes", "Their bytes.", bytes as u64),
+            (
+                "gapless_firehose_consumers",
+                "Consumers of the firehose.",
+                consumers,
+            ),
+            (
+                "gapless_firehose_lag",
+                "By how many log numbers the slowest of them is behind.",
+                behind,
+            ),
         ];
         for (name, help, value) in gauges {
             head(&mut out, name, "gauge", help);

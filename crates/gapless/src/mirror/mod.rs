@@ -157,7 +157,7 @@ impl Mirror {
             Arc::new(following.clone()),
         ));
         let mirror = Arc::new(Mirror {
-            serving: Arc::new(Serving::new(shared.clone())),
+            serving: Arc::new(Serving::new(shared.clone(), config.serve.firehose)),
             shared,
             desks,
             fetcher,

@@ -30,6 +30,8 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 /// What an answer in parts has in its head, and what ends it.
 const IN_PARTS: &[u8] = b"transfer-encoding: chunked";
 const LAST_PART: &[u8] = b"0\r\n\r\n";
+/// How the answer begins after which the connection is no longer HTTP.
+const OTHER_PROTOCOL: &[u8] = b"HTTP/1.1 101 ";
 
 /// A listener with a bound.
 pub struct Bounded {
@@ -88,6 +90,8 @@ enum Last {
     /// More of the answer is to come.
     Answering,
     Answered,
+    /// It is a WebSocket now: whoever serves it looks after it.
+    Handed,
 }
 
 impl Connection {
@@ -96,7 +100,7 @@ impl Connection {
             self.stirred_at = Instant::now();
             let patience = match self.last {
                 Last::Answered => KEPT_ALIVE,
-                Last::Asked | Last::Answering => IDLE,
+                Last::Asked | Last::Answering | Last::Handed => IDLE,
             };
             self.idle.as_mut().reset(self.stirred_at + patience);
         }
@@ -104,11 +108,16 @@ impl Connection {
 
     /// Whether more of an answer will come after this.
     fn answer(&mut self, bytes: &[u8]) {
-        let in_parts = bytes
-            .windows(IN_PARTS.len())
-            .any(|some| some.eq_ignore_ascii_case(IN_PARTS));
+        // Only of what stands first: a long answer is not looked through.
+        let in_parts = || {
+            bytes
+                .windows(IN_PARTS.len())
+                .any(|some| some.eq_ignore_ascii_case(IN_PARTS))
+        };
         self.last = match (self.last, bytes.ends_with(LAST_PART)) {
-            (Last::Asked, false) if in_parts => Last::Answering,
+            (Last::Handed, _) => Last::Handed,
+            (Last::Asked, _) if bytes.starts_with(OTHER_PROTOCOL) => Last::Handed,
+            (Last::Asked, false) if in_parts() => Last::Answering,
             (Last::Answering, false) => Last::Answering,
             _ => Last::Answered,
         };
@@ -117,6 +126,9 @@ impl Connection {
     /// Whether it was silent for too long. One that was answered may stay for as
     /// long as nobody waits for its place.
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        if self.last == Last::Handed {
+            return false;
+        }
         while self.idle.as_mut().poll(context).is_ready() {
             let free = self.places.available_permits() > 0;
             if self.last != Last::Answered || !free || self.stirred_at.elapsed() >= IDLE {
@@ -129,6 +141,9 @@ impl Connection {
 
     /// Something came. After an answer it is the next request.
     fn ask(&mut self, bytes: &[u8]) {
+        if self.last == Last::Handed {
+            return;
+        }
         if self.last == Last::Answered && !bytes.is_empty() {
             self.head_end = 0;
             self.idle.as_mut().reset(Instant::now() + HEAD);

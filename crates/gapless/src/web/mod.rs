@@ -6,17 +6,18 @@
 
 mod answer;
 mod ask;
+mod firehose;
 mod guard;
 mod listener;
 mod routes;
 mod verify;
+mod websocket;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::api::{ApiError, Mirror};
 use crate::config::Token;
@@ -39,7 +40,23 @@ struct Shared {
     calls: Arc<Semaphore>,
     /// One verification of everything at a time.
     verifying: Arc<Semaphore>,
-    stopping: AtomicBool,
+    stopping: Stopping,
+}
+
+/// Whether the server ends. Cheap to clone.
+#[derive(Clone)]
+struct Stopping(watch::Sender<bool>);
+
+impl Stopping {
+    fn is_ending(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Resolves when it ends.
+    async fn ended(&self) {
+        // The sender lives as long as we do.
+        let _ = self.0.subscribe().wait_for(|ends| *ends).await;
+    }
 }
 
 type App = Arc<Shared>;
@@ -56,13 +73,13 @@ pub async fn serve(
         settings,
         calls: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
         verifying: Arc::new(Semaphore::new(1)),
-        stopping: AtomicBool::new(false),
+        stopping: Stopping(watch::Sender::new(false)),
     });
     let router = routes::router(Arc::clone(&app));
     axum::serve(listener::Bounded::new(listener), router)
         .with_graceful_shutdown(async move {
             shutdown.await;
-            app.stopping.store(true, Ordering::Relaxed);
+            app.stopping.0.send_replace(true);
         })
         .await
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer::{self, Answer, Json, Refusal};
-use super::{App, ask, call, guard, verify};
+use super::{App, ask, call, firehose, guard, verify};
 use crate::api::{
     self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, NewUpstream, Readiness, RepoAnswer,
     ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
@@ -46,6 +46,10 @@ pub fn router(app: App) -> Router {
         .route("/v1/dead", get(dead))
         .route("/v1/dead/resolve", post(resolve_all_dead))
         .route("/v1/dead/{number}/resolve", post(resolve_dead))
+        .route(
+            "/xrpc/com.atproto.sync.subscribeRepos",
+            get(firehose::subscribe),
+        )
         .route("/metrics", get(metrics))
         .route("/health", get(health))
         .route("/ready", get(ready))

@@ -3,7 +3,6 @@
 //! whoever asked goes away, and when the server stops.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -42,7 +41,7 @@ fn run(app: &Shared, lines: &Sender<Bytes>) {
     let progress = |now: VerifyProgress| {
         // A reader that is slow misses some lines, and holds nothing up.
         let _ = lines.try_send(text(&VerifyLine::Progress(now)));
-        !lines.is_closed() && !app.stopping.load(Ordering::Relaxed)
+        !lines.is_closed() && !app.stopping.is_ending()
     };
     let last = match app.mirror.verify_all(&progress) {
         Ok(report) => VerifyLine::Report(report),

@@ -3,7 +3,8 @@
 //!
 //! Every operation has a number of its own: the row's first plus its place. A row
 //! takes as many numbers as it has operations, and one when it has none; a `lost`
-//! row takes the whole range that a damaged store lost. So the numbers are dense:
+//! row takes the whole range that a damaged store lost, a `redacted` one those that
+//! it took before. So the numbers are dense:
 //! a row begins where the one before it ended, from 1 on, and no number is ever
 //! used twice.
 
@@ -39,6 +40,9 @@ pub enum LogKind {
     Identity,
     /// So many numbers whose content a damaged store lost.
     Lost(u64),
+    /// So many numbers whose content went with a purge that came later: whoever
+    /// reads this lets go of everything it has of the repository.
+    Redacted(u64),
 }
 
 /// Where a row came from.
@@ -85,10 +89,43 @@ impl LogRow {
     /// How many numbers it takes.
     pub fn numbers(&self) -> u64 {
         match self.kind {
-            LogKind::Lost(count) => count.max(1),
+            LogKind::Lost(count) | LogKind::Redacted(count) => count.max(1),
             _ => (self.ops.len() as u64).max(1),
         }
     }
+}
+
+/// A row without its operations: what it is about, and how many numbers it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    pub kind: LogKind,
+    pub at: Time,
+    pub repo: Option<RepoId>,
+    pub commit: Option<(Rev, Cid)>,
+    pub last: bool,
+    pub new_lineage: bool,
+    pub numbers: u64,
+}
+
+/// Reads the beginning of a row. Its operations are counted and not looked at, so
+/// that whoever passes over many rows does so quickly.
+pub fn glance(bytes: &[u8]) -> Result<Glance, RowFault> {
+    read_row(bytes, VERSION, |row, _| {
+        let (log, count) = read_beginning(row)?;
+        row.remainder();
+        Ok(Glance {
+            kind: log.kind,
+            at: log.at,
+            repo: log.repo,
+            commit: log.commit,
+            last: log.last,
+            new_lineage: log.new_lineage,
+            numbers: match log.kind {
+                LogKind::Lost(_) | LogKind::Redacted(_) => log.numbers(),
+                _ => count.max(1),
+            },
+        })
+    })
 }
 
 pub fn encode(row: &LogRow) -> Vec<u8> {
@@ -125,32 +162,38 @@ pub fn write(writer: &mut Writer, row: &LogRow) {
 
 pub fn decode(bytes: &[u8]) -> Result<LogRow, RowFault> {
     read_row(bytes, VERSION, |row, _| {
-        let mut log = LogRow {
-            kind: read_kind(row)?,
-            last: row.flag()?,
-            new_lineage: row.flag()?,
-            at: row.time()?,
-            repo: row.maybe(Reader::repo)?,
-            commit: row.maybe(|row| Ok((row.rev()?, row.cid()?)))?,
-            source: row.maybe(|row| {
-                Ok(Source {
-                    upstream: row.upstream()?,
-                    seq: row.number()?,
-                })
-            })?,
-            ops: Vec::new(),
-        };
-        let count = row.number()?;
-        // An operation has two bytes at least: a false count allocates nothing.
-        if count > row.left() as u64 / 2 {
-            return Err(RowFault::Short);
-        }
+        let (mut log, count) = read_beginning(row)?;
         log.ops.reserve_exact(count as usize);
         for _ in 0..count {
             log.ops.push(read_op(row)?);
         }
         Ok(log)
     })
+}
+
+/// Everything before the operations, and how many these are.
+fn read_beginning(row: &mut Reader<'_>) -> Result<(LogRow, u64), RowFault> {
+    let log = LogRow {
+        kind: read_kind(row)?,
+        last: row.flag()?,
+        new_lineage: row.flag()?,
+        at: row.time()?,
+        repo: row.maybe(Reader::repo)?,
+        commit: row.maybe(|row| Ok((row.rev()?, row.cid()?)))?,
+        source: row.maybe(|row| {
+            Ok(Source {
+                upstream: row.upstream()?,
+                seq: row.number()?,
+            })
+        })?,
+        ops: Vec::new(),
+    };
+    let count = row.number()?;
+    // An operation has two bytes at least: a false count allocates nothing.
+    if count > row.left() as u64 / 2 {
+        return Err(RowFault::Short);
+    }
+    Ok((log, count))
 }
 
 fn read_op(row: &mut Reader<'_>) -> Result<LogOp, RowFault> {
@@ -186,6 +229,7 @@ fn write_kind(writer: &mut Writer, kind: LogKind) {
         LogKind::Account(account) => writer.byte(4).byte(account_code(account)),
         LogKind::Identity => writer.byte(5),
         LogKind::Lost(count) => writer.byte(6).number(count),
+        LogKind::Redacted(count) => writer.byte(7).number(count),
     };
 }
 
@@ -198,6 +242,7 @@ fn read_kind(row: &mut Reader<'_>) -> Result<LogKind, RowFault> {
         4 => LogKind::Account(account_of(row.byte()?)?),
         5 => LogKind::Identity,
         6 => LogKind::Lost(row.number()?),
+        7 => LogKind::Redacted(row.number()?),
         _ => return Err(RowFault::Value("kind")),
     })
 }
@@ -227,6 +272,7 @@ mod tests {
             account().prop_map(LogKind::Account),
             Just(LogKind::Identity),
             any::<u64>().prop_map(LogKind::Lost),
+            any::<u64>().prop_map(LogKind::Redacted),
         ];
         (
             (kind, time(), of(any::<u64>().prop_map(RepoId))),
@@ -256,8 +302,21 @@ mod tests {
         }
 
         #[test]
+        fn a_glance_sees_what_the_whole_row_says(row in any_row()) {
+            let Ok(seen) = glance(&encode(&row)) else {
+                panic!("it is a row");
+            };
+            prop_assert_eq!(
+                (seen.kind, seen.at, seen.repo, seen.commit, seen.last, seen.new_lineage),
+                (row.kind, row.at, row.repo, row.commit, row.last, row.new_lineage)
+            );
+            prop_assert_eq!(seen.numbers, row.numbers());
+        }
+
+        #[test]
         fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes);
+            let _ = glance(&bytes);
         }
 
         #[test]

@@ -1,0 +1,98 @@
+//! A frame under another number: everything else stays byte for byte as its owner's
+//! host sent it.
+//!
+//! Numbers belong to a stream, and whoever passes an event on gives it one of its
+//! own. A number is written in as few bytes as it needs, so the frame may grow or
+//! shrink by some; what stands around the number is not looked into.
+
+use std::ops::Range;
+
+use super::decode::{FrameError, PayloadError};
+use crate::cbor::{CborError, Kind, Reader, Writer};
+use crate::limits;
+
+/// A frame in three parts, to be written one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renumbered<'a> {
+    before: &'a [u8],
+    seq: Vec<u8>,
+    after: &'a [u8],
+}
+
+impl<'a> Renumbered<'a> {
+    /// Bytes of all parts together.
+    pub fn len(&self) -> usize {
+        self.before.len() + self.seq.len() + self.after.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn parts(&self) -> [&[u8]; 3] {
+        [self.before, &self.seq, self.after]
+    }
+
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.parts().concat()
+    }
+}
+
+/// The same frame with this number. An error for what is no frame, or has none.
+pub fn renumber(message: &[u8], seq: u64) -> Result<Renumbered<'_>, FrameError> {
+    let place = place_of_seq(message)?;
+    let mut number = Writer::new();
+    number.uint(seq);
+    let (before, rest) = message.split_at(place.start);
+    let (_, after) = rest.split_at(place.len());
+    Ok(Renumbered {
+        before,
+        seq: number.into_bytes(),
+        after,
+    })
+}
+
+/// Where the number stands.
+fn place_of_seq(message: &[u8]) -> Result<Range<usize>, FrameError> {
+    let mut reader = Reader::new(message);
+    pass_over(&mut reader, limits::NESTING).map_err(FrameError::Header)?;
+    let faulty = |error: CborError| FrameError::Payload {
+        kind: "an event",
+        seq: None,
+        repo: None,
+        error: PayloadError::Cbor(error),
+    };
+    let pairs = reader.map().map_err(faulty)?;
+    for _ in 0..pairs {
+        if reader.key().map_err(faulty)? != "seq" {
+            pass_over(&mut reader, limits::NESTING).map_err(faulty)?;
+            continue;
+        }
+        let start = message.len() - reader.rest().len();
+        reader.uint().map_err(faulty)?;
+        return Ok(start..message.len() - reader.rest().len());
+    }
+    Err(faulty(CborError::MissingKey("seq")))
+}
+
+/// One value of any kind. Fields of events may come in any order, so this does not
+/// look at it, as [`Reader::skip`] does.
+fn pass_over(reader: &mut Reader<'_>, depth: usize) -> Result<(), CborError> {
+    let deeper = depth.checked_sub(1).ok_or(CborError::Nesting)?;
+    match reader.peek()? {
+        Kind::Array => {
+            for _ in 0..reader.array()? {
+                pass_over(reader, deeper)?;
+            }
+            Ok(())
+        }
+        Kind::Map => {
+            for _ in 0..reader.map()? {
+                reader.key()?;
+                pass_over(reader, deeper)?;
+            }
+            Ok(())
+        }
+        _ => reader.skip(),
+    }
+}

@@ -1,0 +1,332 @@
+//! The server's side of a WebSocket, by hand: prepared bytes of many messages leave
+//! in one write, and how fast a reader takes them can be seen.
+//!
+//! No extensions. Of what a reader sends only pings, pongs and the end are looked
+//! at; messages are passed over, and one that breaks the protocol ends it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use data_encoding::BASE64;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use sha1::{Digest, Sha1};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::answer::Refusal;
+
+/// Bytes of one message of a reader; nobody has anything to say here.
+const READER_MESSAGE_BYTES: u64 = 64 << 10;
+/// Bytes of a ping or pong.
+const CONTROL_BYTES: u64 = 125;
+/// Words of a reader that wait to be looked at.
+const WAITING: usize = 8;
+const PROTOCOL_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const VERSION: &str = "13";
+
+pub const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+
+/// The reader broke a rule, or is cut.
+pub const CLOSE_POLICY: u16 = 1008;
+/// We end.
+pub const CLOSE_AWAY: u16 = 1001;
+/// Something is broken here.
+pub const CLOSE_FAULT: u16 = 1011;
+
+/// What a reader said that wants an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Word {
+    Ping(Vec<u8>),
+    /// It is gone, or says goodbye.
+    Close,
+}
+
+/// A handshake that may be accepted.
+pub struct Handshake {
+    key: HeaderValue,
+    upgrade: OnUpgrade,
+}
+
+impl Handshake {
+    /// Reads the request, or says what is wrong with it.
+    pub fn read(request: &mut Request) -> Result<Handshake, Refusal> {
+        let headers = request.headers();
+        let key = headers.get(header::SEC_WEBSOCKET_KEY).cloned();
+        let wants = has_token(headers, header::CONNECTION, "upgrade")
+            && has_token(headers, header::UPGRADE, "websocket");
+        let (Some(key), true) = (key, wants) else {
+            let words = "this is a WebSocket: ask for it with `Upgrade: websocket`";
+            let status = StatusCode::UPGRADE_REQUIRED;
+            return Err(Refusal::new(status, "InvalidRequest", words));
+        };
+        if !has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
+            let words = "only version 13 of the WebSocket protocol is spoken";
+            let status = StatusCode::UPGRADE_REQUIRED;
+            return Err(Refusal::new(status, "InvalidRequest", words));
+        }
+        let upgrade = hyper::upgrade::on(request);
+        Ok(Handshake { key, upgrade })
+    }
+
+    /// The answer, and the socket to come.
+    pub fn accept(self) -> (Response, Opening) {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        let put = [
+            (header::CONNECTION, HeaderValue::from_static("Upgrade")),
+            (header::UPGRADE, HeaderValue::from_static("websocket")),
+        ];
+        headers.extend(put);
+        // Base64 is always a value of a header.
+        if let Ok(accepted) = accept_key(self.key.as_bytes()).parse() {
+            headers.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
+        }
+        (response, Opening(self.upgrade))
+    }
+}
+
+/// A socket that opens when the answer has gone out.
+pub struct Opening(OnUpgrade);
+
+impl Opening {
+    /// None when the reader went away meanwhile.
+    pub async fn open(self) -> Option<Socket> {
+        let (read, out) = tokio::io::split(TokioIo::new(self.0.await.ok()?));
+        let (say, words) = mpsc::channel(WAITING);
+        let began = Instant::now();
+        let heard = Arc::new(AtomicU64::new(0));
+        let reader = tokio::spawn(listen(BufReader::new(read), say, began, heard.clone()));
+        Some(Socket {
+            out,
+            words,
+            began,
+            heard,
+            reader,
+        })
+    }
+}
+
+/// An open connection: bytes go out, words come in.
+pub struct Socket {
+    out: WriteHalf<TokioIo<Upgraded>>,
+    pub words: mpsc::Receiver<Word>,
+    began: Instant,
+    /// When anything was heard last, in milliseconds after `began`.
+    heard: Arc<AtomicU64>,
+    reader: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Socket {
+    /// When anything was heard of the reader last.
+    pub fn heard(&self) -> Instant {
+        self.began + Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Writes some of the bytes: how many, within a time.
+    pub async fn write_some(&mut self, bytes: &[u8], within: Duration) -> Wrote {
+        match timeout(within, self.out.write(bytes)).await {
+            Err(_) => Wrote::Stalled,
+            Ok(Ok(count)) if count > 0 => Wrote::Some(count),
+            Ok(_) => Wrote::Gone,
+        }
+    }
+
+    pub async fn ping(&mut self, within: Duration) -> bool {
+        self.control(PING, &[], within).await
+    }
+
+    pub async fn pong(&mut self, payload: &[u8], within: Duration) -> bool {
+        self.control(PONG, payload, within).await
+    }
+
+    /// Whether it went out whole.
+    async fn control(&mut self, opcode: u8, payload: &[u8], within: Duration) -> bool {
+        let mut bytes = Vec::with_capacity(payload.len() + 10);
+        write_message(&mut bytes, opcode, &[payload]);
+        let sent = timeout(within, self.out.write_all(&bytes)).await;
+        matches!(sent, Ok(Ok(())))
+    }
+
+    /// The last words, and the end; as much of it as goes out within a time.
+    pub async fn close(mut self, last: &[u8], code: u16, reason: &str, within: Duration) {
+        let mut bytes = last.to_vec();
+        let code = code.to_be_bytes();
+        write_message(&mut bytes, CLOSE, &[&code, reason.as_bytes()]);
+        let ended = async {
+            self.out.write_all(&bytes).await?;
+            self.out.shutdown().await?;
+            // The other side says goodbye too; whoever closes while bytes are on
+            // their way here may take back the last ones that went out.
+            while self
+                .words
+                .recv()
+                .await
+                .is_some_and(|word| word != Word::Close)
+            {}
+            Ok::<_, std::io::Error>(())
+        };
+        // It ends one way or the other.
+        let _ = timeout(within, ended).await;
+    }
+}
+
+/// What became of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrote {
+    Some(usize),
+    /// Nothing was taken for so long.
+    Stalled,
+    Gone,
+}
+
+/// Appends one whole message as a server sends it.
+pub fn write_message(out: &mut Vec<u8>, opcode: u8, parts: &[&[u8]]) {
+    out.push(0x80 | opcode);
+    match parts.iter().map(|part| part.len()).sum() {
+        len @ 0..126 => out.push(len as u8),
+        len @ 126..0x1_0000 => {
+            out.push(126);
+            out.extend_from_slice(&(len as u16).to_be_bytes());
+        }
+        len => {
+            out.push(127);
+            out.extend_from_slice(&(len as u64).to_be_bytes());
+        }
+    }
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+fn accept_key(key: &[u8]) -> String {
+    let digest = Sha1::new()
+        .chain_update(key)
+        .chain_update(PROTOCOL_GUID)
+        .finalize();
+    BASE64.encode(&digest)
+}
+
+fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name);
+    let mut texts = values.iter().filter_map(|value| value.to_str().ok());
+    texts.any(|text| {
+        text.split(',')
+            .any(|part| part.trim().eq_ignore_ascii_case(token))
+    })
+}
+
+async fn listen(
+    mut read: BufReader<ReadHalf<TokioIo<Upgraded>>>,
+    say: mpsc::Sender<Word>,
+    began: Instant,
+    heard: Arc<AtomicU64>,
+) {
+    while let Ok(Some((opcode, payload))) = read_message(&mut read).await {
+        heard.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+        let word = match opcode {
+            PING => Word::Ping(payload),
+            CLOSE => break,
+            _ => continue,
+        };
+        if say.send(word).await.is_err() {
+            return;
+        }
+    }
+    // Gone without a word is the same. Nobody may listen any more.
+    let _ = say.send(Word::Close).await;
+}
+
+/// One frame of a reader, with the payload of a ping; none when it breaks the rules.
+async fn read_message(
+    read: &mut (impl AsyncRead + Unpin),
+) -> std::io::Result<Option<(u8, Vec<u8>)>> {
+    let mut head = [0; 2];
+    read.read_exact(&mut head).await?;
+    let [first, second] = head;
+    let opcode = first & 0x0f;
+    if second & 0x80 == 0 {
+        return Ok(None);
+    }
+    let len = match second & 0x7f {
+        126 => u64::from(read.read_u16().await?),
+        127 => read.read_u64().await?,
+        short => u64::from(short),
+    };
+    let is_control = opcode >= CLOSE;
+    let most = if is_control {
+        CONTROL_BYTES
+    } else {
+        READER_MESSAGE_BYTES
+    };
+    if len > most {
+        return Ok(None);
+    }
+    let mut mask = [0; 4];
+    read.read_exact(&mut mask).await?;
+    let mut payload = vec![0; len as usize];
+    read.read_exact(&mut payload).await?;
+    for (byte, key) in payload.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= key;
+    }
+    Ok(Some((opcode, payload)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_accept_key_is_the_one_of_the_standard() {
+        // The example of RFC 6455, section 1.3.
+        let key = accept_key(b"dGhlIHNhbXBsZSBub25jZQ==");
+        assert_eq!(key, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn a_message_says_how_long_it_is() {
+        for (len, head) in [
+            (0usize, vec![0x82, 0]),
+            (125, vec![0x82, 125]),
+            (126, vec![0x82, 126, 0, 126]),
+            (65_535, vec![0x82, 126, 0xff, 0xff]),
+            (65_536, vec![0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0]),
+        ] {
+            let payload = vec![7; len];
+            let (one, two) = payload.split_at(len / 3);
+            let mut out = Vec::new();
+            write_message(&mut out, BINARY, &[one, two]);
+            assert_eq!(out, [head, payload].concat(), "{len}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_reader_sends_is_unmasked_and_bounded() {
+        let ping = [0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2];
+        let message = read_message(&mut &ping[..]).await.unwrap();
+        assert_eq!(message, Some((PING, b"hi".to_vec())));
+        let unmasked = [0x89, 0x02, b'h', b'i'];
+        assert_eq!(read_message(&mut &unmasked[..]).await.unwrap(), None);
+        let huge = [0x82, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(read_message(&mut &huge[..]).await.unwrap(), None);
+        let long_ping = [0x89, 0xfe, 0, 126];
+        assert_eq!(read_message(&mut &long_ping[..]).await.unwrap(), None);
+        assert!(read_message(&mut &ping[..5]).await.is_err());
+    }
+}
