@@ -171,6 +171,11 @@ counters! {
     purged: "gapless_purged_total", "Repositories that were purged.";
     proven: "gapless_roots_recomputed_total", "Roots recomputed from the store.";
     damaged: "gapless_roots_differed_total", "Of these: not the signed one.";
+    exports: "gapless_exports_total", "Whole repositories that were sent by getRepo.";
+    export_bytes: "gapless_export_bytes_total", "Bytes that getRepo sent.";
+    exports_cut: "gapless_exports_cut_total", "Readers of getRepo that were too slow, and were cut.";
+    exports_left: "gapless_exports_left_total", "Readers of getRepo that went away before the end.";
+    trees_built: "gapless_trees_built_total", "Trees that were built from held keys, for getRepo, proofs and blocks.";
     firehose_subscriptions: "gapless_firehose_subscriptions_total", "Consumers of the firehose that were taken in.";
     firehose_turned_away: "gapless_firehose_turned_away_total", "Consumers that were turned away because there were too many.";
     firehose_cut: "gapless_firehose_cut_total", "Consumers that were cut: the window passed them, or they did not read.";

@@ -53,6 +53,7 @@ async fn serve(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
     let settings = WebSettings {
         token: config.token.clone(),
         loopback: config.bind.ip().is_loopback(),
+        open: config.serve.open,
     };
     let address = listener.local_addr().map(|at| at.to_string());
     tracing::info!(

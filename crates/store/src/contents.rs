@@ -6,6 +6,7 @@
 //! Iterators read as they go and hand out errors in their place.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use gapless_atp::cid::Cid;
@@ -279,6 +280,22 @@ impl Contents {
         // The least key above it.
         from.push(0);
         let range = KeyRange::prefix_from(&key::path(id, b""), from);
+        self.rows(Table::Record, range, |place, row| {
+            Record::new(place.clone(), row.clone())
+        })
+    }
+
+    /// The records from one path on, up to another one and without it.
+    pub fn records_between(
+        &self,
+        id: RepoId,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Result<Record, StoreError>> + Send + use<> {
+        let range = KeyRange {
+            start: Bound::Included(key::path(id, from).to_vec()),
+            end: Bound::Excluded(key::path(id, to).to_vec()),
+        };
         self.rows(Table::Record, range, |place, row| {
             Record::new(place.clone(), row.clone())
         })

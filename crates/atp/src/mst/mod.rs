@@ -8,6 +8,7 @@
 //! - [`tree`](mod@tree): a tree of which only some nodes are there: insert,
 //!   update, remove, and the root that results.
 //! - [`ops`](mod@ops): a commit's operations, undone or applied.
+//! - [`way`](mod@way): from the root to one key, as a proof of it.
 //! - [`diff`](mod@diff): what changed between two sorted key sets.
 
 mod build;
@@ -16,6 +17,7 @@ mod node;
 mod ops;
 mod tree;
 mod walk;
+mod way;
 
 pub use build::{BuildError, Builder, ClosedNode, Proof, record_proof, root};
 pub use diff::{Change, diff};
@@ -23,6 +25,7 @@ pub use node::{NodeError, common_prefix, key_height};
 pub use ops::{Op, OpAction, OpsError, apply, invert};
 pub use tree::{Blocks, SourceError, Tree, TreeError};
 pub use walk::{Values, Visit, WalkStats, walk};
+pub use way::{Way, way_down};
 
 use crate::cid::Cid;
 

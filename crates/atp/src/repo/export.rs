@@ -6,16 +6,15 @@
 //!
 //! [`Export::plan`] takes the keys, builds the tree and refuses when its root
 //! is not the one that the commit signs, so nothing leaves that is not whole.
-//! It holds the tree's nodes (about 90 bytes a record) until they are written.
+//! It holds the tree's nodes ([`SignedTree`]) until they are written.
 
-use std::collections::HashMap;
+use std::convert::Infallible;
 
-use foldhash::fast::RandomState;
-
-use super::commit::{Commit, CommitError};
+use super::commit::CommitError;
+use super::signed::{Part, SignedTree, SignedTreeError};
 use crate::car::{write_block, write_header};
 use crate::cid::Cid;
-use crate::mst::{self, BuildError, Builder, ClosedNode, SourceError, TreeError};
+use crate::mst::{BuildError, TreeError};
 
 /// Why a repository cannot be written as a CAR.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,38 +32,25 @@ pub enum ExportError {
 }
 
 /// A repository that is ready to be written.
-pub struct Export<'a> {
-    commit: Commit<'a>,
-    nodes: Nodes,
-}
+pub struct Export(SignedTree);
 
-#[derive(Default)]
-struct Nodes(HashMap<Cid, Vec<u8>, RandomState>);
-
-impl mst::Blocks for Nodes {
-    fn block(&self, cid: &Cid) -> Result<Option<std::borrow::Cow<'_, [u8]>>, SourceError> {
-        Ok(self.0.get(cid).map(|block| block.as_slice().into()))
-    }
-}
-
-impl<'a> Export<'a> {
+impl Export {
     /// Builds the tree over `keys`, which must rise, and checks its root.
     pub fn plan<'k>(
-        commit_block: &'a [u8],
+        commit_block: &[u8],
         keys: impl IntoIterator<Item = (&'k [u8], Cid)>,
-    ) -> Result<Export<'a>, ExportError> {
-        let commit = Commit::decode(commit_block)?;
-        let mut nodes = Nodes::default();
-        let mut builder = Builder::new(|node: ClosedNode<'_>| {
-            nodes.0.insert(node.cid, node.block.to_vec());
-        });
-        for (key, value) in keys {
-            builder.push(key, value)?;
-        }
-        let found = builder.finish();
-        match commit.data {
-            signed if signed == found => Ok(Export { commit, nodes }),
-            signed => Err(ExportError::OtherRoot { signed, found }),
+    ) -> Result<Export, ExportError> {
+        let keys = keys.into_iter().map(Ok::<_, Infallible>);
+        match SignedTree::build(commit_block, keys, |_| true) {
+            Ok(tree) => Ok(Export(tree)),
+            Err(SignedTreeError::Commit(error)) => Err(error.into()),
+            Err(SignedTreeError::Keys(error)) => Err(error.into()),
+            Err(SignedTreeError::OtherRoot { signed, found }) => {
+                Err(ExportError::OtherRoot { signed, found })
+            }
+            // As much is granted as is asked for.
+            Err(SignedTreeError::Memory) => unreachable!("memory was refused by nobody"),
+            Err(SignedTreeError::Source(never)) => match never {},
         }
     }
 
@@ -75,28 +61,28 @@ impl<'a> Export<'a> {
         mut record: impl FnMut(&[u8], &Cid) -> Option<&'r [u8]>,
         out: &mut dyn FnMut(&[u8]),
     ) -> Result<(), ExportError> {
-        let commit_cid = Cid::dag_cbor(self.commit.block());
         let mut buffer = Vec::new();
-        write_header(&mut buffer, &[commit_cid]);
-        write_block(&mut buffer, &commit_cid, self.commit.block());
-        out(&buffer);
-        mst::walk(self.commit.data, &self.nodes, |met| {
-            buffer.clear();
-            match met {
-                mst::Visit::Node { cid, block, .. } => write_block(&mut buffer, &cid, block),
-                mst::Visit::Key { key, value, .. } => {
-                    let bytes = record(key, &value).filter(|bytes| value.matches(bytes));
-                    let bytes = bytes.ok_or_else(|| ExportError::Record {
-                        path: String::from_utf8_lossy(key).into_owned(),
-                        cid: value,
-                    })?;
-                    write_block(&mut buffer, &value, bytes);
+        write_header(&mut buffer, &[self.0.commit_cid()]);
+        self.0.each(|part| {
+            match part {
+                Part::Block(cid, block) => write_block(&mut buffer, &cid, block),
+                Part::Record(key, cid) => {
+                    let bytes = record(key, &cid).filter(|bytes| cid.matches(bytes));
+                    let bytes = bytes.ok_or_else(|| unfit(key, cid))?;
+                    write_block(&mut buffer, &cid, bytes);
                 }
             }
             out(&buffer);
+            buffer.clear();
             Ok(())
         })
-        .map(drop)
+    }
+}
+
+fn unfit(path: &[u8], cid: Cid) -> ExportError {
+    ExportError::Record {
+        path: String::from_utf8_lossy(path).into_owned(),
+        cid,
     }
 }
 
@@ -109,32 +95,12 @@ pub fn write_record_proof<'k>(
     path: &[u8],
     record: Option<(&Cid, &[u8])>,
 ) -> Result<Vec<u8>, ExportError> {
-    let signed = Commit::decode(commit_block)?.data;
-    let mut value = None;
-    let keys = keys.into_iter().inspect(|(key, cid)| {
-        if *key == path {
-            value = Some(*cid);
-        }
-    });
-    let (found, nodes) = mst::record_proof(keys, path)?;
-    if signed != found {
-        return Err(ExportError::OtherRoot { signed, found });
+    let Export(tree) = Export::plan(commit_block, keys)?;
+    let way = tree.way_down(path)?;
+    let same = way.value == record.map(|(cid, _)| *cid);
+    if !same || record.is_some_and(|(cid, bytes)| !cid.matches(bytes)) {
+        let cid = way.value.or(record.map(|(cid, _)| *cid));
+        return Err(unfit(path, cid.unwrap_or(tree.data())));
     }
-    let commit_cid = Cid::dag_cbor(commit_block);
-    let mut car = Vec::new();
-    write_header(&mut car, &[commit_cid]);
-    write_block(&mut car, &commit_cid, commit_block);
-    for (cid, block) in nodes.iter().rev() {
-        write_block(&mut car, cid, block);
-    }
-    if value != record.map(|(cid, _)| *cid) || record.is_some_and(|(cid, b)| !cid.matches(b)) {
-        return Err(ExportError::Record {
-            path: String::from_utf8_lossy(path).into_owned(),
-            cid: value.or(record.map(|(cid, _)| *cid)).unwrap_or(found),
-        });
-    }
-    if let Some((cid, bytes)) = record {
-        write_block(&mut car, cid, bytes);
-    }
-    Ok(car)
+    Ok(tree.write_proof(&way, record))
 }

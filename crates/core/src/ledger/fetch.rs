@@ -417,3 +417,62 @@ pub fn settle(
     debt::pay(now, repo, What::Fetch, note.at);
     ask_again(context, repo);
 }
+
+/// Why a repository that somebody brings as a file is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The account is not active.
+    Hidden,
+    /// This very commit is held.
+    Held,
+    /// Something newer is held, or another commit of the same rev.
+    Older,
+    /// Its rev is ahead of the clock.
+    Future,
+    /// It belongs to a lineage that was given up.
+    Abandoned,
+    /// A snapshot is being written.
+    BeingWritten,
+}
+
+/// Whether a repository that somebody brought, with every check passed, may be
+/// written: only forward, and never where the owner or the host wants nothing shown.
+pub fn may_import(now: Now, repo: &Repo, head: &Head) -> Result<(), NotTaken> {
+    if account::is_hidden(repo.account) {
+        return Err(NotTaken::Hidden);
+    }
+    if head.rev.is_future(now.time.0) {
+        return Err(NotTaken::Future);
+    }
+    if event::is_abandoned(repo, head.rev) {
+        return Err(NotTaken::Abandoned);
+    }
+    match &repo.held {
+        Held::Nothing => Ok(()),
+        Held::Exactly(held) if held.commit == head.commit => Err(NotTaken::Held),
+        Held::Exactly(held) if head.rev <= held.rev => Err(NotTaken::Older),
+        Held::Exactly(_) => Ok(()),
+        Held::Applying { .. } => Err(NotTaken::BeingWritten),
+        Held::Damaged { from } if from.is_some_and(|from| head.rev < from) => Err(NotTaken::Older),
+        Held::Damaged { .. } => Ok(()),
+    }
+}
+
+/// After the parked frames of an imported snapshot. It is signed and whole, and says
+/// nothing about being current: no marker is raised, and the host is asked.
+pub fn imported(context: Context<'_>, repo: &mut Repo) {
+    let now = context.now;
+    cover::settle(repo, context.covers);
+    // What was asked or listed before this state was held was not about it.
+    repo.unset_at = repo.unset_at.max(now.tick);
+    repo.swept = None;
+    if repo
+        .debt
+        .fetch
+        .is_some_and(|owed| owed.why == Why::Interrupted)
+    {
+        // Owed in case not all of it is written, and all of it is.
+        debt::pay(now, repo, What::Fetch, now.tick);
+    }
+    debt::owe(now, repo, What::Compare, Why::Operator);
+}

@@ -156,6 +156,18 @@ pub struct Dids {
     pub dids: Vec<String>,
 }
 
+/// A repository that was brought as a file, and taken.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ImportAnswer {
+    pub did: String,
+    pub rev: String,
+    pub commit: String,
+    /// The root that the owner signed.
+    pub data: String,
+    /// Records of the repository; those that the filter does not want among them.
+    pub records: u64,
+}
+
 /// A root that was recomputed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VerifyAnswer {

@@ -2,7 +2,7 @@
 //! called; and which key somebody may have meant.
 
 /// All keys. A dot stands between table and key.
-pub const KEYS: [&str; 35] = [
+pub const KEYS: [&str; 37] = [
     "data",
     "bind",
     "plc",
@@ -33,6 +33,8 @@ pub const KEYS: [&str; 35] = [
     "ready.max_sweep_age",
     "serve.window",
     "serve.window_bytes",
+    "serve.open",
+    "serve.handle_resolver",
     "serve.consumers",
     "serve.stall",
     "upstream.kind",

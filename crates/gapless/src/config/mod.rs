@@ -23,6 +23,8 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{FilterGen, Kind, Settings};
 
+use crate::serve::ServeLimits;
+
 use crate::serve::firehose::FirehoseSettings;
 pub use authorities::Authorities;
 pub use error::{ConfigError, Source};
@@ -138,11 +140,17 @@ pub struct ReadyConfig {
     pub max_sweep_age: Duration,
 }
 
-/// How long verified frames are kept, and who reads them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is served to others: how long verified frames are kept, and who may read.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeConfig {
     pub window: Duration,
     pub window_bytes: u64,
+    /// Whether anybody may read what is mirrored, without a token.
+    pub open: bool,
+    /// Who is asked whose a handle is; none: the handle's own domain.
+    pub handle_resolver: Option<String>,
+    /// Not configured; tests set them lower.
+    pub limits: ServeLimits,
     pub firehose: FirehoseSettings,
 }
 

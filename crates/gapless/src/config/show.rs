@@ -67,6 +67,8 @@ fn value(config: &Config, key: &str) -> Option<Value> {
         "ready.max_sweep_age" => text(duration_text(config.ready.max_sweep_age)),
         "serve.window" => text(duration_text(config.serve.window)),
         "serve.window_bytes" => text(size_text(config.serve.window_bytes)),
+        "serve.open" => Some(Value::Boolean(config.serve.open)),
+        "serve.handle_resolver" => config.serve.handle_resolver.clone().and_then(text),
         "serve.consumers" => count(config.serve.firehose.consumers),
         "serve.stall" => text(duration_text(config.serve.firehose.stall)),
         _ => None,

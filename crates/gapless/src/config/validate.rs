@@ -18,6 +18,7 @@ use super::{
     UpstreamConfig,
 };
 use crate::api::kind_of;
+use crate::serve::ServeLimits;
 use crate::serve::firehose::FirehoseSettings;
 
 /// Bytes of a file of DIDs: some ten million of them.
@@ -81,6 +82,14 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
         serve: ServeConfig {
             window: span(raw, "serve.window", Duration::ZERO, 24 * HOUR)?,
             window_bytes: size(raw, "serve.window_bytes", 0, 20_000_000_000)?,
+            open: switch(raw, "serve.open", true)?,
+            handle_resolver: parsed(
+                raw,
+                "serve.handle_resolver",
+                values::HTTP_URL,
+                values::parse_http_url,
+            )?,
+            limits: ServeLimits::default(),
             firehose: firehose(raw)?,
         },
         data,
@@ -220,8 +229,12 @@ fn rate(raw: &Raw, key: &str, default: f64) -> Result<f64, ConfigError> {
 }
 
 fn flag(raw: &Raw, key: &str) -> Result<bool, ConfigError> {
+    switch(raw, key, false)
+}
+
+fn switch(raw: &Raw, key: &str, unsaid: bool) -> Result<bool, ConfigError> {
     let Some(said) = raw.get(key) else {
-        return Ok(false);
+        return Ok(unsaid);
     };
     let value = match (&said.value, &said.at) {
         (Value::Boolean(value), _) => Some(*value),

@@ -11,6 +11,7 @@
 //! | [`counted`] | what is owed, and how many repositories a host has, as the store knows it |
 //! | [`work`] | pays what is owed: resolve, ask, fetch |
 //! | [`take_in`] | one fetch: download, check, write |
+//! | [`import`] | one that somebody brings as a file: check, write |
 //! | `write` | lays it over what is held, chunk by chunk |
 //! | [`spill`] | bytes as they come, in memory or in a file |
 //! | [`memory`] | what all that arrives may take together |
@@ -21,6 +22,7 @@
 pub mod compare;
 pub mod counted;
 pub mod difference;
+pub mod import;
 mod listing;
 pub mod memory;
 mod pace;

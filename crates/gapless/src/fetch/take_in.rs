@@ -21,9 +21,9 @@ use crate::net::{FetchLimits, GetRepoError, public_key};
 use crate::stop;
 
 /// Bytes of a repository that stay in memory; larger ones go to a file.
-const IN_MEMORY: usize = 8 << 20;
+pub(super) const IN_MEMORY: usize = 8 << 20;
 /// How often a snapshot is laid over a state that moves on meanwhile.
-const TRIES: u32 = 8;
+pub(super) const TRIES: u32 = 8;
 
 /// One fetch under way.
 #[derive(Clone)]
@@ -32,6 +32,8 @@ pub(super) struct Job {
     pub note: Note,
     pub named: Named,
     pub adopt: bool,
+    /// Somebody brought it as a file: it proves nothing about being current.
+    pub imported: bool,
 }
 
 /// What came of a question for the bytes.
@@ -91,6 +93,7 @@ impl Fetcher {
             note,
             named,
             adopt,
+            imported: false,
         };
         for whole in [false, true] {
             match self.fetch_once(&job, whole).await? {
@@ -313,7 +316,7 @@ impl Fetcher {
         }
     }
 
-    fn row(&self, did: &Did) -> Result<Option<Repo>, StoreError> {
+    pub(super) fn row(&self, did: &Did) -> Result<Option<Repo>, StoreError> {
         let found = self.shared.store.view().repo_by_did(did)?;
         Ok(found.map(|(_, repo)| repo))
     }
@@ -405,11 +408,11 @@ fn broken(did: &Did, fault: &tokio::task::JoinError) -> Trouble {
     Trouble::Failed
 }
 
-fn present(repo: &Repo) -> Option<KeyBytes> {
+pub(super) fn present(repo: &Repo) -> Option<KeyBytes> {
     repo.signing.and_then(|signing| signing.key)
 }
 
-fn verifies(snapshot: &Snapshot, key: Option<KeyBytes>) -> bool {
+pub(super) fn verifies(snapshot: &Snapshot, key: Option<KeyBytes>) -> bool {
     let key = key.as_ref().and_then(public_key);
     key.is_some_and(|key| snapshot.verify(&key))
 }

@@ -134,6 +134,9 @@ impl Step<'_> {
             return Err(Refusal::Moved);
         }
         let now = shared.clock.now();
+        if self.job.imported && fetch::may_import(now, &draft.repo, &self.told.head).is_err() {
+            return Err(Refusal::Moved);
+        }
         if self.difference {
             let recomputed = draft.repo.head().map(|head| Recomputed {
                 over: head.commit,
@@ -286,6 +289,11 @@ impl Step<'_> {
     fn settle(&self, shared: &Shared, view: &Contents, draft: &mut Draft) -> Stepped {
         stop::here("fetch.unsettled");
         draft.unpark(shared, view).map_err(Refusal::Store)?;
+        if self.job.imported {
+            let (now, repo) = (shared.clock.now(), &mut draft.repo);
+            shared.decide(now, |context| fetch::imported(context, repo));
+            return Ok(());
+        }
         if draft.repo.host == Some(self.job.note.host) {
             for rev in parked::foreign(&draft.repo, &draft.parked) {
                 draft.drop_frame(rev, Dropped::OtherHost);

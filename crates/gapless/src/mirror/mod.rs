@@ -48,6 +48,7 @@ use crate::schedule::Schedule;
 use crate::serve::Serving;
 use crate::shared::{End, Shared};
 use crate::troubles::Troubles;
+pub use answers::failed;
 use counting::Counted;
 pub use door::Door;
 use following::{Following, end_all};
@@ -157,7 +158,7 @@ impl Mirror {
             Arc::new(following.clone()),
         ));
         let mirror = Arc::new(Mirror {
-            serving: Arc::new(Serving::new(shared.clone(), config.serve.firehose)),
+            serving: Arc::new(Serving::new(fetcher.clone(), &config.serve)),
             shared,
             desks,
             fetcher,

@@ -2,7 +2,7 @@
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Head, Held, Proven, Repo, RepoId, Why, debt};
+use gapless_core::ledger::{Head, Held, Proven, Repo, RepoId};
 use gapless_store::contents::{Contents, RootError};
 use gapless_store::error::StoreError;
 use gapless_store::table::record::Record;
@@ -12,6 +12,7 @@ use super::answers::failed;
 use crate::api::{ApiError, Verdict, VerifyAnswer, VerifyProgress, VerifyReport};
 use crate::filter::Keep;
 use crate::ingest::desk::Turn;
+use crate::serve::alarm;
 
 /// Mismatches that a report names.
 const FOUND: usize = 100;
@@ -95,11 +96,7 @@ impl Mirror {
                     });
                 }
                 false => {
-                    draft.repo.held = Held::Damaged {
-                        from: Some(head.rev),
-                    };
-                    draft.repo.proven = None;
-                    debt::owe_fetch(now, &mut draft.repo, Why::StoreRepaired);
+                    alarm::distrust(now, &mut draft.repo, &head);
                 }
             }
         });

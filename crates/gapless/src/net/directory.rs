@@ -130,6 +130,19 @@ impl Net {
         Ok(resolved)
     }
 
+    /// A DID's document as it is now, word for word.
+    pub async fn document(&self, did: &Did) -> Result<bytes::Bytes, ResolveError> {
+        let answer = match did.method() {
+            DidMethod::Plc => self.ask_directory(did, "", DOCUMENT).await?,
+            DidMethod::Web => self.ask_web(did).await?,
+        };
+        match answer.status {
+            200 => Ok(answer.body),
+            404 | 410 => Err(ResolveError::NotFound),
+            _ => Err(unexpected(did, &answer)),
+        }
+    }
+
     /// Every key that a DID ever signed with, newest first. A did:web has no past.
     pub async fn former_keys(&self, did: &Did) -> Result<Vec<PublicKey>, ResolveError> {
         if did.method() == DidMethod::Web {

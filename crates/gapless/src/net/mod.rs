@@ -17,6 +17,7 @@
 //! | [`xrpc`] | what is asked of a host |
 //! | [`car`] | a repository, streamed |
 //! | [`directory`] | who a DID is, and since when |
+//! | [`handle`] | whose handle it is |
 //! | [`socket`] | a WebSocket to an upstream |
 
 pub mod car;
@@ -24,6 +25,7 @@ pub mod client;
 pub mod directory;
 pub mod error;
 pub mod guard;
+pub mod handle;
 pub mod headers;
 pub mod host;
 pub mod lookup;

@@ -1,24 +1,74 @@
 //! What is held, handed on as a PDS or a relay would hand it on: read by others who
 //! check it against the owner's signature themselves.
+//!
+//! | module | its question |
+//! |---|---|
+//! | [`which`] | which repository is meant, and may it be shown? |
+//! | [`refuse`] | why is there no answer? |
+//! | [`evidence`] | what does an answer stand on? |
+//! | [`trees`] | the tree that a commit signs, built from the held keys and kept a while |
+//! | [`repo_car`] | a whole repository, streamed |
+//! | [`proof`], [`blocks`] | one record with its proof; blocks by their CIDs |
+//! | [`listing`] | which repositories are there? |
+//! | [`records`] | records as JSON |
+//! | [`names`] | whose handle is it? |
+//! | [`alarm`] | what is held is not what was signed |
+//!
+//! Nothing is served that is not exactly what its owner signed: what is being fetched,
+//! or damaged, or hidden, is refused with its state.
+
+pub mod alarm;
+pub mod blocks;
+pub mod evidence;
+pub mod limits;
+pub mod listing;
+pub mod names;
+pub mod proof;
+pub mod records;
+pub mod refuse;
+pub mod repo_car;
+pub mod trees;
+pub mod which;
 
 pub mod firehose;
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
+use crate::config::ServeConfig;
+use crate::fetch::work::Fetcher;
 use crate::shared::Shared;
-use firehose::{Firehose, FirehoseSettings};
+use names::Handles;
+use trees::Trees;
+
+use firehose::Firehose;
+pub use limits::ServeLimits;
+pub use refuse::Refusal;
 
 /// What the handlers of `/xrpc` read from. One for a running mirror.
 pub struct Serving {
     pub shared: Arc<Shared>,
+    pub fetcher: Arc<Fetcher>,
+    pub limits: ServeLimits,
     pub firehose: Arc<Firehose>,
+    trees: Trees,
+    handles: Handles,
+    /// Whole repositories that are sent at a time.
+    exports: Arc<Semaphore>,
 }
 
 impl Serving {
-    pub fn new(shared: Arc<Shared>, firehose: FirehoseSettings) -> Serving {
+    pub fn new(fetcher: Arc<Fetcher>, config: &ServeConfig) -> Serving {
+        let limits = config.limits;
         Serving {
-            firehose: Arc::new(Firehose::new(shared.clone(), firehose)),
-            shared,
+            firehose: Arc::new(Firehose::new(fetcher.shared.clone(), config.firehose)),
+            shared: fetcher.shared.clone(),
+            fetcher,
+            limits,
+            trees: Trees::new(&limits),
+            handles: Handles::new(config.handle_resolver.clone()),
+            exports: Arc::new(Semaphore::new(limits.exports)),
         }
     }
 }

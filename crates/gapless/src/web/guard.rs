@@ -1,7 +1,8 @@
 //! Who may ask what.
 //!
 //! A right token opens everything. Without one: an address that others can reach
-//! answers nothing but `/health`; a loopback address answers GET, and, when no
+//! answers nothing but `/health` and what is public (`/xrpc`, unless that is closed by
+//! `serve.open`); a loopback address answers GET, and, when no
 //! token is configured at all, also orders, but only to programs of this machine.
 //! A browser is not one: its requests carry an `Origin`, and a foreign name that
 //! resolves to this machine shows in `Host`.
@@ -19,6 +20,9 @@ use super::{App, WebSettings};
 /// Always answered, so that whoever watches the process can see it live.
 const OPEN: &str = "/health";
 
+/// What anybody could read elsewhere: repositories, which their owners publish.
+const PUBLIC: &str = "/xrpc/";
+
 /// Judges a request before anything else sees it.
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let (method, uri) = (request.method(), request.uri());
@@ -34,7 +38,9 @@ fn judge(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
-    if uri.path() == OPEN {
+    let reads = method == Method::GET || method == Method::HEAD;
+    let public = settings.open && uri.path().starts_with(PUBLIC);
+    if uri.path() == OPEN || (public && (reads || method == Method::OPTIONS)) {
         return Ok(());
     }
     let given = bearer(headers);
@@ -49,7 +55,6 @@ fn judge(
             None => {}
         }
     }
-    let reads = method == Method::GET || method == Method::HEAD;
     if !settings.loopback || (settings.token.is_some() && !reads) {
         return Err(Refusal::token(
             "this needs the token, as `Authorization: Bearer TOKEN`",

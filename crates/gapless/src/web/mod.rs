@@ -8,10 +8,12 @@ mod answer;
 mod ask;
 mod firehose;
 mod guard;
+mod import;
 mod listener;
 mod routes;
 mod verify;
 mod websocket;
+mod xrpc;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,6 +33,8 @@ pub struct WebSettings {
     pub token: Option<Token>,
     /// Whether only this machine can reach the address that is bound.
     pub loopback: bool,
+    /// Whether anybody may read what is mirrored, under `/xrpc`.
+    pub open: bool,
 }
 
 /// What every handler has.
@@ -40,6 +44,8 @@ struct Shared {
     calls: Arc<Semaphore>,
     /// One verification of everything at a time.
     verifying: Arc<Semaphore>,
+    /// One import at a time.
+    importing: Arc<Semaphore>,
     stopping: Stopping,
 }
 
@@ -73,6 +79,7 @@ pub async fn serve(
         settings,
         calls: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
         verifying: Arc::new(Semaphore::new(1)),
+        importing: Arc::new(Semaphore::new(1)),
         stopping: Stopping(watch::Sender::new(false)),
     });
     let router = routes::router(Arc::clone(&app));

@@ -9,14 +9,14 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer::{self, Answer, Json, Refusal};
-use super::{App, ask, call, firehose, guard, verify};
+use super::{App, ask, call, firehose, guard, import, verify, xrpc};
 use crate::api::{
     self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, NewUpstream, Readiness, RepoAnswer,
     ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
@@ -46,6 +46,8 @@ pub fn router(app: App) -> Router {
         .route("/v1/dead", get(dead))
         .route("/v1/dead/resolve", post(resolve_all_dead))
         .route("/v1/dead/{number}/resolve", post(resolve_dead))
+        .route("/v1/import", post(import::import))
+        .route("/xrpc/{method}", any(xrpc::answer))
         .route(
             "/xrpc/com.atproto.sync.subscribeRepos",
             get(firehose::subscribe),

@@ -326,6 +326,7 @@ impl Served {
         let settings = WebSettings {
             token: token.then(|| Token::parse(TOKEN).expect("a token")),
             loopback,
+            open: true,
         };
         let mirror: Arc<Fake> = Arc::clone(&fake);
         let thread = std::thread::spawn(move || {

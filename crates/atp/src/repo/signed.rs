@@ -1,0 +1,157 @@
+//! The tree of a repository, built from its keys, and found to be the one that
+//! its commit signs.
+//!
+//! It holds the nodes, about 90 bytes a record, so that they need not be built
+//! again: whoever has one can write the repository, prove a record, and hand out
+//! nodes by their CIDs. Keys come one after the other; none is kept.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::commit::{Commit, CommitError};
+use crate::car::{write_block, write_header};
+use crate::cid::Cid;
+use crate::mst::{self, BuildError, Builder, ClosedNode, SourceError, TreeError, Visit, Way};
+
+/// What a node takes besides its block: its CID, and its place in the map.
+const NODE_BYTES: usize = 96;
+
+/// Why there is no such tree. `E` is what the keys' source may fail with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SignedTreeError<E> {
+    #[error("the commit cannot be read: {0}")]
+    Commit(#[from] CommitError),
+    #[error("the keys make no tree: {0}")]
+    Keys(#[from] BuildError),
+    #[error("the keys hash to {found}, the commit signs {signed}")]
+    OtherRoot { signed: Cid, found: Cid },
+    #[error("its nodes take more memory than there is for them")]
+    Memory,
+    #[error("{0}")]
+    Source(E),
+}
+
+/// One part of a repository, in the order of its CAR.
+pub enum Part<'a> {
+    /// The commit, or a node.
+    Block(Cid, &'a [u8]),
+    /// The record at a key: its bytes are the caller's to know.
+    Record(&'a [u8], Cid),
+}
+
+/// A commit, and every node of the tree that it signs.
+pub struct SignedTree {
+    commit_cid: Cid,
+    commit: Vec<u8>,
+    data: Cid,
+    nodes: HashMap<Cid, Box<[u8]>, RandomState>,
+    bytes: u64,
+}
+
+impl mst::Blocks for SignedTree {
+    fn block(&self, cid: &Cid) -> Result<Option<Cow<'_, [u8]>>, SourceError> {
+        Ok(self.node(cid).map(Cow::Borrowed))
+    }
+}
+
+impl SignedTree {
+    /// Builds the tree over `keys`, which must rise, and checks its root.
+    /// `may_take` is asked whether so many bytes may be held.
+    pub fn build<K: AsRef<[u8]>, E>(
+        commit_block: &[u8],
+        keys: impl IntoIterator<Item = Result<(K, Cid), E>>,
+        mut may_take: impl FnMut(u64) -> bool,
+    ) -> Result<SignedTree, SignedTreeError<E>> {
+        let signed = Commit::decode(commit_block)?.data;
+        let mut nodes: HashMap<Cid, Box<[u8]>, RandomState> = HashMap::default();
+        let taken = std::cell::Cell::new(0);
+        let mut builder = Builder::new(|node: ClosedNode<'_>| {
+            taken.set(taken.get() + (NODE_BYTES + node.block.len()) as u64);
+            nodes.insert(node.cid, Box::from(node.block));
+        });
+        let mut granted = 0;
+        for key in keys {
+            let (key, value) = key.map_err(SignedTreeError::Source)?;
+            builder.push(key.as_ref(), value)?;
+            if taken.get() > granted {
+                granted = taken.get();
+                if !may_take(granted) {
+                    return Err(SignedTreeError::Memory);
+                }
+            }
+        }
+        let found = builder.finish();
+        if found != signed {
+            return Err(SignedTreeError::OtherRoot { signed, found });
+        }
+        if !may_take(taken.get()) {
+            return Err(SignedTreeError::Memory);
+        }
+        Ok(SignedTree {
+            commit_cid: Cid::dag_cbor(commit_block),
+            commit: commit_block.to_vec(),
+            data: signed,
+            bytes: taken.get(),
+            nodes,
+        })
+    }
+
+    pub fn commit_cid(&self) -> Cid {
+        self.commit_cid
+    }
+
+    pub fn commit_block(&self) -> &[u8] {
+        &self.commit
+    }
+
+    /// The root that the commit signs.
+    pub fn data(&self) -> Cid {
+        self.data
+    }
+
+    /// What it takes in memory, about.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn node(&self, cid: &Cid) -> Option<&[u8]> {
+        self.nodes.get(cid).map(|block| &**block)
+    }
+
+    /// Goes through the repository in the order in which a CAR of it stands: the
+    /// commit, then each node before its children and its records, in key order.
+    /// The same order for the same repository.
+    pub fn each<E: From<TreeError>>(
+        &self,
+        mut part: impl FnMut(Part<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        part(Part::Block(self.commit_cid, &self.commit))?;
+        mst::walk(self.data, self, |met| match met {
+            Visit::Node { cid, block, .. } => part(Part::Block(cid, block)),
+            Visit::Key { key, value, .. } => part(Part::Record(key, value)),
+        })
+        .map(drop)
+    }
+
+    /// What proves that a key is there, or that it is not.
+    pub fn way_down(&self, key: &[u8]) -> Result<Way, TreeError> {
+        mst::way_down(self.data, self, key)
+    }
+
+    /// The CAR of a proof: the commit, the nodes on the way, top first, and the
+    /// record if there is one. The caller vouches that its bytes hash to its CID.
+    pub fn write_proof(&self, way: &Way, record: Option<(&Cid, &[u8])>) -> Vec<u8> {
+        let mut car = Vec::new();
+        write_header(&mut car, &[self.commit_cid]);
+        write_block(&mut car, &self.commit_cid, &self.commit);
+        for (cid, block) in &way.nodes {
+            write_block(&mut car, cid, block);
+        }
+        if let Some((cid, bytes)) = record {
+            write_block(&mut car, cid, bytes);
+        }
+        car
+    }
+}

@@ -1,0 +1,239 @@
+//! A repository that somebody brings as a file: a snapshot from a stranger.
+//!
+//! It passes every check that a fetched one does; it must be signed with the key that
+//! the DID's document names now, and be newer than what is held. It says nothing about
+//! being current, so it raises no marker, and the host is asked afterwards.
+
+use std::sync::Arc;
+
+use gapless_atp::repo::Commit;
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::fetch::{self, NotTaken, Note, Snapshot as Told};
+use gapless_core::ledger::{HostId, Key, Named, Repo, cover};
+use tokio::runtime::Handle;
+
+use super::snapshot::Snapshot;
+use super::spill::{Fetched, Spill, SpillError, SpillLimits};
+use super::take_in::{IN_MEMORY, Job, Stop, TRIES, present, verifies};
+use super::work::{Fetcher, Released, known};
+use super::write::Writer;
+use crate::api::{ApiError, ImportAnswer};
+use crate::ingest::desk::Turn;
+use crate::mirror::failed;
+use crate::schedule::Payee;
+
+/// What came is not taken, in words.
+pub fn unfit(error: &SpillError) -> ApiError {
+    match error.is_ours() {
+        true => ApiError::Unavailable(error.to_string()),
+        false => ApiError::Invalid(error.to_string()),
+    }
+}
+
+impl Fetcher {
+    /// Where a file goes as it comes in, with the bounds of a fetched one.
+    pub fn import_spill(&self) -> Spill {
+        let (bytes, min_free) = (self.settings.repo_bytes, self.shared.room.min_free_bytes());
+        let limits = SpillLimits::of_file(IN_MEMORY, bytes, min_free);
+        Spill::new(&self.settings.temp, limits).sharing(self.indexes.share())
+    }
+
+    /// Checks what came, and writes it if it is newer than what is held.
+    pub async fn import(&self, fetched: Fetched) -> Result<ImportAnswer, ApiError> {
+        let did = owner(&fetched)?;
+        let (host, repo) = self.importable(&did).await?;
+        let head_known = repo.head().copied();
+        if !self.shared.schedule.begin(&did, host) {
+            return Err(ApiError::Conflict(format!(
+                "{did} is being compared or fetched at this moment; import it again in a while"
+            )));
+        }
+        // Whatever happens, others may work for it afterwards.
+        let _released = Released(&self.shared, &did, Payee::Host(host));
+        let note = self.noted(&did, host).await?;
+        let (snapshot, records) = self.checked(&did, fetched).await?;
+        let head = snapshot.head();
+        if head_known.is_some_and(|held| held.commit == head.commit) {
+            return Err(refused(&did, NotTaken::Held));
+        }
+        self.signed_now(&did, &note, &snapshot).await?;
+        let job = Job {
+            did: did.clone(),
+            note,
+            named: Named {
+                rev: head.rev,
+                commit: head.commit,
+            },
+            adopt: false,
+            imported: true,
+        };
+        self.write_imported(&job, snapshot).await?;
+        Ok(ImportAnswer {
+            did: did.to_string(),
+            rev: head.rev.to_string(),
+            commit: head.commit.to_string(),
+            data: head.data.to_string(),
+            records,
+        })
+    }
+
+    /// The repository, if it is mirrored here and lives somewhere.
+    async fn importable(&self, did: &Did) -> Result<(HostId, Repo), ApiError> {
+        let row = || self.row(did).map_err(failed);
+        let Some(mut repo) = row()?.filter(|repo| !cover::is_a_name(repo)) else {
+            return Err(ApiError::NotFound(format!(
+                "{did} is not mirrored here; `gapless track add {did}` makes it be followed"
+            )));
+        };
+        if repo.host.is_none() {
+            let asked = self.shared.clock.now().tick;
+            // What goes wrong shows in the row that is read next.
+            let _ = self.resolve(did, asked, known(&self.shared, &repo)).await;
+            repo = row()?.unwrap_or(repo);
+        }
+        match repo.host {
+            Some(host) => Ok((host, repo)),
+            None => Err(ApiError::Conflict(format!(
+                "where {did} lives could not be found out, and so neither who may sign for it: \
+                 its document cannot be read, or names no host"
+            ))),
+        }
+    }
+
+    async fn noted(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
+        let visit = self.desks.visit(did, |turn: &mut Turn<'_>| {
+            let (shared, now) = (turn.shared, turn.shared.clock.now());
+            let repo = &mut turn.draft.as_mut()?.repo;
+            shared.decide(now, |context| fetch::note(context, repo))
+        });
+        let note = visit.await.map_err(failed)?;
+        note.filter(|note| note.host == host).ok_or_else(|| {
+            ApiError::Conflict(format!("{did} moved meanwhile; import it again in a while"))
+        })
+    }
+
+    /// Everything but the signature.
+    async fn checked(&self, did: &Did, fetched: Fetched) -> Result<(Snapshot, u64), ApiError> {
+        let _large = match fetched.is_spilled() {
+            true => self.large.acquire().await.ok(),
+            false => None,
+        };
+        let asked = did.clone();
+        let checked = tokio::task::spawn_blocking(move || {
+            let snapshot = Snapshot::check(fetched, &asked)?;
+            let keys = snapshot.walk_whole()?.keys;
+            Ok((snapshot, keys))
+        });
+        match checked.await {
+            Ok(Ok(checked)) => Ok(checked),
+            Ok(Err(Stop::Flawed(error))) if error.is_ours() => {
+                Err(ApiError::Internal(error.flaw.to_string()))
+            }
+            Ok(Err(Stop::Flawed(error))) => Err(ApiError::Invalid(format!(
+                "the file is not a whole repository: {}",
+                error.flaw
+            ))),
+            Ok(Err(_)) | Err(_) => Err(ApiError::Internal(
+                "checking the file ended unexpectedly; the log may tell more".to_owned(),
+            )),
+        }
+    }
+
+    /// Signed with the key that the document names now.
+    async fn signed_now(
+        &self,
+        did: &Did,
+        note: &Note,
+        snapshot: &Snapshot,
+    ) -> Result<(), ApiError> {
+        for again in [false, true] {
+            let repo = self.row(did).map_err(failed)?;
+            let repo = repo.unwrap_or_else(|| Repo::new(did.clone()));
+            if verifies(snapshot, present(&repo)) {
+                return Ok(());
+            }
+            // Perhaps the key is a newer one than we know.
+            let fresh = repo.signing.is_some_and(|known| known.asked >= note.at);
+            if fresh || again {
+                break;
+            }
+            let asked = self.shared.clock.now().tick;
+            if self
+                .resolve(did, asked, known(&self.shared, &repo))
+                .await
+                .is_err()
+            {
+                return Err(ApiError::Unavailable(format!(
+                    "the file is not signed with the key of {did} that is known here, and its \
+                     document could not be read again: import it again in a while"
+                )));
+            }
+        }
+        Err(ApiError::Invalid(format!(
+            "the file is not signed by its owner: the key that the document of {did} names now \
+             did not sign it"
+        )))
+    }
+
+    async fn write_imported(&self, job: &Job, snapshot: Snapshot) -> Result<(), ApiError> {
+        let snapshot = Arc::new(snapshot);
+        let head = snapshot.head();
+        for _ in 0..TRIES {
+            let repo = self.row(&job.did).map_err(failed)?;
+            let repo = repo.unwrap_or_else(|| Repo::new(job.did.clone()));
+            let now = self.shared.clock.glance();
+            fetch::may_import(now, &repo, &head).map_err(|why| refused(&job.did, why))?;
+            let writer = Writer {
+                shared: self.shared.clone(),
+                desks: self.desks.clone(),
+                handle: Handle::current(),
+                job: job.clone(),
+                told: Told {
+                    head,
+                    key: Key::Present,
+                },
+                difference: false,
+            };
+            let laid = snapshot.clone();
+            let written = tokio::task::spawn_blocking(move || writer.write(&laid)).await;
+            match written {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(Stop::Moved)) => {}
+                Ok(Err(Stop::Discarded | Stop::InFull)) => break,
+                Ok(Err(Stop::Store(error))) => return Err(failed(error)),
+                Ok(Err(Stop::Flawed(error))) => {
+                    return Err(ApiError::Internal(error.flaw.to_string()));
+                }
+                Err(_) => {
+                    return Err(ApiError::Internal(
+                        "writing ended unexpectedly; the repository is fetched instead".to_owned(),
+                    ));
+                }
+            }
+        }
+        Err(ApiError::Conflict(format!(
+            "{} moved on while it was imported; what is held now is as new, or will be",
+            job.did
+        )))
+    }
+}
+
+/// Whose repository it says it is.
+fn owner(fetched: &Fetched) -> Result<Did, ApiError> {
+    let commit = Commit::decode(&fetched.commit_block).map_err(|error| {
+        ApiError::Invalid(format!("the root of the file is no commit: {error}"))
+    })?;
+    Did::parse(commit.did).map_err(|error| ApiError::Invalid(error.to_string()))
+}
+
+fn refused(did: &Did, why: NotTaken) -> ApiError {
+    let why = match why {
+        NotTaken::Hidden => "its account is not active, and nothing is taken in for it meanwhile",
+        NotTaken::Held => "this very commit is held already",
+        NotTaken::Older => "what is held is newer, or another commit of the same rev",
+        NotTaken::Future => "its rev is ahead of the clock, so that nothing could follow it",
+        NotTaken::Abandoned => "it belongs to a line of commits that was given up",
+        NotTaken::BeingWritten => "another snapshot is being written; import it again in a while",
+    };
+    ApiError::Conflict(format!("{did} is not imported: {why}"))
+}

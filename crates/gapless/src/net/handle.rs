@@ -1,0 +1,70 @@
+//! Whose handle is it? Asked at the handle's own domain, as the protocol has it; or of
+//! a service that the operator named, which can also read the DNS. Nobody is believed
+//! who is not named by the DID's document in turn: that is the caller's to compare.
+
+use std::time::Duration;
+
+use gapless_atp::limits::DID_BYTES;
+use gapless_atp::syntax::{Did, Handle};
+use serde::Deserialize;
+
+use super::client::{Limits, MOST_REDIRECTS, Net, authority, heed, parse, turn};
+use super::error::{AskClass, AskError};
+use super::guard::Trust;
+
+/// Whose is it?
+const HANDLE: Limits = Limits {
+    total: Duration::from_secs(10),
+    bytes: 2 * DID_BYTES as u64,
+};
+
+#[derive(Deserialize)]
+struct Resolved {
+    did: String,
+}
+
+impl Net {
+    /// The DID that a handle names; none if nobody answers to it.
+    pub async fn resolve_handle(
+        &self,
+        handle: &Handle,
+        service: Option<&str>,
+    ) -> Result<Option<Did>, AskError> {
+        let (url, trust) = match service {
+            Some(service) => {
+                let method = "xrpc/com.atproto.identity.resolveHandle";
+                let url = parse(&format!("{service}/{method}?handle={handle}"))?;
+                (url, Trust::Configured)
+            }
+            None => {
+                let url = parse(&format!("https://{handle}/.well-known/atproto-did"))?;
+                self.check(&url, Trust::Named)?;
+                (url, Trust::Named)
+            }
+        };
+        let name = authority(&url);
+        let hosts = match trust {
+            Trust::Configured => &self.0.hosts,
+            Trust::Named => &self.0.web_documents,
+        };
+        let _permit = turn(hosts, &name).await?;
+        let answer = self.get_url(url, trust, MOST_REDIRECTS, HANDLE).await?;
+        heed(hosts, &name, answer.status, answer.retry_after);
+        match (answer.status, service) {
+            (200, Some(_)) => {
+                let read = serde_json::from_slice::<Resolved>(&answer.body).ok();
+                Ok(read.and_then(|read| Did::parse(&read.did).ok()))
+            }
+            (200, None) => {
+                let text = std::str::from_utf8(&answer.body).unwrap_or_default();
+                Ok(Did::parse(text.trim()).ok())
+            }
+            (400 | 404 | 410, _) => Ok(None),
+            (status, _) => {
+                let what = format!("asked for the handle {handle}, it answered with {status}");
+                let error = AskError::new(AskClass::Http(status), &name, what);
+                Err(error.after(answer.retry_after))
+            }
+        }
+    }
+}

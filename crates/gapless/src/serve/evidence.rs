@@ -1,0 +1,32 @@
+//! What an answer stands on, in a header: `complete; level=proven; as_of=…`, or
+//! `incomplete; reasons=cover_down,…; level=chained; as_of=…`.
+
+use std::fmt::Write;
+
+use gapless_core::ledger::Repo;
+use gapless_core::ledger::complete;
+
+use crate::api::timestamp;
+use crate::shared::Shared;
+
+/// The evidence for a repository, now.
+pub fn words(shared: &Shared, repo: &Repo) -> String {
+    let host = repo.host.and_then(|host| shared.hosts.get(host));
+    let now = shared.clock.glance();
+    let answer = shared.decide(now, |context| {
+        complete::answer(context, repo, host.as_ref())
+    });
+    let mut words = match answer.complete() {
+        true => "complete".to_owned(),
+        false => {
+            let reasons: Vec<&str> = answer.reasons.iter().map(|one| one.as_str()).collect();
+            format!("incomplete; reasons={}", reasons.join(","))
+        }
+    };
+    // Writing into a string does not fail.
+    let _ = write!(words, "; level={}", answer.evidence.level.as_str());
+    if let Some(as_of) = answer.as_of.and_then(timestamp) {
+        let _ = write!(words, "; as_of={as_of}");
+    }
+    words
+}

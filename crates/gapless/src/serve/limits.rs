@@ -1,0 +1,65 @@
+//! Every bound on what is served, by name.
+
+use std::time::Duration;
+
+/// Entries of `listRepos`: the lexicon's numbers.
+pub const REPOS_PAGE: usize = 500;
+pub const REPOS_LONGEST: usize = 1000;
+/// Entries of `listReposByCollection`: the lexicon's numbers.
+pub const BY_COLLECTION_PAGE: usize = 500;
+pub const BY_COLLECTION_LONGEST: usize = 2000;
+/// Entries of `listRecords`: the lexicon's numbers.
+pub const RECORDS_PAGE: usize = 50;
+pub const RECORDS_LONGEST: usize = 100;
+/// Repositories that one page of a listing looks at: when few of them belong into it
+/// the page is short, or empty, and has a cursor all the same.
+pub const LOOKED_AT: usize = 5_000;
+/// Bytes of records after which a page of `listRecords` ends.
+pub const RECORDS_BYTES: usize = 8 << 20;
+/// Collections that `describeRepo` names.
+pub const COLLECTIONS: usize = 1_000;
+/// CIDs of one `getBlocks`.
+pub const BLOCKS: usize = 256;
+/// Bytes of its answer.
+pub const BLOCKS_BYTES: usize = 32 << 20;
+/// Records that are read from a view before a newer one is looked for.
+pub const PART_RECORDS: usize = 2_000;
+/// Bytes of a piece of an answer that is streamed, and pieces that wait for a reader.
+pub const PIECE_BYTES: usize = 128 << 10;
+pub const PIECES: usize = 4;
+/// Records of so many bytes are kept from when their keys are read until they are
+/// sent; of larger repositories they are read twice.
+pub const KEPT_BYTES: usize = 16 << 20;
+/// What all trees may take that are kept or in use: those of ten million records.
+pub const TREES_BYTES: u64 = 1 << 30;
+
+/// The bounds that tests set lower. Nobody configures them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServeLimits {
+    /// Whole repositories that are sent at a time.
+    pub exports: usize,
+    /// Trees that are built at a time: each takes a core.
+    pub builds: usize,
+    /// How long somebody waits for a turn.
+    pub turn: Duration,
+    /// How long a reader may keep us waiting, all in all, beside what `least_rate`
+    /// allows for what it has taken.
+    pub stall: Duration,
+    /// Bytes a second that a reader takes at least.
+    pub least_rate: u64,
+    /// What trees that nobody uses may take.
+    pub kept_trees_bytes: u64,
+}
+
+impl Default for ServeLimits {
+    fn default() -> ServeLimits {
+        ServeLimits {
+            exports: 16,
+            builds: 2,
+            turn: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            least_rate: 64 << 10,
+            kept_trees_bytes: 128 << 20,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! A whole repository as a CAR, streamed: commit, nodes and records in the order in
+//! which a reader walks them.
+//!
+//! The root was recomputed and compared with the signed one before the first byte
+//! leaves; every record is hashed on its way out. What is not as it was signed ends the
+//! stream in the middle, so that nobody takes it for whole, and raises the alarm.
+//!
+//! One signed state is sent, however long that takes. A view that stays open keeps old
+//! rows alive, so it is exchanged for a newer one for as long as the state is the same;
+//! of a repository that moves on, the last view that had the state is kept. Few are sent
+//! at a time, a few pieces wait for the reader, and a reader that keeps us waiting for
+//! too long is cut. When it goes away, or the account is hidden, the work ends.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use gapless_atp::car::{write_block, write_header};
+use gapless_atp::cid::Cid;
+use gapless_atp::mst::TreeError;
+use gapless_atp::repo::Part;
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::Head;
+use gapless_store::error::StoreError;
+use gapless_store::table::record::Record;
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+use super::Serving;
+use super::limits::{PART_RECORDS, PIECE_BYTES, PIECES};
+use super::refuse::Refusal;
+use super::trees::{Planned, Tree, turn};
+use super::which::{Exact, Still};
+
+/// A repository on its way.
+pub struct Sent {
+    pub head: Head,
+    pub evidence: String,
+    pub pieces: Receiver<Piece>,
+}
+
+/// What a reader gets, one after the other. When they end without the last one,
+/// what came is not the whole, and nobody may take it for that.
+pub enum Piece {
+    Bytes(Bytes),
+    /// That was all.
+    Whole,
+}
+
+/// Why a stream ends before its end.
+enum Stop {
+    /// Nobody reads it any more.
+    Left,
+    /// It is read too slowly.
+    Slow,
+    /// It may not be shown any more.
+    Gone,
+    /// The mirror ends.
+    Ending,
+    /// What is held is not what was signed.
+    Damaged(String),
+    Store(StoreError),
+}
+
+impl From<TreeError> for Stop {
+    fn from(error: TreeError) -> Stop {
+        // The nodes are in memory, and were made a moment ago.
+        Stop::Damaged(error.to_string())
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Stop {
+        match error {
+            StoreError::Row { .. } => Stop::Damaged(error.to_string()),
+            error => Stop::Store(error),
+        }
+    }
+}
+
+impl Serving {
+    /// Begins to send a repository.
+    pub async fn repo_car(self: &Arc<Self>, did: &Did) -> Result<Sent, Refusal> {
+        self.needs_everything()?;
+        let seat = turn(&self.exports, self.limits.turn).await?;
+        let planned = self.planned(did, true).await?;
+        let (sender, pieces) = mpsc::channel(PIECES);
+        let (head, evidence) = (planned.exact.head, planned.exact.evidence.clone());
+        let (serving, handle) = (self.clone(), Handle::current());
+        tokio::task::spawn_blocking(move || send(&serving, planned, sender, &handle, seat));
+        Ok(Sent {
+            head,
+            evidence,
+            pieces,
+        })
+    }
+}
+
+/// Sends it, on a thread that may wait; the seat is free when it ends.
+fn send(
+    serving: &Arc<Serving>,
+    planned: Planned,
+    sender: Sender<Piece>,
+    handle: &Handle,
+    _seat: OwnedSemaphorePermit,
+) {
+    let Planned {
+        exact,
+        tree,
+        records,
+    } = planned;
+    let (did, head) = (exact.did.clone(), exact.head);
+    let mut pieces = Pieces::new(serving, sender, handle);
+    let mut source = Source::new(serving, exact, records);
+    let sent = send_parts(&tree, &mut source, &mut pieces);
+    // Not needed any more, while the reader may still be at its last pieces.
+    drop((tree, source));
+    let metrics = &serving.shared.metrics;
+    metrics.export_bytes.add(pieces.bytes);
+    match sent {
+        Ok(()) => metrics.exports.inc(),
+        Err(Stop::Left) => metrics.exports_left.inc(),
+        Err(Stop::Slow) => {
+            metrics.exports_cut.inc();
+            tracing::debug!(%did, "a reader of the repository was too slow, and was cut");
+        }
+        Err(Stop::Gone) => {
+            tracing::debug!(%did, "the account was hidden while its repository was sent; its reader was cut");
+        }
+        Err(Stop::Ending) => {}
+        Err(Stop::Store(error)) => {
+            tracing::warn!(%did, %error, "a repository could not be read to its end; its reader was cut");
+        }
+        Err(Stop::Damaged(why)) => handle.block_on(serving.alarm(&did, head, &why)),
+    }
+}
+
+fn send_parts(tree: &Tree, source: &mut Source<'_>, pieces: &mut Pieces<'_>) -> Result<(), Stop> {
+    write_header(&mut pieces.piece, &[tree.signed.commit_cid()]);
+    tree.signed.each(|part| {
+        match part {
+            Part::Block(cid, block) => write_block(&mut pieces.piece, &cid, block),
+            Part::Record(key, cid) => source.append(key, &cid, &mut pieces.piece)?,
+        }
+        match pieces.piece.len() < PIECE_BYTES {
+            true => Ok(()),
+            false => pieces.push(),
+        }
+    })?;
+    pieces.push()?;
+    pieces.hand_over(Piece::Whole)
+}
+
+type Rows = Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>;
+
+/// The records of a state, in order, some from each view.
+struct Source<'a> {
+    serving: &'a Serving,
+    exact: Exact,
+    rows: Rows,
+    /// They are in memory already.
+    kept: bool,
+    read: usize,
+}
+
+impl<'a> Source<'a> {
+    fn new(serving: &'a Serving, exact: Exact, records: Option<Vec<Record>>) -> Source<'a> {
+        let kept = records.is_some();
+        let rows: Rows = match records {
+            Some(records) => Box::new(records.into_iter().map(Ok)),
+            None => Box::new(exact.view.records(exact.id)),
+        };
+        Source {
+            serving,
+            exact,
+            rows,
+            kept,
+            read: 0,
+        }
+    }
+
+    /// Appends the block of the next record, which must be this one.
+    fn append(&mut self, key: &[u8], cid: &Cid, out: &mut Vec<u8>) -> Result<(), Stop> {
+        let record = self.rows.next().transpose()?;
+        let same = |record: &Record| record.path() == key && record.cid == *cid;
+        let record = record.filter(same);
+        let bytes = record.as_ref().and_then(Record::bytes);
+        let Some(bytes) = bytes.filter(|bytes| cid.matches(bytes)) else {
+            let path = String::from_utf8_lossy(key);
+            return Err(Stop::Damaged(format!(
+                "the record {cid} at '{path}' is missing or spoilt"
+            )));
+        };
+        write_block(out, cid, bytes);
+        self.read += 1;
+        if self.read.is_multiple_of(PART_RECORDS) {
+            self.renew(key)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on from a newer view, if that has the same state.
+    fn renew(&mut self, last: &[u8]) -> Result<(), Stop> {
+        match self.serving.still(&self.exact) {
+            Ok(Still::Gone) => return Err(Stop::Gone),
+            Ok(Still::Same(view)) => self.exact.view = view,
+            Ok(Still::Moved) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if !self.kept {
+            self.rows = Box::new(self.exact.view.records_after(self.exact.id, last));
+        }
+        Ok(())
+    }
+}
+
+/// What leaves, piece by piece, and how long the reader made us wait.
+struct Pieces<'a> {
+    serving: &'a Serving,
+    handle: &'a Handle,
+    sender: Sender<Piece>,
+    piece: Vec<u8>,
+    bytes: u64,
+    waited: Duration,
+}
+
+impl<'a> Pieces<'a> {
+    fn new(serving: &'a Serving, sender: Sender<Piece>, handle: &'a Handle) -> Pieces<'a> {
+        Pieces {
+            serving,
+            handle,
+            sender,
+            piece: Vec::with_capacity(2 * PIECE_BYTES),
+            bytes: 0,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// How long the reader may still make us wait.
+    fn patience(&self) -> Duration {
+        let limits = &self.serving.limits;
+        let earned = Duration::from_secs(self.bytes / limits.least_rate.max(1));
+        (limits.stall + earned).saturating_sub(self.waited)
+    }
+
+    fn push(&mut self) -> Result<(), Stop> {
+        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(2 * PIECE_BYTES));
+        let length = piece.len() as u64;
+        self.hand_over(Piece::Bytes(Bytes::from(piece)))?;
+        self.bytes += length;
+        Ok(())
+    }
+
+    fn hand_over(&mut self, piece: Piece) -> Result<(), Stop> {
+        if self.serving.shared.end.is_ending() {
+            return Err(Stop::Ending);
+        }
+        match self.sender.try_send(piece) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Closed(_)) => Err(Stop::Left),
+            Err(TrySendError::Full(piece)) => self.wait_with(piece),
+        }
+    }
+
+    fn wait_with(&mut self, piece: Piece) -> Result<(), Stop> {
+        let began = Instant::now();
+        let patience = self.patience();
+        let room = tokio::time::timeout(patience, self.sender.reserve());
+        let room = self.handle.block_on(async {
+            tokio::select! {
+                room = room => Some(room),
+                () = self.serving.shared.end.ended() => None,
+            }
+        });
+        self.waited += began.elapsed();
+        match room {
+            None => Err(Stop::Ending),
+            Some(Err(_)) => Err(Stop::Slow),
+            Some(Ok(Err(_))) => Err(Stop::Left),
+            Some(Ok(Ok(room))) => {
+                room.send(piece);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The tree that a commit signs, built from the held keys in one pass, and kept a
+//! while: one pass answers many proofs.
+//!
+//! Few are built at a time; who waits too long is told to come again. What all of
+//! them take together has a bound, in use or not, and those that nobody uses are let
+//! go of, the longest unused first. A tree whose root is not the signed one is never
+//! handed out: the store is damaged.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::repo::{SignedTree, SignedTreeError};
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::RepoId;
+use gapless_store::error::StoreError;
+use gapless_store::table::record::Record;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Serving;
+use super::limits::{KEPT_BYTES, ServeLimits, TREES_BYTES};
+use super::refuse::Refusal;
+use super::which::Exact;
+use crate::fetch::memory::{Memory, Share};
+
+/// A tree, and its part of the memory.
+pub struct Tree {
+    pub signed: SignedTree,
+    _share: Share,
+}
+
+/// A state, and its tree.
+pub struct Planned {
+    pub exact: Exact,
+    pub tree: Arc<Tree>,
+    /// The records, if the keys were read for this and they are few.
+    pub records: Option<Vec<Record>>,
+}
+
+/// Trees that are kept, the last used at the end.
+pub struct Trees {
+    kept: Mutex<VecDeque<(RepoId, Cid, Arc<Tree>)>>,
+    kept_bytes: u64,
+    memory: Arc<Memory>,
+    builds: Arc<Semaphore>,
+}
+
+/// Why there is no tree.
+enum Unbuilt {
+    Refused(Refusal),
+    /// The store is not as it should be.
+    Damaged(Box<Exact>, String),
+}
+
+impl From<Refusal> for Unbuilt {
+    fn from(refusal: Refusal) -> Unbuilt {
+        Unbuilt::Refused(refusal)
+    }
+}
+
+impl From<StoreError> for Unbuilt {
+    fn from(error: StoreError) -> Unbuilt {
+        Unbuilt::Refused(error.into())
+    }
+}
+
+/// A record's path, to build with.
+struct Path(Record);
+
+impl AsRef<[u8]> for Path {
+    fn as_ref(&self) -> &[u8] {
+        self.0.path()
+    }
+}
+
+impl Trees {
+    pub fn new(limits: &ServeLimits) -> Trees {
+        Trees {
+            kept: Mutex::default(),
+            kept_bytes: limits.kept_trees_bytes,
+            memory: Memory::new(TREES_BYTES),
+            builds: Arc::new(Semaphore::new(limits.builds)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(RepoId, Cid, Arc<Tree>)>> {
+        // Nothing in here can panic half way.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, exact: &Exact) -> Option<Arc<Tree>> {
+        let mut kept = self.lock();
+        let same =
+            |(id, commit, _): &(RepoId, Cid, _)| *id == exact.id && *commit == exact.head.commit;
+        let entry = kept.iter().position(same).and_then(|at| kept.remove(at))?;
+        let tree = entry.2.clone();
+        kept.push_back(entry);
+        Some(tree)
+    }
+
+    /// Keeps a tree in place of an older one of the repository, and lets go of what is
+    /// too much.
+    fn keep(&self, exact: &Exact, tree: &Arc<Tree>) {
+        let mut kept = self.lock();
+        kept.retain(|(id, ..)| *id != exact.id);
+        kept.push_back((exact.id, exact.head.commit, tree.clone()));
+        let mut bytes: u64 = kept.iter().map(|(.., tree)| tree.signed.bytes()).sum();
+        while bytes > self.kept_bytes
+            && let Some((.., oldest)) = kept.pop_front()
+        {
+            bytes -= oldest.signed.bytes();
+        }
+    }
+
+    /// Lets go of everything that is kept; those in use stay until they are not.
+    fn forget(&self) {
+        self.lock().clear();
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Serving {
+    /// The trees that are kept.
+    pub fn trees(&self) -> &Trees {
+        &self.trees
+    }
+
+    /// The state of a repository that is held now, and its tree. `keep_records`: the
+    /// caller wants the records next.
+    pub async fn planned(
+        self: &Arc<Self>,
+        did: &Did,
+        keep_records: bool,
+    ) -> Result<Planned, Refusal> {
+        let (serving, asked) = (self.clone(), did.clone());
+        let found = blocking(move || {
+            let exact = serving.exact(&asked)?;
+            let tree = serving.trees.find(&exact);
+            Ok::<_, Refusal>(tree.map(|tree| (exact, tree)))
+        });
+        if let Some((exact, tree)) = found.await?? {
+            return Ok(Planned {
+                exact,
+                tree,
+                records: None,
+            });
+        }
+        let turn = turn(&self.trees.builds, self.limits.turn).await?;
+        let (serving, asked) = (self.clone(), did.clone());
+        let built = blocking(move || {
+            let _turn = turn;
+            serving.build(&asked, keep_records)
+        });
+        match built.await? {
+            Ok(planned) => Ok(planned),
+            Err(Unbuilt::Refused(refusal)) => Err(refusal),
+            Err(Unbuilt::Damaged(exact, why)) => {
+                self.alarm(did, exact.head, &why).await;
+                Err(Refusal::Internal(format!(
+                    "what is held of {did} is not what was signed; it is fetched anew, and served then"
+                )))
+            }
+        }
+    }
+
+    fn build(&self, did: &Did, keep_records: bool) -> Result<Planned, Unbuilt> {
+        // Anew: it may have moved, or somebody built it, while we waited for our turn.
+        let exact = self.exact(did)?;
+        if let Some(tree) = self.trees.find(&exact) {
+            return Ok(Planned {
+                exact,
+                tree,
+                records: None,
+            });
+        }
+        let damaged = |why: String| Unbuilt::Damaged(Box::new(exact.clone()), why);
+        let Some(commit) = exact.view.signed_commit(exact.id)? else {
+            return Err(damaged("its signed commit is missing".to_owned()));
+        };
+        if Cid::dag_cbor(&commit) != exact.head.commit {
+            return Err(damaged("its signed commit is another one".to_owned()));
+        }
+        let mut share = self.trees.memory.share();
+        let (mut records, mut bytes) = (keep_records.then(Vec::new), 0);
+        let keys = exact.view.records(exact.id).map(|record| {
+            let record = record?;
+            bytes += record.bytes().map_or(0, <[u8]>::len) + record.path().len();
+            if bytes > KEPT_BYTES {
+                records = None;
+            }
+            if let Some(records) = &mut records {
+                records.push(record.clone());
+            }
+            let cid = record.cid;
+            Ok::<_, StoreError>((Path(record), cid))
+        });
+        let mut granted = |bytes| {
+            share.reaches(bytes) || {
+                self.trees.forget();
+                share.reaches(bytes)
+            }
+        };
+        let signed = SignedTree::build(&commit, keys, &mut granted);
+        let signed = match signed {
+            Ok(signed) => signed,
+            Err(SignedTreeError::Memory) => {
+                let words = "other large repositories take the memory that this one needs";
+                let refusal = Refusal::Busy(words.to_owned(), self.limits.turn);
+                return Err(refusal.into());
+            }
+            Err(SignedTreeError::Source(error @ StoreError::Row { .. })) => {
+                return Err(damaged(error.to_string()));
+            }
+            Err(SignedTreeError::Source(error)) => return Err(error.into()),
+            Err(other) => return Err(damaged(other.to_string())),
+        };
+        let tree = Arc::new(Tree {
+            signed,
+            _share: share,
+        });
+        self.shared.metrics.trees_built.inc();
+        self.trees.keep(&exact, &tree);
+        Ok(Planned {
+            exact,
+            tree,
+            records,
+        })
+    }
+}
+
+/// A turn at something of which few are done at a time.
+pub(super) async fn turn(
+    of: &Arc<Semaphore>,
+    patience: Duration,
+) -> Result<OwnedSemaphorePermit, Refusal> {
+    match tokio::time::timeout(patience, of.clone().acquire_owned()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        // Nobody closes it.
+        Ok(Err(_)) => Err(Refusal::Unavailable("the mirror is stopping".to_owned())),
+        Err(_) => Err(Refusal::Busy(
+            "too many ask for whole repositories or proofs at the moment".to_owned(),
+            patience.max(Duration::from_secs(1)),
+        )),
+    }
+}
+
+/// Work that waits for the disk, on a thread that may.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(%error, "answering a question ended unexpectedly");
+        Refusal::Internal("the answer was not finished; the log may tell more".to_owned())
+    })
+}
