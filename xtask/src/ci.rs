@@ -5,7 +5,7 @@
 //! of each step as it ends, and a table of all steps at the end either way.
 
 use crate::process::{Failure, cargo, root, run as run_program};
-use crate::{bench, foreign, licences, mutants, test, tidy, walls};
+use crate::{bench, foreign, licences, mutants, realnet, test, tidy, walls};
 use std::time::Instant;
 
 type Step = (&'static str, fn() -> Result<(), Failure>);
@@ -19,6 +19,7 @@ const STEPS: &[Step] = &[
     ("clippy", clippy),
     ("fuzz targets compile", fuzz_targets_compile),
     ("foreign consumers", || foreign::run(&[])),
+    ("real peers", || realnet::run(&[])),
     ("benches, quick", bench::smoke),
     ("mutants, a sample", mutants_sampled),
 ];

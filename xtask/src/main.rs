@@ -11,7 +11,9 @@ mod foreign;
 mod fuzz;
 mod licences;
 mod mutants;
+mod npm;
 mod process;
+mod realnet;
 mod spdx;
 mod test;
 mod tidy;
@@ -69,6 +71,12 @@ const COMMANDS: &[Command] = &[
         arguments: "",
         about: "check the test network with consumers from npm",
         run: foreign::run,
+    },
+    Command {
+        name: "realnet",
+        arguments: "",
+        about: "mirror reference servers from npm; their libraries judge the mirror",
+        run: realnet::run,
     },
     Command {
         name: "fuzz",

@@ -1,0 +1,65 @@
+// The reference PDS.
+//   node pds.mjs '{"port":20001,"plc":"http://…","data":"DIR","name":"one","peers":{".two.test":"http://…"},"backfillMs":null}'
+// Its data outlives a restart: the keys follow from the name. Mails are not sent but
+// told to the test, because codes that prove a person's will are in them.
+import './loopback.mjs'
+import { createHash } from 'node:crypto'
+import { mkdirSync } from 'node:fs'
+import http from 'node:http'
+import { join } from 'node:path'
+import { PDS } from '@atproto/pds'
+import { endWithParent, tell } from './parent.mjs'
+
+const { port, plc, data, name, peers, backfillMs } = JSON.parse(process.argv[2])
+const domain = `.${name}.test`
+const url = `http://localhost:${port}`
+const secret = (purpose) => createHash('sha256').update(`${purpose} of ${name}`).digest('hex')
+mkdirSync(join(data, 'blobs'), { recursive: true })
+
+const pds = await PDS.fromEnv({
+  devMode: true,
+  port,
+  dataDirectory: data,
+  blobstoreDiskLocation: join(data, 'blobs'),
+  blobstoreDiskTmpLocation: join(data, 'blobs-on-their-way'),
+  // Otherwise every PDS on localhost would have one name.
+  serviceDid: `did:web:${name}.test`,
+  serviceHandleDomains: [domain],
+  didPlcUrl: plc,
+  adminPassword: 'admin',
+  jwtSecret: secret('sessions'),
+  dpopSecret: secret('proofs'),
+  plcRotationKeyK256PrivateKeyHex: secret('rotation'),
+  inviteRequired: false,
+  disableSsrfProtection: true,
+  acceptingImports: true,
+  rateLimitsEnabled: false,
+  repoBackfillLimitMs: backfillMs ?? undefined,
+  bskyAppViewUrl: 'https://appview.invalid',
+  bskyAppViewDid: 'did:web:appview.invalid',
+  modServiceUrl: 'https://moderation.invalid',
+  modServiceDid: 'did:web:moderation.invalid',
+})
+
+for (const kind of ['sendPlcOperation', 'sendAccountDelete']) {
+  pds.ctx.mailer[kind] = async ({ token }, { to }) => { tell({ mail: { kind, to, token } }) }
+}
+
+// Handles under .test are in no DNS: the PDS that gave one away is asked, by the handle's name.
+const hosts = Object.entries({ [domain]: url, ...peers })
+const askHost = (host, handle) => new Promise((resolve, reject) => {
+  const request = http.get(new URL('/.well-known/atproto-did', host), { headers: { host: handle } }, (response) => {
+    let body = ''
+    response.on('data', (chunk) => { body += chunk })
+    response.on('end', () => resolve(response.statusCode === 200 ? body.trim() : undefined))
+  })
+  request.on('error', reject)
+})
+pds.ctx.idResolver.handle.resolve = async (handle) => {
+  const host = hosts.find(([ending]) => handle.endsWith(ending))
+  return host ? askHost(host[1], handle) : undefined
+}
+
+await pds.start()
+tell({ ready: true, did: pds.ctx.cfg.service.did, seq: (await pds.ctx.sequencer.curr()) ?? 0 })
+endWithParent(() => pds.destroy())

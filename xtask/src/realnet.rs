@@ -1,0 +1,17 @@
+//! `cargo xtask realnet`: Gapless against real peers.
+//!
+//! `tests/realnet/run.sh` installs the reference servers of the AT Protocol and
+//! published libraries, mirrors the ones, and has the others judge the mirror.
+
+use crate::npm::Check;
+use crate::process::Failure;
+
+pub const CHECK: Check = Check {
+    script: "tests/realnet/run.sh",
+    not_done: "Gapless was not tried against the reference servers",
+    command: "realnet",
+};
+
+pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+    CHECK.run()
+}
