@@ -16,6 +16,7 @@ use crate::census::Censuses;
 use crate::clock::Clock;
 use crate::filter::Filter;
 use crate::hosts::HostRows;
+use crate::ingest::sources::Sources;
 use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
 use crate::moments::Moments;
@@ -27,6 +28,8 @@ pub struct Shared {
     pub store: Arc<Store>,
     pub clock: Arc<Clock>,
     pub upstreams: Upstreams,
+    /// Which of them brought what, and how late.
+    pub sources: Sources,
     pub hosts: HostRows,
     pub settings: Settings,
     pub filter: Filter,

@@ -27,8 +27,8 @@ pub use hosts::{HostGap, HostReason};
 pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
 pub use repo::{DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer};
 pub use status::{
-    DebtStatus, LogStatus, NewUpstream, Readiness, RefusedAnswer, RepoCounts, Status, StoreStatus,
-    SweepAnswer, UpstreamAnswer,
+    DebtStatus, LogStatus, NewUpstream, Readiness, RefusedAnswer, RepoCounts, SourceAnswer, Status,
+    StoreStatus, SweepAnswer, UpstreamAnswer,
 };
 pub use time::{seconds_between, timestamp};
 

@@ -100,6 +100,29 @@ pub struct UpstreamAnswer {
     /// What its host served last that had to be refused, since we run.
     #[serde(default)]
     pub refused: Option<RefusedAnswer>,
+    /// How it compares with the others; null while it has none to compare with.
+    #[serde(default)]
+    pub source: Option<SourceAnswer>,
+}
+
+/// Which commits an upstream brought first, late or not at all, since we run and it
+/// is followed.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SourceAnswer {
+    /// Brought before all others.
+    pub first: u64,
+    /// Brought after another one.
+    pub late: u64,
+    /// Brought by another one and, within a minute, not by this one, although it was
+    /// connected and brings what lives on that host.
+    pub missed: u64,
+    /// When the first and the last of them counted as missed: it loses events since.
+    pub lossy_since: Option<String>,
+    pub last_missed: Option<String>,
+    pub late_mean_seconds: Option<f64>,
+    /// Of a hundred late ones ninety-nine were not later than this.
+    pub late_p99_seconds: Option<f64>,
+    pub late_max_seconds: Option<f64>,
 }
 
 /// A repository that its host serves in a state that cannot be used.

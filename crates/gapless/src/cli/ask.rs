@@ -164,6 +164,42 @@ fn print_upstreams(upstreams: &[UpstreamAnswer]) {
         "ERROR",
     ];
     say(&table(&head, &rows));
+    print_sources(upstreams);
+}
+
+/// Who brings what first, late or never, where several bring the same.
+fn print_sources(upstreams: &[UpstreamAnswer]) {
+    let seconds = |value: Option<f64>| match value {
+        Some(value) => format!("{value:.3}s"),
+        None => "-".to_owned(),
+    };
+    let row = |upstream: &UpstreamAnswer| {
+        let source = upstream.source.as_ref()?;
+        Some(vec![
+            upstream.url.clone(),
+            source.first.to_string(),
+            source.late.to_string(),
+            seconds(source.late_p99_seconds),
+            seconds(source.late_max_seconds),
+            source.missed.to_string(),
+            or_dash(source.lossy_since.as_deref()).to_owned(),
+        ])
+    };
+    let rows: Vec<Vec<String>> = upstreams.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let head = [
+        "SOURCE",
+        "FIRST",
+        "LATE",
+        "LATE P99",
+        "LATE MAX",
+        "MISSED",
+        "LOSSY SINCE",
+    ];
+    say("");
+    say(&table(&head, &rows));
 }
 
 #[derive(Deserialize)]

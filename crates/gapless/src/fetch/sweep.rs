@@ -158,7 +158,7 @@ impl Sweeper {
         let mut due = Vec::new();
         shared.hosts.each(|id, host| {
             if let Some(failing) = self.sweeps.waits(id)
-                && sweep::due(context, id, host)
+                && (sweep::due(context, id, host) || self.is_doubted(id, host))
             {
                 due.push(Due {
                     host: id,
@@ -168,6 +168,16 @@ impl Sweeper {
             }
         });
         due
+    }
+
+    /// Whether the stream that speaks for what lives there has missed something that
+    /// another one brought.
+    fn is_doubted(&self, id: HostId, host: &Host) -> bool {
+        let shared = &self.fetcher.shared;
+        host.swept.is_some_and(|last| {
+            let age = shared.clock.time().since(last.at);
+            shared.sources.wants_sweep(id, last.tick, age)
+        })
     }
 
     async fn sweep(&self, turn: HostTurn) {

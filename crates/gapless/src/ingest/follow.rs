@@ -23,6 +23,7 @@ use super::hand_on::Skipped;
 use super::link::Link;
 use super::read::{Frame, Kind, read_frame};
 use super::redial::{is_too_quiet, redial_wait};
+use super::sources::Tally;
 use crate::metrics::reset_words;
 use crate::net::{Net, Socket, Trust};
 use crate::shared::Shared;
@@ -54,6 +55,7 @@ pub struct Follower {
     /// Only repositories that are tracked by name are wanted.
     pub tracked_only: bool,
     pub link: Arc<Mutex<Link>>,
+    pub tally: Arc<Tally>,
 }
 
 /// Why a connection ended.
@@ -93,6 +95,7 @@ impl Follower {
                 }
             };
             let mut notices = Vec::new();
+            self.tally.lost();
             self.shared
                 .upstreams
                 .look(self.id, &mut notices, |look| look.stream.lost(look.now));
@@ -187,6 +190,7 @@ impl Follower {
             Ok(socket) => {
                 self.look(|look| look.stream.connected(look.now, look.row, look.notices))
                     .await?;
+                self.tally.connected();
                 let mut link = self.link();
                 link.error = None;
                 link.next_dial = None;
@@ -294,6 +298,7 @@ impl Follower {
             })
             .await?;
         self.settle(skipped);
+        self.shared.sources.settle();
         match connected {
             true => Ok(()),
             false => Err(Ended::Lost(

@@ -101,6 +101,7 @@ impl Follower {
     ) -> Result<(), Ended> {
         let mut arrived = Vec::with_capacity(events.len());
         let lag = self.link().lag.clone();
+        let several = self.shared.sources.several();
         for (frame, at, read, numbering) in events {
             if read.repeat {
                 continue;
@@ -138,6 +139,7 @@ impl Follower {
                         refused: 0,
                         applied: None,
                         lag: Some(lag.clone()),
+                        tally: several.then(|| self.tally.clone()),
                         room: None,
                     });
                 }

@@ -7,6 +7,7 @@
 //! | [`link`] | what people are told of a connection |
 //! | `read` | whose event is it, which number has it? |
 //! | `redial` | how long until the next dial, and when one is due at once |
+//! | [`sources`] | which source brought what, how late, and what it missed |
 //! | [`upstreams`] | did the connection miss anything? The row is durable first |
 //! | [`comings`] | when did each of them come, or go? For people |
 //! | [`desk`] | every repository has one desk, where its events come one by one |
@@ -24,4 +25,5 @@ pub mod judge;
 pub mod link;
 mod read;
 mod redial;
+pub mod sources;
 pub mod upstreams;

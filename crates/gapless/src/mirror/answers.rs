@@ -145,6 +145,7 @@ impl Mirror {
     }
 
     pub(super) fn upstream_answers(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
+        self.shared.sources.settle();
         let view = self.shared.store.view();
         let sources: Vec<_> = {
             let covers = self.shared.upstreams.read();
@@ -194,6 +195,7 @@ impl Mirror {
                     reason: refused.class.to_owned(),
                     error: refused.error,
                 }),
+                source: self.source_answer(id),
             });
         }
         Ok(all)

@@ -334,6 +334,7 @@ impl Following {
             let _ = followee.task.await;
         }
         let row = self.shared.upstreams.remove(id);
+        self.shared.sources.remove(id);
         self.shared.store.abandon(id);
         match row {
             None => Ok(()),
@@ -386,6 +387,7 @@ impl Following {
             trust,
             tracked_only: row.followed == Followed::ForTracked,
             link: link.clone(),
+            tally: self.shared.sources.add(id, &row),
         });
         let (url, kind, host, followed) = (row.url.clone(), row.kind, row.host, row.followed);
         self.shared.upstreams.add(id, row);

@@ -146,6 +146,7 @@ impl Mirror {
                 }
             }
         }
+        self.source_metrics(out, &upstreams);
         let name = "gapless_upstream_sweep_age_seconds";
         head(out, name, "gauge", "How long ago its host was last swept.");
         for (url, age) in self.sweep_ages() {

@@ -12,6 +12,7 @@ mod operate;
 mod parts;
 mod proof;
 mod since;
+mod sourced;
 mod tracking;
 mod unswept;
 mod upkeep;
@@ -39,6 +40,7 @@ use crate::fetch::work::{Addresses as _, FetchSettings, Fetcher};
 use crate::filter::Filter;
 use crate::hosts::HostRows;
 use crate::ingest::desk::Desks;
+use crate::ingest::sources::Sources;
 use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
 use crate::moments::Moments;
@@ -310,6 +312,7 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
     Ok(Shared {
         hosts: HostRows::open(store.clone())?,
         upstreams: Upstreams::new(store.clone(), clock.clone(), room.clone(), end.clone()),
+        sources: Sources::new(clock.clone()),
         moments: Moments::new(clock.glance()),
         clock,
         store,

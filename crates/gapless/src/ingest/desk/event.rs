@@ -10,10 +10,13 @@ use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadClass, DeadLetter};
 
 use super::report::{first_heard, letter};
+use super::slot::Slot;
 use super::worker::{Done, Worker};
 use super::{Arrived, Item};
 use crate::ingest::draft::Draft;
 use crate::ingest::judge::{self, Known};
+use crate::ingest::sources::{Proof, Sight, Tally};
+use crate::shared::Shared;
 use crate::stop;
 
 /// A document older than this is read again, and serves meanwhile.
@@ -107,6 +110,9 @@ impl Worker {
         };
         let size = u32::try_from(event.bytes.len()).unwrap_or(u32::MAX);
         let judged = judge::judge(&decoded, slot.repo.as_ref(), &known, event.read, now, size);
+        if let Some(tally) = &event.tally {
+            note_source(&shared, tally, event, &decoded, judged.event.as_ref(), slot);
+        }
         let Some(told) = judged.event else {
             shared.metrics.events_replayed.inc();
             return Decided::nothing();
@@ -159,6 +165,38 @@ impl Worker {
             dead: Some(dead),
         }
     }
+}
+
+/// Counts who brought a commit, before or after others.
+fn note_source(
+    shared: &Shared,
+    tally: &Tally,
+    event: &Arrived,
+    decoded: &frame::Event<'_>,
+    told: Option<&Event>,
+    slot: &Slot,
+) {
+    let (rev, proof) = match (decoded, told) {
+        (_, Some(Event::Signed { head, .. })) => (Some(head.rev), Proof::Signed),
+        (_, Some(Event::Unresolved { claimed, .. })) => (Some(claimed.rev), Proof::Claimed),
+        (frame::Event::Commit(commit), None) => (commit.rev.parse().ok(), Proof::Replay),
+        (frame::Event::Sync(sync), None) => (sync.rev.parse().ok(), Proof::Replay),
+        _ => return,
+    };
+    let Some(rev) = rev else {
+        return;
+    };
+    let repo = slot.repo.as_ref();
+    let sight = Sight {
+        did: &event.did,
+        rev,
+        host: repo.and_then(|repo| repo.host),
+        cover: repo.and_then(|repo| repo.cover),
+        tracked: repo.is_some_and(|repo| repo.tracked),
+        proof,
+        at: event.at,
+    };
+    shared.sources.brought(tally, &sight);
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub use line::may_have_left;
 use super::decide::Arrival;
 use super::draft::Draft;
 use super::link::Lag;
+use super::sources::Tally;
 use crate::shared::Shared;
 use inbox::Inbox;
 use written::Written;
@@ -63,6 +64,8 @@ pub struct Arrived {
     pub applied: Option<Rev>,
     /// Who wants to know how old that is.
     pub lag: Option<Arc<Lag>>,
+    /// Where it is counted who brought it, if there are others who could.
+    pub tally: Option<Arc<Tally>>,
     /// Its share of the room, given back when it is done.
     pub room: Option<OwnedSemaphorePermit>,
 }

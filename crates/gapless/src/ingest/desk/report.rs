@@ -110,6 +110,7 @@ mod tests {
                 refused: 0,
                 applied: None,
                 lag: None,
+                tally: None,
                 room: None,
             };
             let letter = letter(&event, DeadClass::Invalid, String::new(), None, Time(1));
