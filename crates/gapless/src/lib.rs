@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod census;
+pub mod claims;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -98,6 +98,7 @@ macro_rules! counters {
         pub struct Metrics {
             $(pub $field: Counter,)*
             pub refused_by_reason: ByReason,
+            pub claims_passed: ByReason,
             pub arrival_to_durable: Histogram,
         }
 
@@ -112,6 +113,11 @@ macro_rules! counters {
                     out,
                     "gapless_snapshots_refused_by_reason_total",
                     "Snapshots that failed a check, by what was wrong.",
+                );
+                self.claims_passed.write(
+                    out,
+                    "gapless_claims_passed_total",
+                    "Operations told by a Jetstream that were not kept as claims, by why not.",
                 );
                 self.arrival_to_durable.write(
                     out,
@@ -165,6 +171,7 @@ counters! {
     sweeps: "gapless_sweeps_total", "Sweeps that went through.";
     sweep_failures: "gapless_sweep_failures_total", "Sweeps that were cut short.";
     suspects: "gapless_suspects_total", "Listed heads that were not ours.";
+    claims_kept: "gapless_claims_kept_total", "Operations told by a Jetstream that were kept as claims.";
     dead_letters: "gapless_dead_letters_total", "Frames that could not be used.";
     refused_changes: "gapless_refused_changes_total", "Changes that the store refused.";
     faults: "gapless_faults_total", "Events that brought out a fault of Gapless; each is a dead letter.";

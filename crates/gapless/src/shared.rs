@@ -13,6 +13,7 @@ use gapless_store::error::StoreError;
 use tokio::sync::watch;
 
 use crate::census::Censuses;
+use crate::claims::Claims;
 use crate::clock::Clock;
 use crate::filter::Filter;
 use crate::hosts::HostRows;
@@ -38,6 +39,8 @@ pub struct Shared {
     pub tracked: RwLock<HashSet<Did>>,
     /// Bytes of all parked frames.
     pub parked_bytes: AtomicU64,
+    /// How much unproven sources claim.
+    pub claims: Claims,
     /// Dead letters that nobody has settled.
     pub dead_letters: AtomicU64,
     /// With how many repositories hosts are behind.

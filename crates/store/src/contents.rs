@@ -357,6 +357,16 @@ impl Contents {
         })
     }
 
+    /// The bytes of the record of every claim there is.
+    pub fn all_claims(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Result<u64, StoreError>> + Send + use<> {
+        self.rows(Table::Claimed, KeyRange::all(), |_, row| {
+            let record = claimed::decode(row)?.record;
+            Ok(record.map_or(0, |(_, bytes)| bytes.len() as u64))
+        })
+    }
+
     /// The frames of a repository that wait, without their bytes.
     pub fn parked(&self, id: RepoId) -> Result<BTreeMap<Rev, Parked>, StoreError> {
         let range = KeyRange::prefix(&key::repo(id));

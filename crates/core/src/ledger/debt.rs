@@ -47,6 +47,7 @@ impl Why {
                 | Why::IdentityEvent
                 | Why::Closed
                 | Why::ListedElsewhere
+                | Why::Claimed
         )
     }
 }

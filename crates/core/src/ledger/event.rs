@@ -146,7 +146,7 @@ pub fn event(
 }
 
 /// The first event of a repository makes it known, and fetched.
-fn first_sight(context: Context<'_>, repo: &mut Repo, origin: Origin) {
+pub(super) fn first_sight(context: Context<'_>, repo: &mut Repo, origin: Origin) {
     let source = context.covers.get(origin.upstream);
     if repo.relay.is_none() && source.is_some_and(|source| source.row.kind == Kind::Relay) {
         repo.relay = Some(origin.upstream);

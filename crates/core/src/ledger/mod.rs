@@ -15,6 +15,7 @@
 //! | [`cover`] | which upstream speaks for a repository? |
 //! | [`identity`] | which host does it live on? |
 //! | [`event`] | apply, park, refuse, or owe? |
+//! | [`claim`] | what does the word of an unproven source mean? |
 //! | [`parked`] | which waiting frame goes next? |
 //! | [`account`] | hidden, shown, or purged? |
 //! | [`debt`] | what is owed, and when is it tried next? |
@@ -25,6 +26,7 @@
 //! | [`complete`] | is it complete, why not, and as of when? |
 
 pub mod account;
+pub mod claim;
 pub mod complete;
 pub mod cover;
 pub mod debt;

@@ -64,6 +64,9 @@ pub const LATELY: usize = BACKWARD_FRAMES as usize;
 /// Moments that are told apart of what was read and is not durable yet: a disk that
 /// is full for days makes no more of them.
 pub const WAITING: usize = 1_024;
+/// A stream that is placed by time is asked for so much once more at every connect:
+/// its times are not exact, and those of two events may come in the wrong order.
+pub const OVERLAP: Duration = Duration::from_secs(5);
 /// A suspect is asked about after so long, whatever the queue does.
 pub const SUSPECT_PATIENCE: Duration = Duration::from_secs(30);
 /// Without keys to recompute with, unproven commits make us fetch, this often.

@@ -274,6 +274,8 @@ pub enum Why {
     Operator,
     /// Its host closed the account: it may live elsewhere.
     Closed,
+    /// An unproven source tells of a newer commit.
+    Claimed,
 }
 
 /// One thing that is owed.

@@ -11,6 +11,8 @@
 //! Whoever calls writes the [`Upstream`] row down, durably, before anything that
 //! was read under a new epoch is used.
 
+mod timed;
+
 use std::collections::VecDeque;
 
 use super::notice::{Notice, Reset};
@@ -45,6 +47,8 @@ enum Phase {
 pub struct Stream {
     phase: Phase,
     open: bool,
+    /// Its events have times instead of numbers: it never opens.
+    timed: bool,
     /// The last event read from a socket; the durable cursor may be behind.
     read: Option<Cursor>,
     /// The last ones that were read: whatever else comes under a lower number is not
@@ -87,6 +91,7 @@ impl Stream {
         Stream {
             phase: Phase::Down,
             open: false,
+            timed: false,
             read: None,
             lately: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -183,6 +188,9 @@ impl Stream {
 
     /// The subscription is in force: what begins from now on counts.
     fn opens(&mut self, now: Now, row: &Upstream) {
+        if self.timed {
+            return;
+        }
         self.open = true;
         if self.opened.is_none_or(|(epoch, _)| epoch != row.epoch) {
             self.opened = Some((row.epoch, now.tick));
@@ -384,7 +392,7 @@ impl Stream {
     pub fn is_opening(&self) -> bool {
         match self.phase {
             Phase::Down | Phase::Dialing { .. } => !self.tried,
-            Phase::Awaiting { .. } | Phase::Fresh { .. } => !self.open,
+            Phase::Awaiting { .. } | Phase::Fresh { .. } => !self.open && !self.timed,
             Phase::Flowing => false,
         }
     }
@@ -397,7 +405,7 @@ impl Stream {
     /// Whether the upstream can be relied on: connected with continuity shown,
     /// or lost only a moment ago; and what was read of it gets written.
     pub fn live(&self, now: Time, settings: &Settings) -> bool {
-        if self.backward > 0 || self.is_stuck(now, settings) {
+        if self.timed || self.backward > 0 || self.is_stuck(now, settings) {
             return false;
         }
         self.open

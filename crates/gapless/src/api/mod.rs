@@ -25,7 +25,7 @@ pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Circumstances, Gap, GapsPage, REASONS, advice, sentences};
 pub use hosts::{HostGap, HostReason};
 pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
-pub use repo::{DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer};
+pub use repo::{ClaimsAnswer, DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer};
 pub use status::{
     DebtStatus, LogStatus, NewUpstream, Readiness, RefusedAnswer, RepoCounts, SourceAnswer, Status,
     StoreStatus, SweepAnswer, UpstreamAnswer,

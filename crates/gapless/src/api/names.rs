@@ -17,6 +17,7 @@ pub fn kind_of(name: &str) -> Option<Kind> {
     match name {
         "pds" => Some(Kind::Pds),
         "relay" => Some(Kind::Relay),
+        "jetstream" => Some(Kind::Jetstream),
         _ => None,
     }
 }
@@ -91,5 +92,6 @@ pub fn why_name(why: Why) -> &'static str {
         Why::StoreRepaired => "store_repaired",
         Why::Operator => "operator",
         Why::Closed => "closed",
+        Why::Claimed => "claimed",
     }
 }

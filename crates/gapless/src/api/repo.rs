@@ -32,6 +32,9 @@ pub struct RepoAnswer {
     /// How many are held; null in lists, where nobody counts them.
     #[serde(default)]
     pub records: Option<u64>,
+    /// What unproven sources say beyond that; null in lists. Never served as held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims: Option<ClaimsAnswer>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debt: Option<DebtAnswer>,
     /// Only of what is not complete, and only since the start.
@@ -51,6 +54,17 @@ pub struct EvidenceAnswer {
     /// Whether the root can be recomputed from what is held.
     #[serde(default)]
     pub recomputable: bool,
+}
+
+/// What unproven sources say of a repository, and which.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClaimsAnswer {
+    /// Paths of which something is said.
+    pub count: u64,
+    /// The newest rev that is said to exist.
+    pub rev: Option<String>,
+    /// Their URLs.
+    pub upstreams: Vec<String>,
 }
 
 /// Why the last try failed.
@@ -126,6 +140,7 @@ impl RepoAnswer {
             last_firehose_rev: repo.last_firehose_rev.map(|rev| rev.to_string()),
             first_rev_since_reset: repo.first_rev_since_reset.map(|rev| rev.to_string()),
             records,
+            claims: None,
             debt: DebtAnswer::new(&repo.debt),
             last_error: None,
         }

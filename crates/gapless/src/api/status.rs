@@ -11,6 +11,9 @@ pub struct Status {
     pub debt: DebtStatus,
     /// Frames that wait for what comes before them.
     pub parked: u64,
+    /// Paths of which unproven sources say something that is not proven yet.
+    #[serde(default)]
+    pub claims: u64,
     /// Input that could not be used and waits for a person (`gapless dead list`).
     pub dead_letters: u64,
     /// Hosts from which so much vanished at once that nothing is hidden until an

@@ -114,6 +114,9 @@ fn print_status(status: &Status, needs: &[String]) {
         None => format!("owed          to {} repositories", status.debt.repos),
     });
     say(&format!("parked        {} frames", status.parked));
+    if status.claims > 0 {
+        say(&format!("claimed       {} records, not proven yet", status.claims));
+    }
     say(&format!("dead letters  {}", status.dead_letters));
     say("");
     print_upstreams(&status.upstreams);
@@ -253,6 +256,12 @@ pub fn print_repo(repo: &RepoAnswer) {
         ("proven at", dash(&evidence.proven_at)),
         ("compared at", dash(&evidence.swept_at)),
     ];
+    if let Some(claims) = &repo.claims {
+        let by = claims.upstreams.join(", ");
+        let rev = or_dash(claims.rev.as_deref());
+        let text = format!("{} records up to {rev}, not proven, by {by}", claims.count);
+        lines.push(("claimed", text));
+    }
     if let Some(debt) = &repo.debt {
         let owed: Vec<String> = debt
             .owed

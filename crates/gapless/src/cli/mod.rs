@@ -108,7 +108,7 @@ enum Command {
 enum UpstreamCommand {
     /// Follow a source.
     Add {
-        /// pds or relay.
+        /// pds, relay or jetstream.
         kind: String,
         /// Its URL.
         #[arg(value_name = "URL")]

@@ -51,7 +51,7 @@ pub fn add_upstream(
 ) -> Result<Outcome, Failure> {
     if kind_of(kind).is_none() || parse_url(url).is_none() {
         return Err(Failure::Usage(format!(
-            "{kind} {url} is no upstream; expected pds URL or relay URL, the URL {}",
+            "{kind} {url} is no upstream; expected pds URL, relay URL or jetstream URL, the URL {}",
             config::URL
         )));
     }

@@ -20,7 +20,7 @@ pub struct Flags {
     /// The PLC directory [default: https://plc.directory].
     #[arg(long, value_name = "URL")]
     pub plc: Option<String>,
-    /// A source of events, pds=URL or relay=URL; may be given several times.
+    /// A source of events, pds=URL, relay=URL or jetstream=URL; may be given several times.
     #[arg(long, value_name = "KIND=URL")]
     pub upstream: Vec<String>,
     /// Keep only these collections: NSIDs, or prefixes such as app.bsky.feed.*

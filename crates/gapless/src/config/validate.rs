@@ -351,13 +351,16 @@ fn upstreams(raw: &Raw) -> Result<Vec<UpstreamConfig>, ConfigError> {
             .map(|entry| upstream_entry(said, entry))
             .collect::<Result<Vec<_>, _>>()?,
         _ => {
-            let expected = "pds=URL or relay=URL; in a file, [[upstream]] entries";
+            let expected = "pds=URL, relay=URL or jetstream=URL; in a file, [[upstream]] entries";
             let named = list("upstream", said, expected)?;
             named
                 .iter()
                 .map(|item| {
                     upstream_text(item).ok_or_else(|| {
-                        let words = format!("pds=URL or relay=URL, the URL {}", values::URL);
+                        let words = format!(
+                            "pds=URL, relay=URL or jetstream=URL, the URL {}",
+                            values::URL
+                        );
                         wrong_item("upstream", said, item, &words)
                     })
                 })
@@ -419,16 +422,16 @@ fn upstream_entry(said: &Said, entry: &Value) -> Result<UpstreamConfig, ConfigEr
         read.ok_or_else(|| wrong(&format!("upstream.{key}"), &said, expected))
     };
     let known = |text: &str| kind_of(text).map(|_| text.to_owned());
-    let kind = inner("kind", "\"pds\" or \"relay\"", &known)?;
+    let kind = inner("kind", "\"pds\", \"relay\" or \"jetstream\"", &known)?;
     let kind = kind_of(&kind).unwrap_or(Kind::Pds);
     let url = inner("url", values::URL, &values::parse_url)?;
     let host = match entry.get("host") {
-        Some(value) if kind == Kind::Relay => {
+        Some(value) if kind != Kind::Pds => {
             let said = Said {
                 value: value.clone(),
                 at: at.clone(),
             };
-            let words = "no host: a relay stands for many";
+            let words = "no host: it stands for many";
             return Err(wrong("upstream.host", &said, words));
         }
         Some(_) => Some(inner("host", values::HOST, &values::parse_host)?),

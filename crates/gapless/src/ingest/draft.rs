@@ -17,8 +17,11 @@ use gapless_store::change::{
 };
 use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
+use gapless_store::table::claimed::Claim;
 use gapless_store::table::log::Source;
 use gapless_store::table::parked::ParkedFrame;
+
+use super::decide::Arrival;
 
 /// What was there when the draft was begun, as far as the log tells of it.
 struct Found {
@@ -126,6 +129,20 @@ impl Draft {
             frame: words.frame,
         }));
         self.held = self.repo.held;
+    }
+
+    /// An unproven source says this of a path: a step of its own in the log. The row
+    /// says what is owed for it.
+    pub fn claim(&mut self, at: Time, arrival: &Arrival<'_>, path: Vec<u8>, claim: Claim) {
+        self.step(Some(Entry {
+            at,
+            source: Some(Source {
+                upstream: arrival.origin.upstream,
+                seq: arrival.seq,
+            }),
+            what: What::Claims(vec![(path, claim)]),
+            frame: None,
+        }));
     }
 
     /// One step: the row as it is now, with what is parked and unparked since the

@@ -18,10 +18,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
-use super::desk::Desks;
+use super::desk::{Desks, Wire};
 use super::hand_on::Skipped;
 use super::link::Link;
-use super::read::{Frame, Kind, read_frame};
+use super::read::{read_frame, read_line, unreadable};
 use super::redial::{is_too_quiet, redial_wait};
 use super::sources::Tally;
 use crate::metrics::reset_words;
@@ -41,6 +41,8 @@ const PING_EVERY: Duration = Duration::from_secs(15);
 const SILENT_TOO_LONG: Duration = Duration::from_secs(40);
 /// A connection that held so long was a good one.
 const GOOD_CONNECTION: Duration = Duration::from_secs(30);
+/// Collections that a Jetstream can be asked for; where more are wanted it sends all.
+const WANTED_COLLECTIONS: usize = 100;
 /// Connections that may end at one place by something that cannot be read.
 const BROKEN_AT_MOST: u32 = 3;
 
@@ -157,6 +159,31 @@ impl Follower {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn wire(&self) -> Wire {
+        match self.kind {
+            ledger::Kind::Pds | ledger::Kind::Relay => Wire::Frames,
+            ledger::Kind::Jetstream => Wire::Lines,
+        }
+    }
+
+    /// Where to dial, for what follows this place.
+    fn address(&self, cursor: Option<u64>) -> String {
+        let mut url = match self.wire() {
+            Wire::Frames => format!("{}/xrpc/com.atproto.sync.subscribeRepos", self.url),
+            Wire::Lines => format!("{}/subscribe", self.url),
+        };
+        let mut parameters: Vec<String> = cursor.map(|at| format!("cursor={at}")).into_iter().collect();
+        let wanted = &self.shared.filter.wanted;
+        if self.wire() == Wire::Lines && wanted.len() <= WANTED_COLLECTIONS {
+            parameters.extend(wanted.iter().map(|one| format!("wantedCollections={one}")));
+        }
+        if !parameters.is_empty() {
+            url.push('?');
+            url.push_str(&parameters.join("&"));
+        }
+        url
+    }
+
     async fn connect(&self) -> Result<Socket, Ended> {
         let durable = self
             .shared
@@ -168,15 +195,15 @@ impl Follower {
         let ask = self.shared.upstreams.look(self.id, &mut notices, |look| {
             // What was on its way when the last connection ended has arrived.
             look.stream.settled(durable);
-            look.stream.dial(durable)
+            match self.wire() {
+                Wire::Frames => look.stream.dial(durable),
+                Wire::Lines => look.stream.dial_timed(durable),
+            }
         });
         let Some((cursor, _)) = ask else {
             return Err(Ended::Lost("it is not followed any more".to_owned()));
         };
-        let mut url = format!("{}/xrpc/com.atproto.sync.subscribeRepos", self.url);
-        if let Some(cursor) = cursor {
-            url.push_str(&format!("?cursor={cursor}"));
-        }
+        let url = self.address(cursor);
         self.shared.metrics.dials.inc();
         let dialed = tokio::select! {
             dialed = self.net.dial(&url, self.trust) => dialed,
@@ -245,7 +272,7 @@ impl Follower {
                 message = socket.next() => {
                     let (batch, end) = gather(&mut socket, message);
                     heard = Instant::now();
-                    if batch.iter().any(Message::is_binary) {
+                    if batch.iter().any(|one| one.is_binary() || one.is_text()) {
                         event = heard;
                     }
                     if let Err(ended) = self.take(batch, skipped).await {
@@ -312,14 +339,13 @@ impl Follower {
         let mut frames = Vec::with_capacity(batch.len());
         for message in batch {
             match message {
-                Message::Binary(bytes) => frames.push(read_frame(bytes)),
-                Message::Text(text) => frames.push(Frame {
-                    bytes: Bytes::copy_from_slice(text.as_bytes()),
-                    at: Instant::now(),
-                    what: Kind::Unreadable {
-                        seq: None,
-                        error: "text where a frame should be".to_owned(),
-                    },
+                Message::Binary(bytes) => frames.push(match self.wire() {
+                    Wire::Frames => read_frame(bytes),
+                    Wire::Lines => unreadable(bytes, "bytes where text should be"),
+                }),
+                Message::Text(text) => frames.push(match self.wire() {
+                    Wire::Frames => unreadable(text.into(), "text where a frame should be"),
+                    Wire::Lines => read_line(text.into()),
                 }),
                 Message::Pong(_) => {
                     self.look(|look| look.stream.pong(look.now)).await?;

@@ -12,10 +12,10 @@ use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
 use gapless_store::table::log::Source;
 
-use super::desk::{Arrived, DEAD_PAYLOAD_BYTES};
+use super::desk::{Arrived, DEAD_PAYLOAD_BYTES, Wire};
 use super::follow::{Ended, Follower};
 use super::read::{Frame, Kind, tag};
-use super::upstreams::write;
+use super::upstreams::{Look, write};
 use crate::stop;
 
 /// Events of others that are passed over before the cursor moves past them.
@@ -42,20 +42,16 @@ impl Follower {
                     match &frame.what {
                         Kind::Event { seq, .. } | Kind::Nobody { seq, .. } => {
                             let event = tag(&frame.bytes);
-                            let read =
-                                look.stream
-                                    .frame(look.now, look.row, *seq, event, look.notices);
+                            let read = self.place(look, *seq, event);
                             let seq = *seq;
                             events.push((frame, Some((seq, event)), read, look.row.numbering));
                         }
                         Kind::Unreadable { seq, .. } => {
                             let event = tag(&frame.bytes);
-                            let read = seq.map(|seq| {
-                                look.stream
-                                    .frame(look.now, look.row, seq, event, look.notices)
-                            });
+                            let read = seq.map(|seq| self.place(look, seq, event));
                             let repeat = read.is_some_and(|read| read.repeat);
-                            if !repeat {
+                            // A Jetstream speaks for nobody: nobody is in doubt for it.
+                            if !repeat && self.wire() == Wire::Frames {
                                 look.stream.unreadable(look.now, look.row);
                             }
                             let read = read.unwrap_or(NOT_COUNTED);
@@ -80,6 +76,20 @@ impl Follower {
         match closing {
             None => Ok(()),
             Some(why) => Err(Ended::Lost(why)),
+        }
+    }
+
+    /// The stream looks at one event.
+    fn place(&self, look: &mut Look<'_>, seq: u64, event: [u8; 16]) -> Read {
+        let Look {
+            now,
+            stream,
+            row,
+            notices,
+        } = look;
+        match self.wire() {
+            Wire::Frames => stream.frame(*now, row, seq, event, notices),
+            Wire::Lines => stream.told(*now, row, seq, event, notices),
         }
     }
 
@@ -128,6 +138,7 @@ impl Follower {
                     arrived.push(Arrived {
                         did,
                         bytes: frame.bytes,
+                        wire: self.wire(),
                         origin: Origin {
                             upstream: self.id,
                             epoch: read.epoch,

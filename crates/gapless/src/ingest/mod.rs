@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`follow`] | one upstream: dial, read, hand on, dial again |
 //! | `hand_on` | from the stream to the desks, and what nobody wants or can read |
+//! | [`lines`] | the wire of a Jetstream: whose message is it, and what does it say? |
 //! | [`link`] | what people are told of a connection |
 //! | `read` | whose event is it, which number has it? |
 //! | `redial` | how long until the next dial, and when one is due at once |
@@ -22,6 +23,7 @@ pub mod draft;
 pub mod follow;
 mod hand_on;
 pub mod judge;
+pub mod lines;
 pub mod link;
 mod read;
 mod redial;

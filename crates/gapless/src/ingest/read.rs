@@ -9,6 +9,8 @@ use gapless_atp::limits;
 use gapless_atp::syntax::Did;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::lines;
+
 /// A frame as it was read, before the stream has looked at it.
 pub struct Frame {
     pub bytes: Bytes,
@@ -53,6 +55,28 @@ pub fn read_frame(bytes: Bytes) -> Frame {
         bytes,
         at: Instant::now(),
         what,
+    }
+}
+
+/// The same of a message of a Jetstream.
+pub fn read_line(bytes: Bytes) -> Frame {
+    let what = lines::whose(&bytes);
+    Frame {
+        bytes,
+        at: Instant::now(),
+        what,
+    }
+}
+
+/// A message that is none of this wire.
+pub fn unreadable(bytes: Bytes, error: &str) -> Frame {
+    Frame {
+        bytes,
+        at: Instant::now(),
+        what: Kind::Unreadable {
+            seq: None,
+            error: error.to_owned(),
+        },
     }
 }
 

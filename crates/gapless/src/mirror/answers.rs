@@ -43,7 +43,7 @@ impl Mirror {
         })
     }
 
-    fn url_of(&self, id: UpstreamId) -> Option<String> {
+    pub(super) fn url_of(&self, id: UpstreamId) -> Option<String> {
         let covers = self.shared.upstreams.read();
         covers.get(id).map(|source| source.row.url.clone())
     }
@@ -65,6 +65,9 @@ impl Mirror {
             }
         }
         let mut told = RepoAnswer::new(repo, &answer, host.as_ref(), via, records);
+        if count {
+            self.add_claims(id, &mut told)?;
+        }
         told.evidence.recomputable = repo.head().is_some() && self.holds_all_keys();
         if !told.complete {
             told.last_error = self.shared.troubles.of(&repo.did).map(Into::into);
@@ -221,6 +224,7 @@ impl Mirror {
                 oldest_seconds: counted.oldest_debt,
             },
             parked: counted.parked,
+            claims: self.shared.claims.count(),
             dead_letters: self.shared.dead_letters.load(Ordering::Relaxed),
             hiding_suspended: suspended,
             store: match self.shared.room.lack() {

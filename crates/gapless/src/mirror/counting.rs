@@ -133,6 +133,9 @@ impl Mirror {
         let counts = self.count_repos().map_err(failed)?;
         let mut parked = 0;
         let view = self.shared.store.view();
+        if self.shared.claims.count() > 0 {
+            self.shared.claims.recount(&view).map_err(failed)?;
+        }
         for id in view.parked_repos().map_err(failed)?.into_keys() {
             parked += view.parked(id).map_err(failed)?.len() as u64;
         }

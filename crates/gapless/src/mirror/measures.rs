@@ -16,7 +16,7 @@ impl Mirror {
         let counts = counted.counts;
         let (changes, bytes) = self.shared.store.queue_depth();
         let (consumers, behind) = self.serving.firehose.consumers();
-        let gauges: [(&str, &str, u64); 19] = [
+        let gauges: [(&str, &str, u64); 20] = [
             (
                 "gapless_repos",
                 "Repositories that are known.",
@@ -62,6 +62,11 @@ impl Mirror {
                 "gapless_repos_not_recomputable",
                 "Not all keys are held, so that the root cannot be recomputed.",
                 counts.not_recomputable,
+            ),
+            (
+                "gapless_claims",
+                "Paths of which unproven sources say something that is not proven yet.",
+                self.shared.claims.count(),
             ),
             (
                 "gapless_store_full",

@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::census::Censuses;
+use crate::claims::Claims;
 use crate::clock::Clock;
 use crate::config::{Config, KeepKeys};
 use crate::fetch::counted::read_debts;
@@ -306,6 +307,8 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
         let (_, letter) = row?;
         dead_letters += u64::from(letter.resolution == Resolution::Open);
     }
+    let claims = Claims::default();
+    claims.recount(&view)?;
     let room = Arc::new(Room::new(&config.data, config.min_free_disk));
     let end = Arc::new(End::default());
     let settings: Settings = config.ledger(generation);
@@ -326,6 +329,7 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
         tracked: RwLock::new(tracked),
         parked_bytes: AtomicU64::new(0),
         dead_letters: AtomicU64::new(dead_letters),
+        claims,
         censuses: Censuses::default(),
         room,
         troubles: Troubles::default(),

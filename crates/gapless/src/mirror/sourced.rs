@@ -1,15 +1,45 @@
-//! How the upstreams compare with each other, for people and for Prometheus.
+//! How the upstreams compare with each other, and what unproven ones claim, for
+//! people and for Prometheus.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use gapless_core::ledger::UpstreamId;
+use gapless_core::ledger::{RepoId, UpstreamId};
 
 use super::Mirror;
-use crate::api::{SourceAnswer, UpstreamAnswer, timestamp};
+use super::answers::failed;
+use crate::api::{ApiError, ClaimsAnswer, RepoAnswer, SourceAnswer, UpstreamAnswer, timestamp};
 use crate::metrics::head;
 
+/// The level of evidence of what nobody has proven.
+const CLAIMED: &str = "claimed";
+
 impl Mirror {
+    /// What is claimed of a repository, beside what is held of it.
+    pub(super) fn add_claims(&self, id: RepoId, told: &mut RepoAnswer) -> Result<(), ApiError> {
+        let (mut count, mut newest, mut by) = (0, None, BTreeSet::new());
+        for row in self.shared.store.view().claims(id) {
+            let (_, claim) = row.map_err(failed)?;
+            count += 1;
+            newest = newest.max(Some(claim.rev));
+            by.insert(claim.upstream);
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        if told.rev.is_none() {
+            told.evidence.level = CLAIMED.to_owned();
+        }
+        let named = |id: UpstreamId| self.url_of(id).unwrap_or_else(|| "left".to_owned());
+        told.claims = Some(ClaimsAnswer {
+            count,
+            rev: newest.map(|rev| rev.to_string()),
+            upstreams: by.into_iter().map(named).collect(),
+        });
+        Ok(())
+    }
+
     /// None while there is nothing to compare it with, and never was.
     pub(super) fn source_answer(&self, id: UpstreamId) -> Option<SourceAnswer> {
         let sources = &self.shared.sources;

@@ -183,11 +183,11 @@ struct Addition {
 impl Addition {
     fn checked(self) -> Result<NewUpstream, Refusal> {
         let kind = api::kind_of(&self.kind)
-            .ok_or_else(|| ask::wrong("`kind` must be \"pds\" or \"relay\""))?;
+            .ok_or_else(|| ask::wrong("`kind` must be \"pds\", \"relay\" or \"jetstream\""))?;
         let host = match self.host {
-            Some(_) if kind == Kind::Relay => {
+            Some(_) if kind != Kind::Pds => {
                 return Err(ask::wrong(
-                    "`host` must be left out: a relay stands for many",
+                    "`host` must be left out: it stands for many",
                 ));
             }
             Some(host) => Some(

@@ -96,6 +96,7 @@ const WHYS: &[Why] = &[
     Why::StoreRepaired,
     Why::Operator,
     Why::Closed,
+    Why::Claimed,
 ];
 
 fn of_code(code: u8) -> Option<Why> {
@@ -128,6 +129,7 @@ fn code(why: Why) -> u8 {
         Why::StoreRepaired => 21,
         Why::Operator => 22,
         Why::Closed => 23,
+        Why::Claimed => 24,
     }
 }
 

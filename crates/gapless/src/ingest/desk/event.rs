@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use gapless_atp::frame;
+use gapless_atp::syntax::Rev;
 use gapless_core::ledger::event::Event;
 use gapless_core::ledger::{Before, Time};
 use gapless_store::error::StoreError;
@@ -12,7 +13,7 @@ use gapless_store::table::dead::{DeadClass, DeadLetter};
 use super::report::{first_heard, letter};
 use super::slot::Slot;
 use super::worker::{Done, Worker};
-use super::{Arrived, Item};
+use super::{Arrived, Item, Wire};
 use crate::ingest::draft::Draft;
 use crate::ingest::judge::{self, Known};
 use crate::ingest::sources::{Proof, Sight, Tally};
@@ -31,7 +32,7 @@ fn is_usable(now: Time, read: Time) -> bool {
 }
 
 /// What an event comes to.
-enum Decided {
+pub(super) enum Decided {
     /// It must wait until nothing of the repository is on its way.
     Later,
     Made {
@@ -44,7 +45,7 @@ enum Decided {
 
 impl Decided {
     /// The cursor moves, and nothing else.
-    fn nothing() -> Decided {
+    pub(super) fn nothing() -> Decided {
         Decided::Made {
             draft: None,
             dead: None,
@@ -89,6 +90,9 @@ impl Worker {
         let busy = !slot.flights.is_empty();
         if busy && slot.has_parked {
             return Decided::Later;
+        }
+        if event.wire == Wire::Lines {
+            return self.claim(place, event);
         }
         let decoded = match frame::decode(&event.bytes) {
             Ok(decoded) => decoded,
@@ -150,7 +154,7 @@ impl Worker {
     }
 
     /// Its DID can be read, and nothing else.
-    fn undecodable(&mut self, place: usize, event: &Arrived, error: String) -> Decided {
+    pub(super) fn undecodable(&mut self, place: usize, event: &Arrived, error: String) -> Decided {
         let shared = self.shared.clone();
         let draft = match self.draft(place) {
             Ok(draft) => draft,
@@ -183,9 +187,20 @@ fn note_source(
         (frame::Event::Sync(sync), None) => (sync.rev.parse().ok(), Proof::Replay),
         _ => return,
     };
-    let Some(rev) = rev else {
-        return;
-    };
+    if let Some(rev) = rev {
+        brought(shared, tally, event, slot, rev, proof);
+    }
+}
+
+/// Counts who brought a commit, as far as it can be told that it is one.
+pub(super) fn brought(
+    shared: &Shared,
+    tally: &Tally,
+    event: &Arrived,
+    slot: &Slot,
+    rev: Rev,
+    proof: Proof,
+) {
     let repo = slot.repo.as_ref();
     let sight = Sight {
         did: &event.did,

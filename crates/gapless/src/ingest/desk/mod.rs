@@ -6,6 +6,7 @@
 //! with them. An event stays in the count until its effects are durable.
 
 mod answered;
+mod claim;
 mod event;
 mod hand_over;
 mod inbox;
@@ -47,10 +48,20 @@ use written::Written;
 /// The payload of a dead letter is cut here.
 pub const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
 
+/// How an event is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// Frames of `subscribeRepos`.
+    Frames,
+    /// Messages of a Jetstream.
+    Lines,
+}
+
 /// An event on its way to its desk.
 pub struct Arrived {
     pub did: Did,
     pub bytes: Bytes,
+    pub wire: Wire,
     pub origin: Origin,
     pub seq: u64,
     /// None when its number does not count for the cursor.

@@ -90,6 +90,7 @@ mod tests {
     use gapless_core::ledger::event::Origin;
     use gapless_core::ledger::{Tick, UpstreamId};
 
+    use super::super::Wire;
     use super::*;
 
     #[test]
@@ -99,6 +100,7 @@ mod tests {
             let event = Arrived {
                 did: Did::parse("did:web:a.test").expect("a DID"),
                 bytes: Bytes::from(frame.clone()),
+                wire: Wire::Frames,
                 origin: Origin {
                     upstream: UpstreamId(1),
                     epoch: None,

@@ -1,0 +1,95 @@
+//! How much is claimed in all, and whether there is room for more.
+//!
+//! A claim is kept only where it is owed to look, so dropping one loses nothing. What
+//! goes when a proof comes is not told here: the count is made anew now and then, and
+//! is too high until then, never too low.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use gapless_store::contents::Contents;
+use gapless_store::error::StoreError;
+
+/// Claims of one repository.
+pub const CLAIMS_OF_ONE: usize = 256;
+/// Bytes of their records.
+pub const BYTES_OF_ONE: u64 = 4 << 20;
+/// Claims of all repositories.
+pub const CLAIMS_IN_ALL: u64 = 200_000;
+/// Bytes of their records.
+pub const BYTES_IN_ALL: u64 = 512 << 20;
+/// Where there is no room they are counted anew, but not more often than this.
+const RECOUNT_EVERY: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub struct Claims {
+    count: AtomicU64,
+    bytes: AtomicU64,
+    counted: Mutex<Option<Instant>>,
+}
+
+impl Claims {
+    /// One more, with so many bytes.
+    pub fn add(&self, bytes: u64) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is room for so many bytes more.
+    pub fn has_room(&self, bytes: u64, view: &Contents) -> Result<bool, StoreError> {
+        if self.fits(bytes) {
+            return Ok(true);
+        }
+        let due = {
+            let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            counted.is_none_or(|at| at.elapsed() >= RECOUNT_EVERY)
+        };
+        if due {
+            self.recount(view)?;
+        }
+        Ok(self.fits(bytes))
+    }
+
+    fn fits(&self, bytes: u64) -> bool {
+        let held = self.bytes.load(Ordering::Relaxed);
+        self.count() < CLAIMS_IN_ALL && held.saturating_add(bytes) <= BYTES_IN_ALL
+    }
+
+    /// Reads all of them: there are never many more than [`CLAIMS_IN_ALL`].
+    pub fn recount(&self, view: &Contents) -> Result<(), StoreError> {
+        let (mut count, mut bytes) = (0, 0);
+        for row in view.all_claims() {
+            count += 1;
+            bytes += row?;
+        }
+        self.count.store(count, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        *counted = Some(Instant::now());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_until_there_are_too_many_or_too_large() {
+        let claims = Claims::default();
+        assert!(claims.fits(BYTES_IN_ALL) && !claims.fits(BYTES_IN_ALL + 1));
+        claims.add(BYTES_IN_ALL - 1);
+        assert!(claims.fits(1) && !claims.fits(2));
+        for _ in 1..CLAIMS_IN_ALL {
+            assert!(claims.fits(1));
+            claims.add(0);
+        }
+        assert!(!claims.fits(0));
+        assert_eq!(claims.count(), CLAIMS_IN_ALL);
+    }
+}
