@@ -8,6 +8,7 @@
 mod backfill;
 mod car;
 mod corpus;
+mod discovery;
 mod ingest;
 mod ledger;
 mod measure;
@@ -82,6 +83,11 @@ const BENCHES: &[Bench] = &[
         run: reset::run,
     },
     Bench {
+        name: "discovery",
+        about: "a million repositories that nobody has heard of, over listRepos",
+        run: discovery::run,
+    },
+    Bench {
         name: "testnet",
         about: "prepared commits leaving a socket, against bare bytes through one",
         run: testnet::run,
@@ -133,7 +139,7 @@ fn main() -> ExitCode {
 fn usage() {
     eprintln!("usage: cargo xtask bench [NAME…] [--json] [--quick]");
     for bench in BENCHES {
-        eprintln!("  {:<8} {}", bench.name, bench.about);
+        eprintln!("  {:<9} {}", bench.name, bench.about);
     }
     eprintln!("Without a name, all of them. --quick takes few rounds and judges no target.");
 }

@@ -82,9 +82,14 @@ pub struct Mirror {
 impl Mirror {
     pub fn start(data: &Path, plc: &str, pds: &str, more: &[&str]) -> Mirror {
         // A host on loopback need not be spared.
-        let config = data.with_extension("toml");
         let fast = "[fetch]\nrequests_per_second = 10000\nper_host = 8\n";
-        std::fs::write(&config, fast).expect("a folder of ours");
+        Mirror::start_with(fast, data, plc, pds, more)
+    }
+
+    /// With a configuration file of its own.
+    pub fn start_with(file: &str, data: &Path, plc: &str, pds: &str, more: &[&str]) -> Mirror {
+        let config = data.with_extension("toml");
+        std::fs::write(&config, file).expect("a folder of ours");
         let port = free_port();
         let bind = format!("127.0.0.1:{port}");
         let child = Command::new(program("gapless"))

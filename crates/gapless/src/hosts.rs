@@ -13,6 +13,10 @@ use gapless_store::error::StoreError;
 
 use crate::ingest::upstreams::write;
 
+/// Hosts that are known, of those that others name. Anybody can make up more, one for
+/// every document; a network has some thousands.
+const MOST_HOSTS: usize = 100_000;
+
 /// A repository as its host served it, and why that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
@@ -74,6 +78,23 @@ impl HostRows {
         for (id, host) in &self.read().by_id {
             look(*id, host);
         }
+    }
+
+    pub fn len(&self) -> usize {
+        self.read().by_id.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of a host that somebody else has named. None: it is new, and so many
+    /// are known that no more are remembered.
+    pub async fn name_of_stranger(&self, name: &str) -> Result<Option<HostId>, StoreError> {
+        if self.len() >= MOST_HOSTS && self.find(name).is_none() {
+            return Ok(None);
+        }
+        self.name(name).await.map(Some)
     }
 
     /// The number of a host; it gets one if it has none.

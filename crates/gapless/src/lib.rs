@@ -5,6 +5,7 @@
 //! fetched by [`fetch`]. [`web`] answers questions; [`cli`] asks them.
 
 pub mod api;
+pub mod candidates;
 pub mod census;
 pub mod claims;
 pub mod cli;
@@ -21,6 +22,7 @@ pub mod net;
 pub mod room;
 pub mod run;
 pub mod schedule;
+pub mod scope;
 pub mod serve;
 pub mod shared;
 pub mod stop;

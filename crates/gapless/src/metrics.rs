@@ -170,6 +170,15 @@ counters! {
     request_failures: "gapless_request_failures_total", "Requests to hosts that failed.";
     sweeps: "gapless_sweeps_total", "Sweeps that went through.";
     sweep_failures: "gapless_sweep_failures_total", "Sweeps that were cut short.";
+    host_listings: "gapless_host_listings_total", "Listings of the hosts that a relay knows, read to their end.";
+    host_listing_failures: "gapless_host_listing_failures_total", "Such listings that were cut short.";
+    hosts_refused: "gapless_hosts_refused_total", "Names of hosts, told by others, that nobody may be sent to, or that are too many.";
+    collection_listings: "gapless_collection_listings_total", "Listings of who has records in a collection, read to their end.";
+    collection_listing_failures: "gapless_collection_listing_failures_total", "Such listings that were cut short.";
+    repos_found: "gapless_repos_found_total", "Repositories that are tracked since a collection of theirs was found.";
+    found_unknown: "gapless_found_unknown_total", "Repositories that were said to have a collection and that no directory knows.";
+    found_dropped: "gapless_found_dropped_total", "Repositories that were found and passed over because too many waited; listings find them again.";
+    found_without: "gapless_found_without_total", "Repositories that were found by a collection, hold nothing in it, and are tracked no more.";
     suspects: "gapless_suspects_total", "Listed heads that were not ours.";
     claims_kept: "gapless_claims_kept_total", "Operations told by a Jetstream that were kept as claims.";
     dead_letters: "gapless_dead_letters_total", "Frames that could not be used.";

@@ -20,8 +20,10 @@ use gapless_core::ledger::{HostId, Repo, Time};
 use tokio::sync::Notify;
 
 use old::OldDocuments;
+use silent::SilentHosts;
 
 mod old;
+mod silent;
 
 /// Debts that are kept in memory.
 const IN_MEMORY: usize = 400_000;
@@ -150,6 +152,8 @@ struct Queues {
     at_hosts: AtWork,
     /// Hosts whose last work went well.
     good: HashSet<HostId>,
+    /// Hosts that nobody reaches.
+    silent: SilentHosts,
     /// Documents that are old, though nothing is owed, by who is asked for them:
     /// those of did:web that nobody serves any more leave room for the others.
     old: BTreeMap<Payee, OldDocuments>,
@@ -282,6 +286,19 @@ impl Schedule {
             true => queues.good.insert(host),
             false => queues.good.remove(&host),
         };
+    }
+
+    /// Nobody was there when a host was asked.
+    pub fn unreachable(&self, now: Time, host: HostId) {
+        self.lock().silent.unreachable(now, host);
+    }
+
+    /// A host has answered, whatever it said.
+    pub fn reached(&self, host: HostId) {
+        let waited_for = self.lock().silent.reached(host);
+        if waited_for {
+            self.wake.notify_one();
+        }
     }
 
     /// Begins work at a host that is not owed, unless somebody is at work already.
@@ -510,6 +527,15 @@ impl Queues {
         }
     }
 
+    /// Whether a host is there, or may be by now.
+    fn lets(&self, now: Time, payee: Payee) -> bool {
+        let Payee::Host(host) = payee else {
+            return true;
+        };
+        let here = self.at_work.get(&payee).copied().unwrap_or_default();
+        self.silent.lets(now, host, here.asks + here.fetches)
+    }
+
     /// A document that is old, though nothing is owed.
     fn find_old(&self, now: Time, slots: &Slots) -> Option<Task> {
         let mut waiting = self.old.iter();
@@ -534,6 +560,9 @@ impl Queues {
         let upto = self.last.map(|last| self.lines.range(..=last));
         let mut in_turn = rest.chain(upto.into_iter().flatten());
         in_turn.find_map(|(payee, line)| {
+            if !self.lets(now, *payee) {
+                return None;
+            }
             line.iter().enumerate().find_map(|(class, debts)| {
                 let doing = doing_at(*payee, class);
                 if !self.has_place(*payee, doing, slots) {

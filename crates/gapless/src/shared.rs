@@ -1,17 +1,18 @@
 //! What every part of the running program shares: the store, the clock, the
 //! upstreams, the hosts, what is wanted, and what is owed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::event::Context;
-use gapless_core::ledger::{Now, Settings};
+use gapless_core::ledger::{Kind, Now, Settings, Time};
 use gapless_store::Store;
 use gapless_store::error::StoreError;
 use tokio::sync::watch;
 
+use crate::candidates::Candidates;
 use crate::census::Censuses;
 use crate::claims::Claims;
 use crate::clock::Clock;
@@ -23,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::moments::Moments;
 use crate::room::Room;
 use crate::schedule::Schedule;
+use crate::scope::Scope;
 use crate::troubles::Troubles;
 
 pub struct Shared {
@@ -34,9 +36,15 @@ pub struct Shared {
     pub hosts: HostRows,
     pub settings: Settings,
     pub filter: Filter,
+    /// Which repositories are wanted that nobody has named.
+    pub scope: Scope,
     pub schedule: Schedule,
     pub metrics: Metrics,
     pub tracked: RwLock<HashSet<Did>>,
+    /// Of these: found by which collection, and when.
+    pub found: RwLock<HashMap<Did, (Arc<str>, Time)>>,
+    /// Names that may be found next.
+    pub candidates: Candidates,
     /// Bytes of all parked frames.
     pub parked_bytes: AtomicU64,
     /// How much unproven sources claim.
@@ -72,6 +80,30 @@ impl Shared {
     pub fn is_tracked(&self, did: &Did) -> bool {
         let tracked = self.tracked.read().unwrap_or_else(PoisonError::into_inner);
         tracked.contains(did)
+    }
+
+    /// The collection by which a tracked repository was found, and when.
+    pub fn found_by(&self, did: &Did) -> Option<(Arc<str>, Time)> {
+        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        found.get(did).cloned()
+    }
+
+    /// All that were found.
+    pub fn found_dids(&self) -> Vec<Did> {
+        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        found.keys().cloned().collect()
+    }
+
+    /// Whether the host of a repository is followed for its sake: it is tracked, and
+    /// if it was found nobody else brings its events.
+    pub fn wants_stream(&self, did: &Did) -> bool {
+        let relayed = || {
+            let covers = self.upstreams.read();
+            covers
+                .iter()
+                .any(|(_, source)| source.row.kind == Kind::Relay)
+        };
+        self.is_tracked(did) && (self.found_by(did).is_none() || !relayed())
     }
 
     /// Whether there is room for one more dead letter; if so, it is taken.

@@ -155,6 +155,8 @@ pub enum DeadChange {
 #[derive(Clone, Debug)]
 pub enum WishChange {
     Track(Did, Time),
+    /// The same, found by a collection.
+    Found(Did, Time, String),
     Untrack(Did),
     Filter(Filter),
 }

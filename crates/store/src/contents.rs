@@ -27,7 +27,7 @@ use crate::table::log::{self, Glance, LogRow};
 use crate::table::meta::Counters;
 use crate::table::parked::{self, ParkedFrame};
 use crate::table::record::Record;
-use crate::table::wish::{self, Filter};
+use crate::table::wish::{self, Filter, Tracked};
 use crate::table::{Table, debt, did, host, key, repo, upstream, version};
 
 /// The store at one moment. Cheap to clone.
@@ -524,7 +524,7 @@ impl Contents {
     /// The DIDs that are tracked by name.
     pub fn tracked(
         &self,
-    ) -> impl DoubleEndedIterator<Item = Result<(Did, Time), StoreError>> + Send + use<> {
+    ) -> impl DoubleEndedIterator<Item = Result<(Did, Tracked), StoreError>> + Send + use<> {
         let range = KeyRange::prefix(wish::TRACKED_PREFIX);
         self.rows(Table::Meta, range, |place, row| {
             Ok((wish::read_tracked_key(place)?, wish::decode_tracked(row)?))

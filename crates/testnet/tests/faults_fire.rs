@@ -26,6 +26,8 @@ enum Moment {
     GetRepo,
     GetRepoSince,
     ListRepos,
+    ListHosts,
+    ListByCollection,
     Directory,
 }
 
@@ -69,6 +71,8 @@ const TABLE: &[(&str, Moment)] = &[
     ("plc-stale=seq:1,did:DID,count:1", Moment::Directory),
     ("relay-omit=did:DID,count:1", Moment::Commit),
     ("relay-gap=did:DID,count:1", Moment::Commit),
+    ("relay-junk=count:1", Moment::ListHosts),
+    ("relay-stale=count:1", Moment::ListByCollection),
     ("window=events:100,host:pds0", Moment::AtOnce),
     ("seq-restart=host:pds0", Moment::AtOnce),
     ("disconnect=host:pds0", Moment::AtOnce),
@@ -120,6 +124,15 @@ async fn come(testnet: &Testnet, did: &Did, moment: Moment) {
         }
         Moment::ListRepos => {
             get(&xrpc(pds, "listRepos", "")).await;
+        }
+        Moment::ListHosts => {
+            let relay = testnet.urls().relay.clone().unwrap();
+            get(&xrpc(&relay, "listHosts", "")).await;
+        }
+        Moment::ListByCollection => {
+            let relay = testnet.urls().relay.clone().unwrap();
+            let query = "collection=com.example.none";
+            get(&xrpc(&relay, "listReposByCollection", query)).await;
         }
         Moment::Directory => {
             get(&format!("{}/{did}", testnet.urls().plc)).await;

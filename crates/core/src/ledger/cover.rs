@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use super::account;
 use super::settings::Settings;
-use super::state::{
-    Account, Epoch, Followed, Held, HostId, Kind, Marker, Repo, Upstream, UpstreamId,
-};
+use super::state::{Account, Epoch, Held, HostId, Kind, Marker, Repo, Upstream, UpstreamId};
 use super::stream::Stream;
 use super::time::{Tick, Time};
 
@@ -27,6 +25,8 @@ pub struct Covers {
     sources: BTreeMap<UpstreamId, Source>,
     hosts: BTreeMap<HostId, UpstreamId>,
     relay: Option<UpstreamId>,
+    /// Those that speak for no host alone. There may be thousands of the others.
+    wide: Vec<UpstreamId>,
     /// When an upstream was last added or removed.
     changed_at: Tick,
 }
@@ -61,7 +61,11 @@ impl Covers {
     fn index(&mut self) {
         self.hosts.clear();
         self.relay = None;
+        self.wide.clear();
         for (id, source) in &self.sources {
+            if source.row.host.is_none() {
+                self.wide.push(*id);
+            }
             match (source.row.kind, source.row.host) {
                 // The first of two streams of one host stays its cover.
                 (Kind::Pds, Some(host)) => {
@@ -87,6 +91,13 @@ impl Covers {
         self.sources.iter().map(|(id, source)| (*id, source))
     }
 
+    /// The upstreams that may cover repositories of a host.
+    pub fn concerned(&self, host: HostId) -> impl Iterator<Item = (UpstreamId, &Source)> {
+        let own = self.hosts.get(&host);
+        let ids = own.into_iter().chain(&self.wide);
+        ids.filter_map(|id| Some((*id, self.sources.get(id)?)))
+    }
+
     /// The upstream that covers a repository.
     pub fn of(&self, repo: &Repo) -> Option<UpstreamId> {
         if let Some(host) = repo.host
@@ -95,13 +106,14 @@ impl Covers {
         {
             return Some(*id);
         }
-        self.kept_relay(repo).or(self.relay)
+        let relay = self.kept_relay(repo).or(self.relay);
+        relay.filter(|id| self.is_read_for(*id, repo))
     }
 
     /// Whether the events of a repository are read from an upstream at all.
     fn is_read_for(&self, id: UpstreamId, repo: &Repo) -> bool {
         let source = self.get(id);
-        source.is_some_and(|source| source.row.followed != Followed::ForTracked || repo.tracked)
+        source.is_some_and(|source| source.row.followed.reads_all() || repo.tracked)
     }
 
     fn kept_relay(&self, repo: &Repo) -> Option<UpstreamId> {

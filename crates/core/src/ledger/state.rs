@@ -75,6 +75,22 @@ pub enum Followed {
     /// It is the host of repositories that are tracked by name, and only these
     /// are wanted of it.
     ForTracked,
+    /// It is a host of the network, all of which is wanted.
+    Discovered,
+    /// The configuration names it, and only tracked repositories are wanted of it.
+    Narrowed,
+}
+
+impl Followed {
+    /// Whether the events of every repository are read, tracked or not.
+    pub fn reads_all(self) -> bool {
+        !matches!(self, Followed::ForTracked | Followed::Narrowed)
+    }
+
+    /// Whether an operator wants it, and not what was found.
+    pub fn is_operators(self) -> bool {
+        !matches!(self, Followed::ForTracked | Followed::Discovered)
+    }
 }
 
 /// A source of events, as it is remembered.

@@ -28,7 +28,8 @@ pub struct PageNote {
     pub host: HostId,
     pub at: Tick,
     time: Time,
-    /// Upstreams whose epoch was open, and that epoch.
+    /// Upstreams that may cover its repositories and whose epoch was open, and that
+    /// epoch.
     epochs: Vec<(UpstreamId, Epoch)>,
 }
 
@@ -90,7 +91,7 @@ pub fn note(context: Context<'_>, host: HostId) -> PageNote {
         at: context.now.tick,
         time: context.now.time,
         epochs: covers
-            .iter()
+            .concerned(host)
             .filter_map(|(id, _)| covers.open_epoch(id).map(|epoch| (id, epoch)))
             .collect(),
     }
@@ -366,10 +367,7 @@ pub fn done(host: &mut Host, began: Now) {
 /// about to open it is waited for: what is swept before could raise no marker to
 /// the new epoch, and would have to be swept again.
 pub fn due(context: Context<'_>, id: HostId, host: &Host) -> bool {
-    let concerned = || {
-        let sources = context.covers.iter().map(|(_, source)| source);
-        sources.filter(|source| source.row.host.is_none_or(|host| host == id))
-    };
+    let concerned = || context.covers.concerned(id).map(|(_, source)| source);
     if concerned().any(|source| source.stream.is_opening()) {
         return false;
     }

@@ -13,6 +13,11 @@ pub struct HostGap {
     pub since: Option<String>,
     /// Why its last sweep failed.
     pub error: Option<String>,
+    /// How often in a row sweeps failed, since we run, and when the next one may begin.
+    #[serde(default)]
+    pub failures: u32,
+    #[serde(default)]
+    pub next_try: Option<String>,
     pub doing: String,
     pub can_do: String,
 }
@@ -24,6 +29,80 @@ pub enum HostReason {
     NotListed,
     /// The last sweep did not go through.
     SweepFailing,
+}
+
+/// One host that is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HostAnswer {
+    /// Its number here, which is never given to another.
+    pub number: u64,
+    /// As DID documents name it.
+    pub host: String,
+    /// How we know it: configured (an operator named it), listed (a relay does), or
+    /// document (of a DID; or a relay listed it before the last start).
+    pub known_by: String,
+    /// The relays that list it, since we run.
+    pub listed_by: Vec<String>,
+    /// Why a stream of its own is followed; null when none is.
+    pub followed: Option<String>,
+    /// swept, sweeping, waiting (never swept yet), or failing.
+    pub state: String,
+    /// Repositories that its last listing had, since we run.
+    pub repos_listed: Option<u64>,
+    /// When the last sweep that went through began.
+    pub last_sweep: Option<String>,
+    pub failing_since: Option<String>,
+    /// Sweeps in a row that failed, since we run.
+    pub failures: u32,
+    /// Why the last one failed.
+    pub error: Option<String>,
+    /// When it is tried again, if it fails.
+    pub next_try: Option<String>,
+}
+
+/// Hosts, by their numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HostsPage {
+    pub hosts: Vec<HostAnswer>,
+    /// All that are known; and of these, how many were swept, and how many fail.
+    pub total: u64,
+    pub swept: u64,
+    pub failing: u64,
+    /// The last number of this page, when there are more.
+    pub cursor: Option<u64>,
+}
+
+/// What is in scope, and how far it is found.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DiscoverStatus {
+    /// upstreams (and what is tracked), network, or collections.
+    pub scope: String,
+    /// Whose streams bring what is found: relays or hosts.
+    pub follow: String,
+    pub collections: Vec<String>,
+    pub hosts: u64,
+    pub hosts_swept: u64,
+    pub hosts_failing: u64,
+    /// Repositories that the last listings of all hosts had, since we run.
+    pub repos_listed: u64,
+    /// Tracked repositories that were found by a collection.
+    pub found: u64,
+    /// Names that were passed over since too many waited: possible misses, until a
+    /// listing, or their next operation, brings them again.
+    pub found_dropped: u64,
+    /// Which listings are asked for, and how they went.
+    pub listings: Vec<ListingAnswer>,
+}
+
+/// A listing of hosts, or of who has records in a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ListingAnswer {
+    pub url: String,
+    pub collection: Option<String>,
+    /// When it was last read to its end, and how many entries it had.
+    pub read_at: Option<String>,
+    pub entries: Option<u64>,
+    pub error: Option<String>,
 }
 
 impl HostReason {
@@ -66,6 +145,8 @@ impl HostGap {
             reasons: reasons.iter().map(|one| one.name().to_owned()).collect(),
             since: None,
             error: None,
+            failures: 0,
+            next_try: None,
             doing: texts(HostReason::doing),
             can_do: match reasons {
                 // Waiting is no advice for what fails.

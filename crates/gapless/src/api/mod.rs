@@ -13,6 +13,7 @@ mod repo;
 mod status;
 mod time;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
@@ -23,9 +24,11 @@ use crate::serve::Serving;
 
 pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Circumstances, Gap, GapsPage, REASONS, advice, sentences};
-pub use hosts::{HostGap, HostReason};
+pub use hosts::{DiscoverStatus, HostAnswer, HostGap, HostReason, HostsPage, ListingAnswer};
 pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
-pub use repo::{ClaimsAnswer, DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer};
+pub use repo::{
+    ClaimsAnswer, DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer,
+};
 pub use status::{
     DebtStatus, LogStatus, NewUpstream, Readiness, RefusedAnswer, RepoCounts, SourceAnswer, Status,
     StoreStatus, SweepAnswer, UpstreamAnswer,
@@ -42,6 +45,10 @@ pub trait Mirror: Send + Sync + 'static {
     fn repos(&self, after: Option<u64>, limit: usize) -> Result<ReposPage, ApiError>;
     /// Those that are not complete.
     fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError>;
+    /// Hosts whose number is above `after`; only those whose sweeps fail, if that is
+    /// asked for.
+    fn hosts(&self, after: Option<u64>, limit: usize, failing: bool)
+    -> Result<HostsPage, ApiError>;
     fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError>;
     fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError>;
     fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError>;
@@ -138,6 +145,10 @@ impl UpstreamRemoved {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TrackedPage {
     pub tracked: Vec<String>,
+    /// Of these: those that nobody has named, with the collection by which they were
+    /// found.
+    #[serde(default)]
+    pub found: BTreeMap<String, String>,
     /// The last DID of this page, when there may be more.
     pub cursor: Option<String>,
 }

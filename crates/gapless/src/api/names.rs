@@ -29,6 +29,8 @@ pub fn followed_name(followed: Followed) -> &'static str {
         Followed::Configured => "configured",
         Followed::Added => "added",
         Followed::ForTracked => "for_tracked",
+        Followed::Discovered => "discovered",
+        Followed::Narrowed => "narrowed",
     }
 }
 

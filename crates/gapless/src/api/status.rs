@@ -3,6 +3,8 @@
 use gapless_core::ledger::Kind;
 use serde::{Deserialize, Serialize};
 
+use super::hosts::DiscoverStatus;
+
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
     pub repos: RepoCounts,
@@ -25,6 +27,9 @@ pub struct Status {
     /// When the repositories were counted.
     #[serde(default)]
     pub counted_at: Option<String>,
+    /// What is in scope, and how far it is found.
+    #[serde(default)]
+    pub discover: DiscoverStatus,
 }
 
 /// Whether what comes is written.

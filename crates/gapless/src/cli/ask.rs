@@ -1,5 +1,7 @@
 //! The commands that only ask: status, one repository, gaps, lists.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::json;
 
@@ -7,7 +9,8 @@ use super::client::{Client, talk};
 use super::table::{ago, or_dash, plain, say, table};
 use super::{Failure, Outcome, Server, a_did};
 use crate::api::{
-    Gap, GapsPage, HostGap, RepoAnswer, Status, TrackedPage, UpstreamAnswer, sentences,
+    DiscoverStatus, Gap, GapsPage, HostGap, RepoAnswer, Status, TrackedPage, UpstreamAnswer,
+    sentences,
 };
 
 /// Entries asked for at a time.
@@ -63,7 +66,8 @@ fn needs_a_person(status: &Status) -> Vec<String> {
     for upstream in status
         .upstreams
         .iter()
-        .filter(|upstream| !upstream.connected)
+        // Of the hosts of a network some are always gone: `gapless hosts --failing`.
+        .filter(|upstream| !upstream.connected && upstream.followed != "discovered")
     {
         needs.push(format!(
             "{} is down: {}",
@@ -88,7 +92,7 @@ fn needs_a_person(status: &Status) -> Vec<String> {
 
 /// Whether all that lives on its host is wanted.
 fn is_whole(upstream: &UpstreamAnswer) -> bool {
-    upstream.kind == "pds" && upstream.followed != "for_tracked"
+    upstream.kind == "pds" && !matches!(upstream.followed.as_str(), "for_tracked" | "discovered")
 }
 
 fn print_status(status: &Status, needs: &[String]) {
@@ -113,9 +117,13 @@ fn print_status(status: &Status, needs: &[String]) {
         ),
         None => format!("owed          to {} repositories", status.debt.repos),
     });
+    print_discover(&status.discover);
     say(&format!("parked        {} frames", status.parked));
     if status.claims > 0 {
-        say(&format!("claimed       {} records, not proven yet", status.claims));
+        say(&format!(
+            "claimed       {} records, not proven yet",
+            status.claims
+        ));
     }
     say(&format!("dead letters  {}", status.dead_letters));
     say("");
@@ -126,6 +134,27 @@ fn print_status(status: &Status, needs: &[String]) {
     for need in needs {
         say(&format!("  {}", plain(need)));
     }
+}
+
+/// What is in scope, unless that is what upstreams have and what is tracked.
+fn print_discover(discover: &DiscoverStatus) {
+    let scope = match discover.scope.as_str() {
+        "network" => "the whole network".to_owned(),
+        "collections" => format!(
+            "who has records in {}; {} found",
+            discover.collections.join(", "),
+            discover.found
+        ),
+        _ => return,
+    };
+    say(&plain(&format!(
+        "scope         {scope}, by the streams of {}",
+        discover.follow
+    )));
+    say(&format!(
+        "hosts         {} known, {} swept, {} failing; {} repositories listed",
+        discover.hosts, discover.hosts_swept, discover.hosts_failing, discover.repos_listed
+    ));
 }
 
 fn print_upstreams(upstreams: &[UpstreamAnswer]) {
@@ -381,6 +410,7 @@ fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
 pub fn tracked(server: &Server) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
     let mut dids: Vec<String> = Vec::new();
+    let mut found = BTreeMap::new();
     talk(async {
         let mut cursor: Option<String> = None;
         loop {
@@ -389,6 +419,7 @@ pub fn tracked(server: &Server) -> Result<Outcome, Failure> {
             let reply = client.get(client.url(&["v1", "tracked"], &query)).await?;
             let page: TrackedPage = reply.read()?;
             dids.extend(page.tracked);
+            found.extend(page.found);
             let moved = page.cursor > cursor;
             cursor = page.cursor;
             if cursor.is_none() || !moved {
@@ -397,8 +428,11 @@ pub fn tracked(server: &Server) -> Result<Outcome, Failure> {
         }
     })?;
     match server.json {
-        true => say(&json!({ "tracked": dids }).to_string()),
-        false => dids.iter().for_each(|did| say(&plain(did))),
+        true => say(&json!({ "tracked": dids, "found": found }).to_string()),
+        false => dids.iter().for_each(|did| match found.get(did) {
+            None => say(&plain(did)),
+            Some(collection) => say(&plain(&format!("{did}  found by {collection}"))),
+        }),
     }
     Ok(Outcome::Fine)
 }

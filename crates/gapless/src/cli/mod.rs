@@ -5,6 +5,7 @@
 mod ask;
 mod client;
 mod dead;
+mod hosts;
 mod operate;
 mod progress;
 mod start;
@@ -60,6 +61,18 @@ enum Command {
         /// How many are shown.
         #[arg(long, default_value_t = MANY)]
         limit: NonZeroUsize,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// The hosts that are known: how we know them, when each was last swept, and of
+    /// those that do not answer since when, why, and when they are tried again.
+    Hosts {
+        /// How many are shown.
+        #[arg(long, default_value_t = MANY)]
+        limit: NonZeroUsize,
+        /// Only those whose sweeps fail. Ends with 1 when there are any.
+        #[arg(long)]
+        failing: bool,
         #[command(flatten)]
         server: Server,
     },
@@ -317,6 +330,11 @@ fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
         Command::Status(server) => (server.json, ask::status(&server)),
         Command::Repo { did, server } => (server.json, ask::repo(&server, &did)),
         Command::Gaps { limit, server } => (server.json, ask::gaps(&server, limit.get())),
+        Command::Hosts {
+            limit,
+            failing,
+            server,
+        } => (server.json, hosts::list(&server, limit.get(), failing)),
         Command::Verify { did, server, .. } => (
             server.json,
             match did {

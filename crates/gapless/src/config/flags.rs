@@ -32,6 +32,16 @@ pub struct Flags {
     /// Follow the DIDs in this file, one a line.
     #[arg(long, value_name = "FILE")]
     pub dids: Option<String>,
+    /// Mirror the whole network: every repository of every host that the relays name.
+    #[arg(long)]
+    pub network: bool,
+    /// Whose streams bring what is found: relays or hosts [default: relays].
+    #[arg(long, value_name = "WHOSE")]
+    pub follow: Option<String>,
+    /// Track whoever has a record in this collection, or below a prefix such as
+    /// app.bsky.feed.*; may be given several times.
+    #[arg(long, value_name = "NSID")]
+    pub discover_collection: Vec<String>,
     /// How often each host is compared in full [default: 15m].
     #[arg(long, value_name = "DURATION")]
     pub sweep_every: Option<String>,
@@ -59,6 +69,7 @@ impl Flags {
             ("sweep_every", "--sweep-every", &self.sweep_every),
             ("token", "--token", &self.token),
             ("log", "--log", &self.log),
+            ("discover.follow", "--follow", &self.follow),
         ];
         let mut given: Vec<_> = single
             .into_iter()
@@ -66,6 +77,13 @@ impl Flags {
             .collect();
         if !self.upstream.is_empty() {
             given.push(("upstream", "--upstream", self.upstream.join(",")));
+        }
+        if self.network {
+            given.push(("discover.network", "--network", "true".to_owned()));
+        }
+        if !self.discover_collection.is_empty() {
+            let all = self.discover_collection.join(",");
+            given.push(("discover.collections", "--discover-collection", all));
         }
         if self.allow_private {
             given.push(("allow_private", "--allow-private", "true".to_owned()));

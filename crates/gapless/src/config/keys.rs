@@ -2,7 +2,7 @@
 //! called; and which key somebody may have meant.
 
 /// All keys. A dot stands between table and key.
-pub const KEYS: [&str; 37] = [
+pub const KEYS: [&str; 43] = [
     "data",
     "bind",
     "plc",
@@ -37,6 +37,12 @@ pub const KEYS: [&str; 37] = [
     "serve.handle_resolver",
     "serve.consumers",
     "serve.stall",
+    "discover.network",
+    "discover.follow",
+    "discover.every",
+    "discover.max_streams",
+    "discover.collections",
+    "discover.collection_source",
     "upstream.kind",
     "upstream.url",
     "upstream.host",

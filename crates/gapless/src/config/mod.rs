@@ -6,6 +6,7 @@
 //! said, the key, the value and what is expected; nothing is guessed or ignored.
 
 mod authorities;
+mod discover;
 mod error;
 mod flags;
 mod keys;
@@ -79,6 +80,7 @@ pub struct Config {
     pub limits: LimitsConfig,
     pub ready: ReadyConfig,
     pub serve: ServeConfig,
+    pub discover: DiscoverConfig,
 }
 
 /// A source of events, as an operator names it.
@@ -154,10 +156,39 @@ pub struct ServeConfig {
     pub firehose: FirehoseSettings,
 }
 
+/// What is found by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiscoverConfig {
+    /// Every repository of every host that relays or DID documents name.
+    pub network: bool,
+    /// Whose streams bring the events of what is found.
+    pub follow: FollowWhat,
+    /// How often relays are asked which hosts there are, and who has records in the
+    /// collections.
+    pub every: Duration,
+    /// Hosts that are followed by a stream each, at most.
+    pub max_streams: usize,
+    /// Repositories that have a record in one of these are tracked.
+    pub collections: Vec<Pattern>,
+    /// Who is asked for them beside the upstreams.
+    pub collection_source: Option<String>,
+}
+
+/// Whose streams bring what is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FollowWhat {
+    #[default]
+    Relays,
+    /// A stream for each host; relays only tell which hosts there are.
+    Hosts,
+}
+
 impl Config {
     /// Whether there is anything to follow. What is stored is not known here.
     pub fn has_sources(&self) -> bool {
-        !self.upstreams.is_empty() || !self.dids.is_empty()
+        !self.upstreams.is_empty()
+            || !self.dids.is_empty()
+            || self.discover.collection_source.is_some()
     }
 
     /// Whether a collection's records are kept.

@@ -8,7 +8,7 @@ use serde_json::json;
 use toml::Value;
 
 use super::values::{duration_text, size_text};
-use super::{Config, KeepKeys, Loaded, LogFormat, keys};
+use super::{Config, FollowWhat, KeepKeys, Loaded, LogFormat, keys};
 use crate::api::kind_name;
 
 /// What stands in place of the token.
@@ -71,6 +71,19 @@ fn value(config: &Config, key: &str) -> Option<Value> {
         "serve.handle_resolver" => config.serve.handle_resolver.clone().and_then(text),
         "serve.consumers" => count(config.serve.firehose.consumers),
         "serve.stall" => text(duration_text(config.serve.firehose.stall)),
+        "discover.network" => Some(Value::Boolean(config.discover.network)),
+        "discover.follow" => text(match config.discover.follow {
+            FollowWhat::Relays => "relays".to_owned(),
+            FollowWhat::Hosts => "hosts".to_owned(),
+        }),
+        "discover.every" => text(duration_text(config.discover.every)),
+        "discover.max_streams" => count(config.discover.max_streams),
+        "discover.collections" => {
+            let patterns = config.discover.collections.iter();
+            let patterns = patterns.map(|pattern| Value::String(pattern.to_string()));
+            Some(Value::Array(patterns.collect()))
+        }
+        "discover.collection_source" => config.discover.collection_source.clone().and_then(text),
         _ => None,
     }
 }

@@ -10,6 +10,7 @@ use gapless_core::ledger::{Kind, Settings};
 use toml::Value;
 
 use super::authorities::Authorities;
+use super::discover::discover;
 use super::error::{ConfigError, Source};
 use super::raw::{Raw, Said, read_text};
 use super::values::{self, Pattern, Token};
@@ -42,6 +43,7 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
     let rules = Settings::default();
     let data = PathBuf::from(text(raw, "data", "./gapless-data", "a folder")?);
     let (dids_file, dids) = dids(raw)?;
+    let upstreams = upstreams(raw)?;
     let config = Config {
         bind: bind(raw)?,
         plc: parsed(raw, "plc", values::HTTP_URL, values::parse_http_url)?
@@ -54,8 +56,9 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
             contact,
         )?,
         authorities: authorities(raw)?,
-        upstreams: upstreams(raw)?,
-        collections: collections(raw)?,
+        discover: discover(raw, &upstreams)?,
+        upstreams,
+        collections: patterns(raw, "collections")?,
         keep_keys: parsed(raw, "keep_keys", "all or wanted", keep_keys)?.unwrap_or(KeepKeys::All),
         dids,
         dids_file,
@@ -153,7 +156,7 @@ fn wrong(key: &str, said: &Said, expected: &str) -> ConfigError {
 }
 
 /// A text that a reader turns into a value.
-fn parsed<T>(
+pub(super) fn parsed<T>(
     raw: &Raw,
     key: &str,
     expected: &str,
@@ -177,7 +180,12 @@ fn folder(text: &str) -> Option<PathBuf> {
     (!text.is_empty()).then(|| PathBuf::from(text))
 }
 
-fn span(raw: &Raw, key: &str, least: Duration, default: Duration) -> Result<Duration, ConfigError> {
+pub(super) fn span(
+    raw: &Raw,
+    key: &str,
+    least: Duration,
+    default: Duration,
+) -> Result<Duration, ConfigError> {
     let expected = match least {
         Duration::ZERO => values::DURATION.to_owned(),
         least => format!(
@@ -207,7 +215,7 @@ fn number(said: &Said) -> Option<f64> {
     }
 }
 
-fn count(raw: &Raw, key: &str, default: usize) -> Result<usize, ConfigError> {
+pub(super) fn count(raw: &Raw, key: &str, default: usize) -> Result<usize, ConfigError> {
     let Some(said) = raw.get(key) else {
         return Ok(default);
     };
@@ -228,7 +236,7 @@ fn rate(raw: &Raw, key: &str, default: f64) -> Result<f64, ConfigError> {
         .ok_or_else(|| wrong(key, said, "a number from 0.01 to 10000"))
 }
 
-fn flag(raw: &Raw, key: &str) -> Result<bool, ConfigError> {
+pub(super) fn flag(raw: &Raw, key: &str) -> Result<bool, ConfigError> {
     switch(raw, key, false)
 }
 
@@ -321,8 +329,7 @@ fn wrong_item(key: &str, said: &Said, item: &str, expected: &str) -> ConfigError
     wrong(key, &item, expected)
 }
 
-fn collections(raw: &Raw) -> Result<Vec<Pattern>, ConfigError> {
-    let key = "collections";
+pub(super) fn patterns(raw: &Raw, key: &str) -> Result<Vec<Pattern>, ConfigError> {
     let Some(said) = raw.get(key) else {
         return Ok(Vec::new());
     };

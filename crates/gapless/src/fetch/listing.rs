@@ -30,6 +30,7 @@ impl Sweeper {
             let note = Arc::new(shared.decide(now, |context| sweep::note(context, sweep.host)));
             let page = self.page(sweep, cursor.as_deref()).await?;
             let began = Instant::now();
+            sweep.lines += page.repos.len() as u64;
             let lines = page.repos.into_iter().map(line).collect();
             let mut seen = self.fetcher.desks.page(&note, lines, sweep.adopt).await;
             let before = sweep.listed.len();

@@ -11,6 +11,10 @@ const REST_LONGEST: Duration = Duration::from_secs(900);
 /// And for so many times what the last sweep took: whoever makes a stream ask for
 /// sweeps does not have a large host swept without end.
 const REST_TIMES: u32 = 4;
+/// A host that others have named and that has failed so often in a row is tried ever
+/// more rarely, and never forgotten.
+const GONE_AFTER: u32 = 12;
+const GONE_LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// By default all sweeps together take at most this share of the time.
 const SHARE: u32 = 20;
 /// And at most this many bytes a second.
@@ -37,6 +41,25 @@ pub(super) fn rest(cost: Cost, failures: u32, every: Duration) -> Duration {
         }
     };
     least.max(cost.took.saturating_mul(REST_TIMES).min(every))
+}
+
+/// The same for a host that no operator has named: there are thousands of these, some
+/// gone for good, and they must not all come at once.
+pub(super) fn rest_of_stranger(cost: Cost, failures: u32, every: Duration, host: u32) -> Duration {
+    let least = rest(cost, failures, every);
+    if failures == 0 {
+        return least;
+    }
+    let longer = match failures.checked_sub(GONE_AFTER) {
+        None => least,
+        Some(more) => REST_LONGEST
+            .saturating_mul(1 << more.min(8))
+            .min(GONE_LONGEST)
+            .max(least),
+    };
+    let seed = u64::from(host) << 32 | u64::from(failures);
+    let share = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    longer + longer.mul_f64(share as f64 / 1024.0)
 }
 
 impl Cost {
@@ -93,6 +116,22 @@ mod tests {
         assert_eq!(rest(took(3600), 0, every), every, "but it is swept");
         let often = Duration::from_secs(1);
         assert_eq!(rest(took(60), 0, often), often, "as the operator wants");
+    }
+
+    #[test]
+    fn a_host_that_is_gone_is_tried_rarely_and_for_ever() {
+        let every = Duration::from_secs(900);
+        let of = |failures, host| rest_of_stranger(Cost::default(), failures, every, host);
+        assert_eq!(of(0, 1), REST, "one that answers is not put off");
+        assert!(of(3, 1) >= REST * 8 && of(3, 1) <= REST * 10);
+        assert!(of(GONE_AFTER + 2, 1) >= REST_LONGEST * 4);
+        let longest = of(u32::MAX, 1);
+        assert!(longest >= GONE_LONGEST && longest <= GONE_LONGEST.mul_f64(1.25));
+        let spread = (0..50).any(|host| of(20, host) != of(20, 99));
+        assert!(spread, "they come one after the other");
+        // However often an operator wants sweeps: this is about strangers.
+        let often = rest_of_stranger(Cost::default(), 20, Duration::from_secs(1), 1);
+        assert!(often >= Duration::from_secs(3600));
     }
 
     #[test]

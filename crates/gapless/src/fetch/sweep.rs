@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::sweep::{self, PageNote, Suspect};
-use gapless_core::ledger::{Followed, Host, HostId, Kind, Now, RepoId, Settings, Upstream};
+use gapless_core::ledger::{Host, HostId, Kind, Now, RepoId, Settings, Upstream};
 use gapless_store::error::StoreError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-use super::pace::{Cost, rest};
+use super::pace::{Cost, rest, rest_of_stranger};
 use super::patience::Patience;
 use super::turns::{Due, HostTurn, Sweeps};
 use super::work::Fetcher;
@@ -51,7 +51,7 @@ impl From<StoreError> for Cut {
 /// Whether an upstream is followed for every repository of its host: it is the
 /// host's own stream, and not read for tracked repositories alone.
 pub fn is_whole(row: &Upstream) -> bool {
-    row.kind == Kind::Pds && row.followed != Followed::ForTracked
+    row.kind == Kind::Pds && row.followed.reads_all()
 }
 
 /// What a sweep found, and what it cost.
@@ -61,6 +61,8 @@ pub(super) struct Sweep {
     pub address: HostAddress,
     pub adopt: bool,
     pub listed: HashSet<RepoId>,
+    /// Lines of the listing, known or not.
+    pub lines: u64,
     /// Its place among the large ones, once it is one.
     pub large: Option<OwnedSemaphorePermit>,
     pub suspects: Vec<(Did, Suspect, Arc<PageNote>)>,
@@ -194,13 +196,21 @@ impl Sweeper {
                 Some(error.to_string())
             }
         };
+        if failed.is_none() {
+            shared.schedule.reached(host);
+        }
         let every = shared.settings.sweep_every;
+        let named = self.is_named(host);
         self.sweeps.change(host, |state| {
             match &failed {
                 Some(why) => state.fail(turn.began, why),
                 None => state.failing = None,
             }
-            state.not_before = Some(Instant::now() + rest(cost, state.failures(), every));
+            let rest = match named {
+                true => rest(cost, state.failures(), every),
+                false => rest_of_stranger(cost, state.failures(), every, host.0),
+            };
+            state.not_before = Some(Instant::now() + rest);
         });
         let stretched = (!self.fixed).then_some(every);
         self.sweeps.spend(host, cost, failed.is_none(), stretched);
@@ -222,6 +232,7 @@ impl Sweeper {
             address,
             adopt: self.wants_all(host),
             listed: HashSet::new(),
+            lines: 0,
             large: None,
             suspects: Vec::new(),
             confirm: Vec::new(),
@@ -263,6 +274,9 @@ impl Sweeper {
         sweep.listed = HashSet::new();
         sweep.large = None;
         read?;
+        let lines = sweep.lines;
+        self.sweeps
+            .change(sweep.host, |state| state.listed = Some(lines));
         let older = sweep.suspects.iter().filter(|(_, one, _)| one.older);
         let censuses = &self.fetcher.shared.censuses;
         censuses.listed(sweep.host, older.count() as u64);
@@ -272,10 +286,20 @@ impl Sweeper {
 
     /// Whether every repository of a host is wanted.
     fn wants_all(&self, host: HostId) -> bool {
+        if self.fetcher.shared.scope.network {
+            return true;
+        }
         let covers = self.fetcher.shared.upstreams.read();
         covers
             .iter()
             .any(|(_, source)| is_whole(&source.row) && source.row.host == Some(host))
+    }
+
+    /// Whether an operator has named the host.
+    fn is_named(&self, host: HostId) -> bool {
+        let covers = self.fetcher.shared.upstreams.read();
+        let own = |row: &Upstream| row.host == Some(host) && row.followed.is_operators();
+        covers.concerned(host).any(|(_, source)| own(&source.row))
     }
 
     /// All suspects are decided, and all questions answered or owed.

@@ -32,6 +32,8 @@ pub struct SweepState {
     pub running: bool,
     /// Unless the last one went through.
     pub failing: Option<Failing>,
+    /// Repositories that its last listing had.
+    pub listed: Option<u64>,
     /// What the last one cost.
     cost: Cost,
     pub(super) not_before: Option<Instant>,
@@ -52,6 +54,14 @@ pub struct Failing {
 impl SweepState {
     pub fn failures(&self) -> u32 {
         self.failing.as_ref().map_or(0, |failing| failing.times)
+    }
+
+    /// How long until it may be swept again.
+    pub fn rests_for(&self) -> Duration {
+        let until = self.not_before;
+        until.map_or(Duration::ZERO, |until| {
+            until.saturating_duration_since(Instant::now())
+        })
     }
 
     /// The sweep that began then has failed.
@@ -120,6 +130,11 @@ impl Sweeps {
         };
         let rests = state.not_before.is_some_and(|until| Instant::now() < until);
         (!state.running && !rests).then_some(state.failing.is_some())
+    }
+
+    /// How many repositories a host's last listing had.
+    pub fn listed(&self, host: HostId) -> Option<u64> {
+        self.lock().states.get(&host)?.listed
     }
 
     /// The hosts whose last sweep failed.

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::counted;
 use super::memory::{self, Memory};
 use crate::ingest::desk::{Desks, Turn, may_have_left};
-use crate::net::{AskError, HostAddress, Known, Latest, Net, ResolveError};
+use crate::net::{AskClass, AskError, HostAddress, Known, Latest, Net, ResolveError};
 use crate::schedule::{self, Payee, Slots, Task};
 use crate::shared::Shared;
 use crate::stop;
@@ -257,7 +257,17 @@ impl Fetcher {
         };
         let host = match &resolved.host {
             None => None,
-            Some(name) => Some(self.shared.hosts.name(name).await?),
+            Some(name) => {
+                let host = self.shared.hosts.name_of_stranger(name).await?;
+                if host.is_none() {
+                    self.shared.metrics.hosts_refused.inc();
+                    let what = "its document names a host that is new, and too many are known";
+                    self.shared.trouble(did, what);
+                    self.failed(did, None).await?;
+                    return Err(Trouble::Failed);
+                }
+                host
+            }
         };
         let document = Document {
             host,
@@ -275,7 +285,7 @@ impl Fetcher {
             let signing = draft.repo.signing;
             let fresh =
                 document.tombstoned || signing.is_some_and(|signing| signing.asked >= asked);
-            let tracked = shared.is_tracked(&draft.repo.did);
+            let tracked = shared.wants_stream(&draft.repo.did);
             let moved = tracked.then_some((before, draft.repo.host));
             Ok::<_, StoreError>((fresh, moved))
         });
@@ -322,6 +332,7 @@ impl Fetcher {
             // Another host is to be asked.
             () = self.shared.schedule.moved_away(did) => return Ok(None),
         };
+        self.note_reach(note.host, asked.as_ref().err());
         let told = match asked {
             Ok(Latest::Head(named)) => Told::Head(named),
             Ok(Latest::State(state)) => Told::State(state),
@@ -343,6 +354,18 @@ impl Fetcher {
             _ if !schedule.goes_on_to_fetch(did, &self.slots) => Ok(()),
             Next::Fetch(named) => self.fetch(did, note, named, false).await,
             Next::Adopt(named) => self.fetch(did, note, named, true).await,
+        }
+    }
+
+    /// Whether anybody is there. Of a host that is not, each of its repositories is not
+    /// tried by itself.
+    fn note_reach(&self, host: HostId, error: Option<&AskError>) {
+        let schedule = &self.shared.schedule;
+        match error.map(|error| error.class) {
+            Some(AskClass::Unreachable | AskClass::Timeout | AskClass::Refused) => {
+                schedule.unreachable(self.shared.clock.time(), host);
+            }
+            _ => schedule.reached(host),
         }
     }
 

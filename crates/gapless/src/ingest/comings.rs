@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gapless_core::ledger::{Followed, Kind, Repo, Time, Upstream, UpstreamId};
+use gapless_core::ledger::{Kind, Repo, Time, Upstream, UpstreamId};
 
 /// One entry for each upstream there was: as many as there are rows.
 #[derive(Debug, Default)]
@@ -36,9 +36,9 @@ impl Comings {
     /// When the last one was left that could speak for a repository.
     pub fn last_left(&self, repo: &Repo) -> Option<Time> {
         let could = |row: &Upstream| match row.kind {
-            Kind::Relay => true,
+            Kind::Relay => row.followed.reads_all() || repo.tracked,
             Kind::Pds => {
-                let read = row.followed != Followed::ForTracked || repo.tracked;
+                let read = row.followed.reads_all() || repo.tracked;
                 read && row.host.is_some() && row.host == repo.host
             }
             Kind::Jetstream => false,
@@ -51,7 +51,7 @@ impl Comings {
 #[cfg(test)]
 mod tests {
     use gapless_atp::syntax::Did;
-    use gapless_core::ledger::{Epoch, HostId, Tick};
+    use gapless_core::ledger::{Epoch, Followed, HostId, Tick};
 
     use super::*;
 

@@ -35,6 +35,8 @@ const BATCH: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 /// How often time passes for a connection.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The same for one of thousands.
+const LOOK_PATIENTLY: Duration = Duration::from_secs(1);
 /// How often a host is pinged.
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// A host from which nothing has come for so long, not even a pong, is given up.
@@ -56,6 +58,8 @@ pub struct Follower {
     pub trust: Trust,
     /// Only repositories that are tracked by name are wanted.
     pub tracked_only: bool,
+    /// One of thousands: looked at less often, and dialed again more slowly.
+    pub patient: bool,
     pub link: Arc<Mutex<Link>>,
     pub tally: Arc<Tally>,
 }
@@ -135,13 +139,21 @@ impl Follower {
 
     /// Waits before the next dial, and says so.
     async fn rest(&self, failures: u32, error: String, after: Option<Duration>) {
-        let wait = redial_wait(failures, self.id, after);
+        let wait = redial_wait(failures, self.id, after, self.patient);
         let now = self.shared.clock.time();
         let next = now.after(wait);
-        tracing::warn!(
-            upstream = %self.url, %error, failures, wait_ms = wait.as_millis() as u64,
-            "not connected; dialed again after the wait"
-        );
+        let wait_ms = wait.as_millis() as u64;
+        match self.patient {
+            // Of thousands some are always gone; `gapless hosts` lists them.
+            true => tracing::debug!(
+                upstream = %self.url, %error, failures, wait_ms,
+                "not connected; dialed again after the wait"
+            ),
+            false => tracing::warn!(
+                upstream = %self.url, %error, failures, wait_ms,
+                "not connected; dialed again after the wait"
+            ),
+        }
         {
             let mut link = self.link();
             link.error = Some(error);
@@ -172,7 +184,10 @@ impl Follower {
             Wire::Frames => format!("{}/xrpc/com.atproto.sync.subscribeRepos", self.url),
             Wire::Lines => format!("{}/subscribe", self.url),
         };
-        let mut parameters: Vec<String> = cursor.map(|at| format!("cursor={at}")).into_iter().collect();
+        let mut parameters: Vec<String> = cursor
+            .map(|at| format!("cursor={at}"))
+            .into_iter()
+            .collect();
         let wanted = &self.shared.filter.wanted;
         if self.wire() == Wire::Lines && wanted.len() <= WANTED_COLLECTIONS {
             parameters.extend(wanted.iter().map(|one| format!("wantedCollections={one}")));
@@ -262,7 +277,10 @@ impl Follower {
     }
 
     async fn read(&self, mut socket: Socket, skipped: &mut Skipped) -> Ended {
-        let mut looks = interval(LOOK_EVERY);
+        let mut looks = interval(match self.patient {
+            true => LOOK_PATIENTLY,
+            false => LOOK_EVERY,
+        });
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());
         let mut event = Instant::now();
@@ -340,12 +358,12 @@ impl Follower {
         for message in batch {
             match message {
                 Message::Binary(bytes) => frames.push(match self.wire() {
-                    Wire::Frames => read_frame(bytes),
+                    Wire::Frames => read_frame(bytes, &self.shared.scope),
                     Wire::Lines => unreadable(bytes, "bytes where text should be"),
                 }),
                 Message::Text(text) => frames.push(match self.wire() {
                     Wire::Frames => unreadable(text.into(), "text where a frame should be"),
-                    Wire::Lines => read_line(text.into()),
+                    Wire::Lines => read_line(text.into(), &self.shared.scope),
                 }),
                 Message::Pong(_) => {
                     self.look(|look| look.stream.pong(look.now)).await?;

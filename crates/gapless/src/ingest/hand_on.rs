@@ -1,6 +1,8 @@
 //! What was read goes to the desks: counted by its stream, in its order. What nobody
 //! here wants moves the cursor, and what nobody can read is kept for a person.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Tick;
@@ -16,6 +18,7 @@ use super::desk::{Arrived, DEAD_PAYLOAD_BYTES, Wire};
 use super::follow::{Ended, Follower};
 use super::read::{Frame, Kind, tag};
 use super::upstreams::{Look, write};
+use crate::candidates::{Candidate, Offered};
 use crate::stop;
 
 /// Events of others that are passed over before the cursor moves past them.
@@ -123,8 +126,13 @@ impl Follower {
                 event,
             });
             match frame.what {
-                Kind::Event { seq, did, .. } => {
+                Kind::Event { seq, did, found } => {
                     if self.tracked_only && !self.shared.is_tracked(&did) {
+                        if let Some(collection) = found
+                            && self.offer(&did, collection, position)
+                        {
+                            continue;
+                        }
                         self.shared.metrics.events_skipped.inc();
                         skipped.add(did, position);
                         if skipped.count >= SKIPPED_AT_MOST {
@@ -169,6 +177,33 @@ impl Follower {
         }
         self.desks.arrive(arrived).await;
         Ok(())
+    }
+
+    /// Somebody writes in a collection that is looked for. Returns whether its place in
+    /// the stream is kept until it is tracked, or known to be nobody: then the cursor
+    /// does not pass it before.
+    fn offer(&self, did: &Did, collection: Arc<str>, position: Option<Position>) -> bool {
+        let candidate = Candidate {
+            did: did.clone(),
+            collection,
+            position,
+        };
+        if let Some(position) = &position {
+            self.begin(position);
+        }
+        match self.shared.candidates.offer(candidate) {
+            Offered::Taken => return true,
+            Offered::Known => {}
+            Offered::Full => self.shared.metrics.found_dropped.inc(),
+        }
+        match position {
+            // It was begun, so it has to be done.
+            Some(position) => {
+                self.desks.skip(did, position);
+                true
+            }
+            None => false,
+        }
     }
 
     fn begin(&self, position: &Position) {

@@ -6,6 +6,7 @@
 //! could not carry it. That there is a newer commit is heard all the same.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use gapless_atp::cbor::from_json;
 use gapless_atp::cid::Cid;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::read::Kind;
+use crate::scope::Scope;
 
 /// Bytes of one message. A record is at most a megabyte, and JSON makes more of it.
 pub const LINE_BYTES: usize = 4 << 20;
@@ -26,6 +28,21 @@ struct Envelope<'a> {
     #[serde(borrow)]
     did: Cow<'a, str>,
     time_us: u64,
+}
+
+/// Where a message writes.
+#[derive(Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    commit: WrittenIn<'a>,
+}
+
+#[derive(Deserialize)]
+struct WrittenIn<'a> {
+    #[serde(borrow)]
+    operation: Cow<'a, str>,
+    #[serde(borrow)]
+    collection: Cow<'a, str>,
 }
 
 /// All of a message.
@@ -110,7 +127,7 @@ impl Unfit {
 }
 
 /// Whose event is it, and which time has it?
-pub fn whose(line: &[u8]) -> Kind {
+pub fn whose(line: &[u8], scope: &Scope) -> Kind {
     if line.len() > LINE_BYTES {
         return Kind::Unreadable {
             seq: None,
@@ -128,12 +145,28 @@ pub fn whose(line: &[u8]) -> Kind {
     };
     let seq = envelope.time_us;
     match Did::parse(&envelope.did) {
-        Ok(did) => Kind::Event { seq, did },
+        Ok(did) => Kind::Event {
+            seq,
+            did,
+            found: find(line, scope),
+        },
         Err(error) => Kind::Nobody {
             seq,
             error: error.to_string(),
         },
     }
+}
+
+/// The collection that is looked for and that a message writes in.
+fn find(line: &[u8], scope: &Scope) -> Option<Arc<str>> {
+    if !scope.is_narrow() {
+        return None;
+    }
+    let Written { commit } = serde_json::from_slice(line).ok()?;
+    let pattern = scope.finds_in(&commit.collection);
+    pattern
+        .filter(|_| commit.operation != "delete")
+        .map(|pattern| pattern.to_string().into())
 }
 
 /// Reads all of a message; an error when not even the rev can be told.
@@ -232,7 +265,10 @@ mod tests {
 
     #[test]
     fn a_record_is_kept_as_the_bytes_that_its_cid_names() {
-        let bytes = from_json(&record()).expect("a record").encode().expect("it can");
+        let bytes = from_json(&record())
+            .expect("a record")
+            .encode()
+            .expect("it can");
         let cid = Cid::dag_cbor(&bytes);
         let kept = said(commit("create", Some(record()), Some(cid.to_string())));
         let expected = Operation {
@@ -256,8 +292,14 @@ mod tests {
             (commit("delete", Some(record()), cid()), Unfit::Shape),
             (commit("rename", None, None), Unfit::Shape),
             (commit("create", Some(json!(["x"])), cid()), Unfit::Record),
-            (commit("create", Some(json!({"a": 1.5})), cid()), Unfit::Record),
-            (commit("create", Some(record()), Some("x".to_owned())), Unfit::Cid),
+            (
+                commit("create", Some(json!({"a": 1.5})), cid()),
+                Unfit::Record,
+            ),
+            (
+                commit("create", Some(record()), Some("x".to_owned())),
+                Unfit::Cid,
+            ),
         ] {
             assert_eq!(said(commit.clone()), Err(why), "{commit}");
         }
@@ -268,17 +310,35 @@ mod tests {
 
     #[test]
     fn hostile_messages_are_errors_and_never_panics() {
-        let deep = format!("{{\"did\":\"{DID}\",\"time_us\":1,\"x\":{}", "[".repeat(100_000));
+        let deep = format!(
+            "{{\"did\":\"{DID}\",\"time_us\":1,\"x\":{}",
+            "[".repeat(100_000)
+        );
         let twice = format!("{{\"did\":\"{DID}\",\"did\":\"{DID}\",\"time_us\":1}}");
         let large = format!("{{\"x\":\"{}\"}}", "a".repeat(LINE_BYTES));
-        for text in ["", "null", "[]", "{}", "{\"did\":1,\"time_us\":2}", &deep, &twice, &large] {
-            let kind = whose(text.as_bytes());
+        for text in [
+            "",
+            "null",
+            "[]",
+            "{}",
+            "{\"did\":1,\"time_us\":2}",
+            &deep,
+            &twice,
+            &large,
+        ] {
+            let kind = whose(text.as_bytes(), &Scope::default());
             assert!(matches!(kind, Kind::Unreadable { seq: None, .. }));
         }
         let negative = format!("{{\"did\":\"{DID}\",\"time_us\":-1}}");
-        assert!(matches!(whose(negative.as_bytes()), Kind::Unreadable { .. }));
+        assert!(matches!(
+            whose(negative.as_bytes(), &Scope::default()),
+            Kind::Unreadable { .. }
+        ));
         let nobody = br#"{"did":"did:key:z6Mk","time_us":3}"#;
-        assert!(matches!(whose(nobody), Kind::Nobody { seq: 3, .. }));
+        assert!(matches!(
+            whose(nobody, &Scope::default()),
+            Kind::Nobody { seq: 3, .. }
+        ));
         for text in [
             r#"{"kind":"commit"}"#,
             r#"{"kind":"commit","commit":{"rev":"x","operation":"delete","collection":"a.b.c","rkey":"d"}}"#,

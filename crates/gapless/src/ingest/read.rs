@@ -1,15 +1,17 @@
 //! One message: whose event is it, and which number has it? No more than that is
 //! read here; the desk reads the rest.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use gapless_atp::frame::{self, FrameError};
+use gapless_atp::frame::{self, Action, FrameError, RawOp};
 use gapless_atp::limits;
 use gapless_atp::syntax::Did;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::lines;
+use crate::scope::Scope;
 
 /// A frame as it was read, before the stream has looked at it.
 pub struct Frame {
@@ -23,6 +25,8 @@ pub enum Kind {
     Event {
         seq: u64,
         did: Did,
+        /// A collection that is looked for, and that something is written in.
+        found: Option<Arc<str>>,
     },
     /// An event of a name that can be nobody's.
     Nobody {
@@ -49,8 +53,9 @@ pub fn tag(bytes: &[u8]) -> [u8; 16] {
     xxh3_128(bytes).to_be_bytes()
 }
 
-pub fn read_frame(bytes: Bytes) -> Frame {
-    let what = kind_of(&bytes);
+/// With what is looked for by collection, if anything is.
+pub fn read_frame(bytes: Bytes, scope: &Scope) -> Frame {
+    let what = kind_of(&bytes, scope);
     Frame {
         bytes,
         at: Instant::now(),
@@ -59,8 +64,8 @@ pub fn read_frame(bytes: Bytes) -> Frame {
 }
 
 /// The same of a message of a Jetstream.
-pub fn read_line(bytes: Bytes) -> Frame {
-    let what = lines::whose(&bytes);
+pub fn read_line(bytes: Bytes, scope: &Scope) -> Frame {
+    let what = lines::whose(&bytes, scope);
     Frame {
         bytes,
         at: Instant::now(),
@@ -80,9 +85,15 @@ pub fn unreadable(bytes: Bytes, error: &str) -> Frame {
     }
 }
 
-fn kind_of(bytes: &[u8]) -> Kind {
+fn kind_of(bytes: &[u8], scope: &Scope) -> Kind {
+    let mut found = None;
     let (seq, name) = match frame::decode(bytes) {
-        Ok(frame::Event::Commit(event)) => (event.seq, event.repo),
+        Ok(frame::Event::Commit(event)) => {
+            if scope.is_narrow() {
+                found = find(&event.ops, scope);
+            }
+            (event.seq, event.repo)
+        }
         Ok(frame::Event::Sync(event)) => (event.seq, event.did),
         Ok(frame::Event::Identity(event)) => (event.seq, event.did),
         Ok(frame::Event::Account(event)) => (event.seq, event.did),
@@ -103,12 +114,19 @@ fn kind_of(bytes: &[u8]) -> Kind {
         Ok(frame::Event::Unknown { .. }) => return Kind::Ignored,
         Err(error) => return broken(error),
     };
-    whose(seq, name)
+    whose(seq, name, found)
 }
 
-fn whose(seq: u64, name: &str) -> Kind {
+/// The first collection that is looked for and that an operation writes in.
+fn find(ops: &[RawOp<'_>], scope: &Scope) -> Option<Arc<str>> {
+    let mut written = ops.iter().filter(|op| op.action != Action::Delete);
+    let pattern = written.find_map(|op| scope.finds(op.path))?;
+    Some(pattern.to_string().into())
+}
+
+fn whose(seq: u64, name: &str, found: Option<Arc<str>>) -> Kind {
     match Did::parse(name) {
-        Ok(did) => Kind::Event { seq, did },
+        Ok(did) => Kind::Event { seq, did, found },
         Err(error) => Kind::Nobody {
             seq,
             error: error.to_string(),
@@ -126,7 +144,7 @@ fn broken(error: FrameError) -> Kind {
     };
     match (seq, repo) {
         (Some(seq), Some(name)) if name.len() <= limits::DID_BYTES && Did::parse(name).is_ok() => {
-            whose(*seq, name)
+            whose(*seq, name, None)
         }
         (seq, _) => Kind::Unreadable {
             seq: *seq,
@@ -142,12 +160,13 @@ mod tests {
     #[test]
     fn nonsense_is_nobodys_and_never_panics() {
         assert!(matches!(
-            kind_of(b"\xff\xff"),
+            kind_of(b"\xff\xff", &Scope::default()),
             Kind::Unreadable { seq: None, .. }
         ));
-        assert!(matches!(kind_of(b""), Kind::Unreadable { seq: None, .. }));
+        let nothing = kind_of(b"", &Scope::default());
+        assert!(matches!(nothing, Kind::Unreadable { seq: None, .. }));
         assert!(matches!(
-            whose(3, "did:key:z6Mk"),
+            whose(3, "did:key:z6Mk", None),
             Kind::Nobody { seq: 3, .. }
         ));
     }

@@ -9,6 +9,8 @@ use gapless_core::ledger::{Kind, UpstreamId};
 /// The first wait after a failed dial, doubled up to the longest.
 const REDIAL_FIRST: Duration = Duration::from_millis(500);
 const REDIAL_LONGEST: Duration = Duration::from_secs(60);
+/// The same for one of thousands of hosts, some of which are gone.
+const REDIAL_PATIENTLY: Duration = Duration::from_secs(3600);
 /// A host that wants to be left alone for longer is asked after this all the same.
 const RETRY_AFTER_LONGEST: Duration = Duration::from_secs(3600);
 /// A relay without an event for so long has lost its own sources, or us: a new
@@ -30,16 +32,25 @@ static SALT: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::p
 
 /// How long until the next dial: as [`backoff`] has it, and not before the host
 /// wants it, within reason.
-pub fn redial_wait(failures: u32, id: UpstreamId, after: Option<Duration>) -> Duration {
+pub fn redial_wait(
+    failures: u32,
+    id: UpstreamId,
+    after: Option<Duration>,
+    patient: bool,
+) -> Duration {
     let asked = after.unwrap_or_default().min(RETRY_AFTER_LONGEST);
-    backoff(failures, id, *SALT).max(asked)
+    let longest = match patient {
+        true => REDIAL_PATIENTLY,
+        false => REDIAL_LONGEST,
+    };
+    backoff(failures, id, *SALT, longest).max(asked)
 }
 
 /// Doubling waits, spread between half and the whole, so that many mirrors do not
 /// come back together.
-fn backoff(failures: u32, id: UpstreamId, salt: u64) -> Duration {
-    let doubled = REDIAL_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10));
-    let whole = doubled.min(REDIAL_LONGEST);
+fn backoff(failures: u32, id: UpstreamId, salt: u64, longest: Duration) -> Duration {
+    let doubled = REDIAL_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
+    let whole = doubled.min(longest);
     let seed = (u64::from(id.0) << 32 | u64::from(failures)) ^ salt;
     let share = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     whole / 2 + whole.mul_f64(share as f64 / 512.0)
@@ -52,18 +63,20 @@ mod tests {
     #[test]
     fn waits_grow_are_spread_and_have_an_end() {
         for id in [1, 2, 77] {
-            let waits: Vec<Duration> = (1..40).map(|one| backoff(one, UpstreamId(id), 7)).collect();
+            let waits: Vec<Duration> = (1..40)
+                .map(|one| backoff(one, UpstreamId(id), 7, REDIAL_LONGEST))
+                .collect();
             assert!(waits[0] >= REDIAL_FIRST / 2 && waits[0] <= REDIAL_FIRST);
             assert!(waits.iter().all(|wait| *wait <= REDIAL_LONGEST));
             assert!(waits[38] >= REDIAL_LONGEST / 2);
         }
-        let of = |salt| backoff(20, UpstreamId(1), salt);
+        let of = |salt| backoff(20, UpstreamId(1), salt, REDIAL_LONGEST);
         assert!((0..50).any(|salt| of(salt) != of(50)), "not spread");
     }
 
     #[test]
     fn a_host_that_names_a_time_is_not_dialed_before_it() {
-        let wait = |after| redial_wait(1, UpstreamId(1), after);
+        let wait = |after| redial_wait(1, UpstreamId(1), after, false);
         assert!(wait(None) <= REDIAL_FIRST);
         let minutes = Duration::from_secs(300);
         assert_eq!(wait(Some(minutes)), minutes);
@@ -72,6 +85,8 @@ mod tests {
             RETRY_AFTER_LONGEST
         );
         assert_eq!(wait(Some(Duration::ZERO)), wait(None));
+        let patiently = redial_wait(40, UpstreamId(1), None, true);
+        assert!(patiently >= REDIAL_PATIENTLY / 2, "one of thousands");
     }
 
     #[test]

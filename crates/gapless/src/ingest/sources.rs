@@ -156,7 +156,9 @@ impl Sources {
 
     /// A commit has come.
     pub fn brought(&self, tally: &Tally, sight: &Sight<'_>) {
-        let mark = self.hasher.hash_one((sight.did.as_str(), sight.rev.to_bits()));
+        let mark = self
+            .hasher
+            .hash_one((sight.did.as_str(), sight.rev.to_bits()));
         let part = &self.recent[(mark % PARTS as u64) as usize];
         let now = Instant::now();
         let (known, gone) = {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::complete::{self, Answer};
-use gapless_core::ledger::{Account, Followed, Repo, RepoId, UpstreamId, account, cover};
+use gapless_core::ledger::{Account, Repo, RepoId, UpstreamId, account, cover};
 use gapless_store::error::StoreError;
 
 use super::Mirror;
@@ -236,6 +236,7 @@ impl Mirror {
                 },
             },
             counted_at: timestamp(counted.time),
+            discover: self.discover_status(),
         })
     }
 
@@ -282,7 +283,7 @@ impl Mirror {
         for (_, source) in covers.iter() {
             let heard = source.stream.heard_at();
             let fresh = heard.is_some_and(|at| now.since(at) <= longest);
-            let for_tracked = source.row.followed == Followed::ForTracked;
+            let for_tracked = !source.row.followed.is_operators();
             hosts += usize::from(for_tracked);
             match (fresh, for_tracked) {
                 (true, _) => {}
@@ -297,7 +298,7 @@ impl Mirror {
             && let Some(one) = silent.first()
         {
             reasons.push(format!(
-                "nothing was heard of {} of {hosts} hosts of tracked repositories for longer than ready.max_upstream_age, {one} among them",
+                "nothing was heard of {} of {hosts} hosts of tracked repositories, or of the network, for longer than ready.max_upstream_age, {one} among them",
                 silent.len()
             ));
         }

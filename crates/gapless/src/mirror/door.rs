@@ -7,9 +7,9 @@ use gapless_atp::syntax::Did;
 
 use super::Mirror;
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, GapsPage, NewUpstream, Readiness, RepoAnswer,
-    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
-    VerifyProgress, VerifyReport,
+    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, Readiness,
+    RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
+    VerifyAnswer, VerifyProgress, VerifyReport,
 };
 use crate::serve::Serving;
 
@@ -49,6 +49,15 @@ impl api::Mirror for Door {
 
     fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
         self.inside()?.gaps(after, limit)
+    }
+
+    fn hosts(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        failing: bool,
+    ) -> Result<HostsPage, ApiError> {
+        self.inside()?.hosts(after, limit, failing)
     }
 
     fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {

@@ -1,7 +1,7 @@
 //! Which upstreams are followed: those of the configuration, those that were
 //! added while running, and the hosts of tracked repositories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -75,6 +75,14 @@ pub enum FollowError {
         "{0} is followed for tracked repositories; it is left when the last of them is: gapless track remove DID"
     )]
     ForTracked(String),
+    #[error(
+        "{0} is followed as a host of the network, like all others; without --follow hosts it is not"
+    )]
+    Discovered(String),
+    #[error(
+        "only what collections find is wanted of relays; name {0} in the configuration, and start again"
+    )]
+    Narrow(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -122,7 +130,7 @@ impl Following {
     fn find(&self, url: &str) -> Option<(UpstreamId, Option<HostId>, Followed)> {
         let followees = self.lock();
         let mut found: Vec<_> = followees.iter().filter(|(_, one)| one.url == url).collect();
-        found.sort_by_key(|(_, one)| one.followed == Followed::ForTracked);
+        found.sort_by_key(|(_, one)| !one.followed.is_operators());
         let (id, one) = found.first()?;
         Some((**id, one.host, one.followed))
     }
@@ -139,7 +147,7 @@ impl Following {
             for (id, row) in rows.iter().filter(|(_, row)| !named(row)) {
                 // Somebody may have been here before: the program answers already.
                 let new = !self.lock().contains_key(id);
-                if new && matches!(row.followed, Followed::Added | Followed::ForTracked) {
+                if new && self.is_resumed(row) {
                     self.start(*id, row.clone());
                 }
             }
@@ -151,12 +159,22 @@ impl Following {
             rows.any(|(_, row)| row.kind == one.kind && row.url == one.url)
         };
         let (old, new): (Vec<_>, Vec<_>) = configured.iter().partition(known);
-        for one in old.into_iter().chain(new) {
+        let followed = old
+            .into_iter()
+            .chain(new)
+            .filter(|one| self.follows(one.kind));
+        for one in followed {
             self.configure(one).await?;
         }
         let _one = self.changing.lock().await;
         for (id, row) in self.shared.store.view().upstreams()? {
-            let left = row.followed == Followed::Configured && !named(&row);
+            let left = match row.followed {
+                Followed::Configured | Followed::Narrowed => {
+                    !named(&row) || !self.follows(row.kind)
+                }
+                Followed::Discovered => !self.shared.scope.network || !self.shared.scope.by_hosts,
+                Followed::No | Followed::Added | Followed::ForTracked => false,
+            };
             if left && !self.lock().contains_key(&id) {
                 let row = Upstream {
                     followed: Followed::No,
@@ -168,10 +186,34 @@ impl Following {
         Ok(())
     }
 
+    /// Whether upstreams of a kind are followed. Where each host has a stream of its
+    /// own, relays only tell which there are.
+    fn follows(&self, kind: Kind) -> bool {
+        kind == Kind::Pds || self.shared.scope.follows_relays()
+    }
+
+    /// Whether one that was followed before is at once. Hosts of the network are dialed
+    /// one after the other, and not here.
+    fn is_resumed(&self, row: &Upstream) -> bool {
+        let refused = row.kind != Kind::Pds && self.shared.scope.is_narrow();
+        match row.followed {
+            Followed::Added if refused || !self.follows(row.kind) => {
+                tracing::warn!(upstream = %row.url, "a relay that was added is not followed: only what is found is wanted, or hosts are followed instead");
+                false
+            }
+            Followed::Added | Followed::ForTracked => true,
+            _ => false,
+        }
+    }
+
     /// Follows an upstream of the configuration.
     async fn configure(self: &Arc<Self>, one: &UpstreamConfig) -> Result<(), StoreError> {
         let host = one.host.as_deref();
-        let added = self.add(one.kind, &one.url, host, Followed::Configured);
+        let followed = match one.kind != Kind::Pds && self.shared.scope.is_narrow() {
+            true => Followed::Narrowed,
+            false => Followed::Configured,
+        };
+        let added = self.add(one.kind, &one.url, host, followed);
         match added.await {
             Ok(_) | Err(FollowError::Already(_)) => {}
             Err(FollowError::Store(error)) => return Err(error),
@@ -191,6 +233,9 @@ impl Following {
         followed: Followed,
     ) -> Result<UpstreamId, FollowError> {
         let _one = self.changing.lock().await;
+        if followed == Followed::Added && kind != Kind::Pds && self.shared.scope.is_narrow() {
+            return Err(FollowError::Narrow(url.to_owned()));
+        }
         let host_id = match kind {
             Kind::Pds => Some(self.shared.hosts.name(&host_name(url, host)).await?),
             Kind::Relay | Kind::Jetstream => None,
@@ -276,10 +321,12 @@ impl Following {
                 None => Ok(Way::Free),
             };
         };
-        if followed == Followed::ForTracked {
+        let wider = followed == Followed::Discovered && how == Followed::ForTracked;
+        if !followed.is_operators() && !wider {
             return Ok(Way::Taken(id));
         }
-        if how == Followed::ForTracked {
+        if !how.is_operators() {
+            // What it was read for alone is remembered in its row.
             self.end(id, Followed::No).await?;
             return Ok(Way::Made);
         }
@@ -294,9 +341,9 @@ impl Following {
         let followees = self.lock();
         let other = followees
             .values()
-            .find(|one| one.url == url && one.kind != kind && one.followed != Followed::ForTracked);
+            .find(|one| one.url == url && one.kind != kind && one.followed.is_operators());
         let other = other.map(|one| one.kind);
-        other.filter(|_| followed != Followed::ForTracked)
+        other.filter(|_| followed.is_operators())
     }
 
     /// Follows an upstream no longer. Its repositories stay, and nothing covers
@@ -308,6 +355,9 @@ impl Following {
         };
         if followed == Followed::ForTracked {
             return Err(FollowError::ForTracked(url.to_owned()));
+        }
+        if followed == Followed::Discovered {
+            return Err(FollowError::Discovered(url.to_owned()));
         }
         self.end(id, Followed::No).await?;
         // What is tracked there is followed by itself from now on.
@@ -348,7 +398,7 @@ impl Following {
     /// A stream that was read for some alone has passed the others by: for whoever
     /// it speaks for next, it begins anew.
     fn follow_as(&self, row: &mut Upstream, followed: Followed) {
-        if row.followed == Followed::ForTracked && followed != Followed::ForTracked {
+        if !row.followed.reads_all() && followed.reads_all() {
             let now = self.shared.clock.now();
             let mut notices = Vec::new();
             stream::reset(now, row, Reset::Widened, &mut notices);
@@ -373,9 +423,9 @@ impl Following {
             .host
             .and_then(|host| self.shared.hosts.get(host))
             .map(|host| host.name);
-        let trust = match row.followed {
-            Followed::ForTracked => Trust::Named,
-            _ => Trust::Configured,
+        let trust = match row.followed.is_operators() {
+            true => Trust::Configured,
+            false => Trust::Named,
         };
         let follower = Arc::new(Follower {
             shared: self.shared.clone(),
@@ -385,7 +435,8 @@ impl Following {
             kind: row.kind,
             url: row.url.clone(),
             trust,
-            tracked_only: row.followed == Followed::ForTracked,
+            tracked_only: !row.followed.reads_all(),
+            patient: row.followed == Followed::Discovered,
             link: link.clone(),
             tally: self.shared.sources.add(id, &row),
         });
@@ -436,6 +487,18 @@ impl Following {
         self.end(id, Followed::No).await
     }
 
+    /// Whether a host has a stream of its own, and how many such streams are followed
+    /// because they were discovered.
+    pub fn streams(&self) -> (HashSet<HostId>, usize) {
+        let followees = self.lock();
+        let whole = followees.values().filter(|one| one.followed.reads_all());
+        let hosts = whole.filter_map(|one| one.host).collect();
+        let found = followees
+            .values()
+            .filter(|one| one.followed == Followed::Discovered);
+        (hosts, found.count())
+    }
+
     /// Hosts that are followed for tracked repositories alone.
     pub fn for_tracked(&self) -> Vec<HostId> {
         let followees = self.lock();
@@ -451,7 +514,7 @@ fn is_wanted(shared: &Shared, host: HostId) -> Result<bool, StoreError> {
     let view = shared.store.view();
     for id in view.hosted(host) {
         let repo = view.repo(id?)?;
-        if repo.is_some_and(|repo| shared.is_tracked(&repo.did)) {
+        if repo.is_some_and(|repo| shared.wants_stream(&repo.did)) {
             return Ok(true);
         }
     }
@@ -492,9 +555,9 @@ async fn supervise(shared: Arc<Shared>, follower: Arc<Follower>) {
 impl Addresses for Arc<Following> {
     fn of(&self, name: &str) -> HostAddress {
         let followees = self.lock();
-        let own = followees.values().find(|one| {
-            one.host_name.as_deref() == Some(name) && one.followed != Followed::ForTracked
-        });
+        let own = followees
+            .values()
+            .find(|one| one.host_name.as_deref() == Some(name) && one.followed.is_operators());
         match own {
             // Its URL is where the operator says that the host is reached.
             Some(followee) => HostAddress::configured(followee.url.clone()),

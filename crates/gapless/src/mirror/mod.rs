@@ -4,6 +4,7 @@
 mod answers;
 mod counting;
 mod dead;
+mod discovery;
 mod door;
 mod following;
 mod generation;
@@ -30,6 +31,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::candidates::Candidates;
 use crate::census::Censuses;
 use crate::claims::Claims;
 use crate::clock::Clock;
@@ -48,11 +50,13 @@ use crate::moments::Moments;
 use crate::net::{HostLimits, Net, NetError, NetSettings};
 use crate::room::{self, Room};
 use crate::schedule::Schedule;
+use crate::scope::Scope;
 use crate::serve::Serving;
 use crate::shared::{End, Shared};
 use crate::troubles::Troubles;
 pub use answers::failed;
 use counting::Counted;
+use discovery::{Discovery, Found};
 pub use door::Door;
 use following::{Following, end_all};
 
@@ -99,6 +103,10 @@ pub struct Mirror {
     /// What is tracked is changed by one at a time: a row and a wish that differ
     /// would be a repository that a stream covers and is not read for.
     tracking: tokio::sync::Mutex<()>,
+    /// What listings of hosts and collections have told.
+    discovery: Discovery,
+    /// Repositories that were found by a collection.
+    found: Found,
     config: Config,
     handle: Handle,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -168,6 +176,8 @@ impl Mirror {
             sweeps: Arc::new(Sweeps::default()),
             following,
             tracking: tokio::sync::Mutex::default(),
+            discovery: Discovery::default(),
+            found: Found::default(),
             config,
             handle: Handle::current(),
             tasks: Mutex::default(),
@@ -189,7 +199,8 @@ impl Mirror {
         for host in self.following.for_tracked() {
             self.following.tracked_left(host);
         }
-        let nothing = self.following.is_empty() && self.tracked_count() == 0;
+        let nothing =
+            self.following.is_empty() && self.tracked_count() == 0 && !self.config.has_sources();
         if nothing {
             let folder = self.config.data.display().to_string();
             return Err(StartError::NoSources(folder));
@@ -221,6 +232,7 @@ impl Mirror {
         self.supervise("upkeep", move || upkeep::run(upkeep.clone()));
         let counting = Arc::downgrade(self);
         self.supervise("counting", move || counting::run(counting.clone()));
+        self.discover();
         self.begun.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -299,8 +311,13 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
     let clock = Arc::new(Clock::resume(counters.last_tick));
     let generation = generation::filter_in_force(config, &store, clock.time()).await?;
     let mut tracked = std::collections::HashSet::new();
+    let mut found = std::collections::HashMap::new();
     for row in view.tracked() {
-        tracked.insert(row?.0);
+        let (did, row) = row?;
+        if let Some(collection) = row.found {
+            found.insert(did.clone(), (collection.into(), row.since));
+        }
+        tracked.insert(did);
     }
     let mut dead_letters = 0;
     for row in view.dead_letters() {
@@ -326,7 +343,10 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
         },
         schedule: Schedule::default(),
         metrics: Metrics::default(),
+        scope: Scope::of(&config.discover),
+        candidates: Candidates::default(),
         tracked: RwLock::new(tracked),
+        found: RwLock::new(found),
         parked_bytes: AtomicU64::new(0),
         dead_letters: AtomicU64::new(dead_letters),
         claims,

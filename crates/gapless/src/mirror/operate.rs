@@ -10,9 +10,9 @@ use super::Mirror;
 use super::answers::failed;
 use super::following::FollowError;
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, GapsPage, NewUpstream, Readiness, RepoAnswer,
-    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
-    VerifyProgress, VerifyReport, kind_name,
+    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, Readiness,
+    RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
+    VerifyAnswer, VerifyProgress, VerifyReport, kind_name,
 };
 use crate::fetch::counted;
 use crate::ingest::desk::Turn;
@@ -67,7 +67,9 @@ fn told(error: FollowError) -> ApiError {
         FollowError::Already(_)
         | FollowError::SameHost(..)
         | FollowError::OtherKind(..)
-        | FollowError::ForTracked(_) => ApiError::Conflict(error.to_string()),
+        | FollowError::ForTracked(_)
+        | FollowError::Discovered(_)
+        | FollowError::Narrow(_) => ApiError::Conflict(error.to_string()),
     }
 }
 
@@ -86,6 +88,15 @@ impl api::Mirror for Mirror {
 
     fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
         self.gaps_page(after, limit)
+    }
+
+    fn hosts(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        failing: bool,
+    ) -> Result<HostsPage, ApiError> {
+        Ok(self.hosts_page(after, limit, failing))
     }
 
     fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
@@ -141,13 +152,16 @@ impl api::Mirror for Mirror {
     fn tracked(&self, after: Option<&Did>, limit: usize) -> Result<TrackedPage, ApiError> {
         let mut page = TrackedPage::default();
         for row in self.shared.store.view().tracked() {
-            let (did, _) = row.map_err(failed)?;
+            let (did, tracked) = row.map_err(failed)?;
             if after.is_some_and(|after| did <= *after) {
                 continue;
             }
             if page.tracked.len() == limit {
                 page.cursor = page.tracked.last().cloned();
                 return Ok(page);
+            }
+            if let Some(collection) = tracked.found {
+                page.found.insert(did.to_string(), collection);
             }
             page.tracked.push(did.to_string());
         }

@@ -2,7 +2,7 @@
 //! followed for their sake.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
@@ -23,6 +23,16 @@ const AT_A_TIME: usize = 1024;
 /// How often it is said how far a long list is.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
+/// Who wants a repository tracked.
+#[derive(Debug, Clone)]
+pub(super) enum By {
+    /// Whoever it was before.
+    Before,
+    Operator,
+    /// It was found by this collection.
+    Found(Arc<str>),
+}
+
 impl Mirror {
     pub(super) fn tracked_count(&self) -> usize {
         let tracked = &self.shared.tracked;
@@ -39,24 +49,47 @@ impl Mirror {
     pub(super) async fn track_wanted(&self) -> Result<(), StoreError> {
         let _one = self.tracking.lock().await;
         // Those of the list too: their rows may not have been written any more.
-        let mut wanted = self.tracked_dids();
-        wanted.extend(self.config.dids.iter().cloned());
-        self.track_each(&wanted).await?;
+        self.track_each(&self.tracked_dids(), &By::Before).await?;
+        self.track_each(&self.config.dids, &By::Operator).await?;
         Ok(())
     }
 
     /// Tracks repositories by name. Returns how many were not before.
     pub(super) async fn track_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
         let _one = self.tracking.lock().await;
-        self.track_each(dids).await
+        self.track_each(dids, &By::Operator).await
     }
 
-    async fn track_each(&self, dids: &[Did]) -> Result<u64, StoreError> {
+    /// Tracks one that was found. Returns whether it was not tracked before.
+    pub(super) async fn track_found(&self, did: &Did, by: By) -> Result<bool, StoreError> {
+        let _one = self.tracking.lock().await;
+        let (new, host) = self.track_one(did, &by).await?;
+        if let Some(host) = host.filter(|_| self.shared.wants_stream(did)) {
+            self.following.follow_for_tracked(host);
+        }
+        Ok(new)
+    }
+
+    /// Tracks one that was found no more, unless an operator wants it by now.
+    pub(super) async fn untrack_found(&self, did: &Did) -> Result<(), StoreError> {
+        let _one = self.tracking.lock().await;
+        if self.shared.found_by(did).is_some() {
+            self.untrack_one(did).await?;
+            self.leave_hosts().await?;
+        }
+        Ok(())
+    }
+
+    async fn track_each(&self, dids: &[Did], by: &By) -> Result<u64, StoreError> {
         let mut changed = 0;
         let mut hosts: BTreeSet<HostId> = BTreeSet::new();
         let mut said = Instant::now();
         let mut each = stream::iter(dids)
-            .map(|did| self.track_one(did))
+            .map(async |did| {
+                let (new, host) = self.track_one(did, by).await?;
+                let host = host.filter(|_| self.shared.wants_stream(did));
+                Ok::<_, StoreError>((new, host))
+            })
             .buffer_unordered(AT_A_TIME)
             .enumerate();
         while let Some((done, tracked)) = each.next().await {
@@ -77,7 +110,8 @@ impl Mirror {
     }
 
     /// Whether it was not tracked before, and where it lives, if that is known.
-    async fn track_one(&self, did: &Did) -> Result<(bool, Option<HostId>), StoreError> {
+    async fn track_one(&self, did: &Did, by: &By) -> Result<(bool, Option<HostId>), StoreError> {
+        let before = self.shared.found_by(did);
         let new = {
             let tracked = &self.shared.tracked;
             // First this, so that its events are read before it is said that they
@@ -89,21 +123,36 @@ impl Mirror {
         };
         // Then the wish: a row that calls itself tracked is covered by streams that
         // are read for tracked ones alone, so a start must find the wish.
-        if new && let Err(error) = self.wish_for(did).await {
-            self.forget(did);
+        let taken_over = before.is_some() && matches!(by, By::Operator);
+        if (new || taken_over)
+            && let Err(error) = self.wish_for(did, by).await
+        {
+            if new {
+                self.forget(did);
+            }
             return Err(error);
         }
         let host = self.desks.visit(did, start_tracking).await?;
         Ok((new, host))
     }
 
-    async fn wish_for(&self, did: &Did) -> Result<(), StoreError> {
+    async fn wish_for(&self, did: &Did, by: &By) -> Result<(), StoreError> {
         let since = self.shared.clock.time();
+        let wish = match by {
+            By::Found(collection) => WishChange::Found(did.clone(), since, collection.to_string()),
+            By::Operator | By::Before => WishChange::Track(did.clone(), since),
+        };
         let change = Change {
-            wish: Some(WishChange::Track(did.clone(), since)),
+            wish: Some(wish),
             ..Change::default()
         };
         write(&self.shared.store, change).await?;
+        let found = &self.shared.found;
+        let mut found = found.write().unwrap_or_else(PoisonError::into_inner);
+        match by {
+            By::Found(collection) => found.insert(did.clone(), (collection.clone(), since)),
+            By::Operator | By::Before => found.remove(did),
+        };
         Ok(())
     }
 
@@ -113,27 +162,38 @@ impl Mirror {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(did);
+        let found = &self.shared.found;
+        found
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(did);
     }
 
     pub(super) async fn untrack_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
         let _one = self.tracking.lock().await;
         let mut changed = 0;
         for did in dids {
-            // Nothing may be called complete by a stream that is not read for it.
-            self.desks.visit(did, stop_tracking).await?;
-            if self.shared.is_tracked(did) {
-                let change = Change {
-                    wish: Some(WishChange::Untrack(did.clone())),
-                    ..Change::default()
-                };
-                write(&self.shared.store, change).await?;
-                // Last: were the wish not gone, it could be asked for again.
-                self.forget(did);
-                changed += 1;
-            }
+            changed += u64::from(self.untrack_one(did).await?);
         }
         self.leave_hosts().await?;
         Ok(changed)
+    }
+
+    /// Returns whether it was tracked before.
+    async fn untrack_one(&self, did: &Did) -> Result<bool, StoreError> {
+        // Nothing may be called complete by a stream that is not read for it.
+        self.desks.visit(did, stop_tracking).await?;
+        if !self.shared.is_tracked(did) {
+            return Ok(false);
+        }
+        let change = Change {
+            wish: Some(WishChange::Untrack(did.clone())),
+            ..Change::default()
+        };
+        write(&self.shared.store, change).await?;
+        // Last: were the wish not gone, it could be asked for again.
+        self.forget(did);
+        Ok(true)
     }
 
     /// Hosts of which nothing is tracked any more are not followed any more.

@@ -15,10 +15,14 @@ use crate::fetch::turns::Failing;
 /// Hosts that are named; of more than these only the number is told.
 const HOSTS_NAMED: usize = 100;
 
+/// Of the hosts of a network so many may not be swept: one in ten.
+const UNLISTED_ONE_IN: usize = 10;
+
 /// What is in doubt about a host.
 #[derive(Default)]
 struct Doubt {
     whole: bool,
+    unlisted: bool,
     unlisted_since: Option<Time>,
     failing: Option<Failing>,
 }
@@ -30,7 +34,7 @@ impl Doubt {
     }
 
     fn reasons(&self) -> Vec<HostReason> {
-        let unlisted = self.unlisted_since.map(|_| HostReason::NotListed);
+        let unlisted = self.unlisted.then_some(HostReason::NotListed);
         let failing = self.failing.as_ref().map(|_| HostReason::SweepFailing);
         unlisted.into_iter().chain(failing).collect()
     }
@@ -68,11 +72,16 @@ impl Mirror {
             if !listed {
                 let since = self.shared.moments.when(row.reset_at);
                 let since = since.unwrap_or_else(|| self.shared.clock.time());
-                doubts.entry(host).or_default().unlisted_since = Some(since);
+                let doubt = doubts.entry(host).or_default();
+                doubt.unlisted = true;
+                doubt.unlisted_since = Some(since);
             }
             if let Some(doubt) = doubts.get_mut(&host) {
                 doubt.whole = true;
             }
+        }
+        for host in self.unlisted_hosts() {
+            doubts.entry(host).or_default().unlisted = true;
         }
         let total = doubts.len() as u64;
         let mut doubts: Vec<(HostId, Doubt)> = doubts.into_iter().collect();
@@ -86,7 +95,11 @@ impl Mirror {
 
     fn host_gap(&self, host: HostId, doubt: Doubt) -> HostGap {
         let name = self.shared.hosts.get(host).unwrap_or_default().name;
+        let sweep = self.sweeps.get(host).unwrap_or_default();
+        let next = self.shared.clock.time().after(sweep.rests_for());
         HostGap {
+            failures: sweep.failures(),
+            next_try: sweep.failing.as_ref().and_then(|_| timestamp(next)),
             since: doubt.since().and_then(timestamp),
             error: doubt.failing.as_ref().map(|failing| failing.error.clone()),
             ..HostGap::new(name, &doubt.reasons())
@@ -97,7 +110,16 @@ impl Mirror {
     /// read since the stream missed something, or was not for too long.
     pub(super) fn unswept(&self, reasons: &mut Vec<String>) {
         let now = self.shared.clock.time();
-        for (id, row) in self.whole() {
+        let unlisted = self.unlisted_hosts().len();
+        let known = self.shared.hosts.len();
+        if unlisted * UNLISTED_ONE_IN > known {
+            reasons.push(format!(
+                "{unlisted} of {known} hosts of the network were not swept yet, or not since a relay was interrupted"
+            ));
+        }
+        // Of the hosts of a network some are always gone.
+        let named = |row: &Upstream| row.followed.is_operators();
+        for (id, row) in self.whole().into_iter().filter(|(_, row)| named(row)) {
             let host = self.shared.hosts.get(id).unwrap_or_default();
             let state = self.sweeps.get(id).unwrap_or_default();
             let why = match &state.failing {

@@ -15,6 +15,7 @@
 //! | [`headers`] | when a host wants to be asked again |
 //! | [`host`] | how fast one host is asked |
 //! | [`xrpc`] | what is asked of a host |
+//! | [`network`] | what relays tell of hosts and collections |
 //! | [`car`] | a repository, streamed |
 //! | [`directory`] | who a DID is, and since when |
 //! | [`handle`] | whose handle it is |
@@ -29,6 +30,7 @@ pub mod handle;
 pub mod headers;
 pub mod host;
 pub mod lookup;
+pub mod network;
 pub mod socket;
 pub mod xrpc;
 
@@ -38,5 +40,6 @@ pub use directory::{Known, ResolveError, Resolved, key_bytes, public_key};
 pub use error::{AskClass, AskError};
 pub use guard::Trust;
 pub use host::{HostLimits, Hosts, Permit};
+pub use network::NamesPage;
 pub use socket::{DialError, Socket, Stream};
 pub use xrpc::{HostAddress, Latest, Listed, Page};

@@ -62,7 +62,7 @@ impl HostAddress {
     }
 
     /// The host as messages name it: without credentials.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         parse(&self.url).map_or_else(|_| clean(&self.url), |url| authority(&url))
     }
 }
@@ -202,7 +202,7 @@ impl Net {
     }
 
     /// One question to a host, in its turn.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         host: &HostAddress,
         method: &str,
@@ -296,7 +296,11 @@ fn inactive(word: Option<&str>) -> Option<Account> {
     }
 }
 
-fn read<'a, T: Deserialize<'a>>(host: &str, method: &str, body: &'a [u8]) -> Result<T, AskError> {
+pub(super) fn read<'a, T: Deserialize<'a>>(
+    host: &str,
+    method: &str,
+    body: &'a [u8],
+) -> Result<T, AskError> {
     serde_json::from_slice(body).map_err(|error| {
         let what = format!("the answer to {method} cannot be read: {error}");
         AskError::malformed(host, clean(&what))
@@ -336,7 +340,21 @@ fn read_status(host: &str, did: &Did, body: &[u8]) -> Result<Account, AskError> 
 
 fn read_page(host: &str, asked: Option<&str>, body: &[u8]) -> Result<Page, AskError> {
     let told: RepoList = read(host, "listRepos", body)?;
-    let cursor = told.cursor.filter(|cursor| !cursor.is_empty());
+    Ok(Page {
+        skipped: told.repos.skipped,
+        repos: told.repos.repos,
+        cursor: next_cursor(host, asked, told.cursor)?,
+        bytes: body.len() as u64,
+    })
+}
+
+/// The cursor of the next page, if there is one that leads on.
+pub(super) fn next_cursor(
+    host: &str,
+    asked: Option<&str>,
+    told: Option<String>,
+) -> Result<Option<String>, AskError> {
+    let cursor = told.filter(|cursor| !cursor.is_empty());
     if cursor.is_some() && cursor.as_deref() == asked {
         let what = "the listing does not end: a page has the cursor that it was asked with";
         return Err(AskError::malformed(host, what));
@@ -348,12 +366,7 @@ fn read_page(host: &str, asked: Option<&str>, body: &[u8]) -> Result<Page, AskEr
         let what = format!("the listing has a cursor of more than {CURSOR_BYTES} bytes");
         return Err(AskError::malformed(host, what));
     }
-    Ok(Page {
-        skipped: told.repos.skipped,
-        repos: told.repos.repos,
-        cursor,
-        bytes: body.len() as u64,
-    })
+    Ok(cursor)
 }
 
 impl<'de> Deserialize<'de> for Entries {

@@ -58,6 +58,14 @@ pub fn cursor(uri: &Uri) -> Result<Option<u64>, Refusal> {
     }
 }
 
+pub fn flag(uri: &Uri, name: &str) -> Result<bool, Refusal> {
+    match parameter(uri, name).as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(wrong(format!("`{name}` must be true or false"))),
+    }
+}
+
 pub fn did(text: &str) -> Result<Did, Refusal> {
     Did::parse(text).map_err(|error| wrong(error.to_string()))
 }

@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 use super::answer::{self, Answer, Json, Refusal};
 use super::{App, ask, call, firehose, guard, import, verify, xrpc};
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, NewUpstream, Readiness, RepoAnswer,
-    ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved, VerifyAnswer,
+    self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, Readiness,
+    RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
+    VerifyAnswer,
 };
 use crate::config::{HOST, URL, parse_host, parse_url};
 
@@ -37,6 +38,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/repos/{did}/verify", post(verify_one))
         .route("/v1/verify", post(verify::all))
         .route("/v1/gaps", get(gaps))
+        .route("/v1/hosts", get(hosts))
         .route(
             "/v1/upstreams",
             get(upstreams).post(add_upstream).delete(remove_upstream),
@@ -108,6 +110,14 @@ async fn gaps(State(app): State<App>, uri: Uri) -> Answer<GapsPage> {
     let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
     Ok(Json(
         call(&app, move |mirror| mirror.gaps(after, limit)).await?,
+    ))
+}
+
+async fn hosts(State(app): State<App>, uri: Uri) -> Answer<HostsPage> {
+    let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
+    let failing = ask::flag(&uri, "failing")?;
+    Ok(Json(
+        call(&app, move |mirror| mirror.hosts(after, limit, failing)).await?,
     ))
 }
 
@@ -186,9 +196,7 @@ impl Addition {
             .ok_or_else(|| ask::wrong("`kind` must be \"pds\", \"relay\" or \"jetstream\""))?;
         let host = match self.host {
             Some(_) if kind != Kind::Pds => {
-                return Err(ask::wrong(
-                    "`host` must be left out: it stands for many",
-                ));
+                return Err(ask::wrong("`host` must be left out: it stands for many"));
             }
             Some(host) => Some(
                 parse_host(&host).ok_or_else(|| ask::wrong(format!("`host` must be {HOST}")))?,

@@ -133,6 +133,15 @@ impl Mirror for Fake {
         })
     }
 
+    fn hosts(
+        &self,
+        _after: Option<u64>,
+        _limit: usize,
+        _failing: bool,
+    ) -> Result<HostsPage, ApiError> {
+        Ok(HostsPage::default())
+    }
+
     fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
         Ok(self.status()?.upstreams)
     }
@@ -166,10 +175,12 @@ impl Mirror for Fake {
     fn tracked(&self, after: Option<&Did>, _: usize) -> Result<TrackedPage, ApiError> {
         Ok(match after {
             None => TrackedPage {
+                found: Default::default(),
                 tracked: vec![COMPLETE.to_owned()],
                 cursor: Some(COMPLETE.to_owned()),
             },
             Some(_) => TrackedPage {
+                found: Default::default(),
                 tracked: vec![WEB.to_owned()],
                 cursor: None,
             },

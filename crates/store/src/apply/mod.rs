@@ -14,6 +14,7 @@ mod records;
 
 use std::sync::Arc;
 
+use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Held, Repo, RepoId, Time, UpstreamId};
 
 use crate::change::{
@@ -76,13 +77,8 @@ fn write(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
     }
     match change.wish.take() {
         None => {}
-        Some(WishChange::Track(did, since)) => {
-            tx.put(
-                Table::Meta,
-                wish::tracked_key(&did),
-                wish::encode_tracked(since),
-            );
-        }
+        Some(WishChange::Track(did, since)) => track(tx, &did, since, None),
+        Some(WishChange::Found(did, since, by)) => track(tx, &did, since, Some(by)),
         Some(WishChange::Untrack(did)) => tx.delete(Table::Meta, wish::tracked_key(&did)),
         Some(WishChange::Filter(filter)) => {
             tx.put(Table::Meta, wish::FILTER_KEY, wish::encode_filter(&filter));
@@ -339,4 +335,10 @@ pub fn cover_lost(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
         push_log(tx, row);
     }
     tx.keep();
+}
+
+/// A repository is wanted by name from now on.
+fn track(tx: &mut Tx, did: &Did, since: Time, found: Option<String>) {
+    let row = wish::encode_tracked(&wish::Tracked { since, found });
+    tx.put(Table::Meta, wish::tracked_key(did), row);
 }

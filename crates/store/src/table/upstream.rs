@@ -56,6 +56,8 @@ pub fn encode(upstream: &Upstream) -> Vec<u8> {
         Followed::Configured => 1,
         Followed::Added => 2,
         Followed::ForTracked => 3,
+        Followed::Discovered => 4,
+        Followed::Narrowed => 5,
     });
     row.finish()
 }
@@ -90,6 +92,8 @@ fn followed(code: u8) -> Result<Followed, RowFault> {
         1 => Followed::Configured,
         2 => Followed::Added,
         3 => Followed::ForTracked,
+        4 => Followed::Discovered,
+        5 => Followed::Narrowed,
         _ => return Err(RowFault::Value("who follows")),
     })
 }
@@ -137,6 +141,8 @@ mod tests {
                 Followed::Configured,
                 Followed::Added,
                 Followed::ForTracked,
+                Followed::Discovered,
+                Followed::Narrowed,
             ]),
         ) {
             let upstream = Upstream {

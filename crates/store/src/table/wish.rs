@@ -7,6 +7,8 @@ use gapless_core::ledger::{FilterGen, Time};
 use crate::codec::{Reader, RowFault, Writer, read_row};
 
 const VERSION: u8 = 1;
+/// 2 added by what it was found.
+const TRACKED_VERSION: u8 = 2;
 
 /// The key of the filter.
 pub const FILTER_KEY: &[u8] = b"filter";
@@ -27,6 +29,14 @@ pub struct Filter {
     pub wanted_keys_only: bool,
 }
 
+/// A repository that is tracked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracked {
+    pub since: Time,
+    /// The collection by which it was found; none: an operator has named it.
+    pub found: Option<String>,
+}
+
 pub fn tracked_key(did: &Did) -> Vec<u8> {
     [TRACKED_PREFIX, did.as_str().as_bytes()].concat()
 }
@@ -38,14 +48,26 @@ pub fn read_tracked_key(key: &[u8]) -> Result<Did, RowFault> {
         .ok_or(RowFault::Value("DID"))
 }
 
-pub fn encode_tracked(since: Time) -> Vec<u8> {
-    let mut row = Writer::new(VERSION, 10);
-    row.time(since);
+pub fn encode_tracked(tracked: &Tracked) -> Vec<u8> {
+    let Tracked { since, found } = tracked;
+    let mut row = Writer::new(TRACKED_VERSION, 40);
+    row.time(*since);
+    row.maybe(found.as_deref(), |row, found| {
+        row.text(found);
+    });
     row.finish()
 }
 
-pub fn decode_tracked(bytes: &[u8]) -> Result<Time, RowFault> {
-    read_row(bytes, VERSION, |row, _| row.time())
+pub fn decode_tracked(bytes: &[u8]) -> Result<Tracked, RowFault> {
+    read_row(bytes, TRACKED_VERSION, |row, version| {
+        Ok(Tracked {
+            since: row.time()?,
+            found: match version {
+                1 => None,
+                _ => row.maybe(|row| row.text().map(str::to_owned))?,
+            },
+        })
+    })
 }
 
 pub fn encode_filter(filter: &Filter) -> Vec<u8> {
@@ -92,12 +114,14 @@ mod tests {
         fn round_trip(
             did in did(),
             since in time(),
+            found in prop::option::of("[a-z.*]{1,20}"),
             generation in any::<u32>().prop_map(FilterGen),
             patterns in prop::collection::vec("[a-z.*]{0,20}", 0..5),
             wanted_keys_only in any::<bool>(),
         ) {
             prop_assert_eq!(read_tracked_key(&tracked_key(&did)), Ok(did));
-            prop_assert_eq!(decode_tracked(&encode_tracked(since)), Ok(since));
+            let tracked = Tracked { since, found };
+            prop_assert_eq!(decode_tracked(&encode_tracked(&tracked)), Ok(tracked));
             let filter = Filter { generation, patterns, wanted_keys_only };
             prop_assert_eq!(decode_filter(&encode_filter(&filter)), Ok(filter));
         }

@@ -129,6 +129,8 @@ pub enum Fault {
     // The relay.
     RelayOmit {},
     RelayGap {},
+    RelayJunk {},
+    RelayStale {},
 
     // Done at once.
     Window {
@@ -297,6 +299,14 @@ pub const CATALOGUE: &[(&str, &str)] = &[
         "the relay passes nothing on (of host:pdsN alone), without a trace",
     ),
     ("relay-gap", "the relay gives a number and sends nothing"),
+    (
+        "relay-junk",
+        "listings of the relay also name hosts and accounts that are none",
+    ),
+    (
+        "relay-stale",
+        "listReposByCollection names every account that was ever heard of",
+    ),
     ("window", "events: a stream forgets all but its last events"),
     (
         "seq-restart",

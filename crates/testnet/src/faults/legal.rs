@@ -63,7 +63,10 @@ fn sites(fault: &Fault) -> Sites {
             plc: true,
             ..NOWHERE
         },
-        Fault::RelayGap {} | Fault::RelayRollback { .. } => Sites {
+        Fault::RelayGap {}
+        | Fault::RelayJunk {}
+        | Fault::RelayStale {}
+        | Fault::RelayRollback { .. } => Sites {
             relay: true,
             ..NOWHERE
         },
@@ -117,7 +120,11 @@ impl Spec {
         }
         let of_relay = matches!(
             self.fault,
-            Fault::RelayOmit {} | Fault::RelayGap {} | Fault::RelayRollback { .. }
+            Fault::RelayOmit {}
+                | Fault::RelayGap {}
+                | Fault::RelayJunk {}
+                | Fault::RelayStale {}
+                | Fault::RelayRollback { .. }
         );
         if !relay && (of_relay || self.host == Some(Place::Relay)) {
             return Err(ActionError::NoRelay);

@@ -6,7 +6,7 @@ use gapless_atp::syntax::Did;
 use serde_json::{Value as Json, json};
 
 use super::{Known, Relay};
-use crate::faults::Place;
+use crate::faults::{Fault, Place};
 use crate::http::{Answer, Query, Refusal, ok, settle, text_answer};
 use crate::net::{Net, subscribe_repos};
 use crate::pds::limit_of;
@@ -33,8 +33,8 @@ pub fn answer(net: &Net, request: Request<Body>) -> Answer {
         "com.atproto.sync.getLatestCommit" => latest_commit(relay, &query),
         "com.atproto.sync.getRepoStatus" => repo_status(relay, &query),
         "com.atproto.sync.listRepos" => list_repos(relay, &query),
-        "com.atproto.sync.listReposByCollection" => list_by_collection(&world, relay, &query),
-        "com.atproto.sync.listHosts" => list_hosts(&world, relay, &query),
+        "com.atproto.sync.listReposByCollection" => list_by_collection(net, &world, relay, &query),
+        "com.atproto.sync.listHosts" => list_hosts(net, &world, relay, &query),
         "com.atproto.sync.getHostStatus" => host_status(&world, relay, &query),
         "com.atproto.sync.requestCrawl" => Ok(ok(&json!({}))),
         "_health" => Ok(ok(&json!({ "status": "ok" }))),
@@ -147,7 +147,36 @@ fn list_repos(relay: &Relay, query: &Query) -> Result<Answer, Refusal> {
     Ok(ok(&json))
 }
 
-fn list_by_collection(world: &World, relay: &Relay, query: &Query) -> Result<Answer, Refusal> {
+/// Hosts that are none, as a relay that checks nothing would list them.
+const JUNK_HOSTS: [&str; 7] = [
+    "",
+    "no host at all",
+    "somebody@evil.example",
+    "evil.example/path",
+    "evil.example?query",
+    "https://evil.example",
+    ":99999",
+];
+/// Accounts of nobody.
+const JUNK_ACCOUNTS: [&str; 3] = [
+    "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa",
+    "did:key:zNobody",
+    "not a DID",
+];
+
+fn fires(net: &Net, wanted: fn(&Fault) -> bool) -> bool {
+    let taken = net
+        .faults
+        .take(Place::Relay, None, |fault| wanted(fault).then_some(()));
+    taken.is_some()
+}
+
+fn list_by_collection(
+    net: &Net,
+    world: &World,
+    relay: &Relay,
+    query: &Query,
+) -> Result<Answer, Refusal> {
     let (from, limit) = (cursor_of(query)?, limit_of(query, 500, 2000)?);
     let collection = query.get("collection");
     let collection = collection.ok_or_else(|| Refusal::invalid("missing collection"))?;
@@ -157,11 +186,16 @@ fn list_by_collection(world: &World, relay: &Relay, query: &Query) -> Result<Ans
         let first = records.and_then(|records| records.range(prefix.clone()..).next());
         first.is_some_and(|(path, _)| path.starts_with(&prefix))
     };
-    let repos: Vec<Json> = relay
-        .order
-        .iter()
-        .filter(has)
-        .map(|did| json!({ "did": did.as_str() }))
+    let stale = fires(net, |fault| matches!(fault, Fault::RelayStale {}));
+    let junk = fires(net, |fault| matches!(fault, Fault::RelayJunk {}));
+    let named = relay.order.iter().filter(|did| stale || has(did));
+    let junk = JUNK_ACCOUNTS
+        .into_iter()
+        .take(if junk { JUNK_ACCOUNTS.len() } else { 0 });
+    let repos: Vec<Json> = named
+        .map(Did::as_str)
+        .chain(junk)
+        .map(|did| json!({ "did": did }))
         .collect();
     Ok(page(&repos, from, limit, "repos"))
 }
@@ -177,11 +211,19 @@ fn host_json(world: &World, relay: &Relay, host: usize, seq: u64) -> Json {
 }
 
 /// Only hosts of which something was heard.
-fn list_hosts(world: &World, relay: &Relay, query: &Query) -> Result<Answer, Refusal> {
-    let (from, limit) = (cursor_of(query)?, limit_of(query, 200, 1000)?);
+fn list_hosts(net: &Net, world: &World, relay: &Relay, query: &Query) -> Result<Answer, Refusal> {
+    let limit = limit_of(query, 200, 1000)?.min(net.config.list_page);
+    let from = cursor_of(query)?;
     let hosts = relay.host_seqs.iter();
     let hosts = hosts.map(|(host, seq)| host_json(world, relay, *host, *seq));
-    Ok(page(&hosts.collect::<Vec<_>>(), from, limit, "hosts"))
+    let mut hosts: Vec<Json> = hosts.collect();
+    if fires(net, |fault| matches!(fault, Fault::RelayJunk {})) {
+        let junk = JUNK_HOSTS
+            .into_iter()
+            .map(|name| json!({ "hostname": name }));
+        hosts.extend(junk.chain([json!({ "hostname": "x".repeat(300) }), json!(7)]));
+    }
+    Ok(page(&hosts, from, limit, "hosts"))
 }
 
 fn host_status(world: &World, relay: &Relay, query: &Query) -> Result<Answer, Refusal> {

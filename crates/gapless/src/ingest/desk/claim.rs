@@ -1,8 +1,8 @@
 //! What a Jetstream says of a repository: a hint, and a claim where it is owed to look.
 
+use gapless_core::ledger::RepoId;
 use gapless_core::ledger::claim::{self, Heard};
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::RepoId;
 use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
 use gapless_store::table::claimed::Claim;

@@ -82,13 +82,7 @@ impl Recent {
     }
 
     /// Returns whether it is remembered now.
-    pub fn brought(
-        &mut self,
-        mark: u64,
-        tally: &Tally,
-        sight: &Sight<'_>,
-        now: Instant,
-    ) -> bool {
+    pub fn brought(&mut self, mark: u64, tally: &Tally, sight: &Sight<'_>, now: Instant) -> bool {
         let place = self.places.get(&mark).copied();
         let entry = place.and_then(|place| {
             let at = usize::try_from(place.checked_sub(self.gone)?).ok()?;

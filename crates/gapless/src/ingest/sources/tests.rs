@@ -91,7 +91,11 @@ fn the_first_the_late_and_the_one_that_misses_are_told_apart() {
     // It speaks for the repository: its host is swept, unless that was just done.
     assert!(both.sources.wants_sweep(HOST, Tick(0), DOUBTED_EVERY));
     assert!(!both.sources.wants_sweep(HOST, Tick(0), DOUBTED_EVERY / 2));
-    assert!(!both.sources.wants_sweep(HOST, Tick(u64::MAX), DOUBTED_EVERY));
+    assert!(
+        !both
+            .sources
+            .wants_sweep(HOST, Tick(u64::MAX), DOUBTED_EVERY)
+    );
     assert!(!both.sources.wants_sweep(HOST, Tick(0), DOUBTED_EVERY));
 }
 

@@ -1,0 +1,164 @@
+//! Which hosts are known, how each is, and what was found in all.
+
+use std::collections::HashMap;
+
+use gapless_core::ledger::{Host, HostId, Tick, UpstreamId};
+
+use crate::api::{DiscoverStatus, HostAnswer, HostsPage, ListingAnswer, followed_name, timestamp};
+use crate::fetch::turns::SweepState;
+use crate::mirror::Mirror;
+
+/// What is told of a host beside its row.
+struct Known {
+    followed: Option<&'static str>,
+    by_operator: bool,
+}
+
+impl Mirror {
+    /// Since when a listing speaks for what the streams of all hosts have missed.
+    fn wide_reset(&self) -> Tick {
+        let covers = self.shared.upstreams.read();
+        let wide = covers
+            .iter()
+            .filter(|(_, source)| source.row.host.is_none());
+        let resets = wide.map(|(_, source)| source.row.reset_at);
+        resets.max().unwrap_or_default()
+    }
+
+    /// The hosts of the network that have no stream of their own and were not listed
+    /// since relays last missed something.
+    pub(in crate::mirror) fn unlisted_hosts(&self) -> Vec<HostId> {
+        let mut unlisted = Vec::new();
+        if self.shared.scope.network {
+            let reset = self.wide_reset();
+            self.shared.hosts.each(|id, host| {
+                if host.swept.is_none_or(|swept| swept.tick <= reset) {
+                    unlisted.push(id);
+                }
+            });
+        }
+        unlisted
+    }
+
+    pub(in crate::mirror) fn hosts_page(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        failing_only: bool,
+    ) -> HostsPage {
+        let streams = self.host_streams();
+        let mut all = self.shared.hosts.all();
+        all.sort_by_key(|(id, _)| *id);
+        let mut page = HostsPage {
+            total: all.len() as u64,
+            ..HostsPage::default()
+        };
+        for (id, host) in all {
+            let sweep = self.sweeps.get(id).unwrap_or_default();
+            page.swept += u64::from(host.swept.is_some());
+            page.failing += u64::from(sweep.failing.is_some());
+            let shown = !failing_only || sweep.failing.is_some();
+            if !shown || after.is_some_and(|after| u64::from(id.0) <= after) {
+                continue;
+            }
+            if page.hosts.len() < limit {
+                page.hosts
+                    .push(self.host_answer(id, &host, &sweep, streams.get(&id)));
+            } else if page.cursor.is_none() {
+                page.cursor = page.hosts.last().map(|last| last.number);
+            }
+        }
+        page
+    }
+
+    /// The streams of hosts, by their hosts.
+    fn host_streams(&self) -> HashMap<HostId, (UpstreamId, Known)> {
+        let covers = self.shared.upstreams.read();
+        let own = covers.iter().filter_map(|(id, source)| {
+            let known = Known {
+                followed: Some(followed_name(source.row.followed)),
+                by_operator: source.row.followed.is_operators(),
+            };
+            Some((source.row.host?, (id, known)))
+        });
+        own.collect()
+    }
+
+    fn host_answer(
+        &self,
+        id: HostId,
+        host: &Host,
+        sweep: &SweepState,
+        stream: Option<&(UpstreamId, Known)>,
+    ) -> HostAnswer {
+        let listed_by: Vec<String> = {
+            let told = self.discovery.lock();
+            let by = told.listed_by.get(&id).into_iter().flatten();
+            by.map(|relay| relay.to_string()).collect()
+        };
+        let known = stream.map(|(_, known)| known);
+        let failing = sweep.failing.as_ref();
+        let state = match (sweep.running, failing, host.swept) {
+            (true, ..) => "sweeping",
+            (_, Some(_), _) => "failing",
+            (_, None, Some(_)) => "swept",
+            (_, None, None) => "waiting",
+        };
+        let now = self.shared.clock.time();
+        HostAnswer {
+            number: u64::from(id.0),
+            host: host.name.clone(),
+            known_by: match (
+                known.is_some_and(|known| known.by_operator),
+                listed_by.is_empty(),
+            ) {
+                (true, _) => "configured",
+                (false, false) => "listed",
+                (false, true) => "document",
+            }
+            .to_owned(),
+            listed_by,
+            followed: known.and_then(|known| known.followed).map(str::to_owned),
+            state: state.to_owned(),
+            repos_listed: sweep.listed,
+            last_sweep: host.swept.and_then(|swept| timestamp(swept.at)),
+            failing_since: failing.and_then(|failing| timestamp(failing.since)),
+            failures: sweep.failures(),
+            error: failing.map(|failing| failing.error.clone()),
+            next_try: failing.and_then(|_| timestamp(now.after(sweep.rests_for()))),
+        }
+    }
+
+    pub(in crate::mirror) fn discover_status(&self) -> DiscoverStatus {
+        let scope = &self.shared.scope;
+        let (mut hosts, mut swept, mut repos) = (0, 0, 0);
+        self.shared.hosts.each(|id, host| {
+            hosts += 1;
+            swept += u64::from(host.swept.is_some());
+            repos += self.sweeps.listed(id).unwrap_or(0);
+        });
+        let listings = self.discovery.lock().listings.clone();
+        let listings = listings.into_iter().map(|(asked, listing)| ListingAnswer {
+            url: asked.url,
+            collection: asked.collection,
+            read_at: listing.read.and_then(|(at, _)| timestamp(at)),
+            entries: listing.read.map(|(_, count)| count),
+            error: listing.error,
+        });
+        DiscoverStatus {
+            scope: scope.name().to_owned(),
+            follow: match scope.by_hosts {
+                true => "hosts".to_owned(),
+                false => "relays".to_owned(),
+            },
+            collections: scope.collections.iter().map(ToString::to_string).collect(),
+            hosts,
+            hosts_swept: swept,
+            hosts_failing: self.sweeps.failing_count() as u64,
+            repos_listed: repos,
+            found: self.shared.found_dids().len() as u64,
+            found_dropped: self.shared.metrics.found_dropped.get(),
+            listings: listings.collect(),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Whoever was found by a collection: asked about, tracked, and left again if there
+//! turns out to be nothing in it.
+//!
+//! A name that the directory does not know costs one question and leaves no trace. One
+//! that it knows is tracked, fetched whole, and then looked at: if no record of it is in
+//! the collection, the listing was old, and it is tracked no more.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::Time;
+use gapless_store::error::StoreError;
+
+use super::LOOK_EVERY;
+use crate::candidates::Candidate;
+use crate::config::Pattern;
+use crate::mirror::Mirror;
+use crate::mirror::tracking::By;
+use crate::net::{Known, ResolveError};
+
+/// Names that the directory is asked about at a time.
+const AT_A_TIME: usize = 8;
+/// Found ones that are looked at at a time, and how often.
+const LOOKED_AT: usize = 1000;
+const LOOK_AT_EVERY: Duration = Duration::from_secs(1);
+/// One whose host nobody knows after so long is tracked no more.
+const NOBODY_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// Repositories that hold nothing of what they were found for, remembered.
+const WITHOUT: usize = 100_000;
+
+/// Found ones that nobody has looked at since, and those that were in vain.
+#[derive(Default)]
+pub struct Found {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    fresh: VecDeque<Did>,
+    without: HashSet<Did>,
+}
+
+impl Found {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Nothing in here can panic half way.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a found one.
+enum Looked {
+    /// Not fetched yet.
+    Waits,
+    Has,
+    Without,
+}
+
+pub async fn run(mirror: Weak<Mirror>) {
+    let Some(now) = mirror.upgrade() else {
+        return;
+    };
+    now.found.lock().fresh.extend(now.shared.found_dids());
+    let shared = now.shared.clone();
+    let mut asking = FuturesUnordered::new();
+    let mut looked = Instant::now();
+    while !shared.end.is_ending() {
+        while asking.len() < AT_A_TIME
+            && let Some(candidate) = shared.candidates.take()
+        {
+            asking.push(settle(now.clone(), candidate));
+        }
+        tokio::select! {
+            Some(settled) = asking.next() => {
+                if let Err(error) = settled {
+                    if error.is_final() {
+                        return;
+                    }
+                    tracing::warn!(%error, "a repository that was found could not be tracked; found again later");
+                }
+            }
+            () = shared.candidates.came.notified(), if asking.len() < AT_A_TIME => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = shared.end.ended() => return,
+        }
+        if looked.elapsed() >= LOOK_AT_EVERY {
+            looked = Instant::now();
+            if let Err(error) = now.look_at_found().await
+                && error.is_final()
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// Asks about a candidate, tracks it, and lets its stream go on.
+async fn settle(mirror: Arc<Mirror>, candidate: Candidate) -> Result<(), StoreError> {
+    let settled = mirror.settle(&candidate).await;
+    mirror.shared.candidates.settled(&candidate.did);
+    if let Some(position) = candidate.position {
+        mirror.desks.skip(&candidate.did, position);
+    }
+    settled
+}
+
+impl Mirror {
+    async fn settle(&self, candidate: &Candidate) -> Result<(), StoreError> {
+        let (shared, did) = (&self.shared, &candidate.did);
+        if shared.is_tracked(did) {
+            return Ok(());
+        }
+        shared.metrics.resolutions.inc();
+        let resolved = tokio::select! {
+            resolved = self.fetcher.net.resolve(did, Known::default()) => resolved,
+            () = shared.end.ended() => return Ok(()),
+        };
+        let known = match resolved {
+            Ok(document) => !document.tombstoned && document.host.is_some(),
+            Err(ResolveError::NotFound | ResolveError::Document(_)) => false,
+            // Nobody knows. What a stream brought is not asked for a second time: it
+            // is owed, durably. A listing comes again.
+            Err(_) => {
+                shared.metrics.resolution_failures.inc();
+                if candidate.position.is_none() {
+                    shared.metrics.found_dropped.inc();
+                    return Ok(());
+                }
+                true
+            }
+        };
+        if !known {
+            shared.metrics.found_unknown.inc();
+            return Ok(());
+        }
+        let by = By::Found(candidate.collection.clone());
+        if self.track_found(did, by).await? {
+            shared.metrics.repos_found.inc();
+            self.found.lock().fresh.push_back(did.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether it was fetched before, and held nothing of what it was found for.
+    pub(super) fn found_nothing_in(&self, did: &Did) -> bool {
+        self.found.lock().without.contains(did)
+    }
+
+    /// Looks at some of those that nobody has looked at since they were found.
+    async fn look_at_found(&self) -> Result<(), StoreError> {
+        let some: Vec<Did> = {
+            let mut kept = self.found.lock();
+            let many = kept.fresh.len().min(LOOKED_AT);
+            kept.fresh.drain(..many).collect()
+        };
+        for did in some {
+            let Some((pattern, since)) = self.shared.found_by(&did) else {
+                // An operator wants it by now, or nobody does.
+                continue;
+            };
+            match self.look_at(&did, &pattern, since)? {
+                Looked::Has => {}
+                Looked::Waits => self.found.lock().fresh.push_back(did),
+                Looked::Without => {
+                    self.untrack_found(&did).await?;
+                    self.shared.metrics.found_without.inc();
+                    tracing::debug!(%did, %pattern, "found by a collection of which it has nothing; tracked no more");
+                    let mut kept = self.found.lock();
+                    if kept.without.len() >= WITHOUT {
+                        kept.without.clear();
+                    }
+                    kept.without.insert(did);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look_at(&self, did: &Did, pattern: &str, since: Time) -> Result<Looked, StoreError> {
+        let view = self.shared.store.view();
+        let Some((id, repo)) = view.repo_by_did(did)? else {
+            return Ok(Looked::Waits);
+        };
+        if repo.head().is_none() || !repo.debt.is_empty() {
+            let nobody = repo.host.is_none() && repo.head().is_none();
+            let over = self.shared.clock.time().passed(since, NOBODY_AFTER);
+            return Ok(match nobody && over {
+                true => Looked::Without,
+                false => Looked::Waits,
+            });
+        }
+        let prefix = match Pattern::parse(pattern) {
+            Some(Pattern::Exactly(name)) => format!("{name}/"),
+            Some(Pattern::Below(prefix)) => prefix,
+            None => return Ok(Looked::Has),
+        };
+        // Where keys are dropped, nobody can tell.
+        if !self.holds_all_keys() && !self.config.wants(prefix.trim_end_matches(['/', '.'])) {
+            return Ok(Looked::Has);
+        }
+        match view.records_with(id, prefix.as_bytes()).next() {
+            None => Ok(Looked::Without),
+            Some(record) => record.map(|_| Looked::Has),
+        }
+    }
+}

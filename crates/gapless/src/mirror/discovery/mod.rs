@@ -1,0 +1,142 @@
+//! What is found by itself, in the order in which it happens:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `hosts` | asks relays, again and again, which hosts there are |
+//! | `streams` | opens a stream for each host, where that is wanted |
+//! | `collections` | asks who has records in a collection, again and again |
+//! | `found` | whoever was found is tracked, once the directory knows them |
+//! | `answers` | says which hosts are known, and how each is |
+//!
+//! Hosts that are found are swept by the sweeps that there are; all that this adds are
+//! names. What a listing says is a claim: a host is believed about its own repositories
+//! alone, and a DID when the directory knows it.
+
+mod answers;
+mod collections;
+mod found;
+mod hosts;
+mod streams;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use gapless_core::ledger::{HostId, Kind, Time};
+
+use super::Mirror;
+pub use found::Found;
+
+/// How often it is looked whether something is to be asked.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// After an error a listing is asked for again this soon, if it is not due before.
+const AFTER_ERROR: Duration = Duration::from_secs(60);
+
+/// What listings have told, since we run.
+#[derive(Default)]
+pub struct Discovery {
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    /// By what was asked: a relay, or a source and a collection.
+    listings: BTreeMap<Asked, Listing>,
+    /// Which relays list a host.
+    listed_by: HashMap<HostId, BTreeSet<Arc<str>>>,
+    /// Servers that do not know collections: said once.
+    without: HashSet<String>,
+}
+
+/// What a listing is of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Asked {
+    url: String,
+    /// None: of hosts.
+    collection: Option<String>,
+}
+
+/// How a listing went.
+#[derive(Debug, Clone, Default)]
+struct Listing {
+    /// When it was last read to its end, and how many it had.
+    read: Option<(Time, u64)>,
+    /// Why it was not, the last time.
+    error: Option<String>,
+    next: Option<Instant>,
+}
+
+impl Discovery {
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        // Nothing in here can panic half way.
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_due(&self, asked: &Asked) -> bool {
+        let told = self.lock();
+        let next = told.listings.get(asked).and_then(|listing| listing.next);
+        next.is_none_or(|next| next <= Instant::now())
+    }
+
+    /// A listing was read to its end, or was not.
+    fn ended(&self, asked: &Asked, now: Time, every: Duration, how: Result<u64, String>) {
+        let mut told = self.lock();
+        let listing = told.listings.entry(asked.clone()).or_default();
+        let wait = match &how {
+            Ok(_) => every,
+            Err(_) => AFTER_ERROR.min(every),
+        };
+        listing.next = Some(Instant::now() + wait);
+        match how {
+            Ok(count) => {
+                listing.read = Some((now, count));
+                listing.error = None;
+            }
+            Err(error) => listing.error = Some(error),
+        }
+    }
+}
+
+impl Mirror {
+    /// The relays that are asked: those of the configuration, followed or not, and
+    /// those that are followed.
+    fn relays(&self) -> BTreeSet<String> {
+        let configured = self.config.upstreams.iter();
+        let configured = configured.filter(|one| one.kind == Kind::Relay);
+        let mut relays: BTreeSet<String> = configured.map(|one| one.url.clone()).collect();
+        let covers = self.shared.upstreams.read();
+        let followed = covers.iter().map(|(_, source)| &source.row);
+        let followed = followed.filter(|row| row.kind == Kind::Relay);
+        relays.extend(followed.map(|row| row.url.clone()));
+        relays
+    }
+
+    /// Starts what finds things by itself, if anything is to be found.
+    pub(super) fn discover(self: &Arc<Self>) {
+        let scope = &self.shared.scope;
+        if scope.network {
+            let mirror = Arc::downgrade(self);
+            self.supervise("hosts", move || hosts::run(mirror.clone()));
+        }
+        if scope.network && scope.by_hosts {
+            let mirror = Arc::downgrade(self);
+            self.supervise("streams", move || streams::run(mirror.clone()));
+        }
+        if scope.is_narrow() {
+            let mirror = Arc::downgrade(self);
+            self.supervise("collections", move || collections::run(mirror.clone()));
+            let mirror = Arc::downgrade(self);
+            self.supervise("found", move || found::run(mirror.clone()));
+        }
+    }
+}
+
+/// Waits a moment. None: the program ends.
+async fn next_look(mirror: Weak<Mirror>) -> Option<Arc<Mirror>> {
+    let shared = mirror.upgrade()?.shared.clone();
+    tokio::select! {
+        () = tokio::time::sleep(LOOK_EVERY) => {}
+        () = shared.end.ended() => return None,
+    }
+    mirror.upgrade().filter(|_| !shared.end.is_ending())
+}

@@ -1,0 +1,212 @@
+//! What relays tell of the network: which hosts there are, and who has records in a
+//! collection. Claims, all of it: the hosts and the directory are asked themselves.
+
+use std::fmt;
+use std::time::Duration;
+
+use gapless_atp::pick::Wanted;
+use gapless_atp::syntax::Did;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value as Json;
+use url::{Host, Url};
+
+use super::client::{Limits, Net};
+use super::error::{AskClass, AskError};
+use super::guard::{Refusal, check_url};
+use super::xrpc::{Failure, HostAddress, next_cursor, read};
+
+/// A page of a listing.
+const PAGE: Limits = Limits {
+    total: Duration::from_secs(60),
+    bytes: 4_000_000,
+};
+/// Entries of a page, as many as the methods give.
+const HOST_ENTRIES: &str = "1000";
+const REPO_ENTRIES: &str = "2000";
+/// Entries of a page of a server that gives more than it was asked for.
+const MOST_ENTRIES: usize = 10_000;
+/// Letters of a host's name with its port.
+const MOST_HOST_LETTERS: usize = 262;
+
+/// One page of names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamesPage<T> {
+    pub names: Vec<T>,
+    /// For the next page; none at the end.
+    pub cursor: Option<String>,
+    /// Entries that name nothing that can be used.
+    pub skipped: u64,
+}
+
+#[derive(Deserialize)]
+struct HostList {
+    hosts: Hostnames,
+    cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RepoList {
+    repos: Names,
+    cursor: Option<String>,
+}
+
+#[derive(Default)]
+struct Hostnames(Words);
+
+#[derive(Default)]
+struct Names(Words);
+
+/// One field of every entry.
+#[derive(Default)]
+struct Words {
+    words: Vec<String>,
+    skipped: u64,
+}
+
+const HOST_ENTRY: Wanted = Wanted::Fields(&[("hostname", Wanted::Word)]);
+const REPO_ENTRY: Wanted = Wanted::Fields(&[("did", Wanted::Word)]);
+
+impl Net {
+    /// One page of the hosts that a relay knows, as the names that DID documents would
+    /// give them. Names that nobody may be sent to are left out and counted.
+    pub async fn list_hosts(
+        &self,
+        relay: &HostAddress,
+        cursor: Option<&str>,
+    ) -> Result<NamesPage<String>, AskError> {
+        let mut query = vec![("limit", HOST_ENTRIES)];
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        let method = "listHosts";
+        let answer = self.ask(relay, method, &query, PAGE).await;
+        let answer = answer.map_err(|failure| plain(relay, method, failure))?;
+        let told: HostList = read(&relay.name(), method, &answer.body)?;
+        let Words { words, skipped } = told.hosts.0;
+        let all = words.len() as u64;
+        let names: Vec<String> = words
+            .iter()
+            .filter_map(|word| self.host_named(word).ok())
+            .collect();
+        Ok(NamesPage {
+            skipped: skipped + all - names.len() as u64,
+            names,
+            cursor: next_cursor(&relay.name(), cursor, told.cursor)?,
+        })
+    }
+
+    /// One page of who has records in a collection. None: this server does not know.
+    pub async fn list_by_collection(
+        &self,
+        source: &HostAddress,
+        collection: &str,
+        cursor: Option<&str>,
+    ) -> Result<Option<NamesPage<Did>>, AskError> {
+        let mut query = vec![("collection", collection), ("limit", REPO_ENTRIES)];
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        let method = "listReposByCollection";
+        let answer = match self.ask(source, method, &query, PAGE).await {
+            Ok(answer) => answer,
+            Err(Failure::Ask(error)) if is_not_offered(&error) => return Ok(None),
+            Err(failure) => return Err(plain(source, method, failure)),
+        };
+        let told: RepoList = read(&source.name(), method, &answer.body)?;
+        let Words { words, skipped } = told.repos.0;
+        let all = words.len() as u64;
+        let names: Vec<Did> = words
+            .iter()
+            .filter_map(|did| Did::parse(did).ok())
+            .collect();
+        Ok(Some(NamesPage {
+            skipped: skipped + all - names.len() as u64,
+            names,
+            cursor: next_cursor(&source.name(), cursor, told.cursor)?,
+        }))
+    }
+
+    /// A host as others name it, as DID documents would have it, if anybody may be
+    /// sent there.
+    pub fn host_named(&self, name: &str) -> Result<String, Refusal> {
+        if name.is_empty() || name.len() > MOST_HOST_LETTERS || name.contains(['/', '@', '?', '#'])
+        {
+            return Err(Refusal::Unreadable);
+        }
+        let url = Url::parse(&format!("https://{name}")).map_err(|_| Refusal::Unreadable)?;
+        // Only networks of one's own have such hosts, and these have no certificates.
+        let local = match url.host() {
+            None => return Err(Refusal::Unreadable),
+            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+            Some(Host::Ipv4(_) | Host::Ipv6(_)) => true,
+        };
+        let scheme = match local && self.0.allow_private {
+            true => "http",
+            false => "https",
+        };
+        let host = url.host_str().unwrap_or_default();
+        let name = match url.port() {
+            Some(port) => format!("{scheme}://{host}:{port}"),
+            None => format!("{scheme}://{host}"),
+        };
+        self.may_be_named(&name)?;
+        Ok(name)
+    }
+
+    /// Whether anybody may be sent to this address of a host.
+    pub fn may_be_named(&self, url: &str) -> Result<(), Refusal> {
+        let url = Url::parse(url).map_err(|_| Refusal::Unreadable)?;
+        check_url(&url, self.0.allow_private)
+    }
+}
+
+/// A server that does not have the method says so in one of these ways.
+fn is_not_offered(error: &AskError) -> bool {
+    matches!(error.class, AskClass::Http(404 | 405 | 501))
+}
+
+fn plain(server: &HostAddress, method: &str, failure: Failure) -> AskError {
+    match failure {
+        Failure::Ask(error) => error,
+        Failure::State(state) => {
+            let what = format!("{method} was refused as if it were one account ({state:?})");
+            AskError::malformed(&server.name(), what)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Hostnames {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Hostnames, D::Error> {
+        let words = WordByWord("hostname", &HOST_ENTRY);
+        reader.deserialize_seq(words).map(Hostnames)
+    }
+}
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Names, D::Error> {
+        let words = WordByWord("did", &REPO_ENTRY);
+        reader.deserialize_seq(words).map(Names)
+    }
+}
+
+struct WordByWord(&'static str, &'static Wanted);
+
+impl<'de> Visitor<'de> for WordByWord {
+    type Value = Words;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "a list of entries with a {}", self.0)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Words, A::Error> {
+        let mut found = Words::default();
+        while let Some(entry) = entries.next_element_seed(self.1)? {
+            if found.words.len() as u64 + found.skipped >= MOST_ENTRIES as u64 {
+                let what = format_args!("the page has more than {MOST_ENTRIES} entries");
+                return Err(A::Error::custom(what));
+            }
+            match entry.get(self.0).and_then(Json::as_str) {
+                Some(word) => found.words.push(word.to_owned()),
+                None => found.skipped += 1,
+            }
+        }
+        Ok(found)
+    }
+}

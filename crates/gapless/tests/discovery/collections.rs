@@ -1,0 +1,182 @@
+//! Whoever has a record in a collection: by listings, which may be old, and by live
+//! operations.
+
+use std::collections::BTreeMap;
+
+use gapless::api::Mirror as _;
+use gapless_atp::syntax::Did;
+use gapless_testnet::{Fault, Place, Spec, Write, encode_record};
+
+use crate::common::World;
+use crate::drive::{new_path, said};
+use crate::network::{relayed, status};
+
+const THINGS: &str = "com.example.thing";
+
+/// A record in the collection that is looked for.
+fn thing() -> Write {
+    let key = new_path().replace("app.bsky.feed.post/", "");
+    let json = serde_json::json!({ "$type": THINGS, "text": "a thing" });
+    Write::Create {
+        path: format!("{THINGS}/{key}"),
+        record: encode_record(&json).expect("it is a record"),
+    }
+}
+
+/// A mirror that hears by the relay, and looks for things.
+async fn looking(pattern: &str) -> World {
+    let mut world = World::network(relayed(8, 2)).await;
+    let relay = world.net.urls().relay.clone().expect("there is one");
+    world.flags.upstream.push(format!("relay={relay}"));
+    world.flags.discover_collection = vec![pattern.to_owned()];
+    world.flags.sweep_every = Some("1s".to_owned());
+    world.adjust = |config| config.discover.every = std::time::Duration::from_secs(1);
+    world
+}
+
+/// Who is tracked, and by what they were found.
+async fn found(world: &World) -> BTreeMap<String, String> {
+    let mirror = world.mirror().clone();
+    let asked = tokio::task::spawn_blocking(move || mirror.tracked(None, 1000));
+    asked.await.expect("no panic").expect("an answer").found
+}
+
+async fn connected(world: &World) {
+    world
+        .until("connected", async |world: &World| {
+            let upstream = world.upstream(Place::Relay).await;
+            said(upstream.open, &upstream)
+        })
+        .await;
+}
+
+fn only(dids: &[&Did]) -> BTreeMap<String, String> {
+    let all = dids.iter().map(|did| (did.to_string(), THINGS.to_owned()));
+    all.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_listed_and_who_writes_is_found_and_nobody_else() {
+    let mut world = looking(THINGS).await;
+    let (listed, live, other) = (world.did(0), world.did(1), world.did(2));
+    world.write(&listed, &[thing()]);
+    world.begin().await;
+    world.complete(&listed).await;
+    connected(&world).await;
+    // Others write, and that moves the cursor alone.
+    world.post(&other);
+    world.caught_up(Place::Relay).await;
+    assert!(world.repo(&other).await.is_none(), "it is out of scope");
+    world.write(&live, &[thing()]);
+    world.complete(&live).await;
+    assert_eq!(found(&world).await, only(&[&listed, &live]));
+    // From now on all that they write is heard.
+    let made = world.post(&live);
+    world.complete(&live).await;
+    let answer = world.answer(&live).await;
+    assert_eq!(answer.last_firehose_rev, Some(made.rev.to_string()));
+    world.caught_up(Place::Relay).await;
+    let told = status(&world).await;
+    assert_eq!(told.discover.scope, "collections");
+    assert_eq!((told.discover.found, told.repos.total), (2, 2), "{told:?}");
+    assert_eq!(told.upstreams.len(), 1, "no host needs a stream: {told:?}");
+    world.stop().await;
+    // Nothing of that is forgotten.
+    world.begin().await;
+    world.complete(&listed).await;
+    world.post(&live);
+    world.complete(&live).await;
+    assert_eq!(found(&world).await, only(&[&listed, &live]));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_listing_the_next_operation_below_a_prefix_finds() {
+    let mut world = looking("com.example.*").await;
+    let (before, did) = (world.did(0), world.did(1));
+    world.write(&before, &[thing()]);
+    world.begin().await;
+    connected(&world).await;
+    world.write(&did, &[thing()]);
+    world.complete(&did).await;
+    let by = found(&world).await;
+    assert_eq!(
+        by.get(did.as_str()).map(String::as_str),
+        Some("com.example.*")
+    );
+    assert!(
+        world.repo(&before).await.is_none(),
+        "no listing knows prefixes"
+    );
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_and_false_entries_of_a_listing_are_not_kept() {
+    let mut world = looking(THINGS).await;
+    let has = world.did(0);
+    world.write(&has, &[thing()]);
+    world.set(Spec::new(Fault::RelayStale {}).on(Place::Relay));
+    world.set(Spec::new(Fault::RelayJunk {}).on(Place::Relay));
+    world.begin().await;
+    world.complete(&has).await;
+    let others = world.net.truth().dids().len() as u64 - 1;
+    world
+        .until("the others are left again", async |world: &World| {
+            let left = world.metrics().found_without.get();
+            said(left == others, &left)
+        })
+        .await;
+    assert_eq!(found(&world).await, only(&[&has]));
+    assert!(world.metrics().found_unknown.get() > 0, "nobody's name");
+    let nobody = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").expect("a DID");
+    assert!(
+        world.repo(&nobody).await.is_none(),
+        "no row was made for it"
+    );
+    // Listed again and again, they are not fetched again.
+    let (listings, fetched) = (
+        world.metrics().collection_listings.get(),
+        world.snapshots().await,
+    );
+    world
+        .until("listed again", async |world: &World| {
+            let now = world.metrics().collection_listings.get();
+            said(now >= listings + 2, &now)
+        })
+        .await;
+    assert_eq!(world.snapshots().await, fetched);
+    // Who writes a thing after all is found after all.
+    let late = world.did(3);
+    connected(&world).await;
+    world.write(&late, &[thing()]);
+    world.complete(&late).await;
+    assert_eq!(found(&world).await, only(&[&has, &late]));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_tracked_is_not_complete_by_a_stream_that_passes_it_over() {
+    let mut world = looking(THINGS).await;
+    let did = world.did(0);
+    // Held from a time when everything was wanted.
+    world.flags.discover_collection.clear();
+    world.begin().await;
+    connected(&world).await;
+    world.post(&did);
+    world.complete(&did).await;
+    world.stop().await;
+    world.flags.discover_collection = vec![THINGS.to_owned()];
+    world.begin().await;
+    connected(&world).await;
+    world.post(&did);
+    world.caught_up(Place::Relay).await;
+    world.doubted(&did, &["no_cover"]).await;
+    world.stop().await;
+    // And when everything is wanted again, the stream begins anew.
+    world.flags.discover_collection.clear();
+    world.expect("a new epoch");
+    world.begin().await;
+    world.complete(&did).await;
+    world.stop().await;
+}
