@@ -32,8 +32,8 @@ struct Command {
 const COMMANDS: &[Command] = &[
     Command {
         name: "demo",
-        arguments: "",
-        about: "start a local AT network and a mirror of it, until Ctrl-C",
+        arguments: "[--keep] [--json] [--repos N] [--data DIR]",
+        about: "start a local AT network, mirror it, break it, and see it repaired",
         run: demo::run,
     },
     Command {

@@ -13,10 +13,29 @@ use std::path::Path;
 
 struct Wall {
     package: &'static str,
-    all_features: bool,
+    features: Features,
     /// Package names; a trailing `*` stands for any ending.
     forbidden: &'static [&'static [&'static str]],
     why: &'static str,
+}
+
+/// With which features of the package the wall stands.
+#[derive(Clone, Copy)]
+enum Features {
+    All,
+    Default,
+    None,
+}
+
+impl Features {
+    /// As cargo is told.
+    fn flag(self) -> Option<&'static str> {
+        match self {
+            Features::All => Some("--all-features"),
+            Features::Default => None,
+            Features::None => Some("--no-default-features"),
+        }
+    }
 }
 
 const RUNTIMES: &[&str] = &["tokio*", "async-std", "smol", "mio", "madsim*"];
@@ -43,7 +62,7 @@ const RANDOM: &[&str] = &["rand", "fastrand", "oorandom"];
 const WALLS: &[Wall] = &[
     Wall {
         package: "gapless-atp",
-        all_features: true,
+        features: Features::All,
         forbidden: &[
             RUNTIMES,
             ENGINES,
@@ -57,13 +76,13 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         package: "gapless-atp",
-        all_features: false,
+        features: Features::Default,
         forbidden: &[&["getrandom", "p256"]],
         why: "only the feature `sign`, for tests and the test network, may bring key generation",
     },
     Wall {
         package: "gapless-core",
-        all_features: true,
+        features: Features::All,
         forbidden: &[
             RUNTIMES,
             ENGINES,
@@ -85,25 +104,25 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         package: "gapless-store",
-        all_features: true,
+        features: Features::All,
         forbidden: &[RUNTIMES, NETWORK],
         why: "the store is threads and files; one committer owns every write",
     },
     Wall {
         package: "gapless-index",
-        all_features: true,
+        features: Features::All,
         forbidden: &[ENGINES, &["axum*", "gapless-store"]],
         why: "the SQL projection reads the log through what it is given, never the engine",
     },
     Wall {
         package: "gapless-cluster",
-        all_features: true,
+        features: Features::All,
         forbidden: &[ENGINES],
         why: "only the store sees the engine",
     },
     Wall {
         package: "gapless-testnet",
-        all_features: true,
+        features: Features::All,
         forbidden: &[
             ENGINES,
             &[
@@ -119,15 +138,21 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         package: "gapless-sim",
-        all_features: true,
+        features: Features::All,
         forbidden: &[RUNTIMES, NETWORK, RANDOM, &["getrandom"]],
         why: "one seed decides everything",
     },
     Wall {
         package: "gapless",
-        all_features: true,
+        features: Features::All,
         forbidden: &[&["gapless-sim"]],
         why: "the simulator is for development only",
+    },
+    Wall {
+        package: "gapless",
+        features: Features::None,
+        forbidden: &[&["gapless-testnet", "gapless-sim", "p256"]],
+        why: "the test network, and with it signing, comes with the feature `demo` alone: a mirror can be built that has no key to sign with",
     },
 ];
 
@@ -176,9 +201,7 @@ fn tree_of(wall: &Wall) -> Result<String, Failure> {
         "--prefix",
         "none",
     ]);
-    if wall.all_features {
-        command.arg("--all-features");
-    }
+    command.args(wall.features.flag());
     output_of(&mut command)
 }
 
@@ -199,11 +222,8 @@ fn breaches(wall: &Wall, tree: &str) -> Vec<String> {
         .iter()
         .map(|name| {
             let package = wall.package;
-            let features = if wall.all_features {
-                " --all-features"
-            } else {
-                ""
-            };
+            let features = wall.features.flag().map(|flag| format!(" {flag}"));
+            let features = features.unwrap_or_default();
             format!(
                 "{package} depends on {name}, which it must not: {}; \
                  `cargo tree -p {package} -e normal{features} -i {name}` shows the way in",
@@ -294,6 +314,17 @@ mod tests {
         assert!(breaches(wall("gapless-core"), tree).is_empty());
         let tree = "gapless-core v0.1.0\ngapless-store v0.1.0\nfjall v3.1.0\n";
         assert_eq!(breaches(wall("gapless-core"), tree).len(), 2);
+    }
+
+    #[test]
+    fn a_mirror_without_the_demo_brings_no_test_network() {
+        let bare = WALLS
+            .iter()
+            .find(|wall| wall.package == "gapless" && matches!(wall.features, Features::None))
+            .unwrap();
+        let found = breaches(bare, "gapless v0.1.0\ngapless-testnet v0.1.0\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("--no-default-features -i gapless-testnet"));
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub mod claims;
 pub mod cli;
 pub mod clock;
 pub mod config;
+#[cfg(feature = "demo")]
+pub mod demo;
 pub mod fetch;
 pub mod filter;
 pub mod hosts;

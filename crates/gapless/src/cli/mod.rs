@@ -5,6 +5,8 @@
 mod ask;
 mod client;
 mod dead;
+#[cfg(feature = "demo")]
+mod demo;
 mod hosts;
 mod operate;
 mod progress;
@@ -22,6 +24,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use gapless_atp::syntax::Did;
 
 use crate::config::Flags;
+pub use table::plain;
 
 /// A complete, provable, replicated mirror of AT Protocol repositories.
 ///
@@ -36,6 +39,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Start a network on this machine, mirror it, break it, and see it repaired.
+    ///
+    /// Needs no service and no internet, and takes about a minute. Ends with 1 when a
+    /// record differs from the truth, when a fault is not repaired, or when one did
+    /// not fire.
+    #[cfg(feature = "demo")]
+    Demo(demo::Arguments),
     /// Mirror: follow upstreams, fetch what is missing, answer questions.
     Run(Box<Flags>),
     /// How the running mirror is.
@@ -325,6 +335,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Whether JSON was asked for, and how the command ended.
 fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
     match command {
+        #[cfg(feature = "demo")]
+        Command::Demo(arguments) => (arguments.json, demo::run(&arguments)),
         Command::Run(flags) => (false, start::run(&flags)),
         Command::Config(ConfigCommand::Show { flags, json }) => (json, start::show(&flags, json)),
         Command::Status(server) => (server.json, ask::status(&server)),

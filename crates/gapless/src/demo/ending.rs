@@ -1,0 +1,112 @@
+//! The end: the last comparison, the summary, and something to play with for whoever
+//! wants it to go on.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::story::{Seen, counts};
+use super::{Demo, DemoError, traffic};
+use crate::api::Mirror as _;
+
+impl Demo {
+    /// With the traffic over: everything complete, compared once more with what is
+    /// true now, and every root recomputed.
+    pub(super) async fn sum_up(&self, repaired: usize) -> Result<bool, DemoError> {
+        let all = self.stage.net.truth().dids();
+        self.until_complete(&all, &mut Seen::default(), "at the end")
+            .await?;
+        let mirror = self.stage.running()?;
+        let judge = self.judge.clone();
+        let (before, last) = (self.judge.tally(), mirror.clone());
+        let judged = tokio::task::spawn_blocking(move || judge.pass(&last)).await;
+        judged.map_err(|error| DemoError::Wrong(error.to_string()))??;
+        let tally = self.judge.tally();
+        let proof = tokio::task::spawn_blocking(move || mirror.verify_all(&|_| true)).await;
+        let proof = proof
+            .map_err(|error| DemoError::Wrong(error.to_string()))?
+            .map_err(|error| DemoError::Mirror(error.to_string()))?;
+        let seconds = self.began.elapsed().as_secs_f64();
+        let fine = tally.differences == 0
+            && tally.failed.is_none()
+            && tally.complete == tally.repos
+            && proof.proven == tally.repos
+            && proof.mismatches == 0;
+        let at_the_end = tally.records - before.records;
+        let words = format!(
+            "\n{repaired} faults, {repaired} repaired, in {seconds:.0} s.\n\
+             gaps: {} opened, {} closed. Complete at the end: {} of {}; roots recomputed and equal to the signed ones: {}.\n\
+             Compared with the truth: {} records in {} checks during the run, and all {at_the_end} at the end.\n\
+             records that differ from the truth in repositories called complete: {}\n\
+             records that differ from the truth at the stated rev, complete or not: {}",
+            tally.gaps_opened,
+            tally.gaps_closed,
+            tally.complete,
+            tally.repos,
+            proof.proven,
+            tally.records - at_the_end,
+            tally.checks,
+            tally.differences_in_complete,
+            tally.differences,
+        );
+        let event = json!({
+            "event": "summary", "fine": fine, "seconds": seconds,
+            "faults": repaired, "repaired": repaired,
+            "repositories": tally.repos, "complete": tally.complete, "proven": proof.proven,
+            "gaps_opened": tally.gaps_opened, "gaps_closed": tally.gaps_closed,
+            "checks": tally.checks, "records_compared": tally.records,
+            "records_at_the_end": at_the_end,
+            "differences": tally.differences,
+            "differences_in_complete": tally.differences_in_complete,
+            "told": tally.told, "failed": tally.failed, "counted": counts(&*self.stage.running()?),
+        });
+        self.view.tell(&words, &event);
+        for told in &tally.told {
+            eprintln!("gapless: {told}");
+        }
+        if let Some(failed) = &tally.failed {
+            eprintln!("gapless: a comparison did not get to its end: {failed}");
+        }
+        Ok(fine)
+    }
+
+    /// Something to play with, until Ctrl-C.
+    pub(super) async fn keep_on(
+        &self,
+        stop: &mut (impl Future<Output = ()> + Unpin),
+        folder: &Path,
+        ended: &Result<bool, DemoError>,
+    ) {
+        let traffic = tokio::spawn(traffic::run(self.stage.clone()));
+        let urls = self.stage.net.urls();
+        let mirror = format!("http://{}", self.stage.address());
+        if let Err(error) = ended {
+            self.view.tell(
+                &format!("\nIt did not go well: {error}"),
+                &json!({ "event": "failed", "error": error.to_string() }),
+            );
+        }
+        let words = format!(
+            "\nIt goes on until Ctrl-C.\n\
+             mirror     {mirror}\n\
+             servers    {}\n\
+             directory  {}\n\
+             control    {}\n\
+             log        {}\n\n\
+             Look at it:   gapless status --url {mirror}\n\
+             \x20             gapless gaps --url {mirror}\n\
+             Break it:     curl -X POST {}/_control/drop -d '{{\"count\":5}}'\n\
+             \x20             curl {}/_control/catalogue    # everything that can be broken",
+            urls.pds.join(" "),
+            urls.plc,
+            urls.control,
+            folder.join("log").display(),
+            urls.control,
+            urls.control,
+        );
+        let event = json!({ "event": "kept", "mirror": mirror, "network": urls });
+        self.view.tell(&words, &event);
+        stop.await;
+        traffic.abort();
+    }
+}

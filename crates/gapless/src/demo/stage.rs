@@ -1,0 +1,189 @@
+//! The stage: a network on this machine and a mirror of it, in one process. The
+//! mirror can be taken down and put up again; the network goes on meanwhile.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use gapless_atp::syntax::Did;
+use gapless_store::Store;
+use gapless_testnet::{Config as NetConfig, Testnet};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::DemoError;
+use crate::config::{self, Config, Flags};
+use crate::mirror::{Door, Mirror};
+use crate::web::{self, WebSettings};
+
+/// Servers of repositories in the network.
+pub const HOSTS: usize = 3;
+/// Records of every repository at the beginning.
+const RECORDS: usize = 30;
+/// How often the mirror compares a whole host with what it holds: a demonstration
+/// does not wait for a quarter of an hour.
+const SWEEP_EVERY: &str = "3s";
+/// Requests to one host in a second. It is our own.
+const REQUESTS_PER_SECOND: f64 = 1000.0;
+/// A store that is closed is let go of within this time.
+const RELEASED_WITHIN: Duration = Duration::from_secs(10);
+
+/// The network and the mirror.
+pub struct Stage {
+    pub net: Testnet,
+    config: Config,
+    up: Mutex<Option<Up>>,
+    address: SocketAddr,
+}
+
+/// A mirror that runs.
+struct Up {
+    mirror: Arc<Mirror>,
+    close: watch::Sender<bool>,
+    web: JoinHandle<std::io::Result<()>>,
+}
+
+/// What somebody wants of the stage.
+pub struct Wanted {
+    pub repos: usize,
+    /// The first port of the network; 0 takes free ones.
+    pub port: u16,
+    pub bind: SocketAddr,
+}
+
+impl Stage {
+    pub async fn build(wanted: &Wanted, folder: &Path) -> Result<Stage, DemoError> {
+        let net = Testnet::start(NetConfig {
+            repos: wanted.repos,
+            pds: HOSTS,
+            records: RECORDS,
+            port: wanted.port,
+            wall_clock: true,
+            did_web: false,
+            ..NetConfig::default()
+        })
+        .await
+        .map_err(|error| DemoError::Network(error.to_string()))?;
+        let config = configuration(&net, folder, wanted.bind)?;
+        let mut stage = Stage {
+            net,
+            config,
+            up: Mutex::default(),
+            address: wanted.bind,
+        };
+        let up = stage.start().await?;
+        stage.put(Some(up.0));
+        stage.address = up.1;
+        Ok(stage)
+    }
+
+    fn put(&self, up: Option<Up>) -> Option<Up> {
+        let mut place = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *place, up)
+    }
+
+    /// Where the mirror listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// None while it is down.
+    pub fn mirror(&self) -> Option<Arc<Mirror>> {
+        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        up.as_ref().map(|up| up.mirror.clone())
+    }
+
+    /// The mirror, at a time when it must be up.
+    pub fn running(&self) -> Result<Arc<Mirror>, DemoError> {
+        self.mirror()
+            .ok_or_else(|| DemoError::Mirror("it does not run".to_owned()))
+    }
+
+    async fn start(&self) -> Result<(Up, SocketAddr), DemoError> {
+        let bind = self.address;
+        let listener = TcpListener::bind(bind)
+            .await
+            .map_err(|error| DemoError::Bind(bind, error))?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| DemoError::Bind(bind, error))?;
+        let mirror = Mirror::start(self.config.clone(), true)
+            .await
+            .map_err(|error| DemoError::Mirror(error.to_string()))?;
+        let door = Arc::new(Door::default());
+        door.open(mirror.clone());
+        let settings = WebSettings {
+            token: None,
+            loopback: address.ip().is_loopback(),
+        };
+        let (close, mut closing) = watch::channel(false);
+        let closed = async move {
+            // When nobody can say it any more, it is the end, too.
+            let _ = closing.wait_for(|closing| *closing).await;
+        };
+        let web = tokio::spawn(web::serve(listener, door, settings, closed));
+        Ok((Up { mirror, close, web }, address))
+    }
+
+    /// Stops the mirror in good order.
+    pub async fn take_down(&self) -> Result<(), DemoError> {
+        let Some(up) = self.put(None) else {
+            return Ok(());
+        };
+        up.close.send_replace(true);
+        up.web.abort();
+        // An aborted task says so, and nothing else.
+        let _ = up.web.await;
+        let store: Weak<Store> = Arc::downgrade(&up.mirror.shared.store);
+        let stopped = up.mirror.stop().await;
+        drop(up.mirror);
+        stopped.map_err(|error| DemoError::Mirror(error.to_string()))?;
+        // Whoever is still reading lets go in a moment.
+        let began = Instant::now();
+        while store.strong_count() > 0 && began.elapsed() < RELEASED_WITHIN {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Starts the mirror on what it has.
+    pub async fn put_up(&self) -> Result<(), DemoError> {
+        let (up, _) = self.start().await?;
+        self.put(Some(up));
+        Ok(())
+    }
+
+    /// The accounts that live on a host now.
+    pub fn living_on(&self, host: usize) -> Vec<Did> {
+        let truth = self.net.truth();
+        let lives = |did: &Did| truth.head(did).is_some_and(|head| head.host == host);
+        truth.dids().into_iter().filter(lives).collect()
+    }
+}
+
+fn configuration(net: &Testnet, folder: &Path, bind: SocketAddr) -> Result<Config, DemoError> {
+    let urls = net.urls();
+    let flags = Flags {
+        data: Some(data(folder).display().to_string()),
+        bind: Some(bind.to_string()),
+        plc: Some(urls.plc.clone()),
+        upstream: urls.pds.iter().map(|url| format!("pds={url}")).collect(),
+        sweep_every: Some(SWEEP_EVERY.to_owned()),
+        allow_private: true,
+        ..Flags::default()
+    };
+    // Neither a file nor the environment has a say in a demonstration.
+    let loaded = config::load(&flags, &[], &data(folder));
+    let mut config = loaded
+        .map_err(|error| DemoError::Mirror(error.to_string()))?
+        .config;
+    config.fetch.requests_per_second = REQUESTS_PER_SECOND;
+    Ok(config)
+}
+
+/// The mirror's data in a demonstration's folder.
+pub fn data(folder: &Path) -> PathBuf {
+    folder.join("mirror")
+}
