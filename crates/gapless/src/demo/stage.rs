@@ -117,6 +117,7 @@ impl Stage {
         let settings = WebSettings {
             token: None,
             loopback: address.ip().is_loopback(),
+            open: true,
         };
         let (close, mut closing) = watch::channel(false);
         let closed = async move {
