@@ -8,14 +8,7 @@ use crate::process::{Failure, cargo, run as run_program};
 /// Tests of the running program mostly wait for sockets and clocks: more of them
 /// at a time than there are cores. Its manifest leaves them out of the first run;
 /// the packages are the same, so that nothing is compiled twice.
-const WAITING: &[&str] = &[
-    "--test",
-    "mirror",
-    "--test",
-    "repair",
-    "--test",
-    "discovery",
-];
+const WAITING: &[&str] = &["mirror", "repair", "discovery", "firehose"];
 const WAITING_AT_A_TIME: &str = "8";
 
 pub fn run(arguments: &[String]) -> Result<(), Failure> {
@@ -25,7 +18,7 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         cargo()
             .env("RUST_TEST_THREADS", WAITING_AT_A_TIME)
             .args(test)
-            .args(WAITING)
+            .args(WAITING.iter().flat_map(|name| ["--test", name]))
             .args(arguments),
     )
 }

@@ -185,6 +185,9 @@ counters! {
     refused_changes: "gapless_refused_changes_total", "Changes that the store refused.";
     faults: "gapless_faults_total", "Events that brought out a fault of Gapless; each is a dead letter.";
     purged: "gapless_purged_total", "Repositories that were purged.";
+    purged_frames: "gapless_purged_frames_total", "Frames of purged repositories that were redacted.";
+    purges_finished: "gapless_purges_finished_total", "Purges of which nothing is left on the disk.";
+    versions_expired: "gapless_versions_expired_total", "Superseded records that were kept long enough.";
     proven: "gapless_roots_recomputed_total", "Roots recomputed from the store.";
     damaged: "gapless_roots_differed_total", "Of these: not the signed one.";
     exports: "gapless_exports_total", "Whole repositories that were sent by getRepo.";

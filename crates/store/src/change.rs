@@ -26,6 +26,7 @@ pub struct Change {
     pub host: Option<HostChange>,
     pub dead: Option<DeadChange>,
     pub wish: Option<WishChange>,
+    pub upkeep: Option<Upkeep>,
     /// An event of an upstream whose effects are all in this change.
     pub done: Option<Position>,
     /// Decided on changes that may still be on their way: how often room was
@@ -161,6 +162,41 @@ pub enum WishChange {
     Filter(Filter),
 }
 
+/// What time takes.
+#[derive(Clone, Debug)]
+pub enum Upkeep {
+    /// Part of what a purge left behind goes.
+    Redact(Redact),
+    /// Nothing of it is left to be found.
+    Finish {
+        purge: u64,
+        at: Time,
+        compacted: bool,
+    },
+    /// Superseded records that nobody needs any more, by their keys.
+    Expire(Vec<Vec<u8>>),
+    /// Bytes that are there to be written, so that the engine begins a new journal;
+    /// none takes them away again.
+    Fill(Vec<u8>),
+}
+
+/// Traces of a purged repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redact {
+    /// The purge, by its first log number.
+    pub purge: u64,
+    /// Rows of the log before it, by their first numbers: what they say goes, their
+    /// numbers stay.
+    pub rows: Vec<u64>,
+    /// Those of them that have frames: the bytes of these go, before the change is
+    /// durable.
+    pub frames: Vec<u64>,
+    /// Dead letters.
+    pub letters: Vec<u64>,
+    /// Every row below this number was looked at.
+    pub upto: u64,
+}
+
 /// What a change has come to, once it is durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
@@ -185,7 +221,13 @@ impl Change {
             }
             None => 0,
         };
-        ROWS + repo + dead
+        let upkeep = match &self.upkeep {
+            None | Some(Upkeep::Finish { .. }) => 0,
+            Some(Upkeep::Redact(part)) => ROWS * (part.rows.len() + part.letters.len()),
+            Some(Upkeep::Expire(keys)) => keys.iter().map(Vec::len).sum(),
+            Some(Upkeep::Fill(bytes)) => bytes.len(),
+        };
+        ROWS + repo + dead + upkeep
     }
 }
 

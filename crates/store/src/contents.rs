@@ -26,6 +26,7 @@ use crate::table::dead::{self, DeadLetter};
 use crate::table::log::{self, Glance, LogRow};
 use crate::table::meta::Counters;
 use crate::table::parked::{self, ParkedFrame};
+use crate::table::purge::{self, PurgeRow};
 use crate::table::record::Record;
 use crate::table::wish::{self, Filter, Tracked};
 use crate::table::{Table, debt, did, host, key, repo, upstream, version};
@@ -426,6 +427,21 @@ impl Contents {
         Ok(KeyRange::from(start))
     }
 
+    /// The first number that is younger than this time, if clocks only go forward.
+    pub fn log_number_after(&self, time: Time) -> Result<u64, StoreError> {
+        let (mut low, mut high) = (log::FIRST_SEQ, self.counters()?.next_seq);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.log_glances(middle)?.next().transpose()? {
+                Some((first, row)) if row.at <= time => {
+                    low = first.saturating_add(row.numbers).max(middle + 1);
+                }
+                _ => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
     /// Rows from the end of the log back.
     pub fn log_backwards(
         &self,
@@ -534,6 +550,29 @@ impl Contents {
     /// The filter that was last in force.
     pub fn filter(&self) -> Result<Option<Filter>, StoreError> {
         self.read(Table::Meta, wish::FILTER_KEY, wish::decode_filter)
+    }
+
+    /// Every purge from a log number on, by its first one.
+    pub fn purges(
+        &self,
+        from: u64,
+    ) -> impl DoubleEndedIterator<Item = Result<(u64, PurgeRow), StoreError>> + Send + use<> {
+        let range = KeyRange::prefix_from(purge::PREFIX, purge::key(from));
+        self.rows(Table::Meta, range, |place, row| {
+            Ok((purge::read_key(place)?, purge::decode(row)?))
+        })
+    }
+
+    /// Superseded records from a key on: their keys, and by which number they were
+    /// superseded.
+    pub fn superseded(
+        &self,
+        from: &[u8],
+    ) -> impl DoubleEndedIterator<Item = Result<(Vec<u8>, u64), StoreError>> + Send + use<> {
+        let range = KeyRange::from(from.to_vec());
+        self.rows(Table::Version, range, |place, row| {
+            Ok((place.to_vec(), version::decode(row)?.superseded_by))
+        })
     }
 
     /// The repositories that have parked frames, and how many bytes these take.

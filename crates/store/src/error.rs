@@ -134,6 +134,8 @@ pub enum Contradiction {
     NoSuchHost(u32),
     #[error("a change is about dead letter {0}, which does not exist")]
     NoSuchDeadLetter(u64),
+    #[error("a change is about the purge at {0}, which there was not")]
+    NoSuchPurge(u64),
     #[error("a change carries the row of another repository than the one it is about")]
     OtherRepo,
     #[error("a change names a repository that is not known, and says nothing of it")]

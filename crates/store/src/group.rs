@@ -31,6 +31,8 @@ pub type Answers = Vec<Result<Ack, StoreError>>;
 pub(crate) struct Group {
     pub batch: Arc<RawBatch>,
     pub frames: Vec<(u64, Vec<u8>)>,
+    /// Frames whose bytes go, by their numbers.
+    pub redact: Vec<u64>,
     /// How far the store is durable once this is.
     pub head: DurableHead,
     /// What may be told then.
@@ -167,6 +169,7 @@ impl Desk {
         Group {
             batch: Arc::new(batch),
             frames: made.frames,
+            redact: made.redact,
             head: self.head(),
             answers,
         }
@@ -222,6 +225,7 @@ struct Made {
     answers: Answers,
     steps: Vec<Step>,
     frames: Vec<(u64, Vec<u8>)>,
+    redact: Vec<u64>,
 }
 
 impl Made {
@@ -231,6 +235,7 @@ impl Made {
         }
         self.steps.extend(applied.done.map(Step::Done));
         self.frames.extend(applied.frame);
+        self.redact.extend(applied.redact);
         self.answers.push(Ok(applied.ack));
     }
 }

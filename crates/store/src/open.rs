@@ -70,6 +70,7 @@ impl Store {
         let next_seq = check_head(&engine, head.last())?;
         let frames = Frames::open(&folder.join(FRAMES_FOLDER), settings.frames, next_seq)?;
         let reader = frames.reader();
+        let scourer = engine.scourer();
         let beside = Files {
             folder: folder.to_owned(),
             min_free_disk_bytes: settings.min_free_disk_bytes,
@@ -79,7 +80,7 @@ impl Store {
             _lock: lock.clone(),
         };
         let store = Store::start(Box::new(engine), Box::new(beside), settings.group)?;
-        Ok(store.with_files(reader, lock))
+        Ok(store.with_files(reader, scourer, lock))
     }
 }
 
@@ -120,6 +121,11 @@ impl Beside for Files {
             self.frames.append(*seq, frame)?;
         }
         Ok(self.frames.sync()?)
+    }
+
+    fn redact_frames(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
+        self.frames.redact_all(numbers)?;
+        Ok(())
     }
 
     fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {

@@ -27,6 +27,8 @@ pub struct Store {
     committer: Committer,
     #[cfg(feature = "engine")]
     frames: Option<crate::frames::FramesReader>,
+    #[cfg(feature = "engine")]
+    scourer: std::sync::Mutex<Option<crate::engine::Scourer>>,
     /// Until the end of this and of the writer, nobody else opens the folder.
     #[cfg(feature = "engine")]
     _lock: Option<std::sync::Arc<crate::lock::Lock>>,
@@ -59,6 +61,8 @@ impl Store {
             #[cfg(feature = "engine")]
             frames: None,
             #[cfg(feature = "engine")]
+            scourer: std::sync::Mutex::default(),
+            #[cfg(feature = "engine")]
             _lock: None,
         })
     }
@@ -67,9 +71,11 @@ impl Store {
     pub(crate) fn with_files(
         mut self,
         frames: crate::frames::FramesReader,
+        scourer: crate::engine::Scourer,
         lock: std::sync::Arc<crate::lock::Lock>,
     ) -> Store {
         self.frames = Some(frames);
+        self.scourer = std::sync::Mutex::new(Some(scourer));
         self._lock = Some(lock);
         self
     }
@@ -79,6 +85,15 @@ impl Store {
     #[cfg(feature = "engine")]
     pub fn frames(&self) -> Option<&crate::frames::FramesReader> {
         self.frames.as_ref()
+    }
+
+    /// Who gets deleted bytes off the disk; none in memory, and none after the end.
+    #[cfg(feature = "engine")]
+    pub fn scourer(&self) -> Option<crate::engine::Scourer> {
+        let scourer = self.scourer.lock();
+        scourer
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
     }
 
     /// The newest durable state.
@@ -152,6 +167,13 @@ impl Store {
     /// again is told the same; whoever calls it from within an answer does not
     /// wait for the end.
     pub fn close(&self) -> Result<(), StoreError> {
+        #[cfg(feature = "engine")]
+        drop(
+            self.scourer
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take(),
+        );
         self.committer.close()
     }
 }

@@ -36,6 +36,12 @@ pub trait Beside: Send {
     /// Makes frames durable, each under its log number, in order.
     fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError>;
 
+    /// Takes the bytes of frames away for good, by their numbers. Those that are not
+    /// there are gone already.
+    fn redact_frames(&mut self, _numbers: &[u64]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Writes down outside the engine that a batch is about to be acknowledged.
     fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError>;
 
@@ -122,6 +128,10 @@ impl Writer {
         }
         if !group.frames.is_empty() {
             self.beside.keep_frames(&group.frames)?;
+        }
+        if !group.redact.is_empty() {
+            // Before the batch that says so: if it is never durable, it is done again.
+            self.beside.redact_frames(&group.redact)?;
         }
         self.engine.commit(&group.batch)?;
         self.beside.acknowledge(group.head)

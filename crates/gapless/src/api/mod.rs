@@ -9,6 +9,7 @@ mod dead;
 mod gaps;
 mod hosts;
 mod names;
+mod purges;
 mod repo;
 mod status;
 mod time;
@@ -26,6 +27,7 @@ pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Circumstances, Gap, GapsPage, REASONS, advice, sentences};
 pub use hosts::{DiscoverStatus, HostAnswer, HostGap, HostReason, HostsPage, ListingAnswer};
 pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
+pub use purges::{PurgeAnswer, PurgesPage};
 pub use repo::{
     ClaimsAnswer, DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer,
 };
@@ -70,6 +72,8 @@ pub trait Mirror: Send + Sync + 'static {
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError>;
     /// Settles one dead letter, or all that there are now.
     fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError>;
+    /// Purges whose number is above `after`, at most `limit` of them.
+    fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError>;
     /// In the text format of Prometheus.
     fn metrics(&self) -> Result<String, ApiError>;
     fn ready(&self) -> Readiness;

@@ -10,6 +10,7 @@ mod demo;
 mod hosts;
 mod operate;
 mod progress;
+mod purges;
 mod start;
 mod store;
 mod table;
@@ -119,6 +120,14 @@ enum Command {
     /// What came and could not be used.
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// What was purged: when, by whose word, and what is left of it.
+    Purges {
+        /// How many are shown.
+        #[arg(long, default_value_t = MANY)]
+        limit: NonZeroUsize,
+        #[command(flatten)]
+        server: Server,
+    },
     /// The configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -362,6 +371,7 @@ fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
         Command::Upstream(command) => upstream(command),
         Command::Track(command) => track(command),
         Command::Dead(command) => dead_letters(command),
+        Command::Purges { limit, server } => (server.json, purges::list(&server, limit.get())),
         Command::Store(StoreCommand::Check(folder)) => {
             (folder.json, store::check(&folder).map_err(Failure::Failed))
         }

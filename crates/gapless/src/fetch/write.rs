@@ -9,7 +9,7 @@ use gapless_core::ledger::fetch::{self, Note, Snapshot as Told, Take};
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::parked;
 use gapless_core::ledger::rollback;
-use gapless_core::ledger::{Held, Notice, Repo};
+use gapless_core::ledger::{Held, Notice, Repo, Time};
 use gapless_store::change::{RecordOp, RecordsKind};
 use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
@@ -20,6 +20,7 @@ use super::snapshot::Snapshot;
 use super::take_in::{Job, Stop};
 use crate::ingest::desk::{Desks, Turn};
 use crate::ingest::draft::{Draft, Words};
+use crate::serve::firehose::words;
 use crate::shared::Shared;
 use crate::stop;
 
@@ -188,6 +189,16 @@ impl Step<'_> {
         }
     }
 
+    /// Likewise, of the step that reaches the state: whoever follows us is told where
+    /// the repository is, since nobody has sent a frame that leads there.
+    fn last_words(&self, at: Time) -> Words {
+        let said = words::sync(&self.job.did, &self.told.head, &self.commit, at);
+        Words {
+            frame: Some(said),
+            ..self.words()
+        }
+    }
+
     fn kind(held: Held) -> RecordsKind {
         match held {
             Held::Nothing => RecordsKind::Backfill,
@@ -207,11 +218,16 @@ impl Step<'_> {
             shared.decide(now, |context| {
                 rollback::adopt(context, repo, &self.job.note, self.told, notices);
             });
-            draft.write(now.time, RecordsKind::Repair, ops, self.words());
+            draft.write(
+                now.time,
+                RecordsKind::Repair,
+                ops,
+                self.last_words(now.time),
+            );
             return draft.unpark(shared, view).map_err(Refusal::Store);
         }
         fetch::finish(now, &mut draft.repo, &self.job.note, self.told);
-        draft.write(now.time, Self::kind(held), ops, self.words());
+        draft.write(now.time, Self::kind(held), ops, self.last_words(now.time));
         self.settle(shared, view, draft)
     }
 
@@ -270,7 +286,12 @@ impl Step<'_> {
         self.count(shared, ops.len(), true);
         let note = self.note(&draft.repo);
         fetch::finish(now, &mut draft.repo, &note, self.told);
-        draft.write(now.time, RecordsKind::Repair, ops, self.words());
+        draft.write(
+            now.time,
+            RecordsKind::Repair,
+            ops,
+            self.last_words(now.time),
+        );
         self.settle(shared, view, draft)
     }
 

@@ -1,4 +1,5 @@
-//! Dead letters: listed for a person, and settled by one.
+//! Dead letters: listed for a person, and settled by one. And what was purged,
+//! listed likewise.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use gapless_store::change::{Change, DeadChange};
@@ -7,7 +8,7 @@ use gapless_store::table::dead::{DeadLetter, Resolution};
 
 use super::Mirror;
 use super::answers::failed;
-use crate::api::{ApiError, DeadAnswer, DeadPage, DeadResolved};
+use crate::api::{ApiError, DeadAnswer, DeadPage, DeadResolved, PurgeAnswer, PurgesPage};
 use crate::ingest::upstreams::write;
 
 /// Letters that are on their way to the store at a time.
@@ -38,6 +39,30 @@ impl Mirror {
             let upstream = source.map(|row| row.url.clone());
             page.dead
                 .push(DeadAnswer::new(number, &letter, did, upstream));
+        }
+        Ok(page)
+    }
+
+    pub(super) fn purges_page(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<PurgesPage, ApiError> {
+        let view = self.shared.store.view();
+        let mut page = PurgesPage::default();
+        let from = after.map_or(0, |after| after.saturating_add(1));
+        for row in view.purges(from) {
+            let (number, purge) = row.map_err(failed)?;
+            if page.purges.len() == limit {
+                page.cursor = page.purges.last().map(|last| last.number);
+                return Ok(page);
+            }
+            let host = match purge.host {
+                Some(id) => view.host(id).map_err(failed)?,
+                None => None,
+            };
+            let host = host.map(|host| host.name);
+            page.purges.push(PurgeAnswer::new(number, &purge, host));
         }
         Ok(page)
     }

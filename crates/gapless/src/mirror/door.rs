@@ -7,7 +7,7 @@ use gapless_atp::syntax::Did;
 
 use super::Mirror;
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, Readiness,
+    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, PurgesPage, Readiness,
     RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
     VerifyAnswer, VerifyProgress, VerifyReport,
 };
@@ -105,6 +105,10 @@ impl api::Mirror for Door {
 
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError> {
         self.inside()?.dead(after, limit)
+    }
+
+    fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError> {
+        self.inside()?.purges(after, limit)
     }
 
     fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {

@@ -1,6 +1,7 @@
 //! The mirror, running: everything started, wired, supervised, and stopped in the
 //! right order.
 
+mod aftermath;
 mod answers;
 mod counting;
 mod dead;
@@ -20,7 +21,7 @@ mod upkeep;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gapless_core::ledger::Settings;
 use gapless_store::Store;
@@ -115,6 +116,8 @@ pub struct Mirror {
     counting: Mutex<()>,
     /// Somebody was told an older count.
     recount: Arc<Notify>,
+    /// When the engine's files were last freed of what was purged.
+    scoured: Mutex<Option<Instant>>,
     /// Upstreams and tracked repositories are taken in, and everything runs.
     begun: AtomicBool,
 }
@@ -184,6 +187,7 @@ impl Mirror {
             counted: Mutex::default(),
             counting: Mutex::default(),
             recount: Arc::default(),
+            scoured: Mutex::default(),
             begun: AtomicBool::new(false),
         });
         let watched = mirror.shared.clone();

@@ -10,7 +10,7 @@ use super::Mirror;
 use super::answers::failed;
 use super::following::FollowError;
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, Readiness,
+    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, PurgesPage, Readiness,
     RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
     VerifyAnswer, VerifyProgress, VerifyReport, kind_name,
 };
@@ -230,6 +230,10 @@ impl api::Mirror for Mirror {
 
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError> {
         self.dead_page(after, limit)
+    }
+
+    fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError> {
+        self.purges_page(after, limit)
     }
 
     fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {

@@ -1,4 +1,5 @@
-//! What has to be done now and then: purge what was deleted long enough ago, look at
+//! What has to be done now and then: purge what was deleted long enough ago and
+//! follow that up, let go of superseded records, look at
 //! what is owed after the clock was set back, and say how things stand.
 
 use std::ops::ControlFlow;
@@ -23,6 +24,8 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 /// It is looked for repositories to purge so often in a time of grace. Every row
 /// is read for it.
 const LOOKS: u32 = 10;
+/// And for superseded records in the time for which they are kept.
+const EXPIRES: u32 = 24;
 const LOOK_AT_LEAST: Duration = Duration::from_secs(3600);
 const LOOK_AT_MOST: Duration = Duration::from_secs(1);
 /// How long the clock must have kept step before a purge believes it, or as long as
@@ -31,7 +34,7 @@ const LOOK_AT_MOST: Duration = Duration::from_secs(1);
 const BELIEVED_AFTER: Duration = Duration::from_secs(3600);
 
 pub async fn run(mirror: Weak<Mirror>) {
-    let (mut looked, mut said) = (None::<Instant>, None::<Instant>);
+    let (mut looked, mut said, mut expired) = (None::<Instant>, None::<Instant>, None);
     let mut steps_back = 0;
     loop {
         let Some(strong) = mirror.upgrade() else {
@@ -43,6 +46,17 @@ pub async fn run(mirror: Weak<Mirror>) {
         let due = looked.is_none_or(|at| at.elapsed() >= every);
         if due && let Err(error) = strong.purge().await {
             later(&shared, error);
+        }
+        if due && let Err(error) = strong.follow_up().await {
+            later(&shared, error);
+        }
+        let expire_every =
+            (strong.config.keep_versions / EXPIRES).clamp(LOOK_AT_MOST, LOOK_AT_LEAST);
+        if expired.is_none_or(|at: Instant| at.elapsed() >= expire_every) {
+            expired = Some(Instant::now());
+            if let Err(error) = strong.expire_versions().await {
+                later(&shared, error);
+            }
         }
         let steps = shared.clock.steps_back();
         if std::mem::replace(&mut steps_back, steps) != steps
@@ -59,7 +73,7 @@ pub async fn run(mirror: Weak<Mirror>) {
         }
         drop(strong);
         tokio::select! {
-            () = tokio::time::sleep(every.min(SAY_EVERY)) => {}
+            () = tokio::time::sleep(every.min(expire_every).min(SAY_EVERY)) => {}
             () = shared.end.ended() => return,
         }
     }

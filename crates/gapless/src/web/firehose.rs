@@ -19,10 +19,8 @@ use super::websocket::{
     write_message,
 };
 use super::{App, Stopping, ask, call};
-use crate::serve::firehose::{
-    Consumer, Page, Place, Start, Stopped, Unserved, consumer_too_slow, future_cursor,
-    outdated_cursor,
-};
+use crate::serve::firehose::words::{consumer_too_slow, future_cursor, outdated_cursor};
+use crate::serve::firehose::{Consumer, Page, Place, Start, Stopped, Unserved};
 
 /// How long a consumer that is cut may take to hear why.
 const LAST_WORDS: Duration = Duration::from_secs(5);

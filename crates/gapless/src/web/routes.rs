@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Answer, Json, Refusal};
 use super::{App, ask, call, firehose, guard, import, verify, xrpc};
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, Readiness,
+    self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, PurgesPage, Readiness,
     RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
     VerifyAnswer,
 };
@@ -45,6 +45,7 @@ pub fn router(app: App) -> Router {
         )
         .route("/v1/upstreams/confirm-loss", post(confirm_loss))
         .route("/v1/tracked", get(tracked).post(track).delete(untrack))
+        .route("/v1/purges", get(purges))
         .route("/v1/dead", get(dead))
         .route("/v1/dead/resolve", post(resolve_all_dead))
         .route("/v1/dead/{number}/resolve", post(resolve_dead))
@@ -137,6 +138,13 @@ async fn dead(State(app): State<App>, uri: Uri) -> Answer<DeadPage> {
     let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
     Ok(Json(
         call(&app, move |mirror| mirror.dead(after, limit)).await?,
+    ))
+}
+
+async fn purges(State(app): State<App>, uri: Uri) -> Answer<PurgesPage> {
+    let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
+    Ok(Json(
+        call(&app, move |mirror| mirror.purges(after, limit)).await?,
     ))
 }
 

@@ -264,6 +264,22 @@ impl Mirror for Fake {
         Ok(report)
     }
 
+    fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError> {
+        let purge = |number| PurgeAnswer {
+            number,
+            did: WEB.to_owned(),
+            state: "finished".to_owned(),
+            ..PurgeAnswer::default()
+        };
+        let from = after.unwrap_or(0) + 1;
+        let purges: Vec<PurgeAnswer> = (from..4).take(limit).map(purge).collect();
+        let last = purges.last().map(|last| last.number);
+        Ok(PurgesPage {
+            cursor: last.filter(|last| *last < 3),
+            purges,
+        })
+    }
+
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError> {
         let letters = self.dead.lock().expect("no panic");
         let open = letters.iter().copied();

@@ -76,6 +76,12 @@ impl Program {
         }
     }
 
+    /// Where it listens, on this machine.
+    #[allow(dead_code)]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Ends it without a word of warning, and waits until it is gone.
     pub fn kill(mut self) {
         self.end();

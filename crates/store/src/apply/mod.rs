@@ -11,6 +11,7 @@
 //! start from what is held.
 
 mod records;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ use crate::table::repo::RepoRow;
 use crate::table::{Table, dead, host, hosted, key, parked, upstream, wish};
 use crate::tx::{StoredRepo, Tx};
 use records::{purge, write_claims, write_records};
+pub use upkeep::is_redactable;
+use upkeep::write_upkeep;
 
 /// What follows from a change beside its rows.
 #[derive(Debug, Default)]
@@ -37,6 +40,8 @@ pub struct Applied {
     /// A frame to keep, under its first log number.
     pub frame: Option<(u64, Vec<u8>)>,
     pub done: Option<Position>,
+    /// Frames whose bytes go before this is durable.
+    pub redact: Vec<u64>,
     /// The numbering that an upstream now has.
     pub numbering: Option<(UpstreamId, u32)>,
 }
@@ -83,6 +88,9 @@ fn write(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
         Some(WishChange::Filter(filter)) => {
             tx.put(Table::Meta, wish::FILTER_KEY, wish::encode_filter(&filter));
         }
+    }
+    if let Some(upkeep) = change.upkeep.take() {
+        write_upkeep(tx, upkeep, &mut applied)?;
     }
     if let Some(done) = &change.done
         && !tx.has_upstream(done.upstream)?

@@ -12,6 +12,7 @@ use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
 use crate::table::claimed::{self, Claim};
 use crate::table::log::{LogKind, LogOp, LogRow, Previous, ROW_OPS};
+use crate::table::purge::{self, PurgeRow};
 use crate::table::record;
 use crate::table::version::{self, VersionRow};
 use crate::table::{Table, key, wish};
@@ -184,6 +185,22 @@ pub fn purge(
     let first = tx.counters.next_seq;
     row.kind = LogKind::Account(next.account);
     let records = tx.prefix(Table::Record, &key::repo(id))?;
+    let mut audit = PurgeRow {
+        repo: id,
+        did: next.did.clone(),
+        host: next.host,
+        deleted_at: next.deleted_at,
+        purged_at: row.at,
+        records: records.len() as u64,
+        bytes: records.iter().map(|(_, row)| row.len() as u64).sum(),
+        others: 0,
+        upto: 0,
+        frames_redacted: 0,
+        rows_redacted: 0,
+        letters_redacted: 0,
+        finished_at: None,
+        compacted: false,
+    };
     let mut chunks = records.chunks(ROW_OPS).peekable();
     while let Some(chunk) = chunks.next() {
         let mut part = row.clone();
@@ -208,10 +225,13 @@ pub fn purge(
         push_log(tx, row);
     }
     for table in [Table::Version, Table::Claimed, Table::Parked] {
-        for (place, _) in tx.prefix(table, &key::repo(id))? {
+        for (place, row) in tx.prefix(table, &key::repo(id))? {
+            audit.others += 1;
+            audit.bytes += row.len() as u64;
             tx.delete(table, place);
         }
     }
+    tx.put(Table::Meta, purge::key(first), purge::encode(&audit));
     *claims = false;
     *commit = Arc::default();
     applied.ack.numbers = Some(first..tx.counters.next_seq);

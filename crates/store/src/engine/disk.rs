@@ -11,7 +11,7 @@
 //! loop that does not look whether the workers are still alive. We wait for them
 //! ourselves, before the batch, and look.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use fjall::{
     AbstractTree, CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable,
 };
 
+use super::scour::Scourer;
 use super::{Engine, EngineError, KeyRange, RawBatch, Row, Rows, Slice, View};
 use crate::table::{Table, Tuning};
 
@@ -64,21 +65,22 @@ pub struct DiskEngine {
     database: Database,
     tables: Arc<[Keyspace]>,
     latch: Latch,
+    folder: PathBuf,
 }
 
 /// The first failure, for everybody.
 #[derive(Clone, Default)]
-struct Latch(Arc<OnceLock<EngineError>>);
+pub(super) struct Latch(Arc<OnceLock<EngineError>>);
 
 impl Latch {
-    fn check(&self) -> Result<(), EngineError> {
+    pub(super) fn check(&self) -> Result<(), EngineError> {
         match self.0.get() {
             None => Ok(()),
             Some(failure) => Err(failure.clone()),
         }
     }
 
-    fn fail(&self, doing: &'static str, error: &fjall::Error) -> EngineError {
+    pub(super) fn fail(&self, doing: &'static str, error: &fjall::Error) -> EngineError {
         self.0
             .get_or_init(|| EngineError::new(doing, explain(error)))
             .clone()
@@ -127,7 +129,18 @@ impl DiskEngine {
             database,
             tables: tables.into(),
             latch: Latch::default(),
+            folder: dir.to_owned(),
         })
+    }
+
+    /// Who gets deleted bytes off the disk.
+    pub fn scourer(&self) -> Scourer {
+        Scourer {
+            database: self.database.clone(),
+            tables: self.tables.clone(),
+            latch: self.latch.clone(),
+            folder: self.folder.clone(),
+        }
     }
 
     /// Whether flushes or compactions are still under way.

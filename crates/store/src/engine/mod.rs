@@ -10,6 +10,8 @@
 #[cfg(feature = "engine")]
 mod disk;
 mod memory;
+#[cfg(feature = "engine")]
+mod scour;
 mod slice;
 
 use std::ops::Bound;
@@ -18,6 +20,8 @@ use std::sync::Arc;
 #[cfg(feature = "engine")]
 pub use disk::{DiskEngine, DiskSettings, KEYSPACES_FOLDER};
 pub use memory::MemoryEngine;
+#[cfg(feature = "engine")]
+pub use scour::{JOURNAL_BYTES, Scourer};
 pub use slice::Slice;
 
 use crate::table::Table;

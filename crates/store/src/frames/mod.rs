@@ -198,10 +198,39 @@ impl Frames {
         let Some(segment) = after.checked_sub(1).and_then(|at| segments.get(at)) else {
             return Ok(false);
         };
-        redact_in(segment, seq).map_err(|source| FramesError::Io {
+        let redacted = redact_in(segment, &[seq]).map_err(|source| FramesError::Io {
             file: segment.path.clone(),
             source,
-        })
+        })?;
+        Ok(redacted > 0)
+    }
+
+    /// Likewise for many, in order: two fsyncs for each segment that has any. How
+    /// many there were.
+    pub fn redact_all(&mut self, seqs: &[u64]) -> Result<u64, FramesError> {
+        self.sync()?;
+        let mut seqs = seqs.to_vec();
+        seqs.sort_unstable();
+        let mut left = &seqs[..];
+        let mut redacted = 0;
+        let segments = self.segments.now();
+        for (at, segment) in segments.iter().enumerate() {
+            let next = segments.get(at + 1).map(|next| next.first_seq);
+            let below = left.partition_point(|seq| *seq < segment.first_seq);
+            let (_, from_here) = left.split_at(below);
+            let end = next.map_or(from_here.len(), |next| {
+                from_here.partition_point(|seq| *seq < next)
+            });
+            let (here, rest) = from_here.split_at(end);
+            left = rest;
+            if !here.is_empty() {
+                redacted += redact_in(segment, here).map_err(|source| FramesError::Io {
+                    file: segment.path.clone(),
+                    source,
+                })?;
+            }
+        }
+        Ok(redacted)
     }
 
     fn begin_segment(&mut self, first_seq: u64, created_ms: u64) -> Result<(), FramesError> {
@@ -237,30 +266,40 @@ impl Frames {
     }
 }
 
-/// Overwrites an entry in place: bytes first, then its header. Cut short in
-/// between it is a damaged entry, which is not served either.
-fn redact_in(segment: &Segment, seq: u64) -> io::Result<bool> {
+/// Overwrites entries in place: bytes first, then their headers. Cut short in
+/// between they are damaged entries, which are not served either.
+fn redact_in(segment: &Segment, seqs: &[u64]) -> io::Result<u64> {
     let file = File::options().read(true).write(true).open(&segment.path)?;
-    let place = segment.place_of(seq, &file)?;
-    let mut scan = Scan::headers(&file, segment.mark, place, segment.bytes());
-    while let Some(met) = scan.next()? {
-        let Met::Entry { at, header, .. } = met else {
-            continue;
-        };
-        if header.seq > seq {
+    let mut found = Vec::new();
+    for seq in seqs {
+        let place = segment.place_of(*seq, &file)?;
+        let mut scan = Scan::headers(&file, segment.mark, place, segment.bytes());
+        while let Some(met) = scan.next()? {
+            let Met::Entry { at, header, .. } = met else {
+                continue;
+            };
+            if header.seq < *seq {
+                continue;
+            }
+            if header.seq == *seq {
+                found.push((at, header));
+            }
             break;
         }
-        if header.seq < seq {
-            continue;
-        }
+    }
+    if found.is_empty() {
+        return Ok(0);
+    }
+    for (at, header) in &found {
         let payload_at = at + entry::ENTRY_HEADER_BYTES as u64;
         file.write_all_at(&vec![0; header.length as usize], payload_at)?;
-        file.sync_data()?;
-        file.write_all_at(&header.redact().encode(segment.mark), at)?;
-        file.sync_data()?;
-        return Ok(true);
     }
-    Ok(false)
+    file.sync_data()?;
+    for (at, header) in &found {
+        file.write_all_at(&header.redact().encode(segment.mark), *at)?;
+    }
+    file.sync_data()?;
+    Ok(found.len() as u64)
 }
 
 fn now_ms() -> u64 {

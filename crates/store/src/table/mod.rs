@@ -17,6 +17,7 @@ pub mod key;
 pub mod log;
 pub mod meta;
 pub mod parked;
+pub mod purge;
 pub mod record;
 pub mod repo;
 pub mod upstream;

@@ -3,10 +3,11 @@
 //!
 //! Promises: what is sent is durable here, so after any crash no number names
 //! anything else than it did. For each repository commits come in the order in which
-//! they were applied, each byte for byte its owner's but for the number; where the
-//! state moved in another way, or the frame is gone, a `#sync` says where it is now,
-//! so that nobody sees a break that is not explained. The window is what the frames
-//! cover; whoever asks for more is told `OutdatedCursor`.
+//! they were applied, each byte for byte its owner's but for the number. Where the
+//! state moved in another way a `#sync` is kept in place of a frame; where a frame is
+//! gone a `#sync` says where the repository is now: nobody sees a break that is not
+//! explained. The window is what the frames cover; whoever asks for more is told
+//! `OutdatedCursor`.
 //!
 //! Limits: so many consumers at a time. Each reads from the disk at its own pace, in
 //! pages: one that lags costs no memory, and is cut when the window passes it or
@@ -14,7 +15,7 @@
 
 mod page;
 mod start;
-mod words;
+pub mod words;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::shared::Shared;
 pub use page::{Page, Place, Stopped};
 pub use start::{Start, start};
-pub use words::{consumer_too_slow, future_cursor, outdated_cursor};
 
 /// How it is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

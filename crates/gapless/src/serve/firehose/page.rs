@@ -190,14 +190,16 @@ impl Reading<'_> {
                 }
                 Ok(())
             }
-            LogKind::Live => self.live(seq, id, row, frame),
-            LogKind::Backfill | LogKind::Repair if row.last => self.moved(seq, id, row),
-            LogKind::Backfill | LogKind::Repair => Ok(()),
+            LogKind::Live | LogKind::Backfill | LogKind::Repair if row.last => {
+                self.led_on(seq, id, row, frame)
+            }
+            LogKind::Live | LogKind::Backfill | LogKind::Repair => Ok(()),
         }
     }
 
-    /// A commit of its owner, as it came.
-    fn live(
+    /// The row led to a new state: by a commit of its owner, or by a way for which
+    /// the frame says where that is.
+    fn led_on(
         &mut self,
         seq: u64,
         id: RepoId,
@@ -208,8 +210,10 @@ impl Reading<'_> {
             self.keep_back(id);
             return Ok(());
         }
-        if self.kept_back.contains(&id) {
-            return self.moved(seq, id, row);
+        let is_step = row.kind == LogKind::Live;
+        if is_step && self.kept_back.contains(&id) {
+            // A commit would follow on nothing.
+            return self.now_at(seq, id, row);
         }
         let frame = frame.as_deref().map(|frame| renumber(frame, seq));
         match frame {
@@ -218,22 +222,25 @@ impl Reading<'_> {
                 if !self.told.is_empty() && self.told.get(&id).is_some_and(newer) {
                     self.told.remove(&id);
                 }
+                if !is_step {
+                    self.kept_back.remove(&id);
+                    self.shared.metrics.firehose_syncs.inc();
+                }
                 self.put(&frame.parts());
                 Ok(())
             }
             // Damaged, redacted, or too large by the bytes of our number.
             _ => {
                 self.shared.metrics.firehose_frames_missing.inc();
-                self.moved(seq, id, row)
+                self.now_at(seq, id, row)
             }
         }
     }
 
     /// The repository got somewhere by a way that cannot be told. Where it is now
     /// is told, once.
-    fn moved(&mut self, seq: u64, id: RepoId, row: &Glance) -> Result<(), StoreError> {
+    fn now_at(&mut self, seq: u64, id: RepoId, row: &Glance) -> Result<(), StoreError> {
         let Some(repo) = self.shown(id)? else {
-            self.keep_back(id);
             return Ok(());
         };
         let Some((did, head)) = repo.head().map(|head| (repo.did.clone(), *head)) else {
@@ -254,7 +261,10 @@ impl Reading<'_> {
         self.told.insert(id, now);
         self.kept_back.remove(&id);
         self.shared.metrics.firehose_syncs.inc();
-        self.put(&[&words::sync(seq, did.as_str(), &head, &block, row.at)]);
+        // A frame of our own making has a number to be replaced.
+        if let Ok(said) = renumber(&words::sync(&did, &head, &block, row.at), seq) {
+            self.put(&said.parts());
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use gapless_atp::frame::{
     AccountEvent, IdentityEvent, SyncEvent, encode_account, encode_error, encode_identity,
     encode_info, encode_sync, sync_blocks,
 };
+use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Account, Head, Time};
 
 use crate::api::timestamp;
@@ -12,15 +13,19 @@ use crate::api::timestamp;
 /// What a time without a text is called: it has passed, and that is all.
 const SOME_TIME: &str = "1970-01-01T00:00:00.000Z";
 
+/// What stands where a number will be.
+const UNNUMBERED: u64 = 1;
+
 fn time(at: Time) -> String {
     timestamp(at).unwrap_or_else(|| SOME_TIME.to_owned())
 }
 
-/// `#sync`: a repository is here now, and how it got there is not told.
-pub fn sync(seq: u64, did: &str, head: &Head, block: &[u8], at: Time) -> Vec<u8> {
+/// `#sync`: a repository is here now, and how it got there is not told. Its number
+/// is given when it is sent.
+pub fn sync(did: &Did, head: &Head, block: &[u8], at: Time) -> Vec<u8> {
     encode_sync(&SyncEvent {
-        seq,
-        did,
+        seq: UNNUMBERED,
+        did: did.as_str(),
         time: &time(at),
         rev: &head.rev.to_string(),
         blocks: &sync_blocks(&head.commit, block),

@@ -1,0 +1,103 @@
+//! What time takes: the traces of what was purged, and superseded records that
+//! nobody needs any more.
+
+use super::Applied;
+use crate::change::{Redact, Upkeep};
+use crate::error::{Contradiction, StoreError};
+use crate::table::dead::{self, Resolution};
+use crate::table::log::{self, LogKind, LogRow};
+use crate::table::{Table, key, purge};
+use crate::tx::Tx;
+
+/// What stands where the error of a dead letter stood.
+const REDACTED: &str = "redacted: its repository was purged";
+
+pub fn write_upkeep(tx: &mut Tx, upkeep: Upkeep, applied: &mut Applied) -> Result<(), StoreError> {
+    match upkeep {
+        Upkeep::Redact(part) => redact(tx, part, applied),
+        Upkeep::Finish {
+            purge: number,
+            at,
+            compacted,
+        } => {
+            let place = purge::key(number);
+            let mut row = tx
+                .read(Table::Meta, &place, purge::decode)?
+                .ok_or(Contradiction::NoSuchPurge(number))?;
+            row.finished_at = Some(at);
+            row.compacted = compacted;
+            tx.put(Table::Meta, place, purge::encode(&row));
+            Ok(())
+        }
+        Upkeep::Expire(keys) => {
+            for place in keys {
+                tx.delete(Table::Version, place);
+            }
+            Ok(())
+        }
+        Upkeep::Fill(bytes) => {
+            match bytes.is_empty() {
+                true => tx.delete(Table::Meta, purge::FILLER_KEY),
+                false => tx.put(Table::Meta, purge::FILLER_KEY, bytes),
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Part of what a purged repository left behind goes. The numbers of its rows stay.
+fn redact(tx: &mut Tx, part: Redact, applied: &mut Applied) -> Result<(), StoreError> {
+    let place = purge::key(part.purge);
+    let mut row = tx
+        .read(Table::Meta, &place, purge::decode)?
+        .ok_or(Contradiction::NoSuchPurge(part.purge))?;
+    for seq in part.rows {
+        let at = key::seq(seq);
+        let Some(old) = tx.read(Table::Log, &at, log::decode)? else {
+            continue;
+        };
+        if old.repo != Some(row.repo) || seq >= part.purge {
+            return Err(Contradiction::OtherRepo.into());
+        }
+        if is_redactable(old.kind) {
+            let emptied = LogRow {
+                kind: LogKind::Redacted(old.numbers()),
+                commit: None,
+                ops: Vec::new(),
+                ..old
+            };
+            tx.put(Table::Log, at, log::encode(&emptied));
+            row.rows_redacted += 1;
+        }
+    }
+    for number in part.letters {
+        let at = key::seq(number);
+        let Some(mut letter) = tx.read(Table::Dead, &at, dead::decode)? else {
+            continue;
+        };
+        if letter.repo != Some(row.repo) {
+            return Err(Contradiction::OtherRepo.into());
+        }
+        letter.payload = Vec::new();
+        letter.error = REDACTED.to_owned();
+        if letter.resolution == Resolution::Open {
+            letter.resolution = Resolution::Superseded;
+        }
+        tx.put(Table::Dead, at, dead::encode(&letter));
+        row.letters_redacted += 1;
+    }
+    row.frames_redacted += part.frames.len() as u64;
+    row.upto = row.upto.max(part.upto);
+    applied.redact = part.frames;
+    tx.put(Table::Meta, place, purge::encode(&row));
+    Ok(())
+}
+
+/// Whether a row says what was in a repository. What became of accounts stays, and
+/// so does what a purge deleted: whoever has it must hear that it is gone.
+pub fn is_redactable(kind: LogKind) -> bool {
+    match kind {
+        LogKind::Live | LogKind::Backfill | LogKind::Repair | LogKind::Claimed => true,
+        LogKind::Account(_) | LogKind::Identity | LogKind::Lost(_) | LogKind::Redacted(_) => false,
+    }
+}
