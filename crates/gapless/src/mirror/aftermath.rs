@@ -24,6 +24,7 @@ use gapless_store::table::purge::PurgeRow;
 
 use super::Mirror;
 use crate::ingest::upstreams::write;
+use crate::stop;
 
 /// Rows of the log that are looked at by one reading.
 const ROWS_AT_A_TIME: usize = 10_000;
@@ -71,6 +72,7 @@ impl Mirror {
         if open.is_empty() {
             return Ok(());
         }
+        stop::here("purge.unfollowed");
         self.redact_letters(&open).await?;
         if self.redact_log(&open).await? {
             self.scour(&open).await?;
@@ -129,6 +131,7 @@ impl Mirror {
                 let metrics = &self.shared.metrics;
                 metrics.purged_frames.add(part.frames.len() as u64);
                 self.upkeep(Upkeep::Redact(part)).await?;
+                stop::here("purge.redacting");
             }
         }
         for (number, purge) in open {
@@ -150,6 +153,7 @@ impl Mirror {
         let lately = |at: Instant| at.elapsed() < every;
         let scoured = self.scoured.lock().ok().and_then(|at| *at);
         // With no room nothing is written, and a table written anew takes some.
+        stop::here("purge.redacted");
         if scoured.is_some_and(lately) || self.shared.room.lack().is_some() {
             return Ok(());
         }
