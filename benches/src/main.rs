@@ -9,6 +9,7 @@ mod backfill;
 mod car;
 mod corpus;
 mod discovery;
+mod export;
 mod ingest;
 mod ledger;
 mod measure;
@@ -76,6 +77,11 @@ const BENCHES: &[Bench] = &[
         name: "backfill",
         about: "records from CARs into the store, through the whole program",
         run: backfill::run,
+    },
+    Bench {
+        name: "export",
+        about: "repositories out by getRepo, against a bare scan of the same records",
+        run: export::run,
     },
     Bench {
         name: "reset",

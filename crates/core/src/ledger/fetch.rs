@@ -464,7 +464,7 @@ pub fn imported(context: Context<'_>, repo: &mut Repo) {
     let now = context.now;
     cover::settle(repo, context.covers);
     // What was asked or listed before this state was held was not about it.
-    repo.unset_at = repo.unset_at.max(now.tick);
+    repo.unset_at = now.tick.max(repo.unset_at);
     repo.swept = None;
     if repo
         .debt

@@ -6,7 +6,8 @@ use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
-use reqwest::{Method, Response};
+use bytes::Bytes;
+use reqwest::{Method, RequestBuilder, Response};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
@@ -157,19 +158,48 @@ impl Client {
         Ok(())
     }
 
+    /// Asks, and hands back the head of the answer; [`Client::piece`] has the rest.
+    pub async fn open(&self, url: Url) -> Result<Response, Failure> {
+        self.send(Method::GET, url, None).await
+    }
+
+    /// The next piece of an answer.
+    pub async fn piece(&self, response: &mut Response) -> Result<Option<Bytes>, Failure> {
+        self.patiently(response.chunk()).await
+    }
+
+    /// Sends a body that is larger than memory should be.
+    pub async fn hand_over(&self, url: Url, body: reqwest::Body) -> Result<Reply, Failure> {
+        let request = self.request(Method::POST, url).body(body);
+        let mut response = self.answered(request).await?;
+        let text = self.whole(&mut response).await?;
+        let from = self.base.to_string();
+        Ok(Reply { text, from })
+    }
+
+    fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        let request = self.http.request(method, url);
+        match &self.token {
+            Some(token) => request.bearer_auth(token.reveal()),
+            None => request,
+        }
+    }
+
     async fn send(
         &self,
         method: Method,
         url: Url,
         body: Option<Value>,
     ) -> Result<Response, Failure> {
-        let mut request = self.http.request(method, url);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token.reveal());
-        }
-        if let Some(body) = body {
-            request = request.json(&body);
-        }
+        let request = self.request(method, url);
+        let request = match body {
+            Some(body) => request.json(&body),
+            None => request,
+        };
+        self.answered(request).await
+    }
+
+    async fn answered(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let mut response = self.patiently(request.send()).await?;
         if response.status().is_success() {
             return Ok(response);
@@ -253,6 +283,8 @@ impl Client {
         let words = body.message;
         match status {
             401 => Failure::Usage(format!("{words}. Give it with --token or GAPLESS_TOKEN.")),
+            // What a repository is, is no mistake of whoever asks.
+            400 if body.error != "InvalidRequest" => Failure::Failed(words),
             400 | 403 => Failure::Usage(words),
             _ => Failure::Failed(words),
         }

@@ -8,6 +8,8 @@ mod dead;
 #[cfg(feature = "demo")]
 mod demo;
 mod hosts;
+mod export;
+mod import;
 mod operate;
 mod progress;
 mod purges;
@@ -108,6 +110,25 @@ enum Command {
         /// Take over the host's state even if it is older than ours.
         #[arg(long)]
         accept_rollback: bool,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Write a repository into a file, as the running mirror holds it: a CAR, the same
+    /// bytes for the same commit. It is checked whole before the file gets its name.
+    Export {
+        /// The repository's DID.
+        did: String,
+        /// The file [default: the DID with _ for :, and .car].
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Hand a repository in a CAR to the running mirror. It is taken if it is whole,
+    /// signed by its owner and newer than what is held; its host is asked afterwards.
+    Import {
+        /// The CAR.
+        file: PathBuf,
         #[command(flatten)]
         server: Server,
     },
@@ -368,6 +389,10 @@ fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
             accept_rollback,
             server,
         } => (server.json, operate::resync(&server, &did, accept_rollback)),
+        Command::Export { did, out, server } => {
+            (server.json, export::export(&server, &did, out.as_deref()))
+        }
+        Command::Import { file, server } => (server.json, import::import(&server, &file)),
         Command::Upstream(command) => upstream(command),
         Command::Track(command) => track(command),
         Command::Dead(command) => dead_letters(command),

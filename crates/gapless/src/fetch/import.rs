@@ -88,7 +88,7 @@ impl Fetcher {
         if repo.host.is_none() {
             let asked = self.shared.clock.now().tick;
             // What goes wrong shows in the row that is read next.
-            let _ = self.resolve(did, asked, known(&self.shared, &repo)).await;
+            self.see_to(self.resolve(did, asked, known(&self.shared, &repo)).await);
             repo = row()?.unwrap_or(repo);
         }
         match repo.host {
@@ -158,11 +158,10 @@ impl Fetcher {
                 break;
             }
             let asked = self.shared.clock.now().tick;
-            if self
-                .resolve(did, asked, known(&self.shared, &repo))
-                .await
-                .is_err()
-            {
+            let resolved = self.resolve(did, asked, known(&self.shared, &repo)).await;
+            let unread = resolved.is_err();
+            self.see_to(resolved);
+            if unread {
                 return Err(ApiError::Unavailable(format!(
                     "the file is not signed with the key of {did} that is known here, and its \
                      document could not be read again: import it again in a while"

@@ -309,12 +309,13 @@ impl Step<'_> {
     /// Parked frames follow; then it is said what the snapshot is worth.
     fn settle(&self, shared: &Shared, view: &Contents, draft: &mut Draft) -> Stepped {
         stop::here("fetch.unsettled");
-        draft.unpark(shared, view).map_err(Refusal::Store)?;
         if self.job.imported {
+            draft.unpark(shared, view).map_err(Refusal::Store)?;
             let (now, repo) = (shared.clock.now(), &mut draft.repo);
             shared.decide(now, |context| fetch::imported(context, repo));
             return Ok(());
         }
+        draft.unpark(shared, view).map_err(Refusal::Store)?;
         if draft.repo.host == Some(self.job.note.host) {
             for rev in parked::foreign(&draft.repo, &draft.parked) {
                 draft.drop_frame(rev, Dropped::OtherHost);

@@ -29,7 +29,7 @@ pub const PIECE_BYTES: usize = 128 << 10;
 pub const PIECES: usize = 4;
 /// Records of so many bytes are kept from when their keys are read until they are
 /// sent; of larger repositories they are read twice.
-pub const KEPT_BYTES: usize = 16 << 20;
+pub const KEPT_BYTES: usize = 8 << 20;
 /// What all trees may take that are kept or in use: those of ten million records.
 pub const TREES_BYTES: u64 = 1 << 30;
 
@@ -42,10 +42,10 @@ pub struct ServeLimits {
     pub builds: usize,
     /// How long somebody waits for a turn.
     pub turn: Duration,
-    /// How long a reader may keep us waiting, all in all, beside what `least_rate`
-    /// allows for what it has taken.
+    /// How long a reader may take nothing.
     pub stall: Duration,
-    /// Bytes a second that a reader takes at least.
+    /// Bytes a second that it takes at least, while we wait for it, over each such
+    /// time.
     pub least_rate: u64,
     /// What trees that nobody uses may take.
     pub kept_trees_bytes: u64,

@@ -2,7 +2,6 @@
 
 use gapless_atp::cbor::{Value, to_json};
 use gapless_atp::cid::Cid;
-use gapless_atp::limits::KEY_BYTES;
 use gapless_atp::syntax::{Did, split_path_bytes};
 use gapless_store::error::StoreError;
 use gapless_store::table::record::Record;
@@ -15,8 +14,8 @@ use super::refuse::Refusal;
 use super::which::Exact;
 use crate::filter::Keep;
 
-/// Above every path.
-const BEYOND: [u8; KEY_BYTES + 1] = [u8::MAX; KEY_BYTES + 1];
+/// Above every path that names a record.
+const BEYOND: [u8; 1] = [u8::MAX];
 
 /// A record, as the lexicons show it.
 #[derive(Debug, Serialize)]

@@ -223,7 +223,9 @@ struct Pieces<'a> {
     sender: Sender<Piece>,
     piece: Vec<u8>,
     bytes: u64,
+    /// How long was waited since this was last looked at, and what came of it.
     waited: Duration,
+    taken: u64,
 }
 
 impl<'a> Pieces<'a> {
@@ -235,14 +237,8 @@ impl<'a> Pieces<'a> {
             piece: Vec::with_capacity(2 * PIECE_BYTES),
             bytes: 0,
             waited: Duration::ZERO,
+            taken: 0,
         }
-    }
-
-    /// How long the reader may still make us wait.
-    fn patience(&self) -> Duration {
-        let limits = &self.serving.limits;
-        let earned = Duration::from_secs(self.bytes / limits.least_rate.max(1));
-        (limits.stall + earned).saturating_sub(self.waited)
     }
 
     fn push(&mut self) -> Result<(), Stop> {
@@ -250,7 +246,20 @@ impl<'a> Pieces<'a> {
         let length = piece.len() as u64;
         self.hand_over(Piece::Bytes(Bytes::from(piece)))?;
         self.bytes += length;
+        self.taken += length;
         Ok(())
+    }
+
+    /// Whether the reader was too slow for as long as we waited for it.
+    fn too_slow(&mut self) -> bool {
+        let limits = &self.serving.limits;
+        if self.waited < limits.stall {
+            return false;
+        }
+        let least = self.waited.as_secs_f64() * limits.least_rate as f64;
+        let slow = (self.taken as f64) < least;
+        (self.waited, self.taken) = (Duration::ZERO, 0);
+        slow
     }
 
     fn hand_over(&mut self, piece: Piece) -> Result<(), Stop> {
@@ -266,23 +275,24 @@ impl<'a> Pieces<'a> {
 
     fn wait_with(&mut self, piece: Piece) -> Result<(), Stop> {
         let began = Instant::now();
-        let patience = self.patience();
-        let room = tokio::time::timeout(patience, self.sender.reserve());
-        let room = self.handle.block_on(async {
+        let sent = self.handle.block_on(async {
+            let stall = self.serving.limits.stall;
             tokio::select! {
-                room = room => Some(room),
-                () = self.serving.shared.end.ended() => None,
+                room = tokio::time::timeout(stall, self.sender.reserve()) => match room {
+                    Err(_) => Err(Stop::Slow),
+                    Ok(Err(_)) => Err(Stop::Left),
+                    Ok(Ok(room)) => {
+                        room.send(piece);
+                        Ok(())
+                    }
+                },
+                () = self.serving.shared.end.ended() => Err(Stop::Ending),
             }
         });
         self.waited += began.elapsed();
-        match room {
-            None => Err(Stop::Ending),
-            Some(Err(_)) => Err(Stop::Slow),
-            Some(Ok(Err(_))) => Err(Stop::Left),
-            Some(Ok(Ok(room))) => {
-                room.send(piece);
-                Ok(())
-            }
+        match self.too_slow() {
+            true => Err(Stop::Slow),
+            false => sent,
         }
     }
 }

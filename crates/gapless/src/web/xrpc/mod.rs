@@ -9,6 +9,7 @@ mod sync;
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{Method, Uri};
 use axum::response::Response;
@@ -30,10 +31,12 @@ struct Question {
 /// Answers one request. Whatever becomes of it, pages anywhere may read the answer.
 pub async fn answer(
     State(app): State<App>,
-    Path(name): Path<String>,
+    path: Result<Path<String>, PathRejection>,
     method: Method,
     uri: Uri,
 ) -> Response {
+    // What cannot be read is the name of nothing.
+    let name = path.map(|Path(name)| name).unwrap_or_default();
     if method == Method::OPTIONS {
         return reply::options();
     }

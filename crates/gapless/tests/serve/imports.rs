@@ -1,0 +1,143 @@
+//! Repositories that somebody brings: taken only whole, signed, newer, and never as
+//! proof that they are the newest.
+
+use gapless_atp::syntax::Did;
+use gapless_testnet::{Fault, Place, Spec, Status};
+use serde_json::Value;
+
+use crate::common::World;
+use crate::served::{Served, mirrored, small};
+
+/// What the host serves, faults and all.
+async fn from_host(world: &World, served: &Served, did: &Did) -> Vec<u8> {
+    let host = &world.net.urls().pds[0];
+    let path = crate::served::path("sync.getRepo", &[("did", did.as_str())]);
+    let got = served.http.get(format!("{host}{path}")).send().await;
+    got.expect("it answers")
+        .bytes()
+        .await
+        .expect("whole")
+        .to_vec()
+}
+
+async fn import(served: &Served, car: Vec<u8>) -> (u16, Value) {
+    let url = format!("http://{}/v1/import", served.address);
+    let got = served
+        .http
+        .post(url)
+        .body(car)
+        .send()
+        .await
+        .expect("it answers");
+    (got.status().as_u16(), got.json().await.expect("JSON"))
+}
+
+async fn refused(served: &Served, car: Vec<u8>, status: u16, words: &str) {
+    let (got, told) = import(served, car).await;
+    let message = told["message"].as_str().unwrap_or_default();
+    assert!(got == status && message.contains(words), "{got}: {told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_one_is_taken_and_the_host_is_asked_before_it_counts() {
+    let (mut world, served) = mirrored(small(2)).await;
+    let did = world.did(0);
+    world.lose_commit(&did);
+    let car = from_host(&world, &served, &did).await;
+    let (compare, fetch) = (world.hold("getLatestCommit"), world.guard("getRepo"));
+    world.assert_complete_before(&did).await;
+    let (status, told) = import(&served, car).await;
+    assert_eq!(status, 200, "{told}");
+    let head = world.net.truth().head(&did).expect("it exists");
+    assert_eq!(told["rev"], head.rev.to_string());
+    assert_eq!(told["data"], head.data.to_string());
+    let records = world.net.truth().records(&did).expect("it exists").len();
+    assert_eq!(told["records"], records);
+    let answer = world.answer(&did).await;
+    assert_eq!(answer.rev, Some(head.rev.to_string()), "it is held");
+    assert!(!answer.complete, "and nobody says that it is the newest");
+    assert!(
+        answer.reasons.contains(&"compare_owed".to_owned()),
+        "{answer:?}"
+    );
+    world.clear(compare).await;
+    world.complete(&did).await;
+    world.net.clear_fault(fetch.expect("it waits"));
+    world.stop().await;
+}
+
+impl World {
+    /// It is complete at a commit that the truth has gone beyond.
+    async fn assert_complete_before(&self, did: &Did) {
+        let head = self.net.truth().head(did).expect("it exists");
+        let answer = self.answer(did).await;
+        assert_ne!(answer.rev, Some(head.rev.to_string()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_the_owners_or_not_whole_or_not_newer_is_refused() {
+    let (mut world, served) = mirrored(small(3)).await;
+    let did = world.did(0);
+    let older = from_host(&world, &served, &did).await;
+    refused(
+        &served,
+        older.clone(),
+        409,
+        "this very commit is held already",
+    )
+    .await;
+    world.post(&did);
+    world.complete(&did).await;
+    refused(&served, older, 409, "what is held is newer").await;
+    let rev = world.answer(&did).await.rev;
+    world.lose_commit(&did);
+    for (fault, words) in [
+        (Fault::CarOtherKey {}, "not signed by its owner"),
+        (Fault::CarMinusNode {}, "is missing"),
+        (Fault::CarMinusLeaf {}, "is missing"),
+        (Fault::CarNonCanonical {}, "not canonical"),
+    ] {
+        let fault = world.set(Spec::new(fault).on(Place::Pds(0)).of(&did));
+        let car = from_host(&world, &served, &did).await;
+        world.clear(fault).await;
+        refused(&served, car, 400, words).await;
+    }
+    let whole = from_host(&world, &served, &did).await;
+    let mut cut = whole.clone();
+    cut.truncate(whole.len() - 3);
+    refused(&served, cut, 400, "CAR").await;
+    refused(&served, b"nothing of the kind".to_vec(), 400, "CAR").await;
+    let held = world.answer(&did).await.rev;
+    assert_eq!(held, rev, "nothing was written");
+    // Of somebody who is not mirrored here.
+    let stranger = gapless_testnet::Testnet::start(gapless_testnet::Config {
+        seed: 77,
+        wall_clock: true,
+        ..gapless_testnet::Config::default()
+    });
+    let stranger = stranger.await.expect("it starts");
+    let other = stranger.truth().dids()[0].clone();
+    let path = crate::served::path("sync.getRepo", &[("did", other.as_str())]);
+    let host = stranger.truth().head(&other).expect("it exists").host;
+    let url = format!("{}{path}", stranger.urls().pds[host]);
+    let car = served.http.get(url).send().await.expect("it answers");
+    let car = car.bytes().await.expect("whole").to_vec();
+    refused(&served, car, 404, "not mirrored here").await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_taken_in_for_an_account_that_is_hidden() {
+    let (mut world, served) = mirrored(small(2)).await;
+    let did = world.did(0);
+    world.lose_commit(&did);
+    let car = from_host(&world, &served, &did).await;
+    world
+        .net
+        .set_status(&did, Status::Deactivated)
+        .expect("active");
+    world.doubted(&did, &["inactive"]).await;
+    refused(&served, car, 409, "not active").await;
+    world.stop().await;
+}
