@@ -7,6 +7,7 @@
 //! after the note comes by the stream. An older one is progress, and the debt
 //! stays. Whatever unset the marker after the note keeps it unset.
 
+use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 
 use super::account;
@@ -293,6 +294,23 @@ pub fn owe_filter(context: Context<'_>, repo: &mut Repo) {
         let now = context.now;
         debt::owe_outcome(now, repo, Why::FilterChanged, None, now.tick);
     }
+}
+
+/// What is held was walked at this head, and nothing that the filter wants is missing:
+/// what was owed for another filter is paid without a fetch. Only where all keys are
+/// held, under the old filter and under this one, can that be told. Returns whether it
+/// is so.
+pub fn walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> bool {
+    let owed = repo.debt.fetch;
+    let for_filter = owed.is_some_and(|owed| owed.why == Why::FilterChanged && owed.at < note.at);
+    let there = repo.head().is_some_and(|head| head.commit == commit);
+    let told = repo.filter.holds_all_keys() && note.filter.holds_all_keys();
+    if !for_filter || !there || !told {
+        return false;
+    }
+    repo.filter = note.filter;
+    debt::pay(now, repo, What::Fetch, note.at);
+    true
 }
 
 /// Remembers that our head was found to be the host's, as of the note.

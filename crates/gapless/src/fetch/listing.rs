@@ -46,7 +46,7 @@ impl Sweeper {
             };
             let new = sweep.listed.len() - before;
             if let Err(error) = pages.go_on(new, others, &next) {
-                tracing::warn!(host = %sweep.address.url, error, "a sweep was given up; begun again later");
+                self.say(sweep, error, "a sweep was given up; begun again later");
                 return Err(Cut::short(error));
             }
             cursor = Some(next);
@@ -80,9 +80,19 @@ impl Sweeper {
             Err(_) => Err(sweep.patience.over()),
         };
         page.map_err(|error| {
-            tracing::warn!(host = %sweep.address.url, %error, "a sweep was cut short; begun again later");
+            self.say(sweep, &error, "a sweep was cut short; begun again later");
             Cut::Short(error)
         })
+    }
+
+    /// Of the hosts of a network some are always gone: `gapless hosts` lists them, and
+    /// a log that tells of each again and again would be read by nobody.
+    fn say(&self, sweep: &Sweep, error: &str, what: &str) {
+        let host = &sweep.address.url;
+        match self.fetcher.shared.scope.network && !self.is_named(sweep.host) {
+            true => tracing::debug!(%host, error, "{what}"),
+            false => tracing::warn!(%host, error, "{what}"),
+        }
     }
 
     /// Returns those of which nothing is held: unwanted, or new.

@@ -10,6 +10,7 @@
 //! | `pace` | how often that is done |
 //! | [`counted`] | what is owed, and how many repositories a host has, as the store knows it |
 //! | [`work`] | pays what is owed: resolve, ask, fetch |
+//! | `walk` | another filter: is what it wants held already? |
 //! | [`take_in`] | one fetch: download, check, write |
 //! | [`import`] | one that somebody brings as a file: check, write |
 //! | `write` | lays it over what is held, chunk by chunk |
@@ -35,5 +36,6 @@ pub mod spill;
 pub mod sweep;
 pub mod take_in;
 pub mod turns;
+mod walk;
 pub mod work;
 mod write;

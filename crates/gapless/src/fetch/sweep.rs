@@ -296,7 +296,7 @@ impl Sweeper {
     }
 
     /// Whether an operator has named the host.
-    fn is_named(&self, host: HostId) -> bool {
+    pub(super) fn is_named(&self, host: HostId) -> bool {
         let covers = self.fetcher.shared.upstreams.read();
         let own = |row: &Upstream| row.host == Some(host) && row.followed.is_operators();
         covers.concerned(host).any(|(_, source)| own(&source.row))

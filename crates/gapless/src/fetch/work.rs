@@ -348,6 +348,11 @@ impl Fetcher {
 
     async fn go_on(&self, did: &Did, note: Note, next: Next) -> Result<(), Trouble> {
         let schedule = &self.shared.schedule;
+        if let Next::Fetch(named) = next
+            && self.walk(did, note, named).await?
+        {
+            return Ok(());
+        }
         match next {
             Next::Done => Ok(()),
             // It is owed, and comes when there is a place for it.

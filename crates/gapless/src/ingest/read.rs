@@ -156,6 +156,7 @@ fn broken(error: FrameError) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Pattern;
 
     #[test]
     fn nonsense_is_nobodys_and_never_panics() {
@@ -169,5 +170,30 @@ mod tests {
             whose(3, "did:key:z6Mk", None),
             Kind::Nobody { seq: 3, .. }
         ));
+    }
+
+    #[test]
+    fn who_writes_in_a_collection_is_found_and_who_deletes_is_not() {
+        let scope = Scope {
+            collections: Pattern::parse("com.example.*").into_iter().collect(),
+            ..Scope::default()
+        };
+        let op = |action, path| RawOp {
+            action,
+            path,
+            cid: None,
+            prev: None,
+        };
+        let thing = "com.example.thing/1";
+        let other = op(Action::Create, "app.bsky.feed.post/1");
+        for (action, found) in [
+            (Action::Create, Some("com.example.*")),
+            (Action::Update, Some("com.example.*")),
+            (Action::Delete, None),
+        ] {
+            let ops = [other.clone(), op(action, thing)];
+            assert_eq!(find(&ops, &scope).as_deref(), found, "{action:?}");
+        }
+        assert_eq!(find(&[other], &scope), None);
     }
 }

@@ -73,11 +73,15 @@ impl Mirror {
     /// Tracks one that was found no more, unless an operator wants it by now.
     pub(super) async fn untrack_found(&self, did: &Did) -> Result<(), StoreError> {
         let _one = self.tracking.lock().await;
-        if self.shared.found_by(did).is_some() {
-            self.untrack_one(did).await?;
-            self.leave_hosts().await?;
+        if self.shared.found_by(did).is_none() {
+            return Ok(());
         }
-        Ok(())
+        self.untrack_one(did).await?;
+        let row = self.shared.store.view().repo_by_did(did)?;
+        match row.and_then(|(_, repo)| repo.host) {
+            Some(host) => self.following.leave_unless_wanted(host).await,
+            None => Ok(()),
+        }
     }
 
     async fn track_each(&self, dids: &[Did], by: &By) -> Result<u64, StoreError> {

@@ -15,3 +15,4 @@ mod network;
 #[path = "../mirror/oracle.rs"]
 mod oracle;
 mod streams;
+mod widened;

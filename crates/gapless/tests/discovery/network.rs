@@ -2,7 +2,8 @@
 //! that it has never heard of.
 
 use gapless::api::{HostAnswer, HostsPage, Mirror as _, Status};
-use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
+use gapless_atp::crypto::Curve;
+use gapless_testnet::{Config as NetConfig, Fault, NewAccount, Place, Spec};
 
 use crate::common::{World, network};
 use crate::drive::said;
@@ -75,15 +76,19 @@ async fn who_is_quiet_or_left_out_by_the_relay_is_found_by_sweeps_of_hosts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_only_a_document_names_is_found_with_all_that_lives_there() {
-    let mut config = relayed(9, 3);
-    // The relay has never heard of the last host.
-    config.faults = vec![Spec::new(Fault::RelayOmit {}).on(Place::Pds(2))];
-    let mut world = whole(config).await;
-    let unknown = world.account(2, 0);
+    // Nobody lives on the last host yet, and the relay will not hear of it.
+    let mut world = whole(relayed(2, 3)).await;
+    world.set(Spec::new(Fault::RelayOmit {}).on(Place::Pds(2)));
+    let unknown = world.net.create_account(NewAccount {
+        host: 2,
+        curve: Curve::P256,
+        web: false,
+        records: 3,
+    });
+    let unknown = unknown.expect("there is room");
     world.begin().await;
-    for number in 0..3 {
-        world.complete(&world.account(0, number)).await;
-    }
+    let moves = world.account(0, 0);
+    world.complete(&moves).await;
     world
         .until("hosts are listed again", async |world: &World| {
             let listings = world.metrics().host_listings.get();
@@ -96,7 +101,6 @@ async fn a_host_that_only_a_document_names_is_found_with_all_that_lives_there() 
     );
     assert!(world.repo(&unknown).await.is_none());
     // Somebody moves there: their document says so.
-    let moves = world.account(0, 0);
     world.net.migrate(&moves, 2, false).expect("it moves");
     world.expect("it has no such repository");
     world.all_complete().await;

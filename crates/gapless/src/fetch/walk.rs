@@ -1,0 +1,65 @@
+//! Another filter than the one that a repository was fetched under: what it wants may
+//! be held already. Where all keys are held a walk over them tells, and only those are
+//! fetched of which something is missing.
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::fetch::{self, Note};
+use gapless_core::ledger::{Named, Why};
+use gapless_store::error::StoreError;
+
+use super::work::Fetcher;
+use crate::filter::Keep;
+use crate::shared::Shared;
+
+impl Fetcher {
+    /// Whether a fetch that is owed for another filter need not be made. The host's
+    /// head is ours, as it has just said: nothing else is missing.
+    pub(super) async fn walk(
+        &self,
+        did: &Did,
+        note: Note,
+        named: Named,
+    ) -> Result<bool, StoreError> {
+        if note.head.is_none_or(|head| head.commit != named.commit) {
+            return Ok(false);
+        }
+        let (shared, walked) = (self.shared.clone(), did.clone());
+        let walk = tokio::task::spawn_blocking(move || holds_all(&shared, &walked, named));
+        let holds_all = walk.await.unwrap_or(Err(StoreError::CommitterGone))?;
+        if !holds_all {
+            return Ok(false);
+        }
+        let visit = self.desks.visit(did, move |turn| {
+            let now = turn.shared.clock.now();
+            let Some(draft) = turn.draft.as_mut() else {
+                return false;
+            };
+            fetch::walked(now, &mut draft.repo, &note, named.commit)
+        });
+        visit.await
+    }
+}
+
+/// Whether every record that is wanted is held with its bytes, at this head.
+fn holds_all(shared: &Shared, did: &Did, named: Named) -> Result<bool, StoreError> {
+    let view = shared.store.view();
+    let Some((id, repo)) = view.repo_by_did(did)? else {
+        return Ok(false);
+    };
+    let for_filter = repo
+        .debt
+        .fetch
+        .is_some_and(|owed| owed.why == Why::FilterChanged);
+    let there = repo.head().is_some_and(|head| head.commit == named.commit);
+    if !for_filter || !there || !repo.filter.holds_all_keys() {
+        return Ok(false);
+    }
+    for record in view.records(id) {
+        let record = record?;
+        let wanted = shared.filter.keep(record.path()) == Keep::Record;
+        if wanted && record.bytes().is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
