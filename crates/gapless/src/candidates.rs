@@ -7,6 +7,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use gapless_atp::syntax::Did;
 use gapless_store::cursor::Position;
@@ -25,6 +26,8 @@ pub struct Candidate {
     pub collection: Arc<str>,
     /// Its place in a stream, which waits for it.
     pub position: Option<Position>,
+    /// When it was found.
+    pub since: Instant,
 }
 
 /// Those that wait.
@@ -39,7 +42,9 @@ pub struct Candidates {
 
 #[derive(Default)]
 struct Kept {
-    waiting: VecDeque<Candidate>,
+    /// From streams, which wait for them.
+    live: VecDeque<Candidate>,
+    listed: VecDeque<Candidate>,
     /// These, and those that are being asked about.
     names: HashSet<Did>,
 }
@@ -85,7 +90,8 @@ impl Candidates {
 
     /// The next to be asked about; [`Candidates::settled`] follows.
     pub fn take(&self) -> Option<Candidate> {
-        self.lock().waiting.pop_front()
+        let mut kept = self.lock();
+        kept.live.pop_front().or_else(|| kept.listed.pop_front())
     }
 
     /// It is tracked, or nobody: it may be found anew.
@@ -104,13 +110,18 @@ impl Kept {
             return Offered::Full;
         }
         self.names.insert(candidate.did.clone());
-        self.waiting.push_back(candidate);
+        match candidate.position {
+            Some(_) => self.live.push_back(candidate),
+            None => self.listed.push_back(candidate),
+        }
         Offered::Taken
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use gapless_core::ledger::UpstreamId;
+
     use super::*;
 
     fn candidate(number: usize) -> Candidate {
@@ -119,6 +130,7 @@ mod tests {
             did: Did::parse(&did).expect("a DID"),
             collection: "app.bsky.feed.post".into(),
             position: None,
+            since: Instant::now(),
         }
     }
 
@@ -138,6 +150,20 @@ mod tests {
         }
         assert_eq!(all.offer(candidate(1)), Offered::Known);
         assert_eq!(all.offer(candidate(WAITING * 3)), Offered::Full);
+        let urgent = Candidate {
+            position: Some(Position {
+                upstream: UpstreamId(1),
+                numbering: 0,
+                seq: 7,
+                event: [0; 16],
+            }),
+            ..candidate(WAITING * 2)
+        };
+        assert_eq!(all.offer(urgent.clone()), Offered::Full);
+        let listed = all.take().expect("there are many");
+        all.settled(&listed.did);
+        assert_eq!(all.offer(urgent.clone()), Offered::Taken);
+        assert_eq!(all.take(), Some(urgent), "a stream waits for it");
         let first = all.take().expect("there are many");
         assert_eq!(
             all.offer(first.clone()),

@@ -202,6 +202,21 @@ fn gaps_names_hosts_that_may_have_more_than_is_known() {
 }
 
 #[test]
+fn hosts_are_listed_and_those_that_fail_are_a_finding() {
+    let served = Served::start(false, true);
+    let text = out(&ends(&served.url(), &["hosts"], 0));
+    assert!(text.contains("3 hosts, 2 swept, 1 failing."), "{text}");
+    assert!(text.contains("https://pds1.example.com"), "{text}");
+    assert!(text.contains("nobody is there") && !text.contains('\u{1b}'));
+    let failing = json(&ends(&served.url(), &["hosts", "--failing", "--json"], 1));
+    assert_eq!(failing["hosts"][0]["failures"], 7);
+    assert_eq!(failing["hosts"][1], serde_json::Value::Null);
+    let two = ["hosts", "--json", "--limit", "2"];
+    let two = json(&ends(&served.url(), &two, 0));
+    assert_eq!((&two["cursor"], &two["total"]), (&2.into(), &3.into()));
+}
+
+#[test]
 fn repo_says_whether_it_is_complete() {
     let served = Served::start(false, true);
     let text = out(&ends(&served.url(), &["repo", COMPLETE], 0));

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use gapless::config::{Config, ConfigError, Flags, KeepKeys, Loaded, LogFormat, Pattern, load};
+use gapless::config::{
+    Config, ConfigError, Flags, FollowWhat, KeepKeys, Loaded, LogFormat, Pattern, load,
+};
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{FilterGen, Kind};
 use tempfile::TempDir;
@@ -347,6 +349,66 @@ fn variables_and_flags_are_judged_by_the_same_rules() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn what_is_to_be_found_must_be_possible() {
+    let relay = "[[upstream]]\nkind = \"relay\"\nurl = \"https://relay.example.com\"";
+    let pds = "[[upstream]]\nkind = \"pds\"\nurl = \"https://pds.example.com\"";
+    let with = |keys: &str, upstream: &str| format!("[discover]\n{keys}\n{upstream}");
+    let network = with_file(&with(
+        "network = true\nfollow = \"hosts\"\nevery = \"1h\"",
+        relay,
+    ));
+    let network = network.expect("right").config.discover;
+    assert!(network.network && network.follow == FollowWhat::Hosts);
+    assert_eq!(network.every, Duration::from_secs(3600));
+    let things = "collections = [\"com.example.thing\", \"com.example.*\"]";
+    let config = with_file(&with(things, pds)).expect("right").config;
+    assert_eq!(config.discover.collections.len(), 2);
+    let alone = format!("{things}\ncollection_source = \"https://collections.example.com\"");
+    let config = with_file(&with(&alone, "")).expect("right").config;
+    assert!(config.has_sources());
+    for (keys, upstream, words) in [
+        ("network = true", pds, "at least one relay"),
+        (
+            "network = true\ncollections = [\"com.example.thing\"]",
+            relay,
+            "either this",
+        ),
+        (things, "", "an upstream, or discover.collection_source"),
+        (
+            "collection_source = \"https://a.example.com\"",
+            relay,
+            "discover.collections beside it",
+        ),
+        ("follow = \"hosts\"", relay, "unless discover.network"),
+        ("follow = \"everybody\"", relay, "relays or hosts"),
+        (
+            "collections = [\"nonsense\"]",
+            relay,
+            "discover.collections",
+        ),
+    ] {
+        refused(&with(keys, upstream), &[words]);
+    }
+    let flags = Flags {
+        network: true,
+        upstream: vec!["relay=https://relay.example.com".to_owned()],
+        ..Flags::default()
+    };
+    let loaded = load(&flags, &[], folder().path()).expect("right");
+    assert!(loaded.config.discover.network);
+    let flags = Flags {
+        discover_collection: vec!["com.example.a".to_owned(), "com.example.b".to_owned()],
+        ..flags
+    };
+    let flags = Flags {
+        network: false,
+        ..flags
+    };
+    let loaded = load(&flags, &[], folder().path()).expect("right");
+    assert_eq!(loaded.config.discover.collections.len(), 2);
 }
 
 #[test]

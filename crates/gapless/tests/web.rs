@@ -264,6 +264,7 @@ fn every_error_is_json_with_its_status() {
         ("GET", "/v1/repos?limit=1001", "", 400, "InvalidRequest"),
         ("GET", "/v1/gaps?limit=-1", "", 400, "InvalidRequest"),
         ("GET", "/v1/gaps?cursor=abc", "", 400, "InvalidRequest"),
+        ("GET", "/v1/hosts?failing=yes", "", 400, "InvalidRequest"),
         (
             "GET",
             "/v1/repos?cursor=99999999999999999999",

@@ -304,11 +304,12 @@ pub fn walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> bool {
     let owed = repo.debt.fetch;
     let for_filter = owed.is_some_and(|owed| owed.why == Why::FilterChanged && owed.at < note.at);
     let there = repo.head().is_some_and(|head| head.commit == commit);
-    let told = repo.filter.holds_all_keys() && note.filter.holds_all_keys();
+    let filter = note.filter;
+    let told = repo.filter.holds_all_keys() && filter.holds_all_keys();
     if !for_filter || !there || !told {
         return false;
     }
-    repo.filter = note.filter;
+    repo.filter = filter;
     debt::pay(now, repo, What::Fetch, note.at);
     true
 }

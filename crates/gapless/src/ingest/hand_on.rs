@@ -2,6 +2,7 @@
 //! here wants moves the cursor, and what nobody can read is kept for a person.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use gapless_atp::syntax::Did;
@@ -187,6 +188,7 @@ impl Follower {
             did: did.clone(),
             collection,
             position,
+            since: Instant::now(),
         };
         if let Some(position) = &position {
             self.begin(position);

@@ -189,7 +189,7 @@ impl Following {
     /// Whether upstreams of a kind are followed. Where each host has a stream of its
     /// own, relays only tell which there are.
     fn follows(&self, kind: Kind) -> bool {
-        kind == Kind::Pds || self.shared.scope.follows_relays()
+        kind != Kind::Relay || self.shared.scope.follows_relays()
     }
 
     /// Whether one that was followed before is at once. Hosts of the network are dialed
@@ -243,7 +243,7 @@ impl Following {
         let waits = match self.make_way(kind, url, host_id, followed).await? {
             Way::Taken(id) => return Ok(id),
             Way::Made => true,
-            Way::Free => followed == Followed::ForTracked,
+            Way::Free => !followed.is_operators(),
         };
         let rows = self.shared.store.view().upstreams()?;
         let known = rows

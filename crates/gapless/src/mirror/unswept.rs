@@ -112,6 +112,9 @@ impl Mirror {
         let now = self.shared.clock.time();
         let unlisted = self.unlisted_hosts().len();
         let known = self.shared.hosts.len();
+        if self.shared.scope.network && !self.knows_hosts() {
+            reasons.push("no relay has told yet which hosts there are".to_owned());
+        }
         if unlisted * UNLISTED_ONE_IN > known {
             reasons.push(format!(
                 "{unlisted} of {known} hosts of the network were not swept yet, or not since a relay was interrupted"

@@ -90,6 +90,52 @@ async fn who_is_listed_and_who_writes_is_found_and_nobody_else() {
     world.stop().await;
 }
 
+/// No listing knows, and the directory is as the fault wants it.
+async fn live_only(fault: Fault) -> (World, Option<u64>) {
+    let mut world = looking("com.example.*").await;
+    world.begin().await;
+    connected(&world).await;
+    let fault = world.set(Spec::new(fault).on(Place::Plc));
+    (world, fault)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cursor_does_not_pass_who_was_found_before_they_are_tracked() {
+    let silence = Fault::Stall {
+        ms: None,
+        route: None,
+    };
+    let (mut world, silent) = live_only(silence).await;
+    let (did, other) = (world.did(0), world.did(1));
+    world.write(&did, &[thing()]);
+    let at = world.net.last_seq(Place::Relay).expect("it has events");
+    world.until_fired("stall", 1).await;
+    world.meanwhile(&other, Place::Relay, 5).await;
+    let cursor = world.upstream(Place::Relay).await.cursor;
+    assert!(cursor < Some(at), "{cursor:?}, and it was found at {at}");
+    assert_eq!(found(&world).await, BTreeMap::new());
+    // A start in between finds it all the same: it is read again.
+    world.stop().await;
+    world.clear(silent).await;
+    world.begin().await;
+    world.complete(&did).await;
+    world.caught_up(Place::Relay).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_fails_holds_no_stream_up_and_loses_nobody() {
+    let (mut world, down) = live_only(Fault::PlcDown {}).await;
+    let did = world.did(0);
+    world.write(&did, &[thing()]);
+    world.caught_up(Place::Relay).await;
+    let by = found(&world).await;
+    assert!(by.contains_key(did.as_str()), "it is owed: {by:?}");
+    world.clear(down).await;
+    world.complete(&did).await;
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_listing_the_next_operation_below_a_prefix_finds() {
     let mut world = looking("com.example.*").await;

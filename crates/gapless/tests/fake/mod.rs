@@ -135,11 +135,32 @@ impl Mirror for Fake {
 
     fn hosts(
         &self,
-        _after: Option<u64>,
-        _limit: usize,
-        _failing: bool,
+        after: Option<u64>,
+        limit: usize,
+        failing: bool,
     ) -> Result<HostsPage, ApiError> {
-        Ok(HostsPage::default())
+        // Three of them, the last of which does not answer.
+        let host = |number: u64| HostAnswer {
+            number,
+            host: format!("https://pds{number}.example.com"),
+            known_by: "listed".to_owned(),
+            state: if number == 3 { "failing" } else { "swept" }.to_owned(),
+            failures: if number == 3 { 7 } else { 0 },
+            error: (number == 3).then(|| "nobody is there\u{1b}[2J".to_owned()),
+            ..HostAnswer::default()
+        };
+        let shown = (1..=3).filter(|number| !failing || *number == 3);
+        let shown: Vec<u64> = shown
+            .filter(|number| *number > after.unwrap_or(0))
+            .collect();
+        let page = shown.iter().take(limit);
+        Ok(HostsPage {
+            hosts: page.map(|number| host(*number)).collect(),
+            total: 3,
+            swept: 2,
+            failing: 1,
+            cursor: shown.get(limit).and_then(|_| shown.get(limit - 1).copied()),
+        })
     }
 
     fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {

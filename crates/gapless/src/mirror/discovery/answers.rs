@@ -40,6 +40,13 @@ impl Mirror {
         unlisted
     }
 
+    /// Whether a relay has told, since we run, which hosts there are.
+    pub(in crate::mirror) fn knows_hosts(&self) -> bool {
+        let told = self.discovery.lock();
+        let mut listings = told.listings.iter();
+        listings.any(|(asked, listing)| asked.collection.is_none() && listing.read.is_some())
+    }
+
     pub(in crate::mirror) fn hosts_page(
         &self,
         after: Option<u64>,

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use gapless_core::ledger::Kind;
 
@@ -103,6 +104,7 @@ impl Mirror {
                     did,
                     collection: collection.clone(),
                     position: None,
+                    since: Instant::now(),
                 };
                 tokio::select! {
                     () = self.shared.candidates.bring(candidate) => {}

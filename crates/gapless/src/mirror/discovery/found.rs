@@ -26,6 +26,10 @@ const AT_A_TIME: usize = 8;
 /// Found ones that are looked at at a time, and how often.
 const LOOKED_AT: usize = 1000;
 const LOOK_AT_EVERY: Duration = Duration::from_secs(1);
+/// A stream waits for the directory's word about one it has brought no longer than this.
+const HELD_AT_MOST: Duration = Duration::from_secs(20);
+/// How long until one is tried again that could not be written down.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// One whose host nobody knows after so long is tracked no more.
 const NOBODY_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Repositories that hold nothing of what they were found for, remembered.
@@ -74,11 +78,9 @@ pub async fn run(mirror: Weak<Mirror>) {
         }
         tokio::select! {
             Some(settled) = asking.next() => {
-                if let Err(error) = settled {
-                    if error.is_final() {
-                        return;
-                    }
-                    tracing::warn!(%error, "a repository that was found could not be tracked; found again later");
+                if settled.is_err() {
+                    // Nothing can be written any more: whoever saw that says so.
+                    return;
                 }
             }
             () = shared.candidates.came.notified(), if asking.len() < AT_A_TIME => {}
@@ -96,51 +98,79 @@ pub async fn run(mirror: Weak<Mirror>) {
     }
 }
 
-/// Asks about a candidate, tracks it, and lets its stream go on.
+/// Asks about a candidate, tracks it, and lets its stream go on. When the program ends
+/// before, no cursor has passed it, and the next start reads it again.
 async fn settle(mirror: Arc<Mirror>, candidate: Candidate) -> Result<(), StoreError> {
-    let settled = mirror.settle(&candidate).await;
+    loop {
+        let settled = mirror.settle(&candidate).await;
+        match settled {
+            Ok(true) => break,
+            Ok(false) => return Ok(()),
+            Err(error) if error.is_final() => return Err(error),
+            // There is no room on the disk, perhaps.
+            Err(error) => {
+                tracing::warn!(did = %candidate.did, %error, "a repository that was found could not be tracked; tried again");
+                tokio::time::sleep(AGAIN_AFTER).await;
+            }
+        }
+    }
     mirror.shared.candidates.settled(&candidate.did);
     if let Some(position) = candidate.position {
         mirror.desks.skip(&candidate.did, position);
     }
-    settled
+    Ok(())
 }
 
 impl Mirror {
-    async fn settle(&self, candidate: &Candidate) -> Result<(), StoreError> {
+    /// False when the program ends.
+    async fn settle(&self, candidate: &Candidate) -> Result<bool, StoreError> {
         let (shared, did) = (&self.shared, &candidate.did);
         if shared.is_tracked(did) {
-            return Ok(());
+            return Ok(true);
         }
-        shared.metrics.resolutions.inc();
-        let resolved = tokio::select! {
-            resolved = self.fetcher.net.resolve(did, Known::default()) => resolved,
-            () = shared.end.ended() => return Ok(()),
+        let known = tokio::select! {
+            known = self.is_somebody(candidate) => known,
+            () = shared.end.ended() => return Ok(false),
         };
-        let known = match resolved {
-            Ok(document) => !document.tombstoned && document.host.is_some(),
-            Err(ResolveError::NotFound | ResolveError::Document(_)) => false,
-            // Nobody knows. What a stream brought is not asked for a second time: it
-            // is owed, durably. A listing comes again.
-            Err(_) => {
-                shared.metrics.resolution_failures.inc();
-                if candidate.position.is_none() {
-                    shared.metrics.found_dropped.inc();
-                    return Ok(());
-                }
-                true
+        match known {
+            Some(true) => {}
+            Some(false) => {
+                shared.metrics.found_unknown.inc();
+                return Ok(true);
             }
-        };
-        if !known {
-            shared.metrics.found_unknown.inc();
-            return Ok(());
+            // A listing comes again.
+            None => {
+                shared.metrics.found_dropped.inc();
+                return Ok(true);
+            }
         }
         let by = By::Found(candidate.collection.clone());
         if self.track_found(did, by).await? {
             shared.metrics.repos_found.inc();
             self.found.lock().fresh.push_back(did.clone());
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether the directory knows a name. None: it does not say, and nobody waits.
+    /// What a stream brought is not asked for a second time, and the stream does not
+    /// wait for long: then it is owed, durably, like any other.
+    async fn is_somebody(&self, candidate: &Candidate) -> Option<bool> {
+        let live = candidate.position.is_some();
+        let left = HELD_AT_MOST.saturating_sub(candidate.since.elapsed());
+        if live && left.is_zero() {
+            return Some(true);
+        }
+        self.shared.metrics.resolutions.inc();
+        let asked = self.fetcher.net.resolve(&candidate.did, Known::default());
+        match tokio::time::timeout(HELD_AT_MOST, asked).await {
+            Ok(Ok(document)) => Some(!document.tombstoned && document.host.is_some()),
+            Ok(Err(ResolveError::NotFound | ResolveError::Document(_))) => Some(false),
+            Ok(Err(_)) | Err(_) => {
+                self.shared.metrics.resolution_failures.inc();
+                live.then_some(true)
+            }
+        }
     }
 
     /// Whether it was fetched before, and held nothing of what it was found for.
