@@ -8,7 +8,14 @@ use crate::process::{Failure, cargo, run as run_program};
 /// Tests of the running program mostly wait for sockets and clocks: more of them
 /// at a time than there are cores. Its manifest leaves them out of the first run;
 /// the packages are the same, so that nothing is compiled twice.
-const WAITING: &[&str] = &["mirror", "repair", "discovery", "firehose", "serve", "script"];
+const WAITING: &[&str] = &[
+    "mirror",
+    "repair",
+    "discovery",
+    "firehose",
+    "serve",
+    "script",
+];
 const WAITING_AT_A_TIME: &str = "8";
 
 pub fn run(arguments: &[String]) -> Result<(), Failure> {

@@ -7,8 +7,8 @@ mod client;
 mod dead;
 #[cfg(feature = "demo")]
 mod demo;
-mod hosts;
 mod export;
+mod hosts;
 mod import;
 mod operate;
 mod progress;

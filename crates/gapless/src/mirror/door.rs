@@ -7,9 +7,9 @@ use gapless_atp::syntax::Did;
 
 use super::Mirror;
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, PurgesPage, Readiness,
-    RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
-    VerifyAnswer, VerifyProgress, VerifyReport,
+    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, PurgesPage,
+    Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer,
+    UpstreamRemoved, VerifyAnswer, VerifyProgress, VerifyReport,
 };
 use crate::serve::Serving;
 

@@ -10,9 +10,9 @@ use super::Mirror;
 use super::answers::failed;
 use super::following::FollowError;
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, PurgesPage, Readiness,
-    RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
-    VerifyAnswer, VerifyProgress, VerifyReport, kind_name,
+    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, PurgesPage,
+    Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer,
+    UpstreamRemoved, VerifyAnswer, VerifyProgress, VerifyReport, kind_name,
 };
 use crate::fetch::counted;
 use crate::ingest::desk::Turn;

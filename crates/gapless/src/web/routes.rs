@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use super::answer::{self, Answer, Json, Refusal};
 use super::{App, ask, call, firehose, guard, import, verify, xrpc};
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, PurgesPage, Readiness,
-    RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer, UpstreamRemoved,
-    VerifyAnswer,
+    self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, PurgesPage,
+    Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer,
+    UpstreamRemoved, VerifyAnswer,
 };
 use crate::config::{HOST, URL, parse_host, parse_url};
 
