@@ -10,6 +10,7 @@ mod car;
 mod corpus;
 mod discovery;
 mod export;
+mod firehose;
 mod ingest;
 mod ledger;
 mod measure;
@@ -92,6 +93,11 @@ const BENCHES: &[Bench] = &[
         name: "discovery",
         about: "a million repositories that nobody has heard of, over listRepos",
         run: discovery::run,
+    },
+    Bench {
+        name: "firehose",
+        about: "kept commits to one consumer, through the whole program",
+        run: firehose::run,
     },
     Bench {
         name: "testnet",

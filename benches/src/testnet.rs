@@ -52,7 +52,7 @@ pub fn run(report: &mut Report) {
 }
 
 /// Opens the WebSocket by hand, so that reading costs as little as it can.
-fn subscribe(address: &str) -> BufReader<TcpStream> {
+pub fn subscribe(address: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     let path = "/xrpc/com.atproto.sync.subscribeRepos?cursor=0";
     write!(
@@ -106,7 +106,7 @@ fn read_frames(reader: &mut BufReader<TcpStream>, count: u64) -> u64 {
 }
 
 /// Wall seconds for `bytes` zeros from one thread to another over loopback.
-fn bare_copy_seconds(bytes: u64) -> f64 {
+pub fn bare_copy_seconds(bytes: u64) -> f64 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     let start = Instant::now();

@@ -5,6 +5,8 @@
 //! and let it go; what takes long is read in parts, each from a view of its own.
 //! Iterators read as they go and hand out errors in their place.
 
+mod history;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,10 +25,8 @@ use crate::ids::Ids;
 use crate::rows::RecentRows;
 use crate::table::claimed::{self, Claim};
 use crate::table::dead::{self, DeadLetter};
-use crate::table::log::{self, Glance, LogRow};
 use crate::table::meta::Counters;
 use crate::table::parked::{self, ParkedFrame};
-use crate::table::purge::{self, PurgeRow};
 use crate::table::record::Record;
 use crate::table::wish::{self, Filter, Tracked};
 use crate::table::{Table, debt, did, host, key, repo, upstream, version};
@@ -382,77 +382,6 @@ impl Contents {
     }
 }
 
-/// The log.
-impl Contents {
-    /// Rows from the one that holds this number on, each with its first number.
-    pub fn log_from(
-        &self,
-        seq: u64,
-    ) -> Result<impl Iterator<Item = Result<(u64, LogRow), StoreError>> + Send + use<>, StoreError>
-    {
-        let range = self.log_range(seq)?;
-        let rows = self.rows(Table::Log, range, |place, row| {
-            Ok((key::read_seq(place)?, log::decode(row)?))
-        });
-        // The row found may end before the number that was asked for.
-        Ok(rows.skip_while(move |row| match row {
-            Ok((first, row)) => first.saturating_add(row.numbers()) <= seq,
-            Err(_) => false,
-        }))
-    }
-
-    /// Likewise, each without its operations: for whoever passes over many.
-    pub fn log_glances(
-        &self,
-        seq: u64,
-    ) -> Result<impl Iterator<Item = Result<(u64, Glance), StoreError>> + Send + use<>, StoreError>
-    {
-        let range = self.log_range(seq)?;
-        let rows = self.rows(Table::Log, range, |place, row| {
-            Ok((key::read_seq(place)?, log::glance(row)?))
-        });
-        Ok(rows.skip_while(move |row| match row {
-            Ok((first, row)) => first.saturating_add(row.numbers) <= seq,
-            Err(_) => false,
-        }))
-    }
-
-    /// From the row on that begins at this number, or is the last to begin before.
-    fn log_range(&self, seq: u64) -> Result<KeyRange, StoreError> {
-        let before = KeyRange::up_to(key::seq(seq).to_vec());
-        let start = match self.view.range(Table::Log, before).next_back() {
-            None => key::seq(seq).to_vec(),
-            Some(row) => row?.0.to_vec(),
-        };
-        Ok(KeyRange::from(start))
-    }
-
-    /// The first number that is younger than this time, if clocks only go forward.
-    pub fn log_number_after(&self, time: Time) -> Result<u64, StoreError> {
-        let (mut low, mut high) = (log::FIRST_SEQ, self.counters()?.next_seq);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.log_glances(middle)?.next().transpose()? {
-                Some((first, row)) if row.at <= time => {
-                    low = first.saturating_add(row.numbers).max(middle + 1);
-                }
-                _ => high = middle,
-            }
-        }
-        Ok(low)
-    }
-
-    /// Rows from the end of the log back.
-    pub fn log_backwards(
-        &self,
-    ) -> impl Iterator<Item = Result<(u64, LogRow), StoreError>> + Send + use<> {
-        self.rows(Table::Log, KeyRange::all(), |place, row| {
-            Ok((key::read_seq(place)?, log::decode(row)?))
-        })
-        .rev()
-    }
-}
-
 /// Upstreams, hosts, debts, and what could not be used.
 impl Contents {
     pub fn upstream(&self, id: UpstreamId) -> Result<Option<Upstream>, StoreError> {
@@ -550,29 +479,6 @@ impl Contents {
     /// The filter that was last in force.
     pub fn filter(&self) -> Result<Option<Filter>, StoreError> {
         self.read(Table::Meta, wish::FILTER_KEY, wish::decode_filter)
-    }
-
-    /// Every purge from a log number on, by its first one.
-    pub fn purges(
-        &self,
-        from: u64,
-    ) -> impl DoubleEndedIterator<Item = Result<(u64, PurgeRow), StoreError>> + Send + use<> {
-        let range = KeyRange::prefix_from(purge::PREFIX, purge::key(from));
-        self.rows(Table::Meta, range, |place, row| {
-            Ok((purge::read_key(place)?, purge::decode(row)?))
-        })
-    }
-
-    /// Superseded records from a key on: their keys, and by which number they were
-    /// superseded.
-    pub fn superseded(
-        &self,
-        from: &[u8],
-    ) -> impl DoubleEndedIterator<Item = Result<(Vec<u8>, u64), StoreError>> + Send + use<> {
-        let range = KeyRange::from(from.to_vec());
-        self.rows(Table::Version, range, |place, row| {
-            Ok((place.to_vec(), version::decode(row)?.superseded_by))
-        })
     }
 
     /// The repositories that have parked frames, and how many bytes these take.

@@ -342,6 +342,43 @@ fn a_redacted_frame_keeps_its_number_and_loses_its_bytes() {
 }
 
 #[test]
+fn many_are_redacted_over_several_segments_and_again_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut frames = filled(folder.path(), 200);
+    assert!(segment_files(folder.path()).len() > 2, "several segments");
+    let all: Vec<u64> = frames
+        .reader()
+        .read(frames.reader().oldest_seq(), 200, 1 << 30)
+        .unwrap()
+        .frames
+        .iter()
+        .map(|frame| frame.seq)
+        .collect();
+    let some: Vec<u64> = all.iter().copied().step_by(3).collect();
+    // In any order, with some that are not there.
+    let asked: Vec<u64> = some.iter().rev().copied().chain([0, 100_000]).collect();
+    for _ in 0..2 {
+        let redacted = frames.redact_all(&asked).unwrap();
+        assert_eq!(redacted, some.len() as u64);
+        let page = frames
+            .reader()
+            .read(frames.reader().oldest_seq(), 200, 1 << 30)
+            .unwrap();
+        assert!(page.damaged.is_empty());
+        for frame in page.frames {
+            assert_eq!(
+                frame.bytes.is_none(),
+                some.contains(&frame.seq),
+                "{}",
+                frame.seq
+            );
+        }
+        drop(frames);
+        frames = open(folder.path(), 200);
+    }
+}
+
+#[test]
 fn numbers_only_grow_and_frames_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let mut frames = filled(folder.path(), 10);

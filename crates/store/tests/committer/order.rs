@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use gapless_core::ledger::{Account, RepoId, Time};
 use gapless_store::Store;
-use gapless_store::change::{Ack, Change};
+use gapless_store::change::{Ack, Change, Entry, Redact, RepoChange, Subject, Upkeep, What};
 use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
 use gapless_store::error::StoreError;
 use gapless_store::queue::GroupLimits;
@@ -41,6 +42,45 @@ fn frames_then_batch_then_head_then_the_answer() {
     assert_eq!(store.view().counters().unwrap().next_seq, 2);
     store.close().unwrap();
     assert_eq!(recorder.steps().last(), Some(&Step::Close));
+}
+
+#[test]
+fn frames_are_redacted_before_the_batch_that_says_so() {
+    let recorder = Recorder::new();
+    let store = recorder.store();
+    store.write(event(1)).unwrap();
+    let id = store.view().repos(RepoId(0)).next().unwrap().unwrap().0;
+    let mut row = store.view().repo(id).unwrap().unwrap();
+    row.account = Account::Deleted;
+    let purge = Entry {
+        at: Time(2),
+        source: None,
+        what: What::Purge,
+        frame: None,
+    };
+    let purged = store
+        .write(Change {
+            repo: Some(RepoChange {
+                entry: Some(purge),
+                ..RepoChange::row(Subject::Id(id), row)
+            }),
+            ..Change::default()
+        })
+        .unwrap();
+    let before = recorder.steps().len();
+    store
+        .write(Change {
+            upkeep: Some(Upkeep::Redact(Redact {
+                purge: purged.numbers.unwrap().start,
+                frames: vec![1],
+                ..Redact::default()
+            })),
+            ..Change::default()
+        })
+        .unwrap();
+    let steps = recorder.steps().split_off(before);
+    let all = [Step::Room, Step::Redact(1), Step::Commit, Step::Head(3)];
+    assert_eq!(steps, all);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use gapless_store::space::Full;
 pub enum Step {
     Room,
     Frames(u64),
+    Redact(u64),
     Commit,
     Head(u64),
     Close,
@@ -128,6 +129,13 @@ impl Beside for Recorder {
     fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
         for (seq, _) in frames {
             self.step(Step::Frames(*seq), "frames")?;
+        }
+        Ok(())
+    }
+
+    fn redact_frames(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
+        for seq in numbers {
+            self.step(Step::Redact(*seq), "redact")?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 #![cfg(feature = "engine")]
 
+mod aftermath;
 mod book;
 mod engine;
 mod looks;
@@ -54,6 +55,9 @@ on_every_engine!(
     rows::parked_frames_come_and_go,
     rows::claims_go_when_a_proof_covers_them,
     rows::a_purge_leaves_nothing_but_the_log,
+    aftermath::what_a_purge_left_behind_goes_bit_by_bit,
+    aftermath::nothing_of_others_is_ever_redacted,
+    aftermath::superseded_records_expire_by_their_keys,
     numbers::the_cursor_is_never_ahead,
     numbers::a_cleared_cursor_stays_cleared,
     numbers::lost_numbers_are_covered_once,
