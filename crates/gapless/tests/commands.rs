@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use fake::{BROKEN, COMPLETE, CONFIGURED, REPOS, Served, TOKEN, UNKNOWN, WEB};
 use gapless::api::{
-    HostGap, HostReason, RepoCounts, Status, StoreStatus, SweepAnswer, UpstreamAnswer,
+    HostGap, HostReason, RepoCounts, SourceAnswer, Status, StoreStatus, SweepAnswer, UpstreamAnswer,
 };
 use serde_json::{Value, json};
 
@@ -91,6 +91,30 @@ fn status_is_a_finding_only_when_a_person_is_needed() {
         "{fine}"
     );
     assert!(!fine.contains("needs a person"), "{fine}");
+    assert!(
+        !fine.contains("LOSSY SINCE") && !fine.contains("claimed"),
+        "{fine}"
+    );
+    let mut lossy = status(true);
+    lossy.claims = 12;
+    lossy.upstreams[0].source = Some(SourceAnswer {
+        first: 70,
+        late: 20,
+        missed: 9,
+        lossy_since: Some("2026-01-02T03:04:05Z".to_owned()),
+        late_p99_seconds: Some(0.25),
+        ..SourceAnswer::default()
+    });
+    set(lossy);
+    let told = out(&ends(&served.url(), &["status"], 0));
+    let row = told.lines().find(|line| line.contains("2026-01-02"));
+    let row: Vec<&str> = row.expect("it is told").split_whitespace().collect();
+    assert_eq!(
+        row[1..],
+        ["70", "20", "0.250s", "-", "9", "2026-01-02T03:04:05Z"]
+    );
+    assert!(told.contains("12 records, not proven yet"), "{told}");
+    set(status(true));
     assert_eq!(
         json(&ends(&served.url(), &["status", "--json"], 0))["repos"]["complete"],
         3

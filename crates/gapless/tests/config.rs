@@ -300,6 +300,10 @@ fn wrong_values_are_named_with_what_is_expected() {
         with_host,
         &["`upstream.host` is \"b c\"", "stands for many"],
     );
+    refused(
+        &with_host.replace("relay", "jetstream"),
+        &["`upstream.host`", "stands for many"],
+    );
     let by_http = "[[upstream]]\nkind=\"pds\"\nurl=\"http://a\"\nhost=\"http://b:2583\"";
     refused(by_http, &["`upstream.host`", "allow_private"]);
     let with_path = by_http.replace(":2583", ":2583/x");

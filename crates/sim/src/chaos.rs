@@ -22,6 +22,7 @@ pub struct Outcome {
     pub fetched: u64,
     pub differences: u64,
     pub differences_right: u64,
+    pub claimed: u64,
     pub fired: BTreeMap<Fault, u64>,
 }
 
@@ -127,6 +128,7 @@ impl Run {
             fetched: self.mirror.counts.fetched,
             differences: self.mirror.counts.differences,
             differences_right: self.mirror.counts.differences_right,
+            claimed: self.mirror.counts.claimed,
             fired: self.world.faults.fired().clone(),
         }
     }

@@ -1,5 +1,6 @@
 //! Mischief: one random thing that goes wrong in the world or the machine.
 
+use gapless_atp::syntax::Rev;
 use gapless_core::ledger::Account;
 
 use crate::chaos::places;
@@ -56,7 +57,10 @@ pub fn mischief(world: &mut World, mirror: &mut Mirror) -> String {
             world.sync_event(owner);
             format!("{} #sync", name(owner))
         }
-        Fault::Forged => forge(world, owner),
+        Fault::Forged => {
+            claim(world, mirror, owner);
+            forge(world, owner)
+        }
         Fault::Misrouted => {
             world.misroute(owner, host);
             format!("{} on host {host}", name(owner))
@@ -192,6 +196,17 @@ fn forge(world: &mut World, owner: OwnerId) -> String {
         world.forge(owner, place);
     }
     format!("{} is forged on {place:?}, {times} times", name(owner))
+}
+
+/// A Jetstream tells of a commit of the owner as well: of the newest one, or of one
+/// that nobody signed.
+fn claim(world: &World, mirror: &mut Mirror, owner: OwnerId) {
+    let lie = Rev::from_micros(world.now.0, 9);
+    let newest = world.truth(owner).map(|(commit, _)| commit.head.rev);
+    let rev = newest
+        .filter(|_| world.now.0.is_multiple_of(2))
+        .unwrap_or(lie);
+    mirror.claimed(world, owner, rev);
 }
 
 fn change_account(world: &mut World, owner: OwnerId) -> String {

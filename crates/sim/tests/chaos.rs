@@ -43,7 +43,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
 #[test]
 fn whatever_happens_nothing_is_called_complete_that_is_not() {
     let (mut events, mut complete, mut compared) = (0, 0, 0);
-    let (mut differences, mut right) = (0, 0);
+    let (mut differences, mut right, mut claimed) = (0, 0, 0);
     let mut fired: BTreeMap<Fault, u64> = BTreeMap::new();
     let seeds = wanted();
     for seed in 0..seeds {
@@ -53,6 +53,7 @@ fn whatever_happens_nothing_is_called_complete_that_is_not() {
         compared += outcome.compared;
         differences += outcome.differences;
         right += outcome.differences_right;
+        claimed += outcome.claimed;
         for (fault, times) in outcome.fired {
             *fired.entry(fault).or_default() += times;
         }
@@ -65,6 +66,10 @@ fn whatever_happens_nothing_is_called_complete_that_is_not() {
     assert!(
         right > seeds && right < differences,
         "{right} of {differences} differences led to the signed root"
+    );
+    assert!(
+        claimed > seeds / 4,
+        "only {claimed} claims were asked about"
     );
     for fault in Fault::ALL {
         let times = fired.get(fault).copied().unwrap_or(0);

@@ -4,6 +4,7 @@
 
 mod account;
 mod attacks;
+mod claim;
 mod complete;
 mod cover;
 mod debt;

@@ -342,8 +342,8 @@ impl Follower {
                 look.stream.is_connected()
             })
             .await?;
-        self.settle(skipped);
         self.shared.sources.settle();
+        self.settle(skipped);
         match connected {
             true => Ok(()),
             false => Err(Ended::Lost(

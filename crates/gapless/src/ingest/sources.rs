@@ -32,7 +32,7 @@ pub use tally::{Figures, Tally};
 
 /// What was not brought so long after the first brought it was missed.
 pub const MISSED_AFTER: Duration = Duration::from_secs(60);
-/// Commits that are remembered, about 64 bytes each. What is pushed out before its
+/// Commits that are remembered, about 128 bytes each. What is pushed out before its
 /// time is not judged.
 pub const REMEMBERED: usize = 131_072;
 /// Parts of the memory, so that desks do not wait for each other.
@@ -161,12 +161,21 @@ impl Sources {
             .hash_one((sight.did.as_str(), sight.rev.to_bits()));
         let part = &self.recent[(mark % PARTS as u64) as usize];
         let now = Instant::now();
-        let (known, gone) = {
+        let (noted, gone) = {
             let mut recent = lock(part);
-            let known = recent.brought(mark, tally, sight, now);
-            (known, recent.take_old(now, MISSED_AFTER))
+            let noted = recent.brought(mark, tally, sight, now);
+            (noted, recent.take_old(now, MISSED_AFTER))
         };
-        if !known && self.is_old(sight.rev) {
+        match noted.first {
+            None => {}
+            Some(id) if id == tally.id => tally.first(),
+            Some(id) => {
+                if let Some(first) = lock(&self.tallies).get(&id) {
+                    first.first();
+                }
+            }
+        }
+        if !noted.known && self.is_old(sight.rev) {
             // It catches up: until it has, it is late for everything and misses nothing.
             tally.connected();
         }
@@ -194,7 +203,8 @@ impl Sources {
         self.settle_at(now);
     }
 
-    fn settle_at(&self, now: Instant) {
+    /// The same, as if it were then.
+    pub fn settle_at(&self, now: Instant) {
         for part in &self.recent {
             let gone = lock(part).take_old(now, MISSED_AFTER);
             self.judge(gone);

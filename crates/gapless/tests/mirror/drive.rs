@@ -211,6 +211,7 @@ impl World {
         match place {
             Place::Pds(index) => self.net.urls().pds[index].clone(),
             Place::Relay => self.net.urls().relay.clone().expect("there is one"),
+            Place::Jetstream => self.net.urls().jetstream.clone().expect("there is one"),
             other => panic!("nobody follows {other}"),
         }
     }

@@ -78,6 +78,8 @@ pub struct Counts {
     pub differences: u64,
     pub differences_right: u64,
     pub adopted: u64,
+    /// Claims for which a question was owed.
+    pub claimed: u64,
     pub crashes: u64,
     pub sweeps: u64,
     pub resets: u64,

@@ -1,9 +1,12 @@
 //! What an operator and the machine do: add and remove upstreams, widen the
 //! filter, purge what is long deleted, crash and start again.
 
+use gapless_atp::syntax::Rev;
 use gapless_core::ledger::account;
+use gapless_core::ledger::claim::{self, Heard};
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::debt;
+use gapless_core::ledger::event::Origin;
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::rollback;
 use gapless_core::ledger::{
@@ -13,7 +16,10 @@ use gapless_core::ledger::{
 use super::Mirror;
 use super::book::{Batch, Words};
 use super::feed::Feed;
-use crate::world::{Place, World};
+use crate::world::{OwnerId, Place, World};
+
+/// A source of claims that speaks for nobody.
+const TELLER: UpstreamId = UpstreamId(u32::MAX);
 
 impl Mirror {
     /// Follows a stream from now on.
@@ -121,6 +127,20 @@ impl Mirror {
         let now = self.tick(world);
         let mut repo = self.book.repo(id);
         debt::owe_fetch(now, &mut repo, Why::Operator);
+        self.put(id, repo);
+    }
+
+    /// Somebody who proves nothing tells of a commit.
+    pub fn claimed(&mut self, world: &World, owner: OwnerId, rev: Rev) {
+        let id = self.repo_of(world, owner);
+        let now = self.tick(world);
+        let mut repo = self.book.repo(id);
+        let origin = Origin {
+            upstream: TELLER,
+            epoch: None,
+        };
+        let heard = claim::claimed(self.context(now), &mut repo, origin, rev);
+        self.counts.claimed += u64::from(heard == Heard::Keep);
         self.put(id, repo);
     }
 

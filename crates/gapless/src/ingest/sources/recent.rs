@@ -52,6 +52,14 @@ impl Entry {
     }
 }
 
+/// What became of an arrival.
+#[derive(Default)]
+pub struct Noted {
+    pub known: bool,
+    /// A claim that nobody proves was brought by nobody.
+    pub first: Option<UpstreamId>,
+}
+
 /// What is remembered no longer.
 #[derive(Default)]
 pub struct Gone {
@@ -81,8 +89,9 @@ impl Recent {
         }
     }
 
-    /// Returns whether it is remembered now.
-    pub fn brought(&mut self, mark: u64, tally: &Tally, sight: &Sight<'_>, now: Instant) -> bool {
+    /// Says whether it is remembered now, and who brought it first if that is proven
+    /// just now.
+    pub fn brought(&mut self, mark: u64, tally: &Tally, sight: &Sight<'_>, now: Instant) -> Noted {
         let place = self.places.get(&mark).copied();
         let entry = place.and_then(|place| {
             let at = usize::try_from(place.checked_sub(self.gone)?).ok()?;
@@ -90,13 +99,21 @@ impl Recent {
         });
         let Some(entry) = entry else {
             if sight.proof == Proof::Replay {
-                return false;
+                return Noted::default();
             }
             self.insert(mark, tally, sight, now);
-            return true;
+            return Noted {
+                known: true,
+                first: (sight.proof == Proof::Signed).then_some(tally.id),
+            };
+        };
+        let mut noted = Noted {
+            known: true,
+            first: None,
         };
         if sight.proof == Proof::Signed && !entry.signed {
             entry.signed = true;
+            noted.first = entry.bringers().first().copied().map(UpstreamId);
             entry.host = sight.host;
             entry.cover = sight.cover;
             entry.tracked = sight.tracked;
@@ -104,7 +121,7 @@ impl Recent {
         if !entry.was_brought_by(tally.id) && entry.add(tally.id) {
             tally.late(sight.at.saturating_duration_since(entry.first));
         }
-        true
+        noted
     }
 
     fn insert(&mut self, mark: u64, tally: &Tally, sight: &Sight<'_>, now: Instant) {
@@ -124,7 +141,6 @@ impl Recent {
             noted: now,
         };
         entry.add(tally.id);
-        tally.first();
         let place = self.gone + self.entries.len() as u64;
         self.places.insert(mark, place);
         self.entries.push_back(entry);

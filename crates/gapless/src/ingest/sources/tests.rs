@@ -1,3 +1,5 @@
+//! Who was first, late, or missed what; and who is not judged.
+
 use gapless_core::ledger::{Epoch, Tick};
 
 use super::*;
@@ -107,12 +109,13 @@ fn what_nobody_signed_counts_against_nobody() {
     both.brings(&both.one, 2, Proof::Claimed, 0);
     both.brings(&both.one, 3, Proof::Replay, 0);
     both.later();
+    assert_eq!(both.figures().0.first, 1, "a claim is not a commit yet");
     assert_eq!(both.figures().1.missed, 0);
     // A claim that somebody proves was there first.
     both.brings(&both.one, 4, Proof::Claimed, 0);
     both.brings(&both.two, 4, Proof::Signed, 30);
     let (one, two) = both.figures();
-    assert_eq!((one.first, two.late), (3, 2));
+    assert_eq!((one.first, two.late), (2, 2));
     assert_eq!(two.late_max, Some(Duration::from_millis(30)));
 }
 

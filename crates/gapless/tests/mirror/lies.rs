@@ -1,0 +1,172 @@
+//! A Jetstream that lies, repeats itself or talks nonsense: what is proven stays as it
+//! is, the stream goes on, and a signed state ends every lie.
+
+use gapless::api::RepoAnswer;
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::{Did, Rev};
+use gapless_store::table::log::LogKind;
+use serde_json::{Value as Json, json};
+
+use crate::common::World;
+use crate::drive::{new_path, said};
+use crate::jetstream::{claims, follow, now_us, passed, put, rev_after, told, until_claims};
+use crate::teller::Teller;
+
+/// By how much a lie is ahead of what was written, in microseconds.
+const LIE_AHEAD: u64 = 20_000_000;
+
+async fn until_passed(world: &World, reason: &str, count: u64) {
+    world
+        .until(reason, async |world: &World| {
+            let passed = passed(world, reason);
+            said(passed >= count, &passed)
+        })
+        .await;
+    assert_eq!(passed(world, reason), count, "{reason}");
+}
+
+/// A mirror that hears of the first repository by a lie: it is fetched, and the truth
+/// is held; the lie is above it, and stays what it is.
+async fn lied_to() -> (World, Teller, Did, Json) {
+    let mut world = World::network(told(2)).await;
+    let teller = Teller::start().await;
+    follow(&mut world, &teller.url).await;
+    let did = world.did(0);
+    let (forged, cid) = put(&rev_after(LIE_AHEAD), &new_path(), "never written");
+    teller.say_commit(now_us(), did.as_str(), &forged);
+    until_claims(&world, &did, 1).await;
+    until_held(&world, &did).await;
+    let kept = claims(&world, &did)[0].1.record.clone();
+    assert_eq!(kept.map(|(cid, _)| cid), Some::<Cid>(cid));
+    (world, teller, did, forged)
+}
+
+/// Waits until the truth is held and nothing is owed.
+async fn until_held(world: &World, did: &Did) {
+    world
+        .until("the truth is held", async |world: &World| {
+            let answer = world.answer(did).await;
+            let head = world.net.truth().head(did).expect("it exists");
+            let there = answer.rev == Some(head.rev.to_string());
+            said(there && answer.debt.is_none(), &answer)
+        })
+        .await;
+}
+
+/// Nothing has changed since, and nothing was claimed or applied.
+async fn assert_unmoved(world: &World, did: &Did, before: &RepoAnswer, log: u64) {
+    let after = world.answer(did).await;
+    assert_eq!((&after.rev, &after.account), (&before.rev, &before.account));
+    assert_eq!(after.claims, before.claims);
+    assert!(!after.complete);
+    let view = world.mirror().shared.store.view();
+    for row in view.log_from(log).expect("it can be read") {
+        let (_, row) = row.expect("it can be read");
+        let passed = !matches!(row.kind, LogKind::Claimed | LogKind::Live);
+        assert!(
+            passed || view.repo_id(did).expect("it reads") != row.repo,
+            "{row:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_forged_stale_or_no_record_changes_nothing_that_is_proven() {
+    let (mut world, teller, did, forged) = lied_to().await;
+    let (before, log) = (world.answer(&did).await, world.log_next());
+    let say = |commit: &Json| teller.say_commit(now_us(), did.as_str(), commit);
+    // A record that is not what its CID names.
+    let (mut wrong, _) = put(&rev_after(LIE_AHEAD + 1), &new_path(), "one");
+    wrong["record"]["text"] = "another".into();
+    say(&wrong);
+    until_passed(&world, "cid", 1).await;
+    // Revs that are not newer than what is held, for what is held.
+    let head = world.net.truth().head(&did).expect("it exists").rev;
+    let held = world.some_path(&did);
+    say(&put(&head.to_string(), &held, "replaced").0);
+    until_passed(&world, "old", 1).await;
+    let (collection, rkey) = held.split_once('/').expect("a path");
+    say(&json!({
+        "rev": "3jzfcijpj2z2a", "operation": "delete", "collection": collection, "rkey": rkey,
+    }));
+    until_passed(&world, "old", 2).await;
+    // From tomorrow; the same once more; and what is no record.
+    say(&put(&rev_after(3_600_000_000), &new_path(), "tomorrow").0);
+    until_passed(&world, "future", 1).await;
+    say(&forged);
+    until_passed(&world, "old", 3).await;
+    let (mut float, _) = put(&rev_after(LIE_AHEAD + 2), &new_path(), "x");
+    float["record"]["ratio"] = json!(1.5);
+    say(&float);
+    until_passed(&world, "record", 1).await;
+    assert_unmoved(&world, &did, &before, log).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_is_buried_hints_hide_nobody_and_the_stream_goes_on() {
+    let (mut world, teller, did, _) = lied_to().await;
+    let (before, log) = (world.answer(&did).await, world.log_next());
+    let letters = world.metrics().dead_letters.get();
+    let deep = format!(
+        "{{\"did\":\"{did}\",\"time_us\":1,\"x\":{}",
+        "[".repeat(5_000)
+    );
+    let twice = format!("{{\"did\":\"{did}\",\"did\":\"{did}\",\"time_us\":1}}");
+    let types = format!("{{\"did\":\"{did}\",\"time_us\":\"{}\"}}", now_us());
+    let no_rev =
+        json!({"did": did.as_str(), "time_us": now_us(), "kind": "commit", "commit": {"rev": 1}});
+    let no_rev = no_rev.to_string();
+    for text in ["", "null", "\u{0}", &deep, &twice, &types, &no_rev] {
+        teller.say(now_us(), text);
+    }
+    world
+        .until("they are buried", async |world: &World| {
+            let now = world.metrics().dead_letters.get();
+            said(now == letters + 7, &(now, letters))
+        })
+        .await;
+    let deleted = json!({"did": did.as_str(), "active": false, "status": "deleted", "seq": 1});
+    let renamed = json!({"did": did.as_str(), "handle": "x.test", "seq": 2});
+    for (kind, body) in [("account", deleted), ("identity", renamed)] {
+        let line = json!({"did": did.as_str(), "time_us": now_us(), "kind": kind, kind: body});
+        teller.say(now_us(), line.to_string());
+    }
+    // The last word is about somebody whom nobody has heard of, and who is fetched.
+    let other = world.did(1);
+    let line =
+        json!({"did": other.as_str(), "time_us": now_us(), "kind": "identity", "identity": {}});
+    teller.say(now_us(), line.to_string());
+    world
+        .until("the last one is known", async |world: &World| {
+            let answer = world.repo(&other).await;
+            said(
+                answer.as_ref().is_some_and(|one| one.rev.is_some()),
+                &answer,
+            )
+        })
+        .await;
+    assert_eq!(world.answer(&did).await.account, "active");
+    assert_unmoved(&world, &did, &before, log).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_the_owner_signed_later_ends_the_lie() {
+    let (mut world, teller, did, forged) = lied_to().await;
+    let lie = forged["rev"].as_str().expect("text");
+    let lie: Rev = lie.parse().expect("a rev");
+    world
+        .until("later than the lie", async |world: &World| {
+            let written = world.post(&did).rev;
+            said(written > lie, &written)
+        })
+        .await;
+    // Whatever else it says: that there is something newer is true.
+    let (hint, _) = put(&rev_after(0), &new_path(), "something was written");
+    teller.say_commit(now_us(), did.as_str(), &hint);
+    until_held(&world, &did).await;
+    let left = claims(&world, &did);
+    assert!(left.iter().all(|(_, claim)| claim.rev > lie), "{left:?}");
+    world.stop().await;
+}
