@@ -373,10 +373,14 @@ proptest! {
 
     #[test]
     fn record_proofs_show_presence_and_absence(keys in keys(80), asked in key()) {
-        let (root, _) = build(&keys);
+        let (root, store) = build(&keys);
         let pairs = keys.iter().map(|(key, cid)| (key.as_bytes(), *cid));
         let (proved, nodes) = gapless_atp::mst::record_proof(pairs, asked.as_bytes()).unwrap();
         prop_assert_eq!(proved, root);
+        // The way down through a whole tree meets the same nodes, top first.
+        let way = gapless_atp::mst::way_down(root, &store, asked.as_bytes()).unwrap();
+        prop_assert_eq!(way.value, keys.get(&asked).copied());
+        prop_assert!(way.nodes.iter().rev().eq(&nodes));
         let nodes = Store(nodes.into_iter().collect());
         let mut tree = Tree::open(root, &nodes);
         prop_assert_eq!(tree.get(asked.as_bytes()), Ok(keys.get(&asked).copied()));

@@ -388,3 +388,56 @@ fn what_is_fetched_anew_is_not_what_was_proven() {
     assert_eq!(desk.apply(&note, 5, 5), fetch::Take::Write);
     assert_eq!(desk.repo.proven, None);
 }
+
+#[test]
+fn an_imported_state_is_held_and_proves_nothing_about_being_the_newest() {
+    let mut desk = Desk::holding(5);
+    assert!(desk.complete());
+    let (note, marker) = (desk.note(), desk.repo.marker);
+    let now = desk.now();
+    assert_eq!(fetch::may_import(now, &desk.repo, &head(7)), Ok(()));
+    fetch::finish(now, &mut desk.repo, &note, &snapshot(7));
+    desk.with_context(fetch::imported);
+    assert!(desk.head_is(7));
+    assert_eq!(desk.repo.marker, marker, "no marker is raised");
+    assert_eq!(desk.reasons(), ["compare_owed"]);
+    // What was asked before it came does not vouch for it.
+    desk.told(&note, Told::Head(named(7)));
+    assert!(!desk.complete());
+    desk.compared(7);
+    assert!(desk.complete(), "{:?}", desk.reasons());
+}
+
+#[test]
+fn an_import_only_goes_forward_and_never_into_what_is_hidden() {
+    use fetch::NotTaken;
+    let mut desk = Desk::holding(5);
+    let now = desk.now();
+    let judged = |n: u64, change: &dyn Fn(&mut Repo)| {
+        let mut repo = desk.repo.clone();
+        change(&mut repo);
+        fetch::may_import(now, &repo, &head(n))
+    };
+    let as_it_is = |_: &mut Repo| {};
+    assert_eq!(judged(6, &as_it_is), Ok(()));
+    assert_eq!(judged(5, &as_it_is), Err(NotTaken::Held));
+    assert_eq!(judged(4, &as_it_is), Err(NotTaken::Older));
+    for state in [Account::Deactivated, Account::Deleted, Account::NotFound] {
+        let hide = |repo: &mut Repo| repo.account = state;
+        assert_eq!(judged(6, &hide), Err(NotTaken::Hidden));
+    }
+    let applying = |repo: &mut Repo| {
+        repo.held = Held::Applying {
+            target: head(6),
+            from: None,
+        };
+    };
+    assert_eq!(judged(7, &applying), Err(NotTaken::BeingWritten));
+    let damaged = |repo: &mut Repo| repo.held = Held::Damaged { from: Some(rev(5)) };
+    assert_eq!(judged(5, &damaged), Ok(()), "it brings back what was lost");
+    assert_eq!(judged(4, &damaged), Err(NotTaken::Older));
+    let nothing = |repo: &mut Repo| repo.held = Held::Nothing;
+    assert_eq!(judged(1, &nothing), Ok(()));
+    let abandoned = |repo: &mut Repo| repo.abandoned = Some(rev(8));
+    assert_eq!(judged(7, &abandoned), Err(NotTaken::Abandoned));
+}

@@ -54,6 +54,9 @@ impl Listener for Bounded {
         // The semaphore is never closed; if it were, a connection goes uncounted.
         let room = Arc::clone(&self.room).acquire_owned().await.ok();
         let (stream, address) = Listener::accept(&mut self.listener).await;
+        // An answer in parts must not wait for the reader to acknowledge each of them. A
+        // system that does not let us answers later, and not otherwise.
+        let _ = stream.set_nodelay(true);
         let connection = Connection {
             stream,
             idle: Box::pin(sleep(HEAD)),

@@ -27,7 +27,7 @@ fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> Put) -> Str
         kind: RecordsKind::Repair,
         before: row.held,
         ops: vec![spoilt],
-        commit: Vec::new(),
+        commit: view.signed_commit(id).expect("read").expect("it is held"),
     };
     let mut change = RepoChange::row(Subject::Id(id), row);
     change.entry = Some(Entry {
