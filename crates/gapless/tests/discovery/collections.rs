@@ -95,6 +95,9 @@ async fn live_only(fault: Fault) -> (World, Option<u64>) {
     let mut world = looking("com.example.*").await;
     world.begin().await;
     connected(&world).await;
+    // A start goes on from a cursor, if there is one.
+    world.post(&world.did(1));
+    world.caught_up(Place::Relay).await;
     let fault = world.set(Spec::new(fault).on(Place::Plc));
     (world, fault)
 }
@@ -112,7 +115,7 @@ async fn the_cursor_does_not_pass_who_was_found_before_they_are_tracked() {
     world.until_fired("stall", 1).await;
     world.meanwhile(&other, Place::Relay, 5).await;
     let cursor = world.upstream(Place::Relay).await.cursor;
-    assert!(cursor < Some(at), "{cursor:?}, and it was found at {at}");
+    assert!(cursor.is_some_and(|cursor| cursor < at), "{cursor:?}, {at}");
     assert_eq!(found(&world).await, BTreeMap::new());
     // A start in between finds it all the same: it is read again.
     world.stop().await;
@@ -224,5 +227,25 @@ async fn what_is_not_tracked_is_not_complete_by_a_stream_that_passes_it_over() {
     world.expect("a new epoch");
     world.begin().await;
     world.complete(&did).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_hosts_are_followed_each_host_of_a_found_one_has_a_stream() {
+    let mut world = looking(THINGS).await;
+    world.flags.follow = Some("hosts".to_owned());
+    let did = world.account(1, 0);
+    world.write(&did, &[thing()]);
+    world.begin().await;
+    world.complete(&did).await;
+    let upstreams = status(&world).await.upstreams;
+    assert_eq!(upstreams.len(), 1, "{upstreams:?}");
+    assert_eq!(upstreams[0].url, world.url(Place::Pds(1)));
+    assert_eq!(upstreams[0].followed, "for_tracked");
+    let made = world.post(&did);
+    world.complete(&did).await;
+    let answer = world.answer(&did).await;
+    assert_eq!(answer.last_firehose_rev, Some(made.rev.to_string()));
+    assert!(world.repo(&world.account(1, 1)).await.is_none());
     world.stop().await;
 }
