@@ -26,6 +26,7 @@ impl Demo {
         let proof = proof
             .map_err(|error| DemoError::Wrong(error.to_string()))?
             .map_err(|error| DemoError::Mirror(error.to_string()))?;
+        self.tell_differences();
         let seconds = self.began.elapsed().as_secs_f64();
         let fine = tally.differences == 0
             && tally.failed.is_none()
@@ -61,13 +62,21 @@ impl Demo {
             "told": tally.told, "failed": tally.failed, "counted": counts(&*self.stage.running()?),
         });
         self.view.tell(&words, &event);
-        for told in &tally.told {
-            eprintln!("gapless: {told}");
-        }
-        if let Some(failed) = &tally.failed {
-            eprintln!("gapless: a comparison did not get to its end: {failed}");
-        }
         Ok(fine)
+    }
+
+    /// What the judge found, record by record.
+    pub(super) fn tell_differences(&self) {
+        let tally = self.judge.tally();
+        for what in &tally.told {
+            let event = json!({ "event": "difference", "what": what });
+            self.view.tell(&format!("DIFFERS   {what}"), &event);
+        }
+        if let Some(why) = &tally.failed {
+            let event = json!({ "event": "not compared", "why": why });
+            let words = format!("FAILED    a comparison did not get to its end: {why}");
+            self.view.tell(&words, &event);
+        }
     }
 
     /// Something to play with, until Ctrl-C.

@@ -234,7 +234,7 @@ mod tests {
     async fn what_another_truth_does_not_know_is_a_difference() {
         let folder = tempfile::tempdir().unwrap();
         let wanted = Wanted {
-            repos: 3,
+            repos: 1,
             port: 0,
             bind: "127.0.0.1:0".parse().unwrap(),
         };
@@ -242,16 +242,16 @@ mod tests {
         let right = Judge::new(stage.net.truth());
         let mirror = stage.running().unwrap();
         let began = std::time::Instant::now();
-        while right.tally().complete < 3 {
+        while right.tally().complete < 1 {
             right.pass(&mirror).unwrap();
             assert!(began.elapsed() < PATIENCE, "{:?}", right.tally());
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         assert_eq!(right.tally().differences, 0, "{:?}", right.tally());
-        assert!(right.tally().records >= 3 * 30, "{:?}", right.tally());
-        // The same accounts, which did something else.
+        assert!(right.tally().records >= 30, "{:?}", right.tally());
+        // The same account, which did something else.
         let other = Testnet::start(Config {
-            repos: 3,
+            repos: 1,
             pds: 3,
             did_web: false,
             wall_clock: true,
@@ -262,8 +262,8 @@ mod tests {
         let wrong = Judge::new(other.truth());
         wrong.pass(&mirror).unwrap();
         let tally = wrong.tally();
-        assert_eq!(tally.checks, 3);
-        assert!(tally.differences_in_complete >= 3, "{tally:?}");
+        assert_eq!(tally.checks, 1);
+        assert!(tally.differences_in_complete >= 1, "{tally:?}");
         assert!(tally.told[0].contains("nobody signed"), "{tally:?}");
         drop(mirror);
         stage.take_down().await.unwrap();

@@ -189,7 +189,10 @@ async fn demonstrate(options: &Options, folder: &Path) -> Result<bool, DemoError
     drawing.abort();
     demo.view.settle();
     let ended = match played {
-        Err(error) => Err(error),
+        Err(error) => {
+            demo.tell_differences();
+            Err(error)
+        }
         Ok(repaired) => demo.sum_up(repaired).await,
     };
     if options.keep && !matches!(ended, Err(DemoError::Interrupted)) {

@@ -144,6 +144,12 @@ impl Demo {
                     left.push(did);
                 }
             }
+            let tally = self.judge.tally();
+            if let Some(first) = tally.told.first().filter(|_| tally.differences > 0) {
+                return Err(DemoError::Wrong(format!(
+                    "{when}: what the mirror holds is not what was signed: {first}"
+                )));
+            }
             if began.elapsed() > PATIENCE {
                 let many = left.len();
                 let first = first.unwrap_or_default();

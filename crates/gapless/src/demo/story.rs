@@ -22,7 +22,9 @@ pub fn counts(mirror: &Mirror) -> Counts {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let pairs = lines.filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
-        Some((name.to_owned(), value.parse().ok()?))
+        // How long things took is another story.
+        let counts = name.contains("_total");
+        counts.then_some((name.to_owned(), value.parse().ok()?))
     });
     pairs.collect()
 }
