@@ -199,6 +199,10 @@ impl Stream {
                     return End::Broken;
                 }
             };
+            // Pages that say nothing to outsiders are not waited for anywhere.
+            if self.stopping.is_ending() {
+                return End::Stopping;
+            }
             self.place = Some(place);
             if page.more {
                 reading = self.read();
