@@ -236,3 +236,31 @@ fn an_old_document_is_asked_for_once_and_after_a_failure_later() {
     schedule.refresh(&did(1));
     assert!(schedule.take(Time(9 * HOUR), &MANY).is_some(), "old again");
 }
+
+#[test]
+fn of_a_host_that_is_gone_each_repository_is_not_tried_by_itself() {
+    let schedule = Schedule::default();
+    for number in 0..200 {
+        schedule.note(Time(10), &owing(number, Some(1), What::Fetch, 10));
+    }
+    schedule.note(Time(10), &owing(900, Some(2), What::Fetch, 10));
+    let (mut asked, mut others) = (0, 0);
+    while let Some(Task { did, payee, .. }) = schedule.take(Time(10), &MANY) {
+        match payee == Payee::Host(HostId(1)) {
+            true => {
+                asked += 1;
+                schedule.unreachable(Time(10), HostId(1));
+            }
+            false => others += 1,
+        }
+        // What was tried waits for longer.
+        schedule.note(Time(10), &Repo::new(did.clone()));
+        schedule.release(&did, payee);
+    }
+    assert!(asked < 50, "{asked} of 200 were tried");
+    assert_eq!(others, 1, "another host keeps nobody waiting");
+    // It is back: all of them are worked for.
+    schedule.reached(HostId(1));
+    assert!(schedule.take(Time(10), &MANY).is_some());
+    assert!(schedule.take(Time(10), &MANY).is_some());
+}

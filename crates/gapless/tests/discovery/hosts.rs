@@ -1,7 +1,7 @@
 //! Hosts that do not answer, and names that are none.
 
 use gapless::api::{GapsPage, Mirror as _};
-use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
+use gapless_testnet::{Fault, Place, Spec};
 
 use crate::common::World;
 use crate::drive::said;
@@ -72,56 +72,5 @@ async fn names_that_are_no_hosts_are_refused_and_counted() {
     let all = hosts(&world).await;
     let names: Vec<&str> = all.hosts.iter().map(|one| one.host.as_str()).collect();
     assert_eq!(all.total, 2, "{names:?}");
-    world.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_host_that_is_gone_each_repository_is_not_tried_by_itself() {
-    const REPOS: usize = 120;
-    let mut world = whole(NetConfig {
-        // Documents name hosts at which nobody answers.
-        public_hosts: true,
-        records: 1,
-        ..relayed(REPOS, 1)
-    })
-    .await;
-    world.flags.network = false;
-    world.flags.sweep_every = Some("1h".to_owned());
-    world.begin().await;
-    world
-        .until("connected", async |world: &World| {
-            let upstream = world.upstream(Place::Relay).await;
-            said(upstream.open, &upstream)
-        })
-        .await;
-    let dids = world.net.truth().dids();
-    for did in &dids {
-        world.post(did);
-    }
-    world.caught_up(Place::Relay).await;
-    world
-        .until("every document is known", async |world: &World| {
-            let view = world.mirror().shared.store.view();
-            let known = dids.iter().filter(|did| {
-                let found = view.repo_by_did(did).expect("it can be read");
-                found.is_some_and(|(_, repo)| repo.host.is_some())
-            });
-            let known = known.count();
-            said(known == REPOS, &known)
-        })
-        .await;
-    world
-        .until("the host was tried", async |world: &World| {
-            let asked = world.metrics().heads_asked.get();
-            said(asked >= 20, &asked)
-        })
-        .await;
-    // All of it is due, and what should not happen has had its time.
-    for did in &dids {
-        world.post(did);
-    }
-    world.caught_up(Place::Relay).await;
-    let asked = world.metrics().heads_asked.get();
-    assert!(asked < REPOS as u64 / 2, "{asked} questions to nobody");
     world.stop().await;
 }
