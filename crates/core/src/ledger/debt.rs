@@ -260,6 +260,15 @@ pub fn go_on(now: Now, repo: &mut Repo) {
     }
 }
 
+/// The owner has moved, and signed it: what strangers said was worth asking about.
+/// A move is heard of in several ways, on two hosts, and what was asked because of
+/// one must not make the next go unnoticed. The directory takes few entries of a DID
+/// in a day; who runs the server of a did:web changes its document as often as he
+/// likes, so there it does not count.
+pub fn were_right(repo: &mut Repo) {
+    repo.strangers = Bucket::default();
+}
+
 /// Whether a stranger's reason may make us ask now.
 pub fn may_ask(repo: &Repo, now: Time) -> bool {
     ready_at(&repo.strangers, now) <= now

@@ -5,6 +5,8 @@
 //! nothing. After a move the state that is held stays: it still is an exact
 //! state; but nothing is known about what came after it.
 
+use gapless_atp::syntax::DidMethod;
+
 use super::account;
 use super::cover::{self, Covers};
 use super::debt::{self, What};
@@ -67,6 +69,9 @@ pub fn resolved(
     });
     repo.host = document.host;
     repo.host_since = now.tick;
+    if newer && repo.did.method() == DidMethod::Plc {
+        debt::were_right(repo);
+    }
     account::become_(now, repo, Account::Unknown, false, notices);
     repo.first_rev_since_reset = None;
     repo.behind = None;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, What, Work};
 use gapless_core::ledger::event::Event;
 use gapless_core::ledger::settings::{
@@ -197,6 +198,52 @@ fn what_the_owner_signed_does_not_wait_for_the_strangers_bucket() {
     );
     desk.event(PDS, &sync(7));
     assert_eq!(debt::plan(desk.time, &desk.repo), Some(Work::Fetch));
+}
+
+/// Asks all that strangers can make us ask, and one more.
+fn empty_the_bucket(desk: &mut Desk) {
+    for _ in 0..=STRANGER_TOKENS {
+        desk.event(PDS, &Event::Unsigned);
+        let now = desk.now();
+        debt::begin(now, &mut desk.repo);
+        desk.compared(5);
+    }
+    desk.event(OTHER, &Event::Identity);
+    assert!(desk.owes_nothing(), "the bucket is empty");
+}
+
+#[test]
+fn whoever_moves_does_not_wait_for_the_strangers_bucket() {
+    let mut desk = Desk::holding(5);
+    desk.resolved(HOST, 1);
+    empty_the_bucket(&mut desk);
+    desk.resolved(OTHER_HOST, 2);
+    desk.compared(5);
+    assert!(desk.owes_nothing());
+    // The host that it left closes the account, and it comes back there.
+    desk.event(PDS, &Event::Identity);
+    assert_eq!(debt::plan(desk.time, &desk.repo), Some(Work::Resolve));
+    let now = desk.now();
+    debt::begin(now, &mut desk.repo);
+    desk.resolved(HOST, 3);
+    assert_eq!(desk.repo.host, Some(HOST));
+}
+
+#[test]
+fn no_move_and_none_that_the_directory_does_not_vouch_for_refills_the_bucket() {
+    for (did, host) in [
+        ("did:plc:ewvi7nxzyoun6zhxrhs64oiz", HOST),
+        ("did:web:example.com", OTHER_HOST),
+    ] {
+        let mut desk = Desk::holding(5);
+        desk.repo.did = Did::parse(did).unwrap();
+        desk.resolved(HOST, 1);
+        empty_the_bucket(&mut desk);
+        desk.resolved(host, 2);
+        desk.compared(5);
+        desk.event(RELAY, &Event::Identity);
+        assert!(desk.owes_nothing(), "{did}");
+    }
 }
 
 #[test]

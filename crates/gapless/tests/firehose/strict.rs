@@ -41,6 +41,7 @@ impl Served {
         let settings = WebSettings {
             token: None,
             loopback: true,
+            open: true,
         };
         let task = web::serve(listener, world.mirror().clone(), settings, async {
             let _ = ended.await;
