@@ -2,7 +2,7 @@
 // its first event to its last. It checks signatures and proofs itself; what it hears is
 // folded into records the way an AppView does it.
 import { Firehose } from '@atproto/sync'
-import { difference, keyOf, read, resolver } from './repos.mjs'
+import { difference, everyKeyOf, readWithAny, resolver } from './repos.mjs'
 import { askBytes } from './xrpc.mjs'
 import { until } from './wait.mjs'
 
@@ -29,6 +29,13 @@ export class Follower {
     return this.firehose?.destroy()
   }
 
+  // What it heard since it was last asked.
+  news() {
+    const words = Object.entries(this.counts).map(([kind, count]) => [kind, count - (this.before?.[kind] ?? 0)])
+    this.before = { ...this.counts }
+    return `heard ${words.filter(([, count]) => count > 0).map(([kind, count]) => `${count} ${kind}`).join(', ')}`
+  }
+
   repo(did) {
     if (!this.repos.has(did)) this.repos.set(did, { rev: '', state: 'active', records: new Map() })
     return this.repos.get(did)
@@ -46,7 +53,7 @@ export class Follower {
       repo.state = event.active ? 'active' : event.status
       if (repo.state === 'deleted') this.repos.set(event.did, { rev: '', state: 'deleted', records: new Map() })
     } else if (event.event === 'sync') {
-      if (event.rev > repo.rev) await this.fetch(event.did, repo)
+      await this.fetch(event.did, repo)
     } else if (event.event !== 'identity' && event.rev >= repo.rev) {
       // What a fetch has brought already is not undone by what came before it.
       if (!(event.rev === repo.rev && repo.fetched)) this.fold(event, repo)
@@ -68,7 +75,7 @@ export class Follower {
     this.counts.fetched = (this.counts.fetched ?? 0) + 1
     try {
       const car = await askBytes(this.mirror.url, 'com.atproto.sync.getRepo', { did })
-      const whole = await read(car, did, await keyOf(this.identities, did))
+      const whole = await readWithAny(car, did, await everyKeyOf(this.network, did))
       Object.assign(repo, { rev: whole.rev, records: whole.records, fetched: true })
     } catch (error) {
       // Hidden in the meantime, or the mirror is down just now: the state that counts
@@ -78,10 +85,9 @@ export class Follower {
   }
 
   async settled(accounts, seconds) {
-    const identities = resolver(this.network)
     const expected = new Map()
     for (const account of accounts) {
-      if (account.state === 'active') expected.set(account, await read(await account.car(), account.did, await keyOf(identities, account.did)))
+      if (account.state === 'active') expected.set(account, await readWithAny(await account.car(), account.did, await everyKeyOf(this.network, account.did)))
     }
     await until("the follower's records are those of the hosts", seconds, () => {
       for (const account of accounts) {

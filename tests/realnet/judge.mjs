@@ -19,18 +19,17 @@ export async function judge(world) {
     const truth = { account, key, ...(await read(await account.car(), account.did, key)) }
     truths.push(truth)
     await each(world, account, () => held(world, truth))
-    if (world.serving) await each(world, account, () => served(world, truth))
+    await each(world, account, () => served(world, truth))
   }
   world.check('several accounts were compared', truths.length >= 5)
+  await refuses(world, truths[0])
   const records = truths.reduce((sum, truth) => sum + truth.records.size, 0)
   world.say(`${truths.length} repositories with ${records} records are what their hosts hold, by @atproto/repo`)
 
-  if (world.serving) {
-    for (const account of accounts.all) await each(world, account, () => told(world, account))
-    await listed(world, truths)
-    await followed(world, follower)
-    python(world, truths)
-  }
+  for (const account of accounts.all) await each(world, account, () => told(world, account))
+  await listed(world, truths)
+  await followed(world, follower)
+  python(world, truths)
   world.equal('no task of the mirror had to be started again', await mirror.metric('gapless_task_restarts_total'), 0)
   world.equal('dead letters', (await mirror.ask('/v1/dead')).dead, [])
   world.equal('what the mirror calls an error', mirror.said('ERROR'), [])
@@ -42,6 +41,19 @@ async function each(world, account, check) {
   } catch (error) {
     world.check(`${account.name} (${account.did})`, false, error.stack)
   }
+}
+
+// A judge who cannot say no has shown nothing: a CAR with one letter changed, one without
+// its last block, and a record too few.
+async function refuses(world, { account, key, records }) {
+  const car = await account.car()
+  const changed = car.slice()
+  changed[Math.floor(car.length / 2)] ^= 1
+  for (const [what, spoilt] of [['a changed', changed], ['a cut', car.slice(0, Math.floor(car.length / 2))]]) {
+    const passed = await read(spoilt, account.did, key).then(() => true, () => false)
+    world.check(`${what} repository is refused`, !passed)
+  }
+  world.check('a record too few is seen', difference(new Map([...records].slice(1)), records) !== undefined)
 }
 
 // What the mirror says it holds, and that this hashes to the signed root.

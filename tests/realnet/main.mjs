@@ -23,7 +23,6 @@ import * as mirrorKilled from './phases/mirror-killed.mjs'
 const PHASES = [backfill, writes, lifecycle, migration, outdated, future, hostKilled, mirrorKilled]
 
 const [work, program, python] = process.argv.slice(2)
-const serving = !process.env.GAPLESS_REALNET_WITHOUT_SERVING
 for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(130))
 
 let world
@@ -32,12 +31,12 @@ const seconds = (since) => ((Date.now() - since) / 1000).toFixed(1)
 try {
   const network = await Network.start(work)
   const mirror = new Mirror(network, program)
-  const follower = serving ? new Follower(network, mirror) : undefined
-  world = new World({ network, mirror, follower, accounts: new Accounts(), work, python, serving })
+  const follower = new Follower(network, mirror)
+  world = new World({ network, mirror, follower, accounts: new Accounts(), work, python })
   for (const phase of PHASES) {
     const start = Date.now()
     await phase.run(world)
-    world.say(`${phase.name}: ${seconds(start)} s`)
+    world.say(`${phase.name}: ${seconds(start)} s, ${follower.news()}`)
   }
   const start = Date.now()
   await judge(world)

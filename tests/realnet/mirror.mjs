@@ -77,11 +77,12 @@ export class Mirror {
 
   async differs(account) {
     const held = await this.repo(account.did)
-    if (held.account !== account.state) return `it is ${account.state}, the mirror says ${held.account}`
+    const why = () => JSON.stringify({ reasons: held.reasons, debt: held.debt, last_error: held.last_error })
+    if (held.account !== account.state) return `it is ${account.state}, the mirror says ${held.account}, ${why()}`
     if (account.state !== 'active') return undefined
     const latest = await account.latest()
-    if (held.commit !== latest.cid) return `its head is ${latest.rev} ${latest.cid}, the mirror has ${held.rev} ${held.commit}, reasons ${JSON.stringify(held.reasons)} ${JSON.stringify(held.last_error ?? '')}`
+    if (held.commit !== latest.cid) return `its head is ${latest.rev} ${latest.cid}, the mirror has ${held.rev} ${held.commit}, ${why()}`
     if (held.host !== new URL(account.host.url).host && held.host !== account.host.url) return `it is on ${account.host.url}, the mirror says ${held.host}`
-    if (!held.complete) return `the head is right, but it is not complete: ${JSON.stringify(held.reasons)} ${JSON.stringify(held.last_error ?? '')}`
+    if (!held.complete) return `the head is right, but it is not complete: ${why()}`
   }
 }

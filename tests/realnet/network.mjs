@@ -37,7 +37,7 @@ class Host {
     this.process = await start(this.network.work, `pds-${this.name}`, process.execPath, [join(servers, 'pds.mjs'), JSON.stringify(options)], {
       channel: true,
       environment: { LOG_ENABLED: 'false' },
-      hear: ({ mail }) => this.mails.push(mail),
+      hear: ({ mail, stuck }) => { if (mail) this.mails.push(mail); else this.stuck = stuck },
     })
     this.did = this.process.did
     return this.process.seq
@@ -45,6 +45,13 @@ class Host {
 
   stop(signal) {
     return this.process.stop(signal)
+  }
+
+  // The next write gets stuck there; servers/pds.mjs names the points.
+  async getStuck(point) {
+    this.stuck = undefined
+    this.process.child.send({ getStuck: point })
+    await until(`${this.name} is prepared to get stuck`, 10, () => (this.stuck === point ? undefined : 'it did not answer'))
   }
 
   // What the host has written down about its stream goes, and its numbers begin anew:

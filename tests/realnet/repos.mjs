@@ -8,6 +8,26 @@ export const resolver = (network) => new IdResolver({ plcUrl: network.plc, fetch
 
 export const keyOf = (identities, did) => identities.did.resolveAtprotoKey(did, true)
 
+// After a move and before the next write, a host serves a commit that was signed with
+// the key of the host before. The directory remembers all keys; the newest comes first.
+export async function everyKeyOf(network, did) {
+  const answer = await fetch(`${network.plc}/${did}/log/audit`)
+  const keys = (await answer.json()).map(({ operation }) => operation.verificationMethods.atproto)
+  return [...new Set(keys.reverse())]
+}
+
+export async function readWithAny(car, did, keys) {
+  let refused
+  for (const key of keys) {
+    try {
+      return await read(car, did, key)
+    } catch (error) {
+      refused ??= error
+    }
+  }
+  throw refused
+}
+
 export async function read(car, did, key) {
   const verified = await verifyRepoCar(car, did, key)
   const records = new Map(verified.creates.map((write) => [`${write.collection}/${write.rkey}`, write.cid.toString()]))

@@ -128,6 +128,15 @@ for truth in truths:
     for path in paths[:: max(1, len(paths) // 5)]:
         attempt("getRecord", truth, proof, path)
         proofs += 1
+# Who cannot say no has shown nothing: another key, and a record that is not there.
+for truth in truths[:1]:
+    path, other = next(iter(truth["records"])), truths[-1]["key"]
+    for spoilt in ({**truth, "key": other}, {**truth, "records": {**truth["records"], path: truth["commit"]}}):
+        try:
+            whole(spoilt)
+            failures.append("a spoilt truth passed")
+        except ValueError:
+            pass
 if not truths or proofs == 0:
     failures.append("nothing was compared")
 for failure in failures:

@@ -26,7 +26,7 @@ export class World {
   // The mirror has what the hosts have, and the follower what the mirror has.
   async settled(seconds = 60) {
     await this.mirror.settled(this.accounts.all, seconds)
-    await this.follower?.settled(this.accounts.all, seconds)
+    await this.follower.settled(this.accounts.all, seconds)
   }
 
   active(host) {

@@ -14,7 +14,7 @@ export async function run(world) {
     await accounts.named('anna').batch(Array.from({ length: 200 }, (_, i) => ['create', 'com.example.deep', key(from + i), { n: from + i }]))
   }
   await mirror.start()
-  world.follower?.start()
+  world.follower.start()
   await world.settled()
   world.check('what came before the mirror was fetched', await mirror.metric('gapless_snapshots_written_total') > 0)
 }

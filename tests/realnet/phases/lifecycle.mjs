@@ -9,14 +9,14 @@ export async function run(world) {
   // There and back, with a write as soon as one may.
   await clara.deactivate()
   await world.settled()
-  await hidden(world, clara)
+  await hidden(world.mirror, clara)
   await clara.reactivate()
   await clara.post('back again')
   await world.settled()
 
   await frida.takeDown(true)
   await world.settled()
-  await hidden(world, frida)
+  await hidden(world.mirror, frida)
   await frida.takeDown(false)
   frida.token = await frida.enter()
   await frida.post('it was a mistake')
@@ -27,10 +27,10 @@ export async function run(world) {
   await henni.deactivate()
   await karl.leave()
   await world.settled()
-  for (const account of [gustav, henni, karl]) await hidden(world, account)
+  for (const account of [gustav, henni, karl]) await hidden(world.mirror, account)
 }
 
-async function hidden({ mirror, check }, account) {
+async function hidden(mirror, account) {
   const held = await mirror.repo(account.did)
   if (held.complete) throw new Error(`${account.name} is ${account.state}, and called complete`)
 }

@@ -1,8 +1,10 @@
 // A person takes the repository to another host, the documented way: an account with
 // the same DID there, the repository, the directory's entry, then the old one goes.
+import { pause } from '../wait.mjs'
 import { ask, order, upload } from '../xrpc.mjs'
 
 export const name = 'migration between hosts'
+const A_STEP_MS = 600
 
 export async function run(world) {
   const { network: { hosts: [one, two] }, accounts, mirror } = world
@@ -19,16 +21,17 @@ export async function run(world) {
   await boris.put('com.example.note', 'moved', { n: 1 })
   await world.settled()
 
-  // There and back again.
-  await move(clara, two)
+  // There and back again, as a person does it who reads before each step: each of them is
+  // heard of, and asked about, by itself. She closed her account a moment ago, too.
+  await move(clara, two, A_STEP_MS)
   await clara.post('over there')
   await world.settled()
-  await move(clara, one)
+  await move(clara, one, A_STEP_MS)
   await clara.post('home')
   await world.settled()
 }
 
-async function move(account, to) {
+async function move(account, to, pace = 0) {
   const { did, host: from, token: before } = account
   const known = account.hosts?.has(to)
   account.hosts = new Set([...(account.hosts ?? []), from, to])
@@ -37,14 +40,19 @@ async function move(account, to) {
   const token = known ? await account.enter(to) : (await order(to.url, 'com.atproto.server.createAccount', {
     did, handle: `${account.name}-moved${to.domain}`, email: account.email, password: account.password,
   }, { token: auth.token })).accessJwt
+  await pause(pace)
   await upload(to.url, 'com.atproto.repo.importRepo', await account.car(from.url), 'application/vnd.ipld.car', { token })
 
   const wanted = await ask(to.url, 'com.atproto.identity.getRecommendedDidCredentials', {}, { token })
   await order(from.url, 'com.atproto.identity.requestPlcOperationSignature', undefined, { token: before })
   const code = await from.code('sendPlcOperation', account.email)
   const { operation } = await order(from.url, 'com.atproto.identity.signPlcOperation', { ...wanted, token: code }, { token: before })
+  await pause(pace)
   await order(to.url, 'com.atproto.identity.submitPlcOperation', { operation }, { token })
+  await pause(pace)
   await order(to.url, 'com.atproto.server.activateAccount', undefined, { token })
+  await pause(pace)
   await order(from.url, 'com.atproto.server.deactivateAccount', {}, { token: before })
+  await pause(pace)
   Object.assign(account, { host: to, token })
 }

@@ -60,6 +60,22 @@ pds.ctx.idResolver.handle.resolve = async (handle) => {
   return host ? askHost(host[1], handle) : undefined
 }
 
+// On request it gets stuck in the next write, at a point where a death leaves its own
+// books in disagreement: once the stream has the commit, and the repository does not;
+// once the repository has it, and the listing does not.
+const forever = new Promise(() => {})
+const stuck = {
+  'after the stream': () => {
+    const told = pds.ctx.sequencer.sequenceCommit.bind(pds.ctx.sequencer)
+    pds.ctx.sequencer.sequenceCommit = async (...commit) => { await told(...commit); await forever }
+  },
+  'after the repository': () => { pds.ctx.accountManager.updateRepoRoot = () => forever },
+}
+process.on('message', ({ getStuck }) => {
+  stuck[getStuck]()
+  tell({ stuck: getStuck })
+})
+
 await pds.start()
 tell({ ready: true, did: pds.ctx.cfg.service.did, seq: (await pds.ctx.sequencer.curr()) ?? 0 })
 endWithParent(() => pds.destroy())
