@@ -22,7 +22,7 @@ use super::desk::{Desks, Wire};
 use super::hand_on::Skipped;
 use super::link::Link;
 use super::read::{read_frame, read_line, unreadable};
-use super::redial::{is_too_quiet, redial_wait};
+use super::redial::{failures_after, is_too_quiet, redial_wait};
 use super::sources::Tally;
 use crate::metrics::reset_words;
 use crate::net::{Net, Socket, Trust};
@@ -41,8 +41,6 @@ const LOOK_PATIENTLY: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(15);
 /// A host from which nothing has come for so long, not even a pong, is given up.
 const SILENT_TOO_LONG: Duration = Duration::from_secs(40);
-/// A connection that held so long was a good one.
-const GOOD_CONNECTION: Duration = Duration::from_secs(30);
 /// Collections that a Jetstream can be asked for; where more are wanted it sends all.
 const WANTED_COLLECTIONS: usize = 100;
 /// Connections that may end at one place by something that cannot be read.
@@ -81,7 +79,7 @@ impl Follower {
         // The next connection may begin with the very event that was passed over.
         let mut skipped = Skipped::default();
         while !self.shared.end.is_ending() {
-            let began = Instant::now();
+            let (began, before) = (Instant::now(), self.last_read());
             let mut ended = match self.connect().await {
                 Ok(socket) => self.read(socket, &mut skipped).await,
                 Err(ended) => ended,
@@ -108,12 +106,17 @@ impl Follower {
             if self.shared.end.is_ending() {
                 return;
             }
-            if began.elapsed() >= GOOD_CONNECTION {
-                failures = 0;
-            }
-            failures += 1;
+            let told_news = self.last_read() > before;
+            failures = failures_after(failures, began.elapsed(), told_news);
             self.rest(failures, error, after).await;
         }
+    }
+
+    /// The number of the last event that was read.
+    fn last_read(&self) -> Option<u64> {
+        let covers = self.shared.upstreams.read();
+        let read = covers.get(self.id)?.stream.read()?;
+        Some(read.seq)
     }
 
     /// The connection ended by a message that cannot be read, too large perhaps: it

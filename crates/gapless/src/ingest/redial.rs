@@ -18,6 +18,19 @@ const RETRY_AFTER_LONGEST: Duration = Duration::from_secs(3600);
 /// events a second; small ones of test networks lose nothing by a new connection.
 const RELAY_QUIET_TOO_LONG: Duration = Duration::from_secs(600);
 
+/// A connection that held so long was a good one.
+const GOOD_CONNECTION: Duration = Duration::from_secs(30);
+
+/// How many failures in a row there have been, now that a connection ended. A host
+/// that told something new is there, however soon it went: one that is started again
+/// and again, as after a crash, is not left alone for longer each time.
+pub fn failures_after(failures: u32, held: Duration, told_news: bool) -> u32 {
+    match told_news || held >= GOOD_CONNECTION {
+        true => 1,
+        false => failures.saturating_add(1),
+    }
+}
+
 /// Whether a connection that lives is given up because no event came over it.
 pub fn is_too_quiet(kind: Kind, quiet: Duration) -> bool {
     match kind {
@@ -72,6 +85,16 @@ mod tests {
         }
         let of = |salt| backoff(20, UpstreamId(1), salt, REDIAL_LONGEST);
         assert!((0..50).any(|salt| of(salt) != of(50)), "not spread");
+    }
+
+    #[test]
+    fn failures_count_until_a_connection_holds_or_tells_something_new() {
+        let short = Duration::from_secs(1);
+        assert_eq!(failures_after(0, short, false), 1);
+        assert_eq!(failures_after(7, short, false), 8);
+        assert_eq!(failures_after(7, GOOD_CONNECTION, false), 1);
+        assert_eq!(failures_after(7, short, true), 1);
+        assert_eq!(failures_after(u32::MAX, short, false), u32::MAX);
     }
 
     #[test]
