@@ -82,8 +82,10 @@ fn send(data: &Path, sender: &Sender, repos: u32, records: usize) -> f64 {
         assert!(bytes > records * 100, "{did}: {bytes} bytes");
     }
     let took = began.elapsed().as_secs_f64();
-    let whole = mirror.number("/metrics", "\ngapless_exports_total");
-    assert_eq!(whole, Some(f64::from(repos)), "all were sent whole");
+    mirror.until("all were sent whole", || {
+        let sent = mirror.number("/metrics", "\ngapless_exports_total");
+        sent == Some(f64::from(repos))
+    });
     mirror.stop();
     took
 }

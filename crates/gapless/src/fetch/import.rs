@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gapless_atp::repo::Commit;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::fetch::{self, NotTaken, Note, Snapshot as Told};
-use gapless_core::ledger::{HostId, Key, Named, Repo, cover};
+use gapless_core::ledger::{Head, HostId, Key, Named, Repo, cover};
 use tokio::runtime::Handle;
 
 use super::snapshot::Snapshot;
@@ -40,9 +40,11 @@ impl Fetcher {
 
     /// Checks what came, and writes it if it is newer than what is held.
     pub async fn import(&self, fetched: Fetched) -> Result<ImportAnswer, ApiError> {
-        let did = owner(&fetched)?;
+        let (did, head) = owner(&fetched)?;
         let (host, repo) = self.importable(&did).await?;
-        let head_known = repo.head().copied();
+        // At once, since checking takes long; and again at the desk.
+        let now = self.shared.clock.glance();
+        fetch::may_import(now, &repo, &head).map_err(|why| refused(&did, why))?;
         if !self.shared.schedule.begin(&did, host) {
             return Err(ApiError::Conflict(format!(
                 "{did} is being compared or fetched at this moment; import it again in a while"
@@ -52,10 +54,6 @@ impl Fetcher {
         let _released = Released(&self.shared, &did, Payee::Host(host));
         let note = self.noted(&did, host).await?;
         let (snapshot, records) = self.checked(&did, fetched).await?;
-        let head = snapshot.head();
-        if head_known.is_some_and(|held| held.commit == head.commit) {
-            return Err(refused(&did, NotTaken::Held));
-        }
         self.signed_now(&did, &note, &snapshot).await?;
         let job = Job {
             did: did.clone(),
@@ -217,12 +215,18 @@ impl Fetcher {
     }
 }
 
-/// Whose repository it says it is.
-fn owner(fetched: &Fetched) -> Result<Did, ApiError> {
+/// Whose repository it says it is, and at which commit.
+fn owner(fetched: &Fetched) -> Result<(Did, Head), ApiError> {
     let commit = Commit::decode(&fetched.commit_block).map_err(|error| {
         ApiError::Invalid(format!("the root of the file is no commit: {error}"))
     })?;
-    Did::parse(commit.did).map_err(|error| ApiError::Invalid(error.to_string()))
+    let did = Did::parse(commit.did).map_err(|error| ApiError::Invalid(error.to_string()))?;
+    let head = Head {
+        rev: commit.rev,
+        data: commit.data,
+        commit: fetched.commit_cid,
+    };
+    Ok((did, head))
 }
 
 fn refused(did: &Did, why: NotTaken) -> ApiError {

@@ -32,11 +32,14 @@ const NO_HANDLE: &str = "handle.invalid";
 
 const TOO_LONG: &str = "no answer came in time";
 
+/// An answer, and since when it is known.
+type Known = (Instant, Result<Did, String>);
+
 /// What is known of handles.
 pub struct Handles {
     /// The service that is asked; none: the handle's own domain.
     resolver: Option<String>,
-    known: Mutex<HashMap<Handle, (Instant, Result<Did, String>)>>,
+    known: Mutex<HashMap<Handle, Known>>,
     asking: Arc<Semaphore>,
 }
 

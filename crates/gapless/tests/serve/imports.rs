@@ -5,7 +5,7 @@ use gapless_atp::syntax::Did;
 use gapless_testnet::{Fault, Place, Spec, Status};
 use serde_json::Value;
 
-use crate::common::World;
+use crate::common::{PATIENCE, World};
 use crate::served::{Served, mirrored, small};
 
 /// What the host serves, faults and all.
@@ -20,7 +20,20 @@ async fn from_host(world: &World, served: &Served, did: &Did) -> Vec<u8> {
         .to_vec()
 }
 
+/// Hands it over; when somebody is at work for the repository just then, again.
 async fn import(served: &Served, car: Vec<u8>) -> (u16, Value) {
+    let began = std::time::Instant::now();
+    loop {
+        let (status, told) = import_once(served, car.clone()).await;
+        let words = told["message"].as_str().unwrap_or_default();
+        if !words.contains("at this moment") || began.elapsed() > PATIENCE {
+            return (status, told);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+async fn import_once(served: &Served, car: Vec<u8>) -> (u16, Value) {
     let url = format!("http://{}/v1/import", served.address);
     let got = served
         .http
