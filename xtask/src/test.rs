@@ -25,7 +25,12 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         cargo()
             .env("RUST_TEST_THREADS", WAITING_AT_A_TIME)
             .args(test)
-            .args(WAITING.iter().flat_map(|name| ["--test", name]))
+            .args(waiting())
             .args(arguments),
     )
+}
+
+/// Names them to cargo.
+pub fn waiting() -> impl Iterator<Item = &'static str> {
+    WAITING.iter().flat_map(|name| ["--test", name])
 }
