@@ -219,6 +219,12 @@ fn hidden(
     host: &Host,
     notices: &mut Vec<Notice>,
 ) {
+    if state == Account::NotFound && repo.deleted_at.is_some() {
+        // It has said itself that it deleted it: of course it has it no more.
+        debt::pay(now, repo, What::Compare, note.at);
+        debt::pay(now, repo, What::Fetch, note.at);
+        return;
+    }
     if state == Account::NotFound && host.hiding_suspended {
         // A wiped host: neither hidden nor complete, until somebody decides.
         not_hidden(now, repo, notices);

@@ -106,6 +106,32 @@ fn deleted_by_its_own_host_is_purged_after_the_grace() {
 }
 
 #[test]
+fn what_its_host_deleted_stays_deleted_though_the_host_knows_it_no_more() {
+    for asked_before in [true, false] {
+        let mut desk = Desk::holding(5);
+        let before = desk.note();
+        desk.event(PDS, &Event::Account(Account::Deleted));
+        let after = desk.note();
+        let note = if asked_before { before } else { after };
+        desk.told(&note, Told::State(Account::NotFound));
+        assert_eq!(desk.repo.account, Account::Deleted);
+        desk.resolved(HOST, 0);
+        assert!(desk.owes_nothing());
+        assert!(purge_due(&mut desk));
+    }
+    // By somebody else's word it was not deleted, and its host may have lost it.
+    let mut desk = Desk::holding(5);
+    let now = desk.now().tick;
+    desk.covers.remove(now, PDS);
+    desk.event(RELAY, &Event::Account(Account::Deleted));
+    let note = desk.note();
+    desk.told(&note, Told::State(Account::NotFound));
+    assert_eq!(desk.repo.account, Account::NotFound);
+    desk.resolved(HOST, 0);
+    assert!(!purge_due(&mut desk));
+}
+
+#[test]
 fn what_may_live_elsewhere_is_not_purged_before_that_is_known() {
     let mut desk = Desk::holding(5);
     desk.event(PDS, &Event::Account(Account::Deleted));
