@@ -22,8 +22,10 @@ pub const COLLECTIONS: usize = 1_000;
 pub const BLOCKS: usize = 256;
 /// Bytes of its answer.
 pub const BLOCKS_BYTES: usize = 32 << 20;
-/// Records that are read from a view before a newer one is looked for.
-pub const PART_RECORDS: usize = 2_000;
+/// Records that are sent before it is seen whether they may still be shown.
+pub const LOOK_RECORDS: usize = 2_000;
+/// Records that are read from one view: a multiple of those.
+pub const PART_RECORDS: usize = 10 * LOOK_RECORDS;
 /// Bytes of a piece of an answer that is streamed, and pieces that wait for a reader.
 pub const PIECE_BYTES: usize = 128 << 10;
 pub const PIECES: usize = 4;

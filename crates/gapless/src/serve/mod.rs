@@ -7,6 +7,7 @@
 //! | [`refuse`] | why is there no answer? |
 //! | [`evidence`] | what does an answer stand on? |
 //! | [`trees`] | the tree that a commit signs, built from the held keys and kept a while |
+//! | [`ahead`] | rows of a large one, read ahead |
 //! | [`repo_car`] | a whole repository, streamed |
 //! | [`proof`], [`blocks`] | one record with its proof; blocks by their CIDs |
 //! | [`listing`] | which repositories are there? |
@@ -17,6 +18,7 @@
 //! Nothing is served that is not exactly what its owner signed: what is being fetched,
 //! or damaged, or hidden, is refused with its state.
 
+pub mod ahead;
 pub mod alarm;
 pub mod blocks;
 pub mod evidence;

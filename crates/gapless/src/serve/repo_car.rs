@@ -29,7 +29,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::Serving;
-use super::limits::{PART_RECORDS, PIECE_BYTES, PIECES};
+use super::ahead::{Rows, ahead};
+use super::limits::{LOOK_RECORDS, PART_RECORDS, PIECE_BYTES, PIECES};
 use super::refuse::Refusal;
 use super::trees::{Planned, Tree, turn};
 use super::which::{Exact, Still};
@@ -153,8 +154,6 @@ fn send_parts(tree: &Tree, source: &mut Source<'_>, pieces: &mut Pieces<'_>) -> 
     pieces.hand_over(Piece::Whole)
 }
 
-type Rows = Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>;
-
 /// The records of a state, in order, some from each view.
 struct Source<'a> {
     serving: &'a Serving,
@@ -170,7 +169,7 @@ impl<'a> Source<'a> {
         let kept = records.is_some();
         let rows: Rows = match records {
             Some(records) => Box::new(records.into_iter().map(Ok)),
-            None => Box::new(exact.view.records(exact.id)),
+            None => part(exact.view.records(exact.id)),
         };
         Source {
             serving,
@@ -195,13 +194,14 @@ impl<'a> Source<'a> {
         };
         write_block(out, cid, bytes);
         self.read += 1;
-        if self.read.is_multiple_of(PART_RECORDS) {
+        if self.read.is_multiple_of(LOOK_RECORDS) {
             self.renew(key)?;
         }
         Ok(())
     }
 
-    /// Goes on from a newer view, if that has the same state.
+    /// Sees whether it may still be shown, and goes on from a newer view now and then,
+    /// if that has the same state.
     fn renew(&mut self, last: &[u8]) -> Result<(), Stop> {
         match self.serving.still(&self.exact) {
             Ok(Still::Gone) => return Err(Stop::Gone),
@@ -209,11 +209,16 @@ impl<'a> Source<'a> {
             Ok(Still::Moved) => {}
             Err(error) => return Err(error.into()),
         }
-        if !self.kept {
-            self.rows = Box::new(self.exact.view.records_after(self.exact.id, last));
+        if !self.kept && self.read.is_multiple_of(PART_RECORDS) {
+            self.rows = part(self.exact.view.records_after(self.exact.id, last));
         }
         Ok(())
     }
+}
+
+/// As many as are read from one view.
+fn part(rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static) -> Rows {
+    Box::new(ahead(Box::new(rows.take(PART_RECORDS))))
 }
 
 /// What leaves, piece by piece, and how long the reader made us wait.

@@ -19,6 +19,7 @@ use gapless_store::table::record::Record;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Serving;
+use super::ahead::ahead;
 use super::limits::{KEPT_BYTES, ServeLimits, TREES_BYTES};
 use super::refuse::Refusal;
 use super::which::Exact;
@@ -191,7 +192,7 @@ impl Serving {
         }
         let mut share = self.trees.memory.share();
         let (mut records, mut bytes) = (keep_records.then(Vec::new), 0);
-        let keys = exact.view.records(exact.id).map(|record| {
+        let keys = ahead(Box::new(exact.view.records(exact.id))).map(|record| {
             let record = record?;
             bytes += record.bytes().map_or(0, <[u8]>::len) + record.path().len();
             if bytes > KEPT_BYTES {
