@@ -176,10 +176,8 @@ impl Following {
                 Followed::No | Followed::Added | Followed::ForTracked => false,
             };
             if left && !self.lock().contains_key(&id) {
-                let row = Upstream {
-                    followed: Followed::No,
-                    ..row
-                };
+                let mut row = row;
+                self.follow_as(&mut row, Followed::No);
                 self.shared.upstreams.keep(id, row).await?;
             }
         }

@@ -231,6 +231,43 @@ async fn what_is_not_tracked_is_not_complete_by_a_stream_that_passes_it_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_passed_some_by_begins_anew_whatever_came_in_between() {
+    let mut world = looking(THINGS).await;
+    let did = world.did(0);
+    world.flags.discover_collection.clear();
+    world.begin().await;
+    connected(&world).await;
+    world.post(&did);
+    world.complete(&did).await;
+    let epoch = world.upstream(Place::Relay).await.epoch;
+    world.stop().await;
+    world.flags.discover_collection = vec![THINGS.to_owned()];
+    world.begin().await;
+    connected(&world).await;
+    let narrow = world.upstream(Place::Relay).await.epoch;
+    assert_eq!(narrow, epoch, "it goes on where it was");
+    world.post(&did);
+    world.caught_up(Place::Relay).await;
+    world.stop().await;
+    // Then it is not followed at all.
+    world.flags.follow = Some("hosts".to_owned());
+    world.begin().await;
+    world.stop().await;
+    world.flags.follow = None;
+    world.flags.discover_collection.clear();
+    world.expect("a new epoch");
+    world.begin().await;
+    connected(&world).await;
+    let now = world.upstream(Place::Relay).await.epoch;
+    assert!(
+        now > epoch,
+        "{now} is {epoch}, and a commit was passed over"
+    );
+    world.complete(&did).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_hosts_are_followed_each_host_of_a_found_one_has_a_stream() {
     let mut world = looking(THINGS).await;
     world.flags.follow = Some("hosts".to_owned());
