@@ -147,11 +147,11 @@ impl Fetcher {
         for again in [false, true] {
             let repo = self.row(did).map_err(failed)?;
             let repo = repo.unwrap_or_else(|| Repo::new(did.clone()));
-            if verifies(snapshot, present(&repo)) {
+            // A key that was stolen, and given up since, must not count.
+            let fresh = repo.signing.is_some_and(|known| known.asked >= note.at);
+            if (fresh || again) && verifies(snapshot, present(&repo)) {
                 return Ok(());
             }
-            // Perhaps the key is a newer one than we know.
-            let fresh = repo.signing.is_some_and(|known| known.asked >= note.at);
             if fresh || again {
                 break;
             }
@@ -161,8 +161,8 @@ impl Fetcher {
             self.see_to(resolved);
             if unread {
                 return Err(ApiError::Unavailable(format!(
-                    "the file is not signed with the key of {did} that is known here, and its \
-                     document could not be read again: import it again in a while"
+                    "the document of {did} could not be read, so that its key of now is not known: \
+                     import it again in a while"
                 )));
             }
         }

@@ -154,3 +154,17 @@ async fn nothing_is_taken_in_for_an_account_that_is_hidden() {
     refused(&served, car, 409, "not active").await;
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_was_given_up_signs_for_nobody() {
+    let (mut world, served) = mirrored(small(2)).await;
+    let did = world.did(0);
+    world.lose_commit(&did);
+    let car = from_host(&world, &served, &did).await;
+    let rev = world.answer(&did).await.rev;
+    // Nobody has told the mirror: it knows the old key alone.
+    world.net.rotate_key(&did, true).expect("it is rotated");
+    refused(&served, car, 400, "not signed by its owner").await;
+    assert_eq!(world.answer(&did).await.rev, rev, "nothing was written");
+    world.stop().await;
+}
