@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use gapless_core::ledger::account;
 use gapless_core::ledger::notice::Dropped;
-use gapless_core::ledger::{Held, RepoId};
+use gapless_core::ledger::{Held, Repo, RepoId};
 use gapless_store::change::{Entry, What};
 use gapless_store::error::StoreError;
 
@@ -91,6 +91,15 @@ fn is_believed(clock: &Clock, grace: Duration) -> bool {
     clock.kept_step() >= grace.min(BELIEVED_AFTER)
 }
 
+/// Whether there is anything of a repository: also what only waits, or is said.
+fn has_anything(shared: &Shared, id: RepoId, repo: &Repo) -> Result<bool, StoreError> {
+    if repo.held != Held::Nothing {
+        return Ok(true);
+    }
+    let view = shared.store.view();
+    Ok(!view.parked(id)?.is_empty() || view.claims(id).next().transpose()?.is_some())
+}
+
 impl Mirror {
     /// Purges what its present host, or the directory, called deleted, and what
     /// has stayed so for the time of grace.
@@ -104,8 +113,8 @@ impl Mirror {
             let now = shared.clock.time();
             let mut due = Vec::new();
             let read = |from| shared.store.view().repos(from);
-            in_parts(AT_A_TIME, RepoId(0), read, |_, repo| {
-                if account::purge_due(now, &repo, grace) && repo.held != Held::Nothing {
+            in_parts(AT_A_TIME, RepoId(0), read, |id, repo| {
+                if account::purge_due(now, &repo, grace) && has_anything(&shared, id, &repo)? {
                     due.push(repo.did);
                 }
                 Ok(ControlFlow::Continue(()))
@@ -122,7 +131,11 @@ impl Mirror {
                 // It may have come back meanwhile, or the clock was set.
                 let due = account::purge_due(now.time, &draft.repo, grace)
                     && is_believed(&shared.clock, grace);
-                if !due || draft.repo.held == Held::Nothing {
+                let Some(id) = draft.id.filter(|_| due) else {
+                    return false;
+                };
+                // What cannot be read now is looked at again.
+                if !has_anything(shared, id, &draft.repo).unwrap_or(false) {
                     return false;
                 }
                 account::purged(now, &mut draft.repo);

@@ -151,7 +151,9 @@ fn write_upstream(
 
 fn write_dead(tx: &mut Tx, change: DeadChange, applied: &mut Applied) -> Result<(), StoreError> {
     let (number, letter) = match change {
-        DeadChange::New(letter) => {
+        DeadChange::New(mut letter) => {
+            // Of a repository that has only just got its number.
+            letter.repo = letter.repo.or(applied.ack.repo);
             let number = tx.counters.next_dead;
             tx.counters.next_dead += 1;
             (number, letter)

@@ -213,6 +213,14 @@ pub fn dead_letters_are_kept(world: &dyn World) {
         .map(|letter| letter.unwrap().1.resolution)
         .collect();
     assert_eq!(letters, [Resolution::Open, Resolution::Dropped]);
+    // Of somebody who is first heard of by it: a purge must find it again.
+    let mut owner = Owner::new(1);
+    let mut heard = owner.live(&[("app.a/1", Some("x"))]);
+    heard.dead = new(&letter).dead;
+    let ack = book.write(heard).unwrap();
+    let last = book.view().dead_letters().next_back().unwrap().unwrap();
+    assert_eq!((Some(last.0), last.1.repo), (ack.dead, ack.repo));
+    assert!(ack.repo.is_some());
 }
 
 pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
