@@ -117,7 +117,9 @@ impl Serving {
             if repo.head().is_some() && !account::is_hidden(repo.account) {
                 let view = self.shared.store.view();
                 let first = view.records_with(id, prefix.as_bytes()).next();
-                if first.transpose()?.is_some() {
+                // What was fetched for another filter may have some: its host knows.
+                let unknown = repo.filter != self.shared.settings.filter;
+                if unknown || first.transpose()?.is_some() {
                     let did = repo.did.to_string();
                     page.repos.push(Named { did });
                 }
