@@ -5,8 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use gapless_core::ledger::Time;
+use gapless_core::ledger::{Tick, Time};
 use gapless_store::Store;
+use gapless_store::change::Change;
 use gapless_store::condition::ENGINE_FOLDER;
 use gapless_store::engine::DiskSettings;
 use gapless_store::error::StoreError;
@@ -45,8 +46,17 @@ pub fn sample() -> &'static Sample {
         assert!(writer.listen(600));
         let mut memory = Memory::default();
         memory.add(&writer.kill().told);
-        // Opened once more: nothing is torn, and all is told.
-        drop(open(folder.path()).unwrap());
+        // Opened and written once more: nothing is torn, and the head is not behind
+        // the engine, as after a kill between the two.
+        let store = open(folder.path()).unwrap();
+        let last = store.view().counters().unwrap().last_tick;
+        let tick = Change {
+            tick: Tick(last.0 + 1),
+            ..Change::default()
+        };
+        store.write(tick).unwrap();
+        store.close().unwrap();
+        drop(store);
         let head = HeadFile::open(folder.path()).unwrap().last().unwrap();
         Sample {
             folder,
