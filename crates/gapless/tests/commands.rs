@@ -522,6 +522,29 @@ fn nonsense_is_named_before_anybody_is_asked() {
 }
 
 #[test]
+fn only_an_ordinary_file_is_written_over_or_read() {
+    let nobody = "http://127.0.0.1:1";
+    let folder = tempfile::tempdir().expect("a folder");
+    let (link, target) = (folder.path().join("link"), folder.path().join("target"));
+    std::fs::write(&target, "precious").expect("a file");
+    std::os::unix::fs::symlink(&target, &link).expect("a link");
+    for place in [link.as_path(), folder.path()] {
+        let place = place.display().to_string();
+        let refused = ends(nobody, &["export", COMPLETE, "--out", &place], 2);
+        assert!(
+            err(&refused).contains("no ordinary file"),
+            "{}",
+            err(&refused)
+        );
+    }
+    let kept = std::fs::read_to_string(&link).expect("it is there");
+    assert_eq!(kept, "precious");
+    let place = folder.path().display().to_string();
+    let refused = ends(nobody, &["import", &place], 2);
+    assert!(err(&refused).contains("is no file"), "{}", err(&refused));
+}
+
+#[test]
 fn somebody_else_there_is_named_as_such() {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

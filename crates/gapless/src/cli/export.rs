@@ -24,6 +24,13 @@ pub fn export(server: &Server, did: &str, out: Option<&Path>) -> Result<Outcome,
         Some(out) => out.to_owned(),
         None => PathBuf::from(format!("{}.car", did.replace([':', '%'], "_"))),
     };
+    // It would be replaced: a device, a folder, or where a link leads.
+    if std::fs::symlink_metadata(&out).is_ok_and(|there| !there.is_file()) {
+        return Err(Failure::Usage(format!(
+            "{} is there and no ordinary file; name another one with --out",
+            out.display()
+        )));
+    }
     let folder = match out.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

@@ -17,6 +17,11 @@ pub fn import(server: &Server, file: &Path) -> Result<Outcome, Failure> {
         let opened = File::open(file)
             .await
             .map_err(|error| Failure::Usage(format!("cannot read {}: {error}", file.display())))?;
+        let is_file = opened.metadata().await.is_ok_and(|there| there.is_file());
+        if !is_file {
+            let words = format!("{} is no file", file.display());
+            return Err(Failure::Usage(words));
+        }
         // Read as it is sent, never all at once.
         client.hand_over(url, opened.into()).await
     })?;

@@ -125,6 +125,12 @@ impl Folder {
             )));
         }
         std::fs::create_dir_all(given).map_err(named)?;
+        if std::fs::read_dir(given).map_err(named)?.next().is_some() {
+            return Err(DemoError::Usage(format!(
+                "{} is not empty, and nothing in it shall be written over: name a new folder",
+                given.display()
+            )));
+        }
         Ok(Folder::Given(given.to_owned()))
     }
 

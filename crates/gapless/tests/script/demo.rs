@@ -106,4 +106,12 @@ fn what_cannot_be_shown_is_said_at_once() {
         complained.contains("an earlier demonstration"),
         "{complained}"
     );
+    let full = tempfile::tempdir().expect("a folder");
+    std::fs::write(full.path().join("log"), "precious").expect("a file");
+    let path = full.path().display().to_string();
+    let (code, _, complained, _) = demo(&["--data", &path]);
+    assert_eq!(code, Some(2));
+    assert!(complained.contains("not empty"), "{complained}");
+    let kept = std::fs::read_to_string(full.path().join("log"));
+    assert_eq!(kept.expect("it is there"), "precious");
 }
