@@ -177,7 +177,10 @@ fn misrouted(
         }
         _ => false,
     };
-    if newer || debt::may_ask(repo, now.time) {
+    // Whoever leaves a host is closed there: that it is not there is no news, and
+    // takes no question from what is.
+    let gone_there = matches!(event, Event::Account(told) if account::is_hidden(*told));
+    if newer || (!gone_there && debt::may_ask(repo, now.time)) {
         debt::owe(now, repo, What::Resolve, Why::Misrouted);
     }
     let Event::Signed {

@@ -95,6 +95,20 @@ fn from_anyone_but_the_cover_it_only_makes_us_ask() {
 }
 
 #[test]
+fn that_the_host_which_it_left_has_closed_it_is_no_news() {
+    for (told, asks) in [
+        (Account::Deactivated, false),
+        (Account::Deleted, false),
+        (Account::Active, true),
+    ] {
+        let mut desk = Desk::holding(5);
+        desk.event(OTHER, &Event::Account(told));
+        assert_eq!(desk.repo.account, Account::Active);
+        assert_eq!(desk.repo.debt.resolve.is_some(), asks, "{told:?}");
+    }
+}
+
+#[test]
 fn deleted_by_its_own_host_is_purged_after_the_grace() {
     let mut desk = Desk::holding(5);
     desk.event(PDS, &Event::Account(Account::Deleted));

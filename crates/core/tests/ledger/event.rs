@@ -209,7 +209,7 @@ fn an_event_from_another_hosts_stream_is_not_applied_but_heard() {
 
 #[test]
 fn a_misrouted_replay_or_forgery_only_asks_where_it_lives() {
-    for event in [commit(5), Event::Unsigned, Event::Account(Account::Deleted)] {
+    for event in [commit(5), Event::Unsigned, Event::Account(Account::Active)] {
         let mut desk = Desk::holding(5);
         assert_eq!(desk.event(OTHER, &event), Decision::Pass);
         assert_eq!(desk.reasons(), ["resolve_owed"]);
