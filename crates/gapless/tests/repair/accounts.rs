@@ -7,7 +7,6 @@ use gapless_atp::syntax::Did;
 use gapless_testnet::{Fault, Place, Spec, Status};
 
 use crate::common::World;
-use crate::drive::said;
 use crate::steps::{listed, swept, unswept};
 
 /// Each state as a host tells it, and as the mirror names it.
@@ -154,33 +153,6 @@ async fn t53_purged_and_active_again_with_the_same_head_is_fetched_anew() {
     assert_eq!(back.rev, head);
     assert_eq!(world.metrics().snapshots_written.get(), written + 1);
     assert_eq!(world.fired("account"), 2);
-    world.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_only_waits_of_a_deleted_account_is_purged_too() {
-    let mut world = World::settled(listed(4, 1), |config| {
-        unswept(config);
-        config.purge_grace = Duration::from_secs(1);
-    })
-    .await;
-    let did = world.account(0, 1);
-    let account = |state| Spec::new(Fault::Account { state }).of(&did);
-    world.fault(account(Status::Deleted));
-    world.reason(&did, "no_snapshot").await;
-    assert_eq!(world.metrics().purged.get(), 1);
-    // Somebody sends what the owner signed once more, and it waits for a fetch that
-    // never comes.
-    world.post(&did);
-    world
-        .until("nothing of it is left", async |world: &World| {
-            let view = world.mirror().shared.store.view();
-            let (id, _) = view.repo_by_did(&did).expect("readable").expect("known");
-            let parked = view.parked(id).expect("readable").len();
-            let purged = world.metrics().purged.get();
-            said(parked == 0 && purged == 2, &(parked, purged))
-        })
-        .await;
     world.stop().await;
 }
 
