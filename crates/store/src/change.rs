@@ -86,6 +86,9 @@ pub enum What {
     Claims(Vec<(Vec<u8>, Claim)>),
     /// The row's account state is new.
     Account,
+    /// Likewise, and it is shown again: in the same batch the log also says, in a row
+    /// after that, where the repository is. The frame is that row's.
+    Shown,
     /// The host or the keys are new.
     Identity,
     /// Everything that is held of the repository goes.
@@ -258,7 +261,7 @@ impl Entry {
                     OP + 2 * path.len() + bytes
                 })
                 .sum(),
-            What::Account | What::Identity | What::Purge => 0,
+            What::Account | What::Shown | What::Identity | What::Purge => 0,
         };
         ops + self.frame.as_ref().map_or(0, Vec::len)
     }

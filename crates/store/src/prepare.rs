@@ -69,7 +69,7 @@ fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Slice>>, Contradicti
             }
             Ok(Vec::new())
         }
-        What::Account | What::Identity | What::Purge => Ok(Vec::new()),
+        What::Account | What::Shown | What::Identity | What::Purge => Ok(Vec::new()),
     }
 }
 

@@ -302,8 +302,15 @@ fn ways(mirror: &Mirror, mark: &Mark, dids: &[Did]) -> Result<Ways, StoreError> 
             moved += u64::from(before.is_some() && before != repo.host.as_ref());
         }
     }
+    let mut last = None;
     for row in view.log_from(mark.log_next)? {
         let (_, row) = row?;
+        let is_account = matches!(row.kind, LogKind::Account(_));
+        let before = std::mem::replace(&mut last, row.repo.filter(|_| is_account));
+        // Shown again, a repository is said to be where it was: nothing was fetched.
+        if before.is_some() && before == row.repo && row.ops.is_empty() && !is_account {
+            continue;
+        }
         let Some(one) = row.repo.and_then(|repo| ours.get_mut(&repo)) else {
             continue;
         };

@@ -121,6 +121,10 @@ impl Draft {
     /// has passed. To be called after every move of the head, and after every
     /// answer.
     pub fn unpark(&mut self, shared: &Shared, view: &Contents) -> Result<(), StoreError> {
+        if self.is_shown_again() && !self.parked.is_empty() {
+            // What waited follows on what those who follow us were not sent.
+            self.tell_the_log_first(shared.clock.time(), view);
+        }
         let mut tried = Vec::new();
         while let Some(next) = parked::next(&self.repo, &self.parked, &tried) {
             match next {
@@ -254,7 +258,7 @@ impl Draft {
         });
         if !old {
             if !self.parked.is_empty() {
-                self.tell_the_log_first(now.time);
+                self.tell_the_log_first(now.time, view);
             }
             self.judge_again(shared, view)?;
         }

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
+use gapless_core::ledger::account::is_hidden;
 use gapless_core::ledger::notice::Dropped;
 use gapless_core::ledger::{
-    Account, Debt, Held, HostId, KeyBytes, Notice, Now, Parked, Repo, RepoId, Time,
+    Account, Debt, Head, Held, HostId, KeyBytes, Notice, Now, Parked, Repo, RepoId, Time,
 };
 use gapless_store::change::{
     Change, Entry, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
@@ -22,6 +23,7 @@ use gapless_store::table::log::Source;
 use gapless_store::table::parked::ParkedFrame;
 
 use super::decide::Arrival;
+use crate::serve::firehose::words;
 
 /// What was there when the draft was begun, as far as the log tells of it.
 struct Found {
@@ -208,8 +210,8 @@ impl Draft {
     }
 
     /// The changes that this has come to, in order, and the row after them.
-    pub fn into_changes(mut self, now: Now) -> (Vec<Change>, Repo) {
-        self.tell_the_log(now.time);
+    pub fn into_changes(mut self, now: Now, view: impl Fn() -> Contents) -> (Vec<Change>, Repo) {
+        self.tell_the_log(now.time, view);
         let row_is_new = self.row_at_last_step.as_ref() != Some(&self.repo);
         if row_is_new || !self.kept.is_empty() || !self.unpark.is_empty() {
             self.step(None);
@@ -222,20 +224,27 @@ impl Draft {
         (changes.collect(), self.repo)
     }
 
-    /// Whoever reads the log learns of accounts and identities there.
-    fn tell_the_log(&mut self, at: Time) {
+    /// Whoever reads the log learns of accounts and identities there. A new host has not
+    /// said yet what the account is; but what an old one hid is hidden no more.
+    fn tell_the_log(&mut self, at: Time, view: impl Fn() -> Contents) {
         let entry = |what| Entry {
             at,
             source: None,
             what,
             frame: None,
         };
-        if self.repo.account != self.before.account && self.repo.account != Account::Unknown {
+        let shown = self.is_shown_again();
+        let known = self.repo.account != Account::Unknown;
+        if self.repo.account != self.before.account && (known || shown) {
             let (source, frame) = self.told_by.take().unzip();
+            let (what, frame) = match self.repo.held {
+                Held::Exactly(head) if shown => (What::Shown, self.sync(&head, at, &view())),
+                _ => (What::Account, frame),
+            };
             self.step(Some(Entry {
                 source,
                 frame,
-                ..entry(What::Account)
+                ..entry(what)
             }));
         }
         let found = Found::of(&self.repo);
@@ -245,12 +254,38 @@ impl Draft {
         self.before = found;
     }
 
+    /// Whether it was hidden, and the log does not say yet that it is so no more.
+    pub(super) fn is_shown_again(&self) -> bool {
+        is_hidden(self.before.account) && !is_hidden(self.repo.account)
+    }
+
+    /// What whoever follows us is told of where it is; none if its signed commit is still
+    /// on its way. Then they are told of it when they come to the row.
+    fn sync(&self, head: &Head, at: Time, view: &Contents) -> Option<Vec<u8>> {
+        let id = self.id?;
+        let is_head = |stored: Repo| stored.head() == Some(head);
+        let block = match view.repo(id) {
+            Ok(stored) => match stored.is_some_and(is_head) {
+                true => view.signed_commit(id),
+                false => Ok(None),
+            },
+            Err(error) => Err(error),
+        };
+        match block {
+            Ok(block) => Some(words::sync(&self.repo.did, head, &block?, at)),
+            Err(error) => {
+                tracing::warn!(did = %self.repo.did, %error, "its signed commit cannot be read");
+                None
+            }
+        }
+    }
+
     /// Likewise, before frames are judged by what is new: who reads the log learns of
     /// a key before what it signed, and a step that is refused or lost after this one
     /// does not take the word with it. What was owed stays so until all is done.
-    pub(super) fn tell_the_log_first(&mut self, at: Time) {
+    pub(super) fn tell_the_log_first(&mut self, at: Time, view: &Contents) {
         let debt = std::mem::replace(&mut self.repo.debt, self.owed);
-        self.tell_the_log(at);
+        self.tell_the_log(at, || view.clone());
         self.repo.debt = debt;
     }
 }
@@ -261,4 +296,66 @@ pub struct Words {
     pub source: Option<Source>,
     pub commit: Vec<u8>,
     pub frame: Option<Vec<u8>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_atp::syntax::Did;
+    use gapless_core::ledger::Tick;
+    use gapless_store::Store;
+
+    use super::*;
+
+    /// What the log is told of an account that becomes something else.
+    fn told(from: Account, to: Account, holds: bool) -> Vec<What> {
+        let store = Store::memory().expect("it opens");
+        let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
+        let mut repo = Repo::new(did);
+        repo.account = from;
+        if holds {
+            repo.held = Held::Exactly(Head {
+                rev: Rev::from_micros(1_700_000_000_000_000, 0),
+                data: Cid::dag_cbor(b"data"),
+                commit: Cid::dag_cbor(b"commit"),
+            });
+        }
+        let mut draft = Draft::rows_only(Some(RepoId(1)), repo);
+        draft.repo.account = to;
+        let now = Now {
+            tick: Tick(1),
+            time: Time(1),
+        };
+        let (changes, _) = draft.into_changes(now, || store.view());
+        let steps = changes.into_iter().filter_map(|change| change.repo);
+        let entries = steps.filter_map(|step| step.entry);
+        entries.map(|entry| entry.what).collect()
+    }
+
+    #[test]
+    fn what_is_shown_again_is_told_with_its_place_and_nothing_else_is() {
+        use Account::{Active, Deactivated, Takendown, Unknown};
+        for (from, to, holds) in [(Deactivated, Active, true), (Takendown, Unknown, true)] {
+            let told = told(from, to, holds);
+            assert!(
+                matches!(told[..], [What::Shown]),
+                "{from:?} {to:?} {told:?}"
+            );
+        }
+        for (from, to, holds) in [
+            (Unknown, Active, true),
+            (Unknown, Deactivated, true),
+            (Active, Takendown, true),
+            (Takendown, Deactivated, true),
+            (Deactivated, Active, false),
+            (Deactivated, Unknown, false),
+        ] {
+            let told = told(from, to, holds);
+            assert!(
+                matches!(told[..], [What::Account]),
+                "{from:?} {to:?} {told:?}"
+            );
+        }
+        let moved = told(Active, Unknown, true);
+        assert!(moved.is_empty(), "nobody has hidden it: {moved:?}");
+    }
 }

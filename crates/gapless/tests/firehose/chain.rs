@@ -11,6 +11,7 @@ use gapless::config::{self, Flags};
 use gapless::mirror::Mirror;
 use gapless_atp::frame::{self, Event};
 use gapless_atp::syntax::Did;
+use gapless_core::ledger::Account;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
 use crate::common::{World, network};
@@ -166,6 +167,66 @@ async fn what_is_hidden_is_not_sent_any_more_and_comes_back_with_a_word() {
     world.complete(&hidden).await;
     late.until_true().await;
     from_the_start.until_true().await;
+    served.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_back_is_explained_to_whoever_comes_again() {
+    let mut world = World::settled(network(2, 1)).await;
+    let (shown, hidden) = (world.did(0), world.did(1));
+    let mut strict = Strict::new(&world);
+    let served = Served::start(&world).await;
+    strict.connect(served.address, Some(0)).await;
+    strict.until_true().await;
+    served.stop().await;
+    strict.ended().await;
+    // While it is away: commits, and then they are hidden.
+    world.post(&hidden);
+    world.post(&hidden);
+    world.complete(&hidden).await;
+    world
+        .net
+        .set_status(&hidden, Status::Deactivated)
+        .expect("it is active");
+    world
+        .until("it is hidden", async |world: &World| {
+            let view = world.mirror().shared.store.view();
+            let found = view.repo_by_did(&hidden).expect("read");
+            let account = found.map(|(_, repo)| repo.account);
+            said(account == Some(Account::Deactivated), &account)
+        })
+        .await;
+    let served = Served::start(&world).await;
+    let cursor = strict.seen().cursor();
+    strict.connect(served.address, cursor).await;
+    world.post(&shown);
+    let truth = world.net.truth();
+    strict
+        .until("it is past them", |seen| seen.agrees(&truth, &shown))
+        .await;
+    served.stop().await;
+    strict.ended().await;
+    // Another start, which remembers of nobody what was kept back.
+    world.stop().await;
+    world.begin().await;
+    world
+        .net
+        .set_status(&hidden, Status::Active)
+        .expect("it is hidden");
+    world.complete(&hidden).await;
+    let served = Served::start(&world).await;
+    let cursor = strict.seen().cursor();
+    let syncs = strict.seen().syncs;
+    strict.connect(served.address, cursor).await;
+    world.post(&hidden);
+    strict.until_true().await;
+    assert_eq!(
+        strict.seen().syncs,
+        syncs + 1,
+        "one word, and then its commit"
+    );
+    assert_eq!(strict.seen().path[hidden.as_str()].len(), 2);
     served.stop().await;
     world.stop().await;
 }

@@ -311,10 +311,42 @@ fn write_entry(
             write_claims(tx, turn.id, std::mem::take(said), &mut row);
         }
         What::Account => row.kind = LogKind::Account(turn.next.account),
+        What::Shown => return show(tx, turn, entry, row, applied),
         What::Identity => row.kind = LogKind::Identity,
     }
     applied.frame = entry.frame.take().map(|frame| (first, frame));
     push_log(tx, row);
+    applied.ack.numbers = Some(first..tx.counters.next_seq);
+    Ok(())
+}
+
+/// The account is shown again, and in a row of its own: where it is. Whoever was not
+/// sent what is hidden cannot follow the next commit without that, so no crash may come
+/// between the two.
+fn show(
+    tx: &mut Tx,
+    turn: &Turn<'_>,
+    entry: &mut Entry,
+    row: LogRow,
+    applied: &mut Applied,
+) -> Result<(), StoreError> {
+    let Held::Exactly(head) = &turn.next.held else {
+        return Err(Contradiction::NotExact.into());
+    };
+    let first = tx.counters.next_seq;
+    let told = LogRow {
+        kind: LogKind::Account(turn.next.account),
+        ..row.clone()
+    };
+    push_log(tx, told);
+    let at = tx.counters.next_seq;
+    let is_at = LogRow {
+        kind: LogKind::Repair,
+        commit: Some((head.rev, head.commit)),
+        ..row
+    };
+    push_log(tx, is_at);
+    applied.frame = entry.frame.take().map(|frame| (at, frame));
     applied.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }

@@ -266,6 +266,41 @@ pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
     assert_eq!(paths(&book).len(), 0);
 }
 
+pub fn what_is_shown_again_is_said_to_be_where_it_is(world: &dyn World) {
+    let mut book = world.book();
+    let mut alice = Owner::new(1);
+    let held = book.write(alice.live(&[("app.a/1", Some("x"))])).unwrap();
+    let id = held.repo.unwrap();
+    let block = book.view().signed_commit(id).unwrap();
+    let shown = |alice: &Owner| Change {
+        repo: Some(RepoChange {
+            entry: Some(entry(What::Shown)),
+            ..RepoChange::row(alice.subject(), alice.row.clone())
+        }),
+        ..Change::default()
+    };
+    alice.row.account = Account::Active;
+    let next = book.head().next_seq;
+    let ack = book.write(shown(&alice)).unwrap();
+    assert_eq!(ack.numbers, Some(next..next + 2));
+    let rows = log(&book);
+    let [.., (first, account), (second, place)] = &rows[..] else {
+        panic!("two rows: {rows:?}");
+    };
+    assert_eq!((*first, *second), (next, next + 1));
+    assert_eq!(account.kind, LogKind::Account(Account::Active));
+    assert_eq!((place.kind, place.last), (LogKind::Repair, true));
+    assert_eq!((place.repo, place.ops.len()), (Some(id), 0));
+    let head = *alice.row.head().unwrap();
+    assert_eq!(place.commit, Some((head.rev, head.commit)));
+    let view = book.view();
+    assert_eq!(view.signed_commit(id).unwrap(), block, "its commit stays");
+    assert_eq!(view.repo(id).unwrap().unwrap(), alice.row);
+    // Of what is nowhere nobody can say where it is.
+    let bob = Owner::new(2);
+    assert_eq!(refusal(&mut book, shown(&bob)), Contradiction::NotExact);
+}
+
 pub fn a_purge_leaves_nothing_but_the_log(world: &dyn World) {
     let mut book = world.book();
     let (mut alice, mut bob) = (Owner::new(1), Owner::new(2));

@@ -142,7 +142,7 @@ impl Worker {
         let parked_now: u64 = draft.parked.values().map(|one| u64::from(one.bytes)).sum();
         let has_parked = !draft.parked.is_empty();
         let complete_view = draft.knows_parked;
-        let (changes, repo) = draft.into_changes(now);
+        let (changes, repo) = draft.into_changes(now, || shared.store.view());
         let Some(slot) = self.slots.get(place) else {
             return changes;
         };

@@ -5,7 +5,7 @@
 //! Only rows below the durable head of one view are read, and only for as long as
 //! the page takes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -64,9 +64,6 @@ pub struct Place {
     read_upto: u64,
     /// Where it was told that repositories are.
     told: BTreeMap<RepoId, (Rev, Cid)>,
-    /// Repositories of which something was kept back because they were hidden. When
-    /// they are shown again, their next commit would follow on nothing.
-    kept_back: BTreeSet<RepoId>,
 }
 
 impl Place {
@@ -77,7 +74,6 @@ impl Place {
             frames: VecDeque::new(),
             read_upto: 0,
             told: BTreeMap::new(),
-            kept_back: BTreeSet::new(),
         }
     }
 
@@ -100,7 +96,6 @@ impl Place {
             view: &view,
             repos: HashMap::with_hasher(FixedState::default()),
             told: &mut self.told,
-            kept_back: &mut self.kept_back,
             send,
             frames: 0,
             bytes: 0,
@@ -161,7 +156,6 @@ struct Reading<'a> {
     /// Repositories as they are now; none for those that are not there, or hidden.
     repos: HashMap<RepoId, Option<Repo>, FixedState>,
     told: &'a mut BTreeMap<RepoId, (Rev, Cid)>,
-    kept_back: &'a mut BTreeSet<RepoId>,
     send: &'a mut dyn FnMut(&[&[u8]]),
     frames: u64,
     bytes: usize,
@@ -207,14 +201,10 @@ impl Reading<'_> {
         frame: Option<Vec<u8>>,
     ) -> Result<(), StoreError> {
         if self.shown(id)?.is_none() {
-            self.keep_back(id);
+            // When it is shown again, a row says where it is by then.
             return Ok(());
         }
         let is_step = row.kind == LogKind::Live;
-        if is_step && self.kept_back.contains(&id) {
-            // A commit would follow on nothing.
-            return self.now_at(seq, id, row);
-        }
         let frame = frame.as_deref().map(|frame| renumber(frame, seq));
         match frame {
             Some(Ok(frame)) if frame.len() <= FRAME_BYTES => {
@@ -223,7 +213,6 @@ impl Reading<'_> {
                     self.told.remove(&id);
                 }
                 if !is_step {
-                    self.kept_back.remove(&id);
                     self.shared.metrics.firehose_syncs.inc();
                 }
                 self.put(&frame.parts());
@@ -259,19 +248,12 @@ impl Reading<'_> {
             self.told.clear();
         }
         self.told.insert(id, now);
-        self.kept_back.remove(&id);
         self.shared.metrics.firehose_syncs.inc();
         // A frame of our own making has a number to be replaced.
         if let Ok(said) = renumber(&words::sync(&did, &head, &block, row.at), seq) {
             self.put(&said.parts());
         }
         Ok(())
-    }
-
-    fn keep_back(&mut self, id: RepoId) {
-        if self.kept_back.len() < REMEMBERED {
-            self.kept_back.insert(id);
-        }
     }
 
     /// The repository, unless it is hidden now.
