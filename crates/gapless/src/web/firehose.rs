@@ -7,13 +7,14 @@
 
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::answer::Refusal;
+use super::listener::Peer;
 use super::websocket::{
     BINARY, CLOSE_AWAY, CLOSE_FAULT, CLOSE_POLICY, Handshake, Opening, Socket, Word, Wrote,
     write_message,
@@ -28,12 +29,14 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const TRY_AGAIN: HeaderValue = HeaderValue::from_static("30");
 
 pub async fn subscribe(State(app): State<App>, mut request: Request) -> Response {
+    let peer = request.extensions().get::<ConnectInfo<Peer>>();
+    let peer = peer.map(|ConnectInfo(Peer(address))| address.ip());
     let cursor = match cursor(&request) {
         Ok(cursor) => cursor,
         Err(refusal) => return refusal.into_response(),
     };
     let admitted = call(&app, move |mirror| {
-        Ok(mirror.serving()?.firehose.admit(cursor))
+        Ok(mirror.serving()?.firehose.admit(cursor, peer))
     });
     let (consumer, start) = match admitted.await {
         Ok(Ok(admitted)) => admitted,
@@ -68,7 +71,7 @@ fn refuse(unserved: &Unserved) -> Response {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             Refusal::new(status, "InternalServerError", words).into_response()
         }
-        Unserved::Full(_) => {
+        Unserved::Full(_) | Unserved::Share(_) => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             let mut response = Refusal::new(status, "TooManyConsumers", words).into_response();
             let headers = response.headers_mut();

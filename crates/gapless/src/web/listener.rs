@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -71,6 +72,16 @@ impl Listener for Bounded {
 
     fn local_addr(&self) -> Result<SocketAddr> {
         self.listener.local_addr()
+    }
+}
+
+/// Who is at the other end of a connection, for whoever answers.
+#[derive(Clone, Copy)]
+pub struct Peer(pub SocketAddr);
+
+impl Connected<IncomingStream<'_, Bounded>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Peer {
+        Peer(*stream.remote_addr())
     }
 }
 

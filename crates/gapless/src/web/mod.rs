@@ -83,6 +83,7 @@ pub async fn serve(
         stopping: Stopping(watch::Sender::new(false)),
     });
     let router = routes::router(Arc::clone(&app));
+    let router = router.into_make_service_with_connect_info::<listener::Peer>();
     axum::serve(listener::Bounded::new(listener), router)
         .with_graceful_shutdown(async move {
             shutdown.await;

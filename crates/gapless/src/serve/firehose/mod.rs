@@ -9,15 +9,17 @@
 //! explained. The window is what the frames cover; whoever asks for more is told
 //! `OutdatedCursor`.
 //!
-//! Limits: so many consumers at a time. Each reads from the disk at its own pace, in
+//! Limits: so many consumers at a time, and no address has more than its share. Each reads from the disk at its own pace, in
 //! pages: one that lags costs no memory, and is cut when the window passes it or
 //! when it does not read at all.
 
 mod page;
+mod share;
 mod start;
 pub mod words;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +29,8 @@ use gapless_store::frames::FramesReader;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::shared::Shared;
+use share::{Share, Shares};
+
 pub use page::{Page, Place, Stopped};
 pub use start::{Start, start};
 
@@ -61,6 +65,8 @@ pub enum Unserved {
     NoFrames,
     #[error("{0} consumers are served already; try again later")]
     Full(usize),
+    #[error("{0} consumers from your address are served already, which is its share")]
+    Share(usize),
     #[error("the store cannot be read: {0}")]
     Store(String),
 }
@@ -76,6 +82,7 @@ pub struct Firehose {
     pub settings: FirehoseSettings,
     shared: Arc<Shared>,
     room: Arc<Semaphore>,
+    shares: Arc<Shares>,
     /// The number after the last one that is durable.
     head: watch::Sender<u64>,
     positions: Mutex<BTreeMap<u64, Arc<AtomicU64>>>,
@@ -96,6 +103,7 @@ impl Firehose {
         Firehose {
             settings,
             room: Arc::new(Semaphore::new(settings.consumers)),
+            shares: Arc::new(Shares::of(settings.consumers)),
             head,
             positions: Mutex::default(),
             next_consumer: AtomicU64::new(0),
@@ -105,11 +113,22 @@ impl Firehose {
 
     /// Takes a consumer in, before its handshake is answered: whoever has the answer
     /// misses nothing that happens after it.
-    pub fn admit(self: &Arc<Self>, cursor: Option<u64>) -> Result<(Consumer, Start), Unserved> {
+    pub fn admit(
+        self: &Arc<Self>,
+        cursor: Option<u64>,
+        peer: Option<IpAddr>,
+    ) -> Result<(Consumer, Start), Unserved> {
         if self.shared.filter.is_narrow() {
             return Err(Unserved::Filtered);
         }
         let frames = self.frames().ok_or(Unserved::NoFrames)?;
+        let share = match self.shares.take(peer) {
+            Ok(share) => share,
+            Err(all) => {
+                self.shared.metrics.firehose_turned_away.inc();
+                return Err(Unserved::Share(all));
+            }
+        };
         let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
             self.shared.metrics.firehose_turned_away.inc();
             return Err(Unserved::Full(self.settings.consumers));
@@ -130,6 +149,7 @@ impl Firehose {
             position,
             head: self.head.subscribe(),
             _permit: permit,
+            _share: share,
         };
         Ok((consumer, start))
     }
@@ -163,6 +183,7 @@ pub struct Consumer {
     /// The number after the last one that is durable.
     pub head: watch::Receiver<u64>,
     _permit: OwnedSemaphorePermit,
+    _share: Option<Share>,
 }
 
 impl Consumer {
