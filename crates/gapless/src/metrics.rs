@@ -187,6 +187,7 @@ counters! {
     purged: "gapless_purged_total", "Repositories that were purged.";
     purged_frames: "gapless_purged_frames_total", "Frames of purged repositories that were redacted.";
     purges_finished: "gapless_purges_finished_total", "Purges of which nothing is left on the disk.";
+    purges_put_off: "gapless_purges_put_off_total", "Times that the bytes of purges could not be taken off the disk yet, because of a reader or a journal.";
     versions_expired: "gapless_versions_expired_total", "Superseded records that were kept long enough.";
     proven: "gapless_roots_recomputed_total", "Roots recomputed from the store.";
     damaged: "gapless_roots_differed_total", "Of these: not the signed one.";

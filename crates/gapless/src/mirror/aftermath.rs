@@ -38,6 +38,10 @@ const FILL_BYTES: usize = 1 << 20;
 /// How often it is looked whether the old journals have gone.
 const JOURNAL_LOOKS: u32 = 20;
 const JOURNAL_LOOK: Duration = Duration::from_millis(250);
+/// How often it is looked whether old views have gone. Whoever reads for long takes a
+/// new one now and then.
+const VIEW_LOOKS: u32 = 20;
+const VIEW_LOOK: Duration = Duration::from_millis(250);
 /// What may hold something of a repository.
 const TABLES: [Table; 9] = [
     Table::Record,
@@ -164,18 +168,30 @@ impl Mirror {
             *at = Some(Instant::now());
         }
         let scourer = Arc::new(scourer);
+        let redacted = scourer.mark();
         if !self.drop_journals(&scourer).await? {
-            tracing::info!("the engine's journals still hold what was purged; tried again later");
+            self.put_off("the engine's journals still hold what was purged");
             return Ok(());
         }
+        // What somebody reads is kept in the new tables, too.
+        if !self.unseen(&scourer, redacted).await? {
+            self.put_off("somebody still reads what was there before a purge");
+            return Ok(());
+        }
+        let compacting = scourer.clone();
         let compacted = blocking(move || {
             let mut all = true;
             for table in TABLES {
-                all &= scourer.compact(table)?;
+                all &= compacting.compact(table)?;
             }
             Ok(all)
         });
         let compacted = compacted.await?;
+        // And the old ones stay for as long as anybody reads them.
+        if !self.unseen(&scourer, scourer.mark()).await? {
+            self.put_off("somebody still reads tables that were written anew");
+            return Ok(());
+        }
         for (number, purge) in open {
             let at = self.shared.clock.time();
             self.upkeep(Upkeep::Finish {
@@ -191,6 +207,31 @@ impl Mirror {
             );
         }
         Ok(())
+    }
+
+    fn put_off(&self, why: &'static str) {
+        self.shared.metrics.purges_put_off.inc();
+        tracing::info!(
+            why,
+            "the bytes of a purge are not off the disk yet; tried again later"
+        );
+    }
+
+    /// Waits a while until nobody has a view from before that moment and the engine has
+    /// let go of what it kept for them; whether that is so.
+    async fn unseen(&self, scourer: &Arc<Scourer>, mark: u64) -> Result<bool, StoreError> {
+        for _ in 0..VIEW_LOOKS {
+            // Looked at before the flush: by what is so by then, the flush lets go.
+            let past = scourer.is_past(mark);
+            self.upkeep(Upkeep::Fill(Vec::new())).await?;
+            let flushing = scourer.clone();
+            blocking(move || Ok(flushing.flush()?)).await?;
+            if past {
+                return Ok(true);
+            }
+            tokio::time::sleep(VIEW_LOOK).await;
+        }
+        Ok(false)
     }
 
     /// Makes the engine begin a new journal, and waits until the old ones have gone.

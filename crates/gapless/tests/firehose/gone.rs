@@ -172,6 +172,52 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
+    let mut world = World::quiet(network(2, 1)).await;
+    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
+    world.begin().await;
+    world.settle().await;
+    let gone = world.did(1);
+    let (_, secrets) = write_secrets(&world, &gone);
+    world.complete(&gone).await;
+    // In tables, as what is old is.
+    let scourer = world.mirror().shared.store.scourer().expect("on disk");
+    let flushed = tokio::task::spawn_blocking(move || scourer.flush()).await;
+    assert!(flushed.expect("no panic").expect("it is flushed"));
+    let reader = world.mirror().shared.store.view();
+    world
+        .net
+        .set_status(&gone, Status::Deleted)
+        .expect("it is active");
+    world
+        .until("it is put off", async |world: &World| {
+            let all = purges(world).await;
+            let over = all.iter().any(|one| one.state == "finished");
+            assert!(!over, "while it is read: {all:?}");
+            said(world.metrics().purges_put_off.get() > 0, &all)
+        })
+        .await;
+    let engine = data(&world).join("engine");
+    let found = files_with(&engine, secrets[1].as_bytes());
+    assert!(!found.is_empty(), "the reader has it");
+    let (id, _) = reader.repo_by_did(&gone).expect("read").expect("known");
+    assert!(reader.records(id).next().is_some());
+    drop(reader);
+    world
+        .until("the purge is over", async |world: &World| {
+            let all = purges(world).await;
+            let over = matches!(&all[..], [one] if one.state == "finished" && one.compacted);
+            said(over, &all)
+        })
+        .await;
+    for secret in &secrets {
+        let found = files_with(&data(&world), secret.as_bytes());
+        assert!(found.is_empty(), "{found:?}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_purge_that_was_cut_short_is_finished_at_the_next_start() {
     for point in ["purge.unfollowed", "purge.redacting", "purge.redacted"] {
         let mut world = World::quiet(network(2, 1)).await;

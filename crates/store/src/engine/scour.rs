@@ -4,7 +4,8 @@
 //!
 //! Nobody who writes waits for it: it works beside the one writer, on handles of its
 //! own. Limits: a journal goes only when so much was written after it that the
-//! engine begins a new one (`JOURNAL_BYTES`), which is for the caller to do; a table
+//! engine begins a new one (`JOURNAL_BYTES`), which is for the caller to do; what an open
+//! view may read stays until that is closed, which is for the caller to see; a table
 //! larger than `TABLE_BYTES` is left to its own compaction, because while one is
 //! written anew no other compaction of it runs, and writers would wait in the end.
 
@@ -82,6 +83,19 @@ impl Scourer {
             .major_compact()
             .map_err(|error| self.latch.fail("writing a table anew", &error))?;
         Ok(true)
+    }
+
+    /// A moment: everything that is written by now is before it.
+    pub fn mark(&self) -> u64 {
+        self.database.supervisor.snapshot_tracker.get()
+    }
+
+    /// Whether nobody has a view from before that moment any more, as far as the engine
+    /// has noticed; it looks when it flushes. What such a view may read stays on the disk,
+    /// in tables written anew and in the old ones.
+    pub fn is_past(&self, mark: u64) -> bool {
+        let tracker = &self.database.supervisor.snapshot_tracker;
+        tracker.get_seqno_safe_to_gc() >= mark
     }
 
     /// Bytes that all tables take together.
