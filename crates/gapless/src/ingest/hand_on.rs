@@ -193,19 +193,19 @@ impl Follower {
         if let Some(position) = &position {
             self.begin(position);
         }
-        match self.shared.candidates.offer(candidate) {
+        let free = match self.shared.candidates.offer(candidate) {
             Offered::Taken => return true,
-            Offered::Known => {}
-            Offered::Full => self.shared.metrics.found_dropped.inc(),
-        }
-        match position {
-            // It was begun, so it has to be done.
-            Some(position) => {
-                self.desks.skip(did, position);
-                true
+            Offered::Known(free) => free,
+            Offered::Full => {
+                self.shared.metrics.found_dropped.inc();
+                position
             }
-            None => false,
+        };
+        if let Some(free) = free {
+            // It was begun, so it has to be done.
+            self.desks.skip(did, free);
         }
+        position.is_some()
     }
 
     fn begin(&self, position: &Position) {

@@ -127,6 +127,34 @@ async fn the_cursor_does_not_pass_who_was_found_before_they_are_tracked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nor_who_was_listed_before_a_stream_brought_them() {
+    let mut world = looking(THINGS).await;
+    let (did, other) = (world.did(0), world.did(1));
+    world.write(&did, &[thing()]);
+    let silence = Fault::Stall {
+        ms: None,
+        route: None,
+    };
+    let silent = world.set(Spec::new(silence).on(Place::Plc));
+    world.begin().await;
+    connected(&world).await;
+    // The listing has named it: it is being asked about.
+    world.until_fired("stall", 1).await;
+    world.post(&other);
+    world.caught_up(Place::Relay).await;
+    world.write(&did, &[thing()]);
+    let at = world.net.last_seq(Place::Relay).expect("it has events");
+    world.meanwhile(&other, Place::Relay, 5).await;
+    let cursor = world.upstream(Place::Relay).await.cursor;
+    assert!(cursor.is_some_and(|cursor| cursor < at), "{cursor:?}, {at}");
+    assert_eq!(found(&world).await, BTreeMap::new());
+    world.clear(silent).await;
+    world.complete(&did).await;
+    world.caught_up(Place::Relay).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_fails_holds_no_stream_up_and_loses_nobody() {
     let (mut world, down) = live_only(Fault::PlcDown {}).await;
     let did = world.did(0);

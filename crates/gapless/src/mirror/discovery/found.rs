@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use gapless_atp::syntax::Did;
+use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::Time;
 use gapless_store::error::StoreError;
 
@@ -66,6 +66,8 @@ pub async fn run(mirror: Weak<Mirror>) {
     let Some(now) = mirror.upgrade() else {
         return;
     };
+    // Those that were being asked about when this ended by a fault.
+    now.shared.candidates.ask_again();
     now.found.lock().fresh.extend(now.shared.found_dids());
     let shared = now.shared.clone();
     let mut asking = FuturesUnordered::new();
@@ -98,63 +100,90 @@ pub async fn run(mirror: Weak<Mirror>) {
     }
 }
 
-/// Asks about a candidate, tracks it, and lets its stream go on. When the program ends
+/// Asks about a candidate, tracks it, and lets its streams go on. When the program ends
 /// before, no cursor has passed it, and the next start reads it again.
-async fn settle(mirror: Arc<Mirror>, candidate: Candidate) -> Result<(), StoreError> {
-    loop {
-        let settled = mirror.settle(&candidate).await;
-        match settled {
-            Ok(true) => break,
-            Ok(false) => return Ok(()),
+async fn settle(mirror: Arc<Mirror>, mut candidate: Candidate) -> Result<(), StoreError> {
+    let shared = &mirror.shared;
+    let did = candidate.did.clone();
+    let held = loop {
+        let settled = match mirror.settle(&candidate).await {
+            Ok(settled) => settled,
             Err(error) if error.is_final() => return Err(error),
             // There is no room on the disk, perhaps.
             Err(error) => {
-                tracing::warn!(did = %candidate.did, %error, "a repository that was found could not be tracked; tried again");
+                tracing::warn!(%did, %error, "a repository that was found could not be tracked; tried again");
                 tokio::time::sleep(AGAIN_AFTER).await;
+                continue;
             }
+        };
+        let counted = match settled {
+            Settled::Ends => return Ok(()),
+            Settled::Tracked => break shared.candidates.tracked(&did),
+            Settled::Nobody => &shared.metrics.found_unknown,
+            // A listing comes again.
+            Settled::Unsaid => &shared.metrics.found_dropped,
+        };
+        match shared.candidates.nobody(&candidate) {
+            Ok(held) => {
+                counted.inc();
+                break held;
+            }
+            // A stream has brought it meanwhile: that counts for more.
+            Err(stronger) => candidate = stronger,
         }
-    }
-    mirror.shared.candidates.settled(&candidate.did);
-    if let Some(position) = candidate.position {
-        mirror.desks.skip(&candidate.did, position);
+    };
+    for position in held {
+        mirror.desks.skip(&did, position);
     }
     Ok(())
 }
 
+/// What became of a candidate.
+enum Settled {
+    Tracked,
+    Nobody,
+    /// The directory does not say, and no stream waits.
+    Unsaid,
+    /// The program ends.
+    Ends,
+}
+
+/// Whether an answer says that a name is nobody's. A web server that knows no document
+/// today may know it tomorrow: what a stream brought is owed then.
+fn is_final(did: &Did, live: bool, error: &ResolveError) -> bool {
+    match error {
+        ResolveError::NotFound => !live || did.method() != DidMethod::Web,
+        ResolveError::Document(_) => true,
+        ResolveError::Unsettled | ResolveError::Stale | ResolveError::Ask(_) => false,
+    }
+}
+
 impl Mirror {
-    /// False when the program ends.
-    async fn settle(&self, candidate: &Candidate) -> Result<bool, StoreError> {
+    async fn settle(&self, candidate: &Candidate) -> Result<Settled, StoreError> {
         let (shared, did) = (&self.shared, &candidate.did);
         if shared.is_tracked(did) {
-            return Ok(true);
+            return Ok(Settled::Tracked);
         }
         let known = tokio::select! {
             known = self.is_somebody(candidate) => known,
-            () = shared.end.ended() => return Ok(false),
+            () = shared.end.ended() => return Ok(Settled::Ends),
         };
         match known {
             Some(true) => {}
-            Some(false) => {
-                shared.metrics.found_unknown.inc();
-                return Ok(true);
-            }
-            // A listing comes again.
-            None => {
-                shared.metrics.found_dropped.inc();
-                return Ok(true);
-            }
+            Some(false) => return Ok(Settled::Nobody),
+            None => return Ok(Settled::Unsaid),
         }
         let by = By::Found(candidate.collection.clone());
         if self.track_found(did, by).await? {
             shared.metrics.repos_found.inc();
             self.found.lock().fresh.push_back(did.clone());
         }
-        Ok(true)
+        Ok(Settled::Tracked)
     }
 
     /// Whether the directory knows a name. None: it does not say, and nobody waits.
-    /// What a stream brought is not asked for a second time, and the stream does not
-    /// wait for long: then it is owed, durably, like any other.
+    /// The streams do not wait for long for what they brought: then it is owed,
+    /// durably, like any other.
     async fn is_somebody(&self, candidate: &Candidate) -> Option<bool> {
         let live = candidate.position.is_some();
         let left = HELD_AT_MOST.saturating_sub(candidate.since.elapsed());
@@ -163,14 +192,19 @@ impl Mirror {
         }
         self.shared.metrics.resolutions.inc();
         let asked = self.fetcher.net.resolve(&candidate.did, Known::default());
-        match tokio::time::timeout(HELD_AT_MOST, asked).await {
-            Ok(Ok(document)) => Some(!document.tombstoned && document.host.is_some()),
-            Ok(Err(ResolveError::NotFound | ResolveError::Document(_))) => Some(false),
-            Ok(Err(_)) | Err(_) => {
-                self.shared.metrics.resolution_failures.inc();
-                live.then_some(true)
-            }
+        let patience = if live { left } else { HELD_AT_MOST };
+        let error = match tokio::time::timeout(patience, asked).await {
+            Ok(Ok(document)) => return Some(!document.tombstoned && document.host.is_some()),
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        if let Some(error) = &error
+            && is_final(&candidate.did, live, error)
+        {
+            return Some(false);
         }
+        self.shared.metrics.resolution_failures.inc();
+        live.then_some(true)
     }
 
     /// Whether it was fetched before, and held nothing of what it was found for.
@@ -234,5 +268,21 @@ impl Mirror {
             None => Ok(Looked::Without),
             Some(record) => record.map(|_| Looked::Has),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_web_server_that_knows_no_document_is_not_believed_against_a_stream() {
+        let web = Did::parse("did:web:host.example.com").expect("a DID");
+        let plc = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").expect("a DID");
+        let none = ResolveError::NotFound;
+        assert!(!is_final(&web, true, &none), "it is owed");
+        assert!(is_final(&web, false, &none), "a listing comes again");
+        assert!(is_final(&plc, true, &none), "the directory knows all");
+        assert!(!is_final(&plc, true, &ResolveError::Unsettled));
     }
 }
