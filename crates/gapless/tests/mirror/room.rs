@@ -144,8 +144,9 @@ async fn what_there_was_no_room_for_is_not_overtaken_by_what_there_is_room_for()
     world.complete(&did).await;
     world.caught_up(PDS).await;
     world.assert_complete(&did).await;
-    let accounts = [Account::Takendown, Account::Active].map(LogKind::Account);
-    assert_eq!(world.told(0)[told..], accounts);
+    let [hidden, shown] = [Account::Takendown, Account::Active].map(LogKind::Account);
+    // And where it is, since it is shown again.
+    assert_eq!(world.told(0)[told..], [hidden, shown, LogKind::Repair]);
     world.stop().await;
 }
 
