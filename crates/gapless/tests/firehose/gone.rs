@@ -160,12 +160,13 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
     strict
         .until("caught up", |seen| seen.agrees(&truth, &kept))
         .await;
-    let seen = strict.seen();
-    assert!(!seen.held.contains_key(gone.as_str()));
-    let deleted = Some("deleted".to_owned());
-    let told = (gone.to_string(), false, deleted);
-    assert!(seen.accounts.contains(&told), "{:?}", seen.accounts);
-    drop(seen);
+    {
+        let seen = strict.seen();
+        assert!(!seen.held.contains_key(gone.as_str()));
+        let deleted = Some("deleted".to_owned());
+        let told = (gone.to_string(), false, deleted);
+        assert!(seen.accounts.contains(&told), "{:?}", seen.accounts);
+    }
     assert_eq!(world.metrics().firehose_frames_missing.get(), 0);
     served.stop().await;
     world.stop().await;

@@ -67,6 +67,7 @@ async fn pass_by(mut near: TcpStream, mut far: TcpStream) {
     let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
 }
 
+#[allow(clippy::result_large_err, reason = "the library wants it so")]
 async fn pass_on(
     near: TcpStream,
     far: TcpStream,

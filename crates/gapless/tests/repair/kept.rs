@@ -72,7 +72,7 @@ async fn a_start_without_room_on_the_disk_comes_to_an_end() {
 fn parked_in_store(world: &World) -> u64 {
     let view = world.mirror().shared.store.view();
     let parked = view.parked_repos().expect("it can be read");
-    parked.into_iter().map(|(_, bytes)| bytes).sum()
+    parked.into_values().sum()
 }
 
 #[tokio::test(flavor = "multi_thread")]
