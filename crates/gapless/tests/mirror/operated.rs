@@ -145,7 +145,7 @@ async fn the_log_for_programs_has_cursors_as_numbers() {
         .until_upstream("connected", |upstream| upstream.connected)
         .await;
     let log = program.log();
-    let lines = log.lines().map(|line| serde_json::from_str(line));
+    let lines = log.lines().map(serde_json::from_str);
     let lines: Vec<Value> = lines.collect::<Result<_, _>>().expect("it is JSON");
     let fields = lines.iter().map(|line| &line["fields"]);
     let cursors: Vec<Option<&Value>> = fields

@@ -40,9 +40,10 @@ async fn events_of_others_move_the_cursor() {
     world.begin().await;
     world
         .until("its host is followed", async |world: &World| {
-            let covers = world.mirror().shared.upstreams.read();
-            let followed = covers.iter().count();
-            drop(covers);
+            let followed = {
+                let covers = world.mirror().shared.upstreams.read();
+                covers.iter().count()
+            };
             match followed {
                 0 => Err("not yet".to_owned()),
                 _ => {

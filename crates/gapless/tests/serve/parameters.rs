@@ -4,13 +4,16 @@ use reqwest::Method;
 
 use crate::served::{Served, mirrored, small};
 
+/// A method, its parameters, and words of the refusal.
+type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_bad_parameter_is_named() {
     let (mut world, served) = mirrored(small(1)).await;
     let did = world.did(0);
     let did = did.as_str();
     let path = [("collection", "a.b.c"), ("rkey", "a")];
-    let cases: [(&str, &[(&str, &str)], &str); 26] = [
+    let cases: [Case<'_>; 26] = [
         ("sync.getRepo", &[], "`did` is missing"),
         ("sync.getRepo", &[("did", "")], "`did` is missing"),
         ("sync.getRepo", &[("did", "alice.test")], "`did`"),
