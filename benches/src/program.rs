@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Ticks of the system's clock for processes.
 const TICKS_PER_SECOND: f64 = 100.0;
+/// What is read of an answer at a time, and where its head ends at the latest.
+const READ_BYTES: usize = 256 << 10;
+const HEAD_BYTES: usize = 8 << 10;
 
 /// A program that was built beside this one.
 fn program(name: &str) -> PathBuf {
@@ -187,11 +190,25 @@ impl Mirror {
     }
 }
 
-/// The body of an answer, in bytes.
+/// The body of an answer, in bytes. They are counted and not kept: a reader that holds
+/// a whole repository would take a core away from who sends it.
 pub fn body_bytes(url: &str, path: &str) -> usize {
-    let answer = request_bytes(url, &format!("GET {path} HTTP/1.1"), "").expect("it answers");
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-    answer.len() - end.expect("a head") - 4
+    let mut stream = ask(url, &format!("GET {path} HTTP/1.1"), "").expect("it answers");
+    let mut buffer = vec![0; READ_BYTES];
+    let (mut head, mut all) = (Vec::new(), 0);
+    loop {
+        let read = stream.read(&mut buffer).expect("the answer goes on");
+        if read == 0 {
+            break;
+        }
+        if head.len() < HEAD_BYTES {
+            head.extend_from_slice(&buffer[..read]);
+        }
+        all += read;
+    }
+    let end = head.windows(4).position(|four| four == b"\r\n\r\n");
+    assert!(head.starts_with(b"HTTP/1.1 200"), "{path} is refused");
+    all - end.expect("a head") - 4
 }
 
 pub fn number_after(text: &str, before: &str) -> Option<f64> {
@@ -214,6 +231,12 @@ fn request(url: &str, line: &str, body: &str) -> Option<String> {
 }
 
 fn request_bytes(url: &str, line: &str, body: &str) -> Option<Vec<u8>> {
+    let mut answer = Vec::new();
+    ask(url, line, body)?.read_to_end(&mut answer).ok()?;
+    Some(answer)
+}
+
+fn ask(url: &str, line: &str, body: &str) -> Option<TcpStream> {
     let address = url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address.replace("localhost", "127.0.0.1")).ok()?;
     write!(
@@ -223,7 +246,5 @@ fn request_bytes(url: &str, line: &str, body: &str) -> Option<Vec<u8>> {
         body.len()
     )
     .ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    Some(answer)
+    Some(stream)
 }

@@ -4,6 +4,7 @@
 //! - [`node`](mod@node): one node, strictly decoded; key heights.
 //! - [`build`](mod@build): sorted keys to nodes and root, in one pass, holding
 //!   one open node per level.
+//! - [`built`](mod@built): a whole tree in memory, as it was built.
 //! - [`walk`](mod@walk): a whole tree of blocks to sorted keys, every rule checked.
 //! - [`tree`](mod@tree): a tree of which only some nodes are there: insert,
 //!   update, remove, and the root that results.
@@ -12,6 +13,7 @@
 //! - [`diff`](mod@diff): what changed between two sorted key sets.
 
 mod build;
+mod built;
 mod diff;
 mod node;
 mod ops;
@@ -20,6 +22,7 @@ mod walk;
 mod way;
 
 pub use build::{BuildError, Builder, ClosedNode, Proof, record_proof, root};
+pub use built::{Built, Met};
 pub use diff::{Change, diff};
 pub use node::{NodeError, common_prefix, key_height};
 pub use ops::{Op, OpAction, OpsError, apply, invert};

@@ -5,18 +5,10 @@
 //! again: whoever has one can write the repository, prove a record, and hand out
 //! nodes by their CIDs. Keys come one after the other; none is kept.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
-
 use super::commit::{Commit, CommitError};
 use crate::car::{write_block, write_header};
 use crate::cid::Cid;
-use crate::mst::{self, BuildError, Builder, ClosedNode, SourceError, TreeError, Visit, Way};
-
-/// What a node takes besides its block: its CID, and its place in the map.
-const NODE_BYTES: usize = 96;
+use crate::mst::{self, BuildError, Builder, Built, ClosedNode, Met, TreeError, Way};
 
 /// Why there is no such tree. `E` is what the keys' source may fail with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,14 +38,7 @@ pub struct SignedTree {
     commit_cid: Cid,
     commit: Vec<u8>,
     data: Cid,
-    nodes: HashMap<Cid, Box<[u8]>, RandomState>,
-    bytes: u64,
-}
-
-impl mst::Blocks for SignedTree {
-    fn block(&self, cid: &Cid) -> Result<Option<Cow<'_, [u8]>>, SourceError> {
-        Ok(self.node(cid).map(Cow::Borrowed))
-    }
+    nodes: Built,
 }
 
 impl SignedTree {
@@ -62,38 +47,55 @@ impl SignedTree {
     pub fn build<K: AsRef<[u8]>, E>(
         commit_block: &[u8],
         keys: impl IntoIterator<Item = Result<(K, Cid), E>>,
+        may_take: impl FnMut(u64) -> bool,
+    ) -> Result<SignedTree, SignedTreeError<E>> {
+        let mut keys = keys.into_iter();
+        SignedTree::build_from(commit_block, may_take, |take| {
+            keys.try_for_each(|key| {
+                let (key, value) = key.map_err(SignedTreeError::Source)?;
+                take(key.as_ref(), value)
+            })
+        })
+    }
+
+    /// The same of keys that `each_key` hands on one after the other, and may go on
+    /// using then.
+    pub fn build_from<E>(
+        commit_block: &[u8],
         mut may_take: impl FnMut(u64) -> bool,
+        each_key: impl FnOnce(
+            &mut dyn FnMut(&[u8], Cid) -> Result<(), SignedTreeError<E>>,
+        ) -> Result<(), SignedTreeError<E>>,
     ) -> Result<SignedTree, SignedTreeError<E>> {
         let signed = Commit::decode(commit_block)?.data;
-        let mut nodes: HashMap<Cid, Box<[u8]>, RandomState> = HashMap::default();
+        let (mut nodes, mut fits) = (Built::default(), true);
         let taken = std::cell::Cell::new(0);
         let mut builder = Builder::new(|node: ClosedNode<'_>| {
-            taken.set(taken.get() + (NODE_BYTES + node.block.len()) as u64);
-            nodes.insert(node.cid, Box::from(node.block));
+            fits &= nodes.push(&node);
+            taken.set(nodes.bytes());
         });
         let mut granted = 0;
-        for key in keys {
-            let (key, value) = key.map_err(SignedTreeError::Source)?;
-            builder.push(key.as_ref(), value)?;
+        each_key(&mut |key, value| {
+            builder.push(key, value)?;
             if taken.get() > granted {
                 granted = taken.get();
                 if !may_take(granted) {
                     return Err(SignedTreeError::Memory);
                 }
             }
-        }
+            Ok(())
+        })?;
         let found = builder.finish();
         if found != signed {
             return Err(SignedTreeError::OtherRoot { signed, found });
         }
-        if !may_take(taken.get()) {
+        if !fits || !may_take(taken.get()) {
             return Err(SignedTreeError::Memory);
         }
         Ok(SignedTree {
             commit_cid: Cid::dag_cbor(commit_block),
             commit: commit_block.to_vec(),
             data: signed,
-            bytes: taken.get(),
             nodes,
         })
     }
@@ -113,11 +115,11 @@ impl SignedTree {
 
     /// What it takes in memory, about.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.nodes.bytes()
     }
 
     pub fn node(&self, cid: &Cid) -> Option<&[u8]> {
-        self.nodes.get(cid).map(|block| &**block)
+        self.nodes.node(cid)
     }
 
     /// Goes through the repository in the order in which a CAR of it stands: the
@@ -128,16 +130,15 @@ impl SignedTree {
         mut part: impl FnMut(Part<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         part(Part::Block(self.commit_cid, &self.commit))?;
-        mst::walk(self.data, self, |met| match met {
-            Visit::Node { cid, block, .. } => part(Part::Block(cid, block)),
-            Visit::Key { key, value, .. } => part(Part::Record(key, value)),
+        self.nodes.each(|met| match met {
+            Met::Node { cid, block } => part(Part::Block(cid, block)),
+            Met::Key { key, value } => part(Part::Record(key, value)),
         })
-        .map(drop)
     }
 
     /// What proves that a key is there, or that it is not.
     pub fn way_down(&self, key: &[u8]) -> Result<Way, TreeError> {
-        mst::way_down(self.data, self, key)
+        mst::way_down(self.data, &self.nodes, key)
     }
 
     /// The CAR of a proof: the commit, the nodes on the way, top first, and the

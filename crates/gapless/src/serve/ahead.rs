@@ -1,9 +1,11 @@
-//! Rows of a large repository, read ahead by a thread of its own: reading them and
+//! Rows of a large repository, read and checked ahead by a thread of its own: that and
 //! making something of them take about as long, and a core each.
 //!
 //! Few are read ahead, by number and by bytes. The thread ends with the rows, or when
 //! nobody wants them any more.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use gapless_store::error::StoreError;
@@ -17,15 +19,32 @@ const BYTES: usize = 256 << 10;
 /// Such parcels that wait.
 const PARCELS: usize = 4;
 
-type Row = Result<Record, StoreError>;
+type Row = Result<Read, StoreError>;
 pub type Rows = Box<dyn Iterator<Item = Row> + Send>;
 
-/// The same rows.
-pub fn ahead(rows: Rows) -> Ahead {
-    Ahead {
-        source: Source::Here(rows),
-        read: 0,
-    }
+/// A record that was read.
+pub struct Read {
+    pub record: Record,
+    /// Whether it was hashed, and found to be the one that its CID names.
+    pub sound: bool,
+}
+
+/// The same rows, each hashed where it is read for as long as `check` says so.
+pub fn ahead(
+    rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static,
+    check: Arc<AtomicBool>,
+) -> Ahead {
+    let rows = rows.map(move |record| {
+        let record = record?;
+        let sound = check.load(Ordering::Relaxed) && is_sound(&record);
+        Ok(Read { record, sound })
+    });
+    Ahead::of(Box::new(rows))
+}
+
+fn is_sound(record: &Record) -> bool {
+    let bytes = record.bytes();
+    bytes.is_some_and(|bytes| record.cid.matches(bytes))
 }
 
 pub struct Ahead {
@@ -84,6 +103,13 @@ impl Iterator for Ahead {
 }
 
 impl Ahead {
+    fn of(rows: Rows) -> Ahead {
+        Ahead {
+            source: Source::Here(rows),
+            read: 0,
+        }
+    }
+
     fn open(&mut self, rows: Vec<Row>) {
         if let Source::There { opened, .. } = &mut self.source {
             *opened = rows.into_iter();
@@ -106,7 +132,7 @@ impl Ahead {
 fn read(rows: Rows, sender: &SyncSender<Parcel>) {
     let (mut parcel, mut bytes) = (Vec::with_capacity(ROWS), 0);
     for row in rows {
-        if let Ok(record) = &row {
+        if let Ok(Read { record, .. }) = &row {
             bytes += record.bytes().map_or(0, <[u8]>::len);
         }
         parcel.push(row);
@@ -141,7 +167,7 @@ mod tests {
             10 * ROWS * PARCELS,
         ] {
             let rows = (0..many).map(|_| failed());
-            assert_eq!(ahead(Box::new(rows)).count(), many);
+            assert_eq!(Ahead::of(Box::new(rows)).count(), many);
         }
     }
 
@@ -151,7 +177,7 @@ mod tests {
             assert!(at <= BY_ITSELF, "a fault while reading");
             failed()
         });
-        let mut read = ahead(Box::new(rows));
+        let mut read = Ahead::of(Box::new(rows));
         let last = read.by_ref().last();
         let words = last.map(|row| row.err().map(|error| error.to_string()));
         let words = words.flatten().unwrap_or_default();
@@ -167,7 +193,7 @@ mod tests {
             let _ = &sender;
             failed()
         });
-        let mut read = ahead(Box::new(rows));
+        let mut read = Ahead::of(Box::new(rows));
         assert_eq!(read.by_ref().take(BY_ITSELF + 1).count(), BY_ITSELF + 1);
         drop(read);
         let reads: &Receiver<()> = &reads;

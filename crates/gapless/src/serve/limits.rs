@@ -29,9 +29,6 @@ pub const PART_RECORDS: usize = 10 * LOOK_RECORDS;
 /// Bytes of a piece of an answer that is streamed, and pieces that wait for a reader.
 pub const PIECE_BYTES: usize = 128 << 10;
 pub const PIECES: usize = 4;
-/// Records of so many bytes are kept from when their keys are read until they are
-/// sent; of larger repositories they are read twice.
-pub const KEPT_BYTES: usize = 8 << 20;
 /// What all trees may take that are kept or in use: those of ten million records.
 pub const TREES_BYTES: u64 = 1 << 30;
 
@@ -51,6 +48,10 @@ pub struct ServeLimits {
     pub least_rate: u64,
     /// What trees that nobody uses may take.
     pub kept_trees_bytes: u64,
+    /// What the records of all repositories that are being sent may take: they are kept
+    /// from when their keys are read until they leave. For whom there is no room they
+    /// are read twice.
+    pub records_memory: u64,
 }
 
 impl Default for ServeLimits {
@@ -62,6 +63,7 @@ impl Default for ServeLimits {
             stall: Duration::from_secs(30),
             least_rate: 64 << 10,
             kept_trees_bytes: 128 << 20,
+            records_memory: 256 << 20,
         }
     }
 }

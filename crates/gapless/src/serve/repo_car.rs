@@ -12,6 +12,7 @@
 //! too long is cut. When it goes away, or the account is hidden, the work ends.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -29,11 +30,12 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::Serving;
-use super::ahead::{Rows, ahead};
+use super::ahead::{Read, Rows, ahead};
 use super::limits::{LOOK_RECORDS, PART_RECORDS, PIECE_BYTES, PIECES};
 use super::refuse::Refusal;
-use super::trees::{Planned, Tree, turn};
+use super::trees::{KeptRecords, Planned, Tree, spoilt, turn};
 use super::which::{Exact, Still};
+use crate::fetch::memory::Share;
 
 /// A repository on its way.
 pub struct Sent {
@@ -159,17 +161,24 @@ struct Source<'a> {
     serving: &'a Serving,
     exact: Exact,
     rows: Rows,
-    /// They are in memory already.
-    kept: bool,
+    /// Of those that are in memory already.
+    kept: Option<Share>,
     read: usize,
 }
 
 impl<'a> Source<'a> {
-    fn new(serving: &'a Serving, exact: Exact, records: Option<Vec<Record>>) -> Source<'a> {
-        let kept = records.is_some();
-        let rows: Rows = match records {
-            Some(records) => Box::new(records.into_iter().map(Ok)),
-            None => part(exact.view.records(exact.id)),
+    fn new(serving: &'a Serving, exact: Exact, records: Option<KeptRecords>) -> Source<'a> {
+        let (rows, kept): (Rows, _) = match records {
+            Some(KeptRecords { records, share }) => {
+                let sound = |record| {
+                    Ok(Read {
+                        record,
+                        sound: true,
+                    })
+                };
+                (Box::new(records.into_iter().map(sound)), Some(share))
+            }
+            None => (part(exact.view.records(exact.id)), None),
         };
         Source {
             serving,
@@ -182,15 +191,11 @@ impl<'a> Source<'a> {
 
     /// Appends the block of the next record, which must be this one.
     fn append(&mut self, key: &[u8], cid: &Cid, out: &mut Vec<u8>) -> Result<(), Stop> {
-        let record = self.rows.next().transpose()?;
-        let same = |record: &Record| record.path() == key && record.cid == *cid;
-        let record = record.filter(same);
-        let bytes = record.as_ref().and_then(Record::bytes);
-        let Some(bytes) = bytes.filter(|bytes| cid.matches(bytes)) else {
-            let path = String::from_utf8_lossy(key);
-            return Err(Stop::Damaged(format!(
-                "the record {cid} at '{path}' is missing or spoilt"
-            )));
+        let read = self.rows.next().transpose()?;
+        let same = |read: &Read| read.sound && read.record.cid == *cid && read.record.path() == key;
+        let read = read.filter(same);
+        let Some(bytes) = read.as_ref().and_then(|read| read.record.bytes()) else {
+            return Err(Stop::Damaged(spoilt(cid, key)));
         };
         write_block(out, cid, bytes);
         self.read += 1;
@@ -209,7 +214,7 @@ impl<'a> Source<'a> {
             Ok(Still::Moved) => {}
             Err(error) => return Err(error.into()),
         }
-        if !self.kept && self.read.is_multiple_of(PART_RECORDS) {
+        if self.kept.is_none() && self.read.is_multiple_of(PART_RECORDS) {
             self.rows = part(self.exact.view.records_after(self.exact.id, last));
         }
         Ok(())
@@ -218,7 +223,10 @@ impl<'a> Source<'a> {
 
 /// As many as are read from one view.
 fn part(rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static) -> Rows {
-    Box::new(ahead(Box::new(rows.take(PART_RECORDS))))
+    Box::new(ahead(
+        rows.take(PART_RECORDS),
+        Arc::new(AtomicBool::new(true)),
+    ))
 }
 
 /// What leaves, piece by piece, and how long the reader made us wait.

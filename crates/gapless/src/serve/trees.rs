@@ -7,6 +7,7 @@
 //! handed out: the store is damaged.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use gapless_store::table::record::Record;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Serving;
-use super::ahead::ahead;
-use super::limits::{KEPT_BYTES, ServeLimits, TREES_BYTES};
+use super::ahead::{Read, ahead};
+use super::limits::{ServeLimits, TREES_BYTES};
 use super::refuse::Refusal;
 use super::which::Exact;
 use crate::fetch::memory::{Memory, Share};
@@ -35,8 +36,15 @@ pub struct Tree {
 pub struct Planned {
     pub exact: Exact,
     pub tree: Arc<Tree>,
-    /// The records, if the keys were read for this and they are few.
-    pub records: Option<Vec<Record>>,
+    /// The records, if the keys were read for this and there was room for them.
+    pub records: Option<KeptRecords>,
+}
+
+/// Every record of a state, in order, each found to be what its CID names, and their
+/// part of the memory.
+pub struct KeptRecords {
+    pub records: Vec<Record>,
+    pub share: Share,
 }
 
 /// Trees that are kept, the last used at the end.
@@ -44,6 +52,7 @@ pub struct Trees {
     kept: Mutex<VecDeque<(RepoId, Cid, Arc<Tree>)>>,
     kept_bytes: u64,
     memory: Arc<Memory>,
+    records_memory: Arc<Memory>,
     builds: Arc<Semaphore>,
 }
 
@@ -52,6 +61,24 @@ enum Unbuilt {
     Refused(Refusal),
     /// The store is not as it should be.
     Damaged(Box<Exact>, String),
+}
+
+/// Why rows do not go on.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error("{0}")]
+    Spoilt(String),
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for Unread {
+    fn from(error: StoreError) -> Unread {
+        match error {
+            StoreError::Row { .. } => Unread::Spoilt(error.to_string()),
+            error => Unread::Store(error),
+        }
+    }
 }
 
 impl From<Refusal> for Unbuilt {
@@ -66,13 +93,58 @@ impl From<StoreError> for Unbuilt {
     }
 }
 
-/// A record's path, to build with.
-struct Path(Record);
+/// Records that are kept while their keys are read, as long as there is room.
+struct Keeping {
+    /// Whether they are; who reads them checks them then.
+    on: Arc<AtomicBool>,
+    records: Vec<Record>,
+    bytes: usize,
+    share: Share,
+}
 
-impl AsRef<[u8]> for Path {
-    fn as_ref(&self) -> &[u8] {
-        self.0.path()
+impl Keeping {
+    fn new(on: bool, memory: &Arc<Memory>) -> Keeping {
+        Keeping {
+            on: Arc::new(AtomicBool::new(on)),
+            records: Vec::new(),
+            bytes: 0,
+            share: memory.share(),
+        }
     }
+
+    /// Takes the next one. An error if it is not what was signed.
+    fn take(&mut self, read: Read) -> Result<(), String> {
+        let Read { record, sound } = read;
+        if !self.on.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if !sound {
+            return Err(spoilt(&record.cid, record.path()));
+        }
+        let bytes = record.bytes().map_or(0, <[u8]>::len) + record.path().len();
+        self.bytes += bytes + size_of::<Record>();
+        match self.share.reaches(self.bytes as u64) {
+            true => self.records.push(record),
+            false => {
+                self.on.store(false, Ordering::Relaxed);
+                self.records = Vec::new();
+            }
+        }
+        Ok(())
+    }
+
+    fn kept(self) -> Option<KeptRecords> {
+        self.on.load(Ordering::Relaxed).then_some(KeptRecords {
+            records: self.records,
+            share: self.share,
+        })
+    }
+}
+
+/// What is said of a record that the disk has spoilt.
+pub(super) fn spoilt(cid: &Cid, path: &[u8]) -> String {
+    let path = String::from_utf8_lossy(path);
+    format!("the record {cid} at '{path}' is missing or spoilt")
 }
 
 impl Trees {
@@ -81,6 +153,7 @@ impl Trees {
             kept: Mutex::default(),
             kept_bytes: limits.kept_trees_bytes,
             memory: Memory::new(TREES_BYTES),
+            records_memory: Memory::new(limits.records_memory),
             builds: Arc::new(Semaphore::new(limits.builds)),
         }
     }
@@ -191,26 +264,23 @@ impl Serving {
             return Err(damaged("its signed commit is another one".to_owned()));
         }
         let mut share = self.trees.memory.share();
-        let (mut records, mut bytes) = (keep_records.then(Vec::new), 0);
-        let keys = ahead(Box::new(exact.view.records(exact.id))).map(|record| {
-            let record = record?;
-            bytes += record.bytes().map_or(0, <[u8]>::len) + record.path().len();
-            if bytes > KEPT_BYTES {
-                records = None;
-            }
-            if let Some(records) = &mut records {
-                records.push(record.clone());
-            }
-            let cid = record.cid;
-            Ok::<_, StoreError>((Path(record), cid))
-        });
+        let mut keeping = Keeping::new(keep_records, &self.trees.records_memory);
+        let rows = ahead(exact.view.records(exact.id), keeping.on.clone());
         let mut granted = |bytes| {
             share.reaches(bytes) || {
                 self.trees.forget();
                 share.reaches(bytes)
             }
         };
-        let signed = SignedTree::build(&commit, keys, &mut granted);
+        let signed = SignedTree::build_from(&commit, &mut granted, |take| {
+            for read in rows {
+                let read = read.map_err(|error| SignedTreeError::Source(error.into()))?;
+                take(read.record.path(), read.record.cid)?;
+                let kept = keeping.take(read).map_err(Unread::Spoilt);
+                kept.map_err(SignedTreeError::Source)?;
+            }
+            Ok(())
+        });
         let signed = match signed {
             Ok(signed) => signed,
             Err(SignedTreeError::Memory) => {
@@ -218,10 +288,8 @@ impl Serving {
                 let refusal = Refusal::Busy(words.to_owned(), self.limits.turn);
                 return Err(refusal.into());
             }
-            Err(SignedTreeError::Source(error @ StoreError::Row { .. })) => {
-                return Err(damaged(error.to_string()));
-            }
-            Err(SignedTreeError::Source(error)) => return Err(error.into()),
+            Err(SignedTreeError::Source(Unread::Spoilt(why))) => return Err(damaged(why)),
+            Err(SignedTreeError::Source(Unread::Store(error))) => return Err(error.into()),
             Err(other) => return Err(damaged(other.to_string())),
         };
         let tree = Arc::new(Tree {
@@ -233,7 +301,7 @@ impl Serving {
         Ok(Planned {
             exact,
             tree,
-            records,
+            records: keeping.kept(),
         })
     }
 }
@@ -262,4 +330,52 @@ pub(super) async fn blocking<T: Send + 'static>(
         tracing::error!(%error, "answering a question ended unexpectedly");
         Refusal::Internal("the answer was not finished; the log may tell more".to_owned())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_atp::syntax::Rev;
+    use gapless_store::table::record::{RecordRow, encode};
+
+    use super::*;
+
+    fn read(bytes: &[u8], sound: bool) -> Read {
+        let row = encode(&RecordRow {
+            rev: Rev::from_bits(7),
+            cid: Cid::dag_cbor(bytes),
+            bytes: Some(bytes),
+        });
+        let key = [&7u64.to_be_bytes()[..], b"app.bsky.feed.post/a"].concat();
+        let record = Record::new(key.into(), row.into()).expect("a row");
+        Read { record, sound }
+    }
+
+    #[test]
+    fn records_are_kept_as_long_as_there_is_room_for_all_of_them() {
+        let memory = Memory::new(2 << 20);
+        let large = vec![7; 1 << 20];
+        let mut one = Keeping::new(true, &memory);
+        one.take(read(&large, true)).expect("it is sound");
+        one.take(read(&large, true)).expect("it is sound");
+        let mut other = Keeping::new(true, &memory);
+        other.take(read(b"little", true)).expect("it is sound");
+        other.take(read(&large, true)).expect("it is sound");
+        assert!(!other.on.load(Ordering::Relaxed), "there is no room");
+        other.take(read(&large, false)).expect("nobody hashed it");
+        assert!(other.kept().is_none(), "some would be missing");
+        let kept = one.kept().expect("there was room");
+        assert_eq!(kept.records.len(), 2);
+        drop(kept);
+        let mut again = Keeping::new(true, &memory);
+        again.take(read(&large, true)).expect("it is sound");
+        again.take(read(&large, true)).expect("it is sound");
+        assert!(again.kept().is_some(), "what one had is free again");
+    }
+
+    #[test]
+    fn a_record_that_is_kept_was_found_sound() {
+        let mut keeping = Keeping::new(true, &Memory::new(1 << 20));
+        let words = keeping.take(read(b"spoilt", false)).unwrap_err();
+        assert!(words.contains("app.bsky.feed.post/a"), "{words}");
+    }
 }

@@ -73,25 +73,49 @@ async fn another_root_than_the_signed_one_is_no_answer() {
     world.stop().await;
 }
 
+fn spoil(record: &Record) -> Put {
+    let mut bytes = record.bytes().expect("it is kept").to_vec();
+    bytes[0] ^= 1;
+    Put {
+        cid: record.cid,
+        bytes: Some(bytes),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spoilt_record_is_found_before_anything_is_sent() {
+    let (mut world, served) = mirrored(small(2)).await;
+    world.expect("what is held is not what was signed");
+    let did = world.did(1);
+    let held = world.hold("getRepo");
+    damage(&world, &did, spoil);
+    let got = served.get("sync.getRepo", &[("did", did.as_str())]).await;
+    assert_eq!(got.refused().0, 500);
+    healed(&world, &served, &did, held).await;
+    world.stop().await;
+}
+
+/// Its tree is at hand, so that its records are read while they are sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spoilt_record_breaks_the_stream_off() {
     let (mut world, served) = mirrored(small(2)).await;
     world.expect("what is held is not what was signed");
     let did = world.did(1);
+    let query = [
+        ("did", did.as_str()),
+        ("collection", "app.bsky.feed.post"),
+        ("rkey", "nothing-is-here"),
+    ];
+    served.get("sync.getRecord", &query).await;
+    assert_eq!(world.metrics().trees_built.get(), 1);
     let held = world.hold("getRepo");
-    damage(&world, &did, |record| {
-        let mut bytes = record.bytes().expect("it is kept").to_vec();
-        bytes[0] ^= 1;
-        Put {
-            cid: record.cid,
-            bytes: Some(bytes),
-        }
-    });
+    damage(&world, &did, spoil);
     let path = crate::served::path("sync.getRepo", &[("did", did.as_str())]);
     let url = format!("http://{}{path}", served.address);
     let begun = served.http.get(url).send().await;
     // It may break off before or after the head of the answer has come.
     if let Ok(begun) = begun {
+        assert_eq!(begun.status(), 200);
         begun.bytes().await.expect_err("it is not whole");
     }
     healed(&world, &served, &did, held).await;
@@ -104,14 +128,7 @@ async fn a_spoilt_record_is_not_proved() {
     world.expect("what is held is not what was signed");
     let did = world.did(1);
     let held = world.hold("getRepo");
-    let path = damage(&world, &did, |record| {
-        let mut bytes = record.bytes().expect("it is kept").to_vec();
-        bytes[0] ^= 1;
-        Put {
-            cid: record.cid,
-            bytes: Some(bytes),
-        }
-    });
+    let path = damage(&world, &did, spoil);
     let (collection, rkey) = path.split_once('/').expect("a path");
     let query = [
         ("did", did.as_str()),
