@@ -88,6 +88,19 @@ pub struct Checker {
     pub compared: u64,
 }
 
+/// I15: nothing is purged that nobody deleted, whatever a relay says and whatever host
+/// is wiped. Two may agree in a lie about one: a relay, and a host that has the others.
+fn purged(world: &World, mirror: &mut Mirror) -> Result<(), Broken> {
+    for id in std::mem::take(&mut mirror.purged) {
+        let owner = mirror.owner_of(world, id);
+        let lied = world.slandered.contains(&owner) && world.denied.contains(&owner);
+        if !world.deleted.contains(&owner) && !lied {
+            return broken("I15", format!("{} was purged", name(owner)));
+        }
+    }
+    Ok(())
+}
+
 impl Checker {
     /// After every step. `crashed`: what went back is what was not durable.
     pub fn check(
@@ -113,6 +126,7 @@ impl Checker {
         }
         self.epochs(mirror, crashed)?;
         not_ahead(mirror)?;
+        purged(world, mirror)?;
         for id in std::mem::take(&mut mirror.touched) {
             let repo = mirror.book.repo(id);
             if mirror.book.view().repo(id).ok().flatten().as_ref() != Some(&repo) {

@@ -7,7 +7,7 @@ use crate::chaos::places;
 use crate::mirror::Mirror;
 use crate::world::{Fault, OwnerId, PdsId, Place, World, name};
 
-const KINDS: [Fault; 18] = [
+const KINDS: [Fault; 19] = [
     Fault::ConnectionLost,
     Fault::WindowPassed,
     Fault::Restart,
@@ -22,6 +22,7 @@ const KINDS: [Fault; 18] = [
     Fault::Vanished,
     Fault::Wiped,
     Fault::RelayRollback,
+    Fault::RelaySlanders,
     Fault::Overflow,
     Fault::Crash,
     Fault::UpstreamAdded,
@@ -72,6 +73,7 @@ pub fn mischief(world: &mut World, mirror: &mut Mirror) -> String {
             format!("host {host} is wiped")
         }
         Fault::RelayRollback => roll_relay_back(world),
+        Fault::RelaySlanders => slander(world, owner),
         Fault::Overflow => overflow(world, mirror),
         Fault::Crash => crash(world, mirror),
         Fault::UpstreamAdded => change_upstreams(world, mirror),
@@ -235,6 +237,15 @@ fn vanish(world: &mut World, owner: OwnerId) -> String {
     let vanished = !hosted.vanished;
     world.set_vanished(owner, vanished);
     format!("{} vanished: {vanished}", name(owner))
+}
+
+fn slander(world: &mut World, owner: OwnerId) -> String {
+    if world.relays.is_empty() {
+        return String::new();
+    }
+    let relay = world.rng.below(world.relays.len());
+    world.slander(relay, owner);
+    format!("relay {relay} calls {} deleted", name(owner))
 }
 
 fn roll_relay_back(world: &mut World) -> String {

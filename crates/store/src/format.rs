@@ -14,7 +14,7 @@ use crate::durable;
 use crate::lock::LOCK_FILE;
 
 /// The format that this program writes.
-pub const CURRENT: u32 = 2;
+pub const CURRENT: u32 = 3;
 
 /// The name of the file in the data folder.
 pub const FORMAT_FILE: &str = "format";
@@ -79,14 +79,22 @@ pub struct Migration {
 }
 
 /// Every step there is, oldest first; one for each version before [`CURRENT`].
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    from: 1,
-    name: "keys and wishes",
-    // Rows got new versions (the signing key, who follows an upstream, what is
-    // tracked): old ones are read as they are, and an older program must not
-    // open the folder any more.
-    run: |_| Ok(()),
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        from: 1,
+        name: "keys and wishes",
+        // Rows got new versions (the signing key, who follows an upstream, what is
+        // tracked): old ones are read as they are, and an older program must not
+        // open the folder any more.
+        run: |_| Ok(()),
+    },
+    Migration {
+        from: 2,
+        name: "hearsay and limits",
+        // Likewise: what only a relay says, and what was too large to be taken.
+        run: |_| Ok(()),
+    },
+];
 
 /// Reads the format, or writes the present one into a folder that is new. Call
 /// it under the folder's lock, after [`check`].
@@ -236,7 +244,7 @@ mod tests {
         let text = "gapless store\nversion 7\nwritten by 3.2.1\nsomething of the future\n";
         fs::write(folder.path().join(FORMAT_FILE), text).unwrap();
         let refused = check_or_write(folder.path()).unwrap_err().to_string();
-        for part in ["format 7", "gapless 3.2.1", "up to 2", "at least as new"] {
+        for part in ["format 7", "gapless 3.2.1", "up to 3", "at least as new"] {
             assert!(refused.contains(part), "{refused}");
         }
         assert_eq!(

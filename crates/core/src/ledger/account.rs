@@ -4,12 +4,14 @@
 //! `#account` counts from the cover alone; from anyone else it means "ask". An
 //! account that comes back is not complete until its head was compared. Purging
 //! is for what the present host, or the directory, calls deleted, after a time of
-//! grace: a wiped host never empties its mirror.
+//! grace: a wiped host never empties its mirror. What a relay alone calls deleted
+//! waits for more ([`deletion`]).
 
 use std::time::Duration;
 
 use super::cover;
 use super::debt::{self, What};
+use super::deletion;
 use super::notice::Notice;
 use super::settings::VANISHED_AT_LEAST;
 use super::state::{Account, Repo, Why};
@@ -48,6 +50,9 @@ pub fn told(
         still_there(now, repo);
     }
     become_(now, repo, told, host_itself, notices);
+    if told == Account::Deleted && !host_itself {
+        deletion::told(now, repo);
+    }
     // Active: what did it do meanwhile? Hidden by a relay's word: is it so?
     if !is_hidden(told) || !host_itself {
         debt::owe(now, repo, What::Compare, Why::AccountEvent);
@@ -77,9 +82,10 @@ pub fn become_(
     match (state, host_itself) {
         (Account::Deleted, true) => {
             repo.deleted_at.get_or_insert(now.time);
+            repo.hearsay = None;
         }
         (Account::Deleted, false) => {}
-        _ => repo.deleted_at = None,
+        _ => (repo.deleted_at, repo.hearsay) = (None, None),
     }
 }
 

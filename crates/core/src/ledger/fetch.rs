@@ -13,6 +13,7 @@ use gapless_atp::syntax::Rev;
 use super::account;
 use super::cover;
 use super::debt::{self, What};
+use super::deletion;
 use super::event::{self, Context};
 use super::notice::Notice;
 use super::rollback;
@@ -219,8 +220,7 @@ fn hidden(
     host: &Host,
     notices: &mut Vec<Notice>,
 ) {
-    if state == Account::NotFound && repo.deleted_at.is_some() {
-        // It has said itself that it deleted it: of course it has it no more.
+    if state == Account::NotFound && deletion::denied(repo, note.at) {
         debt::pay(now, repo, What::Compare, note.at);
         debt::pay(now, repo, What::Fetch, note.at);
         return;

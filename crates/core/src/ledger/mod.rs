@@ -18,6 +18,7 @@
 //! | [`claim`] | what does the word of an unproven source mean? |
 //! | [`parked`] | which waiting frame goes next? |
 //! | [`account`] | hidden, shown, or purged? |
+//! | [`deletion`] | was it deleted, when only a relay says so? |
 //! | [`debt`] | what is owed, and when is it tried next? |
 //! | [`fetch`] | what does a named head or a snapshot mean? |
 //! | [`diff`] | ask for the whole, or for what is new? |
@@ -30,6 +31,7 @@ pub mod claim;
 pub mod complete;
 pub mod cover;
 pub mod debt;
+pub mod deletion;
 pub mod diff;
 pub mod event;
 pub mod fetch;

@@ -98,3 +98,6 @@ pub const BEHIND_TIMES: u32 = 2;
 /// More vanished repositories than this in one sweep, and more than a hundredth
 /// of the host's, hide nothing.
 pub const VANISHED_AT_LEAST: u64 = 10;
+/// A relay's word that something was deleted is believed only of a host that misses at
+/// most one for so many that it has.
+pub const MISSING_ONE_IN: u64 = 10;

@@ -154,7 +154,8 @@ pub enum Account {
     Suspended,
     Takendown,
     Deleted,
-    /// The host says that it has no such repository. Hides, never purges.
+    /// The host says that it has no such repository, and nobody that it was deleted.
+    /// Hides, never purges.
     NotFound,
 }
 
@@ -339,6 +340,15 @@ pub struct Past {
     pub tag: u64,
 }
 
+/// A relay's word that a repository is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hearsay {
+    /// When it came.
+    pub told: Tick,
+    /// Its host, asked after that, does not have it.
+    pub denied: bool,
+}
+
 /// Everything the ledger knows about one repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repo {
@@ -355,8 +365,11 @@ pub struct Repo {
     /// read.
     pub tracked: bool,
     pub account: Account,
-    /// When its host, or the directory, said that it is deleted.
+    /// When its host, or the directory, said that it is deleted; or when that became
+    /// known in another way.
     pub deleted_at: Option<Time>,
+    /// Only a relay says that it is deleted.
+    pub hearsay: Option<Hearsay>,
     pub held: Held,
     /// The heads before this one, newest first.
     pub trail: [Option<Past>; TRAIL],
@@ -411,6 +424,7 @@ impl Repo {
             tracked: false,
             account: Account::Unknown,
             deleted_at: None,
+            hearsay: None,
             held: Held::Nothing,
             trail: [None; TRAIL],
             lineage: 0,

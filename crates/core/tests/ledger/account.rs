@@ -133,16 +133,6 @@ fn what_its_host_deleted_stays_deleted_though_the_host_knows_it_no_more() {
         assert!(desk.owes_nothing());
         assert!(purge_due(&mut desk));
     }
-    // By somebody else's word it was not deleted, and its host may have lost it.
-    let mut desk = Desk::holding(5);
-    let now = desk.now().tick;
-    desk.covers.remove(now, PDS);
-    desk.event(RELAY, &Event::Account(Account::Deleted));
-    let note = desk.note();
-    desk.told(&note, Told::State(Account::NotFound));
-    assert_eq!(desk.repo.account, Account::NotFound);
-    desk.resolved(HOST, 0);
-    assert!(!purge_due(&mut desk));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod claim;
 mod complete;
 mod cover;
 mod debt;
+mod deletion;
 mod desk;
 mod diff;
 mod event;

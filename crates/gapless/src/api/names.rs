@@ -2,7 +2,8 @@
 //! changed once published.
 
 use gapless_core::ledger::debt::What;
-use gapless_core::ledger::{Account, Followed, Key, Kind, SweptBy, Why};
+use gapless_core::ledger::deletion::{self, Awaited};
+use gapless_core::ledger::{Account, Followed, Key, Kind, Repo, SweptBy, Why};
 
 pub fn kind_name(kind: Kind) -> &'static str {
     match kind {
@@ -44,6 +45,19 @@ pub fn account_name(account: Account) -> &'static str {
         Account::Deleted => "deleted",
         Account::NotFound => "not_found",
     }
+}
+
+/// The state of a repository's account, and what is awaited before it is known.
+pub fn account_of(repo: &Repo) -> (&'static str, Option<&'static str>) {
+    let awaited = match deletion::awaited(repo) {
+        None => return (account_name(repo.account), None),
+        Some(Awaited::Answer) => "a relay says that it is deleted; its host is asked",
+        Some(Awaited::Sweep) => {
+            "a relay says that it is deleted, and its host does not have it; a whole sweep of \
+             that host has yet to show that it has not lost others as well"
+        }
+    };
+    ("deleted_unconfirmed", Some(awaited))
 }
 
 pub fn key_name(key: Key) -> &'static str {

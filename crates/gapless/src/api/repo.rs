@@ -6,7 +6,7 @@ use gapless_core::ledger::debt::What;
 use gapless_core::ledger::{Debt, Host, Repo};
 use serde::{Deserialize, Serialize};
 
-use super::names::{account_name, key_name, owed_name, swept_name, why_name};
+use super::names::{account_of, key_name, owed_name, swept_name, why_name};
 use super::time::timestamp;
 use crate::troubles::Trouble;
 
@@ -16,6 +16,9 @@ pub struct RepoAnswer {
     /// Where it lives, by its DID document.
     pub host: Option<String>,
     pub account: String,
+    /// What that waits for, if it is not known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
     pub rev: Option<String>,
     /// The root that the owner signed.
     pub data: Option<String>,
@@ -117,10 +120,12 @@ impl RepoAnswer {
     ) -> RepoAnswer {
         let head = repo.head();
         let evidence = &answer.evidence;
+        let (account, awaits) = account_of(repo);
         RepoAnswer {
             did: repo.did.to_string(),
             host: host.map(|host| host.name.clone()),
-            account: account_name(repo.account).to_owned(),
+            account: account.to_owned(),
+            awaits: awaits.map(str::to_owned),
             rev: head.map(|head| head.rev.to_string()),
             data: head.map(|head| head.data.to_string()),
             commit: head.map(|head| head.commit.to_string()),
@@ -179,7 +184,7 @@ mod tests {
     use gapless_atp::syntax::{Did, Rev};
     use gapless_core::ledger::complete::{Evidence, Level, Reason};
     use gapless_core::ledger::{
-        Account, Head, Held, Key, Owed, Swept, SweptBy, Tick, Time, UpstreamId, Why,
+        Account, Head, Hearsay, Held, Key, Owed, Swept, SweptBy, Tick, Time, UpstreamId, Why,
     };
 
     use super::*;
@@ -276,6 +281,16 @@ mod tests {
         let gap = Gap::new(&repo, &answer, known).expect("it is not complete");
         assert_eq!(gap.since.as_deref(), Some("1970-01-01T00:00:05.000000Z"));
         assert!(gap.doing.contains("newer commit") && gap.doing.contains("queued"));
+        // Only a relay says so: that is told, with what is awaited.
+        repo.account = Account::Deleted;
+        for (denied, word) in [(false, "is asked"), (true, "whole sweep")] {
+            let told = Tick(7);
+            repo.hearsay = Some(Hearsay { told, denied });
+            let told = RepoAnswer::new(&repo, &answer, None, None, None);
+            assert_eq!(told.account, "deleted_unconfirmed");
+            assert!(told.awaits.is_some_and(|awaits| awaits.contains(word)));
+        }
+        repo.hearsay = None;
         // Its host lost it: that is not its owner's wish.
         repo.account = Account::NotFound;
         let lost = Answer {

@@ -285,6 +285,9 @@ pub fn print_repo(repo: &RepoAnswer) {
         ("proven at", dash(&evidence.proven_at)),
         ("compared at", dash(&evidence.swept_at)),
     ];
+    if let Some(awaits) = &repo.awaits {
+        lines.push(("awaits", awaits.clone()));
+    }
     if let Some(claims) = &repo.claims {
         let by = claims.upstreams.join(", ");
         let rev = or_dash(claims.rev.as_deref());

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Named;
+use gapless_core::ledger::deletion::{self, Awaited};
 use gapless_core::ledger::sweep::{self, Entry, Listed, PageNote};
 use gapless_store::error::StoreError;
 
@@ -142,6 +143,7 @@ impl Sweeper {
             let hosted = rest.len();
             rest.retain(|id| !listed.contains(id));
             let (mut all, mut absent) = ((hosted - rest.len()) as u64, Vec::new());
+            let mut awaiting = Vec::new();
             counted::each(&shared.store, &rest, |repo| {
                 if may_have_left(&repo, now) {
                     shared.schedule.refresh(&repo.did);
@@ -149,12 +151,14 @@ impl Sweeper {
                 if sweep::vanished(&repo, began) {
                     all += 1;
                     absent.push(repo.did);
+                } else if deletion::awaited(&repo) == Some(Awaited::Sweep) {
+                    awaiting.push(repo.did);
                 }
             })?;
-            Ok::<_, StoreError>((all, absent))
+            Ok::<_, StoreError>((all, absent, awaiting))
         });
-        let (all, absent) = counted.await.unwrap_or(Err(StoreError::CommitterGone))?;
-        sweep.all = all;
+        let (all, absent, awaiting) = counted.await.unwrap_or(Err(StoreError::CommitterGone))?;
+        (sweep.all, sweep.awaiting) = (all, awaiting);
         self.doubt(sweep, absent).await
     }
 
@@ -173,6 +177,7 @@ impl Sweeper {
         let mut notices = Vec::new();
         let tick = shared.clock.now().tick;
         sweep.absent += absent.len() as u64;
+        sweep.missing.extend(absent.iter().cloned());
         let (count, all) = (sweep.absent, sweep.all);
         let row = shared.hosts.get(sweep.host).unwrap_or_default();
         let mut after = row.clone();

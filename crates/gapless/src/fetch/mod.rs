@@ -6,6 +6,7 @@
 //! | [`sweep`] | a host is compared with what is held, and when that is done |
 //! | `listing` | page by page through its listing |
 //! | `questions` | what a listing leaves open, or does not say, is asked |
+//! | `deleted` | does it bear out what only a relay calls deleted? |
 //! | `pages`, `patience` | does a listing end, and how long is a host waited for? |
 //! | `pace` | how often that is done |
 //! | [`counted`] | what is owed, and how many repositories a host has, as the store knows it |
@@ -22,6 +23,7 @@
 
 pub mod compare;
 pub mod counted;
+mod deleted;
 pub mod difference;
 pub mod import;
 mod listing;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use gapless_atp::syntax::Did;
+use gapless_core::ledger::deletion;
 use gapless_core::ledger::settings::SUSPECT_PATIENCE;
 use gapless_core::ledger::sweep::{self, PageNote, Suspect, Suspicion};
 use gapless_core::ledger::{HostId, Tick, account};
@@ -29,6 +30,8 @@ pub(super) struct Few {
     dids: Vec<Did>,
     /// How many of them are not hidden.
     shown: u64,
+    /// Those that a relay calls deleted.
+    awaiting: Vec<Did>,
 }
 
 /// What came of a question, and how long that took.
@@ -67,6 +70,9 @@ impl Sweeper {
                 }
                 if let Some(repo) = view.repo(id?)? {
                     few.shown += u64::from(!account::is_hidden(repo.account));
+                    if deletion::awaited(&repo).is_some() {
+                        few.awaiting.push(repo.did.clone());
+                    }
                     few.dids.push(repo.did);
                 }
             }
@@ -78,7 +84,7 @@ impl Sweeper {
     /// Every repository of a host by itself. The host is swept only if it has
     /// answered about all of them.
     pub(super) async fn ask_each(&self, sweep: &mut Sweep, few: Few) -> Result<(), Cut> {
-        sweep.all = few.shown;
+        (sweep.all, sweep.awaiting) = (few.shown, few.awaiting);
         let mut asking = FuturesUnordered::new();
         let mut dids = few.dids.into_iter();
         loop {

@@ -76,6 +76,10 @@ pub(super) struct Sweep {
     pub all: u64,
     pub absent: u64,
     pub vanished: Vec<Did>,
+    /// All of these, once they are known not to be there.
+    pub missing: HashSet<Did>,
+    /// Those that it has missed and that a relay calls deleted.
+    pub awaiting: Vec<Did>,
     pub cost: Cost,
     pub patience: Patience,
 }
@@ -240,6 +244,8 @@ impl Sweeper {
             all: 0,
             absent: 0,
             vanished: Vec::new(),
+            missing: HashSet::new(),
+            awaiting: Vec::new(),
             cost: Cost::default(),
             patience: Patience::new(self.requests_per_second),
         };
@@ -254,7 +260,8 @@ impl Sweeper {
             return Err(Cut::short("it came to be followed whole meanwhile"));
         }
         stop::here("sweep.done");
-        Ok(self.done(&sweep).await?)
+        self.done(&sweep).await?;
+        Ok(self.see_deleted(&sweep).await?)
     }
 
     async fn pages_and_questions(&self, sweep: &mut Sweep) -> Result<(), Cut> {

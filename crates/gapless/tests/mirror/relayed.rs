@@ -2,7 +2,9 @@
 //! them and a host; commits of the old form; hosts that are wiped.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use gapless::api::{Mirror as _, PurgeAnswer};
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
@@ -25,6 +27,11 @@ fn relayed(repos: usize, pds: usize) -> NetConfig {
 /// A mirror that follows the relay alone, all complete, with a sweep every second.
 async fn by_relay() -> World {
     let mut world = World::network(relayed(6, 2)).await;
+    follow_relay(&mut world).await;
+    world
+}
+
+async fn follow_relay(world: &mut World) {
     let relay = world.net.urls().relay.clone().expect("there is one");
     world.flags.upstream.push(format!("relay={relay}"));
     world.flags.sweep_every = Some("1s".to_owned());
@@ -40,7 +47,6 @@ async fn by_relay() -> World {
         world.post(&did);
     }
     world.all_complete().await;
-    world
 }
 
 /// Waits until the relay's stream is durable up to its last event.
@@ -193,6 +199,106 @@ async fn commits_without_the_root_before_them_are_recomputed_and_never_fetched()
     assert_eq!(world.snapshots().await, fetched + 1);
     world.clear(legacy).await;
     world.all_complete().await;
+    world.stop().await;
+}
+
+/// A mirror by a relay alone, with hardly any grace. Its hosts are asked about each
+/// repository, or their listings are read.
+async fn by_relay_without_grace(listed: bool) -> World {
+    let mut world = World::network(relayed(6, 2)).await;
+    world.flags.network = listed;
+    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
+    follow_relay(&mut world).await;
+    world
+}
+
+async fn purges(world: &World) -> Vec<PurgeAnswer> {
+    let mirror = world.mirror().clone();
+    let asked = tokio::task::spawn_blocking(move || mirror.purges(None, 100));
+    asked.await.expect("no panic").expect("an answer").purges
+}
+
+/// Waits until every host was swept whole so many times more.
+async fn swept_again(world: &World, times: u64) {
+    let before = world.metrics().sweeps.get();
+    world
+        .until("swept", async |world: &World| {
+            let sweeps = world.metrics().sweeps.get();
+            said(sweeps >= before + 2 * times, &sweeps)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_behind_a_relay_is_purged_once_its_host_shows_the_others() {
+    for listed in [false, true] {
+        purged_behind_a_relay(listed).await;
+    }
+}
+
+async fn purged_behind_a_relay(listed: bool) {
+    let mut world = by_relay_without_grace(listed).await;
+    let gone = world.did(0);
+    world
+        .net
+        .set_status(&gone, Status::Deleted)
+        .expect("it is active");
+    world
+        .until("it is purged", async |world: &World| {
+            let all = purges(world).await;
+            said(matches!(&all[..], [one] if one.did == gone.as_str()), &all)
+        })
+        .await;
+    let answer = world.answer(&gone).await;
+    assert_eq!((answer.account.as_str(), answer.awaits), ("deleted", None));
+    assert_eq!(answer.records, Some(0));
+    let vanished = world.metrics().vanished.get();
+    assert_eq!(vanished, 0, "nobody was alarmed");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_behind_a_relay_stays_while_its_host_may_have_been_wiped() {
+    for listed in [false, true] {
+        kept_behind_a_relay(listed).await;
+    }
+}
+
+async fn kept_behind_a_relay(listed: bool) {
+    let mut world = by_relay_without_grace(listed).await;
+    world.expect("the host says that it has no such repository");
+    let truth = world.net.truth();
+    let host = truth.head(&world.did(0)).expect("it exists").host;
+    let lives = |did: &Did| truth.head(did).expect("it exists").host == host;
+    let mut there: Vec<Did> = truth.dids().into_iter().filter(lives).collect();
+    let gone = there.remove(0);
+    // The host loses all it has, and tells of one alone.
+    let silent = world.set(Spec::new(Fault::LostAccount {}));
+    for did in &there {
+        let set = world.net.set_status(did, Status::Deleted);
+        set.expect("it is active");
+    }
+    assert_eq!(world.fired("lost-account"), there.len() as u64);
+    world.clear(silent).await;
+    let set = world.net.set_status(&gone, Status::Deleted);
+    set.expect("it is active");
+    world
+        .until("it is denied", async |world: &World| {
+            let answer = world.answer(&gone).await;
+            let awaits = answer.awaits.clone().unwrap_or_default();
+            said(awaits.contains("whole sweep"), &answer)
+        })
+        .await;
+    swept_again(&world, 4).await;
+    let answer = world.answer(&gone).await;
+    assert_eq!(answer.account, "deleted_unconfirmed");
+    assert!(answer.records > Some(0), "{answer:?}");
+    assert!(purges(&world).await.is_empty());
+    let mirror = world.mirror().clone();
+    let gaps = tokio::task::spawn_blocking(move || mirror.gaps(None, 100));
+    let gaps = gaps.await.expect("no panic").expect("an answer");
+    let named = gaps.gaps.iter().any(|gap| gap.did == gone.as_str());
+    assert!(!named, "it is no gap: {gaps:?}");
     world.stop().await;
 }
 

@@ -63,6 +63,8 @@ pub struct Mirror {
     /// The upstreams that the configuration names.
     pub followed: BTreeSet<UpstreamId>,
     pub purge_grace: std::time::Duration,
+    /// What was purged since the checker looked.
+    pub purged: Vec<RepoId>,
 }
 
 /// What the mirror did, for the figures and the bounds.
@@ -110,6 +112,7 @@ impl Mirror {
             fetches: BTreeMap::new(),
             followed: BTreeSet::new(),
             purge_grace: std::time::Duration::from_secs(3600),
+            purged: Vec::new(),
         }
     }
 

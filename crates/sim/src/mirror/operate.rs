@@ -91,6 +91,7 @@ impl Mirror {
             draft.into_batch(world.now, &mut batch);
             self.commit(batch);
         }
+        self.purged.extend(&due);
         due
     }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use gapless_core::ledger::deletion::{self, Residents};
 use gapless_core::ledger::sweep::{self, Listed, PageNote, Suspect, Suspicion};
 use gapless_core::ledger::{HostId, Now, RepoId};
 
@@ -21,6 +22,8 @@ pub struct Sweep {
     after: Option<OwnerId>,
     listed: BTreeSet<RepoId>,
     suspects: Vec<(RepoId, Suspect, PageNote)>,
+    /// Once all pages are read: those that should have been listed.
+    missing: BTreeSet<RepoId>,
 }
 
 #[derive(Debug, Clone)]
@@ -57,6 +60,7 @@ impl Mirror {
             after: None,
             listed: BTreeSet::new(),
             suspects: Vec::new(),
+            missing: BTreeSet::new(),
         });
     }
 
@@ -72,7 +76,7 @@ impl Mirror {
             }
             Step::Suspects => {
                 busy = self.look_at_suspects(world, &mut sweep);
-                !self.sweep_ends(&sweep)
+                !self.sweep_ends(world, &sweep)
             }
         };
         if more {
@@ -127,7 +131,7 @@ impl Mirror {
     }
 
     /// Repositories that should have been listed and were not.
-    fn count_absent(&mut self, world: &World, sweep: &Sweep) {
+    fn count_absent(&mut self, world: &World, sweep: &mut Sweep) {
         let rows = self.book.repo_rows();
         let (mut all, mut absent) = (0, Vec::new());
         for (id, repo) in rows {
@@ -147,6 +151,7 @@ impl Mirror {
         let mut notices = std::mem::take(&mut self.notices);
         sweep::census(&mut host, absent.len() as u64, all, &mut notices);
         self.notices = notices;
+        sweep.missing.extend(&absent);
         let mut batch = self.batch();
         batch.host(sweep.host, host);
         for id in absent {
@@ -180,7 +185,7 @@ impl Mirror {
     }
 
     /// The sweep is done when nothing that it found is undecided.
-    fn sweep_ends(&mut self, sweep: &Sweep) -> bool {
+    fn sweep_ends(&mut self, world: &World, sweep: &Sweep) -> bool {
         let asked = self.jobs.iter().any(|job| {
             let suspect = job.suspect.as_ref();
             suspect.is_some_and(|suspect| suspect.host == sweep.host)
@@ -194,8 +199,31 @@ impl Mirror {
             batch.host(sweep.host, host);
             self.commit(batch);
         }
+        self.see_deleted(world, sweep);
         self.counts.sweeps += 1;
         true
+    }
+
+    /// What only a relay calls deleted, and the sweep has missed.
+    fn see_deleted(&mut self, world: &World, sweep: &Sweep) {
+        let host = self.book.host(sweep.host).cloned().unwrap_or_default();
+        let (began, mut residents, mut awaiting) = (sweep.began.tick, Residents::default(), vec![]);
+        for (id, repo) in self.book.repo_rows() {
+            if repo.host != Some(sweep.host) {
+                continue;
+            }
+            residents.add(repo, began, !sweep.missing.contains(&id));
+            if deletion::awaited(repo).is_some() && !sweep.listed.contains(&id) {
+                awaiting.push(id);
+            }
+        }
+        let residents = residents.counted();
+        for id in awaiting {
+            let now = self.tick(world);
+            let mut repo = self.book.repo(id);
+            deletion::missed(now, &mut repo, (sweep.host, &host), began, &residents);
+            self.put(id, repo);
+        }
     }
 }
 

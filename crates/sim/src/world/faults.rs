@@ -69,11 +69,13 @@ faults! {
     AccountChange 1000 "an account's state changes";
     AccountLost 200 "and the event that says so is left out";
     Deleted 150 "an account is deleted";
+    Forgotten 500 "and its host knows nothing of it any more";
     Vanished 1000 "a repository vanishes from its host";
     Wiped 1000 "a host loses everything";
     RelayOmits 60 "a relay leaves an event out";
     RelaySkips 400 "a relay forgets its window and says nothing";
     RelayRollback 1000 "a relay is restored from an older backup";
+    RelaySlanders 1000 "a relay calls an account deleted that is not";
     RelayMissed 1000 "a relay was away while a host's window passed";
     Overflow 1000 "our own queue runs over";
     Crash 1000 "we are killed, and unsynced writes are lost";

@@ -262,6 +262,15 @@ impl World {
             return;
         };
         hosted.account = account;
+        hosted.forgotten = false;
+        if account == Account::Deleted {
+            self.deleted.insert(owner);
+            if self.strikes(Fault::Forgotten)
+                && let Some(hosted) = self.pds[host].repos.get_mut(&owner)
+            {
+                hosted.forgotten = true;
+            }
+        }
         if self.strikes(Fault::AccountLost) {
             self.lie(owner, "an account's event was left out");
             return;
@@ -276,6 +285,7 @@ impl World {
         };
         if let Some(hosted) = self.pds[host].repos.get_mut(&owner) {
             hosted.vanished = vanished;
+            self.denied.insert(owner);
             self.lie(owner, "it vanished, or came back");
         }
     }

@@ -12,7 +12,7 @@ pub mod pds;
 pub mod relay;
 pub mod stream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gapless_atp::cid::Cid;
@@ -59,6 +59,11 @@ pub struct World {
     pub relays: Vec<Relay>,
     /// Every commit that an owner ever signed.
     pub signed: BTreeMap<Cid, Arc<Commit>>,
+    /// Whoever ever deleted an account; whoever a relay called deleted without that; and
+    /// whoever was ever denied by a host that has the others.
+    pub deleted: BTreeSet<OwnerId>,
+    pub slandered: BTreeSet<OwnerId>,
+    pub denied: BTreeSet<OwnerId>,
     /// What happened silently since the checker last looked.
     pub lies: Vec<Lie>,
     frames: u64,
@@ -77,6 +82,9 @@ impl World {
             pds: Vec::new(),
             relays: Vec::new(),
             signed: BTreeMap::new(),
+            deleted: BTreeSet::new(),
+            slandered: BTreeSet::new(),
+            denied: BTreeSet::new(),
             lies: Vec::new(),
             frames: 0,
         }

@@ -26,6 +26,8 @@ pub struct Hosted {
     pub listed: Option<Named>,
     /// The host denies that it has it.
     pub vanished: bool,
+    /// It was deleted, and the host knows nothing of it any more.
+    pub forgotten: bool,
 }
 
 impl Hosted {
@@ -36,6 +38,7 @@ impl Hosted {
             key,
             listed: None,
             vanished: false,
+            forgotten: false,
         }
     }
 }
@@ -104,7 +107,8 @@ impl World {
 
     fn hosted(&self, host: PdsId, owner: OwnerId) -> Option<&Hosted> {
         let hosted = self.pds[host].repos.get(&owner)?;
-        (!hosted.vanished && !hosted.line.is_empty()).then_some(hosted)
+        let there = !hosted.vanished && !hosted.forgotten && !hosted.line.is_empty();
+        there.then_some(hosted)
     }
 
     /// `getLatestCommit`, and `getRepoStatus` where that says more.

@@ -1,6 +1,8 @@
 //! A relay: merges the streams of all hosts under numbers of its own. It leaves
 //! things out, skips without a word, and may be restored from a backup.
 
+use gapless_core::ledger::Account;
+
 use super::{Body, Fault, Lie, Log, OwnerId, Pds, Place, World};
 
 #[derive(Debug, Clone, Default)]
@@ -58,6 +60,13 @@ impl World {
             return;
         }
         let frame = self.frame(frame.owner, frame.body.clone());
+        self.relays[relay].log.push(frame);
+    }
+
+    /// The relay calls an account deleted, and nobody has said so.
+    pub fn slander(&mut self, relay: usize, owner: OwnerId) {
+        self.slandered.insert(owner);
+        let frame = self.frame(owner, Body::Account(Account::Deleted));
         self.relays[relay].log.push(frame);
     }
 

@@ -1,5 +1,7 @@
 //! Account states: hidden, shown, purged, lost and found.
 
+use std::time::Duration;
+
 use gapless_core::ledger::Account;
 use gapless_sim::script::Stage;
 use gapless_sim::world::{Fault, Place};
@@ -188,4 +190,62 @@ fn an_account_event_that_is_not_from_the_cover_is_a_question() {
     assert_eq!(stage.repo("a").account, Account::Active);
     stage.settle();
     assert!(stage.complete("a"));
+}
+
+/// `a`, `b` and `c` on one host, heard of by way of a relay; `a` is deleted, and its host
+/// knows it no more, as the reference PDS does.
+fn deleted_behind_a_relay() -> Stage {
+    let mut stage = Stage::new(1, &[0, 0, 0]);
+    stage.run.world.add_relay();
+    stage.follow(Place::Relay(0));
+    for name in ["a", "b", "c"] {
+        stage.commit(name);
+    }
+    stage.settle();
+    // Heads are asked for once more, after all three are known.
+    stage.run.mirror.settings.confirm_every = Duration::from_secs(1);
+    stage.pass(60);
+    stage.sweep();
+    stage.settle();
+    assert!(stage.complete("a") && stage.complete("b") && stage.complete("c"));
+    stage.force(Fault::Forgotten);
+    stage.run.world.set_account(0, Account::Deleted);
+    stage.settle();
+    assert_eq!(stage.repo("a").account, Account::Deleted);
+    assert!(stage.repo("a").hearsay.is_some_and(|word| word.denied));
+    stage
+}
+
+#[test]
+fn deleted_behind_a_relay_is_purged_once_its_host_shows_that_it_has_the_others() {
+    let mut stage = deleted_behind_a_relay();
+    stage.pass(3_601);
+    assert!(stage.run.mirror.purge(&stage.run.world).is_empty());
+    stage.sweep();
+    stage.settle();
+    assert!(stage.repo("a").deleted_at.is_some());
+    stage.pass(3_601);
+    assert_eq!(stage.run.mirror.purge(&stage.run.world).len(), 1);
+}
+
+#[test]
+fn a_wiped_host_and_a_relay_that_is_wrong_purge_nobody() {
+    let mut stage = deleted_behind_a_relay();
+    stage.run.world.wipe(0);
+    for _ in 0..3 {
+        stage.pass(3_601);
+        stage.sweep();
+        stage.settle();
+        assert_eq!(stage.repo("a").account, Account::Deleted, "hidden");
+        assert!(stage.run.mirror.purge(&stage.run.world).is_empty());
+    }
+    // Restored, it shows that it has all but this one.
+    stage.run.world.unwipe(0);
+    stage.pass(3_601);
+    for _ in 0..2 {
+        stage.settle();
+        stage.pass(3_601);
+        stage.sweep();
+    }
+    assert!(stage.repo("a").deleted_at.is_some());
 }

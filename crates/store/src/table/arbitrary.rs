@@ -3,8 +3,8 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
-    Account, Behind, Bucket, Epoch, FilterGen, Head, Held, HostId, Key, KeyBytes, Marker, Named,
-    Past, Proven, Repo, Signing, Swept, SweptBy, Tick, Time, UpstreamId,
+    Account, Behind, Bucket, Epoch, FilterGen, Head, Hearsay, Held, HostId, Key, KeyBytes, Marker,
+    Named, Past, Proven, Repo, Signing, Swept, SweptBy, Tick, Time, UpstreamId,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -142,6 +142,7 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
         time(),
         of(signing()),
         any::<bool>(),
+        of((tick(), any::<bool>())),
     );
     (did(), place, line, cover, evidence, rest).prop_map(
         |(did, place, line, cover, evidence, rest)| {
@@ -184,6 +185,7 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
             };
             repo.signing = rest.5;
             repo.tracked = rest.6;
+            repo.hearsay = rest.7.map(|(told, denied)| Hearsay { told, denied });
             repo
         },
     )

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{
-    Account, Behind, Bucket, Debt, FilterGen, Head, Held, Key, KeyBytes, Marker, Past, Proven,
-    Repo, Signing, Swept, SweptBy,
+    Account, Behind, Bucket, Debt, FilterGen, Head, Hearsay, Held, Key, KeyBytes, Marker, Past,
+    Proven, Repo, Signing, Swept, SweptBy,
 };
 
 use super::debt::{read_named, write_named};
 use crate::codec::{Reader, RowFault, Writer, read_row};
 
-/// 2 added the signing key, and whether it is tracked by name.
-const VERSION: u8 = 2;
+/// 2 added the signing key, and whether it is tracked by name; 3 what only a relay says.
+const VERSION: u8 = 3;
 
 /// The row as it lies on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,7 @@ pub fn write(row: &mut Writer, value: &RepoRow) {
         tracked,
         account,
         deleted_at,
+        hearsay,
         held,
         trail,
         lineage,
@@ -136,6 +137,9 @@ pub fn write(row: &mut Writer, value: &RepoRow) {
         row.tick(signing.asked).time(signing.at);
     });
     row.flag(*tracked);
+    row.maybe(*hearsay, |row, hearsay| {
+        row.tick(hearsay.told).flag(hearsay.denied);
+    });
     row.bytes(commit);
 }
 
@@ -192,6 +196,14 @@ fn read(row: &mut Reader<'_>, version: u8) -> Result<RepoRow, RowFault> {
     if version >= 2 {
         repo.signing = row.maybe(read_signing)?;
         repo.tracked = row.flag()?;
+    }
+    if version >= 3 {
+        repo.hearsay = row.maybe(|row| {
+            Ok(Hearsay {
+                told: row.tick()?,
+                denied: row.flag()?,
+            })
+        })?;
     }
     Ok(RepoRow {
         repo,

@@ -1,0 +1,124 @@
+//! Was it deleted, when only a relay says so? (account states)
+//!
+//! A relay hands on that an account is deleted, and its host, when it is asked, does not
+//! know the repository any more: of the reference PDS nothing else is ever heard. A host
+//! that was wiped answers the same, and relays can be wrong. Together the two words count
+//! as the host's own only while the host shows that it was not wiped: a whole sweep, begun
+//! after the relay's word, misses this one, and finds those that are known to have lived
+//! beside it, all but a few. Until then it is hidden, and nothing of it is purged.
+
+use super::account;
+use super::settings::MISSING_ONE_IN;
+use super::state::{Account, Hearsay, Host, HostId, Repo};
+use super::sweep;
+use super::time::{Now, Tick};
+
+/// What is missing before a relay's word is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// The host has not been asked since.
+    Answer,
+    /// The host does not have it. Whether it has lost more than that is not known.
+    Sweep,
+}
+
+/// A relay says that it is deleted. What the host itself has said needs no such word.
+pub fn told(now: Now, repo: &mut Repo) {
+    if repo.deleted_at.is_none() {
+        repo.hearsay.get_or_insert(Hearsay {
+            told: now.tick,
+            denied: false,
+        });
+    }
+}
+
+/// The host, asked at `asked`, does not have it. Whether that agrees with what is said
+/// of it, so that it stays as it is.
+pub fn denied(repo: &mut Repo, asked: Tick) -> bool {
+    if repo.account != Account::Deleted {
+        return false;
+    }
+    match &mut repo.hearsay {
+        // It has said itself that it deleted it: of course it has it no more.
+        None => repo.deleted_at.is_some(),
+        Some(hearsay) => {
+            hearsay.denied |= hearsay.told < asked;
+            true
+        }
+    }
+}
+
+/// What is awaited before it is known to be deleted; none if nobody says so, or if
+/// that is known.
+pub fn awaited(repo: &Repo) -> Option<Awaited> {
+    let hearsay = repo.hearsay?;
+    Some(match hearsay.denied {
+        false => Awaited::Answer,
+        true => Awaited::Sweep,
+    })
+}
+
+/// Who lives on a host, as a whole sweep found it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Residents {
+    /// Since when each of those has lived there that the host has.
+    found: Vec<Tick>,
+    /// Those that it does not have, though nobody calls them deleted.
+    missing: u64,
+}
+
+impl Residents {
+    /// Counts one that is known to live there. `found`: the sweep that began then has
+    /// found it.
+    pub fn add(&mut self, repo: &Repo, began: Tick, found: bool) {
+        match (repo.account, found) {
+            (Account::NotFound, _) => self.missing += 1,
+            (Account::Active, true) if repo.host_since < began => self.found.push(repo.host_since),
+            (_, false) if sweep::vanished(repo, began) => self.missing += 1,
+            // Hidden, or not there yet: this says nothing of the host.
+            _ => {}
+        }
+    }
+
+    /// To be called once all are counted.
+    pub fn counted(mut self) -> Residents {
+        self.found.sort_unstable();
+        self
+    }
+
+    /// Whether the host was not wiped since then: it has whoever lived there by then,
+    /// all but a few.
+    fn are_there_since(&self, then: Tick) -> bool {
+        let there = self.found.partition_point(|since| *since <= then) as u64;
+        let few = self.missing.saturating_mul(MISSING_ONE_IN) <= there;
+        there > 0 && few && !account::too_many_vanished(self.missing, there + self.missing)
+    }
+}
+
+/// A whole sweep that began then has missed the repository: is it deleted? Returns
+/// whether that is known from now on, as if the host itself had said so.
+pub fn missed(
+    now: Now,
+    repo: &mut Repo,
+    host: (HostId, &Host),
+    began: Tick,
+    residents: &Residents,
+) -> bool {
+    let (id, row) = host;
+    let Some(hearsay) = repo.hearsay.filter(|hearsay| hearsay.denied) else {
+        return false;
+    };
+    let since = repo.host == Some(id) && repo.host_since < began && hearsay.told < began;
+    if !since || row.hiding_suspended || !residents.are_there_since(seen_at(repo)) {
+        return false;
+    }
+    repo.hearsay = None;
+    repo.deleted_at.get_or_insert(now.time);
+    true
+}
+
+/// When the host was last known to have it.
+fn seen_at(repo: &Repo) -> Tick {
+    let swept = repo.swept.map(|swept| swept.tick);
+    repo.host_since.max(swept.unwrap_or_default())
+}

@@ -1,0 +1,56 @@
+//! Deletions that only a relay has told of: does a sweep of their host bear them out?
+//! The sweep has missed them; whether the host has lost more than them is counted here.
+
+use std::sync::Arc;
+
+use gapless_core::ledger::deletion::{self, Residents};
+use gapless_store::error::StoreError;
+
+use super::counted;
+use super::sweep::{Sweep, Sweeper};
+use crate::ingest::desk::Turn;
+
+impl Sweeper {
+    /// A sweep went through. Nothing is counted unless somebody waits for it.
+    pub(super) async fn see_deleted(&self, sweep: &Sweep) -> Result<(), StoreError> {
+        if sweep.awaiting.is_empty() {
+            return Ok(());
+        }
+        let residents = Arc::new(self.residents(sweep).await?);
+        let (host, began) = (sweep.host, sweep.began.tick);
+        let row = self.fetcher.shared.hosts.get(host).unwrap_or_default();
+        for did in &sweep.awaiting {
+            let (residents, swept) = (residents.clone(), row.clone());
+            let visit = self.fetcher.desks.visit(did, move |turn: &mut Turn<'_>| {
+                let now = turn.shared.clock.now();
+                let draft = turn.draft.as_mut();
+                draft.is_some_and(|draft| {
+                    let repo = &mut draft.repo;
+                    deletion::missed(now, repo, (host, &swept), began, &residents)
+                })
+            });
+            match visit.await? {
+                true => tracing::info!(
+                    %did, host = %row.name,
+                    "deleted: a relay said so, and its host has it no more and all else"
+                ),
+                false => tracing::debug!(%did, host = %row.name, "deleted, unconfirmed"),
+            }
+        }
+        Ok(())
+    }
+
+    async fn residents(&self, sweep: &Sweep) -> Result<Residents, StoreError> {
+        let store = self.fetcher.shared.store.clone();
+        let (host, began) = (sweep.host, sweep.began.tick);
+        let missing = sweep.missing.clone();
+        let counted = tokio::task::spawn_blocking(move || {
+            let mut residents = Residents::default();
+            counted::each(&store, &counted::hosted(&store, host)?, |repo| {
+                residents.add(&repo, began, !missing.contains(&repo.did));
+            })?;
+            Ok(residents.counted())
+        });
+        counted.await.unwrap_or(Err(StoreError::CommitterGone))
+    }
+}
