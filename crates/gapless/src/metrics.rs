@@ -158,6 +158,7 @@ counters! {
     snapshots_discarded: "gapless_snapshots_discarded_total", "Snapshots that were overtaken before they were written.";
     snapshots_stale: "gapless_snapshots_stale_total", "Snapshots older than the head that the host had named.";
     snapshots_refused: "gapless_snapshots_refused_total", "Snapshots that failed a check.";
+    fetches_too_large: "gapless_fetches_too_large_total", "Fetches of repositories that have more bytes than are taken of one.";
     fetches_failed_here: "gapless_fetches_failed_here_total", "Fetches that our own disk, or too many large ones at once, made fail.";
     snapshots_written: "gapless_snapshots_written_total", "Snapshots that were written.";
     differences_written: "gapless_differences_written_total", "Of these: made from what is held and what is new.";

@@ -208,8 +208,8 @@ impl Schedule {
         let (payee, class) = place(repo);
         // Nothing waits longer, whatever a clock that ran ahead has written.
         let at = match repo.debt.is_due(now) {
-            true => repo.debt.next_try.min(now),
-            false => repo.debt.next_try,
+            true => repo.debt.due_at().min(now),
+            false => repo.debt.due_at(),
         };
         if queues.places.len() >= IN_MEMORY {
             queues.overflowed = true;

@@ -45,6 +45,8 @@ pub enum Reason {
     FetchOwed,
     /// The filter was widened since it was fetched.
     FilterChanged,
+    /// It has more bytes than are taken of one repository.
+    TooLarge,
 }
 
 impl Reason {
@@ -66,6 +68,7 @@ impl Reason {
             Reason::CompareOwed => "compare_owed",
             Reason::FetchOwed => "fetch_owed",
             Reason::FilterChanged => "filter_changed",
+            Reason::TooLarge => "too_large",
         }
     }
 }
@@ -197,7 +200,10 @@ fn each(
         repo.behind.map(|_| Reason::HostBehind),
         repo.debt.resolve.map(|_| Reason::ResolveOwed),
         repo.debt.compare.map(|_| Reason::CompareOwed),
-        repo.debt.fetch.map(|_| Reason::FetchOwed),
+        repo.debt.fetch.map(|_| match repo.debt.oversize {
+            None => Reason::FetchOwed,
+            Some(_) => Reason::TooLarge,
+        }),
         (repo.filter != context.settings.filter).then_some(Reason::FilterChanged),
     ];
     for reason in checks.into_iter().flatten() {

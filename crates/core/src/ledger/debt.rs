@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use super::settings::{
-    BACKOFF_FIRST, BACKOFF_LONGEST, STRANGER_REFILL, STRANGER_TOKENS, WAIT_LONGEST,
+    BACKOFF_FIRST, BACKOFF_LONGEST, OVERSIZE_WAIT, STRANGER_REFILL, STRANGER_TOKENS, WAIT_LONGEST,
 };
-use super::state::{Bucket, Debt, Held, Named, Owed, Repo, Why};
+use super::state::{Bucket, Debt, Held, Named, Oversize, Owed, Repo, Why};
 use super::time::{Now, Tick, Time};
 
 /// What can be owed.
@@ -75,8 +75,27 @@ impl Debt {
     /// Whether something is owed and may be tried. Nothing waits longer than
     /// [`WAIT_LONGEST`]: what should was put off by a clock that ran ahead.
     pub fn is_due(&self, now: Time) -> bool {
-        let waits = self.next_try > now && self.next_try <= now.after(WAIT_LONGEST);
-        !self.is_empty() && !waits
+        !self.is_empty() && !is_ahead(self.due_at(), now)
+    }
+
+    /// When it may be tried. A fetch that is put off keeps no question waiting.
+    pub fn due_at(&self) -> Time {
+        let asks = self.resolve.is_some() || self.compare.is_some();
+        match self.oversize {
+            Some(oversize) if !asks => self.next_try.max(oversize.until),
+            _ => self.next_try,
+        }
+    }
+
+    /// Whether the fetch is put off, because it was larger than is taken.
+    pub fn puts_off(&self, now: Time) -> bool {
+        let until = self.oversize.map(|oversize| oversize.until);
+        until.is_some_and(|until| is_ahead(until, now))
+    }
+
+    /// Whether it was too large when less was taken than so much.
+    pub fn is_too_large_for_less_than(&self, limit: u64) -> bool {
+        self.oversize.is_some_and(|oversize| oversize.limit < limit)
     }
 
     fn reasons(&self) -> impl Iterator<Item = Owed> {
@@ -94,6 +113,11 @@ impl Debt {
     }
 }
 
+/// Whether something is to wait. Nothing waits longer than [`WAIT_LONGEST`].
+fn is_ahead(at: Time, now: Time) -> bool {
+    at > now && at <= now.after(WAIT_LONGEST)
+}
+
 /// Owes something, from now on.
 pub fn owe(now: Now, repo: &mut Repo, what: What, why: Why) {
     let ready = match why.is_strangers() {
@@ -107,6 +131,9 @@ pub fn owe(now: Now, repo: &mut Repo, what: What, why: Why) {
         debt.next_try = ready;
     } else if debt.attempts == 0 {
         debt.next_try = debt.next_try.min(ready);
+    }
+    if why == Why::Operator {
+        debt.oversize = None;
     }
     let slot = debt.slot(what);
     let why = match slot {
@@ -174,7 +201,7 @@ pub fn pay(now: Now, repo: &mut Repo, what: What, began: Tick) {
     }
     *slot = None;
     if what == What::Fetch {
-        repo.debt.named = None;
+        (repo.debt.named, repo.debt.oversize) = (None, None);
     }
     tidy(repo);
     if !repo.debt.is_empty() {
@@ -194,7 +221,7 @@ pub fn head_moved(repo: &mut Repo) {
         .is_some_and(|named| named.commit == head.commit)
     {
         repo.debt.fetch = None;
-        repo.debt.named = None;
+        (repo.debt.named, repo.debt.oversize) = (None, None);
         tidy(repo);
     }
 }
@@ -216,7 +243,7 @@ pub fn plan(now: Time, repo: &Repo) -> Option<Work> {
     }
     match debt.fetch {
         // A host that is behind has nothing to fetch until it says otherwise.
-        Some(_) if repo.behind.is_none() => Some(Work::Fetch),
+        Some(_) if repo.behind.is_none() && !debt.puts_off(now) => Some(Work::Fetch),
         _ => Some(Work::Compare),
     }
 }
@@ -238,6 +265,28 @@ pub fn failed(now: Now, repo: &mut Repo, retry_after: Option<Duration>) {
     }
     let wait = backoff(repo.debt.attempts, now.tick).max(retry_after.unwrap_or_default());
     repo.debt.next_try = now.time.after(wait.min(WAIT_LONGEST));
+}
+
+/// The repository has more bytes than are taken of one. Its host has done nothing wrong;
+/// each try takes as much as is taken at most, so they are rare.
+pub fn oversized(now: Now, repo: &mut Repo, limit: u64) {
+    if repo.debt.fetch.is_some() {
+        repo.debt.oversize = Some(Oversize {
+            limit,
+            until: now.time.after(OVERSIZE_WAIT),
+        });
+    }
+}
+
+/// So many bytes are taken of one: what was too large for less is tried at once. Returns
+/// whether it is such a one.
+pub fn takes(now: Now, repo: &mut Repo, limit: u64) -> bool {
+    let grown = repo.debt.is_too_large_for_less_than(limit);
+    if grown {
+        repo.debt.oversize = None;
+        again(now, repo);
+    }
+    grown
 }
 
 /// Something was learned: no failure counts any more, and what is left is tried

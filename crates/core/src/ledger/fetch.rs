@@ -123,10 +123,27 @@ pub fn may_be_behind(note: &Note, named: &Named) -> bool {
     note.known.is_some_and(behind)
 }
 
+/// The host answered: see [`heard`]. What is too large is not fetched again so soon,
+/// whatever made us ask.
+pub fn told(
+    context: Context<'_>,
+    repo: &mut Repo,
+    note: &Note,
+    told: Told,
+    host: &Host,
+    census: Option<rollback::Census>,
+    notices: &mut Vec<Notice>,
+) -> Next {
+    match heard(context, repo, note, told, host, census, notices) {
+        Next::Fetch(_) if repo.debt.puts_off(context.now.time) => Next::Done,
+        next => next,
+    }
+}
+
 /// The host answered. `host` is its row; the census says how many repositories it
 /// has, and with how many of them it is behind. Where it was not taken, nothing
 /// that is signed is given up.
-pub fn told(
+fn heard(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,

@@ -93,6 +93,8 @@ pub const BACKOFF_FIRST: Duration = Duration::from_secs(2);
 pub const BACKOFF_LONGEST: Duration = Duration::from_secs(3600);
 /// Nothing that is owed waits longer, whatever a host or a clock says.
 pub const WAIT_LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// What is larger than is taken of one repository is fetched again after so long.
+pub const OVERSIZE_WAIT: Duration = WAIT_LONGEST;
 /// A host that says the same older head so often is believed.
 pub const BEHIND_TIMES: u32 = 2;
 /// More vanished repositories than this in one sweep, and more than a hundredth

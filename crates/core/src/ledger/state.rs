@@ -320,6 +320,17 @@ pub struct Debt {
     pub since: Time,
     pub attempts: u32,
     pub next_try: Time,
+    /// It was larger than is taken: the fetch waits.
+    pub oversize: Option<Oversize>,
+}
+
+/// A repository that has more bytes than are taken of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Oversize {
+    /// So many were taken at most.
+    pub limit: u64,
+    /// It is not fetched again before then, unless more is taken.
+    pub until: Time,
 }
 
 /// Tokens that refill with time: what strangers can make us ask for.

@@ -256,3 +256,61 @@ fn an_owners_reason_is_not_hidden_behind_a_strangers() {
     let owed = desk.repo.debt.compare.unwrap();
     assert_eq!((owed.why, owed.at), (Why::Moved, later.tick));
 }
+
+/// Owes a fetch, and the host is asked; it is larger than is taken.
+fn too_large() -> Desk {
+    let mut desk = Desk::holding(5);
+    desk.event(PDS, &sync(8));
+    let now = desk.now();
+    debt::begin(now, &mut desk.repo);
+    debt::oversized(now, &mut desk.repo, 1000);
+    debt::failed(now, &mut desk.repo, None);
+    desk
+}
+
+#[test]
+fn what_is_too_large_is_fetched_once_a_day_and_says_so() {
+    let mut desk = too_large();
+    assert_eq!(desk.reasons(), ["newer_commit_known", "too_large"]);
+    for _ in 0..23 {
+        desk.pass(Duration::from_secs(3600));
+        assert_eq!(debt::plan(desk.time, &desk.repo), None);
+    }
+    desk.pass(Duration::from_secs(3601));
+    assert_eq!(debt::plan(desk.time, &desk.repo), Some(Work::Fetch));
+    desk.fetched(8, 8);
+    assert!(desk.complete() && desk.repo.debt.oversize.is_none());
+}
+
+#[test]
+fn what_is_too_large_is_asked_about_and_not_fetched_for_that() {
+    let mut desk = too_large();
+    // A sweep asks, and others do: a newer head is known, and nothing more.
+    for n in 9..20 {
+        let note = desk.note();
+        let next = desk.told(&note, Told::Head(named(n)));
+        assert_eq!(next, Next::Done);
+        assert_eq!(debt::plan(desk.time, &desk.repo), None);
+    }
+    let now = desk.now();
+    debt::owe(now, &mut desk.repo, What::Compare, Why::AccountEvent);
+    desk.pass(Duration::from_secs(60));
+    assert_eq!(debt::plan(desk.time, &desk.repo), Some(Work::Compare));
+}
+
+#[test]
+fn what_is_too_large_is_tried_at_once_when_more_is_taken_or_somebody_wants_it() {
+    let mut desk = too_large();
+    let now = desk.now();
+    for limit in [999, 1000] {
+        assert!(!debt::takes(now, &mut desk.repo, limit));
+        assert_eq!(debt::plan(desk.time, &desk.repo), None);
+    }
+    assert!(debt::takes(now, &mut desk.repo, 1001));
+    assert_eq!(debt::plan(desk.time, &desk.repo), Some(Work::Fetch));
+    let mut desk = too_large();
+    let now = desk.now();
+    debt::owe_fetch(now, &mut desk.repo, Why::Operator);
+    debt::again(now, &mut desk.repo);
+    assert_eq!(debt::plan(desk.time, &desk.repo), Some(Work::Fetch));
+}

@@ -1,6 +1,8 @@
 //! Why a repository is not complete, in words: what is done about it now, and
 //! what a person can do. One table for all reasons.
 
+use std::borrow::Cow;
+
 use gapless_core::ledger::complete::{Answer, Reason};
 use gapless_core::ledger::{Account, Repo, Time};
 use serde::{Deserialize, Serialize};
@@ -72,7 +74,7 @@ impl Gap {
         let full = known.full.then_some(FULL).into_iter();
         let each = reasons.iter().map(|reason| said(*reason, repo, known));
         let advice: Vec<Advice> = full.chain(each).collect();
-        let texts = |of: fn(&Advice) -> &'static str| {
+        let texts = |of: fn(&Advice) -> &str| {
             let mut texts: Vec<&str> = Vec::new();
             for text in advice.iter().map(of) {
                 if !texts.contains(&text) {
@@ -85,8 +87,8 @@ impl Gap {
             did: repo.did.to_string(),
             reasons: reasons.iter().map(ToString::to_string).collect(),
             since: known.since.and_then(timestamp),
-            doing: texts(|advice| advice.doing),
-            can_do: texts(|advice| advice.can_do),
+            doing: texts(|advice| &advice.doing),
+            can_do: texts(|advice| &advice.can_do),
             last_error: None,
         })
     }
@@ -97,6 +99,12 @@ fn said(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
     let unresolved = repo.host.is_none() && repo.debt.resolve.is_some();
     match reason {
         Reason::Inactive if repo.account == Account::NotFound => VANISHED,
+        Reason::NoSnapshot | Reason::NewerCommitKnown | Reason::TooLarge => {
+            match repo.debt.oversize {
+                Some(oversize) => too_large(oversize.limit),
+                None => advice(reason),
+            }
+        }
         Reason::CoverDown if known.connected && known.full => FULL,
         Reason::CoverDown if known.connected => BEHIND,
         Reason::NoCover | Reason::ResolveOwed if unresolved => UNRESOLVED,
@@ -110,59 +118,79 @@ fn place(reason: Reason) -> u8 {
     match reason {
         Reason::Damaged => 0,
         Reason::HostBehind => 1,
-        Reason::Inactive => 2,
-        Reason::ResolveOwed => 3,
-        Reason::NoCover => 4,
-        Reason::CoverDown => 5,
-        Reason::Applying => 6,
-        Reason::NoSnapshot => 7,
-        Reason::NewerCommitKnown => 8,
-        Reason::FilterChanged => 9,
-        Reason::FetchOwed => 10,
-        Reason::CompareOwed => 11,
-        Reason::UnreadableFrame => 12,
-        Reason::EpochChanged => 13,
-        Reason::NotCompared => 14,
+        Reason::TooLarge => 2,
+        Reason::Inactive => 3,
+        Reason::ResolveOwed => 4,
+        Reason::NoCover => 5,
+        Reason::CoverDown => 6,
+        Reason::Applying => 7,
+        Reason::NoSnapshot => 8,
+        Reason::NewerCommitKnown => 9,
+        Reason::FilterChanged => 10,
+        Reason::FetchOwed => 11,
+        Reason::CompareOwed => 12,
+        Reason::UnreadableFrame => 13,
+        Reason::EpochChanged => 14,
+        Reason::NotCompared => 15,
     }
 }
 
 /// What is said about a reason: a sentence each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     /// What Gapless does about it now.
-    pub doing: &'static str,
+    pub doing: Cow<'static, str>,
     /// What a person can do.
-    pub can_do: &'static str,
+    pub can_do: Cow<'static, str>,
+}
+
+impl Advice {
+    const fn new(doing: &'static str, can_do: &'static str) -> Advice {
+        Advice {
+            doing: Cow::Borrowed(doing),
+            can_do: Cow::Borrowed(can_do),
+        }
+    }
+}
+
+/// It has more bytes than these.
+fn too_large(limit: u64) -> Advice {
+    let mut said = advice(Reason::TooLarge);
+    said.doing = Cow::Owned(format!(
+        "It has more than {limit} bytes, which is all that is taken of one repository; it is asked \
+         for again once a day, and at once when more is taken."
+    ));
+    said
 }
 
 /// Inactive because its host does not have it: that is nobody's wish.
-const VANISHED: Advice = Advice {
-    doing: "Its host says that it does not have it; it is hidden, and shown again once it is back.",
-    can_do: "Ask the host's operator, or the owner where it has gone; `gapless resync DID` asks again.",
-};
+const VANISHED: Advice = Advice::new(
+    "Its host says that it does not have it; it is hidden, and shown again once it is back.",
+    "Ask the host's operator, or the owner where it has gone; `gapless resync DID` asks again.",
+);
 
 /// There is no room on the disk, whatever else there is.
-const FULL: Advice = Advice {
-    doing: "There is no room on the disk, so nothing is written; it goes on by itself once there is.",
-    can_do: "Make room on the disk: `gapless status` shows how much is missing.",
-};
+const FULL: Advice = Advice::new(
+    "There is no room on the disk, so nothing is written; it goes on by itself once there is.",
+    "Make room on the disk: `gapless status` shows how much is missing.",
+);
 
 /// The upstream is connected, and yet cannot be relied on.
-const BEHIND: Advice = Advice {
-    doing: "The upstream that speaks for it is connected, but what it sends is not all checked and written yet.",
-    can_do: "Wait; if it stays so, `gapless upstream list` shows how far behind it is.",
-};
+const BEHIND: Advice = Advice::new(
+    "The upstream that speaks for it is connected, but what it sends is not all checked and written yet.",
+    "Wait; if it stays so, `gapless upstream list` shows how far behind it is.",
+);
 
 /// Nobody knows where it lives.
-const UNRESOLVED: Advice = Advice {
-    doing: "Its DID document has not been read yet, so nobody knows where it lives; it is asked for \
-            again and again, ever more slowly, and then it is fetched from the host that it names.",
-    can_do: "If that keeps failing, check the directory, or the owner's domain for did:web; \
-             `gapless repo DID` shows the next try.",
-};
+const UNRESOLVED: Advice = Advice::new(
+    "Its DID document has not been read yet, so nobody knows where it lives; it is asked for \
+     again and again, ever more slowly, and then it is fetched from the host that it names.",
+    "If that keeps failing, check the directory, or the owner's domain for did:web; \
+     `gapless repo DID` shows the next try.",
+);
 
 /// All reasons, in the order in which they are named.
-pub const REASONS: [Reason; 15] = [
+pub const REASONS: [Reason; 16] = [
     Reason::NoSnapshot,
     Reason::Applying,
     Reason::Damaged,
@@ -178,6 +206,7 @@ pub const REASONS: [Reason; 15] = [
     Reason::CompareOwed,
     Reason::FetchOwed,
     Reason::FilterChanged,
+    Reason::TooLarge,
 ];
 
 /// The table.
@@ -243,8 +272,12 @@ pub fn advice(reason: Reason) -> Advice {
             "Other collections are wanted than when it was fetched; it is fetched again.",
             "Wait.",
         ),
+        Reason::TooLarge => (
+            "It has more bytes than are taken of one repository; it is asked for again once a day.",
+            "Raise `fetch.max_repo_bytes` and start again, or leave it.",
+        ),
     };
-    Advice { doing, can_do }
+    Advice::new(doing, can_do)
 }
 
 #[cfg(test)]
@@ -253,7 +286,7 @@ mod tests {
 
     use gapless_atp::syntax::Did;
     use gapless_core::ledger::complete::{Evidence, Level};
-    use gapless_core::ledger::{HostId, Key, Owed, Tick, Why};
+    use gapless_core::ledger::{HostId, Key, Oversize, Owed, Tick, Why};
 
     use super::*;
 
@@ -261,7 +294,7 @@ mod tests {
     fn one_sentence(said: Advice) {
         for text in [said.doing, said.can_do] {
             assert!(text.ends_with('.'), "{text}");
-            assert_eq!(sentences(text, 1), text);
+            assert_eq!(sentences(&text, 1), text);
         }
     }
 
@@ -304,7 +337,7 @@ mod tests {
         assert_eq!(told.reasons[..2], ["resolve_owed", "no_cover"]);
         assert_eq!(told.reasons.len(), reasons.len());
         assert!(!told.can_do.contains("upstream add"), "{}", told.can_do);
-        assert!(told.doing.starts_with(UNRESOLVED.doing), "{}", told.doing);
+        assert!(told.doing.starts_with(&*UNRESOLVED.doing), "{}", told.doing);
         let short = sentences(&told.doing, 2);
         let expected = [UNRESOLVED.doing, advice(Reason::NoSnapshot).doing];
         assert_eq!(short, expected.join(" "));
@@ -338,7 +371,7 @@ mod tests {
             // The list must be the enum, each reason at its place.
             assert_eq!(reason as usize, at, "{reason}");
             let said = advice(reason);
-            one_sentence(said);
+            one_sentence(said.clone());
             let others = REASONS[..at].iter();
             assert!(
                 others
@@ -347,12 +380,27 @@ mod tests {
                 "{reason} has another's words"
             );
         }
-        for said in [VANISHED, FULL, BEHIND, UNRESOLVED] {
+        for said in [VANISHED, FULL, BEHIND, UNRESOLVED, too_large(7)] {
             one_sentence(said);
         }
         let places: BTreeSet<u8> = REASONS.into_iter().map(place).collect();
         assert_eq!(places.len(), REASONS.len(), "each has a place of its own");
         // One more reason in the ledger must come into the list: it is the last.
-        assert_eq!(REASONS.len(), Reason::FilterChanged as usize + 1);
+        assert_eq!(REASONS.len(), Reason::TooLarge as usize + 1);
+    }
+
+    #[test]
+    fn what_is_too_large_is_said_with_the_limit_and_with_the_key_to_raise() {
+        let mut repo = unresolved();
+        repo.host = Some(HostId(1));
+        repo.debt.fetch = repo.debt.resolve.take();
+        let (limit, until) = (8_000_000_000, Time(1));
+        repo.debt.oversize = Some(Oversize { limit, until });
+        let reasons = [Reason::NoSnapshot, Reason::TooLarge];
+        let told = gap(&repo, &reasons, Circumstances::default());
+        assert_eq!(told.reasons, ["too_large", "no_snapshot"]);
+        assert!(told.doing.contains("8000000000 bytes"), "{}", told.doing);
+        assert!(told.can_do.contains("fetch.max_repo_bytes"));
+        assert!(!told.can_do.contains("Wait"), "{}", told.can_do);
     }
 }

@@ -173,7 +173,7 @@ impl DebtAnswer {
             owed,
             since: timestamp(debt.since),
             attempts: debt.attempts,
-            next_try: timestamp(debt.next_try),
+            next_try: timestamp(debt.due_at()),
         })
     }
 }

@@ -5,6 +5,7 @@
 //! rows, some at a time and each part from a view of its own: a view that stays open
 //! keeps all that is written meanwhile in memory.
 
+use gapless_atp::syntax::Did;
 use gapless_core::ledger::rollback::Census;
 use gapless_core::ledger::{HostId, Repo, RepoId};
 use gapless_store::error::StoreError;
@@ -54,6 +55,20 @@ pub fn read_debts(shared: &Shared) -> Result<(), StoreError> {
     each(&shared.store, &owing?, |repo| {
         shared.schedule.found(now, &repo);
     })
+}
+
+/// Repositories that were too large when less than so much was taken of one.
+pub fn too_large(store: &Store, limit: u64) -> Result<Vec<Did>, StoreError> {
+    let mut large = Vec::new();
+    for row in store.view().debts() {
+        let (id, debt) = row?;
+        if debt.is_too_large_for_less_than(limit) {
+            large.push(id);
+        }
+    }
+    let mut dids = Vec::new();
+    each(store, &large, |repo| dids.push(repo.did))?;
+    Ok(dids)
 }
 
 /// Looks at the rows of these.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
+use gapless_core::ledger::debt;
 use gapless_core::ledger::diff::{self, Ask, Verdict};
 use gapless_core::ledger::fetch::{Note, Snapshot as Told, Told as Answer};
 use gapless_core::ledger::{Key, KeyBytes, Named, Repo, RepoId};
@@ -17,7 +18,7 @@ use super::spill::{Fetched, Spill, SpillError, SpillLimits};
 use super::work::{Fetcher, For, Trouble, known};
 use super::write::Writer;
 use crate::hosts::Refused;
-use crate::net::{FetchLimits, GetRepoError, public_key};
+use crate::net::{AskClass, FetchLimits, GetRepoError, public_key};
 use crate::stop;
 
 /// Bytes of a repository that stay in memory; larger ones go to a file.
@@ -55,6 +56,14 @@ enum Outcome {
     Discarded,
     /// A difference that leads nowhere: the whole is asked for.
     InFull,
+}
+
+/// Why bytes were not taken.
+enum Fault {
+    /// That was written down.
+    Told,
+    /// There are more than are taken.
+    TooLarge,
 }
 
 /// Why a snapshot was not written.
@@ -175,11 +184,36 @@ impl Fetcher {
         self.shared.trouble(&job.did, error);
     }
 
-    fn spill_failed(&self, job: &Job, error: &SpillError) {
-        match error.is_ours() {
-            true => self.failed_here(job, &error.to_string()),
-            false => self.refuse(job, error.class(), &error.to_string()),
+    /// Whether it is the host's fault.
+    fn spill_failed(&self, job: &Job, error: &SpillError) -> Fault {
+        match error {
+            SpillError::Bytes(_) => return Fault::TooLarge,
+            ours if ours.is_ours() => self.failed_here(job, &error.to_string()),
+            _ => self.refuse(job, error.class(), &error.to_string()),
         }
+        Fault::Told
+    }
+
+    /// It has more bytes than are taken of one repository: no fault of the host's.
+    async fn too_large(&self, job: &Job) -> Result<Trouble, StoreError> {
+        let limit = self.settings.repo_bytes;
+        let shared = &self.shared;
+        shared.metrics.fetches_too_large.inc();
+        tracing::warn!(
+            did = %job.did, limit,
+            "a repository has more bytes than are taken; asked for again in a day, or once fetch.max_repo_bytes is raised"
+        );
+        let error = format!("it has more than {limit} bytes, which is all that is taken");
+        shared.trouble(&job.did, error);
+        let visit = self.desks.visit(&job.did, move |turn| {
+            let now = turn.shared.clock.now();
+            if let Some(draft) = turn.draft.as_mut() {
+                debt::oversized(now, &mut draft.repo, limit);
+                debt::failed(now, &mut draft.repo, None);
+            }
+        });
+        visit.await?;
+        Ok(Trouble::Ours)
     }
 
     /// The bytes, put aside.
@@ -225,10 +259,10 @@ impl Fetcher {
                     Err(error) if since.is_some() && error.brings_nothing() => {
                         return Ok(Download::Empty);
                     }
-                    Err(error) => {
-                        self.spill_failed(job, &error);
-                        None
-                    }
+                    Err(error) => match self.spill_failed(job, &error) {
+                        Fault::TooLarge => return Err(self.too_large(job).await?),
+                        Fault::Told => None,
+                    },
                 }
             }
             Err(GetRepoError::State(state)) => {
@@ -236,14 +270,23 @@ impl Fetcher {
                     .await?;
                 return Ok(Download::Heard);
             }
+            Err(GetRepoError::Ask(error)) if error.class == AskClass::TooLarge => {
+                return Err(self.too_large(job).await?);
+            }
             Err(GetRepoError::Ask(error)) => {
                 self.refused(did, &error);
                 error.retry_after
             }
             Err(GetRepoError::Sink(told)) => {
-                match &flaw {
+                let fault = match &flaw {
                     Some(error) => self.spill_failed(job, error),
-                    None => self.failed_here(job, &told),
+                    None => {
+                        self.failed_here(job, &told);
+                        Fault::Told
+                    }
+                };
+                if let Fault::TooLarge = fault {
+                    return Err(self.too_large(job).await?);
                 }
                 None
             }

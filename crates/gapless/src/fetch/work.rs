@@ -98,6 +98,8 @@ impl Plan {
 pub enum Trouble {
     /// Written down as a failure; the debt stays.
     Failed,
+    /// Likewise, and it is none of the host's: more than is taken.
+    Ours,
     Store(StoreError),
 }
 
@@ -163,6 +165,8 @@ impl Fetcher {
 
     /// Pays what is due, for ever.
     pub async fn run(self: Arc<Self>) {
+        let more = self.take_more().await;
+        self.see_to(more.map_err(Trouble::from));
         while !self.shared.end.is_ending() {
             self.read_more().await;
             let now = self.shared.clock.time();
@@ -181,10 +185,19 @@ impl Fetcher {
                 let _released = Released(&fetcher.shared, &task.did, task.payee);
                 let worked = fetcher.pay(&task).await;
                 if let Payee::Host(host) = task.payee {
-                    fetcher.shared.schedule.went(host, worked.is_ok());
+                    fetcher.see_how_it_went(host, &worked);
                 }
                 fetcher.see_to(worked);
             });
+        }
+    }
+
+    /// A host is not blamed for what went wrong here.
+    fn see_how_it_went(&self, host: HostId, worked: &Result<(), Trouble>) {
+        match worked {
+            Ok(()) => self.shared.schedule.went(host, true),
+            Err(Trouble::Failed) => self.shared.schedule.went(host, false),
+            Err(Trouble::Ours | Trouble::Store(_)) => {}
         }
     }
 
@@ -206,6 +219,22 @@ impl Fetcher {
                 }
             }
         }
+    }
+
+    /// What was too large when less was taken than now is tried at once. That is written
+    /// down, so a start that is cut short does it again.
+    async fn take_more(&self) -> Result<(), StoreError> {
+        let (store, limit) = (self.shared.store.clone(), self.settings.repo_bytes);
+        let found = tokio::task::spawn_blocking(move || counted::too_large(&store, limit));
+        for did in found.await.unwrap_or(Err(StoreError::CommitterGone))? {
+            let visit = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
+                let now = turn.shared.clock.now();
+                let draft = turn.draft.as_mut();
+                draft.is_some_and(|draft| debt::takes(now, &mut draft.repo, limit))
+            });
+            visit.await?;
+        }
+        Ok(())
     }
 
     /// Reads debts from the store, if not all fitted into the memory.

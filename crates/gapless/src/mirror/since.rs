@@ -41,7 +41,8 @@ impl Mirror {
             | Reason::NewerCommitKnown
             | Reason::ResolveOwed
             | Reason::CompareOwed
-            | Reason::FetchOwed => owed,
+            | Reason::FetchOwed
+            | Reason::TooLarge => owed,
             Reason::HostBehind => repo.behind.map(|behind| behind.since),
             Reason::NoCover => Some(self.uncovered_since(repo)),
             Reason::CoverDown => via.and_then(|id| self.cover_down_since(repo, id)),

@@ -5,11 +5,12 @@
 //! deleted all the time is what this engine is worst at. Whoever works the debts
 //! off keeps their order in memory and reads this table once.
 
-use gapless_core::ledger::{Debt, Named, Owed, Why};
+use gapless_core::ledger::{Debt, Named, Oversize, Owed, Why};
 
 use crate::codec::{Reader, RowFault, Writer, read_row};
 
-const VERSION: u8 = 1;
+/// 2 added what was too large to be taken.
+const VERSION: u8 = 2;
 
 /// Whether there is anything to write down.
 pub fn is_empty(debt: &Debt) -> bool {
@@ -25,6 +26,7 @@ pub fn encode(debt: &Debt) -> Vec<u8> {
         since,
         attempts,
         next_try,
+        oversize,
     } = debt;
     let mut row = Writer::new(VERSION, 80);
     for owed in [resolve, compare, fetch] {
@@ -36,11 +38,14 @@ pub fn encode(debt: &Debt) -> Vec<u8> {
         write_named(row, &named);
     });
     row.time(*since).number((*attempts).into()).time(*next_try);
+    row.maybe(*oversize, |row, oversize| {
+        row.number(oversize.limit).time(oversize.until);
+    });
     row.finish()
 }
 
 pub fn decode(bytes: &[u8]) -> Result<Debt, RowFault> {
-    read_row(bytes, VERSION, |row, _| {
+    read_row(bytes, VERSION, |row, version| {
         Ok(Debt {
             resolve: row.maybe(owed)?,
             compare: row.maybe(owed)?,
@@ -49,7 +54,18 @@ pub fn decode(bytes: &[u8]) -> Result<Debt, RowFault> {
             since: row.time()?,
             attempts: row.small()?,
             next_try: row.time()?,
+            oversize: match version {
+                1 => None,
+                _ => row.maybe(oversize)?,
+            },
         })
+    })
+}
+
+fn oversize(row: &mut Reader<'_>) -> Result<Oversize, RowFault> {
+    Ok(Oversize {
+        limit: row.number()?,
+        until: row.time()?,
     })
 }
 
@@ -152,9 +168,10 @@ pub(super) mod tests {
             prop::option::of(any_owed()),
             prop::option::of(named()),
             (time(), any::<u32>(), time()),
+            prop::option::of((any::<u64>(), time())),
         )
             .prop_map(
-                |(resolve, compare, fetch, named, (since, attempts, next_try))| Debt {
+                |(resolve, compare, fetch, named, (since, attempts, next_try), oversize)| Debt {
                     resolve,
                     compare,
                     fetch,
@@ -162,6 +179,7 @@ pub(super) mod tests {
                     since,
                     attempts,
                     next_try,
+                    oversize: oversize.map(|(limit, until)| Oversize { limit, until }),
                 },
             )
     }
