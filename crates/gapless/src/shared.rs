@@ -127,7 +127,12 @@ impl Shared {
 
     /// The last try for a repository failed.
     pub fn trouble(&self, did: &Did, error: impl std::fmt::Display) {
-        self.troubles.note(self.clock.time(), did, error);
+        self.troubles.note(self.clock.time(), did, error, false);
+    }
+
+    /// Likewise, by no fault of its host's: our own disk did.
+    pub fn trouble_here(&self, did: &Did, error: impl std::fmt::Display) {
+        self.troubles.note(self.clock.time(), did, error, true);
     }
 }
 

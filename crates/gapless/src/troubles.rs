@@ -19,6 +19,8 @@ const LETTERS: usize = 500;
 pub struct Trouble {
     pub at: Time,
     pub error: String,
+    /// It went wrong here, and its host has done nothing.
+    pub here: bool,
 }
 
 #[derive(Default)]
@@ -34,10 +36,11 @@ struct Kept {
 }
 
 impl Troubles {
-    pub fn note(&self, at: Time, did: &Did, error: impl Display) {
+    pub fn note(&self, at: Time, did: &Did, error: impl Display, here: bool) {
         let error = error.to_string().chars().take(LETTERS).collect();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.of.insert(did.clone(), Trouble { at, error }).is_none() {
+        let trouble = Trouble { at, error, here };
+        if kept.of.insert(did.clone(), trouble).is_none() {
             kept.order.push_back(did.clone());
         }
         if kept.order.len() > MOST
@@ -73,12 +76,13 @@ mod tests {
     fn the_last_trouble_is_kept_of_so_many_and_no_more() {
         let troubles = Troubles::default();
         for number in 0..MOST + 10 {
-            troubles.note(Time(1), &did(number), "first");
-            troubles.note(Time(2), &did(number), "status 503");
+            troubles.note(Time(1), &did(number), "first", true);
+            troubles.note(Time(2), &did(number), "status 503", false);
         }
         assert_eq!(troubles.of(&did(9)), None);
         let kept = troubles.of(&did(10)).expect("it is among the newest");
         assert_eq!((kept.at, kept.error.as_str()), (Time(2), "status 503"));
+        assert!(!kept.here);
         let kept = troubles.kept.lock().unwrap();
         assert_eq!((kept.of.len(), kept.order.len()), (MOST, MOST));
     }

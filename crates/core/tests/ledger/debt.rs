@@ -5,6 +5,7 @@ use std::time::Duration;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, What, Work};
 use gapless_core::ledger::event::Event;
+use gapless_core::ledger::fetch::{Next, Told};
 use gapless_core::ledger::settings::{
     BACKOFF_FIRST, BACKOFF_LONGEST, STRANGER_REFILL, STRANGER_TOKENS,
 };

@@ -60,6 +60,8 @@ pub struct Circumstances {
     pub full: bool,
     /// The upstream that speaks for it is connected.
     pub connected: bool,
+    /// The last try failed here, and not at its host.
+    pub here: bool,
 }
 
 impl Gap {
@@ -102,9 +104,11 @@ fn said(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
         Reason::NoSnapshot | Reason::NewerCommitKnown | Reason::TooLarge => {
             match repo.debt.oversize {
                 Some(oversize) => too_large(oversize.limit),
+                None if known.here => HERE,
                 None => advice(reason),
             }
         }
+        Reason::FetchOwed if known.here => HERE,
         Reason::CoverDown if known.connected && known.full => FULL,
         Reason::CoverDown if known.connected => BEHIND,
         Reason::NoCover | Reason::ResolveOwed if unresolved => UNRESOLVED,
@@ -173,6 +177,13 @@ const VANISHED: Advice = Advice::new(
 const FULL: Advice = Advice::new(
     "There is no room on the disk, so nothing is written; it goes on by itself once there is.",
     "Make room on the disk: `gapless status` shows how much is missing.",
+);
+
+/// It was fetched, and our own disk did not take it.
+const HERE: Advice = Advice::new(
+    "It was fetched, and our own disk did not take it: its host has done nothing wrong, and it is \
+     fetched again.",
+    "Make room where `fetch.temp` and the data are, or look after that disk; the error says more.",
 );
 
 /// The upstream is connected, and yet cannot be relied on.
@@ -355,6 +366,7 @@ mod tests {
                 since: None,
                 full,
                 connected,
+                here: false,
             };
             gap(&repo, &[Reason::CoverDown], known).doing
         };
@@ -380,7 +392,7 @@ mod tests {
                 "{reason} has another's words"
             );
         }
-        for said in [VANISHED, FULL, BEHIND, UNRESOLVED, too_large(7)] {
+        for said in [VANISHED, FULL, HERE, BEHIND, UNRESOLVED, too_large(7)] {
             one_sentence(said);
         }
         let places: BTreeSet<u8> = REASONS.into_iter().map(place).collect();

@@ -40,6 +40,7 @@ impl Sweeper {
             sweep.cost.busy += began.elapsed();
             // What the store has refused, nobody has looked at.
             if !seen.written().await {
+                sweep.unwritten = true;
                 sweep.pass("what some lines of its listing led to was not written");
             }
             let Some(next) = page.cursor else {

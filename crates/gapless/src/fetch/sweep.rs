@@ -29,6 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub(super) enum Cut {
     /// In words for a person.
     Short(String),
+    /// Likewise; the host has done nothing wrong.
+    Here(String),
     Store(StoreError),
 }
 
@@ -71,6 +73,8 @@ pub(super) struct Sweep {
     /// itself some question was not answered: then it is not swept. The first, in
     /// words.
     pub passed: Option<String>,
+    /// Our store did not take what lines of its listing led to.
+    pub unwritten: bool,
     /// Repositories that should be there, how many of them were not listed, and
     /// those that the host does not have when it is asked.
     pub all: u64,
@@ -192,27 +196,38 @@ impl Sweeper {
         let mut cost = Cost::default();
         let failed = match self.go_through(host, &mut cost).await {
             Ok(()) => None,
-            Err(Cut::Short(why)) => Some(why),
+            // With no room nothing is written, and no answer of a host is taken in.
+            Err(Cut::Short(why)) => Some((why, shared.room.lack().is_some())),
+            Err(Cut::Here(why)) => Some((why, true)),
             Err(Cut::Store(error)) => {
                 if error.is_final() {
                     shared.end.fail(error.clone());
                 }
-                Some(error.to_string())
+                Some((error.to_string(), true))
             }
         };
         if failed.is_none() {
             shared.schedule.reached(host);
         }
+        if let Some((error, true)) = &failed {
+            tracing::debug!(
+                ?host,
+                error,
+                "a sweep was cut short here; begun again later"
+            );
+        }
         let every = shared.settings.sweep_every;
         let named = self.is_named(host);
         self.sweeps.change(host, |state| {
             match &failed {
-                Some(why) => state.fail(turn.began, why),
+                Some((why, false)) => state.fail(turn.began, why),
+                Some((_, true)) => {}
                 None => state.failing = None,
             }
+            let failures = state.failures().max(u32::from(failed.is_some()));
             let rest = match named {
-                true => rest(cost, state.failures(), every),
-                false => rest_of_stranger(cost, state.failures(), every, host.0),
+                true => rest(cost, failures, every),
+                false => rest_of_stranger(cost, failures, every, host.0),
             };
             state.not_before = Some(Instant::now() + rest);
         });
@@ -241,6 +256,7 @@ impl Sweeper {
             suspects: Vec::new(),
             confirm: Vec::new(),
             passed: None,
+            unwritten: false,
             all: 0,
             absent: 0,
             vanished: Vec::new(),
@@ -252,8 +268,10 @@ impl Sweeper {
         let gone = self.pages_and_questions(&mut sweep).await;
         *cost = sweep.cost;
         gone?;
-        if let Some(why) = sweep.passed.take() {
-            return Err(Cut::Short(why));
+        match (sweep.passed.take(), sweep.unwritten) {
+            (Some(why), true) => return Err(Cut::Here(why)),
+            (Some(why), false) => return Err(Cut::Short(why)),
+            (None, _) => {}
         }
         if !sweep.adopt && self.wants_all(host) {
             // All of it is wanted by now, and new ones were passed by.

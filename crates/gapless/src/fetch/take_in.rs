@@ -58,11 +58,12 @@ enum Outcome {
     InFull,
 }
 
-/// Why bytes were not taken.
+/// Whose fault it is that bytes were not taken.
 enum Fault {
-    /// That was written down.
-    Told,
-    /// There are more than are taken.
+    Hosts,
+    /// Our own disk failed, or has no room.
+    Ours,
+    /// Nobody's: there are more than are taken.
     TooLarge,
 }
 
@@ -181,17 +182,22 @@ impl Fetcher {
             did = %job.did, error,
             "a repository was fetched and could not be put aside here; asked for again later"
         );
-        self.shared.trouble(&job.did, error);
+        self.shared.trouble_here(&job.did, error);
     }
 
-    /// Whether it is the host's fault.
+    /// Whose fault it is.
     fn spill_failed(&self, job: &Job, error: &SpillError) -> Fault {
         match error {
-            SpillError::Bytes(_) => return Fault::TooLarge,
-            ours if ours.is_ours() => self.failed_here(job, &error.to_string()),
-            _ => self.refuse(job, error.class(), &error.to_string()),
+            SpillError::Bytes(_) => Fault::TooLarge,
+            ours if ours.is_ours() => {
+                self.failed_here(job, &error.to_string());
+                Fault::Ours
+            }
+            _ => {
+                self.refuse(job, error.class(), &error.to_string());
+                Fault::Hosts
+            }
         }
-        Fault::Told
     }
 
     /// It has more bytes than are taken of one repository: no fault of the host's.
@@ -250,7 +256,7 @@ impl Fetcher {
                 return Ok(Download::CalledOff);
             }
         };
-        let retry_after = match got {
+        let (fault, retry_after) = match got {
             Ok(got) => {
                 self.shared.metrics.fetched_bytes.add(got.bytes);
                 match spill.finish() {
@@ -259,10 +265,7 @@ impl Fetcher {
                     Err(error) if since.is_some() && error.brings_nothing() => {
                         return Ok(Download::Empty);
                     }
-                    Err(error) => match self.spill_failed(job, &error) {
-                        Fault::TooLarge => return Err(self.too_large(job).await?),
-                        Fault::Told => None,
-                    },
+                    Err(error) => (self.spill_failed(job, &error), None),
                 }
             }
             Err(GetRepoError::State(state)) => {
@@ -271,28 +274,28 @@ impl Fetcher {
                 return Ok(Download::Heard);
             }
             Err(GetRepoError::Ask(error)) if error.class == AskClass::TooLarge => {
-                return Err(self.too_large(job).await?);
+                (Fault::TooLarge, None)
             }
             Err(GetRepoError::Ask(error)) => {
                 self.refused(did, &error);
-                error.retry_after
+                (Fault::Hosts, error.retry_after)
             }
-            Err(GetRepoError::Sink(told)) => {
-                let fault = match &flaw {
-                    Some(error) => self.spill_failed(job, error),
-                    None => {
-                        self.failed_here(job, &told);
-                        Fault::Told
-                    }
-                };
-                if let Fault::TooLarge = fault {
-                    return Err(self.too_large(job).await?);
+            Err(GetRepoError::Sink(told)) => match &flaw {
+                Some(error) => (self.spill_failed(job, error), None),
+                None => {
+                    self.failed_here(job, &told);
+                    (Fault::Ours, None)
                 }
-                None
-            }
+            },
         };
+        if let Fault::TooLarge = fault {
+            return Err(self.too_large(job).await?);
+        }
         self.failed(did, retry_after).await?;
-        Err(Trouble::Failed)
+        Err(match fault {
+            Fault::Hosts => Trouble::Failed,
+            Fault::Ours | Fault::TooLarge => Trouble::Ours,
+        })
     }
 
     /// Everything but the signature, before anything is written.
@@ -376,7 +379,11 @@ impl Fetcher {
             Stop::Moved => {
                 tracing::debug!(%did, "overtaken again and again; fetched again later");
             }
-            Stop::Flawed(error) if error.is_ours() => self.failed_here(job, &error.to_string()),
+            Stop::Flawed(error) if error.is_ours() => {
+                self.failed_here(job, &error.to_string());
+                self.failed(did, None).await?;
+                return Err(Trouble::Ours);
+            }
             Stop::Flawed(error) => self.refuse(job, error.class(), &error.to_string()),
         }
         self.failed(did, None).await?;

@@ -98,7 +98,8 @@ impl Plan {
 pub enum Trouble {
     /// Written down as a failure; the debt stays.
     Failed,
-    /// Likewise, and it is none of the host's: more than is taken.
+    /// Likewise, and it is none of the host's: our disk failed, or it is more than is
+    /// taken.
     Ours,
     Store(StoreError),
 }
@@ -185,19 +186,12 @@ impl Fetcher {
                 let _released = Released(&fetcher.shared, &task.did, task.payee);
                 let worked = fetcher.pay(&task).await;
                 if let Payee::Host(host) = task.payee {
-                    fetcher.see_how_it_went(host, &worked);
+                    if let Some(well) = went(&worked) {
+                        fetcher.shared.schedule.went(host, well);
+                    }
                 }
                 fetcher.see_to(worked);
             });
-        }
-    }
-
-    /// A host is not blamed for what went wrong here.
-    fn see_how_it_went(&self, host: HostId, worked: &Result<(), Trouble>) {
-        match worked {
-            Ok(()) => self.shared.schedule.went(host, true),
-            Err(Trouble::Failed) => self.shared.schedule.went(host, false),
-            Err(Trouble::Ours | Trouble::Store(_)) => {}
         }
     }
 
@@ -556,6 +550,16 @@ impl Fetcher {
     }
 }
 
+/// How work at a host went, as far as the host is concerned: it is not blamed for what
+/// went wrong here.
+fn went(worked: &Result<(), Trouble>) -> Option<bool> {
+    match worked {
+        Ok(()) => Some(true),
+        Err(Trouble::Failed) => Some(false),
+        Err(Trouble::Ours | Trouble::Store(_)) => None,
+    }
+}
+
 /// Whatever happens, somebody else may work for it afterwards.
 pub(super) struct Released<'a>(pub &'a Shared, pub &'a Did, pub Payee);
 
@@ -620,4 +624,18 @@ fn note_at(turn: &mut Turn<'_>, now: Now) -> Option<Note> {
     }
     turn.shared
         .decide(now, |context| fetch::note(context, repo))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_not_blamed_for_what_went_wrong_here() {
+        assert_eq!(went(&Ok(())), Some(true));
+        assert_eq!(went(&Err(Trouble::Failed)), Some(false));
+        assert_eq!(went(&Err(Trouble::Ours)), None);
+        let store = Trouble::Store(StoreError::CommitterGone);
+        assert_eq!(went(&Err(store)), None);
+    }
 }

@@ -16,12 +16,14 @@ impl Mirror {
         let times = answer.reasons.iter();
         let times = times.filter_map(|reason| self.since_reason(*reason, repo, via));
         let since = since(times.min(), self.known_at(repo));
+        let trouble = self.shared.troubles.of(&repo.did);
         let covers = self.shared.upstreams.read();
         let source = via.and_then(|id| covers.get(id));
         Circumstances {
             since,
             full: self.shared.room.lack().is_some(),
             connected: source.is_some_and(|source| source.stream.is_connected()),
+            here: trouble.is_some_and(|trouble| trouble.here),
         }
     }
 

@@ -324,3 +324,28 @@ async fn orders_about_upstreams_do_not_wait_for_room() {
     added.expect("there is room");
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_not_held_against_the_hosts_that_are_swept_meanwhile() {
+    let mut world = World::quiet(network(3, 1)).await;
+    world.flags.sweep_every = Some("1s".to_owned());
+    world.begin().await;
+    world.settle().await;
+    world.fill_disk();
+    let failures = world.metrics().sweep_failures.get();
+    world
+        .until("sweeps fail", async |world: &World| {
+            let now = world.metrics().sweep_failures.get();
+            said(now >= failures + 2, &now)
+        })
+        .await;
+    let gaps = world.ask(|mirror| mirror.gaps(None, 100)).await;
+    let gaps = gaps.expect("an answer");
+    assert!(gaps.hosts.is_empty(), "{:?}", gaps.hosts);
+    for gap in &gaps.gaps {
+        assert!(gap.doing.contains("no room on the disk"), "{gap:?}");
+    }
+    world.free_disk();
+    world.settle().await;
+    world.stop().await;
+}

@@ -8,6 +8,7 @@ use gapless_atp::crypto::Curve;
 use gapless_testnet::{Fault, NewAccount, Spec, Status, Write, encode_record};
 
 use crate::common::World;
+use crate::large::gap_of;
 use crate::program::Program;
 use crate::steps::{listed, next, swept, unswept};
 
@@ -221,10 +222,7 @@ async fn t37_a_whole_repository_signed_by_another_key_is_refused() {
 
 /// What `gaps` says of the last failure for a repository.
 async fn last_error(world: &World, did: &gapless_atp::syntax::Did) -> Option<String> {
-    let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.gaps(None, 100));
-    let page = asked.await.expect("no panic").expect("an answer");
-    let gap = page.gaps.into_iter().find(|gap| gap.did == did.as_str());
+    let gap = gap_of(world, did).await;
     gap.and_then(|gap| gap.last_error)
         .map(|trouble| trouble.error)
 }
@@ -270,6 +268,9 @@ async fn a_folder_of_ours_that_takes_nothing_is_not_held_against_the_host() {
         .await;
     let told = last_error(&world, &did).await.expect("it is a gap");
     assert!(told.contains("cannot be put aside in"), "{told}");
+    let gap = gap_of(&world, &did).await.expect("it is a gap");
+    assert!(gap.doing.contains("our own disk"), "{gap:?}");
+    assert!(!gap.can_do.contains("host is up"), "{gap:?}");
     assert_eq!(world.metrics().snapshots_refused.get(), 0);
     assert_eq!(refused_by_host(&world).await, None);
     std::fs::create_dir(&temp).expect("it is gone");

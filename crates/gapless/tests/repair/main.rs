@@ -10,6 +10,7 @@ mod fetching;
 mod hostile;
 mod hosts;
 mod kept;
+mod large;
 #[path = "../mirror/logs.rs"]
 mod logs;
 #[path = "../mirror/oracle.rs"]
