@@ -302,6 +302,8 @@ fn open(config: &Config) -> Result<Store, StoreError> {
         frames: gapless_store::frames::FramesSettings {
             max_age_ms: config.serve.window.as_millis() as u64,
             max_bytes: config.serve.window_bytes,
+            // Nobody can stand on a part of the repositories: no firehose is served then.
+            keep: config.collections.is_empty(),
             ..defaults.frames
         },
         ..defaults

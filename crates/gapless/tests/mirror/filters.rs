@@ -349,3 +349,32 @@ async fn what_was_never_held_may_be_deleted_under_another_filter() {
     world.complete(&did).await;
     world.stop().await;
 }
+
+/// Bytes of everything in the folder of the frames.
+fn frame_bytes(world: &World) -> u64 {
+    let folder = world.folder.path().join("data").join("frames");
+    let files = std::fs::read_dir(folder).expect("a folder");
+    let bytes = files.map(|file| file.and_then(|file| file.metadata()));
+    bytes.map(|data| data.expect("a file").len()).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_nobody_is_served_are_not_kept() {
+    const A_HEADER: u64 = 48;
+    let mut world = World::settled(small()).await;
+    let did = world.did(0);
+    live(&world, &did).await;
+    world.stop().await;
+    assert!(frame_bytes(&world) > 1_000, "all that came");
+    world.flags.collections = Some(POSTS.to_owned());
+    world.begin().await;
+    world.caught_up(PDS).await;
+    assert_eq!(frame_bytes(&world), A_HEADER, "what was there goes");
+    let applied = world.metrics().events_applied.get();
+    world.write(&did, &[post(), follow()]);
+    world.write(&did, &[follow()]);
+    world.caught_up(PDS).await;
+    assert_eq!(world.metrics().events_applied.get(), applied + 2);
+    world.stop().await;
+    assert_eq!(frame_bytes(&world), A_HEADER, "and none comes");
+}

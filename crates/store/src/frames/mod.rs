@@ -8,6 +8,9 @@
 //! torn end is cut at opening. A damaged frame in the middle is left out and
 //! reported. Numbers that were dropped are said to be gone.
 //!
+//! Where nobody is served from them none are kept, and the window begins anew when
+//! they are again.
+//!
 //! Limits: a frame has at most `limits::FRAME_BYTES`; numbers only grow. After a
 //! write or fsync that failed nothing more is taken: what the file then holds is
 //! not known before it is opened again.
@@ -47,6 +50,9 @@ pub struct FramesSettings {
     pub max_age_ms: u64,
     /// Of all segments together.
     pub max_bytes: u64,
+    /// Whether any are kept. If not, those that are there go when it is opened, and
+    /// none is said to be there.
+    pub keep: bool,
 }
 
 impl Default for FramesSettings {
@@ -55,6 +61,7 @@ impl Default for FramesSettings {
             segment_bytes: 64 << 20,
             max_age_ms: 24 * 60 * 60 * 1000,
             max_bytes: 20_000_000_000,
+            keep: true,
         }
     }
 }
@@ -119,6 +126,9 @@ impl Frames {
     /// [`Frames::sync`].
     pub fn append(&mut self, seq: u64, frame: &[u8]) -> Result<(), FramesError> {
         self.not_latched()?;
+        if !self.settings.keep {
+            return Ok(());
+        }
         if seq <= self.last_seq {
             return Err(FramesError::OutOfOrder {
                 seq,

@@ -15,6 +15,10 @@ use super::segment::Segment;
 use super::{Frames, FramesError, FramesSettings, now_ms};
 use crate::durable;
 
+/// The lowest number of a segment that no frame comes into. It is beyond everything, so
+/// nobody is told that there is anything, and the next opening drops it.
+const NEVER: u64 = u64::MAX;
+
 /// What opening found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opened {
@@ -46,6 +50,9 @@ impl Frames {
         durable::create_folder(folder).map_err(failed)?;
         let mut opened = Opened::default();
         let mut segments = Segment::list(folder).map_err(failed)?;
+        if !settings.keep {
+            drop_all(folder, &mut segments).map_err(failed)?;
+        }
         drop_beyond(folder, &mut segments, durable_next_seq, &mut opened).map_err(failed)?;
         drop_before_hole(folder, &mut segments, &mut opened).map_err(failed)?;
         let mut last_seq = durable_next_seq.saturating_sub(1);
@@ -58,7 +65,10 @@ impl Frames {
             None => {
                 let header = SegmentHeader {
                     mark: Mark::random(),
-                    first_seq: durable_next_seq,
+                    first_seq: match settings.keep {
+                        true => durable_next_seq,
+                        false => NEVER,
+                    },
                     follows: 0,
                     created_ms: now_ms(),
                 };
@@ -83,6 +93,15 @@ impl Frames {
             opened,
         })
     }
+}
+
+/// Removes all of them, the lowest first: cut short, what is left has no hole.
+fn drop_all(folder: &Path, segments: &mut Vec<Segment>) -> io::Result<()> {
+    for segment in segments.drain(..) {
+        fs::remove_file(&segment.path)?;
+        durable::sync_folder(folder)?;
+    }
+    Ok(())
 }
 
 /// Removes segments that were begun beyond the durable head, or not even begun

@@ -11,6 +11,7 @@ const SMALL: FramesSettings = FramesSettings {
     segment_bytes: 1000,
     max_age_ms: 24_000,
     max_bytes: 1_000_000,
+    keep: true,
 };
 
 /// A frame that says its number, long enough to fill segments.
@@ -390,4 +391,37 @@ fn numbers_only_grow_and_frames_are_bounded() {
     let refused = frames.append(11, &large).unwrap_err();
     assert!(matches!(refused, FramesError::TooLarge { .. }));
     frames.append(11, &frame(11)).unwrap();
+}
+
+#[test]
+fn where_none_are_kept_what_was_there_goes_and_nobody_is_told_of_any() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(filled(folder.path(), 100));
+    assert!(segment_files(folder.path()).len() > 2);
+    let none = FramesSettings {
+        keep: false,
+        ..SMALL
+    };
+    for _ in 0..2 {
+        let mut frames = Frames::open(folder.path(), none, 100).unwrap();
+        for seq in 100..110 {
+            frames.append(seq, &frame(seq)).unwrap();
+        }
+        frames.sync().unwrap();
+        frames.trim(u64::MAX).unwrap();
+        let reader = frames.reader();
+        assert_eq!(reader.bytes(), SEGMENT_HEADER_BYTES as u64);
+        for from in [1, 99, 105] {
+            let gone = reader.read(from, 110, 300).unwrap_err();
+            assert!(matches!(gone, FramesError::Gone { .. }), "{gone}");
+        }
+        assert!(!frames.redact(105).unwrap());
+    }
+    // Kept again, the window begins where that was.
+    let mut frames = open(folder.path(), 110);
+    assert_eq!(frames.reader().oldest_seq(), 110);
+    assert_eq!(frames.opened(), &Opened::default());
+    frames.append(111, &frame(111)).unwrap();
+    frames.sync().unwrap();
+    assert_eq!(all(&frames.reader(), 110, 112), (vec![111], 0));
 }
