@@ -152,6 +152,8 @@ fn repair_json(repaired: &Repaired, dry_run: bool) -> serde_json::Value {
         "resets": repaired.resets,
         "mended_rows": repaired.mended_rows,
         "removed_rows": repaired.removed_rows,
+        "damaged_frames": repaired.damaged_frames,
+        "stray_frames": repaired.stray_frames,
     })
 }
 
@@ -181,6 +183,12 @@ fn print_repair(folder: &Path, repaired: &Repaired, dry_run: bool) {
     let (mended, removed) = (repaired.mended_rows, repaired.removed_rows);
     if mended + removed > 0 {
         println!("- {mended} rows mended, {removed} removed");
+    }
+    let (damaged, strays) = (repaired.damaged_frames, repaired.stray_frames);
+    if damaged + strays > 0 {
+        println!(
+            "- {damaged} damaged stretches and {strays} frames that stand for nothing go from the frames; who reads the firehose over them is told where each repository is"
+        );
     }
     if repaired.damaged_repos > 0 {
         println!(

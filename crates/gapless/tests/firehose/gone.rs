@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use gapless::api::{Mirror as _, PurgeAnswer, PurgesPage};
 use gapless_atp::syntax::Did;
+use gapless_core::ledger::Time;
+use gapless_store::engine::DiskSettings;
+use gapless_store::repair::{self, Mode, Repaired};
 use gapless_store::table::log::{FIRST_SEQ, LogKind};
 use gapless_testnet::{Status, Write};
 
@@ -269,6 +272,24 @@ async fn a_purge_that_was_cut_short_is_finished_at_the_next_start() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frame_that_the_disk_lost_is_made_good_by_a_word() {
+    made_good(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frame_that_a_repair_took_out_is_made_good_by_a_word() {
+    made_good(true).await;
+}
+
+/// Repairs the store that nobody has open.
+fn repair(world: &World) -> Repaired {
+    let settings = DiskSettings::default();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = Time(now.expect("a clock").as_micros() as u64);
+    let done = repair::repair(&data(world), &settings, Mode::Repair, now, &mut |_| {});
+    done.expect("it can be repaired")
+}
+
+async fn made_good(repaired: bool) {
     let mut world = World::settled(network(2, 1)).await;
     let did = world.did(0);
     let mark = secret(5);
@@ -294,6 +315,11 @@ async fn a_frame_that_the_disk_lost_is_made_good_by_a_word() {
         }
     }
     assert_eq!(damaged, 1);
+    if repaired {
+        let done = repair(&world);
+        assert_eq!(done.damaged_frames, 1, "{done:?}");
+        assert!(repair(&world).nothing(), "and nothing is left");
+    }
     world.begin().await;
     world.all_complete().await;
     let served = Served::start(&world).await;

@@ -16,6 +16,7 @@
 //! not known before it is opened again.
 
 mod entry;
+mod mend;
 mod open;
 mod reader;
 mod scan;
@@ -30,6 +31,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use mend::{Mended, mend};
 pub use open::Opened;
 pub use reader::{Damage, Frame, FramesReader, Page};
 

@@ -425,3 +425,62 @@ fn where_none_are_kept_what_was_there_goes_and_nobody_is_told_of_any() {
     frames.sync().unwrap();
     assert_eq!(all(&frames.reader(), 110, 112), (vec![111], 0));
 }
+
+#[test]
+fn what_is_no_frame_any_more_or_stands_for_nothing_is_taken_out() {
+    for broken in ["payload", "header", "segment"] {
+        let folder = tempfile::tempdir().unwrap();
+        drop(filled(folder.path(), 100));
+        let files = segment_files(folder.path());
+        let start = SEGMENT_HEADER_BYTES as u64;
+        let place = match broken {
+            "payload" => start + ENTRY_HEADER_BYTES as u64 + 3,
+            "header" => start + 9,
+            _ => 2,
+        };
+        flip(&files[1], place);
+        if broken == "segment" {
+            flip(&files[1], start + 9);
+        }
+        let first: u64 = files[1]
+            .file_stem()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        // 41 is the number of no row.
+        let mut belongs = |seq| Ok(seq != 41);
+        let found = mend(folder.path(), &mut belongs, false).unwrap();
+        assert_eq!((found.damaged, found.strays), (1, 1), "{broken}");
+        assert_eq!(mend(folder.path(), &mut belongs, true).unwrap(), found);
+        let again = mend(folder.path(), &mut belongs, true).unwrap();
+        assert_eq!(again, Mended::default(), "{broken}");
+        assert_eq!(segment_files(folder.path()), files, "{broken}");
+        let frames = open(folder.path(), 100);
+        assert_eq!(frames.opened(), &Opened::default(), "{broken}");
+        let (seqs, damaged) = all(&frames.reader(), 1, 100);
+        assert_eq!(damaged, 0, "{broken}");
+        let gone: Vec<u64> = odd(1, 100)
+            .into_iter()
+            .filter(|seq| !seqs.contains(seq))
+            .collect();
+        match broken {
+            // Without a header nobody knows the mark, and nothing is found.
+            "segment" => assert!(gone.len() > 2 && gone.contains(&first) && gone.contains(&41)),
+            _ => assert_eq!(gone, [first.min(41), first.max(41)], "{broken}"),
+        }
+    }
+}
+
+#[test]
+fn a_torn_end_is_left_for_the_next_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(filled(folder.path(), 100));
+    let last = segment_files(folder.path()).pop().unwrap();
+    let bytes = fs::metadata(&last).unwrap().len();
+    let file = OpenOptions::new().write(true).open(&last).unwrap();
+    file.set_len(bytes - 3).unwrap();
+    let found = mend(folder.path(), &mut |_| Ok(true), true).unwrap();
+    assert_eq!(found, Mended::default());
+}

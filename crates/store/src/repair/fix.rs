@@ -46,13 +46,13 @@ pub(super) struct Met {
 
 pub(super) struct Fixing<'r> {
     engine: DiskEngine,
-    folder: &'r Path,
+    pub folder: &'r Path,
     /// Whoever opens the folder is told to repair it.
     marked: bool,
     /// The tables as they were at the beginning.
     pub view: Arc<dyn View>,
     pub tx: Tx,
-    mode: Mode,
+    pub mode: Mode,
     pub now: Now,
     acknowledged: Option<Acknowledged>,
     /// Nobody knows what was acknowledged.
@@ -142,7 +142,8 @@ impl<'r> Fixing<'r> {
         self.fix_repos()?;
         self.fix_dids()?;
         self.fix_hosted()?;
-        self.fix_log_references()
+        self.fix_log_references()?;
+        self.fix_frames()
     }
 
     pub fn lost(&self) -> bool {
@@ -261,7 +262,7 @@ impl<'r> Fixing<'r> {
             self.report.mended_rows += 1;
         }
         let report = self.report.clone();
-        if report.nothing() || self.mode == Mode::DryRun {
+        if report.tables_are_sound() || self.mode == Mode::DryRun {
             return Ok((report, None));
         }
         self.tx.counters = counters;

@@ -9,13 +9,15 @@
 //! been lost, every upstream begins a new epoch without a cursor, which takes
 //! every repository's completeness back with one row each until it was compared;
 //! lost log numbers are covered by `lost` rows; and numbers of every kind go on
-//! well above any that may have been given out.
+//! well above any that may have been given out. Frames that are damaged, or that no row
+//! stands for, are taken out.
 //!
 //! It works alone on the folder, may be cut short at any time and run again, and
 //! changes nothing in a store that is sound. Tables whose own checksums fail
 //! cannot be repaired: then only a copy helps, or starting anew.
 
 mod fix;
+mod frames;
 mod log;
 mod names;
 mod repos;
@@ -67,11 +69,20 @@ pub struct Repaired {
     /// Rows that contradicted others, or could not be read.
     pub mended_rows: u64,
     pub removed_rows: u64,
+    /// Damaged stretches that were taken out of the frames.
+    pub damaged_frames: u64,
+    /// Frames that no row of the log stood for, and that went.
+    pub stray_frames: u64,
 }
 
 impl Repaired {
     /// Whether there was anything to do.
     pub fn nothing(&self) -> bool {
+        self.tables_are_sound() && self.damaged_frames == 0 && self.stray_frames == 0
+    }
+
+    /// Whether nothing is wrong but frames, if anything.
+    fn tables_are_sound(&self) -> bool {
         self.lost.is_none()
             && self.journals.is_empty()
             && self.damaged_repos == 0

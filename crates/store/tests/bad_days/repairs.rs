@@ -227,3 +227,48 @@ fn a_dry_run_says_what_is_wrong_and_changes_nothing() {
         "nothing was changed by the first"
     );
 }
+
+/// Segments of the frames, and where each frame begins in them.
+fn segments(folder: &Path) -> Vec<std::path::PathBuf> {
+    let folder = folder.join(gapless_store::frames::FRAMES_FOLDER);
+    let files = fs::read_dir(folder).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn frames_that_are_damaged_or_stand_for_nothing_go_and_all_others_stay() {
+    let copy = copy_of_sample();
+    let store = open(copy.path()).unwrap();
+    let before = clean(&store).frames;
+    drop(store);
+    let all = segments(copy.path());
+    let first = &all[0];
+    let middle = fs::metadata(first).unwrap().len() / 2;
+    overwrite(first, middle, &[0x5a; 70]);
+    let store = open(copy.path()).unwrap();
+    let report = gapless_store::check::check_with_frames(
+        &store.view(),
+        store.frames().unwrap(),
+        &mut |_| {},
+    );
+    let report = report.unwrap();
+    assert!(!report.clean() && report.frames < before, "{report:?}");
+    let left = report.frames;
+    store.close().unwrap();
+    drop(store);
+    let bytes = fs::read(first).unwrap();
+    let dry = fix(copy.path(), Mode::DryRun).unwrap();
+    assert!(dry.damaged_frames > 0 && !dry.nothing(), "{dry:?}");
+    assert_eq!(fs::read(first).unwrap(), bytes, "only said");
+    let done = repaired(copy.path());
+    assert_eq!(done.damaged_frames, dry.damaged_frames);
+    assert_eq!((done.resets, done.mended_rows, done.lost), (0, 0, None));
+    let store = open(copy.path()).unwrap();
+    assert_eq!(clean(&store).frames, left, "whatever was whole is there");
+    write_on(&store);
+    clean(&store);
+    store.close().unwrap();
+    assert_eq!(segments(copy.path())[0], *first, "and nothing beside it");
+}

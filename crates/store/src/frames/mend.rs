@@ -1,0 +1,122 @@
+//! Takes out of the segments what is no frame any more, and what stands for nothing.
+//!
+//! A segment is written anew beside the old one, without that, and put in its place in
+//! one step: cut short, it is the old one or the new one. The frames that stay are where
+//! they were in the order, byte for byte. Of a number whose frame went, whoever reads on
+//! finds none, and says in another way where the repository is.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::entry::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::scan::{Met, Scan};
+use super::segment::Segment;
+use crate::durable;
+use crate::error::StoreError;
+
+/// What stands beside a segment while it is written anew.
+const NEW: &str = "new";
+/// Bytes that are copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What was taken out, or would be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Stretches that are damaged.
+    pub damaged: u64,
+    /// Frames that no row of the log stands for.
+    pub strays: u64,
+}
+
+/// Which frames have their place: told by their numbers.
+pub type Belongs<'b> = dyn FnMut(u64) -> Result<bool, StoreError> + 'b;
+
+/// Goes through all segments of a folder; nothing is written unless `write`. Whoever
+/// calls has the folder to himself.
+pub fn mend(folder: &Path, belongs: &mut Belongs<'_>, write: bool) -> Result<Mended, StoreError> {
+    let failed = |error: io::Error| {
+        StoreError::System(format!("cannot mend {}: {error}", folder.display()).into())
+    };
+    let mut all = Mended::default();
+    if !folder.is_dir() {
+        return Ok(all);
+    }
+    let segments = Segment::list(folder).map_err(failed)?;
+    let last = segments.last().map(|segment| segment.first_seq);
+    let mut before = 0;
+    for segment in &segments {
+        let file = File::open(&segment.path).map_err(failed)?;
+        let is_last = Some(segment.first_seq) == last;
+        let (found, keep) = look(segment, &file, is_last, belongs, failed)?;
+        if write && found != Mended::default() {
+            rewrite(segment, &file, before, &keep).map_err(failed)?;
+            durable::sync_folder(folder).map_err(failed)?;
+        }
+        all.damaged += found.damaged;
+        all.strays += found.strays;
+        before = segment.first_seq;
+    }
+    Ok(all)
+}
+
+/// Stretches of a segment that stay, in order.
+type Stretches = Vec<(u64, u64)>;
+
+fn look(
+    segment: &Segment,
+    file: &File,
+    is_last: bool,
+    belongs: &mut Belongs<'_>,
+    failed: impl Fn(io::Error) -> StoreError,
+) -> Result<(Mended, Stretches), StoreError> {
+    let (mut found, mut keep) = (Mended::default(), Stretches::new());
+    let start = SEGMENT_HEADER_BYTES as u64;
+    let mut scan = Scan::new(file, segment.mark, start, segment.bytes());
+    while let Some(met) = scan.next().map_err(&failed)? {
+        match met {
+            // The torn end of the last one: opening cuts it.
+            Met::Damaged { until, .. } if is_last && until == segment.bytes() => {}
+            Met::Damaged { .. } => found.damaged += 1,
+            Met::Entry { at, header, .. } => {
+                if !belongs(header.seq)? {
+                    found.strays += 1;
+                    continue;
+                }
+                let until = at + header.entry_bytes();
+                match keep.last_mut() {
+                    Some(stretch) if stretch.1 == at => stretch.1 = until,
+                    _ => keep.push((at, until)),
+                }
+            }
+        }
+    }
+    Ok((found, keep))
+}
+
+fn rewrite(segment: &Segment, from: &File, before: u64, keep: &Stretches) -> io::Result<()> {
+    let header = SegmentHeader {
+        mark: segment.mark,
+        first_seq: segment.first_seq,
+        follows: segment.follows.unwrap_or(before),
+        created_ms: segment.created_ms,
+    };
+    let path = segment.path.with_extension(NEW);
+    let mut new = BufWriter::new(File::create(&path)?);
+    new.write_all(&header.encode())?;
+    let mut buffer = vec![0; COPY_BYTES];
+    for (mut at, until) in keep.iter().copied() {
+        while at < until {
+            let count = (until - at).min(COPY_BYTES as u64) as usize;
+            let piece = &mut buffer[..count];
+            from.read_exact_at(piece, at)?;
+            new.write_all(piece)?;
+            at += count as u64;
+        }
+    }
+    new.into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .sync_all()?;
+    fs::rename(&path, &segment.path)
+}
