@@ -19,6 +19,8 @@ enum Moment {
     AtOnce,
     /// So, but to an account that has moved away before.
     AtOnceMoved,
+    /// So, but to an account that was deleted before.
+    AtOnceDeleted,
     Commit,
     Status,
     Ping,
@@ -84,6 +86,7 @@ const TABLE: &[(&str, Moment)] = &[
     ("migrate=to:1,did:DID", Moment::AtOnce),
     ("ghost=did:DID", Moment::AtOnceMoved),
     ("late-write=did:DID", Moment::AtOnceMoved),
+    ("dead-write=text:x,did:DID", Moment::AtOnceDeleted),
     ("account=state:suspended,did:DID", Moment::AtOnce),
     ("huge-repo=records:500,did:DID", Moment::AtOnce),
     ("deep-keys=height:4,keys:2,did:DID", Moment::AtOnce),
@@ -93,7 +96,7 @@ const TABLE: &[(&str, Moment)] = &[
 async fn come(testnet: &Testnet, did: &Did, moment: Moment) {
     let pds = &testnet.urls().pds[0];
     match moment {
-        Moment::AtOnce | Moment::AtOnceMoved => (),
+        Moment::AtOnce | Moment::AtOnceMoved | Moment::AtOnceDeleted => (),
         Moment::Commit => {
             let record = serde_json::json!({ "$type": "app.bsky.feed.post", "text": "x" });
             let write = gapless_testnet::Write::Create {
@@ -164,8 +167,14 @@ async fn every_fault_fires_at_its_moment_and_counts() {
         if matches!(moment, Moment::AtOnceMoved) {
             testnet.migrate(&did, 1, false).unwrap();
         }
+        if matches!(moment, Moment::AtOnceDeleted) {
+            testnet.set_status(&did, Status::Deleted).unwrap();
+        }
         let set = testnet.fault(spec).unwrap();
-        let at_once = matches!(moment, Moment::AtOnce | Moment::AtOnceMoved);
+        let at_once = matches!(
+            moment,
+            Moment::AtOnce | Moment::AtOnceMoved | Moment::AtOnceDeleted
+        );
         assert_eq!(set.id.is_none(), at_once, "{flag}");
         assert_eq!(testnet.faults().fired(name), u64::from(at_once), "{flag}");
         // Someone else's moment is not its moment.

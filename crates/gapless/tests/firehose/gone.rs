@@ -11,7 +11,8 @@ use gapless_core::ledger::Time;
 use gapless_store::engine::DiskSettings;
 use gapless_store::repair::{self, Mode, Repaired};
 use gapless_store::table::log::{FIRST_SEQ, LogKind};
-use gapless_testnet::{Status, Write};
+use gapless_testnet::faults::Part;
+use gapless_testnet::{Fault, Spec, Status, Write};
 
 use crate::common::{World, network};
 use crate::drive::{record, said};
@@ -172,6 +173,79 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
     }
     assert_eq!(world.metrics().firehose_frames_missing.get(), 0);
     served.stop().await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_waits_of_a_deleted_account_goes_off_the_disk_too() {
+    let mut world = World::quiet(network(2, 1)).await;
+    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
+    world.begin().await;
+    world.settle().await;
+    let gone = world.did(1);
+    let finished = async |world: &World, count: usize| {
+        let all = purges(world).await;
+        let over = all.iter().filter(|one| one.state == "finished").count();
+        said(all.len() == count && over == count, &all)
+    };
+    world
+        .net
+        .set_status(&gone, Status::Deleted)
+        .expect("it is active");
+    world
+        .until("the purge is over", async |world: &World| {
+            finished(world, 1).await
+        })
+        .await;
+    // Of somebody of whom nothing is held a commit comes, and waits for ever.
+    let parked = world.metrics().events_parked.get();
+    let text = secret(91);
+    let dead = Fault::DeadWrite { text: text.clone() };
+    world.set(Spec::new(dead).of(&gone));
+    world
+        .until("it is purged once more", async |world: &World| {
+            finished(world, 2).await
+        })
+        .await;
+    assert_eq!(world.metrics().events_parked.get(), parked + 1);
+    let found = files_with(&data(&world), text.as_bytes());
+    assert!(found.is_empty(), "{found:?}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_of_a_purged_account_loses_what_it_holds() {
+    let mut world = World::quiet(network(2, 1)).await;
+    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
+    world.begin().await;
+    world.settle().await;
+    let gone = world.did(1);
+    let part = Part::Rest;
+    world.set(Spec::new(Fault::Undecodable { part }).of(&gone).times(1));
+    world.post(&gone);
+    let letters = |world: &World| -> Vec<usize> {
+        let rows = world.mirror().shared.store.view().dead_letters();
+        rows.map(|row| row.expect("read").1.payload.len()).collect()
+    };
+    world
+        .until("it is a letter", async |world: &World| {
+            let held = letters(world);
+            said(matches!(held[..], [bytes] if bytes > 0), &held)
+        })
+        .await;
+    world.complete(&gone).await;
+    world
+        .net
+        .set_status(&gone, Status::Deleted)
+        .expect("it is active");
+    world
+        .until("the purge is over", async |world: &World| {
+            let all = purges(world).await;
+            said(all.iter().any(|one| one.state == "finished"), &all)
+        })
+        .await;
+    assert_eq!(letters(&world), [0]);
+    assert_eq!(purges(&world).await[0].dead_letters_redacted, 1);
     world.stop().await;
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use gapless::api::{Mirror as _, RepoAnswer, Status};
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::Account;
 use gapless_store::table::claimed::Claim;
 use gapless_store::table::log::LogKind;
 use gapless_testnet::{Config as NetConfig, Place, Write, encode_record};
@@ -366,4 +367,31 @@ async fn kills_in_between_lose_nothing_and_all_is_proven_in_the_end() {
         assert!(!answer.complete, "nobody speaks for it: {answer:?}");
         assert!(answer.reasons.iter().any(|one| one == "no_cover"));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
+    let mut world = World::network(told(2)).await;
+    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
+    let url = world.url(Place::Jetstream);
+    follow(&mut world, &url).await;
+    let did = world.did(0);
+    let held = world.hold("getRepo");
+    world.post(&did);
+    until_claims(&world, &did, 1).await;
+    // Never fetched: nothing is held of it, and then it is gone, as the directory's word
+    // leaves the row.
+    let gone = world.mirror().desks.visit(&did, |turn| {
+        let now = turn.shared.clock.now();
+        let repo = &mut turn.draft.as_mut().expect("it is known").repo;
+        (repo.account, repo.deleted_at) = (Account::Deleted, Some(now.time));
+        (repo.debt, repo.unset_at) = (Default::default(), now.tick);
+    });
+    gone.await.expect("it is written");
+    until_claims(&world, &did, 0).await;
+    assert_eq!(world.metrics().purged.get(), 1);
+    let answer = world.answer(&did).await;
+    assert_eq!((answer.account.as_str(), answer.rev), ("deleted", None));
+    world.clear(held).await;
+    world.stop().await;
 }

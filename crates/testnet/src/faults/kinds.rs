@@ -170,6 +170,11 @@ pub enum Fault {
     },
     Ghost {},
     LateWrite {},
+    DeadWrite {
+        /// What the record says.
+        #[serde(default)]
+        text: String,
+    },
     Account {
         state: Status,
     },
@@ -340,6 +345,10 @@ pub const CATALOGUE: &[(&str, &str)] = &[
         "the host that an account left commits once more, with the old key",
     ),
     (
+        "dead-write",
+        "text: the host of a deleted account commits a record once more, with the owner's key",
+    ),
+    (
         "account",
         "state: active|deactivated|takendown|suspended|deleted",
     ),
@@ -380,6 +389,7 @@ impl Fault {
                 | Fault::Migrate { .. }
                 | Fault::Ghost {}
                 | Fault::LateWrite {}
+                | Fault::DeadWrite { .. }
                 | Fault::Account { .. }
                 | Fault::HugeRepo { .. }
                 | Fault::DeepKeys { .. }

@@ -142,6 +142,7 @@ impl World {
             }
             Fault::Ghost {} => self.haunt(did),
             Fault::LateWrite {} => self.write_late(did),
+            Fault::DeadWrite { text } => self.write_dead(did, text),
             Fault::Account { state } => self.set_status(did, *state),
             Fault::HugeRepo { records } => self.grow(did, *records),
             Fault::DeepKeys { height, keys } => self.deepen(did, *height, *keys),

@@ -3,8 +3,9 @@
 use gapless_atp::syntax::Did;
 
 use super::account::{Hosted, Status};
-use super::repo::{NewCommit, WriteError};
-use super::{ActionError, World};
+use super::records::encode_record;
+use super::repo::{NewCommit, Write, WriteError};
+use super::{ActionError, POST, World};
 use crate::plc::Operation;
 
 impl World {
@@ -132,6 +133,26 @@ impl World {
             None => return Err(ActionError::NoAccount),
         };
         self.emit_commit(from, did, &made);
+        Ok(())
+    }
+
+    /// The host of a deleted account sends one more commit, rightly signed: an event that
+    /// was under way, or a host that is out of order. Nobody counts it as the owner's.
+    pub(super) fn write_dead(&mut self, did: &Did, text: &str) -> Result<(), ActionError> {
+        let account = self.account(did)?;
+        let (host, key) = (account.host, account.signing.clone());
+        let rev = self.clock.rev();
+        let json = serde_json::json!({ "$type": POST, "text": text });
+        let record = encode_record(&json).ok_or(ActionError::NoAccount)?;
+        let path = format!("{POST}/{rev}");
+        let writes = [Write::Create { path, record }];
+        let made = match self.hosts[host].deleted.get_mut(did) {
+            Some(copy) => copy
+                .repo
+                .commit(did, &key, rev, &writes, &mut self.blocks)?,
+            None => return Err(ActionError::NoAccount),
+        };
+        self.emit_commit(host, did, &made);
         Ok(())
     }
 
