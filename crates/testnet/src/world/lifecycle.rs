@@ -3,9 +3,8 @@
 use gapless_atp::syntax::Did;
 
 use super::account::{Hosted, Status};
-use super::records::encode_record;
 use super::repo::{NewCommit, Write, WriteError};
-use super::{ActionError, POST, World};
+use super::{ActionError, POST, World, encode_record};
 use crate::plc::Operation;
 
 impl World {

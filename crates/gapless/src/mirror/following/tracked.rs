@@ -1,0 +1,107 @@
+//! The hosts of tracked repositories: followed while one of these lives there, and left
+//! after that.
+
+use std::sync::Arc;
+
+use gapless_core::ledger::{Followed, HostId, Kind};
+use gapless_store::error::StoreError;
+
+use super::Following;
+use crate::fetch::work::Addresses;
+use crate::net::HostAddress;
+use crate::shared::Shared;
+
+impl Following {
+    /// Whether a tracked repository lives there.
+    pub(super) async fn is_wanted(&self, host: HostId) -> Result<bool, StoreError> {
+        let shared = self.shared.clone();
+        let read = tokio::task::spawn_blocking(move || is_wanted(&shared, host));
+        read.await.unwrap_or(Err(StoreError::CommitterGone))
+    }
+
+    /// Leaves a host that is followed for tracked repositories if none of them lives
+    /// there any more. What is tracked meanwhile is seen here, or follows it again
+    /// after this: one change at a time.
+    pub async fn leave_unless_wanted(&self, host: HostId) -> Result<(), StoreError> {
+        let _one = self.changing.lock().await;
+        let ours = {
+            let followees = self.lock();
+            let ours = followees
+                .iter()
+                .find(|(_, one)| one.host == Some(host) && one.followed == Followed::ForTracked);
+            ours.map(|(id, one)| (*id, one.url.clone()))
+        };
+        let Some((id, url)) = ours else {
+            return Ok(());
+        };
+        if self.is_wanted(host).await? {
+            return Ok(());
+        }
+        tracing::info!(upstream = %url, "left: no tracked repository lives there any more");
+        self.end(id, Followed::No).await
+    }
+
+    /// Hosts that are followed for tracked repositories alone.
+    pub fn for_tracked(&self) -> Vec<HostId> {
+        let followees = self.lock();
+        let ours = followees
+            .values()
+            .filter(|one| one.followed == Followed::ForTracked);
+        ours.filter_map(|one| one.host).collect()
+    }
+}
+
+/// Whether a repository that is tracked by name lives on a host.
+fn is_wanted(shared: &Shared, host: HostId) -> Result<bool, StoreError> {
+    let view = shared.store.view();
+    for id in view.hosted(host) {
+        let repo = view.repo(id?)?;
+        if repo.is_some_and(|repo| shared.wants_stream(&repo.did)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Addresses for Arc<Following> {
+    fn of(&self, name: &str) -> HostAddress {
+        let followees = self.lock();
+        let own = followees
+            .values()
+            .find(|one| one.host_name.as_deref() == Some(name) && one.followed.is_operators());
+        match own {
+            // Its URL is where the operator says that the host is reached.
+            Some(followee) => HostAddress::configured(followee.url.clone()),
+            None => HostAddress::named(name.to_owned()),
+        }
+    }
+
+    fn follow_for_tracked(&self, host: HostId) {
+        // One that is followed for tracked ones may just be about to be left.
+        let stays = self
+            .lock()
+            .values()
+            .any(|one| one.host == Some(host) && one.followed != Followed::ForTracked);
+        let Some(row) = self.shared.hosts.get(host).filter(|_| !stays) else {
+            return;
+        };
+        let following = self.clone();
+        self.runtime.spawn(async move {
+            let added = following
+                .add(Kind::Pds, &row.name, None, Followed::ForTracked)
+                .await;
+            if let Err(error) = added {
+                tracing::warn!(host = %row.name, %error, "the host of a tracked repository cannot be followed");
+            }
+        });
+    }
+
+    fn tracked_left(&self, host: HostId) {
+        let following = self.clone();
+        self.runtime.spawn(async move {
+            if let Err(error) = following.leave_unless_wanted(host).await {
+                following.shared.end.fail(error);
+            }
+        });
+    }
+}
