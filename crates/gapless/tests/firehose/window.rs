@@ -2,9 +2,11 @@
 //! that is not the same.
 
 use gapless::api::Mirror as _;
+use gapless_testnet::Write;
 use tokio_tungstenite::tungstenite::Error;
 
 use crate::common::{World, network};
+use crate::drive::{new_path, record};
 use crate::strict::{Served, Strict, dial};
 
 /// The status and body with which a dial was refused.
@@ -27,8 +29,14 @@ async fn a_cursor_is_where_it_goes_on() {
     let mut world = World::settled(network(2, 1)).await;
     let served = Served::start(&world).await;
     let did = world.did(0);
+    // Of several operations each: a row has as many numbers, and is named by the first.
     for _ in 0..5 {
-        world.post(&did);
+        let writes = [(); 3].map(|()| {
+            let path = new_path();
+            let record = record(&path);
+            Write::Create { path, record }
+        });
+        world.write(&did, &writes);
     }
     world.complete(&did).await;
     let mut all = Strict::new(&world);
@@ -50,6 +58,8 @@ async fn a_cursor_is_where_it_goes_on() {
         Some(&numbers[numbers.len() - 2])
     );
     assert!(rest.seen().infos.is_empty());
+    // Nor does the row that it has count as one whose frame is gone.
+    assert_eq!(world.metrics().firehose_frames_missing.get(), 0);
     // Without one: what is new, and nothing else.
     let mut live = Strict::new(&world);
     live.seen().held = all.seen().held.clone();
