@@ -70,18 +70,35 @@ impl Mirror {
         Ok(new)
     }
 
-    /// Tracks one that was found no more, unless an operator wants it by now.
-    pub(super) async fn untrack_found(&self, did: &Did) -> Result<(), StoreError> {
+    /// Tracks one that was found no more, unless an operator wants it by now, or it is
+    /// not as it was: that is looked at once more at its desk. Returns whether it is
+    /// tracked no more.
+    pub(super) async fn untrack_found(
+        &self,
+        did: &Did,
+        still: impl FnOnce(&Turn<'_>) -> Result<bool, StoreError> + Send + 'static,
+    ) -> Result<bool, StoreError> {
         let _one = self.tracking.lock().await;
         if self.shared.found_by(did).is_none() {
-            return Ok(());
+            return Ok(false);
+        }
+        let stopped = self.desks.visit(did, move |turn| {
+            let stops = still(turn)?;
+            if stops {
+                stop_tracking(turn);
+            }
+            Ok::<_, StoreError>(stops)
+        });
+        if !stopped.await?? {
+            return Ok(false);
         }
         self.untrack_one(did).await?;
         let row = self.shared.store.view().repo_by_did(did)?;
         match row.and_then(|(_, repo)| repo.host) {
-            Some(host) => self.following.leave_unless_wanted(host).await,
-            None => Ok(()),
+            Some(host) => self.following.leave_unless_wanted(host).await?,
+            None => {}
         }
+        Ok(true)
     }
 
     async fn track_each(&self, dids: &[Did], by: &By) -> Result<u64, StoreError> {

@@ -233,6 +233,29 @@ async fn old_and_false_entries_of_a_listing_are_not_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_listed_falsely_in_one_collection_and_writes_in_another_is_kept() {
+    let mut world = looking("com.example.other").await;
+    world.flags.discover_collection.push(THINGS.to_owned());
+    let has = world.did(0);
+    world.write(&has, &[thing()]);
+    world.set(Spec::new(Fault::RelayStale {}).on(Place::Relay));
+    world.begin().await;
+    world.complete(&has).await;
+    let others = world.net.truth().dids().len() as u64 - 1;
+    // Each of them once for each collection.
+    world
+        .until("the others are left again", async |world: &World| {
+            let left = world.metrics().found_without.get();
+            said(left >= 2 * others, &left)
+        })
+        .await;
+    let by = found(&world).await;
+    assert_eq!(by.keys().collect::<Vec<_>>(), [has.as_str()], "{by:?}");
+    assert_eq!(world.metrics().found_without.get(), 2 * others);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_tracked_is_not_complete_by_a_stream_that_passes_it_over() {
     let mut world = looking(THINGS).await;
     let did = world.did(0);

@@ -97,7 +97,7 @@ impl Mirror {
             };
             for did in page.names {
                 count += 1;
-                if self.shared.is_tracked(&did) || self.found_nothing_in(&did) {
+                if self.shared.is_tracked(&did) || self.found_nothing_in(&did, &collection) {
                     continue;
                 }
                 let candidate = Candidate {

@@ -11,15 +11,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use gapless_atp::syntax::{Did, DidMethod};
-use gapless_core::ledger::Time;
+use gapless_core::ledger::{Repo, RepoId, Time};
+use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
 
 use super::LOOK_EVERY;
 use crate::candidates::Candidate;
 use crate::config::Pattern;
+use crate::ingest::desk::Turn;
 use crate::mirror::Mirror;
 use crate::mirror::tracking::By;
 use crate::net::{Known, ResolveError};
+use crate::shared::Shared;
 
 /// Names that the directory is asked about at a time.
 const AT_A_TIME: usize = 8;
@@ -44,7 +47,8 @@ pub struct Found {
 #[derive(Default)]
 struct Kept {
     fresh: VecDeque<Did>,
-    without: HashSet<Did>,
+    /// With the collection, as it was asked for, of which they hold nothing.
+    without: HashSet<(Did, Arc<str>)>,
 }
 
 impl Found {
@@ -208,8 +212,9 @@ impl Mirror {
     }
 
     /// Whether it was fetched before, and held nothing of what it was found for.
-    pub(super) fn found_nothing_in(&self, did: &Did) -> bool {
-        self.found.lock().without.contains(did)
+    pub(super) fn found_nothing_in(&self, did: &Did, collection: &Arc<str>) -> bool {
+        let asked = (did.clone(), collection.clone());
+        self.found.lock().without.contains(&asked)
     }
 
     /// Looks at some of those that nobody has looked at since they were found.
@@ -224,51 +229,88 @@ impl Mirror {
                 // An operator wants it by now, or nobody does.
                 continue;
             };
-            match self.look_at(&did, &pattern, since)? {
+            let view = self.shared.store.view();
+            let looked = match view.repo_by_did(&did)? {
+                None => Looked::Waits,
+                Some((id, repo)) => look_at(&self.shared, &view, id, &repo, &pattern, since)?,
+            };
+            drop(view);
+            match looked {
                 Looked::Has => {}
                 Looked::Waits => self.found.lock().fresh.push_back(did),
-                Looked::Without => {
-                    self.untrack_found(&did).await?;
-                    self.shared.metrics.found_without.inc();
-                    tracing::debug!(%did, %pattern, "found by a collection of which it has nothing; tracked no more");
-                    let mut kept = self.found.lock();
-                    if kept.without.len() >= WITHOUT {
-                        kept.without.clear();
-                    }
-                    kept.without.insert(did);
-                }
+                Looked::Without => self.leave(did, pattern, since).await?,
             }
         }
         Ok(())
     }
 
-    fn look_at(&self, did: &Did, pattern: &str, since: Time) -> Result<Looked, StoreError> {
-        let view = self.shared.store.view();
-        let Some((id, repo)) = view.repo_by_did(did)? else {
-            return Ok(Looked::Waits);
+    /// Tracks one no more that has nothing of what is looked for; unless it has by now.
+    async fn leave(&self, did: Did, pattern: Arc<str>, since: Time) -> Result<(), StoreError> {
+        let named = pattern.clone();
+        let still = move |turn: &Turn<'_>| {
+            let Some(draft) = &turn.draft else {
+                return Ok(true);
+            };
+            let Some(id) = draft.id else {
+                return Ok(false);
+            };
+            let looked = look_at(turn.shared, turn.view, id, &draft.repo, &named, since)?;
+            Ok(matches!(looked, Looked::Without))
         };
-        if repo.head().is_none() || !repo.debt.is_empty() {
-            let nobody = repo.host.is_none() && repo.head().is_none();
-            let over = self.shared.clock.time().passed(since, NOBODY_AFTER);
-            return Ok(match nobody && over {
-                true => Looked::Without,
-                false => Looked::Waits,
-            });
+        if !self.untrack_found(&did, still).await? {
+            // Something was written meanwhile: looked at again.
+            self.found.lock().fresh.push_back(did);
+            return Ok(());
         }
-        let prefix = match Pattern::parse(pattern) {
-            Some(Pattern::Exactly(name)) => format!("{name}/"),
-            Some(Pattern::Below(prefix)) => prefix,
-            None => return Ok(Looked::Has),
+        self.shared.metrics.found_without.inc();
+        tracing::debug!(%did, %pattern, "found by a collection of which it has nothing; tracked no more");
+        let mut kept = self.found.lock();
+        if kept.without.len() >= WITHOUT {
+            kept.without.clear();
+        }
+        kept.without.insert((did, pattern));
+        Ok(())
+    }
+}
+
+/// Whether a repository has a record in anything that is looked for: not only in what
+/// it was found by.
+fn look_at(
+    shared: &Shared,
+    view: &Contents,
+    id: RepoId,
+    repo: &Repo,
+    found_by: &str,
+    since: Time,
+) -> Result<Looked, StoreError> {
+    if repo.head().is_none() || !repo.debt.is_empty() {
+        let nobody = repo.host.is_none() && repo.head().is_none();
+        let over = shared.clock.time().passed(since, NOBODY_AFTER);
+        return Ok(match nobody && over {
+            true => Looked::Without,
+            false => Looked::Waits,
+        });
+    }
+    let Some(found_by) = Pattern::parse(found_by) else {
+        return Ok(Looked::Has);
+    };
+    for pattern in shared.scope.collections.iter().chain([&found_by]) {
+        let prefix = match pattern {
+            Pattern::Exactly(name) => format!("{name}/"),
+            Pattern::Below(prefix) => prefix.clone(),
         };
         // Where keys are dropped, nobody can tell.
-        if !self.holds_all_keys() && !self.config.wants(prefix.trim_end_matches(['/', '.'])) {
+        let collection = prefix.trim_end_matches(['/', '.']);
+        let wanted = &shared.filter.wanted;
+        let drops = shared.settings.wanted_keys_only && !wanted.is_empty();
+        if drops && !wanted.iter().any(|one| one.matches(collection)) {
             return Ok(Looked::Has);
         }
-        match view.records_with(id, prefix.as_bytes()).next() {
-            None => Ok(Looked::Without),
-            Some(record) => record.map(|_| Looked::Has),
+        if let Some(record) = view.records_with(id, prefix.as_bytes()).next() {
+            return record.map(|_| Looked::Has);
         }
     }
+    Ok(Looked::Without)
 }
 
 #[cfg(test)]
