@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, What};
-use gapless_core::ledger::{HostId, Why, cover};
+use gapless_core::ledger::{HostId, Time, Why, cover};
 use gapless_store::change::{Change, WishChange};
 use gapless_store::error::StoreError;
 
@@ -70,18 +70,20 @@ impl Mirror {
         Ok(new)
     }
 
-    /// Tracks one that was found no more, unless an operator wants it by now, or it is
-    /// not as it was: that is looked at once more at its desk. Returns whether it is
-    /// tracked no more.
+    /// Tracks one that was found no more, unless an operator wants it by now, or there
+    /// is not `still` nothing in it, as its desk says. Returns whether it is tracked no
+    /// more. What reaches the desk before its events are passed over is looked for once
+    /// more, with `has`: the cursor may be past that, so the wish goes last.
     pub(super) async fn untrack_found(
         &self,
         did: &Did,
         still: impl FnOnce(&Turn<'_>) -> Result<bool, StoreError> + Send + 'static,
+        has: impl FnOnce(&Turn<'_>) -> Result<bool, StoreError> + Send + 'static,
     ) -> Result<bool, StoreError> {
         let _one = self.tracking.lock().await;
-        if self.shared.found_by(did).is_none() {
+        let Some(found) = self.shared.found_by(did) else {
             return Ok(false);
-        }
+        };
         let stopped = self.desks.visit(did, move |turn| {
             let stops = still(turn)?;
             if stops {
@@ -92,11 +94,21 @@ impl Mirror {
         if !stopped.await?? {
             return Ok(false);
         }
-        self.untrack_one(did).await?;
+        self.forget(did);
+        let has = self.desks.visit(did, move |turn| has(turn)).await;
+        let gone = match has.and_then(|has| has) {
+            Ok(false) => self.unwish(did).await.map(|()| true),
+            Ok(true) => Ok(false),
+            Err(error) => Err(error),
+        };
+        if !matches!(gone, Ok(true)) {
+            self.remember(did, found);
+            self.desks.visit(did, start_tracking).await?;
+            return gone;
+        }
         let row = self.shared.store.view().repo_by_did(did)?;
-        match row.and_then(|(_, repo)| repo.host) {
-            Some(host) => self.following.leave_unless_wanted(host).await?,
-            None => {}
+        if let Some(host) = row.and_then(|(_, repo)| repo.host) {
+            self.following.leave_unless_wanted(host).await?;
         }
         Ok(true)
     }
@@ -190,6 +202,19 @@ impl Mirror {
             .remove(did);
     }
 
+    /// One that was found is tracked still.
+    fn remember(&self, did: &Did, found: (Arc<str>, Time)) {
+        let tracked = &self.shared.tracked;
+        let by = &self.shared.found;
+        by.write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(did.clone(), found);
+        tracked
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(did.clone());
+    }
+
     pub(super) async fn untrack_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
         let _one = self.tracking.lock().await;
         let mut changed = 0;
@@ -207,14 +232,18 @@ impl Mirror {
         if !self.shared.is_tracked(did) {
             return Ok(false);
         }
+        self.unwish(did).await?;
+        // Last: were the wish not gone, it could be asked for again.
+        self.forget(did);
+        Ok(true)
+    }
+
+    async fn unwish(&self, did: &Did) -> Result<(), StoreError> {
         let change = Change {
             wish: Some(WishChange::Untrack(did.clone())),
             ..Change::default()
         };
-        write(&self.shared.store, change).await?;
-        // Last: were the wish not gone, it could be asked for again.
-        self.forget(did);
-        Ok(true)
+        write(&self.shared.store, change).await.map(|_| ())
     }
 
     /// Hosts of which nothing is tracked any more are not followed any more.

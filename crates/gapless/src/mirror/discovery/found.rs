@@ -224,7 +224,8 @@ impl Mirror {
             let many = kept.fresh.len().min(LOOKED_AT);
             kept.fresh.drain(..many).collect()
         };
-        for did in some {
+        let mut some = some.into_iter();
+        while let Some(did) = some.next() {
             let Some((pattern, since)) = self.shared.found_by(&did) else {
                 // An operator wants it by now, or nobody does.
                 continue;
@@ -238,7 +239,13 @@ impl Mirror {
             match looked {
                 Looked::Has => {}
                 Looked::Waits => self.found.lock().fresh.push_back(did),
-                Looked::Without => self.leave(did, pattern, since).await?,
+                Looked::Without => {
+                    let left = self.leave(did, pattern, since).await;
+                    if left.is_err() {
+                        self.found.lock().fresh.extend(some);
+                        return left;
+                    }
+                }
             }
         }
         Ok(())
@@ -247,20 +254,23 @@ impl Mirror {
     /// Tracks one no more that has nothing of what is looked for; unless it has by now.
     async fn leave(&self, did: Did, pattern: Arc<str>, since: Time) -> Result<(), StoreError> {
         let named = pattern.clone();
-        let still = move |turn: &Turn<'_>| {
-            let Some(draft) = &turn.draft else {
-                return Ok(true);
-            };
-            let Some(id) = draft.id else {
-                return Ok(false);
-            };
-            let looked = look_at(turn.shared, turn.view, id, &draft.repo, &named, since)?;
-            Ok(matches!(looked, Looked::Without))
+        let still = move |turn: &Turn<'_>| match known(turn) {
+            None => Ok(false),
+            Some((id, repo)) => {
+                let looked = look_at(turn.shared, turn.view, id, repo, &named, since)?;
+                Ok(matches!(looked, Looked::Without))
+            }
         };
-        if !self.untrack_found(&did, still).await? {
-            // Something was written meanwhile: looked at again.
+        let named = pattern.clone();
+        let has = move |turn: &Turn<'_>| match known(turn) {
+            None => Ok(false),
+            Some((id, _)) => has_any(turn.shared, turn.view, id, &named),
+        };
+        let untracked = self.untrack_found(&did, still, has).await;
+        if !matches!(untracked, Ok(true)) {
+            // Something was written meanwhile, or nothing can be now: looked at again.
             self.found.lock().fresh.push_back(did);
-            return Ok(());
+            return untracked.map(|_| ());
         }
         self.shared.metrics.found_without.inc();
         tracing::debug!(%did, %pattern, "found by a collection of which it has nothing; tracked no more");
@@ -273,8 +283,13 @@ impl Mirror {
     }
 }
 
-/// Whether a repository has a record in anything that is looked for: not only in what
-/// it was found by.
+/// The repository that a turn is about, once it has a row.
+fn known<'a>(turn: &'a Turn<'_>) -> Option<(RepoId, &'a Repo)> {
+    let draft = turn.draft.as_ref()?;
+    Some((draft.id?, &draft.repo))
+}
+
+/// Whether a repository is fetched, and has a record in anything that is looked for.
 fn look_at(
     shared: &Shared,
     view: &Contents,
@@ -291,8 +306,22 @@ fn look_at(
             false => Looked::Waits,
         });
     }
-    let Some(found_by) = Pattern::parse(found_by) else {
+    if has_any(shared, view, id, found_by)? {
         return Ok(Looked::Has);
+    }
+    Ok(Looked::Without)
+}
+
+/// Whether it has a record in anything that is looked for, or may have: not only in
+/// what it was found by.
+fn has_any(
+    shared: &Shared,
+    view: &Contents,
+    id: RepoId,
+    found_by: &str,
+) -> Result<bool, StoreError> {
+    let Some(found_by) = Pattern::parse(found_by) else {
+        return Ok(true);
     };
     for pattern in shared.scope.collections.iter().chain([&found_by]) {
         let prefix = match pattern {
@@ -304,13 +333,14 @@ fn look_at(
         let wanted = &shared.filter.wanted;
         let drops = shared.settings.wanted_keys_only && !wanted.is_empty();
         if drops && !wanted.iter().any(|one| one.matches(collection)) {
-            return Ok(Looked::Has);
+            return Ok(true);
         }
         if let Some(record) = view.records_with(id, prefix.as_bytes()).next() {
-            return record.map(|_| Looked::Has);
+            record?;
+            return Ok(true);
         }
     }
-    Ok(Looked::Without)
+    Ok(false)
 }
 
 #[cfg(test)]
