@@ -145,7 +145,12 @@ pub enum UpstreamChange {
 pub enum HostChange {
     /// By its name; it gets a number if it has none.
     Named(String),
+    /// The same: it gets this row if it has none.
+    New(Host),
     Row(HostId, Host),
+    /// Nobody lives there, and no upstream speaks for it any more, by the same change
+    /// or before: it is forgotten.
+    Gone(HostId),
 }
 
 /// What becomes of a dead letter.

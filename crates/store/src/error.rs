@@ -172,4 +172,8 @@ pub enum Contradiction {
     EpochBack,
     #[error("the name of a host, or the address of an upstream, changed")]
     Renamed,
+    #[error(
+        "host {0} is to be forgotten, and a repository lives there or an upstream speaks for it"
+    )]
+    HostInUse(u32),
 }

@@ -384,19 +384,16 @@ impl Tx {
         Ok(repo)
     }
 
-    /// The host of a name; a new one if there is none.
-    pub fn intern_host(&mut self, name: &str) -> Result<HostId, StoreError> {
+    /// The host of a name; a new one, with this row, if there is none.
+    pub fn intern_host(&mut self, row: &Host) -> Result<HostId, StoreError> {
+        let name = row.name.as_str();
         if let Some(host) = self.read(Table::HostName, name.as_bytes(), host::decode_id)? {
             return Ok(host);
         }
         let host = HostId(self.counters.next_host);
         self.counters.next_host += 1;
         self.put(Table::HostName, name, host::encode_id(host));
-        let row = Host {
-            name: name.to_owned(),
-            ..Host::default()
-        };
-        self.put(Table::Host, key::host(host), host::encode(&row));
+        self.put(Table::Host, key::host(host), host::encode(row));
         Ok(host)
     }
 }

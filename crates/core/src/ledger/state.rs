@@ -132,6 +132,29 @@ pub struct Host {
     /// So many of its repositories vanished at once that nothing is hidden
     /// until an operator says so.
     pub hiding_suspended: bool,
+    /// Who named it first, and when; none: that was not written down yet.
+    pub named: NamedBy,
+    pub since: Option<Time>,
+    /// It has answered since, to anything.
+    pub reached: bool,
+}
+
+/// Who made us remember a host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum NamedBy {
+    /// Nobody wrote it down.
+    #[default]
+    Unsaid,
+    Operator,
+    /// The document of a repository that is held, or that an operator tracks. It came
+    /// from this host, or from one that documents of this one's repositories named;
+    /// none: an operator named it, and it came from nowhere yet.
+    Document(Option<HostId>),
+    /// A relay, by its address: it lists the hosts that it knows.
+    Relay(String),
+    /// The document of a repository of which nothing is held; the relay that told of
+    /// it, if one did.
+    Stranger(Option<String>),
 }
 
 /// A sweep that went through all pages, and whose suspects were all decided.

@@ -16,7 +16,7 @@ mod upkeep;
 use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Held, Repo, RepoId, Time, UpstreamId};
+use gapless_core::ledger::{Held, Host, HostId, Repo, RepoId, Time, UpstreamId};
 
 use crate::change::{
     Ack, DeadChange, Entry, HostChange, RepoChange, Subject, UpstreamChange, What, WishChange,
@@ -68,11 +68,17 @@ fn write(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
     if change.tick > tx.counters.last_tick {
         tx.counters.last_tick = change.tick;
     }
-    if let Some(host) = change.host.take() {
-        write_host(tx, host, &mut applied)?;
-    }
+    let gone = match change.host.take() {
+        Some(HostChange::Gone(host)) => Some(host),
+        Some(host) => write_host(tx, host, &mut applied).map(|()| None)?,
+        None => None,
+    };
     if let Some(upstream) = change.upstream.take() {
         write_upstream(tx, upstream, &mut applied)?;
+    }
+    // The upstream may just have left it.
+    if let Some(host) = gone {
+        forget_host(tx, host)?;
     }
     if let Some(repo) = &mut change.repo {
         write_repo(tx, repo, rows, &mut applied)?;
@@ -103,7 +109,12 @@ fn write(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
 
 fn write_host(tx: &mut Tx, change: HostChange, applied: &mut Applied) -> Result<(), StoreError> {
     let id = match change {
-        HostChange::Named(name) => tx.intern_host(&name)?,
+        HostChange::Named(name) => tx.intern_host(&Host {
+            name,
+            ..Host::default()
+        })?,
+        HostChange::New(row) => tx.intern_host(&row)?,
+        HostChange::Gone(id) => return forget_host(tx, id),
         HostChange::Row(id, row) => {
             let old = tx
                 .read(Table::Host, &key::host(id), host::decode)?
@@ -116,6 +127,25 @@ fn write_host(tx: &mut Tx, change: HostChange, applied: &mut Applied) -> Result<
         }
     };
     applied.ack.host = Some(id);
+    Ok(())
+}
+
+/// A host that nothing refers to goes. Its number is not given again.
+fn forget_host(tx: &mut Tx, id: HostId) -> Result<(), StoreError> {
+    let row = tx
+        .read(Table::Host, &key::host(id), host::decode)?
+        .ok_or(Contradiction::NoSuchHost(id.0))?;
+    let mut used = !tx.prefix(Table::Hosted, &key::host(id))?.is_empty();
+    for (place, row) in tx.prefix(Table::Upstream, &[])? {
+        let failed = |fault| StoreError::row(Table::Upstream, &place, fault);
+        let (_, is_row) = key::read_upstream(&place).map_err(failed)?;
+        used |= is_row && upstream::decode(&row).map_err(failed)?.host == Some(id);
+    }
+    if used {
+        return Err(Contradiction::HostInUse(id.0).into());
+    }
+    tx.delete(Table::Host, key::host(id));
+    tx.delete(Table::HostName, row.name.as_str());
     Ok(())
 }
 

@@ -54,6 +54,7 @@ on_every_engine!(
     rows::debts_and_hosts_follow_the_row,
     rows::parked_frames_come_and_go,
     rows::claims_go_when_a_proof_covers_them,
+    rows::a_host_goes_only_when_nothing_refers_to_it,
     rows::what_is_shown_again_is_said_to_be_where_it_is,
     rows::a_purge_leaves_nothing_but_the_log,
     aftermath::what_a_purge_left_behind_goes_bit_by_bit,

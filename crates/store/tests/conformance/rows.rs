@@ -4,10 +4,13 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{
-    Account, Before, Debt, Held, Host, HostId, Owed, Parked, RepoId, Tick, Time, Why,
+    Account, Before, Debt, Held, Host, HostId, NamedBy, Owed, Parked, RepoId, Tick, Time, Upstream,
+    Why,
 };
 use gapless_store::book::Book;
-use gapless_store::change::{Change, DeadChange, HostChange, RepoChange, Subject, What};
+use gapless_store::change::{
+    Change, DeadChange, HostChange, RepoChange, Subject, UpstreamChange, What,
+};
 use gapless_store::error::Contradiction;
 use gapless_store::table::claimed::Claim;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
@@ -75,6 +78,61 @@ pub fn names_get_one_number_each(world: &dyn World) {
     assert!(repos[0] < repos[1] && repos[1] < repos[2]);
     let c = book.write(named("c.example.org")).unwrap().host.unwrap();
     assert!(c > ids[0], "never given twice, also after a new start");
+}
+
+pub fn a_host_goes_only_when_nothing_refers_to_it(world: &dyn World) {
+    let mut book = world.book();
+    let host = |change: HostChange| Change {
+        host: Some(change),
+        ..Change::default()
+    };
+    let row = Host {
+        name: "typo.example.org".to_owned(),
+        named: NamedBy::Operator,
+        since: Some(Time(7)),
+        ..Host::default()
+    };
+    let new = HostChange::New(row.clone());
+    let id = book.write(host(new.clone())).unwrap().host.unwrap();
+    assert_eq!(book.view().host(id).unwrap(), Some(row));
+    // Somebody lives there.
+    let mut alice = Owner::new(1);
+    alice.row.host = Some(id);
+    book.write(alice.row_change()).unwrap();
+    let gone = host(HostChange::Gone(id));
+    let in_use = Contradiction::HostInUse(id.0);
+    assert_eq!(refusal(&mut book, gone.clone()), in_use);
+    alice.row.host = None;
+    book.write(alice.row_change()).unwrap();
+    // An upstream speaks for it.
+    let upstream = new_upstream(&mut book);
+    let mut row = book.view().upstreams().unwrap()[&upstream].clone();
+    row.host = Some(id);
+    let speaks = |row: &Upstream| Some(UpstreamChange::Row(upstream, row.clone()));
+    book.write(Change {
+        upstream: speaks(&row),
+        ..Change::default()
+    })
+    .unwrap();
+    assert_eq!(refusal(&mut book, gone.clone()), in_use);
+    // And leaves it by the same change.
+    row.host = None;
+    book.write(Change {
+        upstream: speaks(&row),
+        ..gone.clone()
+    })
+    .unwrap();
+    assert_eq!(
+        refusal(&mut book, gone),
+        Contradiction::NoSuchHost(id.0),
+        "only once"
+    );
+    drop(book);
+    let mut book = world.book();
+    assert_eq!(book.view().host(id).unwrap(), None);
+    assert_eq!(book.view().host_id("typo.example.org").unwrap(), None);
+    let again = book.write(host(new)).unwrap().host.unwrap();
+    assert!(again > id, "its number is not given again");
 }
 
 pub fn debts_and_hosts_follow_the_row(world: &dyn World) {
