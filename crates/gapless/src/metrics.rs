@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gapless_core::ledger::Notice;
 use gapless_core::ledger::notice::{Dropped, Reset};
 
+use crate::quotas::Over;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -99,6 +101,7 @@ macro_rules! counters {
             $(pub $field: Counter,)*
             pub refused_by_reason: ByReason,
             pub claims_passed: ByReason,
+            pub hosts_over: ByReason,
             pub arrival_to_durable: Histogram,
         }
 
@@ -118,6 +121,11 @@ macro_rules! counters {
                     out,
                     "gapless_claims_passed_total",
                     "Operations told by a Jetstream that were not kept as claims, by why not.",
+                );
+                self.hosts_over.write(
+                    out,
+                    "gapless_hosts_over_quota_total",
+                    "Of the names of hosts that were refused: those that were too many, by which limit.",
                 );
                 self.arrival_to_durable.write(
                     out,
@@ -214,6 +222,12 @@ pub fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 }
 
 impl Metrics {
+    /// A host that others named is one too many.
+    pub fn host_refused(&self, over: Over) {
+        self.hosts_refused.inc();
+        self.hosts_over.inc(over.name());
+    }
+
     /// Counts what the ledger noticed.
     pub fn notice(&self, notice: &Notice) {
         match notice {

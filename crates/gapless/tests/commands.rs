@@ -232,6 +232,12 @@ fn hosts_are_listed_and_those_that_fail_are_a_finding() {
     assert!(text.contains("3 hosts, 2 swept, 1 failing."), "{text}");
     assert!(text.contains("https://pds1.example.com"), "{text}");
     assert!(text.contains("nobody is there") && !text.contains('\u{1b}'));
+    assert!(
+        text.contains("failing, never reached since 2026-01-01"),
+        "{text}"
+    );
+    let refused = "4 of them named by the relay https://relay.example.com, which named 30000";
+    assert!(text.contains(refused), "{text}");
     let failing = json(&ends(&served.url(), &["hosts", "--failing", "--json"], 1));
     assert_eq!(failing["hosts"][0]["failures"], 7);
     assert_eq!(failing["hosts"][1], serde_json::Value::Null);

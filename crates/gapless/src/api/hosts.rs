@@ -38,14 +38,22 @@ pub struct HostAnswer {
     pub number: u64,
     /// As DID documents name it.
     pub host: String,
-    /// How we know it: configured (an operator named it), listed (a relay does), or
-    /// document (of a DID; or a relay listed it before the last start).
+    /// How we know it: configured (an operator wants it followed), listed (a relay does,
+    /// or did when it was new), document (of a DID), or operator (one named it once, and
+    /// does not follow it now).
     pub known_by: String,
+    /// Who named it first, in words; null if that was not written down.
+    #[serde(default)]
+    pub named_by: Option<String>,
+    /// Since when it is known, if it has never answered since, to anything.
+    #[serde(default)]
+    pub never_reached_since: Option<String>,
     /// The relays that list it, since we run.
     pub listed_by: Vec<String>,
     /// Why a stream of its own is followed; null when none is.
     pub followed: Option<String>,
-    /// swept, sweeping, waiting (never swept yet), or failing.
+    /// swept, sweeping, waiting (never swept yet), failing, or idle (never swept, and
+    /// nothing is asked of it: nobody whom we know lives there).
     pub state: String,
     /// Repositories that its last listing had, since we run.
     pub repos_listed: Option<u64>,
@@ -68,8 +76,27 @@ pub struct HostsPage {
     pub total: u64,
     pub swept: u64,
     pub failing: u64,
+    /// Names of new hosts that were refused since the start, because whoever named them
+    /// has named too many, or because too many are known; and who that was.
+    #[serde(default)]
+    pub refused: u64,
+    #[serde(default)]
+    pub refused_by: Vec<NamerAnswer>,
     /// The last number of this page, when there are more.
     pub cursor: Option<u64>,
+}
+
+/// Somebody who named more hosts than they may.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NamerAnswer {
+    /// In words.
+    pub named_by: String,
+    /// Hosts that are known by them.
+    pub hosts: u64,
+    /// How many they may name.
+    pub limit: Option<u64>,
+    /// How often they were refused since the start.
+    pub refused: u64,
 }
 
 /// What is in scope, and how far it is found.

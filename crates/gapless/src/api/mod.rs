@@ -25,7 +25,9 @@ use crate::serve::Serving;
 
 pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Circumstances, Gap, GapsPage, REASONS, advice, sentences};
-pub use hosts::{DiscoverStatus, HostAnswer, HostGap, HostReason, HostsPage, ListingAnswer};
+pub use hosts::{
+    DiscoverStatus, HostAnswer, HostGap, HostReason, HostsPage, ListingAnswer, NamerAnswer,
+};
 pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
 pub use purges::{PurgeAnswer, PurgesPage};
 pub use repo::{

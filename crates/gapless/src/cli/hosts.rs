@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::client::{Client, talk};
-use super::table::{or_dash, say, table};
+use super::table::{or_dash, plain, say, table};
 use super::{Failure, Outcome, Server};
 use crate::api::{HostAnswer, HostsPage};
 
@@ -52,11 +52,16 @@ fn print(page: &HostsPage) {
             0 => None,
             failures => Some(failures.to_string()),
         };
+        let state = match &host.never_reached_since {
+            None => host.state.clone(),
+            Some(since) => format!("{}, never reached since {since}", host.state),
+        };
         vec![
             host.host.clone(),
             host.known_by.clone(),
+            or_dash(host.named_by.as_deref()).to_owned(),
             or_dash(host.followed.as_deref()).to_owned(),
-            host.state.clone(),
+            state,
             or_dash(listed.as_deref()).to_owned(),
             or_dash(host.last_sweep.as_deref()).to_owned(),
             or_dash(host.failing_since.as_deref()).to_owned(),
@@ -68,6 +73,7 @@ fn print(page: &HostsPage) {
     let head = [
         "HOST",
         "KNOWN BY",
+        "NAMED BY",
         "FOLLOWED",
         "STATE",
         "LISTED",
@@ -89,4 +95,20 @@ fn print(page: &HostsPage) {
         "{} hosts, {} swept, {} failing.{more}",
         page.total, page.swept, page.failing
     ));
+    if page.refused > 0 {
+        say(&format!(
+            "{} names of new hosts were refused since the start: too many.",
+            page.refused
+        ));
+    }
+    for one in &page.refused_by {
+        let limit = one.limit.map(|limit| limit.to_string());
+        say(&plain(&format!(
+            "  {} of them named by {}, which named {} of at most {}",
+            one.refused,
+            one.named_by,
+            one.hosts,
+            or_dash(limit.as_deref())
+        )));
+    }
 }

@@ -69,6 +69,10 @@ impl Sweeper {
         let asked = Instant::now();
         let answer = self.fetcher.net.list_repos(&sweep.address, cursor);
         let answer = tokio::time::timeout(sweep.patience.left(), answer).await;
+        if let Ok(answer) = &answer {
+            let error = answer.as_ref().err();
+            self.fetcher.note_answer(sweep.host, error).await?;
+        }
         let page = match answer {
             Ok(Ok(page)) => {
                 shared.metrics.listing_bytes.add(page.bytes);

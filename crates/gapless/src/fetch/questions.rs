@@ -41,6 +41,12 @@ struct Put {
     took: Duration,
 }
 
+impl Few {
+    pub(super) fn is_empty(&self) -> bool {
+        self.dids.is_empty()
+    }
+}
+
 impl Sweep {
     /// Returns whether there was an answer; an error when no more are waited for.
     fn hear(&mut self, put: Put) -> Result<bool, String> {

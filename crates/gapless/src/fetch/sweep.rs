@@ -194,8 +194,12 @@ impl Sweeper {
         let host = turn.host;
         let shared = &self.fetcher.shared;
         let mut cost = Cost::default();
+        let mut asked = false;
         let failed = match self.go_through(host, &mut cost).await {
-            Ok(()) => None,
+            Ok(went) => {
+                asked = went;
+                None
+            }
             // With no room nothing is written, and no answer of a host is taken in.
             Err(Cut::Short(why)) => Some((why, shared.room.lack().is_some())),
             Err(Cut::Here(why)) => Some((why, true)),
@@ -206,7 +210,7 @@ impl Sweeper {
                 Some((error.to_string(), true))
             }
         };
-        if failed.is_none() {
+        if asked {
             shared.schedule.reached(host);
         }
         if let Some((error, true)) = &failed {
@@ -239,8 +243,9 @@ impl Sweeper {
         }
     }
 
-    /// The cost is told even if the sweep was cut short.
-    async fn go_through(&self, host: HostId, cost: &mut Cost) -> Result<(), Cut> {
+    /// The cost is told even if the sweep was cut short. False: there was nothing to ask,
+    /// so the host is not swept, and nobody knows whether it answers.
+    async fn go_through(&self, host: HostId, cost: &mut Cost) -> Result<bool, Cut> {
         let shared = &self.fetcher.shared;
         let Some(address) = self.fetcher.address(host) else {
             return Err(Cut::short("nobody knows where it is reached"));
@@ -267,7 +272,7 @@ impl Sweeper {
         };
         let gone = self.pages_and_questions(&mut sweep).await;
         *cost = sweep.cost;
-        gone?;
+        let asked = gone?;
         match (sweep.passed.take(), sweep.unwritten) {
             (Some(why), true) => return Err(Cut::Here(why)),
             (Some(why), false) => return Err(Cut::Short(why)),
@@ -278,16 +283,22 @@ impl Sweeper {
             return Err(Cut::short("it came to be followed whole meanwhile"));
         }
         stop::here("sweep.done");
-        self.done(&sweep).await?;
-        Ok(self.see_deleted(&sweep).await?)
+        if asked {
+            self.done(&sweep).await?;
+            self.see_deleted(&sweep).await?;
+        }
+        Ok(asked)
     }
 
-    async fn pages_and_questions(&self, sweep: &mut Sweep) -> Result<(), Cut> {
+    /// Whether there was anything to ask.
+    async fn pages_and_questions(&self, sweep: &mut Sweep) -> Result<bool, Cut> {
         if !sweep.adopt
             && let Some(few) = self.few(sweep.host).await?
         {
+            let any = !few.is_empty();
             self.ask_each(sweep, few).await?;
-            return Ok(self.doubt_vanished(sweep).await?);
+            self.doubt_vanished(sweep).await?;
+            return Ok(any);
         }
         let began = Instant::now();
         let mut read = self.read_pages(sweep).await;
@@ -306,7 +317,8 @@ impl Sweeper {
         let censuses = &self.fetcher.shared.censuses;
         censuses.listed(sweep.host, older.count() as u64);
         self.questions(sweep).await?;
-        Ok(self.doubt_vanished(sweep).await?)
+        self.doubt_vanished(sweep).await?;
+        Ok(true)
     }
 
     /// Whether every repository of a host is wanted.
@@ -335,6 +347,7 @@ impl Sweeper {
         let began = sweep.began;
         let change = |row: &mut Host| {
             sweep::done(row, began);
+            row.reached = true;
             if sweep.absent == 0 {
                 sweep::nobody_absent(row);
             }

@@ -14,7 +14,7 @@ use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, Next, Note, Told};
 use gapless_core::ledger::identity::Document;
 use gapless_core::ledger::sweep::{self, Suspect};
-use gapless_core::ledger::{Account, HostId, Now, Repo, Tick, Time, account};
+use gapless_core::ledger::{Account, Held, HostId, NamedBy, Now, Repo, Tick, Time, account};
 use gapless_store::error::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
@@ -281,15 +281,17 @@ impl Fetcher {
         let host = match &resolved.host {
             None => None,
             Some(name) => {
-                let host = self.shared.hosts.name_of_stranger(name).await?;
-                if host.is_none() {
-                    self.shared.metrics.hosts_refused.inc();
-                    let what = "its document names a host that is new, and too many are known";
-                    self.shared.trouble(did, what);
-                    self.failed(did, None).await?;
-                    return Err(Trouble::Failed);
+                let by = self.namer(did)?;
+                match self.shared.hosts.name_of_stranger(name, by).await? {
+                    Ok(host) => Some(host),
+                    Err(over) => {
+                        self.shared.metrics.host_refused(over);
+                        let what = "its document names a host that is new, and too many are known; gapless hosts says more";
+                        self.shared.trouble(did, what);
+                        self.failed(did, None).await?;
+                        return Err(Trouble::Failed);
+                    }
                 }
-                host
             }
         };
         let document = Document {
@@ -328,6 +330,21 @@ impl Fetcher {
         Ok(())
     }
 
+    /// Who names the host that a repository's document names.
+    fn namer(&self, did: &Did) -> Result<NamedBy, StoreError> {
+        let shared = &self.shared;
+        let row = shared.store.view().repo_by_did(did)?.map(|(_, repo)| repo);
+        let wanted = shared.is_tracked(did) && shared.found_by(did).is_none();
+        let kept = wanted || row.as_ref().is_some_and(|repo| repo.held != Held::Nothing);
+        let relay = row.as_ref().and_then(|repo| repo.relay);
+        let relay = relay.and_then(|id| {
+            let covers = shared.upstreams.read();
+            covers.get(id).map(|source| source.row.url.clone())
+        });
+        let lives = row.and_then(|repo| repo.host);
+        Ok(shared.hosts.namer(lives, kept, relay))
+    }
+
     /// Asks the host for its head, and goes on from there.
     async fn compare(&self, did: &Did, note: Note) -> Result<(), Trouble> {
         let next = self.question(did, note, For::Debt).await?;
@@ -355,7 +372,7 @@ impl Fetcher {
             // Another host is to be asked.
             () = self.shared.schedule.moved_away(did) => return Ok(None),
         };
-        self.note_reach(note.host, asked.as_ref().err());
+        self.note_reach(note.host, asked.as_ref().err()).await?;
         let told = match asked {
             Ok(Latest::Head(named)) => Told::Head(named),
             Ok(Latest::State(state)) => Told::State(state),
@@ -387,14 +404,26 @@ impl Fetcher {
 
     /// Whether anybody is there. Of a host that is not, each of its repositories is not
     /// tried by itself.
-    fn note_reach(&self, host: HostId, error: Option<&AskError>) {
+    async fn note_reach(&self, host: HostId, error: Option<&AskError>) -> Result<(), StoreError> {
         let schedule = &self.shared.schedule;
-        match error.map(|error| error.class) {
-            Some(AskClass::Unreachable | AskClass::Timeout | AskClass::Refused) => {
-                schedule.unreachable(self.shared.clock.time(), host);
-            }
-            _ => schedule.reached(host),
+        match is_answer(error) {
+            false => schedule.unreachable(self.shared.clock.time(), host),
+            true => schedule.reached(host),
         }
+        self.note_answer(host, error).await
+    }
+
+    /// Whether a host has ever answered is written down.
+    pub(super) async fn note_answer(
+        &self,
+        host: HostId,
+        error: Option<&AskError>,
+    ) -> Result<(), StoreError> {
+        if !is_answer(error) {
+            return Ok(());
+        }
+        let tick = self.shared.clock.glance().tick;
+        self.shared.hosts.reached(tick, host).await
     }
 
     pub(super) fn refused(&self, did: &Did, error: &AskError) {
@@ -558,6 +587,13 @@ fn went(worked: &Result<(), Trouble>) -> Option<bool> {
         Err(Trouble::Failed) => Some(false),
         Err(Trouble::Ours | Trouble::Store(_)) => None,
     }
+}
+
+/// Whether anybody has answered, were it with an error.
+fn is_answer(error: Option<&AskError>) -> bool {
+    let class = error.map(|error| error.class);
+    let none = [AskClass::Unreachable, AskClass::Timeout, AskClass::Refused];
+    class.is_none_or(|class| !none.contains(&class))
 }
 
 /// Whatever happens, somebody else may work for it afterwards.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use gapless_core::ledger::{self, Cursor, Notice, UpstreamId};
+use gapless_core::ledger::{self, Cursor, HostId, Notice, UpstreamId};
 use gapless_store::error::StoreError;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_tungstenite::tungstenite::error::ProtocolError;
@@ -233,8 +233,13 @@ impl Follower {
                 Err(Ended::Refused(error.to_string(), error.retry_after))
             }
             Ok(socket) => {
-                self.look(|look| look.stream.connected(look.now, look.row, look.notices))
+                let host = self
+                    .look(|look| {
+                        look.stream.connected(look.now, look.row, look.notices);
+                        look.row.host
+                    })
                     .await?;
+                self.note_reached(host).await?;
                 self.tally.connected();
                 let mut link = self.link();
                 link.error = None;
@@ -243,6 +248,19 @@ impl Follower {
                 tracing::info!(upstream = %self.url, cursor, "connected");
                 Ok(socket)
             }
+        }
+    }
+
+    /// Its host has answered. Where there is no room to write that down, the next time
+    /// serves as well.
+    async fn note_reached(&self, host: Option<HostId>) -> Result<(), Ended> {
+        let Some(host) = host else {
+            return Ok(());
+        };
+        let tick = self.shared.clock.glance().tick;
+        match self.shared.hosts.reached(tick, host).await {
+            Err(error) if error.is_final() => Err(Ended::Fatal(error)),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 

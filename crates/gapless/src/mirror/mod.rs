@@ -336,7 +336,7 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
     let end = Arc::new(End::default());
     let settings: Settings = config.ledger(generation);
     Ok(Shared {
-        hosts: HostRows::open(store.clone())?,
+        hosts: HostRows::open(store.clone(), clock.clone())?,
         upstreams: Upstreams::new(store.clone(), clock.clone(), room.clone(), end.clone()),
         sources: Sources::new(clock.clone()),
         moments: Moments::new(clock.glance()),

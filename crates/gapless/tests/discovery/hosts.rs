@@ -1,9 +1,10 @@
 //! Hosts that do not answer, and names that are none.
 
-use gapless::api::{GapsPage, Mirror as _};
+use gapless::api::{GapsPage, HostAnswer, Mirror as _, NewUpstream};
+use gapless_core::ledger::Kind;
 use gapless_testnet::{Fault, Place, Spec};
 
-use crate::common::World;
+use crate::common::{World, network};
 use crate::drive::said;
 use crate::network::{host, hosts, relayed, whole};
 
@@ -72,5 +73,107 @@ async fn names_that_are_no_hosts_are_refused_and_counted() {
     let all = hosts(&world).await;
     let names: Vec<&str> = all.hosts.iter().map(|one| one.host.as_str()).collect();
     assert_eq!(all.total, 2, "{names:?}");
+    world.stop().await;
+}
+
+/// Nobody listens there.
+const TYPO: &str = "http://localhost:1";
+
+async fn known(world: &World, name: &str) -> Option<HostAnswer> {
+    let page = hosts(world).await;
+    page.hosts.into_iter().find(|one| one.host == name)
+}
+
+async fn remove(world: &World, url: &str) {
+    let (mirror, url) = (world.mirror().clone(), url.to_owned());
+    let removed = tokio::task::spawn_blocking(move || mirror.remove_upstream(&url));
+    removed.await.expect("no panic").expect("it is removed");
+}
+
+async fn until_failing(world: &World, name: &str) -> HostAnswer {
+    let mut seen = None;
+    world
+        .until("its sweeps fail", async |world: &World| {
+            seen = known(world, name).await;
+            let failing = seen.as_ref().is_some_and(|one| one.state == "failing");
+            said(failing, &seen)
+        })
+        .await;
+    seen.expect("it was seen")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_somebody_mistyped_is_shown_as_it_is_and_forgotten_with_its_upstream() {
+    let mut world = World::start(network(2, 1)).await;
+    world.expect("not connected");
+    world.expect("a sweep was cut short");
+    world.all_complete().await;
+    let mirror = world.mirror().clone();
+    let typo = NewUpstream {
+        kind: Kind::Pds,
+        url: TYPO.to_owned(),
+        host: None,
+    };
+    let added = tokio::task::spawn_blocking(move || mirror.add_upstream(typo));
+    added.await.expect("no panic").expect("it is followed");
+    let told = until_failing(&world, TYPO).await;
+    assert!(told.never_reached_since.is_some(), "{told:?}");
+    assert_eq!(told.named_by.as_deref(), Some("an operator"), "{told:?}");
+    remove(&world, TYPO).await;
+    assert_eq!(known(&world, TYPO).await, None);
+    // One that has answered, and on which somebody lives, stays.
+    let own = world.url(Place::Pds(0));
+    remove(&world, &own).await;
+    let left = known(&world, &own).await.expect("it stays");
+    assert_eq!(left.never_reached_since, None, "{left:?}");
+    assert_eq!(left.known_by, "operator", "{left:?}");
+    world.stop().await;
+    world.begin().await;
+    assert_eq!(known(&world, TYPO).await, None, "durably so");
+    assert!(known(&world, &own).await.is_some());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_left_before_the_end_and_not_forgotten_any_more_is_at_the_next_start() {
+    let mut world = World::network(network(2, 1)).await;
+    world.expect("not connected");
+    world.expect("a sweep was cut short");
+    let own = world.url(Place::Pds(0));
+    world.flags.upstream = vec![format!("pds={own}"), format!("pds={TYPO}")];
+    world.begin().await;
+    until_failing(&world, TYPO).await;
+    world.all_complete().await;
+    world.stop().await;
+    // Taken out of the configuration: nobody is left to say that it goes.
+    world.flags.upstream.pop();
+    world.begin().await;
+    assert_eq!(known(&world, TYPO).await, None);
+    assert!(known(&world, &own).await.is_some());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_of_which_nothing_is_asked_is_not_swept() {
+    let mut world = World::network(network(2, 1)).await;
+    world.flags.sweep_every = Some("1s".to_owned());
+    let own = world.url(Place::Pds(0));
+    world.flags.upstream.push(format!("pds={own}"));
+    world.begin().await;
+    let named = world.mirror().shared.hosts.name("https://nobody.example");
+    named.await.expect("it is named");
+    world.all_complete().await;
+    let before = world.metrics().sweeps.get();
+    world
+        .until("it had its turn", async |world: &World| {
+            let sweeps = world.metrics().sweeps.get();
+            said(sweeps >= before + 5, &sweeps)
+        })
+        .await;
+    let told = known(&world, "https://nobody.example").await;
+    let told = told.expect("it is known");
+    assert_eq!((told.state.as_str(), &told.last_sweep), ("idle", &None));
+    assert_eq!(told.known_by, "operator", "{told:?}");
+    assert!(told.never_reached_since.is_some(), "{told:?}");
     world.stop().await;
 }

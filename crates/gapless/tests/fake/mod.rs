@@ -147,6 +147,8 @@ impl Mirror for Fake {
             state: if number == 3 { "failing" } else { "swept" }.to_owned(),
             failures: if number == 3 { 7 } else { 0 },
             error: (number == 3).then(|| "nobody is there\u{1b}[2J".to_owned()),
+            never_reached_since: (number == 3).then(|| "2026-01-01T00:00:00Z".to_owned()),
+            named_by: Some("the relay https://relay.example.com".to_owned()),
             ..HostAnswer::default()
         };
         let shown = (1..=3).filter(|number| !failing || *number == 3);
@@ -159,6 +161,13 @@ impl Mirror for Fake {
             total: 3,
             swept: 2,
             failing: 1,
+            refused: 4,
+            refused_by: vec![NamerAnswer {
+                named_by: "the relay https://relay.example.com".to_owned(),
+                hosts: 30_000,
+                limit: Some(30_000),
+                refused: 4,
+            }],
             cursor: shown.get(limit).and_then(|_| shown.get(limit - 1).copied()),
         })
     }

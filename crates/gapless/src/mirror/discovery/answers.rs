@@ -2,11 +2,15 @@
 
 use std::collections::HashMap;
 
-use gapless_core::ledger::{Host, HostId, Tick, UpstreamId};
+use gapless_core::ledger::{Host, HostId, NamedBy, Tick, Upstream, UpstreamId};
 
-use crate::api::{DiscoverStatus, HostAnswer, HostsPage, ListingAnswer, followed_name, timestamp};
+use crate::api::{
+    DiscoverStatus, HostAnswer, HostsPage, ListingAnswer, NamerAnswer, followed_name, timestamp,
+};
+use crate::fetch::sweep::is_whole;
 use crate::fetch::turns::SweepState;
 use crate::mirror::Mirror;
+use crate::quotas;
 
 /// What is told of a host beside its row.
 struct Known {
@@ -56,8 +60,17 @@ impl Mirror {
         let streams = self.host_streams();
         let mut all = self.shared.hosts.all();
         all.sort_by_key(|(id, _)| *id);
+        let (over, refused) = self.shared.hosts.over_quota();
+        let refused_by = over.into_iter().map(|(by, hosts, refused)| NamerAnswer {
+            named_by: self.shared.hosts.words(&by),
+            hosts: hosts as u64,
+            limit: quotas::limit(&by).map(|limit| limit as u64),
+            refused,
+        });
         let mut page = HostsPage {
             total: all.len() as u64,
+            refused,
+            refused_by: refused_by.collect(),
             ..HostsPage::default()
         };
         for (id, host) in all {
@@ -109,21 +122,29 @@ impl Mirror {
             (true, ..) => "sweeping",
             (_, Some(_), _) => "failing",
             (_, None, Some(_)) => "swept",
-            (_, None, None) => "waiting",
+            (_, None, None) if self.is_asked(id) => "waiting",
+            (_, None, None) => "idle",
         };
         let now = self.shared.clock.time();
         HostAnswer {
             number: u64::from(id.0),
             host: host.name.clone(),
-            known_by: match (
-                known.is_some_and(|known| known.by_operator),
-                listed_by.is_empty(),
-            ) {
-                (true, _) => "configured",
-                (false, false) => "listed",
-                (false, true) => "document",
+            known_by: match &host.named {
+                _ if known.is_some_and(|known| known.by_operator) => "configured",
+                _ if !listed_by.is_empty() => "listed",
+                NamedBy::Operator => "operator",
+                NamedBy::Relay(_) => "listed",
+                NamedBy::Document(_) | NamedBy::Stranger(_) | NamedBy::Unsaid => "document",
             }
             .to_owned(),
+            named_by: match &host.named {
+                NamedBy::Unsaid => None,
+                by => Some(self.shared.hosts.words(by)),
+            },
+            never_reached_since: match host.reached {
+                true => None,
+                false => host.since.and_then(timestamp),
+            },
             listed_by,
             followed: known.and_then(|known| known.followed).map(str::to_owned),
             state: state.to_owned(),
@@ -134,6 +155,16 @@ impl Mirror {
             error: failing.map(|failing| failing.error.clone()),
             next_try: failing.and_then(|_| timestamp(now.after(sweep.rests_for()))),
         }
+    }
+
+    /// Whether anything is asked of a host: all of it is wanted, or somebody whom we know
+    /// lives there.
+    fn is_asked(&self, id: HostId) -> bool {
+        let covers = self.shared.upstreams.read();
+        let own = |row: &Upstream| row.host == Some(id) && is_whole(row);
+        let whole = covers.concerned(id).any(|(_, source)| own(&source.row));
+        drop(covers);
+        whole || self.shared.scope.network || self.shared.store.view().hosted(id).next().is_some()
     }
 
     pub(in crate::mirror) fn discover_status(&self) -> DiscoverStatus {

@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use futures_util::{StreamExt, stream};
-use gapless_core::ledger::HostId;
+use gapless_core::ledger::{HostId, NamedBy};
 use gapless_store::error::StoreError;
 
 use super::{Asked, next_look};
 use crate::mirror::Mirror;
 use crate::net::HostAddress;
+use crate::quotas::Over;
 
 /// Pages of one listing: more hosts than are ever remembered.
 const PAGES: usize = 200;
@@ -92,16 +93,23 @@ impl Mirror {
     async fn take_in_hosts(&self, relay: &Arc<str>, names: Vec<String>) -> Result<u64, StoreError> {
         let hosts = &self.shared.hosts;
         let before = hosts.len();
-        let named: Vec<Result<Option<HostId>, StoreError>> = stream::iter(names)
-            .map(|name| async move { hosts.name_of_stranger(&name).await })
+        let by = NamedBy::Relay(relay.to_string());
+        let named: Vec<Result<Result<HostId, Over>, StoreError>> = stream::iter(names)
+            .map(|name| {
+                let by = by.clone();
+                async move { hosts.name_of_stranger(&name, by).await }
+            })
             .buffer_unordered(AT_A_TIME)
             .collect()
             .await;
         let mut known = 0;
         for host in named {
-            let Some(host) = host? else {
-                self.shared.metrics.hosts_refused.inc();
-                continue;
+            let host = match host? {
+                Ok(host) => host,
+                Err(over) => {
+                    self.shared.metrics.host_refused(over);
+                    continue;
+                }
             };
             known += 1;
             let mut told = self.discovery.lock();

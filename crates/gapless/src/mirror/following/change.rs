@@ -170,11 +170,13 @@ impl Following {
             return Err(FollowError::Discovered(url.to_owned()));
         }
         self.end(id, Followed::No).await?;
-        // What is tracked there is followed by itself from now on.
-        if let Some(host) = host
-            && self.is_wanted(host).await?
-        {
-            self.follow_for_tracked(host);
+        let Some(host) = host else {
+            return Ok(());
+        };
+        match self.is_wanted(host).await? {
+            // What is tracked there is followed by itself from now on.
+            true => self.follow_for_tracked(host),
+            false => self.forget_unreached(id, host).await?,
         }
         Ok(())
     }

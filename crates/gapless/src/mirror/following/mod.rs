@@ -5,10 +5,12 @@
 //! |---|---|
 //! | `resume` | at the start: what is named, and what was added before |
 //! | `change` | one more is followed, or one no longer |
+//! | `forget` | a host that never answered, when it is left |
 //! | `tracked` | the hosts of tracked repositories: followed while one lives there |
 //! | `running` | the task that follows: started, started again, ended |
 
 mod change;
+mod forget;
 mod resume;
 mod running;
 mod tracked;

@@ -55,7 +55,7 @@ impl Following {
                 self.shared.upstreams.keep(id, row).await?;
             }
         }
-        Ok(())
+        self.forget_left().await
     }
 
     /// Whether upstreams of a kind are followed. Where each host has a stream of its

@@ -1,0 +1,214 @@
+//! How many hosts each of those may make us remember who name hosts. Anybody can make
+//! up more, one for every document; a network has some thousands. Pure.
+//!
+//! An operator has no limit. All others have a share each, and strangers, however many
+//! of them there are, leave a reserve to documents of what is held or tracked: whoever
+//! floods us keeps nobody out but himself. What is counted is what the rows say, so a
+//! start counts the same; what was refused is counted since the start.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gapless_core::ledger::NamedBy;
+
+/// Hosts that are remembered, but for those that an operator names.
+const MOST_HOSTS: usize = 100_000;
+/// Of these: left to documents of what is held or tracked.
+const RESERVED: usize = 20_000;
+/// Hosts that documents of held repositories of one host may name. Those that such a
+/// document has named have no share of their own: it would grow with every move.
+const BY_DOCUMENTS: usize = 10_000;
+/// Hosts that one relay lists.
+const BY_RELAY: usize = 30_000;
+/// Hosts that documents name of which nothing is held, for each relay that told of
+/// them.
+const BY_STRANGERS: usize = 30_000;
+/// Of so many it is said who was refused; of more, only that there were some.
+const NAMED: usize = 100;
+
+/// Why a host is not remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// Whoever named it has named too many.
+    Share,
+    /// What is left is for others.
+    Reserve,
+    /// There are too many in all.
+    All,
+}
+
+impl Over {
+    pub fn name(self) -> &'static str {
+        match self {
+            Over::Share => "share",
+            Over::Reserve => "reserve",
+            Over::All => "all",
+        }
+    }
+}
+
+/// The rows, by who named them, and what was refused.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    hosts: usize,
+    shares: HashMap<NamedBy, usize>,
+    refused: BTreeMap<NamedBy, u64>,
+    refused_in_all: u64,
+}
+
+/// How many hosts one may name; none: any number.
+pub fn limit(by: &NamedBy) -> Option<usize> {
+    match by {
+        NamedBy::Operator | NamedBy::Unsaid => None,
+        NamedBy::Document(_) => Some(BY_DOCUMENTS),
+        NamedBy::Relay(_) => Some(BY_RELAY),
+        NamedBy::Stranger(_) => Some(BY_STRANGERS),
+    }
+}
+
+impl Quotas {
+    /// Takes a place for one more host, or says why there is none.
+    pub fn take(&mut self, by: &NamedBy) -> Result<(), Over> {
+        let over = self.over(by);
+        match over {
+            None => self.add(by),
+            Some(over) => {
+                self.refused_in_all += 1;
+                if self.refused.len() < NAMED || self.refused.contains_key(by) {
+                    *self.refused.entry(by.clone()).or_default() += 1;
+                }
+                return Err(over);
+            }
+        }
+        Ok(())
+    }
+
+    fn over(&self, by: &NamedBy) -> Option<Over> {
+        let share = limit(by)?;
+        let reserved = match by {
+            NamedBy::Relay(_) | NamedBy::Stranger(_) => RESERVED,
+            NamedBy::Operator | NamedBy::Unsaid | NamedBy::Document(_) => 0,
+        };
+        if self.hosts >= MOST_HOSTS {
+            Some(Over::All)
+        } else if self.share(by) >= share {
+            Some(Over::Share)
+        } else if self.hosts + reserved >= MOST_HOSTS {
+            Some(Over::Reserve)
+        } else {
+            None
+        }
+    }
+
+    /// One more, whether or not there is a place for it.
+    pub fn add(&mut self, by: &NamedBy) {
+        self.hosts += 1;
+        *self.shares.entry(by.clone()).or_default() += 1;
+    }
+
+    /// One less.
+    pub fn give_back(&mut self, by: &NamedBy) {
+        self.hosts = self.hosts.saturating_sub(1);
+        if let Some(share) = self.shares.get_mut(by) {
+            *share = share.saturating_sub(1);
+            if *share == 0 {
+                self.shares.remove(by);
+            }
+        }
+    }
+
+    /// How many of the rows somebody has named.
+    pub fn share(&self, by: &NamedBy) -> usize {
+        self.shares.get(by).copied().unwrap_or(0)
+    }
+
+    /// Who was refused since the start, how often, and how often all were.
+    pub fn refused(&self) -> (&BTreeMap<NamedBy, u64>, u64) {
+        (&self.refused, self.refused_in_all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_core::ledger::HostId;
+
+    use super::*;
+
+    fn relay(name: &str) -> NamedBy {
+        NamedBy::Relay(name.to_owned())
+    }
+
+    /// Names as many as are taken, up to these. Returns how many were, and why no more.
+    fn fill(quotas: &mut Quotas, by: &NamedBy, many: usize) -> (usize, Option<Over>) {
+        for count in 0..many {
+            if let Err(over) = quotas.take(by) {
+                return (count, Some(over));
+            }
+        }
+        (many, None)
+    }
+
+    #[test]
+    fn a_share_ends_where_it_ends_and_others_have_theirs() {
+        let mut quotas = Quotas::default();
+        let hostile = NamedBy::Document(Some(HostId(1)));
+        let filled = fill(&mut quotas, &hostile, 20_000);
+        assert_eq!(filled, (10_000, Some(Over::Share)));
+        for by in [NamedBy::Document(Some(HostId(2))), NamedBy::Document(None)] {
+            assert_eq!(fill(&mut quotas, &by, 100), (100, None));
+        }
+        let filled = fill(&mut quotas, &relay("a"), 50_000);
+        assert_eq!(filled, (30_000, Some(Over::Share)));
+        let filled = fill(&mut quotas, &NamedBy::Stranger(Some("a".into())), 50_000);
+        assert_eq!(filled, (30_000, Some(Over::Share)));
+        assert_eq!(quotas.share(&hostile), 10_000);
+        let (refused, in_all) = quotas.refused();
+        assert_eq!((refused[&hostile], in_all), (1, 3));
+    }
+
+    #[test]
+    fn strangers_leave_a_reserve_and_an_operator_needs_none() {
+        let mut quotas = Quotas::default();
+        for name in ["a", "b"] {
+            fill(&mut quotas, &relay(name), 30_000);
+        }
+        let stranger = NamedBy::Stranger(None);
+        let filled = fill(&mut quotas, &stranger, 30_000);
+        assert_eq!(filled, (20_000, Some(Over::Reserve)));
+        assert_eq!(quotas.take(&relay("c")), Err(Over::Reserve));
+        for host in 1..=2 {
+            let by = NamedBy::Document(Some(HostId(host)));
+            assert_eq!(fill(&mut quotas, &by, 10_000), (10_000, None));
+        }
+        let last = NamedBy::Document(Some(HostId(3)));
+        assert_eq!(quotas.take(&last), Err(Over::All));
+        assert_eq!(fill(&mut quotas, &NamedBy::Operator, 100), (100, None));
+        assert_eq!(quotas.take(&last), Err(Over::All));
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again() {
+        let mut quotas = Quotas::default();
+        let by = NamedBy::Document(None);
+        fill(&mut quotas, &by, 10_000);
+        assert!(quotas.take(&by).is_err());
+        quotas.give_back(&by);
+        assert_eq!(quotas.take(&by), Ok(()));
+        assert!(quotas.take(&by).is_err());
+        // More than there were is none.
+        let (other, mut quotas) = (relay("a"), Quotas::default());
+        quotas.give_back(&other);
+        assert_eq!(quotas.share(&other), 0);
+    }
+
+    #[test]
+    fn of_many_who_are_refused_some_are_named_and_all_are_counted() {
+        let mut quotas = Quotas::default();
+        fill(&mut quotas, &NamedBy::Operator, MOST_HOSTS);
+        for host in 0..NAMED as u32 + 50 {
+            let by = NamedBy::Document(Some(HostId(host)));
+            assert_eq!(quotas.take(&by), Err(Over::All));
+        }
+        let (refused, in_all) = quotas.refused();
+        assert_eq!((refused.len(), in_all), (NAMED, NAMED as u64 + 50));
+    }
+}
