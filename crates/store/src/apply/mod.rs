@@ -29,7 +29,7 @@ use crate::table::log::{self, LogKind, LogRow};
 use crate::table::repo::RepoRow;
 use crate::table::{Table, dead, host, hosted, key, parked, upstream, wish};
 use crate::tx::{StoredRepo, Tx};
-use records::{purge, write_claims, write_records};
+use records::{forget_claims, purge, write_claims, write_records};
 pub use upkeep::is_redactable;
 use upkeep::write_upkeep;
 
@@ -248,7 +248,10 @@ fn write_repo(
     match &mut change.entry {
         None if founded(&turn) => {}
         None => return Err(Contradiction::Unfounded.into()),
-        Some(entry) => write_entry(tx, &turn, entry, rows, (claims, commit), applied)?,
+        Some(entry) => write_entry(tx, &turn, entry, rows, (&mut *claims, commit), applied)?,
+    }
+    if *claims && turn.next.debt.is_empty() {
+        *claims = forget_claims(tx, id, None)?;
     }
     write_hosted(tx, &turn)?;
     tx.put_repo(found, owed);

@@ -50,7 +50,7 @@ pub fn write_records(
         row.ops.push(write_record(tx, turn, seq, op, new, empty)?);
     }
     if *claims && row.last {
-        *claims = forget_claims(tx, id, head.rev)?;
+        *claims = forget_claims(tx, id, Some(head.rev))?;
     }
     Ok(())
 }
@@ -154,14 +154,15 @@ pub fn write_claims(tx: &mut Tx, id: RepoId, claims: Vec<(Vec<u8>, Claim)>, row:
     }
 }
 
-/// A proven state says of every path what is true: claims up to its rev go.
-/// Returns whether any are left.
-fn forget_claims(tx: &mut Tx, id: RepoId, rev: Rev) -> Result<bool, StoreError> {
+/// A proven state says of every path what is true: claims up to its rev go. A claim is
+/// made with the question whether it is so: where nothing is owed any more the host has
+/// answered, and has no such commit, so all go. Returns whether any are left.
+pub fn forget_claims(tx: &mut Tx, id: RepoId, upto: Option<Rev>) -> Result<bool, StoreError> {
     let mut newer = false;
     for (place, row) in tx.prefix(Table::Claimed, &key::repo(id))? {
         let claim = claimed::decode(&row)
             .map_err(|fault| StoreError::row(Table::Claimed, &place, fault))?;
-        match claim.rev > rev {
+        match upto.is_some_and(|rev| claim.rev > rev) {
             true => newer = true,
             false => tx.delete(Table::Claimed, place),
         }

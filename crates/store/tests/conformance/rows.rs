@@ -291,6 +291,11 @@ pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
         record: Some((Cid::dag_cbor(b"said"), b"said".to_vec())),
     };
     let claims = vec![(b"a/1".to_vec(), claim(1)), (b"a/2".to_vec(), claim(9))];
+    // It is owed to look whether it is so.
+    alice.row.debt.compare = Some(Owed {
+        at: Tick(3),
+        why: Why::Claimed,
+    });
     let change = RepoChange {
         entry: Some(entry(What::Claims(claims))),
         ..RepoChange::row(alice.subject(), alice.row.clone())
@@ -322,6 +327,21 @@ pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
     alice.rev = 8;
     book.write(alice.live(&[])).unwrap();
     assert_eq!(paths(&book).len(), 0);
+    // Above all that is signed: it stays while it is owed to look, and no longer.
+    let lie = |alice: &Owner| Change {
+        repo: Some(RepoChange {
+            entry: Some(entry(What::Claims(vec![(b"a/3".to_vec(), claim(99))]))),
+            ..RepoChange::row(alice.subject(), alice.row.clone())
+        }),
+        ..Change::default()
+    };
+    book.write(lie(&alice)).unwrap();
+    alice.row.debt.next_try = Time(50);
+    book.write(alice.row_change()).unwrap();
+    assert_eq!(paths(&book), [b"a/3"]);
+    alice.row.debt = Debt::default();
+    book.write(alice.row_change()).unwrap();
+    assert_eq!(paths(&book).len(), 0, "the host has answered");
 }
 
 pub fn what_is_shown_again_is_said_to_be_where_it_is(world: &dyn World) {
