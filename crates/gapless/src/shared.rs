@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::filter::Filter;
 use crate::hosts::HostRows;
 use crate::ingest::sources::Sources;
+use crate::ingest::strays::Strays;
 use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
 use crate::moments::Moments;
@@ -34,6 +35,8 @@ pub struct Shared {
     /// Which of them brought what, and how late.
     pub sources: Sources,
     pub hosts: HostRows,
+    /// Hosts that bring repositories of others.
+    pub strays: Strays,
     pub settings: Settings,
     pub filter: Filter,
     /// Which repositories are wanted that nobody has named.

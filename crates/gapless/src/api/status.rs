@@ -108,6 +108,10 @@ pub struct UpstreamAnswer {
     /// What its host served last that had to be refused, since we run.
     #[serde(default)]
     pub refused: Option<RefusedAnswer>,
+    /// Repositories of other hosts that it brings although it is followed as a host,
+    /// since we run; null unless they are so many that it may be a relay.
+    #[serde(default)]
+    pub strays: Option<u64>,
     /// How it compares with the others; null while it has none to compare with.
     #[serde(default)]
     pub source: Option<SourceAnswer>,

@@ -75,6 +75,9 @@ fn needs_a_person(status: &Status) -> Vec<String> {
             upstream.error.as_deref().unwrap_or("not connected yet")
         ));
     }
+    for upstream in &status.upstreams {
+        needs.extend(strays(upstream));
+    }
     for host in &status.hiding_suspended {
         needs.push(format!(
             "so much vanished from {host} that nothing of it is hidden; if it has really gone: \
@@ -88,6 +91,18 @@ fn needs_a_person(status: &Status) -> Vec<String> {
         ));
     }
     needs
+}
+
+/// An upstream that is followed as a host, and may be none.
+fn strays(upstream: &UpstreamAnswer) -> Option<String> {
+    let url = &upstream.url;
+    upstream.strays.map(|count| {
+        format!(
+            "{url} brings {count} repositories of other hosts; is it a relay? It is followed as a host, and \
+             speaks for none of them: gapless upstream remove {url}, then gapless upstream add relay {url}; \
+             if it has another name in DID documents, add it with --host"
+        )
+    })
 }
 
 /// Whether all that lives on its host is wanted.
@@ -246,6 +261,11 @@ pub fn upstreams(server: &Server) -> Result<Outcome, Failure> {
     match server.json {
         true => say(&reply.text),
         false => print_upstreams(&found.upstreams),
+    }
+    for stray in found.upstreams.iter().filter_map(strays) {
+        if !server.json {
+            say(&format!("\n{}", plain(&stray)));
+        }
     }
     Ok(Outcome::Fine)
 }

@@ -315,6 +315,9 @@ impl Fetcher {
             Ok::<_, StoreError>((fresh, moved))
         });
         let (fresh, moved) = moved.await??;
+        if let Some((brought_by, count)) = self.shared.strays.resolved(did, host) {
+            self.look_at_strays(brought_by, count)?;
+        }
         if fresh {
             // Only now: what is not written is asked for again.
             self.shared.schedule.refreshed(did);
@@ -326,6 +329,33 @@ impl Fetcher {
             if let Some(left) = before.filter(|_| before != host) {
                 self.addresses.tracked_left(left);
             }
+        }
+        Ok(())
+    }
+
+    /// A host brings so many repositories of others. Where more than those live there
+    /// themselves, some have moved; else it is no host, or not by that name.
+    fn look_at_strays(&self, host: HostId, count: usize) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        let url = {
+            let covers = shared.upstreams.read();
+            let mut own = covers.iter().filter(|(_, one)| one.row.host == Some(host));
+            own.find(|(_, one)| one.row.followed.is_operators())
+                .map(|(_, one)| one.row.url.clone())
+        };
+        let Some(url) = url else {
+            return Ok(());
+        };
+        let mut own = 0;
+        for repo in shared.store.view().hosted(host).take(count) {
+            repo?;
+            own += 1;
+        }
+        if own < count && shared.strays.say(host) {
+            tracing::warn!(
+                upstream = %url, repositories = count,
+                "a host brings repositories of other hosts; is it a relay, or has it another name in DID documents? It speaks for none of them. For a relay: gapless upstream remove URL, then gapless upstream add relay URL"
+            );
         }
         Ok(())
     }

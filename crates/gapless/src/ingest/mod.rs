@@ -9,6 +9,7 @@
 //! | `read` | whose event is it, which number has it? |
 //! | `redial` | how long until the next dial, and when one is due at once |
 //! | [`sources`] | which source brought what, how late, and what it missed |
+//! | [`strays`] | which hosts bring repositories of others? |
 //! | [`upstreams`] | did the connection miss anything? The row is durable first |
 //! | [`comings`] | when did each of them come, or go? For people |
 //! | [`desk`] | every repository has one desk, where its events come one by one |
@@ -28,4 +29,5 @@ pub mod link;
 mod read;
 mod redial;
 pub mod sources;
+pub mod strays;
 pub mod upstreams;

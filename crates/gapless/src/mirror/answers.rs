@@ -198,6 +198,10 @@ impl Mirror {
                     reason: refused.class.to_owned(),
                     error: refused.error,
                 }),
+                strays: source
+                    .row
+                    .host
+                    .and_then(|host| self.shared.strays.told_of(host)),
                 source: self.source_answer(id),
             });
         }

@@ -45,6 +45,7 @@ use crate::filter::Filter;
 use crate::hosts::HostRows;
 use crate::ingest::desk::Desks;
 use crate::ingest::sources::Sources;
+use crate::ingest::strays::Strays;
 use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
 use crate::moments::Moments;
@@ -347,6 +348,7 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
             wanted: config.collections.clone(),
             wanted_keys_only: config.keep_keys == KeepKeys::Wanted,
         },
+        strays: Strays::default(),
         schedule: Schedule::default(),
         metrics: Metrics::default(),
         scope: Scope::of(&config.discover),

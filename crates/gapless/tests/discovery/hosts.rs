@@ -1,6 +1,6 @@
 //! Hosts that do not answer, and names that are none.
 
-use gapless::api::{GapsPage, HostAnswer, Mirror as _, NewUpstream};
+use gapless::api::{GapsPage, HostAnswer, Mirror as _, NewUpstream, RepoAnswer};
 use gapless_core::ledger::Kind;
 use gapless_testnet::{Fault, Place, Spec};
 
@@ -175,5 +175,62 @@ async fn a_host_of_which_nothing_is_asked_is_not_swept() {
     assert_eq!((told.state.as_str(), &told.last_sweep), ("idle", &None));
     assert_eq!(told.known_by, "operator", "{told:?}");
     assert!(told.never_reached_since.is_some(), "{told:?}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_is_followed_as_a_host_is_noticed_and_speaks_for_nobody() {
+    let mut world = World::network(relayed(6, 2)).await;
+    let relay = world.url(Place::Relay);
+    world.flags.upstream.push(format!("pds={relay}"));
+    world.expect("a host brings repositories of other hosts");
+    world.begin().await;
+    world
+        .until("connected", async |world: &World| {
+            let upstream = world.upstream(Place::Relay).await;
+            said(upstream.connected, &upstream)
+        })
+        .await;
+    let dids = world.net.truth().dids();
+    for did in &dids {
+        world.post(did);
+    }
+    world
+        .until("it is noticed", async |world: &World| {
+            let told = world.upstream(Place::Relay).await;
+            said(told.strays >= Some(3), &told)
+        })
+        .await;
+    // They are fetched, and what it says of them makes none of them complete.
+    for did in &dids {
+        let made = world.post(did).rev.to_string();
+        world
+            .until("it is held", async |world: &World| {
+                let answer = world.repo(did).await;
+                let there = |one: &RepoAnswer| one.rev.as_ref() == Some(&made);
+                said(answer.as_ref().is_some_and(there), &answer)
+            })
+            .await;
+        let answer = world.doubted(did, &["no_cover"]).await;
+        assert!(!answer.complete, "{answer:?}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_some_have_left_is_not_taken_for_a_relay() {
+    let mut world = World::start(relayed(12, 2)).await;
+    world.expect("it has no such repository");
+    world.all_complete().await;
+    // Four of six move, and the old host lists them still.
+    for _ in 0..4 {
+        let moves = world.account(0, 0);
+        world.net.migrate(&moves, 1, false).expect("it moves");
+    }
+    world.all_complete().await;
+    for place in [Place::Pds(0), Place::Pds(1)] {
+        let told = world.upstream(place).await;
+        assert_eq!(told.strays, None, "{told:?}");
+    }
     world.stop().await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gapless_atp::frame;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::{Before, Time};
+use gapless_core::ledger::{Before, Repo, Time};
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadClass, DeadLetter};
 
@@ -136,6 +136,7 @@ impl Worker {
             Err(error) => return Decided::Unreadable(error),
         };
         let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &event.did));
+        note_stray(&shared, event, &told, &draft.repo);
         draft.event(&shared, &event.arrival(), &told, &judged.ops, judged.block);
         if !draft.parked.is_empty()
             && !busy
@@ -168,6 +169,19 @@ impl Worker {
             draft: Some(Box::new(draft)),
             dead: Some(dead),
         }
+    }
+}
+
+/// A host's own stream brings a commit of a repository that does not live there, as far
+/// as we know.
+fn note_stray(shared: &Shared, event: &Arrived, told: &Event, repo: &Repo) {
+    if !matches!(told, Event::Signed { .. } | Event::Unresolved { .. }) {
+        // Whoever has left a host may be closed there.
+        return;
+    }
+    let host = shared.upstreams.read().host_of(event.origin.upstream);
+    if let Some(host) = host.filter(|host| repo.host != Some(*host)) {
+        shared.strays.brought(host, &event.did);
     }
 }
 

@@ -53,6 +53,10 @@ impl Worker {
         };
         let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &did));
         let repo = &mut draft.repo;
+        // Whoever has left a host may be closed there.
+        if repo.host != Some(note.host) && !account::is_hidden(entry.account) {
+            shared.strays.brought(note.host, &did);
+        }
         let listed = shared.decide(now, |context| sweep::listed(context, repo, note, &entry));
         self.submit(place, Some(draft), None, Some(written.line()), None);
         (did, Seen::Listed(listed))

@@ -1,0 +1,147 @@
+//! Hosts that bring repositories of other hosts: somebody follows a relay as if it were
+//! a host, or a host under another name than the one in documents. Such a stream speaks
+//! for none of them, so none of them would ever be complete, and nobody would know why.
+//!
+//! A repository counts when its document was read after the host had brought it, and
+//! names another. Counted since the start.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::HostId;
+
+/// Fewer than these may have just moved.
+const FEW: usize = 3;
+/// Repositories whose documents are waited for. Of more, some are not counted.
+const WAITING: usize = 10_000;
+/// Repositories of others that are counted of one host, and hosts of which they are.
+const COUNTED: usize = 10_000;
+const HOSTS: usize = 1_000;
+
+#[derive(Default)]
+pub struct Strays {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Who brought them, until their documents are read.
+    waiting: HashMap<Did, HostId>,
+    of: HashMap<HostId, Others>,
+}
+
+#[derive(Default)]
+struct Others {
+    dids: HashSet<Did>,
+    /// It was said of the host.
+    said: bool,
+}
+
+impl Strays {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Nothing in here can panic half way.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A host brings a repository that does not live there, as far as we know.
+    pub fn brought(&self, host: HostId, did: &Did) {
+        let mut kept = self.lock();
+        let counted = |others: &Others| others.dids.contains(did);
+        if kept.of.get(&host).is_some_and(counted) {
+            return;
+        }
+        if kept.waiting.len() < WAITING || kept.waiting.contains_key(did) {
+            kept.waiting.insert(did.clone(), host);
+        }
+    }
+
+    /// A document was read. Returns who brought the repository though it lives elsewhere,
+    /// and how many others they have brought so, if it is time to look at that: nothing
+    /// was said yet, and the number has doubled.
+    pub fn resolved(&self, did: &Did, lives: Option<HostId>) -> Option<(HostId, usize)> {
+        let mut kept = self.lock();
+        let host = kept.waiting.remove(did)?;
+        if lives.is_none_or(|lives| lives == host) {
+            return None;
+        }
+        if kept.of.len() >= HOSTS && !kept.of.contains_key(&host) {
+            return None;
+        }
+        let others = kept.of.entry(host).or_default();
+        if others.dids.len() >= COUNTED || !others.dids.insert(did.clone()) {
+            return None;
+        }
+        let count = others.dids.len();
+        let time = count == FEW || (count > FEW && count.is_power_of_two());
+        (time && !others.said).then_some((host, count))
+    }
+
+    /// It is said of a host from now on. Returns whether it was not before.
+    pub fn say(&self, host: HostId) -> bool {
+        let mut kept = self.lock();
+        let others = kept.of.get_mut(&host);
+        others.is_some_and(|others| !std::mem::replace(&mut others.said, true))
+    }
+
+    /// How many repositories of others a host brings, if it is to be told.
+    pub fn told_of(&self, host: HostId) -> Option<u64> {
+        let kept = self.lock();
+        let others = kept.of.get(&host).filter(|others| others.said)?;
+        Some(others.dids.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn did(number: usize) -> Did {
+        Did::parse(&format!("did:web:host{number}.example.com")).expect("a DID")
+    }
+
+    #[test]
+    fn it_counts_what_its_document_says_lives_elsewhere_and_once() {
+        let strays = Strays::default();
+        let (relay, host) = (HostId(1), HostId(2));
+        let mut looked_at = Vec::new();
+        for number in 0..9 {
+            for _ in 0..2 {
+                strays.brought(relay, &did(number));
+                looked_at.extend(strays.resolved(&did(number), Some(host)));
+            }
+        }
+        assert_eq!(looked_at, [(relay, 3), (relay, 4), (relay, 8)]);
+        assert_eq!(strays.told_of(relay), None, "nobody has said so");
+        assert!(strays.say(relay) && !strays.say(relay));
+        assert_eq!(strays.told_of(relay), Some(9));
+        for number in 9..20 {
+            strays.brought(relay, &did(number));
+            assert_eq!(strays.resolved(&did(number), Some(host)), None, "said once");
+        }
+    }
+
+    #[test]
+    fn who_lives_there_or_has_just_moved_there_does_not_count() {
+        let strays = Strays::default();
+        let host = HostId(1);
+        for number in 0..20 {
+            strays.brought(host, &did(number));
+            assert_eq!(strays.resolved(&did(number), Some(host)), None);
+            // Read for another reason, or not readable.
+            assert_eq!(strays.resolved(&did(number), Some(HostId(2))), None);
+            strays.brought(host, &did(number));
+            assert_eq!(strays.resolved(&did(number), None), None);
+        }
+        assert!(!strays.say(host));
+    }
+
+    #[test]
+    fn a_flood_is_bounded() {
+        let strays = Strays::default();
+        for number in 0..WAITING + 10 {
+            strays.brought(HostId(1), &did(number));
+        }
+        assert_eq!(strays.lock().waiting.len(), WAITING);
+    }
+}
