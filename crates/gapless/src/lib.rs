@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod mirror;
 pub mod moments;
 pub mod net;
+pub mod newcomers;
 pub mod quotas;
 pub mod room;
 pub mod run;

@@ -182,6 +182,8 @@ counters! {
     host_listings: "gapless_host_listings_total", "Listings of the hosts that a relay knows, read to their end.";
     host_listing_failures: "gapless_host_listing_failures_total", "Such listings that were cut short.";
     hosts_refused: "gapless_hosts_refused_total", "Names of hosts, told by others, that nobody may be sent to, or that are too many.";
+    newcomers_passed: "gapless_newcomers_passed_total", "Events of repositories that nobody had heard of, passed over because the upstream has told of too many whose documents could not be read; the directory is asked first.";
+    newcomers_known: "gapless_newcomers_known_total", "Of these repositories: those that the directory knew, and that are fetched.";
     collection_listings: "gapless_collection_listings_total", "Listings of who has records in a collection, read to their end.";
     collection_listing_failures: "gapless_collection_listing_failures_total", "Such listings that were cut short.";
     repos_found: "gapless_repos_found_total", "Repositories that are tracked since a collection of theirs was found.";

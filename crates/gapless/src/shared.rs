@@ -23,6 +23,7 @@ use crate::ingest::strays::Strays;
 use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
 use crate::moments::Moments;
+use crate::newcomers::Newcomers;
 use crate::room::Room;
 use crate::schedule::Schedule;
 use crate::scope::Scope;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub tracked: RwLock<HashSet<Did>>,
     /// Of these: found by which collection, and when.
     pub found: RwLock<HashMap<Did, (Arc<str>, Time)>>,
+    /// Names that nobody had heard of before an event told of them.
+    pub newcomers: Newcomers,
     /// Names that may be found next.
     pub candidates: Candidates,
     /// Bytes of all parked frames.

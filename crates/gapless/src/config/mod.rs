@@ -128,6 +128,9 @@ pub struct FetchConfig {
 pub struct LimitsConfig {
     /// Threads that verify.
     pub workers: usize,
+    /// Names that one upstream may tell of before their documents are read. Not
+    /// configured; tests set it lower.
+    pub newcomers: usize,
 }
 
 /// When `/ready` says no.

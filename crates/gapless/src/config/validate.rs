@@ -19,6 +19,7 @@ use super::{
     UpstreamConfig,
 };
 use crate::api::kind_of;
+use crate::newcomers::UNREAD;
 use crate::serve::ServeLimits;
 use crate::serve::firehose::FirehoseSettings;
 
@@ -76,6 +77,7 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
         fetch: fetch(raw, &data)?,
         limits: LimitsConfig {
             workers: count(raw, "limits.workers", cores())?,
+            newcomers: UNREAD,
         },
         ready: ReadyConfig {
             max_upstream_age: span(raw, "ready.max_upstream_age", MIN_EVERY, HOUR / 12)?,

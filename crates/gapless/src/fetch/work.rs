@@ -315,6 +315,7 @@ impl Fetcher {
             Ok::<_, StoreError>((fresh, moved))
         });
         let (fresh, moved) = moved.await??;
+        self.shared.newcomers.resolved(did);
         if let Some((brought_by, count)) = self.shared.strays.resolved(did, host) {
             self.look_at_strays(brought_by, count)?;
         }

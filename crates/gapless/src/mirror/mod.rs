@@ -50,6 +50,7 @@ use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
 use crate::moments::Moments;
 use crate::net::{HostLimits, Net, NetError, NetSettings};
+use crate::newcomers::Newcomers;
 use crate::room::{self, Room};
 use crate::schedule::Schedule;
 use crate::scope::Scope;
@@ -352,6 +353,7 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
         schedule: Schedule::default(),
         metrics: Metrics::default(),
         scope: Scope::of(&config.discover),
+        newcomers: Newcomers::new(config.limits.newcomers),
         candidates: Candidates::default(),
         tracked: RwLock::new(tracked),
         found: RwLock::new(found),

@@ -181,3 +181,45 @@ async fn a_state_that_the_owner_signed_later_ends_the_lie() {
     assert_eq!(claims(&world, &did), []);
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_names_that_nobody_has_few_are_written_down_and_whoever_is_somebody_is_fetched() {
+    const FEW: usize = 3;
+    let mut world = World::network(told(2)).await;
+    world.adjust = |config| config.limits.newcomers = FEW;
+    let teller = Teller::start().await;
+    follow(&mut world, &teller.url).await;
+    let made_up = (b'a'..=b't').map(|letter| {
+        let name = (letter as char).to_string().repeat(24);
+        Did::parse(&format!("did:plc:{name}")).expect("a DID")
+    });
+    let made_up: Vec<Did> = made_up.collect();
+    for did in &made_up {
+        let (commit, _) = put(&rev_after(0), &new_path(), "nobody wrote it");
+        teller.say_commit(now_us(), did.as_str(), &commit);
+    }
+    let passed = (made_up.len() - FEW) as u64;
+    world
+        .until("the others are passed over", async |world: &World| {
+            let now = world.metrics().newcomers_passed.get();
+            said(now == passed, &now)
+        })
+        .await;
+    let did = world.did(0);
+    let (commit, _) = put(&rev_after(0), &new_path(), "somebody wrote something");
+    teller.say_commit(now_us(), did.as_str(), &commit);
+    world
+        .until("somebody is known", async |world: &World| {
+            let answer = world.repo(&did).await;
+            said(answer.is_some(), &answer)
+        })
+        .await;
+    until_held(&world, &did).await;
+    assert_eq!(world.metrics().newcomers_passed.get(), passed + 1);
+    assert_eq!(world.metrics().newcomers_known.get(), 1);
+    let view = world.mirror().shared.store.view();
+    let known = |did: &&Did| view.repo_id(did).expect("it reads").is_some();
+    assert_eq!(made_up.iter().filter(known).count(), FEW);
+    drop(view);
+    world.stop().await;
+}

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use gapless::api::{Mirror as _, PurgeAnswer};
+use gapless::config::Config;
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
@@ -26,7 +27,12 @@ fn relayed(repos: usize, pds: usize) -> NetConfig {
 
 /// A mirror that follows the relay alone, all complete, with a sweep every second.
 async fn by_relay() -> World {
+    by_relay_adjusted(|_| {}).await
+}
+
+async fn by_relay_adjusted(adjust: fn(&mut Config)) -> World {
     let mut world = World::network(relayed(6, 2)).await;
+    world.adjust = adjust;
     follow_relay(&mut world).await;
     world
 }
@@ -52,6 +58,26 @@ async fn follow_relay(world: &mut World) {
 /// Waits until the relay's stream is durable up to its last event.
 async fn heard(world: &World) {
     world.caught_up(Place::Relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_relay_told_of_too_many_the_directory_is_asked_first_and_nothing_is_lost() {
+    // Whoever is unknown is one too many. All are complete in the end.
+    let mut world = by_relay_adjusted(|config| config.limits.newcomers = 0).await;
+    let (passed, known) = (
+        world.metrics().newcomers_passed.get(),
+        world.metrics().newcomers_known.get(),
+    );
+    assert!(passed >= 6 && known >= 6, "{passed} {known}");
+    // From then on they are followed as anybody is.
+    for did in world.net.truth().dids() {
+        let live = world.post(&did);
+        world.complete(&did).await;
+        let answer = world.answer(&did).await;
+        assert_eq!(answer.last_firehose_rev, Some(live.rev.to_string()));
+    }
+    assert_eq!(world.metrics().newcomers_passed.get(), passed);
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

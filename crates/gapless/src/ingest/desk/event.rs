@@ -91,6 +91,10 @@ impl Worker {
         if busy && slot.has_parked {
             return Decided::Later;
         }
+        if slot.repo.is_none() && !may_come(&shared, event) {
+            shared.metrics.newcomers_passed.inc();
+            return Decided::nothing();
+        }
         if event.wire == Wire::Lines {
             return self.claim(place, event);
         }
@@ -170,6 +174,12 @@ impl Worker {
             dead: Some(dead),
         }
     }
+}
+
+/// Whether somebody of whom nobody has heard may be written down for this event.
+fn may_come(shared: &Shared, event: &Arrived) -> bool {
+    let upstream = event.origin.upstream;
+    shared.is_tracked(&event.did) || shared.newcomers.may_come(upstream, &event.did)
 }
 
 /// A host's own stream brings a commit of a repository that does not live there, as far

@@ -36,6 +36,7 @@ use gapless_store::error::StoreError;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 pub use line::may_have_left;
+pub use report::first_heard;
 
 use super::decide::Arrival;
 use super::draft::Draft;

@@ -6,6 +6,7 @@
 //! | `streams` | opens a stream for each host, where that is wanted |
 //! | `collections` | asks who has records in a collection, again and again |
 //! | `found` | whoever was found is tracked, once the directory knows them |
+//! | `newcomers` | asks the directory first about names of which too many were told |
 //! | `answers` | says which hosts are known, and how each is |
 //!
 //! Hosts that are found are swept by the sweeps that there are; all that this adds are
@@ -16,6 +17,7 @@ mod answers;
 mod collections;
 mod found;
 mod hosts;
+mod newcomers;
 mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -114,6 +116,8 @@ impl Mirror {
     /// Starts what finds things by itself, if anything is to be found.
     pub(super) fn discover(self: &Arc<Self>) {
         let scope = &self.shared.scope;
+        let mirror = Arc::downgrade(self);
+        self.supervise("newcomers", move || newcomers::run(mirror.clone()));
         if scope.network {
             let mirror = Arc::downgrade(self);
             self.supervise("hosts", move || hosts::run(mirror.clone()));
