@@ -237,6 +237,10 @@ impl Sweeper {
         });
         let stretched = (!self.fixed).then_some(every);
         self.sweeps.spend(host, cost, failed.is_none(), stretched);
+        if shared.hosts.get(host).is_none() {
+            // Forgotten meanwhile.
+            self.sweeps.forget(host);
+        }
         match failed {
             Some(_) => shared.metrics.sweep_failures.inc(),
             None => shared.metrics.sweeps.inc(),

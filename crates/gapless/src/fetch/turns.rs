@@ -154,6 +154,14 @@ impl Sweeps {
         failing.count()
     }
 
+    /// A host is known no more.
+    pub fn forget(&self, host: HostId) {
+        let mut kept = self.lock();
+        if let Some(gone) = kept.states.remove(&host) {
+            kept.spent = kept.spent.minus(gone.cost);
+        }
+    }
+
     pub(super) fn change<T>(&self, host: HostId, act: impl FnOnce(&mut SweepState) -> T) -> T {
         act(self.lock().states.entry(host).or_default())
     }

@@ -124,7 +124,10 @@ impl api::Mirror for Mirror {
     fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
         self.has_room()?;
         let removing = self.following.remove(url);
-        self.handle.block_on(removing).map_err(told)?;
+        let host = self.handle.block_on(removing).map_err(told)?;
+        if let Some(host) = host.filter(|host| self.shared.hosts.get(*host).is_none()) {
+            self.sweeps.forget(host);
+        }
         let configured = self.config.upstreams.iter().any(|one| one.url == url);
         Ok(UpstreamRemoved::new(url, configured))
     }

@@ -121,6 +121,12 @@ async fn a_host_that_somebody_mistyped_is_shown_as_it_is_and_forgotten_with_its_
     assert_eq!(told.named_by.as_deref(), Some("an operator"), "{told:?}");
     remove(&world, TYPO).await;
     assert_eq!(known(&world, TYPO).await, None);
+    world
+        .until("no gap is left of it", async |world: &World| {
+            let page = gaps(world).await;
+            said(page.hosts_total == 0, &page.hosts)
+        })
+        .await;
     // One that has answered, and on which somebody lives, stays.
     let own = world.url(Place::Pds(0));
     remove(&world, &own).await;

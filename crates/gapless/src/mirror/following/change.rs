@@ -157,8 +157,8 @@ impl Following {
     }
 
     /// Follows an upstream no longer. Its repositories stay, and nothing covers
-    /// them any more.
-    pub async fn remove(self: &Arc<Self>, url: &str) -> Result<(), FollowError> {
+    /// them any more. Returns its host, which may be forgotten.
+    pub async fn remove(self: &Arc<Self>, url: &str) -> Result<Option<HostId>, FollowError> {
         let _one = self.changing.lock().await;
         let Some((id, host, followed)) = self.find(url) else {
             return Err(FollowError::NotFollowed(url.to_owned()));
@@ -171,14 +171,14 @@ impl Following {
         }
         self.end(id, Followed::No).await?;
         let Some(host) = host else {
-            return Ok(());
+            return Ok(None);
         };
         match self.is_wanted(host).await? {
             // What is tracked there is followed by itself from now on.
             true => self.follow_for_tracked(host),
             false => self.forget_unreached(id, host).await?,
         }
-        Ok(())
+        Ok(Some(host))
     }
 
     pub(super) async fn end(&self, id: UpstreamId, followed: Followed) -> Result<(), StoreError> {

@@ -5,15 +5,15 @@
 //! |---|---|
 //! | `resume` | at the start: what is named, and what was added before |
 //! | `change` | one more is followed, or one no longer |
-//! | `forget` | a host that never answered, when it is left |
+//! | `unreached` | a host that never answered is forgotten when it is left |
 //! | `tracked` | the hosts of tracked repositories: followed while one lives there |
 //! | `running` | the task that follows: started, started again, ended |
 
 mod change;
-mod forget;
 mod resume;
 mod running;
 mod tracked;
+mod unreached;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

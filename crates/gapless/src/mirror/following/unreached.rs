@@ -1,4 +1,5 @@
-//! Hosts that somebody has mistyped: forgotten once they are followed no longer.
+//! Hosts that never answered: forgotten once nobody follows them, if nobody is known to
+//! live there.
 
 use gapless_core::ledger::{Followed, HostId, NamedBy, UpstreamId};
 use gapless_store::error::StoreError;
@@ -9,7 +10,11 @@ impl Following {
     /// A host that never answered, that nobody lives on and that nothing is followed for:
     /// perhaps somebody has mistyped it. Nothing of it stays but a number, and the
     /// address in a row that nobody is told of.
-    pub(super) async fn forget_unreached(&self, id: UpstreamId, host: HostId) -> Result<(), StoreError> {
+    pub(super) async fn forget_unreached(
+        &self,
+        id: UpstreamId,
+        host: HostId,
+    ) -> Result<(), StoreError> {
         let view = self.shared.store.view();
         let reached = self.shared.hosts.get(host).is_none_or(|row| row.reached);
         if reached || view.hosted(host).next().is_some() {
