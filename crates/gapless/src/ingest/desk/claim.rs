@@ -8,7 +8,7 @@ use gapless_store::error::StoreError;
 use gapless_store::table::claimed::Claim;
 
 use super::Arrived;
-use super::event::{Decided, brought};
+use super::event::{Decided, brought, may_come};
 use super::report::first_heard;
 use super::worker::Worker;
 use crate::claims::{BYTES_OF_ONE, CLAIMS_OF_ONE};
@@ -31,7 +31,10 @@ impl Worker {
         if !slot.flights.is_empty() {
             return Decided::Later;
         }
+        let unknown = slot.repo.is_none();
         let said = match lines::read(&event.bytes) {
+            Ok(Said::Other) => return Decided::nothing(),
+            _ if unknown && !may_come(&shared, event) => return Decided::nothing(),
             Ok(said) => said,
             Err(error) => return self.undecodable(place, event, error),
         };

@@ -91,12 +91,11 @@ impl Worker {
         if busy && slot.has_parked {
             return Decided::Later;
         }
-        if slot.repo.is_none() && !may_come(&shared, event) {
-            shared.metrics.newcomers_passed.inc();
-            return Decided::nothing();
-        }
         if event.wire == Wire::Lines {
             return self.claim(place, event);
+        }
+        if slot.repo.is_none() && !may_come(&shared, event) {
+            return Decided::nothing();
         }
         let decoded = match frame::decode(&event.bytes) {
             Ok(decoded) => decoded,
@@ -176,17 +175,23 @@ impl Worker {
     }
 }
 
-/// Whether somebody of whom nobody has heard may be written down for this event.
-fn may_come(shared: &Shared, event: &Arrived) -> bool {
+/// Whether somebody of whom nobody has heard may be written down for this event; if not,
+/// it is counted as passed over.
+pub(super) fn may_come(shared: &Shared, event: &Arrived) -> bool {
     let upstream = event.origin.upstream;
-    shared.is_tracked(&event.did) || shared.newcomers.may_come(upstream, &event.did)
+    let may = shared.is_tracked(&event.did) || shared.newcomers.may_come(upstream, &event.did);
+    if !may {
+        shared.metrics.newcomers_passed.inc();
+    }
+    may
 }
 
 /// A host's own stream brings a commit of a repository that does not live there, as far
 /// as we know.
 fn note_stray(shared: &Shared, event: &Arrived, told: &Event, repo: &Repo) {
-    if !matches!(told, Event::Signed { .. } | Event::Unresolved { .. }) {
-        // Whoever has left a host may be closed there.
+    // Whoever has left a host may be closed there.
+    let commit = matches!(told, Event::Signed { .. } | Event::Unresolved { .. });
+    if !commit || repo.cover == Some(event.origin.upstream) {
         return;
     }
     let host = shared.upstreams.read().host_of(event.origin.upstream);
