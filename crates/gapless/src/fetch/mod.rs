@@ -11,6 +11,7 @@
 //! | `pace` | how often that is done |
 //! | [`counted`] | what is owed, and how many repositories a host has, as the store knows it |
 //! | [`work`] | pays what is owed: resolve, ask, fetch |
+//! | `naming` | whose document names a host, and who brought its repository |
 //! | `walk` | another filter: is what it wants held already? |
 //! | [`take_in`] | one fetch: download, check, write |
 //! | [`import`] | one that somebody brings as a file: check, write |
@@ -28,6 +29,7 @@ pub mod difference;
 pub mod import;
 mod listing;
 pub mod memory;
+mod naming;
 mod pace;
 mod pages;
 mod patience;
