@@ -3,7 +3,8 @@
 //!
 //! While one page goes out the next is read, and no more than that. A consumer that
 //! takes nothing for `serve.stall` is told why and cut; one that has nothing to read
-//! is asked now and then whether it is there.
+//! is asked now and then whether it is there. Whatever ends it, a message that is half
+//! out is finished first, so that the other side can read the goodbye.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use tokio::time::Instant;
 use super::answer::Refusal;
 use super::listener::Peer;
 use super::websocket::{
-    BINARY, CLOSE_AWAY, CLOSE_FAULT, CLOSE_POLICY, Handshake, Opening, Socket, Word, Wrote,
-    write_message,
+    BINARY, CLOSE_AWAY, CLOSE_FAULT, CLOSE_POLICY, Farewell, Handshake, Opening, PONG, Socket,
+    Turn, Word, write_message,
 };
 use super::{App, Stopping, ask, call};
 use crate::serve::firehose::words::{consumer_too_slow, future_cursor, outdated_cursor};
@@ -82,16 +83,43 @@ fn refuse(unserved: &Unserved) -> Response {
 }
 
 /// Why it ends.
-enum End {
+enum Why {
     Gone,
+    /// The other side says goodbye, or broke the protocol.
+    Said(Farewell),
     Stopping,
-    /// Cut; the bytes that finish the message that is half out.
-    Slow(&'static str, Vec<u8>),
+    /// Cut.
+    Slow(&'static str),
     Broken,
 }
 
+/// The end, and the bytes before it: what finishes the message that is half out, and
+/// the answer to the last ping.
+struct End {
+    why: Why,
+    begun: Vec<u8>,
+}
+
+impl End {
+    fn within(why: Why, begun: &[u8], ping: Option<Vec<u8>>) -> End {
+        let mut begun = begun.to_vec();
+        if let Some(payload) = ping {
+            write_message(&mut begun, PONG, &[&payload]);
+        }
+        End { why, begun }
+    }
+}
+
+impl From<Why> for End {
+    fn from(why: Why) -> End {
+        let begun = Vec::new();
+        End { why, begun }
+    }
+}
+
 async fn serve(consumer: Consumer, start: Start, opening: Opening, stopping: Stopping) {
-    let Some(socket) = opening.open().await else {
+    let stall = consumer.settings().stall;
+    let Ok(Some(socket)) = tokio::time::timeout(stall, opening.open()).await else {
         return;
     };
     let (from, outdated) = match start {
@@ -99,9 +127,8 @@ async fn serve(consumer: Consumer, start: Start, opening: Opening, stopping: Sto
         Start::Future => {
             let mut last = Vec::new();
             write_message(&mut last, BINARY, &[&future_cursor()]);
-            socket
-                .close(&last, CLOSE_POLICY, "FutureCursor", LAST_WORDS)
-                .await;
+            let farewell = Farewell::ours(CLOSE_POLICY, "FutureCursor");
+            socket.close(&last, farewell, LAST_WORDS).await;
             return;
         }
     };
@@ -111,28 +138,29 @@ async fn serve(consumer: Consumer, start: Start, opening: Opening, stopping: Sto
     }
     let mut stream = Stream {
         place: Some(consumer.place(from)),
-        stall: consumer.settings().stall,
+        stall,
         consumer,
         socket,
         stopping,
         busy_at: Instant::now(),
     };
-    let end = stream.run(first).await;
+    let End { why, begun } = stream.run(first).await;
     let Stream {
         consumer, socket, ..
     } = stream;
-    match end {
-        End::Gone => {}
-        End::Stopping => socket.close(&[], CLOSE_AWAY, "stopping", LAST_WORDS).await,
-        End::Broken => socket.close(&[], CLOSE_FAULT, "", LAST_WORDS).await,
-        End::Slow(why, mut last) => {
+    let mut last = begun;
+    let farewell = match why {
+        Why::Gone => return,
+        Why::Said(farewell) => farewell,
+        Why::Stopping => Farewell::ours(CLOSE_AWAY, "stopping"),
+        Why::Broken => Farewell::ours(CLOSE_FAULT, ""),
+        Why::Slow(why) => {
             consumer.cut(why);
             write_message(&mut last, BINARY, &[&consumer_too_slow()]);
-            socket
-                .close(&last, CLOSE_POLICY, "ConsumerTooSlow", LAST_WORDS)
-                .await;
+            Farewell::ours(CLOSE_POLICY, "ConsumerTooSlow")
         }
-    }
+    };
+    socket.close(&last, farewell, LAST_WORDS).await;
 }
 
 /// Messages as they go out.
@@ -190,21 +218,21 @@ impl Stream {
             };
             // A page that panicked is a fault of ours, and the log has it.
             let Ok((place, batch, page)) = task.await else {
-                return End::Broken;
+                return Why::Broken.into();
             };
             let page = match page {
                 Ok(page) => page,
                 Err(Stopped::Passed) => {
-                    return End::Slow("the window has passed it", Vec::new());
+                    return Why::Slow("the window has passed it").into();
                 }
                 Err(Stopped::Store(error)) => {
                     self.consumer.failed(&error);
-                    return End::Broken;
+                    return Why::Broken.into();
                 }
             };
             // Pages that say nothing to outsiders are not waited for anywhere.
             if self.stopping.is_ending() {
-                return End::Stopping;
+                return Why::Stopping.into();
             }
             self.place = Some(place);
             if page.more {
@@ -226,47 +254,59 @@ impl Stream {
         }))
     }
 
-    /// Sends a batch, as fast as it is taken.
+    /// Sends a batch, as fast as it is taken. What the consumer says meanwhile is
+    /// heard: a ping is answered after it, a goodbye after the message that is half out.
     async fn send(&mut self, batch: Batch, page: Option<Page>) -> Result<(), End> {
         let mut written = 0;
+        let mut ping = None;
+        let mut taken_at = Instant::now();
         while written < batch.bytes.len() {
             let rest = batch.bytes.get(written..).unwrap_or_default();
-            let wrote = tokio::select! {
-                wrote = self.socket.write_some(rest, self.stall) => wrote,
-                () = self.stopping.ended() => return Err(End::Stopping),
-            };
-            match wrote {
-                Wrote::Some(count) => written += count,
-                Wrote::Gone => return Err(End::Gone),
-                Wrote::Stalled => {
-                    let begun = batch.begun(written).to_vec();
-                    return Err(End::Slow("it takes nothing", begun));
+            let patience = self.stall.saturating_sub(taken_at.elapsed());
+            let turn = tokio::select! {
+                turn = self.socket.write_or_hear(rest, patience) => turn,
+                () = self.stopping.ended() => {
+                    return Err(End::within(Why::Stopping, batch.begun(written), ping));
                 }
+            };
+            let why = match turn {
+                Turn::Wrote(count) => {
+                    written += count;
+                    taken_at = Instant::now();
+                    self.busy_at = taken_at;
+                    continue;
+                }
+                // Only the last one needs an answer.
+                Turn::Heard(Word::Ping(payload)) => {
+                    ping = Some(payload);
+                    continue;
+                }
+                Turn::Heard(Word::Close(farewell)) => Why::Said(farewell),
+                Turn::Stalled => Why::Slow("it takes nothing"),
+                Turn::Gone => Why::Gone,
+            };
+            return Err(End::within(why, batch.begun(written), ping));
+        }
+        // Also where there was nothing to write.
+        while let Ok(word) = self.socket.words.try_recv() {
+            match word {
+                Word::Ping(payload) => ping = Some(payload),
+                Word::Close(farewell) => return Err(End::within(Why::Said(farewell), &[], ping)),
             }
-            self.busy_at = Instant::now();
         }
         if let Some(page) = page {
             let bytes = batch.bytes.len() as u64;
             self.consumer.sent(page.frames, bytes, page.next);
         }
-        self.answer().await.then_some(()).ok_or(End::Gone)
+        match ping {
+            Some(payload) => self.pong(&payload).await,
+            None => Ok(()),
+        }
     }
 
-    /// Answers what the consumer has said meanwhile; whether it is still there.
-    async fn answer(&mut self) -> bool {
-        while let Ok(word) = self.socket.words.try_recv() {
-            if !self.heed(word).await {
-                return false;
-            }
-        }
-        true
-    }
-
-    async fn heed(&mut self, word: Word) -> bool {
-        match word {
-            Word::Ping(payload) => self.socket.pong(&payload, self.stall).await,
-            Word::Close => false,
-        }
+    async fn pong(&mut self, payload: &[u8]) -> Result<(), End> {
+        let sent = self.socket.pong(payload, self.stall).await;
+        sent.then_some(()).ok_or(Why::Gone.into())
     }
 
     /// Nothing is there to send: waits for more, and sees whether the consumer is
@@ -278,21 +318,21 @@ impl Stream {
             let head = &mut self.consumer.head;
             let more = async { head.wait_for(|head| *head > next).await.map(drop) };
             tokio::select! {
-                more = more => return more.map_err(|_| End::Stopping),
-                word = self.socket.words.recv() => {
-                    if !self.heed(word.unwrap_or(Word::Close)).await {
-                        return Err(End::Gone);
-                    }
-                }
-                () = self.stopping.ended() => return Err(End::Stopping),
+                more = more => return more.map_err(|_| Why::Stopping.into()),
+                word = self.socket.words.recv() => match word {
+                    Some(Word::Ping(payload)) => self.pong(&payload).await?,
+                    Some(Word::Close(farewell)) => return Err(Why::Said(farewell).into()),
+                    None => return Err(Why::Gone.into()),
+                },
+                () = self.stopping.ended() => return Err(Why::Stopping.into()),
                 () = tokio::time::sleep_until(ask_at) => {
                     // It was asked twice at least since, and had nothing else to do.
                     let silent = self.socket.heard().max(self.busy_at).elapsed();
                     if silent > 2 * self.stall {
-                        return Err(End::Slow("it does not answer", Vec::new()));
+                        return Err(Why::Slow("it does not answer").into());
                     }
                     if !self.socket.ping(self.stall).await {
-                        return Err(End::Gone);
+                        return Err(Why::Gone.into());
                     }
                     ask_at = Instant::now() + self.stall / 2;
                 }

@@ -2,7 +2,11 @@
 //! in one write, and how fast a reader takes them can be seen.
 //!
 //! No extensions. Of what a reader sends only pings, pongs and the end are looked
-//! at; messages are passed over, and one that breaks the protocol ends it.
+//! at; messages are passed over. A goodbye is answered with its own code, and what
+//! breaks the protocol with the code that says so (RFC 6455, 5.5.1 and 7.4). Nobody
+//! is waited for without a bound.
+
+mod heard;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +20,15 @@ use data_encoding::BASE64;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use sha1::{Digest, Sha1};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::answer::Refusal;
+use heard::{Frame, Frames, Unread};
 
-/// Bytes of one message of a reader; nobody has anything to say here.
-const READER_MESSAGE_BYTES: u64 = 64 << 10;
-/// Bytes of a ping or pong.
-const CONTROL_BYTES: u64 = 125;
+pub use heard::Farewell;
+
 /// Words of a reader that wait to be looked at.
 const WAITING: usize = 8;
 const PROTOCOL_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -34,21 +37,21 @@ const VERSION: &str = "13";
 pub const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
-const PONG: u8 = 10;
+pub const PONG: u8 = 10;
 
-/// The reader broke a rule, or is cut.
-pub const CLOSE_POLICY: u16 = 1008;
 /// We end.
 pub const CLOSE_AWAY: u16 = 1001;
+/// The reader broke a rule, or is cut.
+pub const CLOSE_POLICY: u16 = 1008;
 /// Something is broken here.
 pub const CLOSE_FAULT: u16 = 1011;
 
-/// What a reader said that wants an answer.
+/// What a reader said that wants an answer. When there are no more words, it is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Word {
     Ping(Vec<u8>),
-    /// It is gone, or says goodbye.
-    Close,
+    /// It says goodbye; what follows is not looked at.
+    Close(Farewell),
 }
 
 /// A handshake that may be accepted.
@@ -139,12 +142,15 @@ impl Socket {
         self.began + Duration::from_millis(self.heard.load(Ordering::Relaxed))
     }
 
-    /// Writes some of the bytes: how many, within a time.
-    pub async fn write_some(&mut self, bytes: &[u8], within: Duration) -> Wrote {
-        match timeout(within, self.out.write(bytes)).await {
-            Err(_) => Wrote::Stalled,
-            Ok(Ok(count)) if count > 0 => Wrote::Some(count),
-            Ok(_) => Wrote::Gone,
+    /// Writes some of the bytes, within a time, unless the reader says something first.
+    pub async fn write_or_hear(&mut self, bytes: &[u8], within: Duration) -> Turn {
+        tokio::select! {
+            wrote = timeout(within, self.out.write(bytes)) => match wrote {
+                Err(_) => Turn::Stalled,
+                Ok(Ok(count)) if count > 0 => Turn::Wrote(count),
+                Ok(_) => Turn::Gone,
+            },
+            word = self.words.recv() => word.map_or(Turn::Gone, Turn::Heard),
         }
     }
 
@@ -165,21 +171,22 @@ impl Socket {
     }
 
     /// The last words, and the end; as much of it as goes out within a time.
-    pub async fn close(mut self, last: &[u8], code: u16, reason: &str, within: Duration) {
+    pub async fn close(mut self, last: &[u8], farewell: Farewell, within: Duration) {
         let mut bytes = last.to_vec();
-        let code = code.to_be_bytes();
-        write_message(&mut bytes, CLOSE, &[&code, reason.as_bytes()]);
+        let code = farewell.code.map(u16::to_be_bytes);
+        let code = code.as_ref().map_or(&[][..], |code| &code[..]);
+        write_message(&mut bytes, CLOSE, &[code, farewell.reason.as_bytes()]);
         let ended = async {
             self.out.write_all(&bytes).await?;
+            let mut heard = !farewell.waits;
+            while !heard {
+                let word = self.words.recv().await;
+                heard = !matches!(word, Some(Word::Ping(_)));
+            }
             self.out.shutdown().await?;
-            // The other side says goodbye too; whoever closes while bytes are on
-            // their way here may take back the last ones that went out.
-            while self
-                .words
-                .recv()
-                .await
-                .is_some_and(|word| word != Word::Close)
-            {}
+            // Whoever closes while bytes are on their way here takes back the last ones
+            // that went out: so the other side's end is waited for.
+            while self.words.recv().await.is_some() {}
             Ok::<_, std::io::Error>(())
         };
         // It ends one way or the other.
@@ -187,10 +194,12 @@ impl Socket {
     }
 }
 
-/// What became of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrote {
-    Some(usize),
+/// What happened first.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// So many bytes were taken.
+    Wrote(usize),
+    Heard(Word),
     /// Nothing was taken for so long.
     Stalled,
     Gone,
@@ -232,60 +241,38 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     })
 }
 
+/// Hears a reader to its end, in whatever way it comes.
 async fn listen(
-    mut read: BufReader<ReadHalf<TokioIo<Upgraded>>>,
+    read: BufReader<ReadHalf<TokioIo<Upgraded>>>,
     say: mpsc::Sender<Word>,
     began: Instant,
     heard: Arc<AtomicU64>,
 ) {
-    while let Ok(Some((opcode, payload))) = read_message(&mut read).await {
-        heard.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
-        let word = match opcode {
-            PING => Word::Ping(payload),
-            CLOSE => break,
-            _ => continue,
+    let mut frames = Frames::new(read);
+    let farewell = loop {
+        let frame = match frames.next().await {
+            Ok(frame) => frame,
+            Err(Unread::Gone) => return,
+            Err(Unread::Wrong(farewell)) => break farewell,
         };
-        if say.send(word).await.is_err() {
-            return;
+        heard.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+        match frame {
+            Frame::Ping(payload) => {
+                if say.send(Word::Ping(payload)).await.is_err() {
+                    return;
+                }
+            }
+            Frame::Close(payload) => break Farewell::answer(&payload),
+            Frame::Other => {}
         }
-    }
-    // Gone without a word is the same. Nobody may listen any more.
-    let _ = say.send(Word::Close).await;
-}
-
-/// One frame of a reader, with the payload of a ping; none when it breaks the rules.
-async fn read_message(
-    read: &mut (impl AsyncRead + Unpin),
-) -> std::io::Result<Option<(u8, Vec<u8>)>> {
-    let mut head = [0; 2];
-    read.read_exact(&mut head).await?;
-    let [first, second] = head;
-    let opcode = first & 0x0f;
-    if second & 0x80 == 0 {
-        return Ok(None);
-    }
-    let len = match second & 0x7f {
-        126 => u64::from(read.read_u16().await?),
-        127 => read.read_u64().await?,
-        short => u64::from(short),
     };
-    let is_control = opcode >= CLOSE;
-    let most = if is_control {
-        CONTROL_BYTES
-    } else {
-        READER_MESSAGE_BYTES
-    };
-    if len > most {
-        return Ok(None);
+    if say.send(Word::Close(farewell)).await.is_err() {
+        return;
     }
-    let mut mask = [0; 4];
-    read.read_exact(&mut mask).await?;
-    let mut payload = vec![0; len as usize];
-    read.read_exact(&mut payload).await?;
-    for (byte, key) in payload.iter_mut().zip(mask.iter().cycle()) {
-        *byte ^= key;
-    }
-    Ok(Some((opcode, payload)))
+    // What is not read would take our last words back. Whoever goes on sending is cut
+    // by the time that these may take.
+    let mut passed = [0; 4096];
+    while matches!(frames.read.read(&mut passed).await, Ok(1..)) {}
 }
 
 #[cfg(test)]
@@ -314,19 +301,5 @@ mod tests {
             write_message(&mut out, BINARY, &[one, two]);
             assert_eq!(out, [head, payload].concat(), "{len}");
         }
-    }
-
-    #[tokio::test]
-    async fn what_a_reader_sends_is_unmasked_and_bounded() {
-        let ping = [0x89, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2];
-        let message = read_message(&mut &ping[..]).await.unwrap();
-        assert_eq!(message, Some((PING, b"hi".to_vec())));
-        let unmasked = [0x89, 0x02, b'h', b'i'];
-        assert_eq!(read_message(&mut &unmasked[..]).await.unwrap(), None);
-        let huge = [0x82, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(read_message(&mut &huge[..]).await.unwrap(), None);
-        let long_ping = [0x89, 0xfe, 0, 126];
-        assert_eq!(read_message(&mut &long_ping[..]).await.unwrap(), None);
-        assert!(read_message(&mut &ping[..5]).await.is_err());
     }
 }

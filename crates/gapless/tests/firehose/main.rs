@@ -8,6 +8,7 @@ mod common;
 #[path = "../mirror/drive.rs"]
 #[allow(dead_code)]
 mod drive;
+mod ends;
 mod gone;
 #[path = "../mirror/logs.rs"]
 mod logs;
