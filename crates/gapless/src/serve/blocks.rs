@@ -2,6 +2,7 @@
 //! records, as of the commit that is held.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use gapless_atp::car::{write_block, write_header};
@@ -14,7 +15,7 @@ use gapless_store::error::StoreError;
 use super::Serving;
 use super::limits::{BLOCKS, BLOCKS_BYTES};
 use super::refuse::Refusal;
-use super::trees::{Planned, blocking};
+use super::trees::{Planned, blocking, in_time};
 use super::which::Exact;
 
 impl Serving {
@@ -23,6 +24,7 @@ impl Serving {
         self: &Arc<Self>,
         did: &Did,
         cids: Vec<Cid>,
+        peer: Option<IpAddr>,
     ) -> Result<(Exact, Vec<u8>), Refusal> {
         if cids.is_empty() || cids.len() > BLOCKS {
             return Err(Refusal::invalid(format!(
@@ -30,6 +32,7 @@ impl Serving {
             )));
         }
         self.needs_everything()?;
+        let _share = in_time(self.limits.turn, self.shares.wait(peer)).await?;
         let planned = self.planned(did, false).await?;
         let found = blocking(move || find(planned, &cids)).await?;
         match found {

@@ -35,8 +35,11 @@ pub const TREES_BYTES: u64 = 1 << 30;
 /// The bounds that tests set lower. Nobody configures them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServeLimits {
-    /// Whole repositories that are sent at a time.
+    /// Whole repositories that are sent at a time. An address has a share of these
+    /// places, for repositories, blocks and proofs together.
     pub exports: usize,
+    /// Whether this machine has no more than a share either.
+    pub own_counted: bool,
     /// Trees that are built at a time: each takes a core.
     pub builds: usize,
     /// How long somebody waits for a turn.
@@ -58,6 +61,7 @@ impl Default for ServeLimits {
     fn default() -> ServeLimits {
         ServeLimits {
             exports: 16,
+            own_counted: false,
             builds: 2,
             turn: Duration::from_secs(10),
             stall: Duration::from_secs(30),

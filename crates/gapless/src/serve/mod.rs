@@ -13,6 +13,7 @@
 //! | [`listing`] | which repositories are there? |
 //! | [`records`] | records as JSON |
 //! | [`names`] | whose handle is it? |
+//! | [`share`] | how much may one address have? |
 //! | [`alarm`] | what is held is not what was signed |
 //!
 //! Nothing is served that is not exactly what its owner signed: what is being fetched,
@@ -29,6 +30,7 @@ pub mod proof;
 pub mod records;
 pub mod refuse;
 pub mod repo_car;
+pub mod share;
 pub mod trees;
 pub mod which;
 
@@ -42,6 +44,7 @@ use crate::config::ServeConfig;
 use crate::fetch::work::Fetcher;
 use crate::shared::Shared;
 use names::Handles;
+use share::Shares;
 use trees::Trees;
 
 use firehose::Firehose;
@@ -58,6 +61,8 @@ pub struct Serving {
     handles: Handles,
     /// Whole repositories that are sent at a time.
     exports: Arc<Semaphore>,
+    /// How much of that each address has, or asks for.
+    shares: Arc<Shares>,
 }
 
 impl Serving {
@@ -71,6 +76,7 @@ impl Serving {
             trees: Trees::new(&limits),
             handles: Handles::new(config.handle_resolver.clone()),
             exports: Arc::new(Semaphore::new(limits.exports)),
+            shares: Arc::new(Shares::of(limits.exports, limits.own_counted)),
         }
     }
 }

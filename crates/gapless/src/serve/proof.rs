@@ -1,13 +1,14 @@
 //! One record with the proof that it is there, or the proof that it is not, at the
 //! commit that is held.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 
 use super::Serving;
 use super::refuse::Refusal;
-use super::trees::{Planned, blocking};
+use super::trees::{Planned, blocking, in_time};
 use super::which::Exact;
 
 impl Serving {
@@ -16,8 +17,10 @@ impl Serving {
         self: &Arc<Self>,
         did: &Did,
         path: String,
+        peer: Option<IpAddr>,
     ) -> Result<(Exact, Vec<u8>), Refusal> {
         self.needs_all_keys()?;
+        let _share = in_time(self.limits.turn, self.shares.wait(peer)).await?;
         let planned = self.planned(did, false).await?;
         let serving = self.clone();
         let proved = blocking(move || serving.prove(planned, &path)).await?;

@@ -8,9 +8,10 @@
 //! One signed state is sent, however long that takes. A view that stays open keeps old
 //! rows alive, so it is exchanged for a newer one for as long as the state is the same;
 //! of a repository that moves on, the last view that had the state is kept. Few are sent
-//! at a time, a few pieces wait for the reader, and a reader that keeps us waiting for
-//! too long is cut. When it goes away, or the account is hidden, the work ends.
+//! at a time, and fewer to one address; a few pieces wait for the reader, and a reader that
+//! keeps us waiting for too long is cut. When it goes away, or the account is hidden, the work ends.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -33,9 +34,10 @@ use super::Serving;
 use super::ahead::{Read, Rows, ahead};
 use super::limits::{LOOK_RECORDS, PART_RECORDS, PIECE_BYTES, PIECES};
 use super::refuse::Refusal;
-use super::trees::{KeptRecords, Planned, Tree, spoilt, turn};
+use super::share::Share;
+use super::trees::{KeptRecords, Planned, Tree, in_time, spoilt, turn};
 use super::which::{Exact, Still};
-use crate::fetch::memory::Share;
+use crate::fetch::memory;
 
 /// A repository on its way.
 pub struct Sent {
@@ -84,10 +86,21 @@ impl From<StoreError> for Stop {
 }
 
 impl Serving {
-    /// Begins to send a repository.
-    pub async fn repo_car(self: &Arc<Self>, did: &Did) -> Result<Sent, Refusal> {
+    /// Begins to send a repository to this address.
+    pub async fn repo_car(
+        self: &Arc<Self>,
+        did: &Did,
+        peer: Option<IpAddr>,
+    ) -> Result<Sent, Refusal> {
         self.needs_everything()?;
-        let seat = turn(&self.exports, self.limits.turn).await?;
+        let patience = self.limits.turn;
+        let seat = in_time(patience, async {
+            // First, so that nobody takes a seat who may not have it.
+            let share = self.shares.wait(peer).await;
+            let seat = turn(&self.exports, patience).await?;
+            Ok::<_, Refusal>((share, seat))
+        });
+        let seat = seat.await??;
         let planned = self.planned(did, true).await?;
         let (sender, pieces) = mpsc::channel(PIECES);
         let (head, evidence) = (planned.exact.head, planned.exact.evidence.clone());
@@ -107,7 +120,7 @@ fn send(
     planned: Planned,
     sender: Sender<Piece>,
     handle: &Handle,
-    _seat: OwnedSemaphorePermit,
+    _seat: (Option<Share>, OwnedSemaphorePermit),
 ) {
     let Planned {
         exact,
@@ -162,7 +175,7 @@ struct Source<'a> {
     exact: Exact,
     rows: Rows,
     /// Of those that are in memory already.
-    kept: Option<Share>,
+    kept: Option<memory::Share>,
     read: usize,
 }
 

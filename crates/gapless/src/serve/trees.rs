@@ -311,15 +311,24 @@ pub(super) async fn turn(
     of: &Arc<Semaphore>,
     patience: Duration,
 ) -> Result<OwnedSemaphorePermit, Refusal> {
-    match tokio::time::timeout(patience, of.clone().acquire_owned()).await {
-        Ok(Ok(permit)) => Ok(permit),
+    in_time(patience, of.clone().acquire_owned())
+        .await?
         // Nobody closes it.
-        Ok(Err(_)) => Err(Refusal::Unavailable("the mirror is stopping".to_owned())),
-        Err(_) => Err(Refusal::Busy(
+        .map_err(|_| Refusal::Unavailable("the mirror is stopping".to_owned()))
+}
+
+/// Waits, but not for ever: then it is said when to come again.
+pub(super) async fn in_time<T>(
+    patience: Duration,
+    waits: impl Future<Output = T>,
+) -> Result<T, Refusal> {
+    let waited = tokio::time::timeout(patience, waits).await;
+    waited.map_err(|_| {
+        Refusal::Busy(
             "too many ask for whole repositories or proofs at the moment".to_owned(),
             patience.max(Duration::from_secs(1)),
-        )),
-    }
+        )
+    })
 }
 
 /// Work that waits for the disk, on a thread that may.

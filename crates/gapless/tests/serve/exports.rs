@@ -206,6 +206,62 @@ async fn who_comes_when_all_seats_are_taken_is_told_to_come_again_and_a_reader_t
     world.stop().await;
 }
 
+/// Four seats, so one for an address; this machine is counted.
+fn shared(config: &mut Config) {
+    config.serve.limits.exports = 4;
+    config.serve.limits.own_counted = true;
+    config.serve.limits.turn = Duration::from_millis(200);
+    config.sweep_every = Duration::from_secs(3600);
+}
+
+fn own(config: &mut Config) {
+    shared(config);
+    config.serve.limits.own_counted = false;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_does_not_take_the_seats_of_the_others() {
+    let (mut world, mut served) = with(shared).await;
+    let did = large(&world).await;
+    let _idle = asked(&served, did.as_str()).await;
+    let of = ("did", did.as_str());
+    let commit = world.net.truth().head(&did).expect("it exists").commit;
+    let commit = commit.to_string();
+    let place = [of, ("collection", "com.example.large"), ("rkey", "001-001")];
+    let asked: [(&str, &[(&str, &str)]); 3] = [
+        ("sync.getRepo", &[of]),
+        ("sync.getRecord", &place),
+        ("sync.getBlocks", &[of, ("cids", &commit)]),
+    ];
+    for (method, query) in asked {
+        let got = served.get(method, query).await;
+        let (status, name, words) = got.refused();
+        assert_eq!(
+            (status, name.as_str()),
+            (503, "NotEnoughResources"),
+            "{words}"
+        );
+        assert!(!got.header("retry-after").is_empty(), "{method}");
+    }
+    let elsewhere = std::net::IpAddr::from([127, 0, 0, 2]);
+    let client = reqwest::Client::builder().no_proxy();
+    served.http = client.local_address(elsewhere).build().expect("one");
+    for (method, query) in asked {
+        served.good(method, query).await;
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_on_this_machine_may_take_all_the_seats() {
+    let (mut world, served) = with(own).await;
+    let did = large(&world).await;
+    let idle = [(); 3].map(|()| asked(&served, did.as_str()));
+    let _idle = futures_util::future::join_all(idle).await;
+    served.good("sync.getRepo", &[("did", did.as_str())]).await;
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repository_that_moves_on_while_it_is_sent_is_sent_as_it_was() {
     let (mut world, served) = with(|_| {}).await;

@@ -9,12 +9,11 @@
 //! explained. The window is what the frames cover; whoever asks for more is told
 //! `OutdatedCursor`.
 //!
-//! Limits: so many consumers at a time, and no address has more than its share. Each reads from the disk at its own pace, in
-//! pages: one that lags costs no memory, and is cut when the window passes it or
-//! when it does not read at all.
+//! Limits: so many consumers at a time, and no address has more than its share. Each
+//! reads from the disk at its own pace, in pages: one that lags costs no memory, and is
+//! cut when the window passes it or when it does not read at all.
 
 mod page;
-mod share;
 mod start;
 pub mod words;
 
@@ -28,8 +27,8 @@ use gapless_store::error::StoreError;
 use gapless_store::frames::FramesReader;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::share::{Share, Shares};
 use crate::shared::Shared;
-use share::{Share, Shares};
 
 pub use page::{Page, Place, Stopped};
 pub use start::{Start, start};
@@ -103,7 +102,7 @@ impl Firehose {
         Firehose {
             settings,
             room: Arc::new(Semaphore::new(settings.consumers)),
-            shares: Arc::new(Shares::of(settings.consumers)),
+            shares: Arc::new(Shares::of(settings.consumers, false)),
             head,
             positions: Mutex::default(),
             next_consumer: AtomicU64::new(0),

@@ -7,13 +7,15 @@ mod reply;
 mod repo;
 mod sync;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{ExtensionRejection, PathRejection};
+use axum::extract::{ConnectInfo, Path, State};
 use axum::http::{Method, Uri};
 use axum::response::Response;
 
+use super::listener::Peer;
 use super::{App, call};
 use crate::api::ApiError;
 use crate::serve::{Refusal, Serving};
@@ -24,6 +26,8 @@ struct Question {
     app: App,
     serving: Arc<Serving>,
     parameters: Parameters,
+    /// Who asks.
+    peer: Option<IpAddr>,
     /// Only the head of the answer is wanted.
     head_only: bool,
 }
@@ -32,6 +36,7 @@ struct Question {
 pub async fn answer(
     State(app): State<App>,
     path: Result<Path<String>, PathRejection>,
+    peer: Result<ConnectInfo<Peer>, ExtensionRejection>,
     method: Method,
     uri: Uri,
 ) -> Response {
@@ -43,7 +48,9 @@ pub async fn answer(
     if !METHODS.contains(&name.as_str()) {
         return reply::unknown(&name);
     }
-    let answered = match read(app, &method, &uri) {
+    let peer = peer.ok();
+    let peer = peer.map(|ConnectInfo(Peer(address))| address.ip());
+    let answered = match read(app, &method, &uri, peer) {
         Ok(question) => dispatch(&name, question).await,
         Err(refusal) => Err(refusal),
     };
@@ -53,7 +60,7 @@ pub async fn answer(
     }
 }
 
-fn read(app: App, method: &Method, uri: &Uri) -> Result<Question, Refusal> {
+fn read(app: App, method: &Method, uri: &Uri, peer: Option<IpAddr>) -> Result<Question, Refusal> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Refusal::invalid(format!(
             "Incorrect HTTP method ({method}) expected GET"
@@ -61,6 +68,7 @@ fn read(app: App, method: &Method, uri: &Uri) -> Result<Question, Refusal> {
     }
     Ok(Question {
         parameters: Parameters::of(uri)?,
+        peer,
         serving: app.mirror.serving().map_err(unavailable)?,
         head_only: method == Method::HEAD,
         app,

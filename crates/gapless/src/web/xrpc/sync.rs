@@ -20,7 +20,7 @@ pub async fn get_repo(question: Question) -> Result<Response, Refusal> {
         let exact = question.ask(move |serving| serving.exact(&did)).await?;
         return Ok(reply::car(&exact.head, &exact.evidence, Body::empty()));
     }
-    let sent = question.serving.repo_car(&did).await?;
+    let sent = question.serving.repo_car(&did, question.peer).await?;
     let body = Body::from_stream(body(sent.pieces));
     Ok(reply::car(&sent.head, &sent.evidence, body))
 }
@@ -44,14 +44,16 @@ pub async fn get_record(question: Question) -> Result<Response, Refusal> {
     let parameters = &question.parameters;
     let did = parameters.did()?;
     let path = format!("{}/{}", parameters.collection()?, parameters.record_key()?);
-    let (exact, car) = question.serving.record_proof(&did, path).await?;
+    let proved = question.serving.record_proof(&did, path, question.peer);
+    let (exact, car) = proved.await?;
     Ok(reply::car(&exact.head, &exact.evidence, Body::from(car)))
 }
 
 pub async fn get_blocks(question: Question) -> Result<Response, Refusal> {
     let did = question.parameters.did()?;
     let cids = question.parameters.cids()?;
-    let (exact, car) = question.serving.blocks(&did, cids).await?;
+    let found = question.serving.blocks(&did, cids, question.peer);
+    let (exact, car) = found.await?;
     Ok(reply::car(&exact.head, &exact.evidence, Body::from(car)))
 }
 
