@@ -2,7 +2,7 @@
 //! called; and which key somebody may have meant.
 
 /// All keys. A dot stands between table and key.
-pub const KEYS: [&str; 43] = [
+pub const KEYS: [&str; 44] = [
     "data",
     "bind",
     "plc",
@@ -35,6 +35,7 @@ pub const KEYS: [&str; 43] = [
     "serve.window_bytes",
     "serve.open",
     "serve.handle_resolver",
+    "serve.dns",
     "serve.consumers",
     "serve.stall",
     "discover.network",

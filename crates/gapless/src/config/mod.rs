@@ -24,6 +24,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{FilterGen, Kind, Settings};
 
+use crate::net::NameServer;
 use crate::serve::ServeLimits;
 
 use crate::serve::firehose::FirehoseSettings;
@@ -154,6 +155,8 @@ pub struct ServeConfig {
     pub open: bool,
     /// Who is asked whose a handle is; none: the handle's own domain.
     pub handle_resolver: Option<String>,
+    /// Which name servers are asked for it before its domain is.
+    pub dns: NameServer,
     /// Not configured; tests set them lower.
     pub limits: ServeLimits,
     pub firehose: FirehoseSettings,

@@ -69,6 +69,7 @@ fn value(config: &Config, key: &str) -> Option<Value> {
         "serve.window_bytes" => text(size_text(config.serve.window_bytes)),
         "serve.open" => Some(Value::Boolean(config.serve.open)),
         "serve.handle_resolver" => config.serve.handle_resolver.clone().and_then(text),
+        "serve.dns" => text(config.serve.dns.to_string()),
         "serve.consumers" => count(config.serve.firehose.consumers),
         "serve.stall" => text(duration_text(config.serve.firehose.stall)),
         "discover.network" => Some(Value::Boolean(config.discover.network)),

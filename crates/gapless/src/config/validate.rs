@@ -19,6 +19,7 @@ use super::{
     UpstreamConfig,
 };
 use crate::api::kind_of;
+use crate::net::{NAME_SERVER, NameServer};
 use crate::newcomers::UNREAD;
 use crate::serve::ServeLimits;
 use crate::serve::firehose::FirehoseSettings;
@@ -94,6 +95,7 @@ pub fn validate(raw: &Raw) -> Result<Config, ConfigError> {
                 values::HTTP_URL,
                 values::parse_http_url,
             )?,
+            dns: parsed(raw, "serve.dns", NAME_SERVER, NameServer::parse)?.unwrap_or_default(),
             limits: ServeLimits::default(),
             firehose: firehose(raw)?,
         },

@@ -62,6 +62,8 @@ pub enum Refusal {
         "the top-level name is reserved; it is not asked (--allow-private allows it, for networks of your own)"
     )]
     Reserved,
+    #[error("no handle may end in that top-level name; it is not asked for")]
+    ReservedHandle,
     #[error(
         "it resolves to {0}, which is not a public address; it is not asked (--allow-private allows it, for networks of your own)"
     )]
@@ -113,6 +115,19 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     match labels.last() {
         Some(top) if !RESERVED.contains(top) => Ok(()),
         _ => Err(Refusal::Reserved),
+    }
+}
+
+/// The top-level name that networks of one's own may use for handles.
+const OWN_HANDLES: &str = "test";
+
+/// May anybody be asked whose this handle is? Of what is reserved only one is meant for
+/// handles, in networks of one's own.
+pub fn check_handle(handle: &str, allow_private: bool) -> Result<(), Refusal> {
+    match handle.rsplit('.').next() {
+        Some(OWN_HANDLES) if allow_private => Ok(()),
+        Some(top) if !RESERVED.contains(&top) => Ok(()),
+        _ => Err(Refusal::ReservedHandle),
     }
 }
 

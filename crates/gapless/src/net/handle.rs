@@ -1,6 +1,7 @@
-//! Whose handle is it? Asked at the handle's own domain, as the protocol has it; or of
-//! a service that the operator named, which can also read the DNS. Nobody is believed
-//! who is not named by the DID's document in turn: that is the caller's to compare.
+//! Whose handle is it? Asked at the handle's own domain, as the protocol has it where the
+//! DNS ([`super::dns`]) does not tell; or of a service that the operator named, which can
+//! read both. Nobody is believed who is not named by the DID's document in turn: that is
+//! the caller's to compare.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde::Deserialize;
 
 use super::client::{Limits, MOST_REDIRECTS, Net, authority, heed, parse, turn};
 use super::error::{AskClass, AskError};
-use super::guard::Trust;
+use super::guard::{Refusal, Trust, check_handle};
 
 /// Whose is it?
 const HANDLE: Limits = Limits {
@@ -24,6 +25,11 @@ struct Resolved {
 }
 
 impl Net {
+    /// Whether the DNS, or its domain, may be asked for a handle.
+    pub fn may_be_asked(&self, handle: &Handle) -> Result<(), Refusal> {
+        check_handle(handle.as_str(), self.0.allow_private)
+    }
+
     /// The DID that a handle names; none if nobody answers to it.
     pub async fn resolve_handle(
         &self,

@@ -18,12 +18,13 @@
 //! | [`network`] | what relays tell of hosts and collections |
 //! | [`car`] | a repository, streamed |
 //! | [`directory`] | who a DID is, and since when |
-//! | [`handle`] | whose handle it is |
+//! | [`handle`], [`dns`] | whose handle it is |
 //! | [`socket`] | a WebSocket to an upstream |
 
 pub mod car;
 pub mod client;
 pub mod directory;
+pub mod dns;
 pub mod error;
 pub mod guard;
 pub mod handle;
@@ -37,6 +38,7 @@ pub mod xrpc;
 pub use car::{FetchLimits, Fetched, GetRepoError};
 pub use client::{Answer, Limits, Net, NetError, NetSettings, tls_config};
 pub use directory::{Known, ResolveError, Resolved, key_bytes, public_key};
+pub use dns::{HandleRecords, NAME_SERVER, NameServer, Untold};
 pub use error::{AskClass, AskError};
 pub use guard::Trust;
 pub use host::{HostLimits, Hosts, Permit};

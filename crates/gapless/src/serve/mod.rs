@@ -74,7 +74,7 @@ impl Serving {
             fetcher,
             limits,
             trees: Trees::new(&limits),
-            handles: Handles::new(config.handle_resolver.clone()),
+            handles: Handles::new(config.handle_resolver.clone(), config.dns),
             exports: Arc::new(Semaphore::new(limits.exports)),
             shares: Arc::new(Shares::of(limits.exports, limits.own_counted)),
         }

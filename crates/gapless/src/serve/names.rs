@@ -1,6 +1,6 @@
 //! Whose handle is it? Handles are accepted wherever the lexicons take one. None is
-//! stored here: a handle is asked for, and counts if the DID's document names it in
-//! turn. Answers are remembered for a while, a bounded number of them, and so are
+//! stored here: a handle is asked for, of the DNS first and then at its own domain, and
+//! counts if the DID's document names it in turn. Answers are remembered for a while, a bounded number of them, and so are
 //! failures, for a shorter while.
 
 use std::collections::HashMap;
@@ -17,6 +17,7 @@ use super::Serving;
 use super::refuse::Refusal;
 use super::trees::{blocking, turn};
 use super::which::Exact;
+use crate::net::{HandleRecords, NameServer, Untold};
 
 /// How long an answer counts, and a failure.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -37,8 +38,9 @@ type Known = (Instant, Result<Did, String>);
 
 /// What is known of handles.
 pub struct Handles {
-    /// The service that is asked; none: the handle's own domain.
+    /// The service that is asked; none: the DNS, and the handle's own domain.
     resolver: Option<String>,
+    records: HandleRecords,
     known: Mutex<HashMap<Handle, Known>>,
     asking: Arc<Semaphore>,
 }
@@ -55,9 +57,10 @@ pub struct Described {
 }
 
 impl Handles {
-    pub fn new(resolver: Option<String>) -> Handles {
+    pub fn new(resolver: Option<String>, dns: NameServer) -> Handles {
         Handles {
             resolver,
+            records: HandleRecords::new(dns),
             known: Mutex::default(),
             asking: Arc::new(Semaphore::new(AT_A_TIME)),
         }
@@ -108,9 +111,7 @@ impl Serving {
         let unresolved = |why: &dyn std::fmt::Display| {
             format!("the handle {handle} could not be resolved: {why}; ask with the DID instead")
         };
-        let net = &self.fetcher.net;
-        let resolver = self.handles.resolver.as_deref();
-        let asked = tokio::time::timeout(ASK_WITHIN, net.resolve_handle(handle, resolver));
+        let asked = tokio::time::timeout(ASK_WITHIN, self.ask_whose(handle));
         let did = match asked.await.map_err(|_| unresolved(&TOO_LONG))? {
             Ok(Some(did)) => did,
             Ok(None) => return Err(unresolved(&"it names no DID")),
@@ -125,6 +126,29 @@ impl Serving {
             false => Err(unresolved(&format!(
                 "it names {did}, whose document does not name it"
             ))),
+        }
+    }
+
+    /// The DID that a handle names, not confirmed yet.
+    async fn ask_whose(&self, handle: &Handle) -> Result<Option<Did>, String> {
+        let net = &self.fetcher.net;
+        if let Some(service) = &self.handles.resolver {
+            let told = net.resolve_handle(handle, Some(service)).await;
+            return told.map_err(|error| error.to_string());
+        }
+        net.may_be_asked(handle).map_err(|why| why.to_string())?;
+        let untold = match self.handles.records.did_of(handle).await {
+            Ok(Some(did)) => return Ok(Some(did)),
+            Ok(None) => None,
+            Err(Untold::Contradicting) => return Err(Untold::Contradicting.to_string()),
+            Err(failed) => Some(failed),
+        };
+        match (net.resolve_handle(handle, None).await, untold) {
+            (Ok(Some(did)), _) => Ok(Some(did)),
+            (Ok(None), None) => Ok(None),
+            (Ok(None), Some(failed)) => Err(format!("its domain names no DID, and {failed}")),
+            (Err(error), None) => Err(error.to_string()),
+            (Err(error), Some(failed)) => Err(format!("{error}, and {failed}")),
         }
     }
 

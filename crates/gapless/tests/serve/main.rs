@@ -10,6 +10,7 @@ mod common;
 mod drive;
 mod exports;
 mod filters;
+mod handles;
 mod imports;
 mod listings;
 #[path = "../mirror/logs.rs"]

@@ -154,3 +154,16 @@ fn trust_does_not_follow_a_redirect_to_another_origin() {
         assert_eq!(Trust::Named.redirected(&from, &url(to)), Trust::Named);
     }
 }
+
+#[test]
+fn handles_of_reserved_names_are_not_asked_for() {
+    for private in [false, true] {
+        assert_eq!(check_handle("alice.bsky.social", private), Ok(()));
+        for top in RESERVED.into_iter().filter(|top| *top != OWN_HANDLES) {
+            let handle = format!("alice.{top}");
+            let refused = Err(Refusal::ReservedHandle);
+            assert_eq!(check_handle(&handle, private), refused, "{handle}");
+        }
+        assert_eq!(check_handle("alice.test", private).is_ok(), private);
+    }
+}

@@ -1,0 +1,191 @@
+//! Whose handle is it, by the DNS: the TXT records of `_atproto.HANDLE` that begin with
+//! `did=`. Asked by UDP, and by TCP where an answer does not fit.
+//!
+//! Bounded in time and in questions at a time; nothing is remembered here. Records that
+//! name no DID are passed over, and several that name different ones name nobody.
+//! Where no name server is known, or none answers, that is an error in words, and the
+//! asker goes on without.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use gapless_atp::syntax::{Did, Handle};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::RData;
+
+/// Where the records of a handle stand.
+const BEFORE: &str = "_atproto.";
+/// How a record begins that names a DID.
+const NAMES: &[u8] = b"did=";
+/// One question to one name server, and how often it is asked again.
+const QUESTION: Duration = Duration::from_secs(2);
+const TRIES_MORE: usize = 1;
+/// All of them together: somebody waits, and another way is tried afterwards.
+const WITHIN: Duration = Duration::from_secs(4);
+
+/// Which name servers are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NameServer {
+    /// Those of this machine.
+    #[default]
+    System,
+    /// None.
+    Off,
+    /// This one.
+    At(SocketAddr),
+}
+
+/// What may be said in the configuration.
+pub const NAME_SERVER: &str = "system, off, or the address of a name server such as 192.0.2.1:53";
+
+impl NameServer {
+    pub fn parse(text: &str) -> Option<NameServer> {
+        match text {
+            "system" => Some(NameServer::System),
+            "off" => Some(NameServer::Off),
+            address => address.parse().ok().map(NameServer::At),
+        }
+    }
+}
+
+impl fmt::Display for NameServer {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameServer::System => to.write_str("system"),
+            NameServer::Off => to.write_str("off"),
+            NameServer::At(address) => address.fmt(to),
+        }
+    }
+}
+
+/// Why the DNS names nobody.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Untold {
+    #[error("its DNS records name different DIDs, so none of them counts")]
+    Contradicting,
+    #[error("the DNS gave no answer: {0}")]
+    Failed(String),
+}
+
+/// Asks name servers.
+pub struct HandleRecords(Asked);
+
+enum Asked {
+    Off,
+    /// There is nobody to ask, and why.
+    Nobody(String),
+    Servers(Box<TokioResolver>),
+}
+
+impl HandleRecords {
+    pub fn new(server: NameServer) -> HandleRecords {
+        let resolver = match server {
+            NameServer::Off => return HandleRecords(Asked::Off),
+            NameServer::System => TokioResolver::builder_tokio(),
+            NameServer::At(address) => {
+                let mut one = NameServerConfig::udp_and_tcp(address.ip());
+                for connection in &mut one.connections {
+                    connection.port = address.port();
+                }
+                let config = ResolverConfig::from_name_servers(vec![one]);
+                let provider = TokioRuntimeProvider::default();
+                Ok(TokioResolver::builder_with_config(config, provider))
+            }
+        };
+        let resolver = resolver.and_then(|mut builder| {
+            let options = builder.options_mut();
+            options.timeout = QUESTION;
+            options.attempts = TRIES_MORE;
+            options.edns0 = true;
+            // The answer of both ways together is remembered elsewhere.
+            options.cache_size = 0;
+            options.use_hosts_file = ResolveHosts::Never;
+            builder.build()
+        });
+        HandleRecords(match resolver {
+            Ok(resolver) => Asked::Servers(Box::new(resolver)),
+            Err(error) => Asked::Nobody(error.to_string()),
+        })
+    }
+
+    /// The DID that the records of a handle name; none where they name none.
+    pub async fn did_of(&self, handle: &Handle) -> Result<Option<Did>, Untold> {
+        let resolver = match &self.0 {
+            Asked::Off => return Ok(None),
+            Asked::Nobody(why) => return Err(Untold::Failed(why.clone())),
+            Asked::Servers(resolver) => resolver,
+        };
+        // The dot at the end: nobody puts a domain of this machine behind it.
+        let asked = resolver.txt_lookup(format!("{BEFORE}{handle}."));
+        let found = match tokio::time::timeout(WITHIN, asked).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) if error.is_no_records_found() => return Ok(None),
+            Ok(Err(error)) => return Err(Untold::Failed(error.to_string())),
+            Err(_) => return Err(Untold::Failed(format!("none within {WITHIN:?}"))),
+        };
+        let texts = found
+            .answers()
+            .iter()
+            .filter_map(|record| match &record.data {
+                RData::TXT(text) => Some(text.txt_data.concat()),
+                _ => None,
+            });
+        named(texts)
+    }
+}
+
+/// The one DID that these records name.
+fn named(texts: impl Iterator<Item = Vec<u8>>) -> Result<Option<Did>, Untold> {
+    let mut found: Option<Did> = None;
+    for text in texts {
+        let Some(did) = text.strip_prefix(NAMES) else {
+            continue;
+        };
+        let did = std::str::from_utf8(did).ok();
+        let Some(did) = did.and_then(|did| Did::parse(did).ok()) else {
+            continue;
+        };
+        if found.as_ref().is_some_and(|other| *other != did) {
+            return Err(Untold::Contradicting);
+        }
+        found = Some(did);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(texts: &[&str]) -> Result<Option<String>, Untold> {
+        let texts = texts.iter().map(|text| text.as_bytes().to_vec());
+        named(texts).map(|did| did.map(|did| did.to_string()))
+    }
+
+    #[test]
+    fn records_name_one_did_or_nobody() {
+        const ONE: &str = "did=did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
+        const OTHER: &str = "did=did:web:example.com";
+        let one = Ok(Some(ONE.replacen("did=", "", 1)));
+        assert_eq!(said(&[ONE]), one);
+        assert_eq!(said(&["v=spf1 -all", "did=", "did=alice", ONE]), one);
+        assert_eq!(said(&[ONE, ONE]), one, "the same twice contradicts nobody");
+        assert_eq!(said(&[ONE, OTHER]), Err(Untold::Contradicting));
+        assert_eq!(said(&[]), Ok(None));
+        assert_eq!(said(&["did:plc:aaaaaaaaaaaaaaaaaaaaaaaa"]), Ok(None));
+    }
+
+    #[test]
+    fn a_name_server_is_written_as_it_is_read() {
+        for text in ["system", "off", "192.0.2.1:53", "[2001:db8::1]:5353"] {
+            let read = NameServer::parse(text).expect("it is one");
+            assert_eq!(read.to_string(), text);
+        }
+        for text in ["", "on", "192.0.2.1", "dns.example.com:53"] {
+            assert_eq!(NameServer::parse(text), None, "{text}");
+        }
+    }
+}
