@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::client::{Client, talk};
+use super::pages::{self, Page};
 use super::table::{ago, or_dash, plain, say, table};
 use super::{Failure, Outcome, Server, a_did};
 use crate::api::{
@@ -333,30 +334,26 @@ pub fn print_repo(repo: &RepoAnswer) {
     }
 }
 
+impl Page for GapsPage {
+    fn entries(&self) -> usize {
+        self.gaps.len()
+    }
+
+    fn cursor(&self) -> Option<u64> {
+        self.cursor
+    }
+}
+
 pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
     let mut gaps: Vec<Gap> = Vec::new();
     let mut hidden = 0;
     let (mut hosts, mut hosts_total) = (Vec::new(), 0);
-    let cursor = talk(async {
-        let mut cursor: Option<u64> = None;
-        while gaps.len() < limit {
-            let count = (limit - gaps.len()).min(PAGE);
-            let mut query = vec![("limit", count.to_string())];
-            query.extend(cursor.map(|cursor| ("cursor", cursor.to_string())));
-            let reply = client.get(client.url(&["v1", "gaps"], &query)).await?;
-            let page: GapsPage = reply.read()?;
-            gaps.extend(page.gaps);
-            hidden += page.hidden;
-            hosts.extend(page.hosts);
-            hosts_total += page.hosts_total;
-            let moved = page.cursor > cursor;
-            cursor = page.cursor;
-            if cursor.is_none() || !moved {
-                break;
-            }
-        }
-        Ok(cursor)
+    let cursor = pages::read(&client, "gaps", &[], limit, |page: GapsPage| {
+        gaps.extend(page.gaps);
+        hidden += page.hidden;
+        hosts.extend(page.hosts);
+        hosts_total += page.hosts_total;
     })?;
     match server.json {
         true => say(&json!({

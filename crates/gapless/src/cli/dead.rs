@@ -4,33 +4,27 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::client::{Client, talk};
+use super::pages::{self, Page};
 use super::table::{or_dash, plain, say};
 use super::{Failure, Outcome, Server};
 use crate::api::{DeadAnswer, DeadPage, DeadResolved};
 
-/// Entries asked for at a time.
-const PAGE: usize = 1000;
+impl Page for DeadPage {
+    fn entries(&self) -> usize {
+        self.dead.len()
+    }
+
+    fn cursor(&self) -> Option<u64> {
+        self.cursor
+    }
+}
 
 /// Ends with 1 when there are any.
 pub fn list(server: &Server, limit: usize) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
     let mut dead: Vec<DeadAnswer> = Vec::new();
-    let cursor = talk(async {
-        let mut cursor: Option<u64> = None;
-        while dead.len() < limit {
-            let count = (limit - dead.len()).min(PAGE);
-            let mut query = vec![("limit", count.to_string())];
-            query.extend(cursor.map(|cursor| ("cursor", cursor.to_string())));
-            let reply = client.get(client.url(&["v1", "dead"], &query)).await?;
-            let page: DeadPage = reply.read()?;
-            dead.extend(page.dead);
-            let moved = page.cursor > cursor;
-            cursor = page.cursor;
-            if cursor.is_none() || !moved {
-                break;
-            }
-        }
-        Ok(cursor)
+    let cursor = pages::read(&client, "dead", &[], limit, |page: DeadPage| {
+        dead.extend(page.dead);
     })?;
     match server.json {
         true => say(&json!({ "dead": dead, "cursor": cursor }).to_string()),

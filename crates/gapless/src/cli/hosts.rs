@@ -2,38 +2,31 @@
 
 use serde_json::json;
 
-use super::client::{Client, talk};
+use super::client::Client;
+use super::pages::{self, Page};
 use super::table::{or_dash, plain, say, table};
 use super::{Failure, Outcome, Server};
 use crate::api::{HostAnswer, HostsPage};
 
-/// Entries asked for at a time.
-const PAGE: usize = 1000;
+impl Page for HostsPage {
+    fn entries(&self) -> usize {
+        self.hosts.len()
+    }
+
+    fn cursor(&self) -> Option<u64> {
+        self.cursor
+    }
+}
 
 pub fn list(server: &Server, limit: usize, failing: bool) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
-    let all = talk(async {
-        let mut all = HostsPage::default();
-        while all.hosts.len() < limit {
-            let count = (limit - all.hosts.len()).min(PAGE);
-            let mut query = vec![("limit", count.to_string())];
-            query.extend(all.cursor.map(|cursor| ("cursor", cursor.to_string())));
-            if failing {
-                query.push(("failing", "true".to_owned()));
-            }
-            let reply = client.get(client.url(&["v1", "hosts"], &query)).await?;
-            let page: HostsPage = reply.read()?;
-            let moved = page.cursor > all.cursor;
-            all.hosts.extend(page.hosts);
-            all = HostsPage {
-                hosts: all.hosts,
-                ..page
-            };
-            if all.cursor.is_none() || !moved {
-                break;
-            }
-        }
-        Ok(all)
+    let only = failing.then(|| ("failing", "true".to_owned()));
+    let query: Vec<_> = only.into_iter().collect();
+    let mut all = HostsPage::default();
+    pages::read(&client, "hosts", &query, limit, |page: HostsPage| {
+        let mut hosts = std::mem::take(&mut all.hosts);
+        hosts.extend(page.hosts);
+        all = HostsPage { hosts, ..page };
     })?;
     match server.json {
         true => say(&json!(all).to_string()),

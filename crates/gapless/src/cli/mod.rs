@@ -11,6 +11,7 @@ mod export;
 mod hosts;
 mod import;
 mod operate;
+mod pages;
 mod progress;
 mod purges;
 mod start;

@@ -2,33 +2,27 @@
 
 use serde_json::json;
 
-use super::client::{Client, talk};
+use super::client::Client;
+use super::pages::{self, Page};
 use super::table::{or_dash, plain, say};
 use super::{Failure, Outcome, Server};
 use crate::api::{PurgeAnswer, PurgesPage};
 
-/// Entries asked for at a time.
-const PAGE: usize = 1000;
+impl Page for PurgesPage {
+    fn entries(&self) -> usize {
+        self.purges.len()
+    }
+
+    fn cursor(&self) -> Option<u64> {
+        self.cursor
+    }
+}
 
 pub fn list(server: &Server, limit: usize) -> Result<Outcome, Failure> {
     let client = Client::new(server)?;
     let mut purges: Vec<PurgeAnswer> = Vec::new();
-    let cursor = talk(async {
-        let mut cursor: Option<u64> = None;
-        while purges.len() < limit {
-            let count = (limit - purges.len()).min(PAGE);
-            let mut query = vec![("limit", count.to_string())];
-            query.extend(cursor.map(|cursor| ("cursor", cursor.to_string())));
-            let reply = client.get(client.url(&["v1", "purges"], &query)).await?;
-            let page: PurgesPage = reply.read()?;
-            purges.extend(page.purges);
-            let moved = page.cursor > cursor;
-            cursor = page.cursor;
-            if cursor.is_none() || !moved {
-                break;
-            }
-        }
-        Ok(cursor)
+    let cursor = pages::read(&client, "purges", &[], limit, |page: PurgesPage| {
+        purges.extend(page.purges);
     })?;
     match server.json {
         true => say(&json!({ "purges": purges, "cursor": cursor }).to_string()),
