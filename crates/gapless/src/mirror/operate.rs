@@ -191,13 +191,13 @@ impl api::Mirror for Mirror {
     }
 
     fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError> {
+        let name = did.clone();
         let resync = self.desks.visit(did, move |turn: &mut Turn<'_>| {
             let now = turn.shared.clock.now();
             let Some(draft) = turn.draft.as_mut() else {
-                return Err(ApiError::NotFound(
-                    "this repository is not mirrored here; gapless track add DID follows it"
-                        .to_owned(),
-                ));
+                return Err(ApiError::NotFound(format!(
+                    "{name} is not mirrored here; `gapless track add {name}` makes it be followed"
+                )));
             };
             match accept_rollback {
                 false => debt::owe_fetch(now, &mut draft.repo, Why::Operator),

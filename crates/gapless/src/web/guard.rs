@@ -15,7 +15,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::answer::Refusal;
-use super::{App, WebSettings};
+use super::{App, WebSettings, linger};
 
 /// Always answered, so that whoever watches the process can see it live.
 const OPEN: &str = "/health";
@@ -28,7 +28,10 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
     let (method, uri) = (request.method(), request.uri());
     match judge(&app.settings, method, uri, request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
+        Err(refusal) => {
+            linger::pass_over(request.into_body());
+            refusal.into_response()
+        }
     }
 }
 

@@ -1,15 +1,16 @@
 //! `POST /v1/import`: a repository as a CAR, from whoever has one. Its bytes are hashed
-//! as they come, within the bounds of a fetched one; one at a time.
+//! as they come, within the bounds of a fetched one; one at a time. Whoever is refused
+//! while the file is still coming can read why.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
 use futures_util::StreamExt;
 
 use super::answer::{Answer, Json, Refusal};
-use super::{App, ask};
+use super::{App, ask, linger};
 use crate::api::{ApiError, ImportAnswer};
 use crate::fetch::import::unfit;
 
@@ -17,6 +18,15 @@ use crate::fetch::import::unfit;
 const SILENCE: Duration = Duration::from_secs(30);
 
 pub async fn import(State(app): State<App>, body: Body) -> Answer<ImportAnswer> {
+    let mut pieces = body.into_data_stream();
+    let taken = take(&app, &mut pieces).await;
+    if taken.is_err() {
+        linger::pass_over_rest(pieces);
+    }
+    taken
+}
+
+async fn take(app: &App, pieces: &mut BodyDataStream) -> Answer<ImportAnswer> {
     let Ok(_turn) = Arc::clone(&app.importing).try_acquire_owned() else {
         let words = "another file is being imported; wait for that to end";
         return Err(ApiError::Conflict(words.to_owned()).into());
@@ -25,7 +35,6 @@ pub async fn import(State(app): State<App>, body: Body) -> Answer<ImportAnswer> 
     let mut spill = Some(fetcher.import_spill());
     let mut flaw: Option<ApiError> = None;
     let mut came: u64 = 0;
-    let mut pieces = body.into_data_stream();
     loop {
         let piece = tokio::time::timeout(SILENCE, pieces.next()).await;
         let piece = match piece {

@@ -9,6 +9,7 @@ mod ask;
 mod firehose;
 mod guard;
 mod import;
+mod linger;
 mod listener;
 mod routes;
 mod verify;

@@ -28,6 +28,31 @@ fn nonsense_is_named_before_anybody_is_asked() {
     refused(&["dead", "resolve"], &["NUMBER|--all"]);
 }
 
+/// Whoever asked for JSON gets JSON, also when the question makes no sense.
+#[test]
+fn a_wrong_argument_is_told_as_json_where_that_was_asked_for() {
+    let nobody = "http://127.0.0.1:1";
+    let wrong: [&[&str]; 9] = [
+        &["purges", "--limit", "abc"],
+        &["gaps", "--limit", "0"],
+        &["hosts", "--limit", "-1"],
+        &["dead", "list", "--limit", ""],
+        &["dead", "resolve", "x"],
+        &["verify"],
+        &["repo"],
+        &["store", "check"],
+        &["upstream", "add", "pds"],
+    ];
+    for arguments in wrong {
+        let told = ends(nobody, &[arguments, &["--json"]].concat(), 2);
+        let text = json(&told)["error"].as_str().unwrap_or_default().to_owned();
+        assert!(!text.is_empty() && !text.starts_with("error:"), "{text}");
+        assert!(err(&told).contains("error: "), "and for people as before");
+        let silent = ends(nobody, arguments, 2);
+        assert_eq!(out(&silent), "");
+    }
+}
+
 #[test]
 fn only_an_ordinary_file_is_written_over_or_read() {
     let nobody = "http://127.0.0.1:1";

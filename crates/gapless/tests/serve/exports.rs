@@ -334,9 +334,22 @@ async fn the_commands_export_and_import_a_repository() {
         words.contains("this very commit is held already"),
         "{words}"
     );
-    let stranger = ["export", "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa", "--out", &name];
-    let stranger = program.command(&stranger).await;
-    assert_eq!(stranger.status.code(), Some(1));
+    // One that nobody has heard of is a finding, whichever command meets it.
+    let stranger = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
+    let asked: [&[&str]; 4] = [
+        &["export", stranger, "--out", &name],
+        &["repo", stranger],
+        &["verify", stranger],
+        &["resync", stranger],
+    ];
+    for arguments in asked {
+        let told = program.command(&[arguments, &["--json"]].concat()).await;
+        let words = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert_eq!(told.status.code(), Some(1), "{arguments:?}: {words}");
+        let told: serde_json::Value = serde_json::from_str(&words).expect("JSON");
+        let error = told["error"].as_str().unwrap_or_default();
+        assert!(error.contains(stranger), "{arguments:?}: {error}");
+    }
     assert_eq!(std::fs::read(&file).expect("untouched"), car);
     program.kill();
 }

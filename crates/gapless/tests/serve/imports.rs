@@ -6,6 +6,7 @@ use gapless_testnet::{Fault, Place, Spec, Status};
 use serde_json::Value;
 
 use crate::common::{PATIENCE, World};
+use crate::program::Program;
 use crate::served::{Served, mirrored, small};
 
 /// What the host serves, faults and all.
@@ -138,6 +139,36 @@ async fn what_is_not_the_owners_or_not_whole_or_not_newer_is_refused() {
     let car = car.bytes().await.expect("whole").to_vec();
     refused(&served, car, 404, "not mirrored here").await;
     world.stop().await;
+}
+
+/// The server does not read it to its end, and its answer is read all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_too_large_is_wrong_usage_every_time() {
+    let world = World::quiet(small(1)).await;
+    let limits = [
+        ("GAPLESS_FETCH_MAX_REPO_BYTES", "1MB"),
+        ("GAPLESS_TOKEN", "a-long-secret"),
+    ];
+    let mut program = Program::start_with(&world, &limits);
+    program.until_complete().await;
+    let file = world.folder.path().join("large.car");
+    let large = std::fs::File::create(&file).expect("a file");
+    large.set_len(300 << 20).expect("of zeros");
+    let name = file.display().to_string();
+    for _ in 0..10 {
+        let told = program
+            .command(&["import", &name, "--json", "--token", "a-long-secret"])
+            .await;
+        let words = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(words.contains("more than 1000000 bytes"), "{words}");
+        assert_eq!(told.status.code(), Some(2), "{words}");
+        // Nor is what the guard says lost.
+        let told = program.command(&["import", &name, "--json"]).await;
+        let words = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(words.contains("needs the token"), "{words}");
+        assert_eq!(told.status.code(), Some(2), "{words}");
+    }
+    program.kill();
 }
 
 #[tokio::test(flavor = "multi_thread")]
