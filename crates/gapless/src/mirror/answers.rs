@@ -20,9 +20,6 @@ use crate::api::{
 /// What is owed for longer than it should be may be so for one repository in a hundred:
 /// among many, some always live on hosts that are gone.
 const OVERDUE_ONE_IN: u64 = 100;
-/// Of the hosts that are followed for tracked repositories so many may be silent:
-/// one in ten. Among many, some are always gone.
-const SILENT_ONE_IN: usize = 10;
 
 pub fn failed(error: StoreError) -> ApiError {
     match error {
@@ -275,39 +272,6 @@ impl Mirror {
         Readiness {
             ready: reasons.is_empty(),
             reasons,
-        }
-    }
-
-    /// Upstreams of which nothing was heard for too long.
-    fn unheard(&self, reasons: &mut Vec<String>) {
-        let now = self.shared.clock.time();
-        let covers = self.shared.upstreams.read();
-        let longest = self.config.ready.max_upstream_age;
-        let (mut hosts, mut silent) = (0, Vec::new());
-        for (_, source) in covers.iter() {
-            let heard = source.stream.heard_at();
-            let fresh = heard.is_some_and(|at| now.since(at) <= longest);
-            let for_tracked = !source.row.followed.is_operators();
-            hosts += usize::from(for_tracked);
-            match (fresh, for_tracked) {
-                (true, _) => {}
-                (false, true) => silent.push(source.row.url.clone()),
-                (false, false) => reasons.push(format!(
-                    "nothing was heard of {} for longer than ready.max_upstream_age",
-                    source.row.url
-                )),
-            }
-        }
-        if silent.len() * SILENT_ONE_IN > hosts
-            && let Some(one) = silent.first()
-        {
-            reasons.push(format!(
-                "nothing was heard of {} of {hosts} hosts of tracked repositories, or of the network, for longer than ready.max_upstream_age, {one} among them",
-                silent.len()
-            ));
-        }
-        if covers.iter().next().is_none() {
-            reasons.push("no upstream is followed, or none yet".to_owned());
         }
     }
 }

@@ -16,6 +16,7 @@ mod proof;
 mod since;
 mod sourced;
 mod tracking;
+mod unheard;
 mod unswept;
 mod upkeep;
 

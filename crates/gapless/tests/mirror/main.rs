@@ -31,5 +31,6 @@ mod stops;
 mod streams;
 mod teller;
 mod tracked;
+mod unheard;
 mod unreadable;
 mod way;

@@ -56,7 +56,7 @@ impl World {
         self.ask(|mirror| mirror.status().expect("an answer")).await
     }
 
-    async fn ready(&self) -> Readiness {
+    pub async fn ready(&self) -> Readiness {
         self.ask(|mirror| mirror.ready()).await
     }
 
