@@ -62,6 +62,8 @@ pub struct Circumstances {
     pub connected: bool,
     /// The last try failed here, and not at its host.
     pub here: bool,
+    /// A Jetstream is followed, which can speak for nobody.
+    pub jetstream: bool,
 }
 
 impl Gap {
@@ -112,6 +114,7 @@ fn said(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
         Reason::CoverDown if known.connected && known.full => FULL,
         Reason::CoverDown if known.connected => BEHIND,
         Reason::NoCover | Reason::ResolveOwed if unresolved => UNRESOLVED,
+        Reason::NoCover if known.jetstream => CLAIMED_ONLY,
         reason => advice(reason),
     }
 }
@@ -198,6 +201,13 @@ const UNRESOLVED: Advice = Advice::new(
      again and again, ever more slowly, and then it is fetched from the host that it names.",
     "If that keeps failing, check the directory, or the owner's domain for did:web; \
      `gapless repo DID` shows the next try.",
+);
+
+/// A Jetstream carries what it does, and nothing else that is followed does.
+const CLAIMED_ONLY: Advice = Advice::new(
+    "Of what is followed only a Jetstream can tell of its changes, which proves nothing; it is only compared now and then.",
+    "Follow a relay or its host beside the Jetstream: `gapless upstream add relay URL`, or \
+     `gapless upstream add pds URL`, where `gapless repo DID` names its host.",
 );
 
 /// All reasons, in the order in which they are named.
@@ -356,6 +366,17 @@ mod tests {
         repo.host = Some(HostId(1));
         let told = gap(&repo, &reasons, Circumstances::default());
         assert!(told.can_do.contains("upstream add pds"), "{}", told.can_do);
+        assert!(!told.doing.contains("Jetstream"), "{}", told.doing);
+        // One that proves nothing is there already.
+        let jetstream = Circumstances {
+            jetstream: true,
+            ..Circumstances::default()
+        };
+        let told = gap(&repo, &reasons, jetstream);
+        for words in ["beside the Jetstream", "add relay URL", "add pds URL"] {
+            assert!(told.can_do.contains(words), "{}", told.can_do);
+        }
+        assert!(told.doing.contains("proves nothing"), "{}", told.doing);
     }
 
     #[test]
@@ -367,6 +388,7 @@ mod tests {
                 full,
                 connected,
                 here: false,
+                jetstream: false,
             };
             gap(&repo, &[Reason::CoverDown], known).doing
         };
@@ -392,7 +414,15 @@ mod tests {
                 "{reason} has another's words"
             );
         }
-        for said in [VANISHED, FULL, HERE, BEHIND, UNRESOLVED, too_large(7)] {
+        for said in [
+            VANISHED,
+            FULL,
+            HERE,
+            BEHIND,
+            UNRESOLVED,
+            CLAIMED_ONLY,
+            too_large(7),
+        ] {
             one_sentence(said);
         }
         let places: BTreeSet<u8> = REASONS.into_iter().map(place).collect();

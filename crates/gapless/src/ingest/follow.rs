@@ -22,7 +22,7 @@ use super::desk::{Desks, Wire};
 use super::hand_on::Skipped;
 use super::link::Link;
 use super::read::{read_frame, read_line, unreadable};
-use super::redial::{failures_after, is_too_quiet, redial_wait};
+use super::redial::{Ending, Tries, is_too_quiet, redial_wait};
 use super::sources::Tally;
 use crate::metrics::reset_words;
 use crate::net::{Net, Socket, Trust};
@@ -65,6 +65,8 @@ pub struct Follower {
 /// Why a connection ended.
 pub(super) enum Ended {
     Lost(String),
+    /// The host has begun its numbers anew, and says no more.
+    Renumbered(String),
     /// By something that cannot be read.
     Broken(String),
     /// The host did not take the connection, and may have said for how long.
@@ -74,7 +76,7 @@ pub(super) enum Ended {
 
 impl Follower {
     pub async fn run(&self) {
-        let mut failures = 0;
+        let mut tries = Tries::default();
         let mut broken = Broken::default();
         // The next connection may begin with the very event that was passed over.
         let mut skipped = Skipped::default();
@@ -90,8 +92,11 @@ impl Follower {
                     Err(ended) => ended,
                 };
             }
+            let renumbered = matches!(ended, Ended::Renumbered(_));
             let (error, after) = match ended {
-                Ended::Lost(error) | Ended::Broken(error) => (error, None),
+                Ended::Lost(error) | Ended::Broken(error) | Ended::Renumbered(error) => {
+                    (error, None)
+                }
                 Ended::Refused(error, after) => (error, after),
                 Ended::Fatal(error) => {
                     self.shared.end.fail(error);
@@ -106,9 +111,15 @@ impl Follower {
             if self.shared.end.is_ending() {
                 return;
             }
-            let told_news = self.last_read() > before;
-            failures = failures_after(failures, began.elapsed(), told_news);
-            self.rest(failures, error, after).await;
+            let ending = Ending {
+                held: began.elapsed(),
+                told_news: self.last_read() > before,
+                renumbered,
+            };
+            match tries.ended(ending) {
+                Some(failures) => self.rest(failures, error, after).await,
+                None => tracing::info!(upstream = %self.url, %error, "dialed again at once"),
+            }
         }
     }
 

@@ -65,10 +65,10 @@ impl Follower {
                         Kind::Outdated => look.stream.outdated(look.now, look.row, look.notices),
                         Kind::FutureCursor => {
                             look.stream.future(look.now, look.row, look.notices);
-                            closing =
-                                Some("the host knows no number as high as our cursor".to_owned());
+                            let why = "the host knows no number as high as our cursor";
+                            closing = Some(Ended::Renumbered(why.to_owned()));
                         }
-                        Kind::Closing { error } => closing = Some(error.clone()),
+                        Kind::Closing { error } => closing = Some(Ended::Lost(error.clone())),
                         Kind::Ignored => {}
                     }
                 }
@@ -77,10 +77,7 @@ impl Follower {
             .await?;
         self.note_link(&events);
         self.to_the_desks(events, looked, skipped).await?;
-        match closing {
-            None => Ok(()),
-            Some(why) => Err(Ended::Lost(why)),
-        }
+        closing.map_or(Ok(()), Err)
     }
 
     /// The stream looks at one event.

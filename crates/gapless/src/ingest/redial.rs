@@ -24,10 +24,42 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(30);
 /// How many failures in a row there have been, now that a connection ended. A host
 /// that told something new is there, however soon it went: one that is started again
 /// and again, as after a crash, is not left alone for longer each time.
-pub fn failures_after(failures: u32, held: Duration, told_news: bool) -> u32 {
+fn failures_after(failures: u32, held: Duration, told_news: bool) -> u32 {
     match told_news || held >= GOOD_CONNECTION {
         true => 1,
         false => failures.saturating_add(1),
+    }
+}
+
+/// How a connection, or the try to have one, ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ending {
+    pub held: Duration,
+    /// It brought events that were not known.
+    pub told_news: bool,
+    /// The host knows no number as high as our cursor, which is given up.
+    pub renumbered: bool,
+}
+
+/// The tries to be connected, one after the other.
+#[derive(Debug, Default)]
+pub struct Tries {
+    failures: u32,
+    renumbered: bool,
+}
+
+impl Tries {
+    /// One has ended: how many failures in a row that makes. None: the next is due at
+    /// once, because it asks for something else. Whoever says the same to that is left
+    /// alone as everybody is.
+    pub fn ended(&mut self, ending: Ending) -> Option<u32> {
+        let at_once = ending.renumbered && !self.renumbered;
+        self.renumbered = ending.renumbered;
+        if at_once {
+            return None;
+        }
+        self.failures = failures_after(self.failures, ending.held, ending.told_news);
+        Some(self.failures)
     }
 }
 
@@ -95,6 +127,28 @@ mod tests {
         assert_eq!(failures_after(7, GOOD_CONNECTION, false), 1);
         assert_eq!(failures_after(7, short, true), 1);
         assert_eq!(failures_after(u32::MAX, short, false), u32::MAX);
+    }
+
+    #[test]
+    fn a_numbering_that_ended_is_asked_for_anew_at_once_and_only_once() {
+        let short = Ending {
+            held: Duration::from_secs(1),
+            told_news: false,
+            renumbered: false,
+        };
+        let renumbered = Ending {
+            renumbered: true,
+            ..short
+        };
+        let mut tries = Tries::default();
+        for failures in 1..8 {
+            assert_eq!(tries.ended(short), Some(failures));
+        }
+        assert_eq!(tries.ended(renumbered), None, "whatever was before");
+        assert_eq!(tries.ended(renumbered), Some(8), "no loop");
+        assert_eq!(tries.ended(renumbered), Some(9));
+        assert_eq!(tries.ended(short), Some(10));
+        assert_eq!(tries.ended(renumbered), None);
     }
 
     #[test]

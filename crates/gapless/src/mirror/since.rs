@@ -4,7 +4,7 @@
 //! that would be before the repository was known here.
 
 use gapless_core::ledger::complete::{Answer, Reason};
-use gapless_core::ledger::{Repo, Tick, Time, UpstreamId};
+use gapless_core::ledger::{Kind, Repo, Tick, Time, UpstreamId};
 
 use super::Mirror;
 use crate::api::Circumstances;
@@ -24,6 +24,9 @@ impl Mirror {
             full: self.shared.room.lack().is_some(),
             connected: source.is_some_and(|source| source.stream.is_connected()),
             here: trouble.is_some_and(|trouble| trouble.here),
+            jetstream: covers
+                .iter()
+                .any(|(_, source)| source.row.kind == Kind::Jetstream),
         }
     }
 
