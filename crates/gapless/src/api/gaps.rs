@@ -8,6 +8,7 @@ use gapless_core::ledger::{Account, Repo, Time};
 use serde::{Deserialize, Serialize};
 
 use super::hosts::HostGap;
+use super::reach::Reach;
 use super::repo::TroubleAnswer;
 use super::time::timestamp;
 
@@ -43,6 +44,9 @@ pub struct GapsPage {
     pub hosts: Vec<HostGap>,
     #[serde(default)]
     pub hosts_total: u64,
+    /// Whom this is about. On the first page alone.
+    #[serde(default)]
+    pub reach: Option<Reach>,
 }
 
 /// The first sentences of a text.

@@ -10,6 +10,7 @@ mod gaps;
 mod hosts;
 mod names;
 mod purges;
+mod reach;
 mod repo;
 mod status;
 mod time;
@@ -30,6 +31,7 @@ pub use hosts::{
 };
 pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
 pub use purges::{PurgeAnswer, PurgesPage};
+pub use reach::{ListedHost, Reach};
 pub use repo::{
     ClaimsAnswer, DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer,
 };

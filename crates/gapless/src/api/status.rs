@@ -4,6 +4,7 @@ use gapless_core::ledger::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::hosts::DiscoverStatus;
+use super::reach::Reach;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
@@ -30,6 +31,9 @@ pub struct Status {
     /// What is in scope, and how far it is found.
     #[serde(default)]
     pub discover: DiscoverStatus,
+    /// Whom all this is about.
+    #[serde(default)]
+    pub reach: Reach,
 }
 
 /// Whether what comes is written.

@@ -10,7 +10,7 @@ use super::pages::{self, Page};
 use super::table::{ago, or_dash, plain, say, table};
 use super::{Failure, Outcome, Server, a_did};
 use crate::api::{
-    DiscoverStatus, Gap, GapsPage, HostGap, RepoAnswer, Status, TrackedPage, UpstreamAnswer,
+    DiscoverStatus, Gap, GapsPage, HostGap, Reach, RepoAnswer, Status, TrackedPage, UpstreamAnswer,
     sentences,
 };
 
@@ -133,6 +133,9 @@ fn print_status(status: &Status, needs: &[String]) {
         ),
         None => format!("owed          to {} repositories", status.debt.repos),
     });
+    if !status.reach.says.is_empty() {
+        say(&plain(&format!("reach         {}", status.reach.says)));
+    }
     print_discover(&status.discover);
     say(&format!("parked        {} frames", status.parked));
     if status.claims > 0 {
@@ -349,21 +352,26 @@ pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
     let mut gaps: Vec<Gap> = Vec::new();
     let mut hidden = 0;
     let (mut hosts, mut hosts_total) = (Vec::new(), 0);
+    let mut reach: Option<Reach> = None;
     let cursor = pages::read(&client, "gaps", &[], limit, |page: GapsPage| {
         gaps.extend(page.gaps);
         hidden += page.hidden;
         hosts.extend(page.hosts);
         hosts_total += page.hosts_total;
+        reach = reach.take().or(page.reach);
     })?;
     match server.json {
         true => say(&json!({
             "gaps": gaps, "cursor": cursor, "hidden": hidden,
-            "hosts": hosts, "hosts_total": hosts_total,
+            "hosts": hosts, "hosts_total": hosts_total, "reach": reach,
         })
         .to_string()),
         false => {
             print_hosts(&hosts, hosts_total);
             print_gaps(&gaps, hidden, cursor.is_some(), hosts_total > 0);
+            if let Some(reach) = &reach {
+                say(&plain(&reach.says));
+            }
         }
     }
     Ok(found(!gaps.is_empty() || hosts_total > 0))
@@ -419,9 +427,11 @@ fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
     say(&match (gaps.len(), more) {
         (0, _) if doubts => format!("No repository that is known has a gap.{and_hidden}"),
         (0, _) if hidden > 0 => {
-            format!("No gaps: every repository that is shown is complete.{and_hidden}")
+            format!(
+                "No gaps: every repository that was heard of, and is shown, is complete.{and_hidden}"
+            )
         }
-        (0, _) => "No gaps: every repository is complete.".to_owned(),
+        (0, _) => "No gaps: every repository that was heard of is complete.".to_owned(),
         (shown, false) => format!("{shown} not complete.{and_hidden}"),
         (shown, true) => format!("{shown} shown, and there are more: --limit."),
     });

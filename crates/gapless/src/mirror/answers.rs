@@ -112,6 +112,7 @@ impl Mirror {
         let mut page = GapsPage::default();
         if after.is_none() {
             (page.hosts, page.hosts_total) = self.host_gaps();
+            page.reach = Some(self.reach()?);
         }
         let read = |from| self.shared.store.view().repos(from);
         let looked = in_parts(AT_A_TIME, from, read, |id, _| {
@@ -238,6 +239,7 @@ impl Mirror {
             },
             counted_at: timestamp(counted.time),
             discover: self.discover_status(),
+            reach: self.reach()?,
         })
     }
 

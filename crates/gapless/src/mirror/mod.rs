@@ -13,6 +13,7 @@ mod measures;
 mod operate;
 mod parts;
 mod proof;
+mod reach;
 mod since;
 mod sourced;
 mod tracking;

@@ -42,13 +42,13 @@ impl Doubt {
 
 /// Whether the whole listing of an upstream's host was read since it is followed,
 /// and since its stream last missed something: then all that lives there is known.
-fn is_listed(row: &Upstream, host: &Host) -> bool {
+pub(super) fn is_listed(row: &Upstream, host: &Host) -> bool {
     host.swept.is_some_and(|swept| swept.tick > row.reset_at)
 }
 
 impl Mirror {
     /// Upstreams that are followed for all that lives on their hosts.
-    fn whole(&self) -> Vec<(HostId, Upstream)> {
+    pub(super) fn whole(&self) -> Vec<(HostId, Upstream)> {
         let covers = self.shared.upstreams.read();
         let whole = covers.iter().filter(|(_, source)| is_whole(&source.row));
         whole

@@ -78,9 +78,16 @@ fn gaps_are_read_page_by_page_up_to_the_limit() {
     served.fake.no_gaps.store(true, Ordering::Relaxed);
     let text = out(&ends(&served.url(), &["gaps"], 0));
     assert!(
-        text.contains("No gaps") && text.contains("2 hidden"),
+        text.contains("No gaps: every repository that was heard of") && text.contains("2 hidden"),
         "{text}"
     );
+    // And whom that is about.
+    let about = "2500 repositories that were heard of. No host was swept whole. The relay \
+                 https://relay.example.com tells only of accounts that are active.";
+    assert!(text.contains(about), "{text}");
+    let told = json(&ends(&served.url(), &["gaps", "--json"], 0));
+    assert_eq!(told["reach"]["repos"], REPOS);
+    assert_eq!(told["reach"]["relays"][0], "https://relay.example.com");
     // Nothing asked is nothing answered.
     ends(&served.url(), &["gaps", "--limit", "0"], 2);
 }

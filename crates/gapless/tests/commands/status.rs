@@ -2,7 +2,7 @@
 
 use gapless::api::{RepoCounts, SourceAnswer, Status, StoreStatus, SweepAnswer, UpstreamAnswer};
 
-use crate::fake::Served;
+use crate::fake::{Served, reach};
 use crate::{ends, json, out};
 
 fn upstream(connected: bool) -> UpstreamAnswer {
@@ -48,6 +48,13 @@ fn status_is_a_finding_only_when_a_person_is_needed() {
         "{fine}"
     );
     assert!(!fine.contains("needs a person"), "{fine}");
+    set(Status {
+        reach: reach(),
+        ..status(true)
+    });
+    let told = out(&ends(&served.url(), &["status"], 0));
+    let about = "reach         This is said of the 2500 repositories that were heard of.";
+    assert!(told.contains(about), "{told}");
     assert!(
         !fine.contains("LOSSY SINCE") && !fine.contains("claimed"),
         "{fine}"

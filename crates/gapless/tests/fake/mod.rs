@@ -45,6 +45,17 @@ pub struct Fake {
     pub not_recomputable: AtomicU64,
 }
 
+/// Of a mirror that follows a relay alone.
+pub fn reach() -> Reach {
+    let reach = Reach {
+        repos: REPOS,
+        relays: vec!["https://relay.example.com".to_owned()],
+        scope: "upstreams".to_owned(),
+        ..Reach::default()
+    };
+    reach.in_words()
+}
+
 impl Fake {
     fn order(&self, order: String) {
         self.orders.lock().expect("no panic").push(order);
@@ -112,6 +123,7 @@ impl Mirror for Fake {
                 hidden: 2,
                 hosts,
                 hosts_total,
+                reach: Some(reach()),
                 ..GapsPage::default()
             });
         }
@@ -130,6 +142,7 @@ impl Mirror for Fake {
             cursor,
             hosts,
             hosts_total,
+            reach: after.is_none().then(reach),
         })
     }
 

@@ -102,6 +102,53 @@ async fn what_a_relay_omits_is_found_by_a_sweep() {
     world.stop().await;
 }
 
+/// Nobody says of the network what is only known of those that a relay spoke of.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
+    let mut world = World::network(relayed(6, 2)).await;
+    let relay = world.net.urls().relay.clone().expect("there is one");
+    world.flags.upstream.push(format!("relay={relay}"));
+    world.begin().await;
+    world.post(&world.did(0));
+    world.complete(&world.did(0)).await;
+    let page = world
+        .ask(|mirror| mirror.gaps(None, 100))
+        .await
+        .expect("an answer");
+    assert_eq!(page.gaps, [], "one was heard of, and is complete");
+    let reach = page.reach.expect("on the first page");
+    assert_eq!((reach.repos, reach.listed_total), (1, 0), "{reach:?}");
+    assert_eq!(reach.relays, [relay.clone()]);
+    let words = [
+        "the 1 repository that was heard of",
+        "No host was swept whole",
+        "tells only of accounts that are active",
+    ];
+    for words in words {
+        assert!(reach.says.contains(words), "{}", reach.says);
+    }
+    let next = world.ask(|mirror| mirror.gaps(Some(0), 100)).await;
+    assert_eq!(next.expect("an answer").reach, None);
+    world.stop().await;
+    // The host itself, followed whole, says who lives there.
+    let mut world = World::settled(network(3, 1)).await;
+    let reach = world
+        .ask(|mirror| mirror.status().expect("an answer"))
+        .await
+        .reach;
+    assert_eq!((reach.repos, reach.listed_total), (3, 1), "{reach:?}");
+    assert!(
+        reach.listed[0].until.is_some() && reach.relays.is_empty(),
+        "{reach:?}"
+    );
+    assert!(
+        reach.says.contains("was swept whole, until 20"),
+        "{}",
+        reach.says
+    );
+    world.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_that_a_relay_skips_are_found_by_a_sweep_or_by_the_next_commit() {
     let mut world = by_relay().await;

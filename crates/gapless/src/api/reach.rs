@@ -1,0 +1,120 @@
+//! Whom an answer about completeness is about. "No gaps" is said of repositories that
+//! were heard of; whether there are others depends on who was asked, and until when.
+
+use serde::{Deserialize, Serialize};
+
+/// How far a mirror's knowledge reaches.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Reach {
+    /// Repositories that were heard of. Of any other nothing is said.
+    pub repos: u64,
+    /// Hosts whose whole listing was read since anything of theirs was last missed:
+    /// until then, all that lives there is known. The longest ago first, and not more
+    /// than a hundred of them.
+    pub listed: Vec<ListedHost>,
+    pub listed_total: u64,
+    /// Who tells of accounts only when these are active.
+    pub relays: Vec<String>,
+    pub jetstreams: Vec<String>,
+    /// What is wanted beside: network, collections, or upstreams.
+    pub scope: String,
+    /// All of it, for people.
+    pub says: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ListedHost {
+    /// As DID documents name it.
+    pub host: String,
+    /// When the reading began.
+    pub until: Option<String>,
+}
+
+impl Reach {
+    /// With the words for it.
+    pub fn in_words(mut self) -> Reach {
+        let mut says = vec![match self.repos {
+            1 => "This is said of the 1 repository that was heard of.".to_owned(),
+            repos => format!("This is said of the {repos} repositories that were heard of."),
+        }];
+        let until = |one: &ListedHost| one.until.clone().unwrap_or_else(|| "now".to_owned());
+        says.push(match (self.listed.first(), self.listed_total) {
+            (None, _) => "No host was swept whole.".to_owned(),
+            (Some(one), 1) => format!("{} was swept whole, until {}.", one.host, until(one)),
+            (Some(one), total) => format!(
+                "{total} hosts were swept whole, the one longest ago ({}) until {}.",
+                one.host,
+                until(one)
+            ),
+        });
+        for (what, tellers) in [("relay", &self.relays), ("Jetstream", &self.jetstreams)] {
+            let who = match &tellers[..] {
+                [] => continue,
+                [one] => format!("The {what} {one} tells"),
+                more => format!("The {what}s {} tell", more.join(", ")),
+            };
+            says.push(format!("{who} only of accounts that are active."));
+        }
+        if self.scope == "collections" {
+            says.push("Of these, only what is tracked or was found is wanted.".to_owned());
+        }
+        self.says = says.join(" ");
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str) -> ListedHost {
+        ListedHost {
+            host: name.to_owned(),
+            until: Some("2026-01-02T03:04:05.000006Z".to_owned()),
+        }
+    }
+
+    #[test]
+    fn it_is_said_who_was_asked_and_until_when() {
+        let relayed = Reach {
+            repos: 40,
+            relays: vec!["https://relay.example.com".to_owned()],
+            ..Reach::default()
+        };
+        assert_eq!(
+            relayed.in_words().says,
+            "This is said of the 40 repositories that were heard of. No host was swept whole. \
+             The relay https://relay.example.com tells only of accounts that are active."
+        );
+        let whole = Reach {
+            repos: 1,
+            listed: vec![host("https://pds.example.com")],
+            listed_total: 1,
+            ..Reach::default()
+        };
+        assert_eq!(
+            whole.in_words().says,
+            "This is said of the 1 repository that was heard of. https://pds.example.com was \
+             swept whole, until 2026-01-02T03:04:05.000006Z."
+        );
+        let network = Reach {
+            repos: 7,
+            listed: vec![host("https://a.example"), host("https://b.example")],
+            listed_total: 200,
+            relays: vec![
+                "https://r.example".to_owned(),
+                "https://s.example".to_owned(),
+            ],
+            jetstreams: vec!["https://j.example".to_owned()],
+            ..Reach::default()
+        };
+        let says = network.in_words().says;
+        for words in [
+            "200 hosts were swept whole, the one longest ago (https://a.example) until 2026",
+            "The relays https://r.example, https://s.example tell only",
+            "The Jetstream https://j.example tells only",
+        ] {
+            assert!(says.contains(words), "{says}");
+        }
+    }
+}
