@@ -5,6 +5,7 @@
 //! what to do; findings end in exit 1. Long files and functions are listed as
 //! notes before they become findings.
 
+mod errors;
 mod links;
 mod metrics;
 mod mutants;
@@ -106,6 +107,7 @@ fn check(files: &[File]) -> Report {
     promises::check(files, &mut report);
     mutants::check(files, &mut report);
     metrics::check(files, &mut report);
+    errors::check(files, &mut report);
     report
 }
 
