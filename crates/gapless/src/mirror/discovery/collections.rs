@@ -66,6 +66,8 @@ impl Mirror {
         let metrics = &self.shared.metrics;
         let how = self.read_collection(asked).await;
         match &how {
+            // The next start asks.
+            Err(_) if self.shared.end.is_ending() => return,
             Ok(_) => metrics.collection_listings.inc(),
             Err(error) => {
                 metrics.collection_listing_failures.inc();

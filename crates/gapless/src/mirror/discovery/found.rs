@@ -266,19 +266,25 @@ impl Mirror {
             None => Ok(false),
             Some((id, _)) => has_any(turn.shared, turn.view, id, &named),
         };
+        // First this: a listing that is being read would find it again.
+        let asked = (did.clone(), pattern.clone());
+        {
+            let mut kept = self.found.lock();
+            if kept.without.len() >= WITHOUT {
+                kept.without.clear();
+            }
+            kept.without.insert(asked.clone());
+        }
         let untracked = self.untrack_found(&did, still, has).await;
         if !matches!(untracked, Ok(true)) {
             // Something was written meanwhile, or nothing can be now: looked at again.
-            self.found.lock().fresh.push_back(did);
+            let mut kept = self.found.lock();
+            kept.without.remove(&asked);
+            kept.fresh.push_back(did);
             return untracked.map(|_| ());
         }
         self.shared.metrics.found_without.inc();
         tracing::debug!(%did, %pattern, "found by a collection of which it has nothing; tracked no more");
-        let mut kept = self.found.lock();
-        if kept.without.len() >= WITHOUT {
-            kept.without.clear();
-        }
-        kept.without.insert((did, pattern));
         Ok(())
     }
 }

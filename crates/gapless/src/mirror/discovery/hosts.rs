@@ -45,6 +45,8 @@ impl Mirror {
             Err(error) => Err(error.to_string()),
         };
         match &how {
+            // The next start asks.
+            Err(_) if self.shared.end.is_ending() => return Ok(()),
             Ok(()) => metrics.host_listings.inc(),
             Err(error) => {
                 metrics.host_listing_failures.inc();
