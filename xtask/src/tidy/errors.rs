@@ -15,8 +15,8 @@ const CODE: [&str; 3] = [
     "crates/gapless/src/web/",
 ];
 const TESTS: &str = "#[cfg(test)]";
-/// Words of HTTP that look like names.
-const OTHERS: [&str; 2] = ["Bearer", "Upgrade"];
+/// Words that look like names.
+const OTHERS: [&str; 3] = ["Bearer", "Jetstream", "Upgrade"];
 
 pub fn check(files: &[File], report: &mut Report) {
     let Some(described) = files.iter().find(|file| file.path == DESCRIBED) else {
