@@ -185,10 +185,10 @@ impl Fetcher {
                 // Also when the work panics: nobody is at work any more.
                 let _released = Released(&fetcher.shared, &task.did, task.payee);
                 let worked = fetcher.pay(&task).await;
-                if let Payee::Host(host) = task.payee {
-                    if let Some(well) = went(&worked) {
-                        fetcher.shared.schedule.went(host, well);
-                    }
+                if let Payee::Host(host) = task.payee
+                    && let Some(well) = went(&worked)
+                {
+                    fetcher.shared.schedule.went(host, well);
                 }
                 fetcher.see_to(worked);
             });

@@ -379,6 +379,8 @@ async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
     let held = world.hold("getRepo");
     world.post(&did);
     until_claims(&world, &did, 1).await;
+    // Somebody is at work for it, and so nobody else asks whether it is there.
+    world.until_fired("stall", 1).await;
     // Never fetched: nothing is held of it, and then it is gone, as the directory's word
     // leaves the row.
     let gone = world.mirror().desks.visit(&did, |turn| {
@@ -388,7 +390,13 @@ async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
         (repo.debt, repo.unset_at) = (Default::default(), now.tick);
     });
     gone.await.expect("it is written");
-    until_claims(&world, &did, 0).await;
+    world
+        .until("nothing is said of it", async |world: &World| {
+            let purged = world.metrics().purged.get();
+            let left = claims(world, &did).len();
+            said(left == 0, &(purged, left, world.answer(&did).await))
+        })
+        .await;
     assert_eq!(world.metrics().purged.get(), 1);
     let answer = world.answer(&did).await;
     assert_eq!((answer.account.as_str(), answer.rev), ("deleted", None));
