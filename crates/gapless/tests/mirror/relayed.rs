@@ -118,7 +118,7 @@ async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
     assert_eq!(page.gaps, [], "one was heard of, and is complete");
     let reach = page.reach.expect("on the first page");
     assert_eq!((reach.repos, reach.listed_total), (1, 0), "{reach:?}");
-    assert_eq!(reach.relays, [relay.clone()]);
+    assert_eq!(reach.relays, std::slice::from_ref(&relay));
     let words = [
         "the 1 repository that was heard of",
         "No host was swept whole",

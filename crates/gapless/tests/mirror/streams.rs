@@ -387,13 +387,22 @@ async fn t49_an_equal_listing_between_two_subscriptions_raises_nothing() {
     let (a, b, epoch) = (world.did(0), world.did(1), world.epoch(PDS));
     world.post(&a);
     world.caught_up(PDS).await;
-    // Two refusals first: by now it waits for seconds between two dials.
     let refused = cut_off(&world, 503);
     world.until_fired("dial-error", 2).await;
     world.set(Spec::new(Fault::SeqRestart { next: 3 }).on(PDS));
+    // One dial is let through, and told about the numbers; the next comes at once, and
+    // waits until it is refused.
+    let passes = Fault::Stall {
+        ms: Some(1),
+        route: Some("subscribeRepos".to_owned()),
+    };
+    world.set(Spec::new(passes).on(PDS).times(1));
+    let held = world.hold("subscribeRepos");
     world.clear(refused).await;
     world.epoch_above(PDS, epoch).await;
+    world.until_fired("stall", 2).await;
     let refused = world.set(Spec::new(Fault::DialError { status: 503 }).on(PDS));
+    world.clear(held).await;
     world.until_fired("dial-error", 3).await;
     let answered = world.epoch(PDS);
     let sweeps = world.metrics().sweeps.get();
@@ -410,7 +419,7 @@ async fn t49_an_equal_listing_between_two_subscriptions_raises_nothing() {
     assert_eq!(world.epoch(PDS), answered, "still not connected");
     // What is written now, the next subscription does not bring.
     let listing = world.hold("listRepos");
-    world.until_fired("stall", 1).await;
+    world.until_fired("stall", 3).await;
     world.post(&a);
     world.clear(refused).await;
     world

@@ -250,7 +250,8 @@ fn write_repo(
         None => return Err(Contradiction::Unfounded.into()),
         Some(entry) => write_entry(tx, &turn, entry, rows, (&mut *claims, commit), applied)?,
     }
-    if *claims && turn.next.debt.is_empty() {
+    // Of whom nothing is held they stay: only a purge takes every byte of theirs away.
+    if *claims && turn.next.debt.is_empty() && turn.next.held != Held::Nothing {
         *claims = forget_claims(tx, id, None)?;
     }
     write_hosted(tx, &turn)?;

@@ -2,8 +2,8 @@
 //!
 //! A claim is never part of a root and never served as the owner's word. It goes
 //! as soon as a proven state at its rev or a later one is held: that state says
-//! of every path what is true. It also goes as soon as nothing is owed for its
-//! repository: then the host was asked since, and has no such commit.
+//! of every path what is true. It also goes as soon as nothing is owed for a repository
+//! of which something is held: then the host was asked since, and has no such commit.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
