@@ -27,7 +27,7 @@ pub const LOOK_RECORDS: usize = 2_000;
 /// Records that are read from one view: a multiple of those.
 pub const PART_RECORDS: usize = 10 * LOOK_RECORDS;
 /// Bytes of a piece of an answer that is streamed, and pieces that wait for a reader.
-pub const PIECE_BYTES: usize = 128 << 10;
+pub const PIECE_BYTES: usize = 256 << 10;
 pub const PIECES: usize = 4;
 /// What all trees may take that are kept or in use: those of ten million records.
 pub const TREES_BYTES: u64 = 1 << 30;

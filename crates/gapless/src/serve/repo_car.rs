@@ -31,7 +31,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::Serving;
-use super::ahead::{Read, Rows, ahead};
+use super::ahead::{Parcel, Read, ahead};
 use super::limits::{LOOK_RECORDS, PART_RECORDS, PIECE_BYTES, PIECES};
 use super::refuse::Refusal;
 use super::share::Share;
@@ -173,7 +173,10 @@ fn send_parts(tree: &Tree, source: &mut Source<'_>, pieces: &mut Pieces<'_>) -> 
 struct Source<'a> {
     serving: &'a Serving,
     exact: Exact,
-    rows: Rows,
+    parcels: Parcels,
+    /// The one that is being sent, and how far that is.
+    parcel: Parcel,
+    at: usize,
     /// Of those that are in memory already.
     kept: Option<memory::Share>,
     read: usize,
@@ -181,22 +184,18 @@ struct Source<'a> {
 
 impl<'a> Source<'a> {
     fn new(serving: &'a Serving, exact: Exact, records: Option<KeptRecords>) -> Source<'a> {
-        let (rows, kept): (Rows, _) = match records {
-            Some(KeptRecords { records, share }) => {
-                let sound = |record| {
-                    Ok(Read {
-                        record,
-                        sound: true,
-                    })
-                };
-                (Box::new(records.into_iter().map(sound)), Some(share))
+        let (parcels, kept): (Parcels, _) = match records {
+            Some(KeptRecords { parcels, share }) => {
+                (Box::new(parcels.into_iter().map(Ok)), Some(share))
             }
             None => (part(exact.view.records(exact.id)), None),
         };
         Source {
             serving,
             exact,
-            rows,
+            parcels,
+            parcel: Parcel::default(),
+            at: 0,
             kept,
             read: 0,
         }
@@ -204,13 +203,18 @@ impl<'a> Source<'a> {
 
     /// Appends the block of the next record, which must be this one.
     fn append(&mut self, key: &[u8], cid: &Cid, out: &mut Vec<u8>) -> Result<(), Stop> {
-        let read = self.rows.next().transpose()?;
-        let same = |read: &Read| read.sound && read.record.cid == *cid && read.record.path() == key;
-        let read = read.filter(same);
-        let Some(bytes) = read.as_ref().and_then(|read| read.record.bytes()) else {
+        while self.parcel.get(self.at).is_none() {
+            let Some(parcel) = self.parcels.next().transpose()? else {
+                return Err(Stop::Damaged(spoilt(cid, key)));
+            };
+            (self.parcel, self.at) = (parcel, 0);
+        }
+        let same = |read: &Read<'_>| read.sound && read.cid == *cid && read.key == key;
+        let Some(read) = self.parcel.get(self.at).filter(same) else {
             return Err(Stop::Damaged(spoilt(cid, key)));
         };
-        write_block(out, cid, bytes);
+        out.extend_from_slice(read.block);
+        self.at += 1;
         self.read += 1;
         if self.read.is_multiple_of(LOOK_RECORDS) {
             self.renew(key)?;
@@ -228,18 +232,18 @@ impl<'a> Source<'a> {
             Err(error) => return Err(error.into()),
         }
         if self.kept.is_none() && self.read.is_multiple_of(PART_RECORDS) {
-            self.rows = part(self.exact.view.records_after(self.exact.id, last));
+            self.parcels = part(self.exact.view.records_after(self.exact.id, last));
         }
         Ok(())
     }
 }
 
+type Parcels = Box<dyn Iterator<Item = Result<Parcel, StoreError>>>;
+
 /// As many as are read from one view.
-fn part(rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static) -> Rows {
-    Box::new(ahead(
-        rows.take(PART_RECORDS),
-        Arc::new(AtomicBool::new(true)),
-    ))
+fn part(rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static) -> Parcels {
+    let check = Arc::new(AtomicBool::new(true));
+    Box::new(ahead(rows.take(PART_RECORDS), check))
 }
 
 /// What leaves, piece by piece, and how long the reader made us wait.
@@ -260,7 +264,7 @@ impl<'a> Pieces<'a> {
             serving,
             handle,
             sender,
-            piece: Vec::with_capacity(2 * PIECE_BYTES),
+            piece: Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4),
             bytes: 0,
             waited: Duration::ZERO,
             taken: 0,
@@ -268,7 +272,10 @@ impl<'a> Pieces<'a> {
     }
 
     fn push(&mut self) -> Result<(), Stop> {
-        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(2 * PIECE_BYTES));
+        let piece = std::mem::replace(
+            &mut self.piece,
+            Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4),
+        );
         let length = piece.len() as u64;
         self.hand_over(Piece::Bytes(Bytes::from(piece)))?;
         self.bytes += length;

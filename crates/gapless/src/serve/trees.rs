@@ -16,11 +16,10 @@ use gapless_atp::repo::{SignedTree, SignedTreeError};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::RepoId;
 use gapless_store::error::StoreError;
-use gapless_store::table::record::Record;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Serving;
-use super::ahead::{Read, ahead};
+use super::ahead::{Parcel, ahead};
 use super::limits::{ServeLimits, TREES_BYTES};
 use super::refuse::Refusal;
 use super::which::Exact;
@@ -43,7 +42,7 @@ pub struct Planned {
 /// Every record of a state, in order, each found to be what its CID names, and their
 /// part of the memory.
 pub struct KeptRecords {
-    pub records: Vec<Record>,
+    pub parcels: Vec<Parcel>,
     pub share: Share,
 }
 
@@ -97,7 +96,7 @@ impl From<StoreError> for Unbuilt {
 struct Keeping {
     /// Whether they are; who reads them checks them then.
     on: Arc<AtomicBool>,
-    records: Vec<Record>,
+    parcels: Vec<Parcel>,
     bytes: usize,
     share: Share,
 }
@@ -106,28 +105,26 @@ impl Keeping {
     fn new(on: bool, memory: &Arc<Memory>) -> Keeping {
         Keeping {
             on: Arc::new(AtomicBool::new(on)),
-            records: Vec::new(),
+            parcels: Vec::new(),
             bytes: 0,
             share: memory.share(),
         }
     }
 
-    /// Takes the next one. An error if it is not what was signed.
-    fn take(&mut self, read: Read) -> Result<(), String> {
-        let Read { record, sound } = read;
+    /// Takes the next ones. An error if one of them is not what was signed.
+    fn take(&mut self, parcel: Parcel) -> Result<(), String> {
         if !self.on.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if !sound {
-            return Err(spoilt(&record.cid, record.path()));
+        if let Some(read) = parcel.iter().find(|read| !read.sound) {
+            return Err(spoilt(&read.cid, read.key));
         }
-        let bytes = record.bytes().map_or(0, <[u8]>::len) + record.path().len();
-        self.bytes += bytes + size_of::<Record>();
+        self.bytes += parcel.bytes();
         match self.share.reaches(self.bytes as u64) {
-            true => self.records.push(record),
+            true => self.parcels.push(parcel),
             false => {
                 self.on.store(false, Ordering::Relaxed);
-                self.records = Vec::new();
+                self.parcels = Vec::new();
             }
         }
         Ok(())
@@ -135,7 +132,7 @@ impl Keeping {
 
     fn kept(self) -> Option<KeptRecords> {
         self.on.load(Ordering::Relaxed).then_some(KeptRecords {
-            records: self.records,
+            parcels: self.parcels,
             share: self.share,
         })
     }
@@ -273,10 +270,12 @@ impl Serving {
             }
         };
         let signed = SignedTree::build_from(&commit, &mut granted, |take| {
-            for read in rows {
-                let read = read.map_err(|error| SignedTreeError::Source(error.into()))?;
-                take(read.record.path(), read.record.cid)?;
-                let kept = keeping.take(read).map_err(Unread::Spoilt);
+            for parcel in rows {
+                let parcel = parcel.map_err(|error| SignedTreeError::Source(error.into()))?;
+                for read in parcel.iter() {
+                    take(read.key, read.cid)?;
+                }
+                let kept = keeping.take(parcel).map_err(Unread::Spoilt);
                 kept.map_err(SignedTreeError::Source)?;
             }
             Ok(())
@@ -344,11 +343,12 @@ pub(super) async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use gapless_atp::syntax::Rev;
-    use gapless_store::table::record::{RecordRow, encode};
+    use gapless_store::table::record::{Record, RecordRow, encode};
 
     use super::*;
 
-    fn read(bytes: &[u8], sound: bool) -> Read {
+    /// A parcel with one record.
+    fn parcel(bytes: &[u8], sound: bool) -> Parcel {
         let row = encode(&RecordRow {
             rev: Rev::from_bits(7),
             cid: Cid::dag_cbor(bytes),
@@ -356,35 +356,38 @@ mod tests {
         });
         let key = [&7u64.to_be_bytes()[..], b"app.bsky.feed.post/a"].concat();
         let record = Record::new(key.into(), row.into()).expect("a row");
-        Read { record, sound }
+        let mut rows = ahead([Ok(record)].into_iter(), Arc::new(AtomicBool::new(sound)));
+        rows.next().expect("a parcel").expect("it can be read")
     }
 
     #[test]
     fn records_are_kept_as_long_as_there_is_room_for_all_of_them() {
-        let memory = Memory::new(2 << 20);
+        let memory = Memory::new(3 << 20);
         let large = vec![7; 1 << 20];
         let mut one = Keeping::new(true, &memory);
-        one.take(read(&large, true)).expect("it is sound");
-        one.take(read(&large, true)).expect("it is sound");
+        one.take(parcel(&large, true)).expect("it is sound");
+        one.take(parcel(&large, true)).expect("it is sound");
+        one.take(parcel(&large, true)).expect("it is sound");
         let mut other = Keeping::new(true, &memory);
-        other.take(read(b"little", true)).expect("it is sound");
-        other.take(read(&large, true)).expect("it is sound");
+        other.take(parcel(b"little", true)).expect("it is sound");
+        other.take(parcel(&large, true)).expect("it is sound");
+        other.take(parcel(&large, true)).expect("it is sound");
         assert!(!other.on.load(Ordering::Relaxed), "there is no room");
-        other.take(read(&large, false)).expect("nobody hashed it");
+        other.take(parcel(&large, false)).expect("nobody hashed it");
         assert!(other.kept().is_none(), "some would be missing");
         let kept = one.kept().expect("there was room");
-        assert_eq!(kept.records.len(), 2);
+        assert_eq!(kept.parcels.len(), 3);
         drop(kept);
         let mut again = Keeping::new(true, &memory);
-        again.take(read(&large, true)).expect("it is sound");
-        again.take(read(&large, true)).expect("it is sound");
+        again.take(parcel(&large, true)).expect("it is sound");
+        again.take(parcel(&large, true)).expect("it is sound");
         assert!(again.kept().is_some(), "what one had is free again");
     }
 
     #[test]
     fn a_record_that_is_kept_was_found_sound() {
         let mut keeping = Keeping::new(true, &Memory::new(1 << 20));
-        let words = keeping.take(read(b"spoilt", false)).unwrap_err();
+        let words = keeping.take(parcel(b"spoilt", false)).unwrap_err();
         assert!(words.contains("app.bsky.feed.post/a"), "{words}");
     }
 }
