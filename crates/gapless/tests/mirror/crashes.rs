@@ -183,14 +183,19 @@ async fn t39_a_log_number_that_was_shown_is_there_after_the_kill_and_names_the_s
     audit.look(&data(&world), &world.net);
     world.net.set_rate(LOAD).expect("a rate");
     let mut grew = 0;
-    for _ in 0..20 {
+    for round in 0..20 {
         let mut program = Program::start(&world);
-        program.until_status("it answers", |_| true).await;
+        let before = audit.log_next;
+        // Every other time in the midst of it, and not at any moment.
+        program
+            .until_status("it answers, and writes", |status| {
+                round % 2 == 0 || status.log.head.is_some_and(|head| head >= before)
+            })
+            .await;
         chance.wait(Duration::from_millis(300)).await;
         // What a consumer was told last, a moment before the end.
         let shown = program.status().await.expect("it answers").log.head;
         program.kill();
-        let before = audit.log_next;
         audit.look(&data(&world), &world.net);
         let shown = shown.expect("there is one");
         assert!(shown < audit.log_next, "{shown} was shown, and is lost");

@@ -25,6 +25,15 @@ fn relayed(repos: usize, pds: usize) -> NetConfig {
     }
 }
 
+async fn connected(world: &World) {
+    world
+        .until("connected", async |world: &World| {
+            let upstream = world.upstream(Place::Relay).await;
+            said(upstream.connected, &upstream)
+        })
+        .await;
+}
+
 /// A mirror that follows the relay alone, all complete, with a sweep every second.
 async fn by_relay() -> World {
     by_relay_adjusted(|_| {}).await
@@ -42,12 +51,7 @@ async fn follow_relay(world: &mut World) {
     world.flags.upstream.push(format!("relay={relay}"));
     world.flags.sweep_every = Some("1s".to_owned());
     world.begin().await;
-    world
-        .until("connected", async |world: &World| {
-            let upstream = world.upstream(Place::Relay).await;
-            said(upstream.connected, &upstream)
-        })
-        .await;
+    connected(world).await;
     // A relay is asked for nobody it has not spoken of.
     for did in world.net.truth().dids() {
         world.post(&did);
@@ -109,6 +113,7 @@ async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
     let relay = world.net.urls().relay.clone().expect("there is one");
     world.flags.upstream.push(format!("relay={relay}"));
     world.begin().await;
+    connected(&world).await;
     world.post(&world.did(0));
     world.complete(&world.did(0)).await;
     let page = world

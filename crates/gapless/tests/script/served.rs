@@ -72,8 +72,9 @@ fn get_repo(did: &Did) -> String {
 /// Status and body; nothing while nobody answers, or when it dies half way.
 pub async fn ask(port: u16, method: &str, path: &str) -> Option<(u16, Vec<u8>)> {
     let mut socket = TcpStream::connect(("localhost", port)).await.ok()?;
-    let request =
-        format!("{method} {path} HTTP/1.0\r\nHost: localhost:{port}\r\nContent-Length: 0\r\n\r\n");
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
     socket.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).await.ok()?;
@@ -81,14 +82,36 @@ pub async fn ask(port: u16, method: &str, path: &str) -> Option<(u16, Vec<u8>)> 
     let head = String::from_utf8_lossy(&answer[..end]).into_owned();
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let body = answer.split_off(end + 4);
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        let ours = name.eq_ignore_ascii_case("content-length");
-        ours.then(|| value.trim().parse::<usize>().ok()).flatten()
-    });
-    // Killed in mid-answer: what did not come says nothing.
-    let whole = length.is_none_or(|length| length == body.len());
-    whole.then_some((status, body))
+    let header = |wanted: &str| {
+        let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        found.map(|(_, value)| value.trim().to_owned())
+    };
+    // Killed in mid-answer, or cut: what did not come says nothing.
+    let body = match header("transfer-encoding").is_some_and(|how| how == "chunked") {
+        true => from_chunks(&body)?,
+        false => {
+            let length: usize = header("content-length")?.parse().ok()?;
+            (length == body.len()).then_some(body)?
+        }
+    };
+    Some((status, body))
+}
+
+/// A body that came in chunks; nothing if the last one did not come.
+fn from_chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|two| two == b"\r\n")?;
+        let length = std::str::from_utf8(&rest[..line]).ok()?;
+        let length = usize::from_str_radix(length, 16).ok()?;
+        rest = rest.get(line + 2..)?;
+        if length == 0 {
+            return Some(body);
+        }
+        body.extend_from_slice(rest.get(..length)?);
+        rest = rest.get(length + 2..)?;
+    }
 }
 
 fn by_car(truth: &Truth, did: &Did, car: &[u8]) -> Compared {
@@ -168,6 +191,15 @@ fn by_root(truth: &Truth, did: &Did, body: &[u8]) -> Option<Compared> {
 mod tests {
     use super::*;
     use gapless_testnet::{Config, Fault, Spec, Testnet};
+
+    #[test]
+    fn an_answer_that_was_cut_is_none() {
+        let whole = b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+        assert_eq!(from_chunks(whole).as_deref(), Some(&b"abcde"[..]));
+        for end in 0..whole.len() - 4 {
+            assert_eq!(from_chunks(&whole[..end]), None, "{end}");
+        }
+    }
 
     fn port_of(url: &str) -> u16 {
         let (_, port) = url.rsplit_once(':').expect("a port");
