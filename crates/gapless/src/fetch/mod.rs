@@ -11,6 +11,7 @@
 //! | `pace` | how often that is done |
 //! | [`counted`] | what is owed, and how many repositories a host has, as the store knows it |
 //! | [`work`] | pays what is owed: resolve, ask, fetch |
+//! | `asking` | a host is asked for a head, and its answer heard |
 //! | `naming` | whose document names a host, and who brought its repository |
 //! | `walk` | another filter: is what it wants held already? |
 //! | [`take_in`] | one fetch: download, check, write |
@@ -22,6 +23,7 @@
 //! | [`snapshot`] | is it whole? |
 //! | [`compare`] | what leads from the held records to those of the snapshot |
 
+mod asking;
 pub mod compare;
 pub mod counted;
 mod deleted;

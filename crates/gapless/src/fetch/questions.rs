@@ -12,8 +12,8 @@ use gapless_core::ledger::sweep::{self, PageNote, Suspect, Suspicion};
 use gapless_core::ledger::{HostId, Tick, account};
 use gapless_store::error::StoreError;
 
+use super::asking::{Asked, For};
 use super::sweep::{Cut, Sweep, Sweeper};
-use super::work::{Asked, For};
 use crate::ingest::desk::Turn;
 
 /// Questions about suspects and heads to confirm at a time, of one host.

@@ -12,10 +12,11 @@ use gapless_store::contents::{Contents, RootError};
 use gapless_store::error::StoreError;
 use tokio::runtime::Handle;
 
+use super::asking::For;
 use super::difference::{HELD_TREE_BYTES, HeldTree};
 use super::snapshot::{Snapshot, SnapshotError};
 use super::spill::{Fetched, Spill, SpillError, SpillLimits};
-use super::work::{Fetcher, For, Trouble, known};
+use super::work::{Fetcher, Trouble, known};
 use super::write::Writer;
 use crate::hosts::Refused;
 use crate::net::{AskClass, FetchLimits, GetRepoError, public_key};

@@ -11,20 +11,19 @@ use std::time::Duration;
 
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::debt::{self, Work};
-use gapless_core::ledger::fetch::{self, Next, Note, Told};
+use gapless_core::ledger::fetch::{self, Next, Note};
 use gapless_core::ledger::identity::Document;
-use gapless_core::ledger::sweep::{self, Suspect};
-use gapless_core::ledger::{Account, HostId, Now, Repo, Tick, Time, account};
+use gapless_core::ledger::{HostId, Now, Repo, Tick, Time};
 use gapless_store::error::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
+use super::asking::For;
 use super::counted;
 use super::memory::{self, Memory};
 use crate::ingest::desk::{Desks, Turn, may_have_left};
-use crate::net::{AskClass, AskError, HostAddress, Known, Latest, Net, ResolveError};
+use crate::net::{HostAddress, Known, Net, ResolveError};
 use crate::schedule::{self, Payee, Slots, Task};
 use crate::shared::Shared;
-use crate::stop;
 
 /// How often the schedule is looked at when nothing wakes it.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -102,31 +101,6 @@ pub enum Trouble {
     /// taken.
     Ours,
     Store(StoreError),
-}
-
-/// What a question is asked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum For {
-    /// It is owed.
-    Debt,
-    /// A listing names another head.
-    Suspect(Suspect),
-    /// A sweep asks, since no listing says enough.
-    Sweep,
-}
-
-/// What came of a question that nothing was owed for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// The host has answered, and that is written down.
-    Answered,
-    /// It does not have the repository, which was shown so far. That is not written
-    /// down: how many others are gone as well?
-    Vanished,
-    /// It has not, or that could not be written down.
-    Failed,
-    /// Somebody else is at work for the repository.
-    Busy,
 }
 
 impl From<StoreError> for Trouble {
@@ -340,41 +314,6 @@ impl Fetcher {
         self.go_on(did, note, next).await
     }
 
-    /// Asks the host for its head, and writes down what that means.
-    async fn question(&self, did: &Did, note: Note, why: For) -> Result<Next, Trouble> {
-        let Some(told) = self.told(did, note, why).await? else {
-            return Ok(Next::Done);
-        };
-        Ok(self.hear(did, note, told, why).await?)
-    }
-
-    /// What the host says; nothing that counts if the repository has left it
-    /// meanwhile. Without an answer, that is written down.
-    async fn told(&self, did: &Did, note: Note, why: For) -> Result<Option<Told>, Trouble> {
-        let Some(address) = self.address(note.host) else {
-            self.unanswered(did, why, None).await?;
-            return Err(Trouble::Failed);
-        };
-        self.shared.metrics.heads_asked.inc();
-        let asked = tokio::select! {
-            asked = self.net.latest_commit(&address, did) => asked,
-            // Another host is to be asked.
-            () = self.shared.schedule.moved_away(did) => return Ok(None),
-        };
-        self.note_reach(note.host, asked.as_ref().err()).await?;
-        let told = match asked {
-            Ok(Latest::Head(named)) => Told::Head(named),
-            Ok(Latest::State(state)) => Told::State(state),
-            Err(error) => {
-                self.refused(did, &error);
-                self.unanswered(did, why, error.retry_after).await?;
-                return Err(Trouble::Failed);
-            }
-        };
-        stop::here("fetch.asked");
-        Ok(Some(told))
-    }
-
     async fn go_on(&self, did: &Did, note: Note, next: Next) -> Result<(), Trouble> {
         let schedule = &self.shared.schedule;
         if let Next::Fetch(named) = next
@@ -391,167 +330,9 @@ impl Fetcher {
         }
     }
 
-    /// Whether anybody is there. Of a host that is not, each of its repositories is not
-    /// tried by itself.
-    async fn note_reach(&self, host: HostId, error: Option<&AskError>) -> Result<(), StoreError> {
-        let schedule = &self.shared.schedule;
-        match is_answer(error) {
-            false => schedule.unreachable(self.shared.clock.time(), host),
-            true => schedule.reached(host),
-        }
-        self.note_answer(host, error).await
-    }
-
-    /// Whether a host has ever answered is written down.
-    pub(super) async fn note_answer(
-        &self,
-        host: HostId,
-        error: Option<&AskError>,
-    ) -> Result<(), StoreError> {
-        if !is_answer(error) {
-            return Ok(());
-        }
-        let tick = self.shared.clock.glance().tick;
-        self.shared.hosts.reached(tick, host).await
-    }
-
-    pub(super) fn refused(&self, did: &Did, error: &AskError) {
-        self.shared.metrics.request_failures.inc();
-        self.shared.trouble(did, error);
-        tracing::debug!(%did, %error, "the host did not answer; asked again later");
-    }
-
     pub(super) fn address(&self, host: HostId) -> Option<HostAddress> {
         let row = self.shared.hosts.get(host)?;
         Some(self.addresses.of(&row.name))
-    }
-
-    /// The host has answered.
-    pub(super) async fn hear(
-        &self,
-        did: &Did,
-        note: Note,
-        told: Told,
-        why: For,
-    ) -> Result<Next, StoreError> {
-        let census = match told {
-            Told::Head(named) if fetch::may_be_behind(&note, &named) => {
-                Some(self.census(note.host).await?)
-            }
-            _ => None,
-        };
-        let host = self.shared.hosts.get(note.host).unwrap_or_default();
-        let next = self.desks.visit(did, move |turn| {
-            let (shared, view) = (turn.shared, turn.view);
-            let Some(draft) = turn.draft.as_mut() else {
-                return Ok(Next::Done);
-            };
-            let now = shared.clock.now();
-            let (repo, notices) = (&mut draft.repo, &mut draft.notices);
-            let next = shared.decide(now, |context| {
-                fetch::told(context, repo, &note, told, &host, census, notices)
-            });
-            if let For::Suspect(suspect) = &why
-                && let Told::Head(named) = told
-            {
-                sweep::answered(now, &mut draft.repo, suspect, Some(named));
-            }
-            if !matches!(why, For::Debt) && matches!(next, Next::Adopt(_)) {
-                // Put off for a host that is behind; here it is time.
-                debt::go_on(now, &mut draft.repo);
-            }
-            draft.unpark(shared, view)?;
-            Ok::<Next, StoreError>(next)
-        });
-        let next = next.await??;
-        if next == Next::Done {
-            self.shared.troubles.over(did);
-        }
-        Ok(next)
-    }
-
-    /// A request failed: the debt stays, and is tried later.
-    pub(super) async fn failed(
-        &self,
-        did: &Did,
-        retry_after: Option<Duration>,
-    ) -> Result<(), StoreError> {
-        self.unanswered(did, For::Debt, retry_after).await
-    }
-
-    /// A question failed: what was not owed is owed now, and is tried later.
-    async fn unanswered(
-        &self,
-        did: &Did,
-        why: For,
-        retry_after: Option<Duration>,
-    ) -> Result<(), StoreError> {
-        let visit = self.desks.visit(did, move |turn| {
-            let now = turn.shared.clock.now();
-            if let Some(draft) = turn.draft.as_mut() {
-                let repo = &mut draft.repo;
-                match &why {
-                    For::Debt => {}
-                    For::Suspect(suspect) => sweep::answered(now, repo, suspect, None),
-                    For::Sweep => sweep::unanswered(now, repo, now.tick),
-                }
-                debt::failed(now, repo, retry_after);
-            }
-        });
-        visit.await
-    }
-
-    /// Asks about one repository although nothing is owed: a suspect, or a head
-    /// that only a listing has confirmed. Not if somebody is at work for it. What
-    /// follows from the answer is owed, and waits for its turn: a download may take
-    /// hours, and a sweep does not wait for it.
-    pub(super) async fn ask(&self, did: &Did, host: HostId, why: For) -> Asked {
-        if !self.shared.schedule.begin(did, host) {
-            return Asked::Busy;
-        }
-        let _released = Released(&self.shared, did, Payee::Host(host));
-        match self.ask_now(did, host, why).await {
-            Ok(asked) => asked,
-            Err(trouble) => {
-                self.see_to(Err(trouble));
-                Asked::Failed
-            }
-        }
-    }
-
-    async fn ask_now(&self, did: &Did, host: HostId, why: For) -> Result<Asked, Trouble> {
-        let noted = self.desks.visit(did, note).await?;
-        let Some(note) = noted.filter(|note| note.host == host) else {
-            // It does not live there any more.
-            return Ok(Asked::Answered);
-        };
-        let Some(told) = self.told(did, note, why).await? else {
-            return Ok(self.has_left(did, host).await?);
-        };
-        let gone = told == Told::State(Account::NotFound);
-        if gone && self.is_shown(did)? {
-            return Ok(Asked::Vanished);
-        }
-        self.hear(did, note, told, why).await?;
-        Ok(Asked::Answered)
-    }
-
-    /// A question was called off, because the repository has left the host. That is
-    /// no answer unless it is durable.
-    async fn has_left(&self, did: &Did, host: HostId) -> Result<Asked, StoreError> {
-        let lives = self.desks.visit(did, |turn: &mut Turn<'_>| {
-            let draft = turn.draft.as_ref();
-            draft.and_then(|draft| draft.repo.host)
-        });
-        Ok(match lives.await? == Some(host) {
-            true => Asked::Failed,
-            false => Asked::Answered,
-        })
-    }
-
-    fn is_shown(&self, did: &Did) -> Result<bool, StoreError> {
-        let found = self.shared.store.view().repo_by_did(did)?;
-        Ok(found.is_some_and(|(_, repo)| !account::is_hidden(repo.account)))
     }
 
     pub(super) fn tried(&self, did: &Did) -> Option<Rev> {
@@ -576,13 +357,6 @@ fn went(worked: &Result<(), Trouble>) -> Option<bool> {
         Err(Trouble::Failed) => Some(false),
         Err(Trouble::Ours | Trouble::Store(_)) => None,
     }
-}
-
-/// Whether anybody has answered, were it with an error.
-fn is_answer(error: Option<&AskError>) -> bool {
-    let class = error.map(|error| error.class);
-    let none = [AskClass::Unreachable, AskClass::Timeout, AskClass::Refused];
-    class.is_none_or(|class| !none.contains(&class))
 }
 
 /// Whatever happens, somebody else may work for it afterwards.
@@ -636,7 +410,7 @@ fn begin(turn: &mut Turn<'_>, task: &Task) -> Plan {
     }
 }
 
-fn note(turn: &mut Turn<'_>) -> Option<Note> {
+pub(super) fn note(turn: &mut Turn<'_>) -> Option<Note> {
     let now = turn.shared.clock.now();
     note_at(turn, now)
 }
