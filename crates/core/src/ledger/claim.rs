@@ -3,9 +3,9 @@
 //! A Jetstream tells of commits that it does not prove. Its word raises nothing: no
 //! head, no marker, no first rev. It makes us ask, within what strangers may make us
 //! ask, and what it says is kept as a claim only where the question is owed: then
-//! losing a claim loses nothing, and none outlives the question. Where a stream speaks for the repository and can be
-//! relied on, that stream brings the commit itself, and nobody asks because of every
-//! single one.
+//! losing a claim loses nothing, and of a repository of which something is held none
+//! outlives the question. Where a stream speaks for the repository and can be relied on,
+//! that stream brings the commit itself, and nobody asks because of every single one.
 
 use gapless_atp::syntax::Rev;
 

@@ -2,14 +2,17 @@
 //! which a reader walks them.
 //!
 //! The root was recomputed and compared with the signed one before the first byte
-//! leaves; every record is hashed on its way out. What is not as it was signed ends the
-//! stream in the middle, so that nobody takes it for whole, and raises the alarm.
+//! leaves; every record was hashed after it was read. Where all of them were kept since
+//! then, what is not as it was signed is found before anything is sent; where they are read
+//! while they are sent, it ends the stream in the middle, so that nobody takes it for
+//! whole. Either way it raises the alarm.
 //!
 //! One signed state is sent, however long that takes. A view that stays open keeps old
 //! rows alive, so it is exchanged for a newer one for as long as the state is the same;
 //! of a repository that moves on, the last view that had the state is kept. Few are sent
 //! at a time, and fewer to one address; a few pieces wait for the reader, and a reader that
-//! keeps us waiting for too long is cut. When it goes away, or the account is hidden, the work ends.
+//! keeps us waiting for too long is cut. When it goes away, or the account is hidden, the
+//! work ends.
 
 use std::net::IpAddr;
 use std::sync::Arc;
