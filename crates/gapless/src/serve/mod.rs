@@ -7,7 +7,7 @@
 //! | [`refuse`] | why is there no answer? |
 //! | [`evidence`] | what does an answer stand on? |
 //! | [`trees`] | the tree that a commit signs, built from the held keys and kept a while |
-//! | [`ahead`] | rows of a large one, read ahead |
+//! | [`parcel`], [`ends`], [`ahead`] | records as a CAR has them, read from both ends at once, or ahead |
 //! | [`repo_car`] | a whole repository, streamed |
 //! | [`proof`], [`blocks`] | one record with its proof; blocks by their CIDs |
 //! | [`listing`] | which repositories are there? |
@@ -22,10 +22,13 @@
 pub mod ahead;
 pub mod alarm;
 pub mod blocks;
+pub mod ends;
 pub mod evidence;
+pub mod hands;
 pub mod limits;
 pub mod listing;
 pub mod names;
+pub mod parcel;
 pub mod proof;
 pub mod records;
 pub mod refuse;

@@ -16,7 +16,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -34,13 +33,14 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::Serving;
-use super::ahead::{Parcel, Read, ahead};
+use super::ahead::ahead;
+use super::ends::Room;
 use super::limits::{LOOK_RECORDS, PART_RECORDS, PIECE_BYTES, PIECES};
+use super::parcel::{Parcel, Read};
 use super::refuse::Refusal;
 use super::share::Share;
 use super::trees::{KeptRecords, Planned, Tree, in_time, spoilt, turn};
 use super::which::{Exact, Still};
-use crate::fetch::memory;
 
 /// A repository on its way.
 pub struct Sent {
@@ -181,15 +181,15 @@ struct Source<'a> {
     parcel: Parcel,
     at: usize,
     /// Of those that are in memory already.
-    kept: Option<memory::Share>,
+    kept: Option<Arc<Room>>,
     read: usize,
 }
 
 impl<'a> Source<'a> {
     fn new(serving: &'a Serving, exact: Exact, records: Option<KeptRecords>) -> Source<'a> {
         let (parcels, kept): (Parcels, _) = match records {
-            Some(KeptRecords { parcels, share }) => {
-                (Box::new(parcels.into_iter().map(Ok)), Some(share))
+            Some(KeptRecords { parcels, room }) => {
+                (Box::new(parcels.into_iter().map(Ok)), Some(room))
             }
             None => (part(exact.view.records(exact.id)), None),
         };
@@ -245,8 +245,7 @@ type Parcels = Box<dyn Iterator<Item = Result<Parcel, StoreError>>>;
 
 /// As many as are read from one view.
 fn part(rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static) -> Parcels {
-    let check = Arc::new(AtomicBool::new(true));
-    Box::new(ahead(rows.take(PART_RECORDS), check))
+    Box::new(ahead(rows.take(PART_RECORDS)))
 }
 
 /// What leaves, piece by piece, and how long the reader made us wait.

@@ -7,7 +7,6 @@
 //! handed out: the store is damaged.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,8 +18,10 @@ use gapless_store::error::StoreError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Serving;
-use super::ahead::{Parcel, ahead};
+use super::ends::{Room, both_ends};
+use super::hands::{Hand, Hands};
 use super::limits::{ServeLimits, TREES_BYTES};
+use super::parcel::Parcel;
 use super::refuse::Refusal;
 use super::which::Exact;
 use crate::fetch::memory::{Memory, Share};
@@ -39,11 +40,22 @@ pub struct Planned {
     pub records: Option<KeptRecords>,
 }
 
+impl Planned {
+    /// With a tree that was built before.
+    fn again(exact: Exact, tree: Arc<Tree>) -> Planned {
+        Planned {
+            exact,
+            tree,
+            records: None,
+        }
+    }
+}
+
 /// Every record of a state, in order, each found to be what its CID names, and their
 /// part of the memory.
 pub struct KeptRecords {
     pub parcels: Vec<Parcel>,
-    pub share: Share,
+    pub room: Arc<Room>,
 }
 
 /// Trees that are kept, the last used at the end.
@@ -52,7 +64,7 @@ pub struct Trees {
     kept_bytes: u64,
     memory: Arc<Memory>,
     records_memory: Arc<Memory>,
-    builds: Arc<Semaphore>,
+    hands: Arc<Hands>,
 }
 
 /// Why there is no tree.
@@ -94,46 +106,35 @@ impl From<StoreError> for Unbuilt {
 
 /// Records that are kept while their keys are read, as long as there is room.
 struct Keeping {
-    /// Whether they are; who reads them checks them then.
-    on: Arc<AtomicBool>,
     parcels: Vec<Parcel>,
-    bytes: usize,
-    share: Share,
+    room: Arc<Room>,
 }
 
 impl Keeping {
-    fn new(on: bool, memory: &Arc<Memory>) -> Keeping {
+    fn new(keeps: bool, memory: &Arc<Memory>) -> Keeping {
         Keeping {
-            on: Arc::new(AtomicBool::new(on)),
             parcels: Vec::new(),
-            bytes: 0,
-            share: memory.share(),
+            room: Room::new(keeps, memory.share()),
         }
     }
 
     /// Takes the next ones. An error if one of them is not what was signed.
     fn take(&mut self, parcel: Parcel) -> Result<(), String> {
-        if !self.on.load(Ordering::Relaxed) {
+        if !self.room.keeps() {
+            self.parcels = Vec::new();
             return Ok(());
         }
         if let Some(read) = parcel.iter().find(|read| !read.sound) {
             return Err(spoilt(&read.cid, read.key));
         }
-        self.bytes += parcel.bytes();
-        match self.share.reaches(self.bytes as u64) {
-            true => self.parcels.push(parcel),
-            false => {
-                self.on.store(false, Ordering::Relaxed);
-                self.parcels = Vec::new();
-            }
-        }
+        self.parcels.push(parcel);
         Ok(())
     }
 
     fn kept(self) -> Option<KeptRecords> {
-        self.on.load(Ordering::Relaxed).then_some(KeptRecords {
+        self.room.keeps().then_some(KeptRecords {
             parcels: self.parcels,
-            share: self.share,
+            room: self.room,
         })
     }
 }
@@ -151,7 +152,7 @@ impl Trees {
             kept_bytes: limits.kept_trees_bytes,
             memory: Memory::new(TREES_BYTES),
             records_memory: Memory::new(limits.records_memory),
-            builds: Arc::new(Semaphore::new(limits.builds)),
+            hands: Hands::new(limits.builds),
         }
     }
 
@@ -212,26 +213,28 @@ impl Serving {
         did: &Did,
         keep_records: bool,
     ) -> Result<Planned, Refusal> {
+        let turn = match self.trees.hands.free() {
+            Some(turn) => turn,
+            // Who needs none goes on while others build theirs.
+            None => match self.planned_before(did).await? {
+                Some(planned) => return Ok(planned),
+                None => {
+                    let turn = in_time(self.limits.turn, self.trees.hands.wait()).await?;
+                    turn.ok_or_else(|| unfinished("no turn could be had"))?
+                }
+            },
+        };
         let (serving, asked) = (self.clone(), did.clone());
-        let found = blocking(move || {
+        let built = turn.work(move |back| {
+            // Anew: it may have moved, or somebody built it, while we waited for our turn.
             let exact = serving.exact(&asked)?;
-            let tree = serving.trees.find(&exact);
-            Ok::<_, Refusal>(tree.map(|tree| (exact, tree)))
+            match serving.trees.find(&exact) {
+                Some(tree) => Ok(Planned::again(exact, tree)),
+                None => serving.build(exact, keep_records, back),
+            }
         });
-        if let Some((exact, tree)) = found.await?? {
-            return Ok(Planned {
-                exact,
-                tree,
-                records: None,
-            });
-        }
-        let turn = turn(&self.trees.builds, self.limits.turn).await?;
-        let (serving, asked) = (self.clone(), did.clone());
-        let built = blocking(move || {
-            let _turn = turn;
-            serving.build(&asked, keep_records)
-        });
-        match built.await? {
+        let built = built.ok_or_else(|| unfinished("no thread could be begun"))?;
+        match built.await.map_err(|_| unfinished("it panicked"))? {
             Ok(planned) => Ok(planned),
             Err(Unbuilt::Refused(refusal)) => Err(refusal),
             Err(Unbuilt::Damaged(exact, why)) => {
@@ -243,16 +246,23 @@ impl Serving {
         }
     }
 
-    fn build(&self, did: &Did, keep_records: bool) -> Result<Planned, Unbuilt> {
-        // Anew: it may have moved, or somebody built it, while we waited for our turn.
-        let exact = self.exact(did)?;
-        if let Some(tree) = self.trees.find(&exact) {
-            return Ok(Planned {
-                exact,
-                tree,
-                records: None,
-            });
-        }
+    /// The same, if the tree is one that is kept.
+    async fn planned_before(self: &Arc<Self>, did: &Did) -> Result<Option<Planned>, Refusal> {
+        let (serving, asked) = (self.clone(), did.clone());
+        let found = blocking(move || {
+            let exact = serving.exact(&asked)?;
+            let tree = serving.trees.find(&exact);
+            Ok(tree.map(|tree| Planned::again(exact, tree)))
+        });
+        found.await?
+    }
+
+    fn build(
+        &self,
+        exact: Exact,
+        keep_records: bool,
+        back: &Arc<Hand>,
+    ) -> Result<Planned, Unbuilt> {
         let damaged = |why: String| Unbuilt::Damaged(Box::new(exact.clone()), why);
         let Some(commit) = exact.view.signed_commit(exact.id)? else {
             return Err(damaged("its signed commit is missing".to_owned()));
@@ -262,7 +272,13 @@ impl Serving {
         }
         let mut share = self.trees.memory.share();
         let mut keeping = Keeping::new(keep_records, &self.trees.records_memory);
-        let rows = ahead(exact.view.records(exact.id), keeping.on.clone());
+        let (view, id) = (exact.view.clone(), exact.id);
+        let rows = both_ends(
+            Box::new(view.records(id)),
+            move || Box::new(view.records(id).rev()),
+            back.clone(),
+            keeping.room.clone(),
+        );
         let mut granted = |bytes| {
             share.reaches(bytes) || {
                 self.trees.forget();
@@ -334,10 +350,13 @@ pub(super) async fn in_time<T>(
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(%error, "answering a question ended unexpectedly");
-        Refusal::Internal("the answer was not finished; the log may tell more".to_owned())
-    })
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| unfinished(&error.to_string()))
+}
+
+fn unfinished(why: &str) -> Refusal {
+    tracing::error!(why, "answering a question ended unexpectedly");
+    Refusal::Internal("the answer was not finished; the log may tell more".to_owned())
 }
 
 #[cfg(test)]
