@@ -130,13 +130,18 @@ impl<S: FnMut(ClosedNode<'_>)> Builder<S> {
     }
 
     pub fn push(&mut self, key: &[u8], value: Cid) -> Result<(), BuildError> {
+        self.push_at(key, key_height(key), value)
+    }
+
+    /// The same of a key whose [`key_height`] is known. With a wrong one the root is
+    /// another.
+    pub fn push_at(&mut self, key: &[u8], height: u32, value: Cid) -> Result<(), BuildError> {
         if key.is_empty() || key.len() > limits::KEY_BYTES {
             return Err(BuildError::KeyLength(key.len()));
         }
         if self.keys > 0 && key <= self.last_key.as_slice() {
             return Err(BuildError::Order(key.to_vec()));
         }
-        let height = key_height(key);
         if height > limits::TREE_HEIGHT {
             return Err(BuildError::TooHigh(key.to_vec()));
         }

@@ -8,7 +8,7 @@
 use super::commit::{Commit, CommitError};
 use crate::car::{write_block, write_header};
 use crate::cid::Cid;
-use crate::mst::{self, BuildError, Builder, Built, ClosedNode, Met, TreeError, Way};
+use crate::mst::{self, BuildError, Builder, Built, ClosedNode, Met, TreeError, Way, key_height};
 
 /// Why there is no such tree. `E` is what the keys' source may fail with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,18 +53,19 @@ impl SignedTree {
         SignedTree::build_from(commit_block, may_take, |take| {
             keys.try_for_each(|key| {
                 let (key, value) = key.map_err(SignedTreeError::Source)?;
-                take(key.as_ref(), value)
+                let key = key.as_ref();
+                take(key, key_height(key), value)
             })
         })
     }
 
-    /// The same of keys that `each_key` hands on one after the other, and may go on
-    /// using then.
+    /// The same of keys that `each_key` hands on one after the other, with their heights,
+    /// and may go on using then.
     pub fn build_from<E>(
         commit_block: &[u8],
         mut may_take: impl FnMut(u64) -> bool,
         each_key: impl FnOnce(
-            &mut dyn FnMut(&[u8], Cid) -> Result<(), SignedTreeError<E>>,
+            &mut dyn FnMut(&[u8], u32, Cid) -> Result<(), SignedTreeError<E>>,
         ) -> Result<(), SignedTreeError<E>>,
     ) -> Result<SignedTree, SignedTreeError<E>> {
         let signed = Commit::decode(commit_block)?.data;
@@ -75,8 +76,8 @@ impl SignedTree {
             taken.set(nodes.bytes());
         });
         let mut granted = 0;
-        each_key(&mut |key, value| {
-            builder.push(key, value)?;
+        each_key(&mut |key, height, value| {
+            builder.push_at(key, height, value)?;
             if taken.get() > granted {
                 granted = taken.get();
                 if !may_take(granted) {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use gapless_store::error::StoreError;
 use gapless_store::table::record::Record;
 
-use super::parcel::Parcel;
+use super::parcel::{Parcel, Wanted};
 
 /// Records of a parcel. Most repositories have no more, and need no thread.
 const RECORDS: usize = 256;
@@ -36,7 +36,7 @@ fn read(rows: &mut Rows, parcel: Parcel) -> Sent {
     };
     while !sent.parcel.is_full(RECORDS) {
         match rows.next() {
-            Some(Ok(record)) => sent.parcel.push(&record, true),
+            Some(Ok(record)) => sent.parcel.push(&record, Wanted::Blocks),
             Some(Err(error)) => {
                 sent.failed = Some(error);
                 sent.is_last = true;

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::ahead::Rows;
 use super::hands::Hand;
-use super::parcel::Parcel;
+use super::parcel::{Parcel, Wanted};
 use crate::fetch::memory::Share;
 
 /// Records that are read before they are claimed.
@@ -39,9 +39,17 @@ impl Room {
         })
     }
 
-    /// Whether records are kept: they are read whole then, and hashed.
+    /// Whether records are kept.
     pub fn keeps(&self) -> bool {
         self.keeps.load(Ordering::Relaxed)
+    }
+
+    /// They are hashed then.
+    fn wanted(&self) -> Wanted {
+        match self.keeps() {
+            true => Wanted::Both,
+            false => Wanted::Keys,
+        }
     }
 
     /// Whether there is room for this one as well.
@@ -106,7 +114,7 @@ fn read(
     rows: &mut Rows,
     parcel: &mut Parcel,
     records: usize,
-    whole: bool,
+    wanted: Wanted,
     meeting: &Meeting,
 ) -> Result<bool, StoreError> {
     while !parcel.is_full(records) {
@@ -114,7 +122,7 @@ fn read(
             break;
         }
         match rows.next().transpose()? {
-            Some(record) => parcel.push(&record, whole),
+            Some(record) => parcel.push(&record, wanted),
             None => return Ok(true),
         }
     }
@@ -164,14 +172,14 @@ impl<B: FnOnce() -> Rows + Send + 'static> BothEnds<B> {
                 return Ok(rest.pop());
             }
             let mut parcel = std::mem::take(&mut self.next);
-            let whole = self.room.keeps();
+            let wanted = self.room.wanted();
             let records = match self.state {
                 State::Begins(_) => FIRST,
                 _ => RECORDS,
             };
-            let ended = read(&mut self.front, &mut parcel, records, whole, &self.meeting)?;
+            let ended = read(&mut self.front, &mut parcel, records, wanted, &self.meeting)?;
             let over = self.meeting.claim(End::First, &mut parcel, ended);
-            if whole && !self.room.takes(&parcel) {
+            if wanted == Wanted::Both && !self.room.takes(&parcel) {
                 // From now on keys alone are wanted.
                 self.room.keeps.store(false, Ordering::Relaxed);
             }
@@ -202,7 +210,7 @@ fn read_back(mut rows: Rows, room: &Room, meeting: &Meeting) -> Vec<Parcel> {
     let mut parcels = Vec::new();
     let mut parcel = Parcel::backward();
     // What cannot be read is left to the caller.
-    while let Ok(ended) = read(&mut rows, &mut parcel, RECORDS, room.keeps(), meeting) {
+    while let Ok(ended) = read(&mut rows, &mut parcel, RECORDS, room.wanted(), meeting) {
         if !room.takes(&parcel) {
             break;
         }
@@ -239,5 +247,234 @@ impl<B> Drop for BothEnds<B> {
     fn drop(&mut self) {
         // Nobody wants the rest.
         self.meeting.over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::{SyncSender, sync_channel};
+
+    use super::super::parcel::tests::{assert_read, record};
+    use super::*;
+    use crate::fetch::memory::Memory;
+
+    fn room(keeps: bool, bytes: u64) -> Arc<Room> {
+        Room::new(keeps, Memory::new(bytes).share())
+    }
+
+    fn rows(numbers: impl Iterator<Item = usize> + Send + 'static) -> Rows {
+        Box::new(numbers.map(|number| Ok(record(number, number == 700))))
+    }
+
+    /// The same, each of them after `before` was called with its number.
+    fn rows_after(
+        numbers: impl Iterator<Item = usize> + Send + 'static,
+        before: impl Fn(usize) + Send + 'static,
+    ) -> Rows {
+        rows(numbers.inspect(move |number| before(*number)))
+    }
+
+    /// Waits until one of the threads is as far as this.
+    fn until(far: &AtomicUsize, number: usize) {
+        while far.load(Ordering::SeqCst) < number {
+            std::thread::yield_now();
+        }
+    }
+
+    fn assert_all<B>(ends: BothEnds<B>, many: usize)
+    where
+        B: FnOnce() -> Rows + Send + 'static,
+    {
+        let mut read = 0;
+        for parcel in ends {
+            for one in parcel.expect("all can be read").iter() {
+                assert_read(&one, read, read == 700);
+                read += 1;
+            }
+        }
+        assert_eq!(read, many);
+    }
+
+    const SIZES: [usize; 9] = [
+        0,
+        1,
+        FIRST - 1,
+        FIRST,
+        FIRST + 1,
+        FIRST + RECORDS,
+        2 * RECORDS,
+        10 * RECORDS + 1,
+        40 * RECORDS,
+    ];
+
+    #[test]
+    fn all_come_out_once_and_in_order() {
+        for many in SIZES {
+            let back = move || rows((0..many).rev());
+            let hand = Hand::new("a hand");
+            assert_all(
+                both_ends(rows(0..many), back, hand, room(true, 1 << 30)),
+                many,
+            );
+        }
+    }
+
+    #[test]
+    fn all_come_out_once_when_the_caller_is_the_slow_one() {
+        for many in SIZES.into_iter().filter(|many| *many > 2 * RECORDS) {
+            let (far, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (told, counted) = (far.clone(), seen.clone());
+            let front = rows_after(0..many, move |number| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                if number == FIRST {
+                    until(&far, many - FIRST - 1);
+                }
+            });
+            let back = move || {
+                rows_after((0..many).rev(), move |number| {
+                    told.store(many - number, Ordering::SeqCst);
+                })
+            };
+            let ends = both_ends(front, back, Hand::new("a hand"), room(true, 1 << 30));
+            assert_all(ends, many);
+            let seen = seen.load(Ordering::SeqCst);
+            assert!(seen <= FIRST + 2 * RECORDS, "the caller read {seen}");
+        }
+    }
+
+    #[test]
+    fn all_come_out_once_when_the_thread_is_the_slow_one() {
+        for many in SIZES.into_iter().filter(|many| *many > 2 * RECORDS) {
+            let (far, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let (told, counted) = (far.clone(), seen.clone());
+            let front = rows_after(0..many, move |number| {
+                told.store(number, Ordering::SeqCst);
+            });
+            let back = move || {
+                rows_after((0..many).rev(), move |number| {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    if number == many - 2 {
+                        until(&far, many - 1);
+                    }
+                })
+            };
+            let ends = both_ends(front, back, Hand::new("a hand"), room(true, 1 << 30));
+            assert_all(ends, many);
+            let seen = seen.load(Ordering::SeqCst);
+            assert!(seen <= RECORDS + 1, "the thread read {seen}");
+        }
+    }
+
+    #[test]
+    fn the_thread_reads_no_more_than_there_is_room_for() {
+        let many = 400 * RECORDS;
+        let seen = Arc::new(AtomicUsize::new(0));
+        let counted = seen.clone();
+        let (ended, ends) = sync_channel::<()>(1);
+        let back = move || {
+            rows_after((0..many).rev(), move |_| {
+                // Lives as long as the rows do.
+                let _ = &ended;
+                counted.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        let front = rows_after(0..many, move |number| {
+            if number == FIRST {
+                assert!(ends.recv().is_err(), "nothing is sent");
+            }
+        });
+        let room = room(false, 0);
+        let (mut read, hand) = (0, Hand::new("a hand"));
+        for parcel in both_ends(front, back, hand, room) {
+            for one in parcel.expect("all can be read").iter() {
+                assert_eq!(one.key, record(read, false).path());
+                assert!(one.block.is_empty() && !one.sound, "keys alone are wanted");
+                read += 1;
+            }
+        }
+        assert_eq!(read, many);
+        let seen = seen.load(Ordering::SeqCst);
+        assert!(seen > RECORDS && seen < many / 2, "the thread read {seen}");
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_not_kept_and_comes_all_the_same() {
+        let many = 400 * RECORDS;
+        let room = room(true, 0);
+        let back = move || rows((0..many).rev());
+        let ends = both_ends(rows(0..many), back, Hand::new("a hand"), room.clone());
+        let read = ends.map(|parcel| parcel.expect("all can be read").len());
+        assert_eq!(read.sum::<usize>(), many);
+        assert!(!room.keeps());
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_told_wherever_it_is() {
+        let many = 10 * RECORDS;
+        for broken in [0, FIRST, many / 2, many - 1] {
+            let rows = move |backward: bool| -> Rows {
+                let row = move |number| match number == broken {
+                    true => Err(StoreError::System("a spoilt row".into())),
+                    false => Ok(record(number, false)),
+                };
+                match backward {
+                    false => Box::new((0..many).map(row)),
+                    true => Box::new((0..many).rev().map(row)),
+                }
+            };
+            let hand = Hand::new("a hand");
+            let ends = both_ends(rows(false), move || rows(true), hand, room(true, 1 << 30));
+            let (mut read, mut errors) = (0, 0);
+            for parcel in ends {
+                match parcel {
+                    Ok(parcel) => read += parcel.len(),
+                    Err(_) => errors += 1,
+                }
+            }
+            assert_eq!(errors, 1, "row {broken}");
+            assert!(read <= broken, "row {broken}: {read} came");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_ends_before_it_should_is_an_error_and_no_end() {
+        let many = 10 * RECORDS;
+        let (gone, waits) = sync_channel::<()>(0);
+        let back = move || {
+            rows_after((0..many).rev(), move |number| {
+                let _ = &gone;
+                assert!(number > many - 2 * RECORDS, "a fault while reading");
+            })
+        };
+        let front = rows_after(0..many, move |number| {
+            if number == FIRST {
+                assert!(waits.recv().is_err(), "nothing is sent");
+            }
+        });
+        let hand = Hand::new("a hand");
+        let ends = both_ends(front, back, hand, room(true, 1 << 30));
+        let last = ends.last().expect("something came");
+        let words = last.err().map(|error| error.to_string());
+        let words = words.unwrap_or_default();
+        assert!(words.contains("before its end"), "{words}");
+    }
+
+    #[test]
+    fn whoever_wants_no_more_ends_the_reading() {
+        let (sender, reads): (SyncSender<()>, _) = sync_channel(1);
+        let back = move || {
+            let rows: Rows = Box::new(std::iter::repeat_with(move || {
+                // Lives as long as the rows do.
+                let _ = &sender;
+                Ok(record(1 << 20, false))
+            }));
+            rows
+        };
+        let hand = Hand::new("a hand");
+        let mut ends = both_ends(rows(0..100 * RECORDS), back, hand, room(true, 1 << 40));
+        assert!(ends.next().is_some_and(|parcel| parcel.is_ok()));
+        drop(ends);
+        assert!(reads.recv().is_err(), "the thread has let go of the rows");
     }
 }

@@ -5,10 +5,21 @@
 
 use gapless_atp::car::write_block;
 use gapless_atp::cid::Cid;
+use gapless_atp::mst::key_height;
 use gapless_store::table::record::Record;
 
 /// Bytes after which a parcel is full, however few its records are.
 const BYTES: usize = 256 << 10;
+
+/// What is wanted of records.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Their blocks, hashed.
+    Blocks,
+    /// Their keys and CIDs, for a tree.
+    Keys,
+    Both,
+}
 
 /// Some records, in order.
 #[derive(Default)]
@@ -26,6 +37,7 @@ pub struct Parcel {
 struct End {
     block: usize,
     key: usize,
+    height: u32,
     cid: Cid,
     sound: bool,
 }
@@ -33,6 +45,8 @@ struct End {
 /// One record of a parcel.
 pub struct Read<'p> {
     pub key: &'p [u8],
+    /// Of the key, in the tree; 0 where only blocks were wanted.
+    pub height: u32,
     pub cid: Cid,
     /// As a CAR has it; empty where only keys were wanted.
     pub block: &'p [u8],
@@ -59,19 +73,25 @@ impl Parcel {
         }
     }
 
-    /// Takes a record, hashed and with its bytes, or its key and its CID alone.
-    pub fn push(&mut self, record: &Record, whole: bool) {
-        let bytes = record.bytes().filter(|_| whole);
-        let sound = bytes.is_some_and(|bytes| record.cid.matches(bytes));
-        if whole {
-            write_block(&mut self.blocks, &record.cid, bytes.unwrap_or_default());
+    pub fn push(&mut self, record: &Record, wanted: Wanted) {
+        let key = record.path();
+        let bytes = match wanted {
+            Wanted::Keys => None,
+            Wanted::Blocks | Wanted::Both => Some(record.bytes().unwrap_or_default()),
+        };
+        if let Some(bytes) = bytes {
+            write_block(&mut self.blocks, &record.cid, bytes);
         }
-        self.keys.extend_from_slice(record.path());
+        self.keys.extend_from_slice(key);
         self.ends.push(End {
             block: self.blocks.len(),
             key: self.keys.len(),
+            height: match wanted {
+                Wanted::Blocks => 0,
+                Wanted::Keys | Wanted::Both => key_height(key),
+            },
             cid: record.cid,
-            sound,
+            sound: bytes.is_some_and(|bytes| record.cid.matches(bytes)),
         });
     }
 
@@ -126,6 +146,7 @@ impl Parcel {
         let (block, key) = before.map_or((0, 0), |before| (before.block, before.key));
         Some(Read {
             key: &self.keys[key..end.key],
+            height: end.height,
             cid: end.cid,
             block: &self.blocks[block..end.block],
             sound: end.sound,
@@ -167,16 +188,17 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_hashed_is_not_called_sound_and_has_no_bytes() {
         let mut parcel = Parcel::default();
-        parcel.push(&record(1, false), false);
+        parcel.push(&record(1, false), Wanted::Keys);
         let read = parcel.get(0).expect("it was taken");
         assert!(!read.sound && read.block.is_empty());
+        assert_eq!(read.height, key_height(read.key));
     }
 
     #[test]
     fn records_that_were_read_backward_come_out_forward_and_the_last_read_are_cut() {
         let mut parcel = Parcel::backward().another();
         for number in (0..10).rev() {
-            parcel.push(&record(number, number == 6), true);
+            parcel.push(&record(number, number == 6), Wanted::Both);
         }
         for (number, read) in parcel.iter().enumerate() {
             assert_read(&read, number, number == 6);

@@ -289,7 +289,7 @@ impl Serving {
             for parcel in rows {
                 let parcel = parcel.map_err(|error| SignedTreeError::Source(error.into()))?;
                 for read in parcel.iter() {
-                    take(read.key, read.cid)?;
+                    take(read.key, read.height, read.cid)?;
                 }
                 let kept = keeping.take(parcel).map_err(Unread::Spoilt);
                 kept.map_err(SignedTreeError::Source)?;
@@ -361,52 +361,32 @@ fn unfinished(why: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use gapless_atp::syntax::Rev;
-    use gapless_store::table::record::{Record, RecordRow, encode};
-
+    use super::super::parcel::Wanted;
+    use super::super::parcel::tests::record;
     use super::*;
 
-    /// A parcel with one record.
-    fn parcel(bytes: &[u8], sound: bool) -> Parcel {
-        let row = encode(&RecordRow {
-            rev: Rev::from_bits(7),
-            cid: Cid::dag_cbor(bytes),
-            bytes: Some(bytes),
-        });
-        let key = [&7u64.to_be_bytes()[..], b"app.bsky.feed.post/a"].concat();
-        let record = Record::new(key.into(), row.into()).expect("a row");
-        let mut rows = ahead([Ok(record)].into_iter(), Arc::new(AtomicBool::new(sound)));
-        rows.next().expect("a parcel").expect("it can be read")
-    }
-
-    #[test]
-    fn records_are_kept_as_long_as_there_is_room_for_all_of_them() {
-        let memory = Memory::new(3 << 20);
-        let large = vec![7; 1 << 20];
-        let mut one = Keeping::new(true, &memory);
-        one.take(parcel(&large, true)).expect("it is sound");
-        one.take(parcel(&large, true)).expect("it is sound");
-        one.take(parcel(&large, true)).expect("it is sound");
-        let mut other = Keeping::new(true, &memory);
-        other.take(parcel(b"little", true)).expect("it is sound");
-        other.take(parcel(&large, true)).expect("it is sound");
-        other.take(parcel(&large, true)).expect("it is sound");
-        assert!(!other.on.load(Ordering::Relaxed), "there is no room");
-        other.take(parcel(&large, false)).expect("nobody hashed it");
-        assert!(other.kept().is_none(), "some would be missing");
-        let kept = one.kept().expect("there was room");
-        assert_eq!(kept.parcels.len(), 3);
-        drop(kept);
-        let mut again = Keeping::new(true, &memory);
-        again.take(parcel(&large, true)).expect("it is sound");
-        again.take(parcel(&large, true)).expect("it is sound");
-        assert!(again.kept().is_some(), "what one had is free again");
+    fn parcel(spoilt: bool) -> Parcel {
+        let mut parcel = Parcel::default();
+        parcel.push(&record(1, false), Wanted::Both);
+        parcel.push(&record(2, spoilt), Wanted::Both);
+        parcel
     }
 
     #[test]
     fn a_record_that_is_kept_was_found_sound() {
         let mut keeping = Keeping::new(true, &Memory::new(1 << 20));
-        let words = keeping.take(parcel(b"spoilt", false)).unwrap_err();
-        assert!(words.contains("app.bsky.feed.post/a"), "{words}");
+        keeping.take(parcel(false)).expect("it is sound");
+        let words = keeping.take(parcel(true)).unwrap_err();
+        assert!(words.contains("a/000002"), "{words}");
+        let kept = keeping.kept().expect("there was room");
+        assert_eq!(kept.parcels.len(), 1);
+    }
+
+    #[test]
+    fn where_none_are_kept_nothing_is_hashed_or_held() {
+        let mut keeping = Keeping::new(false, &Memory::new(1 << 20));
+        keeping.take(parcel(true)).expect("nobody hashed it");
+        assert!(keeping.parcels.is_empty());
+        assert!(keeping.kept().is_none());
     }
 }
