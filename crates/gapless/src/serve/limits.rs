@@ -40,7 +40,7 @@ pub struct ServeLimits {
     pub exports: usize,
     /// Whether this machine has no more than a share either.
     pub own_counted: bool,
-    /// Trees that are built at a time: each takes a core.
+    /// Trees that are built at a time: a large one takes two cores.
     pub builds: usize,
     /// How long somebody waits for a turn.
     pub turn: Duration,

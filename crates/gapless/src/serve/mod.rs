@@ -7,8 +7,9 @@
 //! | [`refuse`] | why is there no answer? |
 //! | [`evidence`] | what does an answer stand on? |
 //! | [`trees`] | the tree that a commit signs, built from the held keys and kept a while |
-//! | [`parcel`], [`ends`], [`ahead`] | records as a CAR has them, read from both ends at once, or ahead |
-//! | [`repo_car`] | a whole repository, streamed |
+//! | [`hands`], [`ends`] | the threads that build them; records read from both ends at once |
+//! | [`parcel`] | some records as a CAR has them |
+//! | [`repo_car`], [`ahead`] | a whole repository, streamed; records read while others are sent |
 //! | [`proof`], [`blocks`] | one record with its proof; blocks by their CIDs |
 //! | [`listing`] | which repositories are there? |
 //! | [`records`] | records as JSON |
