@@ -296,6 +296,43 @@ mod tests {
         assert_eq!(read, many);
     }
 
+    /// Claims these, and says which of them are left, and whether all are claimed.
+    fn claim(meeting: &Meeting, end: End, numbers: std::ops::Range<usize>) -> (Vec<usize>, bool) {
+        let mut parcel = match end {
+            End::First => Parcel::default(),
+            End::Last => Parcel::backward(),
+        };
+        let mut push = |number| parcel.push(&record(number, false), Wanted::Keys);
+        match end {
+            End::First => numbers.for_each(&mut push),
+            End::Last => numbers.rev().for_each(&mut push),
+        }
+        let over = meeting.claim(end, &mut parcel, false);
+        let number = |read: super::super::parcel::Read<'_>| {
+            let key = std::str::from_utf8(read.key).expect("a text");
+            key.trim_start_matches("a/").parse().expect("a number")
+        };
+        (parcel.iter().map(number).collect(), over)
+    }
+
+    #[test]
+    fn what_one_end_has_claimed_the_other_leaves_out() {
+        let all = |range: std::ops::Range<usize>| range.collect::<Vec<_>>();
+        for beyond in [91, 95, 200] {
+            let meeting = Meeting::default();
+            assert_eq!(claim(&meeting, End::Last, 90..100), (all(90..100), false));
+            assert_eq!(claim(&meeting, End::First, 0..50), (all(0..50), false));
+            let left = (all(50..90), true);
+            assert_eq!(claim(&meeting, End::First, 50..beyond), left);
+            assert_eq!(claim(&meeting, End::Last, 80..90), (Vec::new(), true));
+        }
+        let meeting = Meeting::default();
+        assert_eq!(claim(&meeting, End::First, 0..10), (all(0..10), false));
+        assert_eq!(claim(&meeting, End::Last, 10..20), (all(10..20), false));
+        assert_eq!(claim(&meeting, End::Last, 9..10), (Vec::new(), true));
+        assert_eq!(claim(&meeting, End::First, 10..20), (Vec::new(), true));
+    }
+
     const SIZES: [usize; 9] = [
         0,
         1,

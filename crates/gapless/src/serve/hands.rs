@@ -185,9 +185,14 @@ mod tests {
     async fn a_turn_ends_with_its_work_whoever_has_stopped_waiting() {
         let hands = Hands::new(1);
         let (go, goes) = channel::<()>();
+        let (begins, begun) = oneshot::channel();
         let turn = hands.free().expect("nobody has it");
-        let work = turn.work(move |_| goes.recv());
+        let work = turn.work(move |_| {
+            begins.send(()).expect("somebody waits for it");
+            goes.recv()
+        });
         drop(work.expect("a thread"));
+        begun.await.expect("it begins");
         assert!(hands.free().is_none(), "it is at work");
         go.send(()).expect("it waits for this");
         let turn = hands.wait().await.expect("it is free again");

@@ -89,12 +89,34 @@ async fn purges(world: &World) -> Vec<PurgeAnswer> {
     asked.await.expect("no panic").expect("an answer").purges
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
-    let mut world = World::quiet(network(3, 1)).await;
+/// A mirror that has everything, and purges what was deleted a second ago.
+async fn purging(accounts: usize) -> World {
+    let mut world = World::quiet(network(accounts, 1)).await;
     world.adjust = |config| config.purge_grace = Duration::from_secs(1);
     world.begin().await;
     world.settle().await;
+    world
+}
+
+fn delete(world: &World, did: &Did) {
+    let set = world.net.set_status(did, Status::Deleted);
+    set.expect("it is active");
+}
+
+/// Waits until there were so many purges, and all of them are over.
+async fn purged(world: &World, count: usize) {
+    world
+        .until("the purge is over", async |world: &World| {
+            let all = purges(world).await;
+            let over = all.iter().filter(|one| one.state == "finished").count();
+            said(all.len() == count && over == count, &all)
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
+    let mut world = purging(3).await;
     let (gone, kept) = (world.did(1), world.did(0));
     let (key, secrets) = write_secrets(&world, &gone);
     world.complete(&gone).await;
@@ -111,17 +133,8 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
     let view = world.mirror().shared.store.view();
     let (id, _) = view.repo_by_did(&gone).expect("read").expect("known");
     drop(view);
-    world
-        .net
-        .set_status(&gone, Status::Deleted)
-        .expect("it is active");
-    world
-        .until("the purge is over", async |world: &World| {
-            let all = purges(world).await;
-            let over = matches!(&all[..], [one] if one.state == "finished");
-            said(over, &all)
-        })
-        .await;
+    delete(&world, &gone);
+    purged(&world, 1).await;
     for secret in &secrets {
         let found = files_with(&folder, secret.as_bytes());
         assert!(found.is_empty(), "{found:?}");
@@ -178,35 +191,16 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_waits_of_a_deleted_account_goes_off_the_disk_too() {
-    let mut world = World::quiet(network(2, 1)).await;
-    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
-    world.begin().await;
-    world.settle().await;
+    let mut world = purging(2).await;
     let gone = world.did(1);
-    let finished = async |world: &World, count: usize| {
-        let all = purges(world).await;
-        let over = all.iter().filter(|one| one.state == "finished").count();
-        said(all.len() == count && over == count, &all)
-    };
-    world
-        .net
-        .set_status(&gone, Status::Deleted)
-        .expect("it is active");
-    world
-        .until("the purge is over", async |world: &World| {
-            finished(world, 1).await
-        })
-        .await;
+    delete(&world, &gone);
+    purged(&world, 1).await;
     // Of somebody of whom nothing is held a commit comes, and waits for ever.
     let parked = world.metrics().events_parked.get();
     let text = secret(91);
     let dead = Fault::DeadWrite { text: text.clone() };
     world.set(Spec::new(dead).of(&gone));
-    world
-        .until("it is purged once more", async |world: &World| {
-            finished(world, 2).await
-        })
-        .await;
+    purged(&world, 2).await;
     assert_eq!(world.metrics().events_parked.get(), parked + 1);
     let found = files_with(&data(&world), text.as_bytes());
     assert!(found.is_empty(), "{found:?}");
@@ -215,10 +209,7 @@ async fn what_only_waits_of_a_deleted_account_goes_off_the_disk_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_of_a_purged_account_loses_what_it_holds() {
-    let mut world = World::quiet(network(2, 1)).await;
-    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
-    world.begin().await;
-    world.settle().await;
+    let mut world = purging(2).await;
     let gone = world.did(1);
     let part = Part::Rest;
     world.set(Spec::new(Fault::Undecodable { part }).of(&gone).times(1));
@@ -234,16 +225,8 @@ async fn a_dead_letter_of_a_purged_account_loses_what_it_holds() {
         })
         .await;
     world.complete(&gone).await;
-    world
-        .net
-        .set_status(&gone, Status::Deleted)
-        .expect("it is active");
-    world
-        .until("the purge is over", async |world: &World| {
-            let all = purges(world).await;
-            said(all.iter().any(|one| one.state == "finished"), &all)
-        })
-        .await;
+    delete(&world, &gone);
+    purged(&world, 1).await;
     assert_eq!(letters(&world), [0]);
     assert_eq!(purges(&world).await[0].dead_letters_redacted, 1);
     world.stop().await;
@@ -251,10 +234,7 @@ async fn a_dead_letter_of_a_purged_account_loses_what_it_holds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
-    let mut world = World::quiet(network(2, 1)).await;
-    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
-    world.begin().await;
-    world.settle().await;
+    let mut world = purging(2).await;
     let gone = world.did(1);
     let (_, secrets) = write_secrets(&world, &gone);
     world.complete(&gone).await;
@@ -263,10 +243,7 @@ async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
     let flushed = tokio::task::spawn_blocking(move || scourer.flush()).await;
     assert!(flushed.expect("no panic").expect("it is flushed"));
     let reader = world.mirror().shared.store.view();
-    world
-        .net
-        .set_status(&gone, Status::Deleted)
-        .expect("it is active");
+    delete(&world, &gone);
     world
         .until("it is put off", async |world: &World| {
             let all = purges(world).await;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use gapless::api::RepoAnswer;
+use gapless_atp::syntax::Did;
 use gapless_testnet::Truth;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -54,25 +55,34 @@ impl Checker {
     }
 }
 
+/// An answer was cut while nobody had ended the mirror: that is only right when the
+/// mirror is gone all the same, or the account was hidden meanwhile.
+async fn cut(port: u16, did: &Did) -> Option<String> {
+    let path = format!("/xrpc/com.atproto.sync.getRepoStatus?did={did}");
+    let (_, body) = ask(port, "GET", &path).await?;
+    let told: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    (told["active"] == true).then(|| format!("{did}: cut in the middle, and yet {told}"))
+}
+
 async fn check(
     truth: Truth,
     scope: Scope,
-    port: watch::Receiver<Option<u16>>,
+    mut port: watch::Receiver<Option<u16>>,
     stopped: watch::Receiver<bool>,
 ) -> Figures {
     let mut figures = Figures::default();
     let (mut by, mut turn) = (None, 0_u64);
     while !*stopped.borrow() {
         for did in truth.dids() {
-            let Some(port) = *port.borrow() else {
+            let Some(at) = *port.borrow_and_update() else {
                 break;
             };
             turn += 1;
             if by.is_none() {
-                by = By::best(port, &did).await;
+                by = By::best(at, &did).await;
             }
             let path = format!("/v1/repos/{did}");
-            if let Some((200, body)) = ask(port, "GET", &path).await {
+            if let Some((200, body)) = ask(at, "GET", &path).await {
                 let answer: RepoAnswer =
                     serde_json::from_slice(&body).expect("as the contract has it");
                 oracle::agrees(&truth, &scope, &answer);
@@ -81,11 +91,15 @@ async fn check(
             }
             if turn % LOOKED_INTO == 0
                 && let Some(by) = by
-                && let Some(compared) = by.look(port, &truth, &did).await
+                && let Some(compared) = by.look(at, &truth, &did).await
             {
-                figures.states += 1;
                 figures.records += compared.records;
                 figures.different.extend(compared.different);
+                match compared.cut {
+                    false => figures.states += 1,
+                    true if port.has_changed().unwrap_or(true) => {}
+                    true => figures.different.extend(cut(at, &did).await),
+                }
             }
             tokio::time::sleep(PAUSE).await;
         }
