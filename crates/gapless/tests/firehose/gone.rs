@@ -103,6 +103,14 @@ fn delete(world: &World, did: &Did) {
     set.expect("it is active");
 }
 
+/// Puts what is held into tables, as what is old is: otherwise it is in a journal alone,
+/// and no table has to be written anew.
+async fn flush(world: &World) {
+    let scourer = world.mirror().shared.store.scourer().expect("on disk");
+    let flushed = tokio::task::spawn_blocking(move || scourer.flush()).await;
+    assert!(flushed.expect("no panic").expect("it is flushed"));
+}
+
 /// Waits until there were so many purges, and all of them are over.
 async fn purged(world: &World, count: usize) {
     world
@@ -126,9 +134,13 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
     world.write(&kept, &[Write::Create { path, record }]);
     world.complete(&kept).await;
     let folder = data(&world);
+    flush(&world).await;
     for secret in &secrets {
         let found = files_with(&folder, secret.as_bytes());
         assert!(found.len() >= 2, "in a frame and in the store: {found:?}");
+        let tables = files_with(&folder.join("engine"), secret.as_bytes());
+        let in_table = tables.iter().any(|file| !file.ends_with(".jnl"));
+        assert!(in_table, "in a table: {tables:?}");
     }
     let view = world.mirror().shared.store.view();
     let (id, _) = view.repo_by_did(&gone).expect("read").expect("known");
@@ -238,10 +250,7 @@ async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
     let gone = world.did(1);
     let (_, secrets) = write_secrets(&world, &gone);
     world.complete(&gone).await;
-    // In tables, as what is old is.
-    let scourer = world.mirror().shared.store.scourer().expect("on disk");
-    let flushed = tokio::task::spawn_blocking(move || scourer.flush()).await;
-    assert!(flushed.expect("no panic").expect("it is flushed"));
+    flush(&world).await;
     let reader = world.mirror().shared.store.view();
     delete(&world, &gone);
     world
