@@ -7,17 +7,20 @@
 //! out, so that a second pair is not even begun where one does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Jobs that wait: one, behind another that nobody wants any more and that is about to end.
+const JOBS: usize = 2;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread that does one thing after the other.
 pub struct Hand {
     name: &'static str,
-    jobs: OnceLock<Sender<Job>>,
+    jobs: OnceLock<SyncSender<Job>>,
 }
 
 impl Hand {
@@ -28,8 +31,8 @@ impl Hand {
         })
     }
 
-    /// Does this there. None if no thread can be had; the answer never comes if it
-    /// panics.
+    /// Does this there. None if no thread can be had, or it has enough to do; the answer
+    /// never comes if it panics.
     pub fn give<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -39,15 +42,15 @@ impl Hand {
             // Nobody may want to know any more.
             let _ = tell.send(work());
         });
-        self.jobs()?.send(job).ok()?;
+        self.jobs()?.try_send(job).ok()?;
         Some(told)
     }
 
-    fn jobs(&self) -> Option<&Sender<Job>> {
+    fn jobs(&self) -> Option<&SyncSender<Job>> {
         if let Some(jobs) = self.jobs.get() {
             return Some(jobs);
         }
-        let (jobs, given) = channel::<Job>();
+        let (jobs, given) = sync_channel::<Job>(JOBS);
         let thread = std::thread::Builder::new().name(self.name.to_owned());
         let begun = thread.spawn(move || {
             for job in given {
@@ -184,7 +187,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_ends_with_its_work_whoever_has_stopped_waiting() {
         let hands = Hands::new(1);
-        let (go, goes) = channel::<()>();
+        let (go, goes) = sync_channel::<()>(1);
         let (begins, begun) = oneshot::channel();
         let turn = hands.free().expect("nobody has it");
         let work = turn.work(move |_| {

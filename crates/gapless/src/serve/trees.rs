@@ -15,6 +15,7 @@ use gapless_atp::repo::{SignedTree, SignedTreeError};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::RepoId;
 use gapless_store::error::StoreError;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Serving;
@@ -71,12 +72,14 @@ pub struct Trees {
 enum Unbuilt {
     Refused(Refusal),
     /// The store is not as it should be.
-    Damaged(Box<Exact>, String),
+    Damaged(String),
 }
 
 /// Why rows do not go on.
 #[derive(Debug, thiserror::Error)]
 enum Unread {
+    #[error("the mirror is stopping")]
+    Ending,
     #[error("{0}")]
     Spoilt(String),
     #[error(transparent)]
@@ -225,25 +228,28 @@ impl Serving {
             },
         };
         let (serving, asked) = (self.clone(), did.clone());
+        let handle = Handle::current();
         let built = turn.work(move |back| {
             // Anew: it may have moved, or somebody built it, while we waited for our turn.
             let exact = serving.exact(&asked)?;
-            match serving.trees.find(&exact) {
-                Some(tree) => Ok(Planned::again(exact, tree)),
-                None => serving.build(exact, keep_records, back),
+            if let Some(tree) = serving.trees.find(&exact) {
+                return Ok(Planned::again(exact, tree));
+            }
+            let head = exact.head;
+            match serving.build(exact, keep_records, back) {
+                Ok(planned) => Ok(planned),
+                Err(Unbuilt::Refused(refusal)) => Err(refusal),
+                Err(Unbuilt::Damaged(why)) => {
+                    // Here, since who asked may be gone.
+                    handle.block_on(serving.alarm(&asked, head, &why));
+                    Err(Refusal::Internal(format!(
+                        "what is held of {asked} is not what was signed; it is fetched anew, and served then"
+                    )))
+                }
             }
         });
         let built = built.ok_or_else(|| unfinished("no thread could be begun"))?;
-        match built.await.map_err(|_| unfinished("it panicked"))? {
-            Ok(planned) => Ok(planned),
-            Err(Unbuilt::Refused(refusal)) => Err(refusal),
-            Err(Unbuilt::Damaged(exact, why)) => {
-                self.alarm(did, exact.head, &why).await;
-                Err(Refusal::Internal(format!(
-                    "what is held of {did} is not what was signed; it is fetched anew, and served then"
-                )))
-            }
-        }
+        built.await.map_err(|_| unfinished("it panicked"))?
     }
 
     /// The same, if the tree is one that is kept.
@@ -263,12 +269,13 @@ impl Serving {
         keep_records: bool,
         back: &Arc<Hand>,
     ) -> Result<Planned, Unbuilt> {
-        let damaged = |why: String| Unbuilt::Damaged(Box::new(exact.clone()), why);
         let Some(commit) = exact.view.signed_commit(exact.id)? else {
-            return Err(damaged("its signed commit is missing".to_owned()));
+            return Err(Unbuilt::Damaged("its signed commit is missing".to_owned()));
         };
         if Cid::dag_cbor(&commit) != exact.head.commit {
-            return Err(damaged("its signed commit is another one".to_owned()));
+            return Err(Unbuilt::Damaged(
+                "its signed commit is another one".to_owned(),
+            ));
         }
         let mut share = self.trees.memory.share();
         let mut keeping = Keeping::new(keep_records, &self.trees.records_memory);
@@ -287,6 +294,9 @@ impl Serving {
         };
         let signed = SignedTree::build_from(&commit, &mut granted, |take| {
             for parcel in rows {
+                if self.shared.end.is_ending() {
+                    return Err(SignedTreeError::Source(Unread::Ending));
+                }
                 let parcel = parcel.map_err(|error| SignedTreeError::Source(error.into()))?;
                 for read in parcel.iter() {
                     take(read.key, read.height, read.cid)?;
@@ -303,9 +313,12 @@ impl Serving {
                 let refusal = Refusal::Busy(words.to_owned(), self.limits.turn);
                 return Err(refusal.into());
             }
-            Err(SignedTreeError::Source(Unread::Spoilt(why))) => return Err(damaged(why)),
+            Err(SignedTreeError::Source(ending @ Unread::Ending)) => {
+                return Err(Refusal::Unavailable(ending.to_string()).into());
+            }
+            Err(SignedTreeError::Source(Unread::Spoilt(why))) => return Err(Unbuilt::Damaged(why)),
             Err(SignedTreeError::Source(Unread::Store(error))) => return Err(error.into()),
-            Err(other) => return Err(damaged(other.to_string())),
+            Err(other) => return Err(Unbuilt::Damaged(other.to_string())),
         };
         let tree = Arc::new(Tree {
             signed,
