@@ -8,6 +8,7 @@ use gapless_store::change::{
 use gapless_store::table::record::Record;
 
 use crate::common::World;
+use crate::drive::said;
 use crate::served::{Served, mirrored, records_of, small, true_records};
 
 /// Puts something else in the place of a held record, as a disk might.
@@ -91,6 +92,29 @@ async fn a_spoilt_record_is_found_before_anything_is_sent() {
     damage(&world, &did, spoil);
     let got = served.get("sync.getRepo", &[("did", did.as_str())]).await;
     assert_eq!(got.refused().0, 500);
+    healed(&world, &served, &did, held).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spoilt_record_is_told_when_who_asked_is_gone() {
+    let (mut world, served) = mirrored(small(2)).await;
+    world.expect("what is held is not what was signed");
+    let did = world.did(1);
+    let held = world.hold("getRepo");
+    damage(&world, &did, spoil);
+    let serving = gapless::api::Mirror::serving(&**world.mirror()).expect("it serves");
+    {
+        let mut asks = std::pin::pin!(serving.planned(&did, true));
+        let mut once = std::task::Context::from_waker(std::task::Waker::noop());
+        let _ = asks.as_mut().poll(&mut once);
+    }
+    world
+        .until("nobody is served it", async |_: &World| {
+            let shown = serving.head(&did).map(|exact| exact.head.rev);
+            said(shown.is_err(), &shown.ok())
+        })
+        .await;
     healed(&world, &served, &did, held).await;
     world.stop().await;
 }
