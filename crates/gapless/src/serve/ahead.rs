@@ -9,14 +9,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use gapless_store::error::StoreError;
 use gapless_store::table::record::Record;
 
-use super::parcel::{Parcel, Wanted};
+use super::parcel::{Parcel, Rows, Wanted};
 
 /// Records of a parcel. Most repositories have no more, and need no thread.
 const RECORDS: usize = 256;
 /// Parcels that wait.
 const PARCELS: usize = 8;
-
-pub type Rows = Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>;
 
 /// What is handed over.
 #[derive(Default)]

@@ -14,9 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gapless_store::error::StoreError;
 use tokio::sync::oneshot;
 
-use super::ahead::Rows;
 use super::hands::Hand;
-use super::parcel::{Parcel, Wanted};
+use super::parcel::{Parcel, Rows, Wanted};
 use crate::fetch::memory::Share;
 
 /// Records that are read before they are claimed.
@@ -254,10 +253,13 @@ impl<B> Drop for BothEnds<B> {
 mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::{SyncSender, sync_channel};
+    use std::time::{Duration, Instant};
 
     use super::super::parcel::tests::{assert_read, record};
     use super::*;
     use crate::fetch::memory::Memory;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
 
     fn room(keeps: bool, bytes: u64) -> Arc<Room> {
         Room::new(keeps, Memory::new(bytes).share())
@@ -275,9 +277,11 @@ mod tests {
         rows(numbers.inspect(move |number| before(*number)))
     }
 
-    /// Waits until one of the threads is as far as this.
+    /// Waits until one of the threads is as far as this; not for ever, if it never comes.
     fn until(far: &AtomicUsize, number: usize) {
+        let began = Instant::now();
         while far.load(Ordering::SeqCst) < number {
+            assert!(began.elapsed() < PATIENCE, "the other end never came");
             std::thread::yield_now();
         }
     }

@@ -6,10 +6,14 @@
 use gapless_atp::car::write_block;
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::key_height;
+use gapless_store::error::StoreError;
 use gapless_store::table::record::Record;
 
 /// Bytes after which a parcel is full, however few its records are.
 const BYTES: usize = 256 << 10;
+
+/// Records as the store hands them out.
+pub type Rows = Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>;
 
 /// What is wanted of records.
 #[derive(Clone, Copy, PartialEq, Eq)]
