@@ -13,8 +13,8 @@ use gapless_store::change::{Change, HostChange, UpstreamChange};
 use gapless_store::error::StoreError;
 
 use crate::clock::Clock;
-use crate::ingest::upstreams::write;
 use crate::quotas::{Over, Quotas};
+use crate::store_io::write;
 
 /// How often it is said that names were refused because there are too many.
 const SAY_EVERY: Duration = Duration::from_secs(600);

@@ -30,5 +30,6 @@ pub mod scope;
 pub mod serve;
 pub mod shared;
 pub mod stop;
+pub mod store_io;
 pub mod troubles;
 pub mod web;

@@ -194,7 +194,7 @@ counters! {
     claims_kept: "gapless_claims_kept_total", "Operations told by a Jetstream that were kept as claims.";
     dead_letters: "gapless_dead_letters_total", "Frames that could not be used.";
     refused_changes: "gapless_refused_changes_total", "Changes that the store refused.";
-    faults: "gapless_faults_total", "Events that brought out a fault of Gapless; each is a dead letter.";
+    faults: "gapless_faults_total", "Faults of Gapless that one event, one decision or one read of the store brought out; the others go on. Such an event becomes a dead letter.";
     purged: "gapless_purged_total", "Repositories that were purged.";
     purged_frames: "gapless_purged_frames_total", "Frames of purged repositories that were redacted.";
     purges_finished: "gapless_purges_finished_total", "Purges of which nothing is left on the disk.";

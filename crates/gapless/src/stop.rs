@@ -2,9 +2,10 @@
 //!
 //! `STOP_POINT=NAME:N` kills the process, as `kill -9` does, when it passes the
 //! point for the N-th time; whoever passes it then goes no further. `HOLD_POINT=NAME:N`
-//! lets the process live: only whoever passes goes no further. [`spoil`] makes a
-//! fault of ours that one event brings out. Only in debug builds: a release build
-//! neither reads the variables nor does anything here.
+//! lets the process live: only whoever passes goes no further. [`spoil`] makes the
+//! next event of one repository panic, [`panic_at`] the next pass of a point for one
+//! repository. Only in debug builds: a release build neither reads the variables nor
+//! does anything here.
 
 #[cfg(not(debug_assertions))]
 #[inline(always)]
@@ -14,8 +15,12 @@ pub fn here(_point: &'static str) {}
 #[inline(always)]
 pub fn event_of(_did: &gapless_atp::syntax::Did) {}
 
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub fn pass(_point: &'static str, _did: &gapless_atp::syntax::Did) {}
+
 #[cfg(debug_assertions)]
-pub use debug::{event_of, here, spoil};
+pub use debug::{event_of, here, panic_at, pass, spoil};
 
 #[cfg(debug_assertions)]
 mod debug {
@@ -68,19 +73,31 @@ mod debug {
         }
     }
 
-    static SPOILT: Mutex<BTreeSet<Did>> = Mutex::new(BTreeSet::new());
+    /// Points that panic the next time they are passed for a repository.
+    static PANICS: Mutex<BTreeSet<(&str, Did)>> = Mutex::new(BTreeSet::new());
+    const EVENT: &str = "event";
 
-    /// The next event of this repository brings out a fault of ours.
+    /// Makes the next event of a repository panic while it is decided.
     pub fn spoil(did: &Did) {
-        let mut spoilt = SPOILT.lock().unwrap_or_else(PoisonError::into_inner);
-        spoilt.insert(did.clone());
+        panic_at(EVENT, did);
     }
 
-    /// An event of this repository is being decided.
+    /// Marks the decision of an event of this repository.
     pub fn event_of(did: &Did) {
-        let mut spoilt = SPOILT.lock().unwrap_or_else(PoisonError::into_inner);
-        let fault = spoilt.remove(did);
-        drop(spoilt);
-        assert!(!fault, "a test wants a fault of ours here");
+        pass(EVENT, did);
+    }
+
+    /// Makes `point` panic the next time it is passed for a repository.
+    pub fn panic_at(point: &'static str, did: &Did) {
+        let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+        panics.insert((point, did.clone()));
+    }
+
+    /// Marks a named point in the work for one repository.
+    pub fn pass(point: &'static str, did: &Did) {
+        let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+        let armed = panics.remove(&(point, did.clone()));
+        drop(panics);
+        assert!(!armed, "a test wants a fault of ours here");
     }
 }

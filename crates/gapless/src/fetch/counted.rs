@@ -13,6 +13,7 @@ use gapless_store::store::Store;
 
 use super::work::Fetcher;
 use crate::shared::Shared;
+use crate::store_io::blocking;
 
 /// Rows that are read from one view.
 const AT_A_TIME: usize = 1_000;
@@ -25,8 +26,13 @@ impl Fetcher {
             return Ok(census);
         }
         let store = self.shared.store.clone();
-        let counted = tokio::task::spawn_blocking(move || census(&store, host)).await;
-        let census = counted.unwrap_or(Err(StoreError::CommitterGone))?;
+        let count = move || census(&store, host);
+        let census = blocking(
+            &self.shared.metrics,
+            "counting the repositories of a host",
+            count,
+        )
+        .await?;
         Ok(self.shared.censuses.counted(now, host, census))
     }
 }

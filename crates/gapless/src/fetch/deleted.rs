@@ -9,6 +9,7 @@ use gapless_store::error::StoreError;
 use super::counted;
 use super::sweep::{Sweep, Sweeper};
 use crate::ingest::desk::Turn;
+use crate::store_io::blocking;
 
 impl Sweeper {
     /// A sweep went through. Nothing is counted unless somebody waits for it.
@@ -44,13 +45,14 @@ impl Sweeper {
         let store = self.fetcher.shared.store.clone();
         let (host, began) = (sweep.host, sweep.began.tick);
         let missing = sweep.missing.clone();
-        let counted = tokio::task::spawn_blocking(move || {
+        let count = move || {
             let mut residents = Residents::default();
             counted::each(&store, &counted::hosted(&store, host)?, |repo| {
                 residents.add(&repo, began, !missing.contains(&repo.did));
             })?;
             Ok(residents.counted())
-        });
-        counted.await.unwrap_or(Err(StoreError::CommitterGone))
+        };
+        let metrics = &self.fetcher.shared.metrics;
+        blocking(metrics, "counting the residents of a host", count).await
     }
 }

@@ -17,6 +17,7 @@ use super::sweep::{Cut, Sweep, Sweeper};
 use crate::ingest::desk::{Line, Seen, Turn, may_have_left};
 use crate::net::Page;
 use crate::stop;
+use crate::store_io::blocking;
 
 /// A listing with more repositories than this waits for a place among the large.
 const LARGE: usize = 20_000;
@@ -142,7 +143,7 @@ impl Sweeper {
         let shared = self.fetcher.shared.clone();
         let (host, began) = (sweep.host, sweep.began.tick);
         let listed = sweep.listed.clone();
-        let counted = tokio::task::spawn_blocking(move || {
+        let count = move || {
             let now = shared.clock.time();
             let mut rest = counted::hosted(&shared.store, host)?;
             let hosted = rest.len();
@@ -161,8 +162,10 @@ impl Sweeper {
                 }
             })?;
             Ok::<_, StoreError>((all, absent, awaiting))
-        });
-        let (all, absent, awaiting) = counted.await.unwrap_or(Err(StoreError::CommitterGone))?;
+        };
+        let metrics = &self.fetcher.shared.metrics;
+        let work = "comparing a listing with the held repositories";
+        let (all, absent, awaiting) = blocking(metrics, work, count).await?;
         (sweep.all, sweep.awaiting) = (all, awaiting);
         self.doubt(sweep, absent).await
     }

@@ -15,6 +15,7 @@ use gapless_store::error::StoreError;
 use super::asking::{Asked, For};
 use super::sweep::{Cut, Sweep, Sweeper};
 use crate::ingest::desk::Turn;
+use crate::store_io::blocking;
 
 /// Questions about suspects and heads to confirm at a time, of one host.
 const QUESTIONS: usize = 4;
@@ -67,7 +68,7 @@ impl Sweeper {
     /// The repositories that we know of a host, if they are few.
     pub(super) async fn few(&self, host: HostId) -> Result<Option<Few>, StoreError> {
         let store = self.fetcher.shared.store.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = move || {
             let view = store.view();
             let mut few = Few::default();
             for id in view.hosted(host) {
@@ -83,8 +84,9 @@ impl Sweeper {
                 }
             }
             Ok(Some(few))
-        });
-        read.await.unwrap_or(Err(StoreError::CommitterGone))
+        };
+        let metrics = &self.fetcher.shared.metrics;
+        blocking(metrics, "reading the repositories of a host", read).await
     }
 
     /// Every repository of a host by itself. The host is swept only if it has

@@ -10,6 +10,8 @@ use gapless_store::error::StoreError;
 use super::work::Fetcher;
 use crate::filter::Keep;
 use crate::shared::Shared;
+use crate::stop;
+use crate::store_io::blocking;
 
 impl Fetcher {
     /// Whether a fetch that is owed for another filter need not be made. The host's
@@ -24,9 +26,9 @@ impl Fetcher {
             return Ok(false);
         }
         let (shared, walked) = (self.shared.clone(), did.clone());
-        let walk = tokio::task::spawn_blocking(move || holds_all(&shared, &walked, named));
-        let holds_all = walk.await.unwrap_or(Err(StoreError::CommitterGone))?;
-        if !holds_all {
+        let check = move || holds_all(&shared, &walked, named);
+        let work = "checking held records against the filter";
+        if !blocking(&self.shared.metrics, work, check).await? {
             return Ok(false);
         }
         let visit = self.desks.visit(did, move |turn| {
@@ -42,6 +44,7 @@ impl Fetcher {
 
 /// Whether every record that is wanted is held with its bytes, at this head.
 fn holds_all(shared: &Shared, did: &Did, named: Named) -> Result<bool, StoreError> {
+    stop::pass("filter_check", did);
     let view = shared.store.view();
     let Some((id, repo)) = view.repo_by_did(did)? else {
         return Ok(false);

@@ -24,6 +24,7 @@ use crate::ingest::desk::{Desks, Turn, may_have_left};
 use crate::net::{HostAddress, Known, Net, ResolveError};
 use crate::schedule::{self, Payee, Slots, Task};
 use crate::shared::Shared;
+use crate::store_io::blocking;
 
 /// How often the schedule is looked at when nothing wakes it.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -193,8 +194,9 @@ impl Fetcher {
     /// down, so a start that is cut short does it again.
     async fn take_more(&self) -> Result<(), StoreError> {
         let (store, limit) = (self.shared.store.clone(), self.settings.repo_bytes);
-        let found = tokio::task::spawn_blocking(move || counted::too_large(&store, limit));
-        for did in found.await.unwrap_or(Err(StoreError::CommitterGone))? {
+        let find = move || counted::too_large(&store, limit);
+        let work = "looking for repositories that were too large";
+        for did in blocking(&self.shared.metrics, work, find).await? {
             let visit = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
                 let now = turn.shared.clock.now();
                 let draft = turn.draft.as_mut();

@@ -18,9 +18,10 @@ use gapless_store::table::log::Source;
 use super::desk::{Arrived, DEAD_PAYLOAD_BYTES, Wire};
 use super::follow::{Ended, Follower};
 use super::read::{Frame, Kind, tag};
-use super::upstreams::{Look, write};
+use super::upstreams::Look;
 use crate::candidates::{Candidate, Offered};
 use crate::stop;
+use crate::store_io::write;
 
 /// Events of others that are passed over before the cursor moves past them.
 const SKIPPED_AT_MOST: u32 = 512;

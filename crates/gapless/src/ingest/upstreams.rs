@@ -19,19 +19,16 @@ use gapless_core::ledger::{Notice, Now, Upstream, UpstreamId};
 use gapless_store::Store;
 use gapless_store::change::{Change, UpstreamChange};
 use gapless_store::error::StoreError;
-use gapless_store::queue::{Reply, Work};
 use gapless_store::space::Full;
-use tokio::sync::oneshot;
 
 use super::comings::Comings;
 use crate::clock::Clock;
 use crate::room::Room;
 use crate::shared::End;
+use crate::store_io::write;
 
 /// How long until a row is tried again that there was no room for.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
-/// How long until a change is handed over again that the queue had no place for.
-const QUEUE_PAUSE: Duration = Duration::from_millis(2);
 
 pub struct Upstreams {
     covers: RwLock<Covers>,
@@ -182,24 +179,4 @@ impl Kept {
             row.unread_at.map(|tick| tick.0),
         )
     }
-}
-
-/// Hands a change over from a task, and waits until it is durable.
-pub async fn write(
-    store: &Arc<Store>,
-    change: Change,
-) -> Result<gapless_store::change::Ack, StoreError> {
-    let (tell, told) = oneshot::channel();
-    let reply = Reply::new(move |answer| {
-        // Nobody waits any more: then nobody is told.
-        let _ = tell.send(answer);
-    });
-    let mut waiting = Work::new(change, reply).map(Box::new);
-    while let Some(work) = waiting.take() {
-        if let Err(back) = store.try_submit(work) {
-            waiting = Some(back);
-            tokio::time::sleep(QUEUE_PAUSE).await;
-        }
-    }
-    told.await.unwrap_or(Err(StoreError::CommitterGone))
 }

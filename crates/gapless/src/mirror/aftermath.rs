@@ -23,8 +23,11 @@ use gapless_store::table::dead::Resolution;
 use gapless_store::table::purge::PurgeRow;
 
 use super::Mirror;
-use crate::ingest::upstreams::write;
 use crate::stop;
+use crate::store_io::{blocking, write};
+
+/// What the reads of this module are called in the log.
+const PURGE_READ: &str = "cleaning up after a purge";
 
 /// Rows of the log that are looked at by one reading.
 const ROWS_AT_A_TIME: usize = 10_000;
@@ -62,7 +65,7 @@ impl Mirror {
     /// Goes on with whatever purges have left.
     pub(super) async fn follow_up(&self) -> Result<(), StoreError> {
         let store = self.shared.store.clone();
-        let open = blocking(move || {
+        let open = blocking(&self.shared.metrics, PURGE_READ, move || {
             let mut open = Purges::new();
             for row in store.view().purges(0) {
                 let (number, purge) = row?;
@@ -90,7 +93,7 @@ impl Mirror {
             .map(|(number, purge)| (purge.repo, *number))
             .collect();
         let store = self.shared.store.clone();
-        let letters = blocking(move || {
+        let letters = blocking(&self.shared.metrics, PURGE_READ, move || {
             let mut letters = Vec::new();
             for row in store.view().dead_letters() {
                 let (number, letter) = row?;
@@ -125,7 +128,7 @@ impl Mirror {
                 return Ok(false);
             }
             let store = self.shared.store.clone();
-            let (walked, found) = blocking(move || {
+            let (walked, found) = blocking(&self.shared.metrics, PURGE_READ, move || {
                 let found = walk.look(&store)?;
                 Ok((walk, found))
             })
@@ -179,7 +182,7 @@ impl Mirror {
             return Ok(());
         }
         let compacting = scourer.clone();
-        let compacted = blocking(move || {
+        let compacted = blocking(&self.shared.metrics, PURGE_READ, move || {
             let mut all = true;
             for table in TABLES {
                 all &= compacting.compact(table)?;
@@ -225,7 +228,10 @@ impl Mirror {
             let past = scourer.is_past(mark);
             self.upkeep(Upkeep::Fill(Vec::new())).await?;
             let flushing = scourer.clone();
-            blocking(move || Ok(flushing.flush()?)).await?;
+            blocking(&self.shared.metrics, PURGE_READ, move || {
+                Ok(flushing.flush()?)
+            })
+            .await?;
             if past {
                 return Ok(true);
             }
@@ -243,7 +249,10 @@ impl Mirror {
         self.upkeep(Upkeep::Fill(Vec::new())).await?;
         for _ in 0..JOURNAL_LOOKS {
             let flushing = scourer.clone();
-            blocking(move || Ok(flushing.flush()?)).await?;
+            blocking(&self.shared.metrics, PURGE_READ, move || {
+                Ok(flushing.flush()?)
+            })
+            .await?;
             if before.iter().all(|journal| !journal.exists()) {
                 return Ok(true);
             }
@@ -270,12 +279,15 @@ impl Mirror {
         let now = self.shared.clock.time();
         let since = Time(now.0.saturating_sub(micros(keep)));
         let store = self.shared.store.clone();
-        let below = blocking(move || store.view().log_number_after(since)).await?;
+        let below = blocking(&self.shared.metrics, PURGE_READ, move || {
+            store.view().log_number_after(since)
+        })
+        .await?;
         let mut from = Vec::new();
         loop {
             let store = self.shared.store.clone();
             let start = from.clone();
-            let (old, last) = blocking(move || {
+            let (old, last) = blocking(&self.shared.metrics, PURGE_READ, move || {
                 let (mut old, mut last) = (Vec::new(), None);
                 for row in store.view().superseded(&start).take(ROWS_AT_A_TIME) {
                     let (place, by) = row?;
@@ -386,12 +398,4 @@ fn has_frame(store: &Store, seq: u64) -> Result<bool, StoreError> {
         Err(FramesError::Gone { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-/// On a thread that may wait for the disk.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-) -> Result<T, StoreError> {
-    let done = tokio::task::spawn_blocking(work);
-    done.await.unwrap_or(Err(StoreError::CommitterGone))
 }

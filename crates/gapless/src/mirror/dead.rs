@@ -9,7 +9,7 @@ use gapless_store::table::dead::{DeadLetter, Resolution};
 use super::Mirror;
 use super::answers::failed;
 use crate::api::{ApiError, DeadAnswer, DeadPage, DeadResolved, PurgeAnswer, PurgesPage};
-use crate::ingest::upstreams::write;
+use crate::store_io::write;
 
 /// Letters that are on their way to the store at a time.
 const AT_A_TIME: usize = 256;

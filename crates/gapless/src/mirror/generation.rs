@@ -10,7 +10,7 @@ use gapless_store::table::meta::Counters;
 use gapless_store::table::wish::Filter;
 
 use crate::config::{Config, KeepKeys, Pattern};
-use crate::ingest::upstreams::write;
+use crate::store_io::write;
 
 /// The generation of the filter that the configuration names, written down before
 /// anything is fetched under it.

@@ -142,7 +142,9 @@ impl Mirror {
         // A large journal takes its time; whoever waits for signals goes on.
         let place = config.clone();
         let opened = tokio::task::spawn_blocking(move || open(&place)).await;
-        let store = Arc::new(opened.unwrap_or(Err(StoreError::CommitterGone))?);
+        let store = Arc::new(opened.map_err(|fault| {
+            StoreError::Fault(format!("opening the store ended unexpectedly: {fault}").into())
+        })??);
         let shared = Arc::new(share(&config, store).await?);
         let desks = Arc::new(Desks::start(&shared, config.limits.workers)?);
         let authorities = config.authorities.clone();

@@ -17,6 +17,7 @@ use crate::api::{
 use crate::fetch::counted;
 use crate::ingest::desk::Turn;
 use crate::serve::Serving;
+use crate::store_io::blocking;
 
 /// Repositories that are hidden at a time when a loss is confirmed.
 const AT_A_TIME: usize = 256;
@@ -26,13 +27,14 @@ impl Mirror {
     /// hidden is not counted as lost by the next sweep.
     async fn hide_lost(&self, host: HostId) -> Result<(), StoreError> {
         let store = self.shared.store.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = move || {
             let mut dids = Vec::new();
             let hosted = counted::hosted(&store, host)?;
             counted::each(&store, &hosted, |repo| dids.push(repo.did))?;
             Ok::<_, StoreError>(dids)
-        });
-        let dids = read.await.unwrap_or(Err(StoreError::CommitterGone))?;
+        };
+        let work = "reading the repositories of a host";
+        let dids = blocking(&self.shared.metrics, work, read).await?;
         for some in dids.chunks(AT_A_TIME) {
             let visits = some.iter().map(|did| {
                 self.desks.visit(did, |turn: &mut Turn<'_>| {

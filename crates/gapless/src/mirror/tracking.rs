@@ -15,7 +15,7 @@ use gapless_store::error::StoreError;
 use super::Mirror;
 use crate::fetch::work::Addresses;
 use crate::ingest::desk::Turn;
-use crate::ingest::upstreams::write;
+use crate::store_io::write;
 
 /// Repositories that are on their way to the store at a time: one write to the
 /// disk serves them all.

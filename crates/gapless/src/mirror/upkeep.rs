@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::fetch::counted;
 use crate::ingest::desk::Turn;
 use crate::shared::Shared;
+use crate::store_io::blocking;
 
 /// How often a line says how things stand.
 const SAY_EVERY: Duration = Duration::from_secs(60);
@@ -59,10 +60,11 @@ pub async fn run(mirror: Weak<Mirror>) {
             }
         }
         let steps = shared.clock.steps_back();
-        if std::mem::replace(&mut steps_back, steps) != steps
-            && let Err(error) = strong.schedule_anew().await
-        {
-            later(&shared, error);
+        if steps_back != steps {
+            match strong.schedule_anew().await {
+                Ok(()) => steps_back = steps,
+                Err(error) => later(&shared, error),
+            }
         }
         if due {
             looked = Some(Instant::now());
@@ -109,7 +111,7 @@ impl Mirror {
         if !is_believed(&shared.clock, grace) {
             return Ok(());
         }
-        let due = tokio::task::spawn_blocking(move || {
+        let find = move || {
             let now = shared.clock.time();
             let mut due = Vec::new();
             let read = |from| shared.store.view().repos(from);
@@ -120,8 +122,9 @@ impl Mirror {
                 Ok(ControlFlow::Continue(()))
             })?;
             Ok::<_, StoreError>(due)
-        });
-        for did in due.await.unwrap_or(Err(StoreError::CommitterGone))? {
+        };
+        let work = "looking for repositories to purge";
+        for did in blocking(&self.shared.metrics, work, find).await? {
             let purged = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
                 let shared = turn.shared;
                 let now = shared.clock.now();
@@ -168,7 +171,7 @@ impl Mirror {
     /// now. Each desk says anew when it may be tried.
     async fn schedule_anew(&self) -> Result<(), StoreError> {
         let shared = self.shared.clone();
-        let owing = tokio::task::spawn_blocking(move || {
+        let find = move || {
             let read = |from| shared.store.view().repos(from);
             in_parts(AT_A_TIME, RepoId(0), read, |_, repo| {
                 // Its next event tells again that the document is old.
@@ -180,8 +183,9 @@ impl Mirror {
             let mut owing = Vec::new();
             counted::each(&shared.store, &ids?, |repo| owing.push(repo.did))?;
             Ok::<_, StoreError>(owing)
-        });
-        for did in owing.await.unwrap_or(Err(StoreError::CommitterGone))? {
+        };
+        let work = "reading debts after the clock was set back";
+        for did in blocking(&self.shared.metrics, work, find).await? {
             let visit = self.desks.visit(&did, |turn: &mut Turn<'_>| {
                 let now = turn.shared.clock.time();
                 if let Some(draft) = &turn.draft {

@@ -11,7 +11,7 @@ use gapless_store::table::{Table, meta, wish};
 use gapless_testnet::{Config as NetConfig, Fault, Spec, Write, encode_record};
 
 use crate::common::{World, network};
-use crate::drive::{PDS, new_path, record};
+use crate::drive::{PDS, new_path, record, said};
 
 fn small() -> NetConfig {
     network(3, 1)
@@ -177,6 +177,34 @@ async fn no_filter_after_keys_of_the_wanted_alone_brings_all() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wider_filter_with_keys_of_the_wanted_alone_brings_what_it_wants_more() {
     widened("wanted", Some("app.bsky.feed.*"), "wanted").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_the_check_of_held_records_fails_that_check_alone() {
+    let mut world = mirrored(Some("app.bsky.feed.post")).await;
+    let dids = world.net.truth().dids();
+    world.stop().await;
+    world.flags.collections = None;
+    world.widened = true;
+    world.expect("a read of the store ended unexpectedly");
+    world.expect("what was learned could not be written");
+    gapless::stop::panic_at("filter_check", &dids[0]);
+    world.begin().await;
+    for did in &dids[1..] {
+        world.complete(did).await;
+    }
+    world
+        .until("the fault is counted", async |world: &World| {
+            let faults = world.metrics().faults.get();
+            said(faults == 1, &faults)
+        })
+        .await;
+    assert!(!world.mirror().shared.end.is_ending());
+    // The debt stays, counts the failed attempt, and is worked off after its backoff.
+    world.complete(&dids[0]).await;
+    assert_eq!(held(&world, &dids[0]).1, 0, "keys without their records");
+    assert_eq!(world.metrics().faults.get(), 1);
+    world.stop().await;
 }
 
 /// Mirrored with one filter, and stopped.

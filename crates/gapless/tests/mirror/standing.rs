@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use gapless::api::{ApiError, Gap, Mirror as _, NewUpstream, Readiness, Status};
-use gapless::ingest::upstreams::write;
+use gapless::store_io::write;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Kind;
 use gapless_store::change::Change;

@@ -250,7 +250,7 @@ async fn what_is_on_the_list_is_begun_at_the_next_start() {
         wish: Some(WishChange::Track(half.clone(), shared.clock.time())),
         ..Change::default()
     };
-    let written = gapless::ingest::upstreams::write(&shared.store, change);
+    let written = gapless::store_io::write(&shared.store, change);
     written.await.expect("it is written");
     drop(shared);
     world.stop().await;

@@ -12,7 +12,7 @@ use gapless_store::error::StoreError;
 use super::{FollowError, Following, host_name};
 use crate::api::kind_name;
 use crate::fetch::work::Addresses;
-use crate::ingest::upstreams::write;
+use crate::store_io::write;
 
 /// Whether there is a place for a stream of a host.
 enum Way {

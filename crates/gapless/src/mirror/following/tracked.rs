@@ -10,13 +10,15 @@ use super::Following;
 use crate::fetch::work::Addresses;
 use crate::net::HostAddress;
 use crate::shared::Shared;
+use crate::store_io::blocking;
 
 impl Following {
     /// Whether a tracked repository lives there.
     pub(super) async fn is_wanted(&self, host: HostId) -> Result<bool, StoreError> {
         let shared = self.shared.clone();
-        let read = tokio::task::spawn_blocking(move || is_wanted(&shared, host));
-        read.await.unwrap_or(Err(StoreError::CommitterGone))
+        let read = move || is_wanted(&shared, host);
+        let work = "looking for tracked repositories on a host";
+        blocking(&self.shared.metrics, work, read).await
     }
 
     /// Leaves a host that is followed for tracked repositories if none of them lives
@@ -100,7 +102,14 @@ impl Addresses for Arc<Following> {
         let following = self.clone();
         self.runtime.spawn(async move {
             if let Err(error) = following.leave_unless_wanted(host).await {
-                following.shared.end.fail(error);
+                if error.is_final() {
+                    following.shared.end.fail(error);
+                } else {
+                    tracing::warn!(
+                        %error,
+                        "whether to leave a host is not known; it is followed on until the next start"
+                    );
+                }
             }
         });
     }
