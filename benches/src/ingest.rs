@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use gapless_atp::cid::Cid;
 use gapless_atp::crypto::Curve;
-use gapless_core::ledger::{Account, Head, Held, HostId, KeyBytes, Repo, Signing, Tick, Time};
+use gapless_core::ledger::{Account, DocumentKeys, Head, Held, HostId, KeyBytes, Repo, Tick, Time};
 use gapless_store::change::{
-    Change, Entry, HostChange, Records, RecordsKind, RepoChange, Subject, What,
+    Change, EntryContent, HostChange, LogEntry, Records, RecordsKind, RepoChange, Subject,
 };
 use gapless_store::{Settings, Store};
 use gapless_testnet::load::{Load, LoadConfig};
@@ -294,7 +294,7 @@ pub fn beginning(load: &Load, repo: u32, host: HostId, now: Time) -> Change {
     row.held = Held::Exactly(head);
     row.last_indexed_rev = Some(rev);
     row.confirmed_at = Some(now);
-    row.signing = Some(Signing {
+    row.signing = Some(DocumentKeys {
         key: Some(KeyBytes {
             curve: u8::from(key.curve() == Curve::P256),
             point: key.to_compressed(),
@@ -309,10 +309,10 @@ pub fn beginning(load: &Load, repo: u32, host: HostId, now: Time) -> Change {
         repo: Some(RepoChange {
             subject: Subject::Did(did),
             row: Some(row),
-            entry: Some(Entry {
+            entry: Some(LogEntry {
                 at: now,
                 source: None,
-                what: What::Records(Records {
+                what: EntryContent::Records(Records {
                     kind: RecordsKind::Backfill,
                     before: Held::Nothing,
                     ops: Vec::new(),

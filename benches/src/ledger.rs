@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::cover::Covers;
-use gapless_core::ledger::event::{Context, Event, Origin, Room, event};
-use gapless_core::ledger::sweep::{self, Entry};
+use gapless_core::ledger::event::{Context, Event, Origin, ParkedTotals, decide};
+use gapless_core::ledger::sweep::{self, ListingEntry};
 use gapless_core::ledger::*;
-use gapless_store::book::{Book, Nothing};
 use gapless_store::change::{
-    Change, Entry as LogEntry, HostChange, Records, RecordsKind, RepoChange, Subject,
-    UpstreamChange, What,
+    Change, EntryContent, HostChange, LogEntry, Records, RecordsKind, RepoChange, Subject,
+    UpstreamChange,
 };
 use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
+use gapless_store::sync_writer::{NoSidecar, SyncWriter};
 use gapless_store::table::Table;
 
 use crate::measure::best_of;
@@ -46,7 +46,7 @@ fn covers() -> (Covers, Ticks) {
         PDS,
         Upstream {
             url: String::from("wss://pds.test"),
-            kind: Kind::Pds,
+            kind: UpstreamKind::Pds,
             host: Some(HOST),
             epoch: Epoch(1),
             first_cursor_since_reset: None,
@@ -98,7 +98,7 @@ fn complete_repo(covers: &Covers, n: usize) -> Repo {
 fn inputs(n: usize) -> Vec<Event> {
     let signed = |at: u64, before: u64| Event::Signed {
         head: head(n, at),
-        before: Before::Root(head(n, before).data),
+        before: PriorState::Root(head(n, before).data),
         bytes: 2_000,
     };
     let mut events: Vec<Event> = (2..8).map(|at| signed(at, at - 1)).collect();
@@ -122,7 +122,7 @@ fn decisions(report: &mut Report) {
         covers: &covers,
         settings: &settings,
     };
-    let page = sweep::note(context, HOST);
+    let page = sweep::take_page_note(context, HOST);
     let origin = Origin {
         upstream: PDS,
         epoch: covers.open_epoch(PDS),
@@ -142,15 +142,22 @@ fn decisions(report: &mut Report) {
                         ..context
                     };
                     notices.clear();
-                    let room = Room::default();
-                    black_box(event(context, &mut repo, origin, each, &room, &mut notices));
+                    let room = ParkedTotals::default();
+                    black_box(decide(
+                        context,
+                        &mut repo,
+                        origin,
+                        each,
+                        &room,
+                        &mut notices,
+                    ));
                 }
                 let newest = head_of(&repo);
-                let entry = Entry {
+                let entry = ListingEntry {
                     named: newest,
                     account: Account::Active,
                 };
-                black_box(sweep::listed(context, &mut repo, &page, &entry));
+                black_box(sweep::judge_entry(context, &mut repo, &page, &entry));
                 complete += usize::from(complete::is_complete(context, &repo, None));
                 black_box(n);
             }
@@ -176,9 +183,9 @@ fn decisions(report: &mut Report) {
     });
 }
 
-fn head_of(repo: &Repo) -> Named {
+fn head_of(repo: &Repo) -> NamedHead {
     let head = repo.head().expect("it is held");
-    Named {
+    NamedHead {
         rev: head.rev,
         commit: head.commit,
     }
@@ -214,9 +221,9 @@ fn reset(report: &mut Report) {
         engine: MemoryEngine::new(),
         rows: rows.clone(),
     };
-    let mut book = Book::open(Box::new(engine), Box::new(Nothing)).expect("in memory");
+    let mut book = SyncWriter::open(Box::new(engine), Box::new(NoSidecar)).expect("in memory");
     fill(&mut book, &covers, many);
-    let complete = |book: &Book, covers: &Covers, now| {
+    let complete = |book: &SyncWriter, covers: &Covers, now| {
         let context = Context {
             now,
             covers,
@@ -239,7 +246,7 @@ fn reset(report: &mut Report) {
     let now = ticks.next(START);
     source
         .stream
-        .outdated(now, &mut source.row, &mut Vec::new());
+        .cursor_outdated(now, &mut source.row, &mut Vec::new());
     let change = Change {
         tick: now.tick,
         upstream: Some(UpstreamChange::Row(PDS, source.row.clone())),
@@ -259,7 +266,7 @@ fn reset(report: &mut Report) {
 }
 
 /// A host, its upstream, and so many complete repositories on it.
-fn fill(book: &mut Book, covers: &Covers, many: usize) {
+fn fill(book: &mut SyncWriter, covers: &Covers, many: usize) {
     let host = Change {
         host: Some(HostChange::Named(String::from("pds.test"))),
         ..Change::default()
@@ -288,7 +295,7 @@ fn held(repo: Repo) -> Change {
             entry: Some(LogEntry {
                 at: START,
                 source: None,
-                what: What::Records(Records {
+                what: EntryContent::Records(Records {
                     kind: RecordsKind::Backfill,
                     before: Held::Nothing,
                     ops: Vec::new(),

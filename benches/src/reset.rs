@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use gapless_store::change::{Change, HostChange, Put, RecordOp, What};
+use gapless_store::change::{Change, EntryContent, HostChange, RecordOp, RecordValue};
 use gapless_store::{Settings, Store};
 use gapless_testnet::load::{Load, LoadConfig};
 
@@ -103,7 +103,7 @@ fn prepare(data: &Path, load: &Load, changed: u64, host: &str) {
         .into_iter()
         .map(|(path, cid, bytes)| RecordOp {
             path,
-            put: Some(Put {
+            put: Some(RecordValue {
                 cid,
                 bytes: Some(bytes.to_vec()),
             }),
@@ -117,7 +117,7 @@ fn prepare(data: &Path, load: &Load, changed: u64, host: &str) {
         if will_change.contains(&repo)
             && let Some(repo) = &mut change.repo
             && let Some(entry) = &mut repo.entry
-            && let What::Records(written) = &mut entry.what
+            && let EntryContent::Records(written) = &mut entry.what
         {
             written.ops = records.clone();
         }

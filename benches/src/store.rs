@@ -21,21 +21,22 @@ use std::time::{Duration, Instant};
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
-    Epoch, Head, Held, Kind, Marker, Repo, RepoId, Tick, Time, Upstream, UpstreamId,
+    Epoch, Head, Held, Marker, Repo, RepoId, Tick, Time, Upstream, UpstreamId, UpstreamKind,
 };
 use gapless_store::Store;
-use gapless_store::book::{Beside, DurableHead, Room};
 use gapless_store::change::{
-    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, UpstreamChange, What,
+    Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
+    Subject, UpstreamChange,
 };
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, EngineError, RawBatch, View};
 use gapless_store::error::StoreError;
 use gapless_store::frames::{Frames, FramesSettings};
-use gapless_store::head::{Acknowledged, HeadFile};
+use gapless_store::head::{AcknowledgedHead, HeadFile};
 use gapless_store::queue::GroupLimits;
-use gapless_store::space::Space;
-use gapless_store::table::log::Source;
+use gapless_store::space::FreeSpace;
+use gapless_store::sync_writer::{DurableHead, Sidecar, SpaceCheck};
+use gapless_store::table::log::SourceEvent;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::report::{Figure, Report, Target};
@@ -215,12 +216,12 @@ impl Files {
     }
 }
 
-impl Beside for Files {
-    fn room(&mut self) -> Box<dyn Room> {
-        Box::new(Space::new(&self.folder, 1 << 30))
+impl Sidecar for Files {
+    fn space_check(&mut self) -> Box<dyn SpaceCheck> {
+        Box::new(FreeSpace::new(&self.folder, 1 << 30))
     }
 
-    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+    fn write_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
         for (seq, frame) in frames {
             self.frames.append(*seq, frame)?;
         }
@@ -229,7 +230,7 @@ impl Beside for Files {
     }
 
     fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {
-        Ok(self.head.write(Acknowledged {
+        Ok(self.head.write(AcknowledgedHead {
             batch: head.batch,
             next_seq: head.next_seq,
         })?)
@@ -351,7 +352,7 @@ fn new_upstream() -> Change {
     Change {
         upstream: Some(UpstreamChange::New(Upstream {
             url: "wss://relay.example.org".to_owned(),
-            kind: Kind::Relay,
+            kind: UpstreamKind::Relay,
             host: None,
             epoch: Epoch(1),
             first_cursor_since_reset: Some(1),
@@ -446,10 +447,10 @@ impl Account {
             repo: Some(RepoChange {
                 subject: self.subject.clone(),
                 row: Some(self.repo.clone()),
-                entry: Some(Entry {
+                entry: Some(LogEntry {
                     at: Time(self.micros),
                     source: None,
-                    what: What::Records(Records {
+                    what: EntryContent::Records(Records {
                         kind,
                         before,
                         ops,
@@ -500,13 +501,13 @@ fn live_change(account: &mut Account, dice: &mut Dice, seq: u64) -> Change {
     });
     let mut change = account.change(RecordsKind::Live, Held::Exactly(head), vec![op], commit);
     if let Some(entry) = change.repo.as_mut().and_then(|repo| repo.entry.as_mut()) {
-        entry.source = Some(Source {
+        entry.source = Some(SourceEvent {
             upstream: UPSTREAM,
             seq,
         });
         entry.frame = Some(dice.bytes(LIVE_FRAME_BYTES));
     }
-    change.done = Some(Position {
+    change.done = Some(EventPosition {
         upstream: UPSTREAM,
         numbering: 0,
         seq,
@@ -519,7 +520,7 @@ fn live_change(account: &mut Account, dice: &mut Dice, seq: u64) -> Change {
 fn live_op(account: &mut Account, dice: &mut Dice) -> RecordOp {
     let put = |dice: &mut Dice| {
         let bytes = dice.bytes(RECORD_BYTES);
-        Some(Put {
+        Some(RecordValue {
             cid: Cid::dag_cbor(&bytes),
             bytes: Some(bytes),
         })
@@ -555,7 +556,7 @@ fn live_op(account: &mut Account, dice: &mut Dice) -> RecordOp {
 pub(crate) fn fresh_record(account: &mut Account, bytes: Vec<u8>) -> RecordOp {
     RecordOp {
         path: account.path(),
-        put: Some(Put {
+        put: Some(RecordValue {
             cid: Cid::dag_cbor(&bytes),
             bytes: Some(bytes),
         }),

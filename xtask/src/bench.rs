@@ -1,9 +1,11 @@
-//! `cargo xtask bench [NAME] [--json]`: runs the package `gapless-bench`.
+//! `cargo xtask bench [NAME] [--json] [--quick]`: runs the package `gapless-bench`.
 //!
 //! Arguments and exit code are forwarded; which benches exist and what they
-//! print is the package's own affair.
+//! print is the package's own affair. Figures come from a release build; `--quick`
+//! judges no figure, so it takes the programs of the tests, which are built already.
 
 use crate::process::{Failure, cargo, run as run_program, target};
+use crate::test::build_programs;
 use crate::walls::workspace_packages;
 use std::process::Command;
 
@@ -14,17 +16,21 @@ pub const PACKAGE: &str = "gapless-bench";
 /// work, and is not timed.
 const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1");
 
+/// Some benches start the other two, so all are built together.
+const PROGRAMS: [&str; 3] = [PACKAGE, "gapless", "gapless-testnet"];
+const QUICK: &str = "--quick";
+
 pub fn run(arguments: &[String]) -> Result<(), Failure> {
-    // Built together, so that nothing is compiled twice; some benches start the
-    // other two.
-    run_program(cargo().args(["build", "--release", "-p", PACKAGE]).args([
-        "-p",
-        "gapless",
-        "-p",
-        "gapless-testnet",
-    ]))?;
+    let folder = if arguments.iter().any(|argument| argument == QUICK) {
+        build_programs(&PROGRAMS)?;
+        "debug"
+    } else {
+        let packages = PROGRAMS.iter().flat_map(|name| ["--package", name]);
+        run_program(cargo().args(["build", "--release"]).args(packages))?;
+        "release"
+    };
     run_program(
-        Command::new(target().join("release").join(PACKAGE))
+        Command::new(target().join(folder).join(PACKAGE))
             .env(ALLOCATOR.0, ALLOCATOR.1)
             .args(arguments),
     )
@@ -36,5 +42,5 @@ pub fn smoke() -> Result<(), Failure> {
         println!("skipped: there is no package `{PACKAGE}` in the workspace");
         return Ok(());
     }
-    run(&["--quick".to_string()])
+    run(&[QUICK.to_string()])
 }

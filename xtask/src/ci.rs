@@ -1,107 +1,152 @@
 //! `cargo xtask ci`: what `.ci/run` runs. Tests first, then the other checks,
 //! the quick ones before the slow ones.
 //!
-//! Stops at the first failure and passes its exit code on. Prints the seconds
-//! of each step as it ends, and a table of all steps at the end either way.
+//! Stops at the first failure and passes its exit code on. Every step has a budget on
+//! two cores with nothing compiled before; see [`crate::steps`].
 
-use crate::process::{Failure, cargo, root, run as run_program};
-use crate::{bench, foreign, licences, mutants, realnet, test, tidy, walls};
-use std::time::Instant;
-
-type Step = (&'static str, fn() -> Result<(), Failure>);
+use crate::check::{FMT, TIDY, WALLS, has_fuzz};
+use crate::process::{Failure, cargo, root, run as run_program, target};
+use crate::steps::{self, Step};
+use crate::walls::workspace_packages;
+use crate::{bench, foreign, licences, mutants, realnet, test};
+use std::fs;
 
 const STEPS: &[Step] = &[
-    ("test", || test::run(&[])),
-    ("fmt", format_check),
-    ("tidy", || tidy::run(&[])),
-    ("walls", || walls::run(&[])),
-    ("licences", || licences::run(&[])),
-    ("clippy", clippy),
-    ("fuzz targets compile", fuzz_targets_compile),
-    ("foreign consumers", || foreign::run(&[])),
-    ("real peers", || realnet::run(&[])),
-    ("benches, quick", bench::smoke),
-    ("mutants, a sample", mutants_sampled),
+    Step {
+        name: "test",
+        budget_s: 720,
+        run: || test::run(&[]),
+    },
+    FMT,
+    TIDY,
+    WALLS,
+    Step {
+        name: "licences",
+        budget_s: 10,
+        run: || licences::run(&[]),
+    },
+    Step {
+        name: "clippy",
+        budget_s: 90,
+        run: clippy,
+    },
+    Step {
+        name: "release check",
+        budget_s: 90,
+        run: release_check,
+    },
+    Step {
+        name: "fuzz targets compile",
+        budget_s: 60,
+        run: fuzz_targets_compile,
+    },
+    Step {
+        name: "foreign consumers",
+        budget_s: 40,
+        run: || foreign::run(&[]),
+    },
+    Step {
+        name: "real peers",
+        budget_s: 90,
+        run: || realnet::run(&[]),
+    },
+    Step {
+        name: "benches, quick",
+        budget_s: 150,
+        run: bench::smoke,
+    },
+    Step {
+        name: "mutants, a sample",
+        budget_s: 360,
+        run: mutants_sampled,
+    },
 ];
 
-/// So many of them with each commit, others each time.
-const MUTANTS_SAMPLED: usize = 4;
+/// How many mutants ci tries; each commit selects different ones.
+const MUTANTS_SAMPLED: usize = 3;
+
+const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 
 pub fn run(_arguments: &[String]) -> Result<(), Failure> {
-    let (table, result) = run_steps(STEPS);
-    println!("\n{table}");
-    result
+    steps::run("ci", STEPS)
 }
 
-fn run_steps(steps: &[Step]) -> (String, Result<(), Failure>) {
-    let mut rows: Vec<(&str, String)> = Vec::new();
-    let mut total_s = 0.0;
-    let mut failure = None;
-    for (name, step) in steps {
-        if failure.is_some() {
-            rows.push((name, "not run".to_string()));
-            continue;
-        }
-        println!("\n== {name}");
-        let start = Instant::now();
-        let result = step();
-        let seconds = start.elapsed().as_secs_f64();
-        total_s += seconds;
-        match result {
-            Ok(()) => {
-                println!("== {name}: ok, {seconds:.1} s");
-                rows.push((name, format!("{seconds:.1} s")));
-            }
-            Err(why) => {
-                println!("== {name}: FAILED after {seconds:.1} s");
-                rows.push((name, format!("{seconds:.1} s  FAILED")));
-                failure = Some(Failure {
-                    code: why.code,
-                    message: format!("ci stopped at `{name}`: {}", why.message),
-                });
-            }
-        }
-    }
-    rows.push(("all", format!("{total_s:.1} s")));
-    let lines: Vec<String> = rows
-        .iter()
-        .map(|(name, seconds)| format!("{name:<22} {seconds}"))
-        .collect();
-    (lines.join("\n"), failure.map_or(Ok(()), Err))
-}
-
-fn format_check() -> Result<(), Failure> {
-    run_program(cargo().args(["fmt", "--all", "--check"]))?;
-    if has_fuzz() {
-        run_program(cargo().args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))?;
-    }
-    Ok(())
-}
-
-/// "All" targets are those that a plain `cargo test` runs: the others are named.
+/// Two calls: `--all-targets` takes what a plain `cargo test` runs, and cargo ignores
+/// targets that are named beside it. Nothing is compiled twice.
 fn clippy() -> Result<(), Failure> {
     let clippy = ["clippy", "--workspace", "--all-features"];
-    let strict = ["--", "-D", "warnings"];
-    run_program(cargo().args(clippy).arg("--all-targets").args(strict))?;
-    run_program(cargo().args(clippy).args(test::waiting()).args(strict))
+    run_program(
+        cargo()
+            .args(clippy)
+            .arg("--all-targets")
+            .args(DENY_WARNINGS),
+    )?;
+    run_program(
+        cargo()
+            .args(clippy)
+            .args(test::waiting())
+            .args(DENY_WARNINGS),
+    )
 }
 
-/// The fuzz targets stand outside the workspace, so nothing else here would
-/// notice that they no longer compile. Type checking needs no nightly.
+/// Checks the program as a release has it: the features of its package alone, and no
+/// debug assertions in our crates. The dependencies stay those of clippy's step: with
+/// `--release` their C code alone would be compiled for more than a minute again.
+fn release_check() -> Result<(), Failure> {
+    let mut command = cargo();
+    command.args(["clippy", "--package", "gapless"]);
+    for package in workspace_packages()? {
+        let setting = format!("profile.dev.package.{package}.debug-assertions=false");
+        command.args(["--config", &setting]);
+    }
+    run_program(command.args(DENY_WARNINGS))
+}
+
+/// The fuzz targets are outside the workspace, so nothing else here would notice
+/// that they no longer compile. Type checking needs no nightly. With the target folder
+/// and the profile of the workspace, dependencies that clippy has checked are not
+/// checked again.
 fn fuzz_targets_compile() -> Result<(), Failure> {
     if !has_fuzz() {
         println!("skipped: there is no fuzz/Cargo.toml");
         return Ok(());
     }
-    run_program(cargo().args(["check", "--manifest-path", "fuzz/Cargo.toml", "--bins"]))
+    let manifest = fs::read_to_string(root().join("Cargo.toml"))
+        .map_err(|e| Failure::check(format!("Cargo.toml: {e}")))?;
+    let mut command = cargo();
+    command
+        // A check links nothing, so libFuzzer need not be compiled from its C++.
+        .env("CUSTOM_LIBFUZZER_PATH", target().join("libfuzzer.a"))
+        .args(["check", "--manifest-path", "fuzz/Cargo.toml", "--bins"])
+        .arg("--target-dir")
+        .arg(target());
+    for setting in dev_profile(&manifest) {
+        command.args(["--config", &setting]);
+    }
+    run_program(&mut command)
+}
+
+/// The settings of a manifest's dev profile, each as cargo takes it after `--config`.
+fn dev_profile(manifest: &str) -> Vec<String> {
+    let mut settings = Vec::new();
+    let mut section = None;
+    for line in manifest.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[') {
+            let name = name.trim_end_matches(']');
+            section = Some(name)
+                .filter(|name| *name == "profile.dev" || name.starts_with("profile.dev."));
+        } else if let Some(section) = section
+            && !line.starts_with('#')
+            && let Some((key, value)) = line.split_once('=')
+        {
+            settings.push(format!("{section}.{}={}", key.trim(), value.trim()));
+        }
+    }
+    settings
 }
 
 fn mutants_sampled() -> Result<(), Failure> {
     mutants::run(&["--sample".to_string(), MUTANTS_SAMPLED.to_string()])
-}
-
-fn has_fuzz() -> bool {
-    root().join("fuzz/Cargo.toml").is_file()
 }
 
 #[cfg(test)]
@@ -109,49 +154,74 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    const fn step(name: &'static str, run: fn() -> Result<(), Failure>) -> Step {
+        Step {
+            name,
+            budget_s: 10,
+            run,
+        }
+    }
+
     static RAN_AFTER_FAILURE: AtomicBool = AtomicBool::new(false);
 
     #[test]
     fn stops_at_the_first_failure_and_says_which() {
-        let steps: &[Step] = &[
-            ("good", || Ok(())),
-            ("bad", || {
+        let steps = [
+            step("good", || Ok(())),
+            step("bad", || {
                 Err(Failure {
                     code: 101,
                     message: "three tests failed".to_string(),
                 })
             }),
-            ("later", || {
+            step("later", || {
                 RAN_AFTER_FAILURE.store(true, Ordering::SeqCst);
                 Ok(())
             }),
         ];
-        let (table, result) = run_steps(steps);
+        let (table, result) = steps::run_steps("ci", &steps);
         let failure = result.unwrap_err();
         assert_eq!(failure.code, 101);
-        assert!(failure.message.contains("`bad`: three tests failed"));
+        assert_eq!(failure.message, "ci stopped at `bad`: three tests failed");
         assert!(!RAN_AFTER_FAILURE.load(Ordering::SeqCst));
-        assert!(
-            table
-                .lines()
-                .any(|l| l.starts_with("bad") && l.ends_with("FAILED"))
-        );
-        assert!(
-            table
-                .lines()
-                .any(|l| l.starts_with("later") && l.ends_with("not run"))
-        );
+        let has = |start: &str, end: &str| {
+            let mut lines = table.lines();
+            lines.any(|line| line.starts_with(start) && line.ends_with(end))
+        };
+        assert!(has("good", "s of    10 s"), "{table}");
+        assert!(has("bad", "FAILED"), "{table}");
+        assert!(has("later", "not run"), "{table}");
     }
 
+    /// 28 minutes, on two cores with nothing compiled before.
+    const ALL_S: u32 = 1680;
+
     #[test]
-    fn all_steps_good_is_good() {
-        let (table, result) = run_steps(&[("one", || Ok(())), ("two", || Ok(()))]);
-        assert!(result.is_ok());
-        assert_eq!(table.lines().count(), 3);
+    fn the_budgets_together_are_bounded() {
+        let all_s = steps::budget_s(STEPS);
+        assert!(
+            all_s <= ALL_S,
+            "{all_s} s; a step gets more only if another gets less"
+        );
     }
 
     #[test]
     fn the_tests_come_first() {
-        assert_eq!(STEPS.first().map(|(name, _)| *name), Some("test"));
+        assert_eq!(STEPS.first().map(|step| step.name), Some("test"));
+    }
+
+    #[test]
+    fn the_dev_profile_is_read_from_the_manifest() {
+        let manifest = "[profile.release]\nlto = \"thin\"\n\n# Why.\n[profile.dev]\nopt-level = 1\n\
+                        debug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\n# opt-level = 2\n\
+                        opt-level = 3\n[profile.development]\nopt-level = 0\n";
+        assert_eq!(
+            dev_profile(manifest),
+            [
+                "profile.dev.opt-level=1",
+                "profile.dev.debug=\"line-tables-only\"",
+                "profile.dev.package.\"*\".opt-level=3",
+            ]
+        );
     }
 }

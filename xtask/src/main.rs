@@ -5,6 +5,7 @@
 //! that is missing; a command that only forwards to cargo forwards its code.
 
 mod bench;
+mod check;
 mod ci;
 mod demo;
 mod foreign;
@@ -15,6 +16,7 @@ mod npm;
 mod process;
 mod realnet;
 mod spdx;
+mod steps;
 mod test;
 mod tidy;
 mod walls;
@@ -44,14 +46,20 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        arguments: "[NAME] [--json]",
-        about: "run one bench, or all of them, in release mode",
+        arguments: "[NAME] [--json] [--quick]",
+        about: "run one bench, or all of them, in release mode; quick: dev build, not judged",
         run: bench::run,
+    },
+    Command {
+        name: "check",
+        arguments: "",
+        about: "fmt, tidy and walls: the check before every commit",
+        run: check::run,
     },
     Command {
         name: "tidy",
         arguments: "",
-        about: "check headers, sizes, leftover marks, links, named tests and mutants",
+        about: "check headers, sizes, names, leftover marks, links, named tests and mutants",
         run: tidy::run,
     },
     Command {
@@ -86,7 +94,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "mutants",
-        arguments: "[NAME…] [--sample N] [--json] [--list]",
+        arguments: mutants::ARGUMENTS,
         about: "take rules out of the code one by one; a test must notice",
         run: mutants::run,
     },

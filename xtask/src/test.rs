@@ -1,12 +1,14 @@
 //! `cargo xtask test`: every test of the workspace, all features.
 //!
 //! Arguments go to `cargo test` as they are, so `cargo xtask test mst` runs the
-//! tests with `mst` in their name. The output is cargo's own, to its last line.
+//! tests with `mst` in their name. Without arguments, all test programs are compiled
+//! before the first one runs, and the seconds of both are printed at the end.
 
 use crate::process::{Failure, cargo, run as run_program};
+use std::time::Instant;
 
 /// Tests of the running program mostly wait for sockets and clocks: more of them
-/// at a time than there are cores. Its manifest leaves them out of the first run;
+/// run at a time than there are cores. Its manifest leaves them out of the first run;
 /// the packages are the same, so that nothing is compiled twice.
 const WAITING: &[&str] = &[
     "mirror",
@@ -16,21 +18,51 @@ const WAITING: &[&str] = &[
     "serve",
     "script",
 ];
-const WAITING_AT_A_TIME: &str = "8";
+const WAITING_THREADS: &str = "8";
+
+const TEST: [&str; 3] = ["test", "--workspace", "--all-features"];
+
+/// A test of the test network. Its name beside `--bin` makes cargo choose the features
+/// that the tests have, dev-dependencies included, so that a program is the one that
+/// the tests use and nothing is compiled for it alone.
+const ANY_TEST: &str = "honest";
 
 pub fn run(arguments: &[String]) -> Result<(), Failure> {
-    let test = ["test", "--workspace", "--all-features"];
-    run_program(cargo().args(test).args(arguments))?;
+    if !arguments.is_empty() {
+        return run_tests(arguments);
+    }
+    let start = Instant::now();
+    run_program(cargo().args(TEST).arg("--no-run"))?;
+    run_program(cargo().args(TEST).arg("--no-run").args(waiting()))?;
+    let compiled_s = start.elapsed().as_secs_f64();
+    let result = run_tests(&[]);
+    let ran_s = start.elapsed().as_secs_f64() - compiled_s;
+    println!("test programs: compiled in {compiled_s:.1} s, ran for {ran_s:.1} s");
+    result
+}
+
+fn run_tests(arguments: &[String]) -> Result<(), Failure> {
+    run_program(cargo().args(TEST).args(arguments))?;
     run_program(
         cargo()
-            .env("RUST_TEST_THREADS", WAITING_AT_A_TIME)
-            .args(test)
+            .env("RUST_TEST_THREADS", WAITING_THREADS)
+            .args(TEST)
             .args(waiting())
             .args(arguments),
     )
 }
 
-/// Names them to cargo.
+/// Names the waiting tests to cargo.
 pub fn waiting() -> impl Iterator<Item = &'static str> {
     WAITING.iter().flat_map(|name| ["--test", name])
+}
+
+/// Builds programs with the dev profile, as the tests build them.
+pub fn build_programs(names: &[&str]) -> Result<(), Failure> {
+    let mut command = cargo();
+    command.args(["build", "--workspace", "--all-features"]);
+    for name in names {
+        command.args(["--bin", name]);
+    }
+    run_program(command.args(["--test", ANY_TEST]))
 }

@@ -1,20 +1,23 @@
 //! `cargo xtask walls`: what each crate must not depend on.
 //!
 //! A crate exists because Cargo can then forbid it something; this is where it
-//! is forbidden. The check reads `cargo tree` (normal dependencies, direct or
-//! not) and names the crate, the intruder and the reason. Crates of the table
-//! that are not in the workspace are passed over. Clocks and hash order come
-//! with the standard library, out of Cargo's reach: clippy forbids those, by a
-//! `clippy.toml` that every pure crate must have.
+//! is forbidden. The check reads `cargo tree` (normal dependencies, all of them or
+//! the direct ones) and names the crate, the intruder and the reason. Crates of the
+//! table that are not in the workspace are skipped, and the output says so. Clocks
+//! and hash order come with the standard library, out of Cargo's reach: clippy
+//! forbids those, by a `clippy.toml` that every pure crate must have.
 
 use crate::process::{Failure, cargo, output_of, root};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 struct Wall {
     package: &'static str,
     features: Features,
-    /// Package names; a trailing `*` stands for any ending.
+    /// Whether only the package's own manifest counts, not what its dependencies bring.
+    direct: bool,
+    /// Package names; a `*` at either end stands for any characters.
     forbidden: &'static [&'static [&'static str]],
     why: &'static str,
 }
@@ -58,11 +61,19 @@ const NETWORK: &[&str] = &[
 ];
 const CLOCKS: &[&str] = &["chrono", "time", "jiff", "quanta"];
 const RANDOM: &[&str] = &["rand", "fastrand", "oorandom"];
+/// What opens connections to others.
+const CLIENTS: &[&str] = &["reqwest", "*tungstenite", "hickory-*", "*rustls*"];
+/// What belongs to the program alone: its web server, its commands, its configuration.
+const PROGRAM: &[&str] = &["axum*", "clap*", "toml"];
+
+/// For development: a crate may have it as a dev-dependency only.
+const HARNESS: &str = "gapless-harness";
 
 const WALLS: &[Wall] = &[
     Wall {
         package: "gapless-atp",
         features: Features::All,
+        direct: false,
         forbidden: &[
             RUNTIMES,
             ENGINES,
@@ -77,12 +88,14 @@ const WALLS: &[Wall] = &[
     Wall {
         package: "gapless-atp",
         features: Features::Default,
+        direct: false,
         forbidden: &[&["getrandom", "p256"]],
         why: "only the feature `sign`, for tests and the test network, may bring key generation",
     },
     Wall {
         package: "gapless-core",
         features: Features::All,
+        direct: false,
         forbidden: &[
             RUNTIMES,
             ENGINES,
@@ -93,6 +106,8 @@ const WALLS: &[Wall] = &[
             &[
                 "getrandom",
                 "gapless",
+                "gapless-net",
+                "gapless-mirror",
                 "gapless-store",
                 "gapless-index",
                 "gapless-cluster",
@@ -105,29 +120,35 @@ const WALLS: &[Wall] = &[
     Wall {
         package: "gapless-store",
         features: Features::All,
+        direct: false,
         forbidden: &[RUNTIMES, NETWORK],
         why: "the store is threads and files; one committer owns every write",
     },
     Wall {
         package: "gapless-index",
         features: Features::All,
+        direct: false,
         forbidden: &[ENGINES, &["axum*", "gapless-store"]],
         why: "the SQL projection reads the log through what it is given, never the engine",
     },
     Wall {
         package: "gapless-cluster",
         features: Features::All,
+        direct: false,
         forbidden: &[ENGINES],
         why: "only the store sees the engine",
     },
     Wall {
         package: "gapless-testnet",
         features: Features::All,
+        direct: false,
         forbidden: &[
             ENGINES,
             &[
                 "gapless",
                 "gapless-core",
+                "gapless-net",
+                "gapless-mirror",
                 "gapless-store",
                 "gapless-index",
                 "gapless-cluster",
@@ -139,20 +160,70 @@ const WALLS: &[Wall] = &[
     Wall {
         package: "gapless-sim",
         features: Features::All,
-        forbidden: &[RUNTIMES, NETWORK, RANDOM, &["getrandom"]],
+        direct: false,
+        forbidden: &[
+            RUNTIMES,
+            NETWORK,
+            RANDOM,
+            &["getrandom", "gapless-net", "gapless-mirror"],
+        ],
         why: "one seed decides everything",
+    },
+    Wall {
+        package: "gapless-net",
+        features: Features::All,
+        direct: false,
+        forbidden: &[
+            ENGINES,
+            SQL,
+            PROGRAM,
+            &[
+                "gapless",
+                "gapless-mirror",
+                "gapless-store",
+                "gapless-testnet",
+                "gapless-sim",
+            ],
+        ],
+        why: "the crate asks other hosts and returns their answers; it keeps nothing and serves nothing",
+    },
+    Wall {
+        package: "gapless-mirror",
+        features: Features::All,
+        direct: false,
+        forbidden: &[
+            PROGRAM,
+            &["p256", "gapless", "gapless-testnet", "gapless-sim"],
+        ],
+        why: "the mirror has no web server, no commands and no key to sign with, and does not contain what tests it",
+    },
+    Wall {
+        package: "gapless-mirror",
+        features: Features::All,
+        direct: true,
+        forbidden: &[CLIENTS, ENGINES, SQL, &["hyper*"]],
+        why: "only `net` opens connections, only `store` sees the engine, only `index` speaks SQL",
     },
     Wall {
         package: "gapless",
         features: Features::All,
+        direct: false,
         forbidden: &[&["gapless-sim"]],
         why: "the simulator is for development only",
     },
     Wall {
         package: "gapless",
         features: Features::None,
+        direct: false,
         forbidden: &[&["gapless-testnet", "gapless-sim", "p256"]],
         why: "the test network, and with it signing, comes with the feature `demo` alone: a mirror can be built that has no key to sign with",
+    },
+    Wall {
+        package: "gapless",
+        features: Features::All,
+        direct: true,
+        forbidden: &[CLIENTS, ENGINES],
+        why: "only `net` opens connections, and only `store` sees the engine; commands reach a mirror through `net::operator`",
     },
 ];
 
@@ -169,17 +240,30 @@ pub fn run(_arguments: &[String]) -> Result<(), Failure> {
     let present = workspace_packages()?;
     let mut faults = Vec::new();
     let mut checked = 0;
+    let mut absent = BTreeSet::new();
     for wall in WALLS {
         if present.iter().any(|name| name == wall.package) {
             faults.extend(breaches(wall, &tree_of(wall)?));
             checked += 1;
+        } else {
+            absent.insert(wall.package);
         }
+    }
+    if present.iter().any(|name| name == HARNESS) {
+        faults.extend(harness_users(&harness_dependents()?));
+        checked += 1;
+    } else {
+        absent.insert(HARNESS);
     }
     faults.extend(impure(&root()));
     if !faults.is_empty() {
         return Err(Failure::check(faults.join("\n")));
     }
     println!("{checked} walls stand");
+    if !absent.is_empty() {
+        let absent: Vec<&str> = absent.into_iter().collect();
+        println!("skipped, not in the workspace: {}", absent.join(", "));
+    }
     Ok(())
 }
 
@@ -202,7 +286,38 @@ fn tree_of(wall: &Wall) -> Result<String, Failure> {
         "none",
     ]);
     command.args(wall.features.flag());
+    if wall.direct {
+        command.args(["--depth", "1"]);
+    }
     output_of(&mut command)
+}
+
+/// The tree of every package that depends on the harness, beginning with it.
+fn harness_dependents() -> Result<String, Failure> {
+    output_of(cargo().args([
+        "tree",
+        "--workspace",
+        "--all-features",
+        "--edges",
+        "normal",
+        "--invert",
+        HARNESS,
+        "--prefix",
+        "none",
+    ]))
+}
+
+fn harness_users(tree: &str) -> Vec<String> {
+    let users: BTreeSet<&str> = names(tree).filter(|name| *name != HARNESS).collect();
+    users
+        .iter()
+        .map(|name| {
+            format!(
+                "{name} depends on {HARNESS}, which it must not: the harness is for tests; \
+                 make it a dev-dependency"
+            )
+        })
+        .collect()
 }
 
 fn breaches(wall: &Wall, tree: &str) -> Vec<String> {
@@ -224,11 +339,18 @@ fn breaches(wall: &Wall, tree: &str) -> Vec<String> {
             let package = wall.package;
             let features = wall.features.flag().map(|flag| format!(" {flag}"));
             let features = features.unwrap_or_default();
-            format!(
-                "{package} depends on {name}, which it must not: {}; \
-                 `cargo tree -p {package} -e normal{features} -i {name}` shows the way in",
-                wall.why
-            )
+            let why = wall.why;
+            if wall.direct {
+                format!(
+                    "{package} names {name} in its manifest, which it must not: {why}; \
+                     use what the crate in charge of it offers"
+                )
+            } else {
+                format!(
+                    "{package} depends on {name}, which it must not: {why}; \
+                     `cargo tree -p {package} -e normal{features} -i {name}` shows the way in"
+                )
+            }
         })
         .collect()
 }
@@ -239,9 +361,15 @@ fn names(tree: &str) -> impl Iterator<Item = &str> {
 }
 
 fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => name == pattern,
+    let inner = pattern.trim_start_matches('*');
+    let open_start = inner.len() < pattern.len();
+    let middle = inner.trim_end_matches('*');
+    let open_end = middle.len() < inner.len();
+    match (open_start, open_end) {
+        (false, false) => name == middle,
+        (false, true) => name.starts_with(middle),
+        (true, false) => name.ends_with(middle),
+        (true, true) => name.contains(middle),
     }
 }
 
@@ -325,6 +453,67 @@ mod tests {
         let found = breaches(bare, "gapless v0.1.0\ngapless-testnet v0.1.0\n");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("--no-default-features -i gapless-testnet"));
+    }
+
+    #[test]
+    fn patterns_are_open_where_they_have_a_star() {
+        for (pattern, name, expected) in [
+            ("time", "time", true),
+            ("time", "timer", false),
+            ("tokio*", "tokio-util", true),
+            ("*tungstenite", "tokio-tungstenite", true),
+            ("*tungstenite", "tungstenite", true),
+            ("*tungstenite", "tungstenite-more", false),
+            ("*rustls*", "hyper-rustls", true),
+            ("*rustls*", "rustls-pki-types", true),
+            ("*rustls*", "native-tls", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_manifest_names_counts_for_a_direct_wall() {
+        let walls: Vec<&Wall> = WALLS
+            .iter()
+            .filter(|wall| wall.package == "gapless-mirror")
+            .collect();
+        let [whole, direct] = walls[..] else {
+            panic!("two walls")
+        };
+        assert!(!whole.direct && direct.direct);
+        let deep = "gapless-mirror v0.1.0\ngapless-net v0.1.0\nreqwest v0.13.5\nfjall v3.1.0\n";
+        assert_eq!(breaches(whole, deep), Vec::<String>::new());
+        let found = breaches(direct, deep);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].starts_with("gapless-mirror names reqwest in its manifest"));
+    }
+
+    #[test]
+    fn a_direct_tree_holds_the_manifests_dependencies_alone() {
+        let tree = |direct: bool| {
+            tree_of(&Wall {
+                package: "gapless-store",
+                features: Features::All,
+                direct,
+                forbidden: &[],
+                why: "",
+            })
+            .unwrap()
+        };
+        let has = |tree: &str, wanted: &str| names(tree).any(|name| name == wanted);
+        assert!(has(&tree(false), "fjall") && has(&tree(false), "lsm-tree"));
+        assert!(has(&tree(true), "fjall") && !has(&tree(true), "lsm-tree"));
+    }
+
+    #[test]
+    fn the_harness_is_for_tests() {
+        let alone = "gapless-harness v0.1.0\n";
+        assert_eq!(harness_users(alone), Vec::<String>::new());
+        let used = format!("{alone}gapless-bench v0.1.0\ngapless-bench v0.1.0 (*)\n");
+        let found = harness_users(&used);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("gapless-bench depends on gapless-harness"));
     }
 
     #[test]

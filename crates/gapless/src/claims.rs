@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 
 /// Claims of one repository.
 pub const CLAIMS_OF_ONE: usize = 256;
@@ -41,7 +41,7 @@ impl Claims {
     }
 
     /// Whether there is room for so many bytes more.
-    pub fn has_room(&self, bytes: u64, view: &Contents) -> Result<bool, StoreError> {
+    pub fn has_room(&self, bytes: u64, view: &ReadView) -> Result<bool, StoreError> {
         if self.fits(bytes) {
             return Ok(true);
         }
@@ -61,9 +61,9 @@ impl Claims {
     }
 
     /// Reads all of them: there are never many more than [`CLAIMS_IN_ALL`].
-    pub fn recount(&self, view: &Contents) -> Result<(), StoreError> {
+    pub fn recount(&self, view: &ReadView) -> Result<(), StoreError> {
         let (mut count, mut bytes) = (0, 0);
-        for row in view.all_claims() {
+        for row in view.claim_sizes() {
             count += 1;
             bytes += row?;
         }

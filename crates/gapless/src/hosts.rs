@@ -12,6 +12,7 @@ use gapless_store::Store;
 use gapless_store::change::{Change, HostChange, UpstreamChange};
 use gapless_store::error::StoreError;
 
+use crate::behind_counts::BehindCounts;
 use crate::clock::Clock;
 use crate::quotas::{Over, Quotas};
 use crate::store_io::write;
@@ -39,6 +40,8 @@ pub struct HostRows {
     /// One change at a time: each begins with the row that the last one left.
     changing: tokio::sync::Mutex<()>,
     refusals: Mutex<HashMap<HostId, Refused>>,
+    /// With how many repositories each host is behind.
+    pub behind_counts: BehindCounts,
 }
 
 #[derive(Default)]
@@ -64,6 +67,7 @@ impl HostRows {
             said: Mutex::default(),
             changing: tokio::sync::Mutex::new(()),
             refusals: Mutex::default(),
+            behind_counts: BehindCounts::default(),
         })
     }
 
@@ -305,7 +309,7 @@ impl HostRows {
 
 #[cfg(test)]
 mod tests {
-    use gapless_core::ledger::HostSwept;
+    use gapless_core::ledger::HostSweep;
 
     use super::*;
 
@@ -317,7 +321,7 @@ mod tests {
         let host = rows.name("https://pds.example").await.expect("it is new");
         // A write may be durable before it is waited for: tried until one is not.
         for round in 1..=200 {
-            let swept = HostSwept {
+            let swept = HostSweep {
                 tick: Tick(round),
                 at: Time(round),
             };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gapless_core::ledger::Notice;
-use gapless_core::ledger::notice::{Dropped, Reset};
+use gapless_core::ledger::notice::{DropReason, ResetReason};
 
 use crate::quotas::Over;
 
@@ -243,7 +243,7 @@ impl Metrics {
             Notice::ParkedDropped { why, .. } => {
                 self.parked_dropped.inc();
                 // It waited for the owner's document, and is judged now.
-                if *why == Dropped::Forged {
+                if *why == DropReason::Forged {
                     self.unauthenticated.inc();
                 }
             }
@@ -261,17 +261,17 @@ impl Metrics {
 }
 
 /// Why an epoch ended, in words.
-pub fn reset_words(why: Reset) -> &'static str {
+pub fn reset_words(why: ResetReason) -> &'static str {
     match why {
-        Reset::OutdatedCursor => "the host no longer has the events after our cursor",
-        Reset::FutureCursor => "the host knows no number as high as our cursor",
-        Reset::NoCursor => "there was no cursor to start from",
-        Reset::OtherEvent => "the host has another event at our cursor",
-        Reset::Silence => "the event at our cursor did not come",
-        Reset::Backwards => "the host's numbers went back",
-        Reset::Overflow => "we could not keep up",
-        Reset::Stuck => "what follows our cursor cannot be read",
-        Reset::Widened => "it was read for tracked repositories alone until now",
-        Reset::StoreRepaired => "the store was repaired",
+        ResetReason::OutdatedCursor => "the host no longer has the events after our cursor",
+        ResetReason::FutureCursor => "the host knows no number as high as our cursor",
+        ResetReason::NoCursor => "there was no cursor to start from",
+        ResetReason::OtherEvent => "the host has another event at our cursor",
+        ResetReason::Silence => "the event at our cursor did not come",
+        ResetReason::Backwards => "the host's numbers went back",
+        ResetReason::Overflow => "we could not keep up",
+        ResetReason::Stuck => "what follows our cursor cannot be read",
+        ResetReason::Widened => "it was read for tracked repositories alone until now",
+        ResetReason::StoreRepaired => "the store was repaired",
     }
 }

@@ -7,8 +7,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::{Config, LogFormat};
-use crate::mirror::{Door, Mirror, StartError};
-use crate::web::{self, WebSettings};
+use crate::mirror::{Mirror, StartError};
+use crate::serve::Serving;
+use crate::web::{self, App, Running, WebSettings};
 
 /// Why the program ended.
 #[derive(Debug, thiserror::Error)]
@@ -60,23 +61,24 @@ async fn serve(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
         address = address.unwrap_or_default(),
         "serving; the store is opened"
     );
-    let door = Arc::new(Door::default());
+    let app = App::new(settings);
     let (close, closing) = watch::channel(false);
     let closed = wait_for(closing);
-    let web = tokio::spawn(web::serve(listener, door.clone(), settings, closed));
-    let ended = mirror(config, sweep_fixed, &door, &mut signals, &close).await;
+    let web = tokio::spawn(web::serve(listener, app.clone(), closed));
+    let ended = run_mirror(config, sweep_fixed, &app, &mut signals, &close).await;
     web.abort();
     ended
 }
 
-/// Opens, begins, runs and stops. A signal ends each of them.
-async fn mirror(
+/// Opens, starts, runs and stops the mirror. A signal ends each of these phases.
+async fn run_mirror(
     config: Config,
     sweep_fixed: bool,
-    door: &Door,
+    app: &App,
     signals: &mut Signals,
     close: &watch::Sender<bool>,
 ) -> Result<(), RunError> {
+    let serve_config = config.serve.clone();
     let mirror = tokio::select! {
         opened = Mirror::open(config) => opened?,
         () = signals.first() => {
@@ -84,7 +86,13 @@ async fn mirror(
             return Ok(());
         }
     };
-    door.open(mirror.clone());
+    let serving = Serving::new(
+        mirror.services.clone(),
+        mirror.desks.clone(),
+        mirror.fetcher.net.clone(),
+        &serve_config,
+    );
+    app.set_running(Running::new(&mirror, Arc::new(serving)));
     let begun = tokio::select! {
         begun = mirror.begin(sweep_fixed) => Some(begun),
         () = signals.first() => None,

@@ -387,7 +387,7 @@ pub fn payee(repo: &Repo) -> Payee {
 /// Who is to be asked, and how dear it is.
 fn place(repo: &Repo) -> (Payee, usize) {
     let at_any_time = Time(u64::MAX);
-    match (debt::plan(at_any_time, repo), repo.host) {
+    match (debt::plan_work(at_any_time, repo), repo.host) {
         (Some(Work::Resolve) | None, _) | (_, None) => {
             // Names that anybody can make up keep nobody waiting who is held.
             let class = usize::from(repo.head().is_none());

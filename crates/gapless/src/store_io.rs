@@ -12,7 +12,7 @@ use std::time::Duration;
 use gapless_store::Store;
 use gapless_store::change::{Ack, Change};
 use gapless_store::error::StoreError;
-use gapless_store::queue::{Reply, Work};
+use gapless_store::queue::{AckCallback, Submission};
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
@@ -52,11 +52,11 @@ fn reader_failed(metrics: &Metrics, work: &'static str, error: JoinError) -> Sto
 /// Submits a change and waits until it is durable.
 pub async fn write(store: &Arc<Store>, change: Change) -> Result<Ack, StoreError> {
     let (sender, receiver) = oneshot::channel();
-    let reply = Reply::new(move |result| {
+    let reply = AckCallback::new(move |result| {
         // The receiver is gone if the task that waited was cancelled.
         let _ = sender.send(result);
     });
-    let mut waiting = Work::new(change, reply).map(Box::new);
+    let mut waiting = Submission::new(change, reply).map(Box::new);
     while let Some(work) = waiting.take() {
         if let Err(back) = store.try_submit(work) {
             waiting = Some(back);

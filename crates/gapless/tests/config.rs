@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use gapless::config::{
-    Config, ConfigError, Flags, FollowWhat, KeepKeys, Loaded, LogFormat, Pattern, load,
+    Config, ConfigError, Flags, FollowWhat, KeepKeys, LoadedConfig, LogFormat, Pattern, load,
 };
 use gapless_core::ledger::settings::OnRollback;
-use gapless_core::ledger::{FilterGen, Kind};
+use gapless_core::ledger::{FilterGen, UpstreamKind};
 use tempfile::TempDir;
 
 const DID: &str = "did:plc:z72i7hdynmk6r22z27h6tvur";
@@ -18,18 +18,18 @@ fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-fn with_file(text: &str) -> Result<Loaded, ConfigError> {
+fn with_file(text: &str) -> Result<LoadedConfig, ConfigError> {
     let here = folder();
     fs::write(here.path().join("gapless.toml"), text).expect("written");
     load(&Flags::default(), &[], here.path())
 }
 
-fn with_variable(name: &str, value: &str) -> Result<Loaded, ConfigError> {
+fn with_variable(name: &str, value: &str) -> Result<LoadedConfig, ConfigError> {
     let environment = [(name.to_owned(), value.to_owned())];
     load(&Flags::default(), &environment, folder().path())
 }
 
-fn error(result: Result<Loaded, ConfigError>) -> String {
+fn error(result: Result<LoadedConfig, ConfigError>) -> String {
     match result {
         Ok(loaded) => panic!("accepted: {:?}", loaded.config),
         Err(error) => error.to_string(),
@@ -136,7 +136,7 @@ fn a_file_can_say_everything() {
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.url, "https://proxy.example.com:8443");
     assert_eq!(upstream.host.as_deref(), Some("pds.example.com"));
-    assert_eq!(config.upstreams[1].kind, Kind::Relay);
+    assert_eq!(config.upstreams[1].kind, UpstreamKind::Relay);
     assert_eq!(config.upstreams[1].url, "https://relay.example.com");
     assert!(config.wants("app.bsky.feed.like") && !config.wants("app.bsky.graph.block"));
     let rules = config.ledger(FilterGen(4));

@@ -2,8 +2,8 @@
 
 use gapless::schedule::{Schedule, Slots};
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::debt::{self, What};
-use gapless_core::ledger::{HostId, Now, Repo, Tick, Time, Why};
+use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::ledger::{DebtReason, HostId, Now, Repo, Tick, Time};
 
 fn owing(number: u32, host: u32, at: u64) -> Repo {
     let did = Did::parse(&format!("did:web:r{number}.test")).expect("a DID");
@@ -13,7 +13,7 @@ fn owing(number: u32, host: u32, at: u64) -> Repo {
         time: Time(1),
         tick: Tick(1),
     };
-    debt::owe(now, &mut repo, What::Compare, Why::Operator);
+    debt::owe(now, &mut repo, DebtKind::Compare, DebtReason::Operator);
     repo.debt.next_try = Time(at);
     repo
 }

@@ -10,7 +10,8 @@ use gapless_atp::mst;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{Head, Held, Repo, Tick, Time};
 use gapless_store::change::{
-    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
+    Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
+    Subject,
 };
 use gapless_store::{ENGINE_FOLDER, Settings, Store};
 
@@ -64,15 +65,15 @@ fn repository(number: usize) -> Change {
         repo: Some(RepoChange {
             subject: Subject::Did(did),
             row: Some(repo),
-            entry: Some(Entry {
+            entry: Some(LogEntry {
                 at: Time(1),
                 source: None,
-                what: What::Records(Records {
+                what: EntryContent::Records(Records {
                     kind: RecordsKind::Backfill,
                     before: Held::Nothing,
                     ops: vec![RecordOp {
                         path,
-                        put: Some(Put {
+                        put: Some(RecordValue {
                             cid,
                             bytes: Some(bytes),
                         }),

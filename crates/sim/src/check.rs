@@ -371,7 +371,7 @@ fn owed(world: &World, mirror: &Mirror) -> Result<(), Broken> {
     let stored = mirror.book.view().debts_due(world.now);
     let stored = stored.map(|due| due.into_iter().map(|(id, _)| id).collect::<Vec<_>>());
     let rows = mirror.book.repo_rows();
-    let by_rule = rows.filter(|(_, repo)| debt::plan(world.now, repo).is_some());
+    let by_rule = rows.filter(|(_, repo)| debt::plan_work(world.now, repo).is_some());
     let by_rule: Vec<RepoId> = by_rule.map(|(id, _)| id).collect();
     match stored {
         Ok(stored) if stored == by_rule => Ok(()),

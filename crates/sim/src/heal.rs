@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use gapless_core::ledger::stream::Read;
+use gapless_core::ledger::stream::Placement;
 use gapless_core::ledger::{Account, Cursor, Repo, RepoId};
 
 use crate::chaos::Run;
@@ -219,7 +219,7 @@ impl Run {
         }
         let report = gapless_store::check::check(&self.mirror.book.view(), &mut |_| {});
         match report {
-            Ok(report) if report.clean() => Ok(()),
+            Ok(report) if report.is_clean() => Ok(()),
             Ok(report) => broken("store", format!("{:?}", report.findings)),
             Err(error) => broken("store", error.to_string()),
         }
@@ -270,7 +270,7 @@ impl Run {
                         event: entry.frame.hash(entry.seq),
                     },
                     numbering: 0,
-                    read: Read {
+                    read: Placement {
                         epoch,
                         repeat: false,
                         counts: false,

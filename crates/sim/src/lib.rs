@@ -11,6 +11,7 @@ pub mod heal;
 pub mod literal;
 pub mod mirror;
 pub mod mischief;
+pub mod pin;
 pub mod rng;
 pub mod script;
 pub mod trace;

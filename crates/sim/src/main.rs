@@ -1,10 +1,12 @@
 //! Long runs of the simulator: `--seeds N` from `--from S`, `--verbose` for the
 //! whole story of a failure. Ends with an error at the first failing seed.
+//! `--pins` prints `traces.txt` instead.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use gapless_sim::chaos::Run;
+use gapless_sim::pin::{self, Pin};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +18,9 @@ fn main() -> ExitCode {
             .unwrap_or(otherwise)
     };
     let flag = |name: &str| arguments.iter().any(|argument| argument == name);
+    if flag("--pins") {
+        return print_pins();
+    }
     let (from, seeds) = (number("--from", 0), number("--seeds", 1_000));
     let (mut events, mut complete, mut compared) = (0, 0, 0);
     let (mut fetched, mut differences, mut right) = (0, 0, 0);
@@ -59,4 +64,19 @@ fn main() -> ExitCode {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// Prints what every pinned seed leads to.
+fn print_pins() -> ExitCode {
+    print!("{}", pin::HEADER);
+    for seed in pin::seeds() {
+        match Pin::of(seed) {
+            Ok(pin) => println!("{}", pin.line()),
+            Err(failure) => {
+                eprintln!("{}", failure.text);
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
 }

@@ -2,8 +2,9 @@
 //! Accounts are called `a`, `b`, …; hosts and relays go by their numbers. Every
 //! step is checked like a step of chaos.
 
-use gapless_core::ledger::complete::Answer;
+use gapless_core::ledger::complete::Completeness;
 use gapless_core::ledger::{Repo, RepoId, UpstreamId};
+use gapless_store::table::log::LogRow;
 
 use crate::chaos::Run;
 use crate::world::{Commit, Fault, OwnerId, Place, World};
@@ -91,7 +92,7 @@ impl Stage {
         self.run.mirror.book.repo(self.id(name))
     }
 
-    pub fn answer(&self, name: &str) -> Answer {
+    pub fn answer(&self, name: &str) -> Completeness {
         self.run.mirror.answer(&self.run.world, &self.repo(name))
     }
 
@@ -123,6 +124,16 @@ impl Stage {
     pub fn fetches(&self, name: &str) -> u64 {
         let fetches = self.run.mirror.fetches.get(&self.id(name));
         fetches.copied().unwrap_or(0)
+    }
+
+    /// Frames of a repository that wait.
+    pub fn parked(&self, name: &str) -> usize {
+        self.run.mirror.book.parked(self.id(name)).len()
+    }
+
+    /// The log rows of a repository, in order.
+    pub fn log(&self, name: &str) -> Vec<LogRow> {
+        self.run.mirror.book.log(self.id(name))
     }
 
     /// Questions about heads that all hosts were asked.
@@ -248,6 +259,19 @@ impl Stage {
             }
         }
         panic!("{name} never came to {step}");
+    }
+
+    /// Asks the directory until it has said where a repository lives.
+    pub fn resolve(&mut self, name: &str) {
+        for _ in 0..5 {
+            if self.repo(name).host.is_some() {
+                return;
+            }
+            self.pass(60);
+            self.begin_work(name);
+            self.step_work(name);
+        }
+        panic!("{name} is not resolved");
     }
 
     /// Ends all work that is under way.

@@ -4,14 +4,14 @@
 use std::collections::VecDeque;
 
 use gapless_atp::syntax::Rev;
-use gapless_core::ledger::complete::Answer;
+use gapless_core::ledger::complete::Completeness;
 use gapless_core::ledger::{Held, Repo};
 
 use crate::rng::mix;
 use crate::world::short;
 
 /// A row and its answer, on a few lines.
-pub fn summary(repo: &Repo, answer: &Answer) -> String {
+pub fn summary(repo: &Repo, answer: &Completeness) -> String {
     let rev = |rev: Option<Rev>| rev.map_or("-".to_owned(), short);
     let held = match &repo.held {
         Held::Nothing => "nothing".to_owned(),

@@ -5,18 +5,8 @@
 use std::collections::BTreeMap;
 
 use gapless_sim::chaos::{Outcome, Run};
+use gapless_sim::pin;
 use gapless_sim::world::Fault;
-
-/// Seeds that failed once, each with a word on what it found.
-const FAILED_ONCE: &str = include_str!("../seeds.txt");
-
-fn pinned() -> Vec<u64> {
-    let lines = FAILED_ONCE.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .filter_map(|line| line.split_whitespace().next())
-        .map(|seed| seed.parse().expect("a line begins with a seed"))
-        .collect()
-}
 
 #[allow(clippy::disallowed_methods)] // A test's configuration is its environment.
 fn wanted() -> u64 {
@@ -33,7 +23,7 @@ fn run(seed: u64) -> Outcome {
 
 #[test]
 fn seeds_that_failed_once_do_not_fail_again() {
-    let seeds = pinned();
+    let seeds = pin::failed_once();
     assert!(!seeds.is_empty());
     for seed in seeds {
         run(seed);

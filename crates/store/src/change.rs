@@ -9,12 +9,12 @@ use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{Held, Host, HostId, Repo, RepoId, Tick, Time, Upstream, UpstreamId};
 
-use crate::cursor::Position;
+use crate::cursor::EventPosition;
 use crate::table::claimed::Claim;
 use crate::table::dead::DeadLetter;
-use crate::table::log::Source;
+use crate::table::log::SourceEvent;
 use crate::table::parked::ParkedFrame;
-use crate::table::wish::Filter;
+use crate::table::wish::FilterRow;
 
 /// One decision. Empty parts mean that nothing changes there.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub struct Change {
     pub wish: Option<WishChange>,
     pub upkeep: Option<Upkeep>,
     /// An event of an upstream whose effects are all in this change.
-    pub done: Option<Position>,
+    pub done: Option<EventPosition>,
     /// Decided on changes that may still be on their way: how often room was
     /// lacking when the first of them was handed over. If it was lacking since, one
     /// of them may be missing, and this one is refused as well.
@@ -49,7 +49,7 @@ pub struct RepoChange {
     pub subject: Subject,
     /// What the ledger now knows; none leaves it as it is.
     pub row: Option<Repo>,
-    pub entry: Option<Entry>,
+    pub entry: Option<LogEntry>,
     pub park: Vec<ParkedFrame>,
     /// Parked frames that are applied or dropped.
     pub unpark: Vec<Rev>,
@@ -68,26 +68,26 @@ impl RepoChange {
     }
 }
 
-/// Something for the log.
+/// An entry for the log.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct LogEntry {
     pub at: Time,
-    pub source: Option<Source>,
-    pub what: What,
+    pub source: Option<SourceEvent>,
+    pub what: EntryContent,
     /// The verified frame as it came, to be served again.
     pub frame: Option<Vec<u8>>,
 }
 
-/// What kind of thing.
+/// What a log entry is about, with what the store writes for it.
 #[derive(Clone, Debug)]
-pub enum What {
+pub enum EntryContent {
     Records(Records),
     /// What an unproven source says.
     Claims(Vec<(Vec<u8>, Claim)>),
     /// The row's account state is new.
     Account,
-    /// Likewise, and it is shown again: in the same batch the log also says, in a row
-    /// after that, where the repository is. The frame is that row's.
+    /// The row's account state is new, and the repository is shown again: in the same batch the
+    /// log also says, in a row after that, where the repository is. The frame is that row's.
     Shown,
     /// The host or the keys are new.
     Identity,
@@ -119,15 +119,15 @@ pub enum RecordsKind {
 pub struct RecordOp {
     pub path: Vec<u8>,
     /// None deletes.
-    pub put: Option<Put>,
+    pub put: Option<RecordValue>,
     /// The proof says that nothing was held here, so nobody has to look. False
     /// is always right.
     pub fresh: bool,
 }
 
-/// A record to hold.
+/// The record to hold at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Put {
+pub struct RecordValue {
     pub cid: Cid,
     /// None when only its key is kept.
     pub bytes: Option<Vec<u8>>,
@@ -167,14 +167,14 @@ pub enum WishChange {
     /// The same, found by a collection.
     Found(Did, Time, String),
     Untrack(Did),
-    Filter(Filter),
+    Filter(FilterRow),
 }
 
 /// What time takes.
 #[derive(Clone, Debug)]
 pub enum Upkeep {
     /// Part of what a purge left behind goes.
-    Redact(Redact),
+    Redact(Redaction),
     /// Nothing of it is left to be found.
     Finish {
         purge: u64,
@@ -188,9 +188,9 @@ pub enum Upkeep {
     Fill(Vec<u8>),
 }
 
-/// Traces of a purged repository.
+/// Part of what a purged repository left behind, to be redacted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Redact {
+pub struct Redaction {
     /// The purge, by its first log number.
     pub purge: u64,
     /// Rows of the log before it, by their first numbers: what they say goes, their
@@ -242,16 +242,16 @@ impl Change {
 impl RepoChange {
     fn bytes(&self) -> usize {
         let parked: usize = self.park.iter().map(|frame| frame.frame.len() + 128).sum();
-        parked + self.entry.as_ref().map_or(0, Entry::bytes)
+        parked + self.entry.as_ref().map_or(0, LogEntry::bytes)
     }
 }
 
-impl Entry {
+impl LogEntry {
     /// Roughly what the rows that it makes weigh.
     pub fn bytes(&self) -> usize {
         const OP: usize = 128;
         let ops = match &self.what {
-            What::Records(records) => records
+            EntryContent::Records(records) => records
                 .ops
                 .iter()
                 .map(|op| {
@@ -259,14 +259,17 @@ impl Entry {
                     OP + 2 * op.path.len() + bytes.map_or(0, Vec::len)
                 })
                 .sum(),
-            What::Claims(claims) => claims
+            EntryContent::Claims(claims) => claims
                 .iter()
                 .map(|(path, claim)| {
                     let bytes = claim.record.as_ref().map_or(0, |(_, bytes)| bytes.len());
                     OP + 2 * path.len() + bytes
                 })
                 .sum(),
-            What::Account | What::Shown | What::Identity | What::Purge => 0,
+            EntryContent::Account
+            | EntryContent::Shown
+            | EntryContent::Identity
+            | EntryContent::Purge => 0,
         };
         ops + self.frame.as_ref().map_or(0, Vec::len)
     }

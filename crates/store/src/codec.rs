@@ -31,15 +31,15 @@ const CID_BYTES: usize = 33;
 
 /// Builds a row.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct RowWriter {
     bytes: Vec<u8>,
 }
 
-impl Writer {
-    pub fn new(version: u8, capacity: usize) -> Writer {
+impl RowWriter {
+    pub fn new(version: u8, capacity: usize) -> RowWriter {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.push(version);
-        Writer { bytes }
+        RowWriter { bytes }
     }
 
     pub fn finish(self) -> Vec<u8> {
@@ -47,7 +47,7 @@ impl Writer {
     }
 
     /// Begins another row in the same memory.
-    pub fn restart(&mut self, version: u8) -> &mut Writer {
+    pub fn restart(&mut self, version: u8) -> &mut RowWriter {
         self.bytes.clear();
         self.byte(version)
     }
@@ -56,17 +56,17 @@ impl Writer {
         &self.bytes
     }
 
-    pub fn byte(&mut self, value: u8) -> &mut Writer {
+    pub fn byte(&mut self, value: u8) -> &mut RowWriter {
         self.bytes.push(value);
         self
     }
 
-    pub fn flag(&mut self, value: bool) -> &mut Writer {
+    pub fn flag(&mut self, value: bool) -> &mut RowWriter {
         self.byte(u8::from(value))
     }
 
     /// A number, short when it is small.
-    pub fn number(&mut self, mut value: u64) -> &mut Writer {
+    pub fn number(&mut self, mut value: u64) -> &mut RowWriter {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
             value >>= 7;
@@ -75,48 +75,48 @@ impl Writer {
     }
 
     /// A number in eight bytes: for those that are never small.
-    pub fn wide(&mut self, value: u64) -> &mut Writer {
+    pub fn wide(&mut self, value: u64) -> &mut RowWriter {
         self.raw(&value.to_be_bytes())
     }
 
-    pub fn raw(&mut self, bytes: &[u8]) -> &mut Writer {
+    pub fn raw(&mut self, bytes: &[u8]) -> &mut RowWriter {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
-    pub fn bytes(&mut self, bytes: &[u8]) -> &mut Writer {
+    pub fn bytes(&mut self, bytes: &[u8]) -> &mut RowWriter {
         self.number(bytes.len() as u64).raw(bytes)
     }
 
-    pub fn text(&mut self, text: &str) -> &mut Writer {
+    pub fn text(&mut self, text: &str) -> &mut RowWriter {
         self.bytes(text.as_bytes())
     }
 
-    pub fn cid(&mut self, cid: &Cid) -> &mut Writer {
+    pub fn cid(&mut self, cid: &Cid) -> &mut RowWriter {
         self.byte(cid.codec()).raw(cid.digest())
     }
 
-    pub fn rev(&mut self, rev: Rev) -> &mut Writer {
+    pub fn rev(&mut self, rev: Rev) -> &mut RowWriter {
         self.wide(rev.to_bits())
     }
 
-    pub fn time(&mut self, time: Time) -> &mut Writer {
+    pub fn time(&mut self, time: Time) -> &mut RowWriter {
         self.number(time.0)
     }
 
-    pub fn tick(&mut self, tick: Tick) -> &mut Writer {
+    pub fn tick(&mut self, tick: Tick) -> &mut RowWriter {
         self.number(tick.0)
     }
 
-    pub fn repo(&mut self, repo: RepoId) -> &mut Writer {
+    pub fn repo(&mut self, repo: RepoId) -> &mut RowWriter {
         self.number(repo.0)
     }
 
-    pub fn host(&mut self, host: HostId) -> &mut Writer {
+    pub fn host(&mut self, host: HostId) -> &mut RowWriter {
         self.number(host.0.into())
     }
 
-    pub fn upstream(&mut self, upstream: UpstreamId) -> &mut Writer {
+    pub fn upstream(&mut self, upstream: UpstreamId) -> &mut RowWriter {
         self.number(upstream.0.into())
     }
 
@@ -124,8 +124,8 @@ impl Writer {
     pub fn maybe<T>(
         &mut self,
         value: Option<T>,
-        write: impl FnOnce(&mut Writer, T),
-    ) -> &mut Writer {
+        write: impl FnOnce(&mut RowWriter, T),
+    ) -> &mut RowWriter {
         match value {
             None => {
                 self.byte(0);
@@ -141,7 +141,7 @@ impl Writer {
 
 /// Reads a row, field by field.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct RowReader<'a> {
     rest: &'a [u8],
 }
 
@@ -149,9 +149,9 @@ pub struct Reader<'a> {
 pub fn read_row<'a, T>(
     bytes: &'a [u8],
     newest: u8,
-    read: impl FnOnce(&mut Reader<'a>, u8) -> Result<T, RowFault>,
+    read: impl FnOnce(&mut RowReader<'a>, u8) -> Result<T, RowFault>,
 ) -> Result<T, RowFault> {
-    let mut reader = Reader { rest: bytes };
+    let mut reader = RowReader { rest: bytes };
     let version = reader.byte()?;
     if version == 0 {
         return Err(RowFault::Value("version"));
@@ -166,9 +166,9 @@ pub fn read_row<'a, T>(
     }
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+impl<'a> RowReader<'a> {
+    pub fn new(bytes: &'a [u8]) -> RowReader<'a> {
+        RowReader { rest: bytes }
     }
 
     pub fn byte(&mut self) -> Result<u8, RowFault> {
@@ -279,7 +279,7 @@ impl<'a> Reader<'a> {
 
     pub fn maybe<T>(
         &mut self,
-        read: impl FnOnce(&mut Reader<'a>) -> Result<T, RowFault>,
+        read: impl FnOnce(&mut RowReader<'a>) -> Result<T, RowFault>,
     ) -> Result<Option<T>, RowFault> {
         match self.flag()? {
             true => Ok(Some(read(self)?)),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     fn write(fields: &[Field]) -> Vec<u8> {
-        let mut writer = Writer::new(1, 0);
+        let mut writer = RowWriter::new(1, 0);
         for field in fields {
             match field {
                 Field::Byte(value) => writer.byte(*value),
@@ -340,7 +340,7 @@ mod tests {
         writer.finish()
     }
 
-    fn read(reader: &mut Reader<'_>, like: &[Field]) -> Result<Vec<Field>, RowFault> {
+    fn read(reader: &mut RowReader<'_>, like: &[Field]) -> Result<Vec<Field>, RowFault> {
         let mut fields = Vec::new();
         for field in like {
             fields.push(match field {
@@ -351,7 +351,7 @@ mod tests {
                 Field::Bytes(_) => Field::Bytes(reader.bytes()?.to_vec()),
                 Field::Text(_) => Field::Text(reader.text()?.to_owned()),
                 Field::Cid(_) => Field::Cid(reader.cid()?),
-                Field::Maybe(_) => Field::Maybe(reader.maybe(Reader::number)?),
+                Field::Maybe(_) => Field::Maybe(reader.maybe(RowReader::number)?),
             });
         }
         Ok(fields)
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_number_has_one_spelling_and_64_bits() {
-        let read = |bytes: &[u8]| Reader { rest: bytes }.number();
+        let read = |bytes: &[u8]| RowReader { rest: bytes }.number();
         assert_eq!(read(&[0x80, 0x00]), Err(RowFault::Value("number")));
         let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
         assert_eq!(read(&most), Ok(u64::MAX));

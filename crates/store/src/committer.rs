@@ -11,50 +11,51 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, ThreadId};
 
-use crate::book::Book;
-use crate::contents::Contents;
 use crate::engine::View;
 use crate::error::{Contradiction, StoreError};
-use crate::group::{Desk, Group};
-use crate::ids::Ids;
-use crate::prepare::Prepared;
-use crate::queue::{Queue, Reply, Work, tell_all};
-use crate::rows::RecentRows;
-use crate::writer::{DurableHead, Writer};
+use crate::group::{Group, GroupBuilder};
+use crate::ids::IdCache;
+use crate::prepare::PreparedChange;
+use crate::queue::{AckCallback, Queue, Submission, call_all};
+use crate::read_view::ReadView;
+use crate::row_cache::RowCache;
+use crate::sync::{Mutex, RwLock};
+use crate::sync_writer::SyncWriter;
+use crate::writer::{DiskWriter, DurableHead};
 
-/// What readers see: the newest state that is durable, and its head.
-pub struct Published {
-    state: RwLock<(Contents, DurableHead)>,
-    ids: Arc<Ids>,
-    recent: Arc<RecentRows>,
-    /// Who is told when there is more.
+/// The newest durable state and its head, as readers see them.
+pub struct PublishedState {
+    state: RwLock<(ReadView, DurableHead)>,
+    ids: Arc<IdCache>,
+    row_cache: Arc<RowCache>,
+    /// Called with every new head.
     listener: OnceLock<Listener>,
 }
 
 type Listener = Box<dyn Fn(DurableHead) + Send + Sync>;
 
-impl Published {
-    fn new(book: &Book) -> Published {
-        let (ids, recent) = (Arc::new(Ids::default()), book.recent());
-        let (view, head) = (book.snapshot(), book.head());
-        let view = Contents::published(view, head.batch, ids.clone(), recent.clone());
-        Published {
+impl PublishedState {
+    fn new(writer: &SyncWriter) -> PublishedState {
+        let (ids, row_cache) = (Arc::new(IdCache::default()), writer.row_cache());
+        let (view, head) = (writer.snapshot(), writer.head());
+        let view = ReadView::published(view, head.batch, ids.clone(), row_cache.clone());
+        PublishedState {
             state: RwLock::new((view, head)),
             ids,
-            recent,
+            row_cache,
             listener: OnceLock::new(),
         }
     }
 
-    pub fn view(&self) -> Contents {
-        self.read().0.clone()
+    pub fn view(&self) -> ReadView {
+        self.state.read().0.clone()
     }
 
     pub fn head(&self) -> DurableHead {
-        self.read().1
+        self.state.read().1
     }
 
     /// From now on this one is told of every new head. There is one; whether it
@@ -63,16 +64,10 @@ impl Published {
         self.listener.set(listener).is_ok()
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, (Contents, DurableHead)> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn publish(&self, view: Arc<dyn View>, head: DurableHead) {
-        let (ids, recent) = (self.ids.clone(), self.recent.clone());
-        let next = (Contents::published(view, head.batch, ids, recent), head);
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let last = std::mem::replace(&mut *state, next);
-        drop(state);
+        let (ids, row_cache) = (self.ids.clone(), self.row_cache.clone());
+        let next = (ReadView::published(view, head.batch, ids, row_cache), head);
+        let last = std::mem::replace(&mut *self.state.write(), next);
         if let Some(listener) = self.listener.get() {
             listener(head);
         }
@@ -83,36 +78,37 @@ impl Published {
 
 /// The running threads.
 pub struct Committer {
-    pub published: Arc<Published>,
+    pub published: Arc<PublishedState>,
     pub queue: Arc<Queue>,
     /// Ours: neither of them can wait for the end.
     threads: [Option<ThreadId>; 2],
-    end: Mutex<End>,
+    end: Mutex<ThreadState>,
 }
 
-enum End {
+/// Whether the committer's thread runs, or how it ended.
+enum ThreadState {
     Running(JoinHandle<Result<(), StoreError>>),
-    Came(Result<(), StoreError>),
+    Ended(Result<(), StoreError>),
 }
 
 impl Committer {
-    pub fn start(book: Book, queue: Queue) -> Result<Committer, StoreError> {
-        let published = Arc::new(Published::new(&book));
+    pub fn start(sync_writer: SyncWriter, queue: Queue) -> Result<Committer, StoreError> {
+        let published = Arc::new(PublishedState::new(&sync_writer));
         let queue = Arc::new(queue);
-        let (desk, writer) = book.split();
-        let disk = Disk::start(writer, published.clone())?;
+        let (builder, writer) = sync_writer.split();
+        let disk = WriterThread::start(writer, published.clone())?;
         let writing = disk.thread_id();
         let waiting = queue.clone();
         let thread = spawn("committer", move || {
             // Should this thread ever panic, nobody must wait for it.
-            let end = CloseAtEnd(waiting);
-            run(desk, disk, &end.0)
+            let end = CloseOnDrop(waiting);
+            run(builder, disk, &end.0)
         })?;
         Ok(Committer {
             published,
             queue,
             threads: [writing, Some(thread.thread().id())],
-            end: Mutex::new(End::Running(thread)),
+            end: Mutex::new(ThreadState::Running(thread)),
         })
     }
 
@@ -124,12 +120,15 @@ impl Committer {
         if self.threads.contains(&Some(std::thread::current().id())) {
             return Ok(());
         }
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        let came = match std::mem::replace(&mut *end, End::Came(Err(StoreError::CommitterGone))) {
-            End::Running(thread) => join(thread),
-            End::Came(came) => came,
+        let mut end = self.end.lock();
+        let came = match std::mem::replace(
+            &mut *end,
+            ThreadState::Ended(Err(StoreError::CommitterGone)),
+        ) {
+            ThreadState::Running(thread) => join(thread),
+            ThreadState::Ended(came) => came,
         };
-        *end = End::Came(came.clone());
+        *end = ThreadState::Ended(came.clone());
         came
     }
 }
@@ -151,9 +150,11 @@ fn join(thread: JoinHandle<Result<(), StoreError>>) -> Result<(), StoreError> {
     }
 }
 
-struct CloseAtEnd(Arc<Queue>);
+/// Closes the queue when the committer's thread ends, by a panic too, and drops what is left in
+/// it: every callback is then told that the committer is gone.
+struct CloseOnDrop(Arc<Queue>);
 
-impl Drop for CloseAtEnd {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
         // Whoever is still in there is told by their replies.
@@ -161,31 +162,31 @@ impl Drop for CloseAtEnd {
     }
 }
 
-fn run(mut desk: Desk, mut disk: Disk, queue: &Queue) -> Result<(), StoreError> {
+fn run(mut builder: GroupBuilder, mut disk: WriterThread, queue: &Queue) -> Result<(), StoreError> {
     let mut latched: Option<StoreError> = None;
     while let Some(work) = queue.take() {
         let (changes, mut replies): (Vec<_>, VecDeque<_>) = work
             .into_iter()
-            .map(|Work { change, reply }| (Ok(change), reply))
+            .map(|Submission { change, reply }| (Ok(change), reply))
             .unzip();
         let mut changes = changes.into_iter();
         // More than one batch where changes weigh more than it seemed.
         while !replies.is_empty() {
             let group = match &latched {
                 Some(failure) => Err(failure.clone()),
-                None => next_group(&mut desk, &mut disk, &mut changes, queue.group_bytes()),
+                None => next_group(&mut builder, &mut disk, &mut changes, queue.group_bytes()),
             };
             match group {
                 Ok(group) => {
                     let theirs = replies.drain(..group.answers.len()).collect();
-                    desk.hand_on(&group);
+                    builder.set_pending(&group);
                     disk.write(group, theirs);
                 }
                 Err(failure) => {
                     if failure.is_final() {
                         latched = Some(failure.clone());
                     }
-                    tell_all(replies.drain(..).map(|reply| (reply, Err(failure.clone()))));
+                    call_all(replies.drain(..).map(|reply| (reply, Err(failure.clone()))));
                 }
             }
         }
@@ -199,44 +200,49 @@ fn run(mut desk: Desk, mut disk: Disk, queue: &Queue) -> Result<(), StoreError> 
 
 /// A group that may go to the disk: applied, and the one before it is durable.
 fn next_group(
-    desk: &mut Desk,
-    disk: &mut Disk,
-    changes: &mut dyn Iterator<Item = Result<Prepared, Contradiction>>,
+    builder: &mut GroupBuilder,
+    disk: &mut WriterThread,
+    changes: &mut dyn Iterator<Item = Result<PreparedChange, Contradiction>>,
     enough_bytes: usize,
 ) -> Result<Group, StoreError> {
-    disk.look(desk)?;
-    let group = desk.apply(changes, enough_bytes)?;
-    disk.wait(desk)?;
+    disk.poll_report(builder)?;
+    let group = builder.apply(changes, enough_bytes)?;
+    disk.wait_for_report(builder)?;
     Ok(group)
 }
 
-/// A group, and who waits for it.
-type Job = (Group, Vec<Reply>);
-/// Everything that is durable, with the group that was handed over last.
-type Report = Result<Arc<dyn View>, StoreError>;
+/// A group for the writer's thread, with a callback for each change in it.
+type WriteJob = (Group, Vec<AckCallback>);
+/// The durable state with the last group in it, or why that group is not durable.
+type WriteResult = Result<Arc<dyn View>, StoreError>;
 
-/// The thread that is at the disk, as the committer sees it.
-struct Disk {
-    jobs: Option<SyncSender<Job>>,
-    reports: Receiver<Report>,
+/// The committer's handle of the thread that writes to the disk.
+struct WriterThread {
+    jobs: Option<SyncSender<WriteJob>>,
+    reports: Receiver<WriteResult>,
     /// A group was handed over and not reported on yet.
     busy: bool,
     thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
-impl Drop for Disk {
+impl Drop for WriterThread {
     /// Whatever happens to the committer, its end is not before the writer's.
     fn drop(&mut self) {
-        let _ = self.end();
+        let _ = self.join();
     }
 }
 
-impl Disk {
-    fn start(writer: Writer, published: Arc<Published>) -> Result<Disk, StoreError> {
+impl WriterThread {
+    fn start(
+        writer: DiskWriter,
+        published: Arc<PublishedState>,
+    ) -> Result<WriterThread, StoreError> {
         let (jobs, todo) = sync_channel(1);
         let (report, reports) = sync_channel(1);
-        let thread = spawn("writer", move || write(writer, &published, &todo, &report))?;
-        Ok(Disk {
+        let thread = spawn("writer", move || {
+            write_groups(writer, &published, &todo, &report)
+        })?;
+        Ok(WriterThread {
             jobs: Some(jobs),
             reports,
             busy: false,
@@ -248,17 +254,17 @@ impl Disk {
         self.thread.as_ref().map(|thread| thread.thread().id())
     }
 
-    /// Takes a report if there is one.
-    fn look(&mut self, desk: &mut Desk) -> Result<(), StoreError> {
+    /// Takes the writer's report if there is one.
+    fn poll_report(&mut self, builder: &mut GroupBuilder) -> Result<(), StoreError> {
         match self.busy.then(|| self.reports.try_recv()) {
-            Some(Ok(report)) => self.take(report, desk),
+            Some(Ok(report)) => self.accept_report(report, builder),
             // Still at it, or gone: waiting will tell.
             None | Some(Err(_)) => Ok(()),
         }
     }
 
-    /// Waits until nothing is on its way.
-    fn wait(&mut self, desk: &mut Desk) -> Result<(), StoreError> {
+    /// Waits for the report on the group that is on its way, if one is.
+    fn wait_for_report(&mut self, builder: &mut GroupBuilder) -> Result<(), StoreError> {
         if !self.busy {
             return Ok(());
         }
@@ -266,16 +272,21 @@ impl Disk {
             .reports
             .recv()
             .unwrap_or(Err(StoreError::CommitterGone));
-        self.take(report, desk)
+        self.accept_report(report, builder)
     }
 
-    fn take(&mut self, report: Report, desk: &mut Desk) -> Result<(), StoreError> {
+    /// The last group is durable, or failed.
+    fn accept_report(
+        &mut self,
+        report: WriteResult,
+        builder: &mut GroupBuilder,
+    ) -> Result<(), StoreError> {
         self.busy = false;
-        desk.settle(report?);
+        builder.durable(report?);
         Ok(())
     }
 
-    fn write(&mut self, group: Group, replies: Vec<Reply>) {
+    fn write(&mut self, group: Group, replies: Vec<AckCallback>) {
         self.busy = true;
         // If nobody is there any more the replies say so by themselves, and so
         // does the next report.
@@ -286,20 +297,21 @@ impl Disk {
 
     /// Waits for the last group, and ends in good order.
     fn close(mut self) -> Result<(), StoreError> {
-        self.end()
+        self.join()
     }
 
-    fn end(&mut self) -> Result<(), StoreError> {
+    fn join(&mut self) -> Result<(), StoreError> {
         self.jobs = None;
         self.thread.take().map_or(Ok(()), join)
     }
 }
 
-fn write(
-    mut writer: Writer,
-    published: &Published,
-    todo: &Receiver<Job>,
-    report: &SyncSender<Report>,
+/// The writer's thread: writes each group, publishes the new state, then calls the callbacks.
+fn write_groups(
+    mut writer: DiskWriter,
+    published: &PublishedState,
+    todo: &Receiver<WriteJob>,
+    report: &SyncSender<WriteResult>,
 ) -> Result<(), StoreError> {
     for (group, replies) in todo {
         let written = writer.write(&group);
@@ -315,7 +327,7 @@ fn write(
             None => answer,
             Some(failure) => Err(failure.clone()),
         });
-        tell_all(replies.into_iter().zip(answers));
+        call_all(replies.into_iter().zip(answers));
     }
     writer.close()
 }

@@ -9,13 +9,15 @@
 //! host counts anew. What was begun under an older one moves nothing any more.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use gapless_core::ledger::{Cursor, UpstreamId};
 
-/// An event by its place in an upstream.
+use crate::sync::Mutex;
+
+/// An event by its position in an upstream's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct EventPosition {
     pub upstream: UpstreamId,
     pub numbering: u32,
     pub seq: u64,
@@ -25,17 +27,17 @@ pub struct Position {
 
 /// The low-water mark of one upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LowWater {
+pub struct LowWaterMark {
     numbering: u32,
     cursor: Option<Cursor>,
     /// Numbers above the cursor, in order, with the event once it is done.
     begun: VecDeque<(u64, Option<[u8; 16]>)>,
 }
 
-impl LowWater {
+impl LowWaterMark {
     /// As the store remembers it.
-    pub fn resume(numbering: u32, cursor: Option<Cursor>) -> LowWater {
-        LowWater {
+    pub fn resume(numbering: u32, cursor: Option<Cursor>) -> LowWaterMark {
+        LowWaterMark {
             numbering,
             cursor,
             begun: VecDeque::new(),
@@ -68,9 +70,9 @@ impl LowWater {
         }
         if self.begun.back().is_none_or(|(last, _)| seq > *last) {
             self.begun.push_back((seq, None));
-        } else if let Err(place) = self.place(seq) {
+        } else if let Err(index) = self.begun_index(seq) {
             // Late, but nothing at or above it may be passed before it is done.
-            self.begun.insert(place, (seq, None));
+            self.begun.insert(index, (seq, None));
         }
     }
 
@@ -80,8 +82,8 @@ impl LowWater {
         if numbering != self.numbering {
             return None;
         }
-        let place = self.place(seq).ok()?;
-        let (_, done) = self.begun.get_mut(place)?;
+        let index = self.begun_index(seq).ok()?;
+        let (_, done) = self.begun.get_mut(index)?;
         *done = Some(event);
         let mut moved = None;
         while let Some((seq, Some(event))) = self.begun.front().copied() {
@@ -97,7 +99,7 @@ impl LowWater {
     /// The host counts anew: there is no cursor, and what was begun is forgotten.
     pub fn renumber(&mut self, numbering: u32) {
         if numbering > self.numbering {
-            *self = LowWater::resume(numbering, None);
+            *self = LowWaterMark::resume(numbering, None);
         }
     }
 
@@ -107,7 +109,7 @@ impl LowWater {
         self.begun.clear();
     }
 
-    fn place(&self, seq: u64) -> Result<usize, usize> {
+    fn begun_index(&self, seq: u64) -> Result<usize, usize> {
         self.begun.binary_search_by_key(&seq, |(seq, _)| *seq)
     }
 }
@@ -115,36 +117,36 @@ impl LowWater {
 /// The low-water marks of all upstreams.
 #[derive(Clone, Debug, Default)]
 pub struct Cursors {
-    marks: BTreeMap<UpstreamId, LowWater>,
+    marks: BTreeMap<UpstreamId, LowWaterMark>,
 }
 
 impl Cursors {
-    pub fn insert(&mut self, upstream: UpstreamId, mark: LowWater) {
+    pub fn insert(&mut self, upstream: UpstreamId, mark: LowWaterMark) {
         self.marks.insert(upstream, mark);
     }
 
-    pub fn get(&self, upstream: UpstreamId) -> Option<&LowWater> {
+    pub fn get(&self, upstream: UpstreamId) -> Option<&LowWaterMark> {
         self.marks.get(&upstream)
     }
 
-    /// See [`LowWater::begin`].
+    /// See [`LowWaterMark::begin`].
     pub fn begin(&mut self, upstream: UpstreamId, numbering: u32, seq: u64) {
         let mark = self.marks.entry(upstream).or_default();
         mark.begin(numbering, seq);
     }
 
-    /// See [`LowWater::done`].
-    pub fn done(&mut self, position: &Position) -> Option<Cursor> {
+    /// See [`LowWaterMark::done`].
+    pub fn done(&mut self, position: &EventPosition) -> Option<Cursor> {
         let mark = self.marks.get_mut(&position.upstream)?;
         mark.done(position.numbering, position.seq, position.event)
     }
 
-    /// See [`LowWater::renumber`].
+    /// See [`LowWaterMark::renumber`].
     pub fn renumber(&mut self, upstream: UpstreamId, numbering: u32) {
         self.marks.entry(upstream).or_default().renumber(numbering);
     }
 
-    /// See [`LowWater::abandon`].
+    /// See [`LowWaterMark::abandon`].
     pub fn abandon(&mut self, upstream: UpstreamId) {
         if let Some(mark) = self.marks.get_mut(&upstream) {
             mark.abandon();
@@ -158,8 +160,7 @@ pub struct SharedCursors(Arc<Mutex<Cursors>>);
 
 impl SharedCursors {
     pub fn lock(&self) -> MutexGuard<'_, Cursors> {
-        // Each call leaves the marks whole, a panic elsewhere notwithstanding.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -205,7 +206,7 @@ mod tests {
         /// everything done below the lowest open one is at or below the cursor.
         #[test]
         fn the_cursor_is_the_low_water_mark(steps in prop::collection::vec(step(), 0..80)) {
-            let mut mark = LowWater::default();
+            let mut mark = LowWaterMark::default();
             let (mut numbering, mut read) = (0, 0);
             let mut begun = BTreeSet::new();
             let mut done = BTreeSet::new();
@@ -257,7 +258,7 @@ mod tests {
 
     #[test]
     fn one_slow_event_holds_the_cursor_and_lets_it_go_at_once() {
-        let mut mark = LowWater::resume(
+        let mut mark = LowWaterMark::resume(
             3,
             Some(Cursor {
                 seq: 10,
@@ -277,7 +278,7 @@ mod tests {
 
     #[test]
     fn an_event_begun_late_is_not_passed() {
-        let mut mark = LowWater::default();
+        let mut mark = LowWaterMark::default();
         for seq in [1, 3, 2] {
             mark.begin(0, seq);
         }
@@ -288,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_the_cursor_was_cleared_writes_it_never_again() {
-        let mut mark = LowWater::resume(
+        let mut mark = LowWaterMark::resume(
             0,
             Some(Cursor {
                 seq: 500,
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_was_abandoned_holds_nothing_back() {
-        let mut mark = LowWater::default();
+        let mut mark = LowWaterMark::default();
         mark.begin(0, 1);
         mark.begin(0, 2);
         mark.abandon();

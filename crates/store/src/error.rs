@@ -31,7 +31,7 @@ pub enum StoreError {
     /// Not final: it is taken as soon as there is room again. Reading goes on.
     #[cfg(feature = "engine")]
     #[error("{0}; reading goes on")]
-    Full(#[from] crate::space::Full),
+    Full(#[from] crate::space::DiskFull),
     /// Something that was acknowledged is not there.
     #[error(
         "the store has lost what it had acknowledged: {what}. A damaged disk, or files put back from a copy, do this. `gapless store repair --data DIR` marks every repository for a comparison with its host and covers the lost numbers; nothing was changed"

@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gapless_core::ledger::UpstreamId;
 
-use crate::apply::{Applied, apply};
+use crate::apply::{ChangeEffects, apply};
 use crate::change::Ack;
 use crate::codec::RowFault;
-use crate::cursor::{Cursors, LowWater, Position, SharedCursors};
+use crate::cursor::{Cursors, EventPosition, LowWaterMark, SharedCursors};
 use crate::engine::{KeyRange, RawBatch, View};
 use crate::error::{Contradiction, StoreError};
-use crate::prepare::Prepared;
-use crate::rows::RecentRows;
+use crate::prepare::PreparedChange;
+use crate::row_cache::RowCache;
 use crate::table::meta::Counters;
 use crate::table::upstream::{self, CursorRow};
 use crate::table::{Table, key};
 use crate::tx::{self, Tx};
-use crate::writer::{DurableHead, Room};
+use crate::writer::{DurableHead, SpaceCheck};
 
 /// An answer for each change, in order.
 pub type Answers = Vec<Result<Ack, StoreError>>;
@@ -47,35 +47,35 @@ impl Group {
     }
 }
 
-/// Where groups are made, one at a time.
-pub(crate) struct Desk {
+/// Builds groups from changes, one at a time.
+pub(crate) struct GroupBuilder {
     /// What is durable.
     view: Arc<dyn View>,
-    /// What was handed on and is not in the view yet.
+    /// The group that is on its way to the disk, and not in the view yet.
     pending: Option<Arc<RawBatch>>,
-    /// With everything handed on.
+    /// With everything that is on its way.
     counters: Counters,
-    recent: Arc<RecentRows>,
+    row_cache: Arc<RowCache>,
     cursors: SharedCursors,
-    room: Box<dyn Room>,
-    /// How often room was lacking, and how it was last.
+    space: Box<dyn SpaceCheck>,
+    /// How often the disk was too full, and the last such refusal.
     refusals: Arc<AtomicU64>,
     refused: Option<StoreError>,
 }
 
-impl Desk {
+impl GroupBuilder {
     pub fn open(
         view: Arc<dyn View>,
-        room: Box<dyn Room>,
-        recent: Arc<RecentRows>,
-    ) -> Result<Desk, StoreError> {
-        Ok(Desk {
+        space: Box<dyn SpaceCheck>,
+        row_cache: Arc<RowCache>,
+    ) -> Result<GroupBuilder, StoreError> {
+        Ok(GroupBuilder {
             counters: tx::counters(&*view)?,
             cursors: read_cursors(&*view)?,
             view,
             pending: None,
-            recent,
-            room,
+            row_cache,
+            space,
             refusals: Arc::default(),
             refused: None,
         })
@@ -85,17 +85,17 @@ impl Desk {
         self.cursors.clone()
     }
 
-    /// What it shares with readers.
-    pub fn recent(&self) -> Arc<RecentRows> {
-        self.recent.clone()
+    /// The cache that the builder shares with readers.
+    pub fn row_cache(&self) -> Arc<RowCache> {
+        self.row_cache.clone()
     }
 
-    /// How often room was lacking.
+    /// How often the disk was too full.
     pub fn refusals(&self) -> Arc<AtomicU64> {
         self.refusals.clone()
     }
 
-    /// As it will be when everything handed on is durable.
+    /// The head as it will be when everything on its way is durable.
     pub fn head(&self) -> DurableHead {
         DurableHead {
             batch: self.counters.batch,
@@ -103,7 +103,7 @@ impl Desk {
         }
     }
 
-    /// Applies changes, each in turn, to what is durable and what was handed on,
+    /// Applies changes, each in turn, to what is durable and what is on its way,
     /// until there are no more or the batch has enough bytes: what a change weighs
     /// is known only then, because it keeps what it replaces. There are as many
     /// answers as changes were taken. A change that is refused fails alone. A
@@ -111,79 +111,79 @@ impl Desk {
     /// failure is for good.
     pub fn apply(
         &mut self,
-        changes: &mut dyn Iterator<Item = Result<Prepared, Contradiction>>,
+        changes: &mut dyn Iterator<Item = Result<PreparedChange, Contradiction>>,
         enough_bytes: usize,
     ) -> Result<Group, StoreError> {
-        if let Err(refused) = self.room.check() {
+        if let Err(refused) = self.space.check() {
             // Counted before anybody is told.
             self.refusals.fetch_add(1, Ordering::SeqCst);
             self.refused = Some(refused.clone());
             return Err(refused);
         }
-        let mut tx = Tx::standing(
+        let mut tx = Tx::on_batch(
             self.view.clone(),
             self.pending.clone(),
             self.counters,
-            self.recent.clone(),
+            self.row_cache.clone(),
         );
-        let mut made = Made::default();
+        let mut parts = GroupParts::default();
         while tx.bytes() < enough_bytes
             && let Some(change) = changes.next()
         {
-            let applied = match change {
-                Ok(prepared) => match self.stands_on_nothing(&prepared) {
+            let effects = match change {
+                Ok(prepared) => match self.refused_dependency(&prepared) {
                     Some(refused) => Err(refused),
                     None => apply(&mut tx, prepared),
                 },
                 Err(contradiction) => Err(contradiction.into()),
             };
-            match applied {
-                Ok(applied) => made.take(applied),
+            match effects {
+                Ok(effects) => parts.add(effects),
                 Err(StoreError::Engine(failure)) => return Err(failure.into()),
-                Err(refused) => made.answers.push(Err(refused)),
+                Err(refused) => parts.answers.push(Err(refused)),
             }
         }
-        write_cursors(&mut tx, &mut self.cursors.lock(), &made.steps);
-        Ok(self.close_group(tx, made))
+        write_cursors(&mut tx, &mut self.cursors.lock(), &parts.steps);
+        Ok(self.close_group(tx, parts))
     }
 
-    /// What this change was decided on was perhaps refused for want of room; then
-    /// it is refused for the same reason, whether or not there is room by now.
-    fn stands_on_nothing(&self, prepared: &Prepared) -> Option<StoreError> {
+    /// The error for a change that was decided on another one which may have been refused
+    /// because the disk was full: it is refused for the same reason, even if there is space now.
+    fn refused_dependency(&self, prepared: &PreparedChange) -> Option<StoreError> {
         let counted = prepared.change.stands_on?;
         let lacked = counted < self.refusals.load(Ordering::SeqCst);
         self.refused.clone().filter(|_| lacked)
     }
 
-    fn close_group(&mut self, tx: Tx, made: Made) -> Group {
+    fn close_group(&mut self, tx: Tx, parts: GroupParts) -> Group {
         let mut batch = RawBatch::default();
         if !tx.is_empty() {
-            let frames: usize = made.frames.iter().map(|(_, frame)| frame.len()).sum();
-            self.room.taken((tx.bytes() + frames) as u64);
+            let frames: usize = parts.frames.iter().map(|(_, frame)| frame.len()).sum();
+            self.space.count_taken((tx.bytes() + frames) as u64);
             (batch, self.counters) = tx.finish();
         }
-        let mut answers = made.answers;
+        let mut answers = parts.answers;
         for ack in answers.iter_mut().flatten() {
             ack.batch = self.counters.batch;
         }
         Group {
             batch: Arc::new(batch),
-            frames: made.frames,
-            redact: made.redact,
+            frames: parts.frames,
+            redact: parts.redact,
             head: self.head(),
             answers,
         }
     }
 
-    /// This group goes to the disk; the next one stands on it. The one before it
+    /// This group goes to the disk, and the next one builds on it. The group before it
     /// must be durable.
-    pub fn hand_on(&mut self, group: &Group) {
+    pub fn set_pending(&mut self, group: &Group) {
         assert!(self.pending.is_none(), "one is on its way already");
         self.pending = Some(group.batch.clone());
     }
 
-    /// What was handed on is durable, and in this view.
-    pub fn settle(&mut self, view: Arc<dyn View>) {
+    /// The pending group is durable, and in this view.
+    pub fn durable(&mut self, view: Arc<dyn View>) {
         self.view = view;
         self.pending = None;
     }
@@ -208,51 +208,51 @@ fn read_cursors(view: &dyn View) -> Result<SharedCursors, StoreError> {
             .map(|row| row.cursor);
         cursors
             .lock()
-            .insert(id, LowWater::resume(numbering, cursor));
+            .insert(id, LowWaterMark::resume(numbering, cursor));
     }
     Ok(cursors)
 }
 
-/// What a change means for the cursors, in the order of the changes.
-enum Step {
+/// What a change does to a cursor. Steps keep the order of the changes.
+enum CursorStep {
     Numbering(UpstreamId, u32),
-    Done(Position),
+    Done(EventPosition),
 }
 
-/// What came of the changes beside their rows.
+/// What the changes of a group bring about beside their rows.
 #[derive(Default)]
-struct Made {
+struct GroupParts {
     answers: Answers,
-    steps: Vec<Step>,
+    steps: Vec<CursorStep>,
     frames: Vec<(u64, Vec<u8>)>,
     redact: Vec<u64>,
 }
 
-impl Made {
-    fn take(&mut self, applied: Applied) {
-        if let Some((upstream, numbering)) = applied.numbering {
-            self.steps.push(Step::Numbering(upstream, numbering));
+impl GroupParts {
+    fn add(&mut self, effects: ChangeEffects) {
+        if let Some((upstream, numbering)) = effects.numbering {
+            self.steps.push(CursorStep::Numbering(upstream, numbering));
         }
-        self.steps.extend(applied.done.map(Step::Done));
-        self.frames.extend(applied.frame);
-        self.redact.extend(applied.redact);
-        self.answers.push(Ok(applied.ack));
+        self.steps.extend(effects.done.map(CursorStep::Done));
+        self.frames.extend(effects.frame);
+        self.redact.extend(effects.redact);
+        self.answers.push(Ok(effects.ack));
     }
 }
 
 /// Moves the marks by what is in this group, and writes those that moved. They
 /// move before the batch is durable; if it never is, nobody reads them again.
-fn write_cursors(tx: &mut Tx, cursors: &mut Cursors, steps: &[Step]) {
+fn write_cursors(tx: &mut Tx, cursors: &mut Cursors, steps: &[CursorStep]) {
     let mut moved = std::collections::BTreeMap::new();
     for step in steps {
         match step {
-            Step::Numbering(upstream, numbering) => {
+            CursorStep::Numbering(upstream, numbering) => {
                 cursors.renumber(*upstream, *numbering);
                 moved.retain(|id, row: &mut CursorRow| {
                     id != upstream || row.numbering == *numbering
                 });
             }
-            Step::Done(position) => {
+            CursorStep::Done(position) => {
                 if let Some(cursor) = cursors.done(position) {
                     let row = CursorRow {
                         numbering: position.numbering,

@@ -33,9 +33,9 @@ const SLOT_STRIDE: u64 = 4096;
 const SLOT_BYTES: usize = 8 + 3 * 8 + 4;
 const FILE_BYTES: u64 = 2 * SLOT_STRIDE;
 
-/// The newest batch that somebody was told is durable.
+/// The newest batch that was acknowledged as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Acknowledged {
+pub struct AcknowledgedHead {
     /// Its number; batches count from 1.
     pub batch: u64,
     /// The log number that the batch after it begins with.
@@ -61,7 +61,7 @@ pub struct HeadFile {
     file: File,
     /// Counts writes; its parity chooses the slot.
     turn: u64,
-    last: Option<Acknowledged>,
+    last: Option<AcknowledgedHead>,
     synced: Instant,
     unsynced: bool,
 }
@@ -89,23 +89,25 @@ impl HeadFile {
                     .and_then(|()| file.sync_all())
                     .and_then(|()| durable::sync_name(&path))
                     .map_err(io)?;
-                [Slot::Empty, Slot::Empty]
+                [HeadSlot::Empty, HeadSlot::Empty]
             }
             FILE_BYTES => [
-                Slot::read(&file, 0).map_err(io)?,
-                Slot::read(&file, 1).map_err(io)?,
+                HeadSlot::read(&file, 0).map_err(io)?,
+                HeadSlot::read(&file, 1).map_err(io)?,
             ],
             _ => return Err(HeadError::Damaged { file: path }),
         };
         let newest = match slots {
-            [Slot::Whole(a, first), Slot::Whole(b, second)] => {
+            [HeadSlot::Whole(a, first), HeadSlot::Whole(b, second)] => {
                 Some(if a > b { (a, first) } else { (b, second) })
             }
-            [Slot::Whole(turn, last), _] | [_, Slot::Whole(turn, last)] => Some((turn, last)),
-            [Slot::Empty, Slot::Empty] => None,
+            [HeadSlot::Whole(turn, last), _] | [_, HeadSlot::Whole(turn, last)] => {
+                Some((turn, last))
+            }
+            [HeadSlot::Empty, HeadSlot::Empty] => None,
             // The first write of all, torn by a power cut: nothing was synced yet.
-            [Slot::Empty, Slot::Broken] | [Slot::Broken, Slot::Empty] => None,
-            [Slot::Broken, Slot::Broken] => return Err(HeadError::Damaged { file: path }),
+            [HeadSlot::Empty, HeadSlot::Broken] | [HeadSlot::Broken, HeadSlot::Empty] => None,
+            [HeadSlot::Broken, HeadSlot::Broken] => return Err(HeadError::Damaged { file: path }),
         };
         Ok(HeadFile {
             path,
@@ -119,7 +121,7 @@ impl HeadFile {
 
     /// Puts a damaged file aside for a new one. Only a repair may: it has checked
     /// by other means what the file can no longer say.
-    pub fn replace(folder: &Path, acknowledged: Acknowledged) -> Result<(), HeadError> {
+    pub fn replace(folder: &Path, acknowledged: AcknowledgedHead) -> Result<(), HeadError> {
         let path = folder.join(HEAD_FILE);
         let mut bytes = vec![0; FILE_BYTES as usize];
         let slot = encode(1, acknowledged);
@@ -130,13 +132,13 @@ impl HeadFile {
     }
 
     /// What was acknowledged last; none in a new store.
-    pub fn last(&self) -> Option<Acknowledged> {
+    pub fn last(&self) -> Option<AcknowledgedHead> {
         self.last
     }
 
     /// Writes down what is about to be acknowledged. It is on disk when the
     /// process ends, and after a power cut if that comes a second later.
-    pub fn write(&mut self, acknowledged: Acknowledged) -> Result<(), HeadError> {
+    pub fn write(&mut self, acknowledged: AcknowledgedHead) -> Result<(), HeadError> {
         let turn = self.turn + 1;
         self.file
             .write_all_at(&encode(turn, acknowledged), (turn % 2) * SLOT_STRIDE)
@@ -171,24 +173,25 @@ impl HeadFile {
     }
 }
 
-enum Slot {
+/// One of the two slots of the file.
+enum HeadSlot {
     Empty,
-    Whole(u64, Acknowledged),
+    Whole(u64, AcknowledgedHead),
     Broken,
 }
 
-impl Slot {
-    fn read(file: &File, index: u64) -> io::Result<Slot> {
+impl HeadSlot {
+    fn read(file: &File, index: u64) -> io::Result<HeadSlot> {
         let mut bytes = [0; SLOT_BYTES];
         file.read_exact_at(&mut bytes, index * SLOT_STRIDE)?;
         if bytes.iter().all(|byte| *byte == 0) {
-            return Ok(Slot::Empty);
+            return Ok(HeadSlot::Empty);
         }
-        Ok(decode(&bytes).map_or(Slot::Broken, |(turn, last)| Slot::Whole(turn, last)))
+        Ok(decode(&bytes).map_or(HeadSlot::Broken, |(turn, last)| HeadSlot::Whole(turn, last)))
     }
 }
 
-fn encode(turn: u64, acknowledged: Acknowledged) -> [u8; SLOT_BYTES] {
+fn encode(turn: u64, acknowledged: AcknowledgedHead) -> [u8; SLOT_BYTES] {
     let mut bytes = [0; SLOT_BYTES];
     let (body, checksum) = bytes.split_at_mut(SLOT_BYTES - 4);
     let fields = [turn, acknowledged.batch, acknowledged.next_seq];
@@ -200,7 +203,7 @@ fn encode(turn: u64, acknowledged: Acknowledged) -> [u8; SLOT_BYTES] {
     bytes
 }
 
-fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u64, Acknowledged)> {
+fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u64, AcknowledgedHead)> {
     let (body, checksum) = bytes.split_last_chunk::<4>()?;
     let (magic, fields) = body.split_first_chunk::<8>()?;
     if magic != MAGIC || crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
@@ -212,7 +215,7 @@ fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u64, Acknowledged)> {
     };
     Some((
         u64::from_le_bytes(*turn),
-        Acknowledged {
+        AcknowledgedHead {
             batch: u64::from_le_bytes(*batch),
             next_seq: u64::from_le_bytes(*next_seq),
         },
@@ -223,8 +226,8 @@ fn decode(bytes: &[u8; SLOT_BYTES]) -> Option<(u64, Acknowledged)> {
 mod tests {
     use super::*;
 
-    fn at(batch: u64) -> Acknowledged {
-        Acknowledged {
+    fn at(batch: u64) -> AcknowledgedHead {
+        AcknowledgedHead {
             batch,
             next_seq: batch * 10,
         }

@@ -1,21 +1,19 @@
-//! What is held, written down: one owner of every write, and readers that never
+//! The store of everything that Gapless holds: one owner of every write, and readers that never
 //! see what a power cut could take back.
 //!
-//! [`store`] is what the program uses; [`book`] the same without a thread.
-//! [`change`] says what shall be, [`apply`] writes it, [`contents`] reads it.
+//! [`store`] is what the program uses; [`sync_writer`] does the same on the caller's thread.
+//! [`change`] says what shall be, [`apply`] writes it, [`read_view`] reads it.
 //! [`engine`] is the wall around the storage engine, with a double in memory;
 //! [`table`] knows every key and row.
 
 pub mod apply;
-pub mod book;
 pub mod change;
 pub mod check;
 pub mod codec;
 mod committer;
-#[cfg(feature = "engine")]
-pub mod condition;
-pub mod contents;
 pub mod cursor;
+#[cfg(feature = "engine")]
+pub mod diagnosis;
 #[cfg(feature = "engine")]
 mod durable;
 pub mod engine;
@@ -36,19 +34,22 @@ pub mod lock;
 mod open;
 pub mod prepare;
 pub mod queue;
+pub mod read_view;
 #[cfg(feature = "engine")]
 pub mod repair;
-mod rows;
+mod row_cache;
 #[cfg(feature = "engine")]
 pub mod space;
 pub mod store;
+mod sync;
+pub mod sync_writer;
 pub mod table;
 pub mod tx;
 mod walk;
 mod writer;
 
 #[cfg(feature = "engine")]
-pub use condition::ENGINE_FOLDER;
+pub use diagnosis::ENGINE_FOLDER;
 #[cfg(feature = "engine")]
 pub use open::Settings;
 pub use store::Store;

@@ -5,24 +5,19 @@
 //! it had acknowledged is refused too: going on would hide the loss, and give
 //! numbers away a second time.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use crate::book::{Beside, DurableHead, Room};
-use crate::condition::{Condition, ENGINE_FOLDER};
+use crate::diagnosis::{Diagnosis, ENGINE_FOLDER};
 use crate::engine::{DiskEngine, DiskSettings};
 use crate::error::StoreError;
 use crate::frames::{FRAMES_FOLDER, Frames, FramesSettings};
-use crate::head::{Acknowledged, HeadFile};
+use crate::head::{AcknowledgedHead, HeadFile};
 use crate::lock::Lock;
 use crate::queue::GroupLimits;
-use crate::space::Space;
 use crate::store::Store;
+use crate::writer::DiskSidecar;
 use crate::{durable, format};
-
-/// How often old frames are looked for.
-const TRIM_EVERY: Duration = Duration::from_secs(60);
 
 /// What a store on disk may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,35 +53,32 @@ impl Store {
         let failed = |error: std::io::Error| {
             StoreError::System(format!("cannot use {}: {error}", folder.display()).into())
         };
-        let condition = Condition::of(folder).map_err(failed)?;
-        if let Some(trouble) = condition.trouble {
-            return Err(StoreError::lost(trouble));
+        let diagnosis = Diagnosis::inspect(folder).map_err(failed)?;
+        if let Some(problem) = diagnosis.problem {
+            return Err(StoreError::lost(problem));
         }
         // Before the engine has anything: where it has and this is missing,
         // something is wrong.
         let head = HeadFile::open(folder)?;
-        condition.prepare().map_err(failed)?;
+        diagnosis.prepare().map_err(failed)?;
         let engine = DiskEngine::open(&folder.join(ENGINE_FOLDER), &settings.engine)?;
         let next_seq = check_head(&engine, head.last())?;
         let frames = Frames::open(&folder.join(FRAMES_FOLDER), settings.frames, next_seq)?;
         let reader = frames.reader();
         let scourer = engine.scourer();
-        let beside = Files {
-            folder: folder.to_owned(),
-            min_free_disk_bytes: settings.min_free_disk_bytes,
-            frames,
-            head,
-            trimmed: Instant::now(),
-            _lock: lock.clone(),
-        };
-        let store = Store::start(Box::new(engine), Box::new(beside), settings.group)?;
+        let min_free = settings.min_free_disk_bytes;
+        let sidecar = DiskSidecar::new(folder, min_free, frames, head, lock.clone());
+        let store = Store::start(Box::new(engine), Box::new(sidecar), settings.group)?;
         Ok(store.with_files(reader, scourer, lock))
     }
 }
 
 /// With the journals replayed: whether everything acknowledged is there. Returns
 /// the next log number.
-fn check_head(engine: &DiskEngine, acknowledged: Option<Acknowledged>) -> Result<u64, StoreError> {
+fn check_head(
+    engine: &DiskEngine,
+    acknowledged: Option<AcknowledgedHead>,
+) -> Result<u64, StoreError> {
     use crate::engine::Engine;
     let found = crate::tx::counters(&*engine.snapshot())?;
     match acknowledged {
@@ -98,55 +90,4 @@ fn check_head(engine: &DiskEngine, acknowledged: Option<Acknowledged>) -> Result
         }
         _ => Ok(found.next_seq),
     }
-}
-
-/// The files beside the engine.
-struct Files {
-    folder: PathBuf,
-    min_free_disk_bytes: u64,
-    frames: Frames,
-    head: HeadFile,
-    trimmed: Instant,
-    /// As long as anything is written.
-    _lock: Arc<Lock>,
-}
-
-impl Beside for Files {
-    fn room(&mut self) -> Box<dyn Room> {
-        Box::new(Space::new(&self.folder, self.min_free_disk_bytes))
-    }
-
-    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
-        for (seq, frame) in frames {
-            self.frames.append(*seq, frame)?;
-        }
-        Ok(self.frames.sync()?)
-    }
-
-    fn redact_frames(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
-        self.frames.redact_all(numbers)?;
-        Ok(())
-    }
-
-    fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {
-        self.head.write(Acknowledged {
-            batch: head.batch,
-            next_seq: head.next_seq,
-        })?;
-        if self.trimmed.elapsed() >= TRIM_EVERY {
-            self.trimmed = Instant::now();
-            self.frames.trim(now_ms())?;
-        }
-        Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), StoreError> {
-        Ok(self.head.sync()?)
-    }
-}
-
-fn now_ms() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
 }

@@ -8,7 +8,7 @@ use gapless_atp::cid::Cid;
 use gapless_atp::limits;
 use gapless_core::ledger::{Head, Held, Repo};
 
-use crate::change::{Change, Entry, RecordOp, Records, RepoChange, What};
+use crate::change::{Change, EntryContent, LogEntry, RecordOp, Records, RepoChange};
 use crate::engine::Slice;
 use crate::error::Contradiction;
 use crate::table::log::ROW_OPS;
@@ -18,30 +18,30 @@ use crate::table::record::{self, RecordRow};
 /// cuts it by bytes as well as by records.
 pub const ENTRY_BYTES: usize = 16 << 20;
 
-/// A change that does not contradict itself.
+/// A change that has passed the checks against itself.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedChange {
     pub(crate) change: Box<Change>,
     /// The rows of its records, in the order of its operations; none deletes.
     pub(crate) rows: Vec<Option<Slice>>,
     bytes: usize,
 }
 
-impl Prepared {
+impl PreparedChange {
     /// Roughly what it weighs in memory and on disk.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-pub fn prepare(change: Change) -> Result<Prepared, Contradiction> {
+pub fn prepare(change: Change) -> Result<PreparedChange, Contradiction> {
     let mut change = Box::new(change);
     let bytes = change.bytes();
     let rows = match &mut change.repo {
         None => Vec::new(),
         Some(repo) => check_repo(repo)?,
     };
-    Ok(Prepared {
+    Ok(PreparedChange {
         change,
         rows,
         bytes,
@@ -57,23 +57,26 @@ fn check_repo(change: &mut RepoChange) -> Result<Vec<Option<Slice>>, Contradicti
     };
     check_entry(entry)?;
     match &mut entry.what {
-        What::Records(records) => {
-            let head = target(change.row.as_ref()).ok_or(Contradiction::NotExact)?;
+        EntryContent::Records(records) => {
+            let head = target_head(change.row.as_ref()).ok_or(Contradiction::NotExact)?;
             check_records(records, &head)?;
-            Ok(rows(&mut records.ops, &head))
+            Ok(encode_records(&mut records.ops, &head))
         }
-        What::Claims(claims) => {
+        EntryContent::Claims(claims) => {
             check_count(claims.len())?;
             for (path, _) in claims {
                 check_path(path)?;
             }
             Ok(Vec::new())
         }
-        What::Account | What::Shown | What::Identity | What::Purge => Ok(Vec::new()),
+        EntryContent::Account
+        | EntryContent::Shown
+        | EntryContent::Identity
+        | EntryContent::Purge => Ok(Vec::new()),
     }
 }
 
-fn check_entry(entry: &Entry) -> Result<(), Contradiction> {
+fn check_entry(entry: &LogEntry) -> Result<(), Contradiction> {
     if entry.bytes() > ENTRY_BYTES {
         return Err(Contradiction::TooLarge);
     }
@@ -84,7 +87,7 @@ fn check_entry(entry: &Entry) -> Result<(), Contradiction> {
 }
 
 /// The head that records lead to, at once or in the end.
-fn target(row: Option<&Repo>) -> Option<Head> {
+fn target_head(row: Option<&Repo>) -> Option<Head> {
     match row?.held {
         Held::Exactly(head) | Held::Applying { target: head, .. } => Some(head),
         Held::Nothing | Held::Damaged { .. } => None,
@@ -130,9 +133,9 @@ fn check_frame(frame: &[u8]) -> Result<(), Contradiction> {
     }
 }
 
-/// The records as they will lie in the table. Their bytes are in there; the
+/// Encodes the records as rows of the table. Moves their bytes into the rows; the
 /// operations keep the rest.
-fn rows(ops: &mut [RecordOp], head: &Head) -> Vec<Option<Slice>> {
+fn encode_records(ops: &mut [RecordOp], head: &Head) -> Vec<Option<Slice>> {
     let row = |op: &mut RecordOp| {
         let put = op.put.as_mut()?;
         let bytes = put.bytes.take();

@@ -1,13 +1,14 @@
-//! What waits to be written: first come, first served, bounded by count and by
-//! bytes. Whoever brings more than there is room for waits.
+//! The queue of changes that wait to be written: first come, first served, bounded by count and by
+//! bytes. A caller whose change does not fit waits.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use crate::change::{Ack, Change};
 use crate::error::StoreError;
-use crate::prepare::{Prepared, prepare};
+use crate::prepare::{PreparedChange, prepare};
+use crate::sync::{Condvar, Mutex};
 
 /// How much is taken at once, and how much may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,25 +33,26 @@ impl Default for GroupLimits {
     }
 }
 
-type Tell = dyn FnOnce(Result<Ack, StoreError>) + Send;
+/// Called with what became of a change.
+type AckFn = dyn FnOnce(Result<Ack, StoreError>) + Send;
 
-/// Who is told what became of a change: exactly once, whatever happens. Called
-/// on one of the store's own threads, so it must be short.
-pub struct Reply(Option<Box<Tell>>);
+/// The callback for one change. It is called exactly once, whatever happens, on one of the store's
+/// own threads, so it must be short.
+pub struct AckCallback(Option<Box<AckFn>>);
 
-impl Reply {
-    pub fn new(tell: impl FnOnce(Result<Ack, StoreError>) + Send + 'static) -> Reply {
-        Reply(Some(Box::new(tell)))
+impl AckCallback {
+    pub fn new(tell: impl FnOnce(Result<Ack, StoreError>) + Send + 'static) -> AckCallback {
+        AckCallback(Some(Box::new(tell)))
     }
 
-    pub fn tell(mut self, answer: Result<Ack, StoreError>) {
+    pub fn call(mut self, answer: Result<Ack, StoreError>) {
         if let Some(tell) = self.0.take() {
             tell(answer);
         }
     }
 }
 
-impl Drop for Reply {
+impl Drop for AckCallback {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
             // Very likely something is unwinding: a second panic would end the
@@ -62,11 +64,11 @@ impl Drop for Reply {
     }
 }
 
-/// Gives everybody their answer, and only then lets go of a panic of any of them.
-pub fn tell_all(answers: impl Iterator<Item = (Reply, Result<Ack, StoreError>)>) {
+/// Calls every callback, and only then resumes the panic of any of them.
+pub fn call_all(answers: impl Iterator<Item = (AckCallback, Result<Ack, StoreError>)>) {
     let mut panicked = None;
     for (reply, answer) in answers {
-        let told = catch_unwind(AssertUnwindSafe(|| reply.tell(answer)));
+        let told = catch_unwind(AssertUnwindSafe(|| reply.call(answer)));
         panicked = panicked.or(told.err());
     }
     if let Some(panic) = panicked {
@@ -74,19 +76,19 @@ pub fn tell_all(answers: impl Iterator<Item = (Reply, Result<Ack, StoreError>)>)
     }
 }
 
-/// A change and who waits for it.
-pub struct Work {
-    pub(crate) change: Prepared,
-    pub(crate) reply: Reply,
+/// A change with its callback, checked and ready for the queue.
+pub struct Submission {
+    pub(crate) change: PreparedChange,
+    pub(crate) reply: AckCallback,
 }
 
-impl Work {
-    /// None when the change contradicts itself: then that is told at once.
-    pub fn new(change: Change, reply: Reply) -> Option<Work> {
+impl Submission {
+    /// None when the change contradicts itself: then the callback is called at once.
+    pub fn new(change: Change, reply: AckCallback) -> Option<Submission> {
         match prepare(change) {
-            Ok(change) => Some(Work { change, reply }),
+            Ok(change) => Some(Submission { change, reply }),
             Err(contradiction) => {
-                reply.tell(Err(contradiction.into()));
+                reply.call(Err(contradiction.into()));
                 None
             }
         }
@@ -94,15 +96,16 @@ impl Work {
 }
 
 #[derive(Default)]
-struct Waiting {
-    work: VecDeque<(Work, usize)>,
+struct Inner {
+    /// With their bytes.
+    work: VecDeque<(Submission, usize)>,
     bytes: usize,
     closed: bool,
 }
 
 pub struct Queue {
     limits: GroupLimits,
-    waiting: Mutex<Waiting>,
+    inner: Mutex<Inner>,
     came: Condvar,
     went: Condvar,
 }
@@ -111,93 +114,82 @@ impl Queue {
     pub fn new(limits: GroupLimits) -> Queue {
         Queue {
             limits,
-            waiting: Mutex::default(),
-            came: Condvar::new(),
-            went: Condvar::new(),
+            inner: Mutex::default(),
+            came: Condvar::default(),
+            went: Condvar::default(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing in here can panic half way.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts work at the end, waiting for room. After the end, says so.
-    pub fn push(&self, work: Work) {
+    /// Enqueues a change, blocking while the queue is full. Replies `Closed` once the queue is closed.
+    pub fn push(&self, work: Submission) {
         let bytes = work.change.bytes();
-        let mut waiting = self.lock();
-        while !waiting.closed && self.is_full(&waiting, bytes) {
-            waiting = self
-                .went
-                .wait(waiting)
-                .unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
+        while !inner.closed && self.is_full(&inner, bytes) {
+            inner = self.went.wait(inner);
         }
-        self.insert(waiting, work, bytes);
+        self.insert(inner, work, bytes);
     }
 
-    /// Puts work at the end if there is room now, and hands it back if not.
-    pub fn try_push(&self, work: Box<Work>) -> Result<(), Box<Work>> {
+    /// Enqueues a change if the queue has room for it now, and hands it back if not.
+    pub fn try_push(&self, work: Box<Submission>) -> Result<(), Box<Submission>> {
         let bytes = work.change.bytes();
-        let waiting = self.lock();
-        if !waiting.closed && self.is_full(&waiting, bytes) {
+        let inner = self.inner.lock();
+        if !inner.closed && self.is_full(&inner, bytes) {
             return Err(work);
         }
-        self.insert(waiting, *work, bytes);
+        self.insert(inner, *work, bytes);
         Ok(())
     }
 
-    fn insert(&self, mut waiting: MutexGuard<'_, Waiting>, work: Work, bytes: usize) {
-        if waiting.closed {
-            drop(waiting);
-            work.reply.tell(Err(StoreError::Closed));
+    fn insert(&self, mut inner: MutexGuard<'_, Inner>, work: Submission, bytes: usize) {
+        if inner.closed {
+            drop(inner);
+            work.reply.call(Err(StoreError::Closed));
             return;
         }
-        waiting.bytes += bytes;
-        waiting.work.push_back((work, bytes));
+        inner.bytes += bytes;
+        inner.work.push_back((work, bytes));
         self.came.notify_one();
     }
 
     /// A change larger than the whole queue gets in when it is alone.
-    fn is_full(&self, waiting: &Waiting, bytes: usize) -> bool {
-        !waiting.work.is_empty()
-            && (waiting.work.len() >= self.limits.queue_changes
-                || waiting.bytes + bytes > self.limits.queue_bytes)
+    fn is_full(&self, inner: &Inner, bytes: usize) -> bool {
+        !inner.work.is_empty()
+            && (inner.work.len() >= self.limits.queue_changes
+                || inner.bytes + bytes > self.limits.queue_bytes)
     }
 
     /// The next group, as soon as there is anything; none after the end, when
     /// everything was taken.
-    pub fn take(&self) -> Option<Vec<Work>> {
-        let mut waiting = self.lock();
-        while waiting.work.is_empty() {
-            if waiting.closed {
+    pub fn take(&self) -> Option<Vec<Submission>> {
+        let mut inner = self.inner.lock();
+        while inner.work.is_empty() {
+            if inner.closed {
                 return None;
             }
-            waiting = self
-                .came
-                .wait(waiting)
-                .unwrap_or_else(PoisonError::into_inner);
+            inner = self.came.wait(inner);
         }
         let mut group = Vec::new();
         let mut bytes = 0;
-        while let Some((_, size)) = waiting.work.front() {
+        while let Some((_, size)) = inner.work.front() {
             let full =
                 group.len() >= self.limits.group_changes || bytes + size > self.limits.group_bytes;
             if full && !group.is_empty() {
                 break;
             }
-            if let Some((work, size)) = waiting.work.pop_front() {
+            if let Some((work, size)) = inner.work.pop_front() {
                 bytes += size;
                 group.push(work);
             }
         }
-        waiting.bytes -= bytes;
+        inner.bytes -= bytes;
         self.went.notify_all();
         Some(group)
     }
 
     /// Nothing more comes in; what is in is still taken.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.inner.lock().closed = true;
         self.came.notify_all();
         self.went.notify_all();
     }
@@ -209,8 +201,8 @@ impl Queue {
 
     /// Changes that wait, and their bytes.
     pub fn depth(&self) -> (usize, usize) {
-        let waiting = self.lock();
-        (waiting.work.len(), waiting.bytes)
+        let inner = self.inner.lock();
+        (inner.work.len(), inner.bytes)
     }
 }
 
@@ -230,7 +222,7 @@ mod tests {
         queue_bytes: 100_000,
     };
 
-    fn work(bytes: usize, reply: Reply) -> Work {
+    fn work(bytes: usize, reply: AckCallback) -> Submission {
         let letter = DeadLetter {
             class: DeadClass::Invalid,
             source: None,
@@ -245,11 +237,11 @@ mod tests {
             dead: Some(DeadChange::New(letter)),
             ..Change::default()
         };
-        Work::new(change, reply).unwrap()
+        Submission::new(change, reply).unwrap()
     }
 
-    fn nobody() -> Reply {
-        Reply::new(|_| {})
+    fn nobody() -> AckCallback {
+        AckCallback::new(|_| {})
     }
 
     #[test]
@@ -292,7 +284,7 @@ mod tests {
             .map(|_| {
                 let (queue, told) = (queue.clone(), told.clone());
                 std::thread::spawn(move || {
-                    let reply = Reply::new(move |answer| {
+                    let reply = AckCallback::new(move |answer| {
                         assert!(matches!(answer, Err(StoreError::Closed)));
                         told.fetch_add(1, Ordering::SeqCst);
                     });
@@ -314,7 +306,7 @@ mod tests {
     #[test]
     fn a_reply_that_is_dropped_tells_all_the_same() {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        drop(Reply::new(move |answer| tell.send(answer).unwrap()));
+        drop(AckCallback::new(move |answer| tell.send(answer).unwrap()));
         assert!(matches!(told.recv(), Ok(Err(StoreError::CommitterGone))));
     }
 }

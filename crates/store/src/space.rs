@@ -12,29 +12,29 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
-use crate::writer::Room;
+use crate::writer::SpaceCheck;
 
 /// An answer of the file system is good for this long.
 const ANSWER_AGE: Duration = Duration::from_secs(1);
 /// Bytes on disk for a byte handed over, until the next answer.
 const BYTES_PER_BYTE: u64 = 2;
 
-/// There is no room. It is not an error of the store: nothing is broken, and it
-/// goes on as soon as there is room again.
+/// The disk has less free space than `min_free_disk`. Nothing is broken: the store goes on as soon
+/// as there is enough space again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the disk of {} has {free_bytes} bytes free, less than min_free_disk ({min_free_bytes}): nothing more is written until there is room. Free some, or lower min_free_disk",
     folder.display()
 )]
-pub struct Full {
+pub struct DiskFull {
     pub folder: PathBuf,
     pub free_bytes: u64,
     pub min_free_bytes: u64,
 }
 
-/// Watches the file system that a folder is on.
+/// Watches the free space of the file system that a folder is on.
 #[derive(Debug)]
-pub struct Space {
+pub struct FreeSpace {
     folder: PathBuf,
     min_free_bytes: u64,
     /// Free bytes by the last answer, less what was written since.
@@ -42,9 +42,9 @@ pub struct Space {
     answered: Option<Instant>,
 }
 
-impl Space {
-    pub fn new(folder: &Path, min_free_bytes: u64) -> Space {
-        Space {
+impl FreeSpace {
+    pub fn new(folder: &Path, min_free_bytes: u64) -> FreeSpace {
+        FreeSpace {
             folder: folder.to_owned(),
             min_free_bytes,
             free_bytes: 0,
@@ -54,7 +54,7 @@ impl Space {
 
     /// May more be written? A file system that does not answer stops nothing: the
     /// write itself will tell.
-    pub fn check(&mut self) -> Result<(), Full> {
+    pub fn check(&mut self) -> Result<(), DiskFull> {
         let fresh = self.answered.is_some_and(|at| at.elapsed() < ANSWER_AGE)
             && pretended::get(&self.folder).is_none();
         // Full by reckoning alone is worth a question.
@@ -66,7 +66,7 @@ impl Space {
             self.answered = Some(Instant::now());
         }
         if self.free_bytes < self.min_free_bytes {
-            return Err(Full {
+            return Err(DiskFull {
                 folder: self.folder.clone(),
                 free_bytes: self.free_bytes,
                 min_free_bytes: self.min_free_bytes,
@@ -75,20 +75,20 @@ impl Space {
         Ok(())
     }
 
-    /// So many bytes go to the engine and the files beside it.
-    pub fn wrote(&mut self, bytes: u64) {
+    /// Counts bytes that go to the engine and to the files beside it.
+    pub fn count_written(&mut self, bytes: u64) {
         let on_disk = bytes.saturating_mul(BYTES_PER_BYTE);
         self.free_bytes = self.free_bytes.saturating_sub(on_disk);
     }
 }
 
-impl Room for Space {
+impl SpaceCheck for FreeSpace {
     fn check(&mut self) -> Result<(), StoreError> {
-        Ok(Space::check(self)?)
+        Ok(FreeSpace::check(self)?)
     }
 
-    fn taken(&mut self, bytes: u64) {
-        self.wrote(bytes);
+    fn count_taken(&mut self, bytes: u64) {
+        self.count_written(bytes);
     }
 }
 
@@ -114,7 +114,9 @@ mod pretended {
 pub mod pretended {
     use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
-    use std::sync::{Mutex, OnceLock, PoisonError};
+    use std::sync::OnceLock;
+
+    use crate::sync::Mutex;
 
     /// Names a file in which a number of bytes stands, for programs that tests run.
     /// Without the file, the disk is asked.
@@ -125,7 +127,7 @@ pub mod pretended {
     /// From now on the disk of a folder has so many bytes free; none: as many as it
     /// really has.
     pub fn set(folder: &Path, free_bytes: Option<u64>) {
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = FREE.lock();
         match free_bytes {
             Some(free_bytes) => free.insert(folder.to_owned(), free_bytes),
             None => free.remove(folder),
@@ -133,11 +135,12 @@ pub mod pretended {
     }
 
     pub(super) fn get(folder: &Path) -> Option<u64> {
-        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        free.get(folder).copied().or_else(told)
+        let free = FREE.lock();
+        free.get(folder).copied().or_else(from_test_file)
     }
 
-    fn told() -> Option<u64> {
+    /// The number in the file that the environment names, for programs that tests run.
+    fn from_test_file() -> Option<u64> {
         static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
         let file = FILE.get_or_init(|| std::env::var_os(VARIABLE).map(PathBuf::from));
         let text = std::fs::read_to_string(file.as_ref()?).ok()?;
@@ -152,21 +155,23 @@ mod tests {
     #[test]
     fn too_little_room_is_said_with_both_numbers() {
         let folder = tempfile::tempdir().unwrap();
-        let mut space = Space::new(folder.path(), u64::MAX);
+        let mut space = FreeSpace::new(folder.path(), u64::MAX);
         let full = space.check().unwrap_err();
         assert_eq!(full.min_free_bytes, u64::MAX);
         assert!(full.free_bytes > 0);
         assert!(full.to_string().contains("min_free_disk"));
-        Space::new(folder.path(), 0).check().expect("room enough");
+        FreeSpace::new(folder.path(), 0)
+            .check()
+            .expect("room enough");
     }
 
     #[test]
     fn what_was_written_counts_before_the_next_answer() {
         let folder = tempfile::tempdir().unwrap();
         let free = free_bytes(folder.path()).unwrap();
-        let mut space = Space::new(folder.path(), free / 2);
+        let mut space = FreeSpace::new(folder.path(), free / 2);
         space.check().unwrap();
-        space.wrote(free / 3);
+        space.count_written(free / 3);
         assert!(space.free_bytes < free / 2, "reckoned without asking");
         // Asked again, because by reckoning it is full; the disk knows better.
         space.check().unwrap();
@@ -176,7 +181,7 @@ mod tests {
     #[test]
     fn an_answer_is_used_again_while_it_is_fresh() {
         let folder = tempfile::tempdir().unwrap();
-        let mut space = Space::new(folder.path(), 1000);
+        let mut space = FreeSpace::new(folder.path(), 1000);
         space.check().unwrap();
         space.free_bytes = 5000;
         space.check().unwrap();

@@ -10,15 +10,15 @@ use std::sync::mpsc::sync_channel;
 
 use gapless_core::ledger::UpstreamId;
 
-use crate::book::{Beside, Book, DurableHead, Nothing};
 use crate::change::{Ack, Change};
 use crate::committer::Committer;
-use crate::contents::Contents;
 use crate::cursor::SharedCursors;
 use crate::engine::{Engine, MemoryEngine};
 use crate::error::StoreError;
-use crate::queue::{GroupLimits, Queue, Reply, Work};
-use crate::rows;
+use crate::queue::{AckCallback, GroupLimits, Queue, Submission};
+use crate::read_view::ReadView;
+use crate::row_cache;
+use crate::sync_writer::{DurableHead, NoSidecar, Sidecar, SyncWriter};
 
 /// A store that is open. Share it in an `Arc`.
 pub struct Store {
@@ -28,32 +28,32 @@ pub struct Store {
     #[cfg(feature = "engine")]
     frames: Option<crate::frames::FramesReader>,
     #[cfg(feature = "engine")]
-    scourer: std::sync::Mutex<Option<crate::engine::Scourer>>,
+    scourer: crate::sync::Mutex<Option<crate::engine::Scourer>>,
     /// Until the end of this and of the writer, nobody else opens the folder.
     #[cfg(feature = "engine")]
     _lock: Option<std::sync::Arc<crate::lock::Lock>>,
 }
 
 impl Store {
-    /// In memory, with the committer's threads. Without them: [`Book`].
+    /// Opens a store in memory, with the committer's threads. [`SyncWriter`] has none.
     pub fn memory() -> Result<Store, StoreError> {
         Store::in_memory(MemoryEngine::new(), GroupLimits::default())
     }
 
-    /// Likewise, on an engine that the caller keeps a handle of.
+    /// Opens a store in memory on an engine that the caller keeps a handle of.
     pub fn in_memory(engine: MemoryEngine, limits: GroupLimits) -> Result<Store, StoreError> {
-        Store::start(Box::new(engine), Box::new(Nothing), limits)
+        Store::start(Box::new(engine), Box::new(NoSidecar), limits)
     }
 
-    /// On any engine, with whatever lies beside it.
+    /// Starts a store on any engine, with the sidecar that belongs to it.
     pub fn start(
         engine: Box<dyn Engine>,
-        beside: Box<dyn Beside>,
+        sidecar: Box<dyn Sidecar>,
         limits: GroupLimits,
     ) -> Result<Store, StoreError> {
-        let book = Book::with_recent(engine, beside, rows::PLACES)?;
-        let (cursors, refusals) = (book.cursors(), book.refusals());
-        let committer = Committer::start(book, Queue::new(limits))?;
+        let writer = SyncWriter::with_row_cache(engine, sidecar, row_cache::STORE_CELLS)?;
+        let (cursors, refusals) = (writer.cursors(), writer.refusals());
+        let committer = Committer::start(writer, Queue::new(limits))?;
         Ok(Store {
             cursors,
             refusals,
@@ -61,7 +61,7 @@ impl Store {
             #[cfg(feature = "engine")]
             frames: None,
             #[cfg(feature = "engine")]
-            scourer: std::sync::Mutex::default(),
+            scourer: crate::sync::Mutex::default(),
             #[cfg(feature = "engine")]
             _lock: None,
         })
@@ -75,7 +75,7 @@ impl Store {
         lock: std::sync::Arc<crate::lock::Lock>,
     ) -> Store {
         self.frames = Some(frames);
-        self.scourer = std::sync::Mutex::new(Some(scourer));
+        self.scourer = crate::sync::Mutex::new(Some(scourer));
         self._lock = Some(lock);
         self
     }
@@ -90,14 +90,11 @@ impl Store {
     /// Who gets deleted bytes off the disk; none in memory, and none after the end.
     #[cfg(feature = "engine")]
     pub fn scourer(&self) -> Option<crate::engine::Scourer> {
-        let scourer = self.scourer.lock();
-        scourer
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
+        self.scourer.lock().clone()
     }
 
     /// The newest durable state.
-    pub fn view(&self) -> Contents {
+    pub fn view(&self) -> ReadView {
         self.committer.published.view()
     }
 
@@ -138,13 +135,13 @@ impl Store {
         change: Change,
         tell: impl FnOnce(Result<Ack, StoreError>) + Send + 'static,
     ) {
-        if let Some(work) = Work::new(change, Reply::new(tell)) {
+        if let Some(work) = Submission::new(change, AckCallback::new(tell)) {
             self.committer.queue.push(work);
         }
     }
 
     /// Likewise, but hands it back at once when there is no room.
-    pub fn try_submit(&self, work: Box<Work>) -> Result<(), Box<Work>> {
+    pub fn try_submit(&self, work: Box<Submission>) -> Result<(), Box<Submission>> {
         self.committer.queue.try_push(work)
     }
 
@@ -168,12 +165,7 @@ impl Store {
     /// wait for the end.
     pub fn close(&self) -> Result<(), StoreError> {
         #[cfg(feature = "engine")]
-        drop(
-            self.scourer
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .take(),
-        );
+        drop(self.scourer.lock().take());
         self.committer.close()
     }
 }

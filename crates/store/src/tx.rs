@@ -12,47 +12,47 @@ use std::sync::Arc;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Host, HostId, RepoId, UpstreamId};
 
-use crate::codec::{RowFault, Writer};
-use crate::engine::{RawBatch, RawWrite, Row, Slice, View};
+use crate::codec::{RowFault, RowWriter};
+use crate::engine::{RawBatch, RawRow, RawWrite, Slice, View};
 use crate::error::StoreError;
-use crate::rows::{FEW, RecentRows};
+use crate::row_cache::{RowCache, SMALL_CELLS};
 use crate::table::meta::{self, Counters};
 use crate::table::repo::{self, RepoRow};
 use crate::table::{Table, debt, did, host, key};
 
-type Overlay = BTreeMap<Key, Option<Slice>>;
+type Overlay = BTreeMap<OverlayKey, Option<Slice>>;
 
-/// A key, with its beginning at hand: most comparisons need no more of it.
+/// A key of an overlay, with its first eight bytes as a number: most comparisons need no more.
 #[derive(Clone, PartialEq, Eq)]
-struct Key {
+struct OverlayKey {
     first: u64,
     bytes: Slice,
 }
 
-impl Key {
-    fn new(bytes: Slice) -> Key {
+impl OverlayKey {
+    fn new(bytes: Slice) -> OverlayKey {
         let mut first = [0; 8];
         for (place, byte) in first.iter_mut().zip(bytes.iter()) {
             *place = *byte;
         }
-        Key {
+        OverlayKey {
             first: u64::from_be_bytes(first),
             bytes,
         }
     }
 }
 
-impl Ord for Key {
+impl Ord for OverlayKey {
     /// That of the bytes: where the beginnings differ they decide.
-    fn cmp(&self, other: &Key) -> Ordering {
+    fn cmp(&self, other: &OverlayKey) -> Ordering {
         self.first
             .cmp(&other.first)
             .then_with(|| self.bytes.cmp(&other.bytes))
     }
 }
 
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+impl PartialOrd for OverlayKey {
+    fn partial_cmp(&self, other: &OverlayKey) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
@@ -60,7 +60,7 @@ impl PartialOrd for Key {
 /// What was there before a change wrote.
 struct Undo {
     table: Table,
-    key: Key,
+    key: OverlayKey,
     before: Option<Option<Slice>>,
 }
 
@@ -71,12 +71,12 @@ pub struct Tx {
     overlays: [Overlay; Table::ALL.len()],
     undo: Vec<Undo>,
     /// Rows of repositories: what view and overlay hold, never more.
-    recent: Arc<RecentRows>,
+    row_cache: Arc<RowCache>,
     /// Repositories that the change under way has touched.
     touched: Vec<RepoId>,
     /// Upstreams that are known to exist.
     upstreams: BTreeSet<UpstreamId>,
-    scratch: Writer,
+    scratch: RowWriter,
     key_scratch: Vec<u8>,
     /// Numbers given out; written with the batch.
     pub(crate) counters: Counters,
@@ -99,27 +99,27 @@ pub fn counters(view: &dyn View) -> Result<Counters, StoreError> {
 impl Tx {
     pub fn new(view: Arc<dyn View>) -> Result<Tx, StoreError> {
         let counters = counters(&*view)?;
-        let recent = Arc::new(RecentRows::new(FEW));
-        Ok(Tx::standing(view, None, counters, recent))
+        let row_cache = Arc::new(RowCache::new(SMALL_CELLS));
+        Ok(Tx::on_batch(view, None, counters, row_cache))
     }
 
     /// On a view and a batch above it, which [`Tx::finish`] made. The counters and
     /// the rows that are known already must be those of both together.
-    pub(crate) fn standing(
+    pub(crate) fn on_batch(
         view: Arc<dyn View>,
         below: Option<Arc<RawBatch>>,
         counters: Counters,
-        recent: Arc<RecentRows>,
+        row_cache: Arc<RowCache>,
     ) -> Tx {
         Tx {
             view,
             below,
             overlays: Default::default(),
             undo: Vec::new(),
-            recent,
+            row_cache,
             touched: Vec::new(),
             upstreams: BTreeSet::new(),
-            scratch: Writer::default(),
+            scratch: RowWriter::default(),
             key_scratch: Vec::new(),
             counters,
             saved: counters,
@@ -140,14 +140,14 @@ impl Tx {
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, StoreError> {
         let overlay = &self.overlays[table as usize];
         if !overlay.is_empty()
-            && let Some(written) = overlay.get(&Key::new(key.into()))
+            && let Some(written) = overlay.get(&OverlayKey::new(key.into()))
         {
             return Ok(written.clone());
         }
         let below = self
             .below
             .as_ref()
-            .and_then(|batch| find(batch, table, key));
+            .and_then(|batch| find_write(batch, table, key));
         match below {
             Some(written) => Ok(written.value.clone()),
             None => Ok(self.view.get(table, key)?),
@@ -171,21 +171,21 @@ impl Tx {
     }
 
     /// All rows with a prefix, in order, as the group has left them.
-    pub fn prefix(&self, table: Table, prefix: &[u8]) -> Result<Vec<Row>, StoreError> {
+    pub fn prefix(&self, table: Table, prefix: &[u8]) -> Result<Vec<RawRow>, StoreError> {
         let mut rows = BTreeMap::new();
         for row in self.view.prefix(table, prefix) {
             let (key, value) = row?;
             rows.insert(key, value);
         }
         if let Some(batch) = &self.below {
-            let written = &batch.writes[place(batch, table, prefix)..];
+            let written = &batch.writes[insert_index(batch, table, prefix)..];
             let within = |write: &&RawWrite| write.table == table && write.key.starts_with(prefix);
             for RawWrite { key, value, .. } in written.iter().take_while(within) {
                 lay_over(&mut rows, key, value);
             }
         }
         let written = self.overlays[table as usize]
-            .range(Key::new(prefix.into())..)
+            .range(OverlayKey::new(prefix.into())..)
             .take_while(|(key, _)| key.bytes.starts_with(prefix));
         for (key, value) in written {
             lay_over(&mut rows, &key.bytes, value);
@@ -202,13 +202,13 @@ impl Tx {
         &mut self,
         table: Table,
         key: impl Into<Slice>,
-        write: impl FnOnce(&mut Writer),
+        write: impl FnOnce(&mut RowWriter),
     ) {
-        let row = self.scratched(write);
+        let row = self.encode_scratch(write);
         self.write(table, key.into(), Some(row));
     }
 
-    fn scratched(&mut self, write: impl FnOnce(&mut Writer)) -> Slice {
+    fn encode_scratch(&mut self, write: impl FnOnce(&mut RowWriter)) -> Slice {
         let mut scratch = std::mem::take(&mut self.scratch);
         write(&mut scratch);
         let row = Slice::from(scratch.as_bytes());
@@ -230,10 +230,10 @@ impl Tx {
         if table == Table::Repo
             && let Ok(repo) = key::read_repo(&key)
         {
-            self.recent.forget(repo, self.counters.batch + 1);
+            self.row_cache.forget(repo, self.counters.batch + 1);
         }
         self.bytes += key.len() + value.as_ref().map_or(0, |value| value.len());
-        let key = Key::new(key);
+        let key = OverlayKey::new(key);
         let before = self.overlays[table as usize].insert(key.clone(), value);
         self.undo.push(Undo { table, key, before });
     }
@@ -255,7 +255,7 @@ impl Tx {
             };
         }
         for repo in self.touched.drain(..) {
-            self.recent.forget(repo, self.counters.batch + 1);
+            self.row_cache.forget(repo, self.counters.batch + 1);
         }
         self.counters = self.saved;
     }
@@ -273,7 +273,7 @@ impl Tx {
         let count = self.overlays.iter().map(BTreeMap::len).sum();
         let mut writes = Vec::with_capacity(count);
         for (table, overlay) in Table::ALL.into_iter().zip(self.overlays) {
-            for (Key { bytes: key, .. }, value) in overlay {
+            for (OverlayKey { bytes: key, .. }, value) in overlay {
                 writes.push(RawWrite { table, key, value });
             }
         }
@@ -281,15 +281,15 @@ impl Tx {
     }
 }
 
-/// Where a key is in a batch that is in order, or would be.
-fn place(batch: &RawBatch, table: Table, key: &[u8]) -> usize {
+/// The index of a key in a batch that is in order, or the index at which it would be inserted.
+fn insert_index(batch: &RawBatch, table: Table, key: &[u8]) -> usize {
     batch
         .writes
         .partition_point(|write| (write.table, &*write.key) < (table, key))
 }
 
-fn find<'a>(batch: &'a RawBatch, table: Table, key: &[u8]) -> Option<&'a RawWrite> {
-    let found = batch.writes.get(place(batch, table, key))?;
+fn find_write<'a>(batch: &'a RawBatch, table: Table, key: &[u8]) -> Option<&'a RawWrite> {
+    let found = batch.writes.get(insert_index(batch, table, key))?;
     (found.table == table && *found.key == *key).then_some(found)
 }
 
@@ -311,7 +311,7 @@ impl Tx {
     /// A repository with its debt.
     pub(crate) fn repo(&self, id: RepoId) -> Result<Option<Box<StoredRepo>>, StoreError> {
         let place = key::repo(id);
-        let found = match self.recent_row(id, &place)? {
+        let found = match self.cached_row(id, &place)? {
             Some(row) => Some(row),
             None => self.get(Table::Repo, &place)?,
         };
@@ -330,13 +330,16 @@ impl Tx {
     }
 
     /// The row, if it need not be read. Where tests run it is read all the same.
-    fn recent_row(&self, id: RepoId, place: &[u8]) -> Result<Option<Slice>, StoreError> {
-        let recent = self.recent.newest(id);
-        if cfg!(debug_assertions) && recent.is_some() {
+    fn cached_row(&self, id: RepoId, place: &[u8]) -> Result<Option<Slice>, StoreError> {
+        let cached = self.row_cache.newest(id);
+        if cfg!(debug_assertions) && cached.is_some() {
             let read = self.get(Table::Repo, place)?;
-            assert_eq!(recent, read, "what is known of {id:?} is what there is");
+            assert_eq!(
+                cached, read,
+                "the cache has another row of {id:?} than the group"
+            );
         }
-        Ok(recent)
+        Ok(cached)
     }
 
     /// Writes a repository and its debt. `owed` says whether it had one.
@@ -349,10 +352,11 @@ impl Tx {
         } else if owed {
             self.delete(Table::Debt, place);
         }
-        let row = self.scratched(|bytes| repo::write(bytes, &next.row));
+        let row = self.encode_scratch(|bytes| repo::write(bytes, &next.row));
         self.put(Table::Repo, place, row.clone());
         self.touched.push(next.id);
-        self.recent.write(next.id, self.counters.batch + 1, row);
+        self.row_cache
+            .insert_written(next.id, self.counters.batch + 1, row);
     }
 
     /// Whether there is such an upstream.

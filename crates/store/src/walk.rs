@@ -1,14 +1,14 @@
 //! Walks tables from end to end, and those that begin with the repository side by
 //! side: for whoever must see everything.
 
-use crate::engine::{EngineError, KeyRange, Row, Rows, View};
+use crate::engine::{EngineError, KeyRange, RawRow, RawRows, View};
 use crate::table::Table;
 
 const REPO_BYTES: usize = 8;
 
-/// The engine could not read on.
+/// The engine could not read a table any further.
 #[derive(Debug, Clone)]
-pub struct Unread {
+pub struct TableReadError {
     pub table: Table,
     pub error: EngineError,
 }
@@ -16,7 +16,7 @@ pub struct Unread {
 /// All rows of a table, in order.
 pub struct TableRows {
     pub table: Table,
-    rows: Rows,
+    rows: RawRows,
 }
 
 impl TableRows {
@@ -27,21 +27,21 @@ impl TableRows {
         }
     }
 
-    pub fn next(&mut self) -> Result<Option<Row>, Unread> {
+    pub fn next(&mut self) -> Result<Option<RawRow>, TableReadError> {
         let table = self.table;
         let row = self.rows.next().transpose();
-        row.map_err(|error| Unread { table, error })
+        row.map_err(|error| TableReadError { table, error })
     }
 }
 
 /// The rows of a table that begins with the repository.
 pub struct RepoRows {
     rows: TableRows,
-    ahead: Option<Row>,
+    ahead: Option<RawRow>,
 }
 
 impl RepoRows {
-    pub fn new(view: &dyn View, table: Table) -> Result<RepoRows, Unread> {
+    pub fn new(view: &dyn View, table: Table) -> Result<RepoRows, TableReadError> {
         let mut rows = TableRows::new(view, table);
         let ahead = rows.next()?;
         Ok(RepoRows { rows, ahead })
@@ -53,15 +53,15 @@ impl RepoRows {
 
     /// The repository of the next row. A key that is too short for one counts
     /// as the first of all, so that nobody passes over it.
-    pub fn ahead(&self) -> Option<u64> {
+    pub fn next_repo(&self) -> Option<u64> {
         let (place, _) = self.ahead.as_ref()?;
         let id = place.first_chunk::<REPO_BYTES>();
         Some(id.map_or(0, |id| u64::from_be_bytes(*id)))
     }
 
     /// The next row, if it is of a repository up to this one.
-    pub fn upto(&mut self, repo: u64) -> Result<Option<(u64, Row)>, Unread> {
-        let Some(id) = self.ahead().filter(|id| *id <= repo) else {
+    pub fn next_up_to(&mut self, repo: u64) -> Result<Option<(u64, RawRow)>, TableReadError> {
+        let Some(id) = self.next_repo().filter(|id| *id <= repo) else {
             return Ok(None);
         };
         let next = self.rows.next()?;
@@ -69,8 +69,8 @@ impl RepoRows {
     }
 }
 
-/// Every table beside `repo` that begins with the repository.
-pub struct Beside {
+/// The rows of every table, other than `repo`, whose keys begin with the repository.
+pub struct RepoTables {
     pub record: RepoRows,
     pub version: RepoRows,
     pub claimed: RepoRows,
@@ -78,9 +78,9 @@ pub struct Beside {
     pub debt: RepoRows,
 }
 
-impl Beside {
-    pub fn new(view: &dyn View) -> Result<Beside, Unread> {
-        Ok(Beside {
+impl RepoTables {
+    pub fn new(view: &dyn View) -> Result<RepoTables, TableReadError> {
+        Ok(RepoTables {
             record: RepoRows::new(view, Table::Record)?,
             version: RepoRows::new(view, Table::Version)?,
             claimed: RepoRows::new(view, Table::Claimed)?,
@@ -91,8 +91,8 @@ impl Beside {
 
     /// The lowest repository that any of them goes on with.
     #[cfg(feature = "engine")]
-    pub fn ahead(&self) -> Option<u64> {
-        let Beside {
+    pub fn next_repo(&self) -> Option<u64> {
+        let RepoTables {
             record,
             version,
             claimed,
@@ -100,6 +100,6 @@ impl Beside {
             debt,
         } = self;
         let all = [record, version, claimed, parked, debt];
-        all.into_iter().filter_map(RepoRows::ahead).min()
+        all.into_iter().filter_map(RepoRows::next_repo).min()
     }
 }

@@ -1,11 +1,13 @@
-//! The disk's side of a group: makes it durable, in the one right order.
+//! Makes a group durable, in the one right order.
 //!
-//! Frames first, then the batch that names them, then the acknowledged head
-//! beside the engine; only then may anybody see it or be told. Whatever fails on
-//! the way latches: nothing is answered as durable that may not be, and nothing
-//! is tried twice.
+//! Frames first, then the batch that names them, then the acknowledged head in a file of its own;
+//! only then are the new state published and the changes answered. The first failure latches:
+//! nothing is answered as durable that may not be, and nothing is tried twice.
 
 use std::sync::Arc;
+
+#[cfg(feature = "engine")]
+pub(crate) use on_disk::DiskSidecar;
 
 use crate::engine::{Engine, View};
 use crate::error::StoreError;
@@ -19,53 +21,53 @@ pub struct DurableHead {
     pub next_seq: u64,
 }
 
-/// Whether there is room to go on. Asked before a group is applied: what was
-/// applied must be written, because later groups stand on it.
-pub trait Room: Send {
+/// Checks whether the disk has space for another group. Asked before a group is applied: what was
+/// applied must be written, because later groups build on it.
+pub trait SpaceCheck: Send {
     fn check(&mut self) -> Result<(), StoreError>;
 
-    /// So many bytes are on their way to the disk.
-    fn taken(&mut self, bytes: u64);
+    /// Counts bytes that are on their way to the disk.
+    fn count_taken(&mut self, bytes: u64);
 }
 
-/// What is done beside the engine's own batch.
-pub trait Beside: Send {
-    /// Who knows how much room there is.
-    fn room(&mut self) -> Box<dyn Room>;
+/// The files beside the engine: what is written before and after the engine's own batch.
+pub trait Sidecar: Send {
+    /// The check for the disk that these files are on.
+    fn space_check(&mut self) -> Box<dyn SpaceCheck>;
 
     /// Makes frames durable, each under its log number, in order.
-    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError>;
+    fn write_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError>;
 
-    /// Takes the bytes of frames away for good, by their numbers. Those that are not
-    /// there are gone already.
+    /// Overwrites the bytes of frames for good, by their log numbers. Numbers without a frame are
+    /// ignored.
     fn redact_frames(&mut self, _numbers: &[u64]) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Writes down outside the engine that a batch is about to be acknowledged.
+    /// Records outside the engine that a batch is about to be acknowledged.
     fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError>;
 
-    /// The last of it, before the end.
+    /// Makes everything durable before the store ends.
     fn close(&mut self) -> Result<(), StoreError>;
 }
 
-/// Nothing is beside the engine, and there is always room.
-pub struct Nothing;
+/// No files beside the engine, and always enough space: for engines in memory.
+pub struct NoSidecar;
 
-impl Room for Nothing {
+impl SpaceCheck for NoSidecar {
     fn check(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn taken(&mut self, _: u64) {}
+    fn count_taken(&mut self, _: u64) {}
 }
 
-impl Beside for Nothing {
-    fn room(&mut self) -> Box<dyn Room> {
-        Box::new(Nothing)
+impl Sidecar for NoSidecar {
+    fn space_check(&mut self) -> Box<dyn SpaceCheck> {
+        Box::new(NoSidecar)
     }
 
-    fn keep_frames(&mut self, _: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+    fn write_frames(&mut self, _: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -78,25 +80,25 @@ impl Beside for Nothing {
     }
 }
 
-/// The one owner of an engine and of what lies beside it.
-pub(crate) struct Writer {
+/// The one owner of an engine and its sidecar.
+pub(crate) struct DiskWriter {
     engine: Box<dyn Engine>,
-    beside: Box<dyn Beside>,
+    sidecar: Box<dyn Sidecar>,
     /// Why nothing is written any more.
     latched: Option<StoreError>,
 }
 
-impl Writer {
-    pub fn new(engine: Box<dyn Engine>, beside: Box<dyn Beside>) -> Writer {
-        Writer {
+impl DiskWriter {
+    pub fn new(engine: Box<dyn Engine>, sidecar: Box<dyn Sidecar>) -> DiskWriter {
+        DiskWriter {
             engine,
-            beside,
+            sidecar,
             latched: None,
         }
     }
 
-    pub fn room(&mut self) -> Box<dyn Room> {
-        self.beside.room()
+    pub fn space_check(&mut self) -> Box<dyn SpaceCheck> {
+        self.sidecar.space_check()
     }
 
     pub fn snapshot(&self) -> Arc<dyn View> {
@@ -127,21 +129,103 @@ impl Writer {
             return Ok(());
         }
         if !group.frames.is_empty() {
-            self.beside.keep_frames(&group.frames)?;
+            self.sidecar.write_frames(&group.frames)?;
         }
         if !group.redact.is_empty() {
             // Before the batch that says so: if it is never durable, it is done again.
-            self.beside.redact_frames(&group.redact)?;
+            self.sidecar.redact_frames(&group.redact)?;
         }
         self.engine.commit(&group.batch)?;
-        self.beside.acknowledge(group.head)
+        self.sidecar.acknowledge(group.head)
     }
 
     /// Ends in good order.
     pub fn close(mut self) -> Result<(), StoreError> {
         match self.latched.take() {
             Some(failure) => Err(failure),
-            None => self.beside.close(),
+            None => self.sidecar.close(),
+        }
+    }
+}
+
+/// The sidecar of a data folder.
+#[cfg(feature = "engine")]
+mod on_disk {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::{DurableHead, Sidecar, SpaceCheck};
+    use crate::error::StoreError;
+    use crate::frames::{self, Frames};
+    use crate::head::{AcknowledgedHead, HeadFile};
+    use crate::lock::Lock;
+    use crate::space::FreeSpace;
+
+    /// How often the frames are checked for segments that are too old.
+    const TRIM_EVERY: Duration = Duration::from_secs(60);
+
+    /// The files of a data folder beside the engine: the frames, and the acknowledged head.
+    pub struct DiskSidecar {
+        folder: PathBuf,
+        min_free_disk_bytes: u64,
+        frames: Frames,
+        head: HeadFile,
+        trimmed: Instant,
+        /// Held as long as anything can be written.
+        _lock: Arc<Lock>,
+    }
+
+    impl DiskSidecar {
+        pub fn new(
+            folder: &Path,
+            min_free_disk_bytes: u64,
+            frames: Frames,
+            head: HeadFile,
+            lock: Arc<Lock>,
+        ) -> DiskSidecar {
+            DiskSidecar {
+                folder: folder.to_owned(),
+                min_free_disk_bytes,
+                frames,
+                head,
+                trimmed: Instant::now(),
+                _lock: lock,
+            }
+        }
+    }
+
+    impl Sidecar for DiskSidecar {
+        fn space_check(&mut self) -> Box<dyn SpaceCheck> {
+            Box::new(FreeSpace::new(&self.folder, self.min_free_disk_bytes))
+        }
+
+        fn write_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+            for (seq, frame) in frames {
+                self.frames.append(*seq, frame)?;
+            }
+            Ok(self.frames.sync()?)
+        }
+
+        fn redact_frames(&mut self, numbers: &[u64]) -> Result<(), StoreError> {
+            self.frames.redact_all(numbers)?;
+            Ok(())
+        }
+
+        fn acknowledge(&mut self, head: DurableHead) -> Result<(), StoreError> {
+            self.head.write(AcknowledgedHead {
+                batch: head.batch,
+                next_seq: head.next_seq,
+            })?;
+            if self.trimmed.elapsed() >= TRIM_EVERY {
+                self.trimmed = Instant::now();
+                self.frames.trim(frames::now_ms())?;
+            }
+            Ok(())
+        }
+
+        fn close(&mut self) -> Result<(), StoreError> {
+            Ok(self.head.sync()?)
         }
     }
 }

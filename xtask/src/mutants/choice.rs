@@ -1,14 +1,21 @@
-//! Which mutants a run takes: those named, or a sample that moves with the
-//! commit.
+//! Selects the mutants of a run.
+//!
+//! The names and `--since` narrow the lists down; `--part` or `--sample` then takes
+//! some of the rest. All selections keep the order of the lists, because neighbours
+//! share layers.
 
 use super::list::Mutant;
+use std::collections::BTreeSet;
 
-pub const USAGE: &str = "usage: cargo xtask mutants [NAME…] [--sample N] [--json] [--list]\n\
-     NAME is a mutant, a list (`codec`) or a mutated file";
+pub const ARGUMENTS: &str = "[NAME…] [--since COMMIT] [--part I/N | --sample N] [--json] [--list]";
+const NAME_MEANS: &str = "NAME is a mutant, a list (`codec`) or a mutated file";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Request {
     pub names: Vec<String>,
+    /// The revision after which a mutant's file must have changed.
+    pub since: Option<String>,
+    pub part: Option<Part>,
     pub sample: Option<usize>,
     pub json: bool,
     pub list: bool,
@@ -29,16 +36,30 @@ impl Request {
                         _ => return Err(format!("--sample needs a number above 0, not `{value}`")),
                     };
                 }
+                "--part" => {
+                    let value = rest.next().ok_or("--part needs I/N, as in 2/5")?;
+                    request.part = Some(Part::parse(value)?);
+                }
+                "--since" => {
+                    let value = rest.next().ok_or("--since needs a commit")?;
+                    request.since = Some(value.clone());
+                }
                 option if option.starts_with('-') => {
-                    return Err(format!("unknown argument `{option}`\n{USAGE}"));
+                    return Err(format!(
+                        "unknown argument `{option}`\n\
+                         usage: cargo xtask mutants {ARGUMENTS}\n{NAME_MEANS}"
+                    ));
                 }
                 name => request.names.push(name.to_string()),
             }
         }
+        if request.part.is_some() && request.sample.is_some() {
+            return Err("--part and --sample exclude each other".to_string());
+        }
         Ok(request)
     }
 
-    /// Those that the names stand for, in the order of the lists; all without names.
+    /// Selects the mutants that the names stand for; without names, all of them.
     pub fn choose(&self, mutants: Vec<Mutant>) -> Result<Vec<Mutant>, String> {
         let strange = self
             .names
@@ -68,6 +89,47 @@ fn answers_to(mutant: &Mutant, name: &str) -> bool {
         list.trim_end_matches(".txt"),
     ]
     .contains(&name)
+}
+
+/// One of `of` parts of about equal size, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    number: usize,
+    of: usize,
+}
+
+impl Part {
+    /// Reads `I/N`, with I from 1 to N.
+    fn parse(text: &str) -> Result<Part, String> {
+        let part = text.split_once('/').and_then(|(number, of)| {
+            Some(Part {
+                number: number.parse().ok()?,
+                of: of.parse().ok()?,
+            })
+        });
+        part.filter(|part| (1..=part.of).contains(&part.number))
+            .ok_or_else(|| format!("--part needs I/N with I from 1 to N, not `{text}`"))
+    }
+
+    /// Selects the mutants of this part. Every mutant is in exactly one part.
+    pub fn select(self, mutants: Vec<Mutant>) -> Vec<Mutant> {
+        // In 128 bits the product cannot overflow.
+        let start_of = |number: usize| {
+            let start = mutants.len() as u128 * number as u128 / self.of as u128;
+            start as usize
+        };
+        let (start, end) = (start_of(self.number - 1), start_of(self.number));
+        let part = mutants.into_iter().take(end).skip(start);
+        part.collect()
+    }
+}
+
+/// Selects the mutants whose file is in a listing of changed paths.
+pub fn changed(mutants: Vec<Mutant>, paths: &BTreeSet<&str>) -> Vec<Mutant> {
+    mutants
+        .into_iter()
+        .filter(|mutant| paths.contains(mutant.file.as_str()))
+        .collect()
 }
 
 /// `count` neighbours, from a place that the commit gives. Neighbours, because
@@ -120,12 +182,19 @@ mod tests {
     fn arguments_in_any_order() {
         let expected = Request {
             names: vec!["a".to_string(), "codec".to_string()],
+            since: Some("main".to_string()),
             sample: Some(4),
             json: true,
-            list: false,
+            ..Request::default()
         };
-        let order = ["a", "--sample", "4", "codec", "--json"];
+        let order = ["a", "--sample", "4", "codec", "--since", "main", "--json"];
         assert_eq!(request(&order), Ok(expected));
+        let expected = Request {
+            part: Some(Part { number: 2, of: 5 }),
+            list: true,
+            ..Request::default()
+        };
+        assert_eq!(request(&["--list", "--part", "2/5"]), Ok(expected));
         assert_eq!(request(&[]), Ok(Request::default()));
     }
 
@@ -136,6 +205,16 @@ mod tests {
             &["--sample", "0"],
             &["--sample", "few"],
             &["--all"],
+            &["--since"],
+            &["--part"],
+            &["--part", "2"],
+            &["--part", "0/3"],
+            &["--part", "4/3"],
+            &["--part", "0/0"],
+            &["--part", "-1/3"],
+            &["--part", "a/b"],
+            &["--part", "1/2/3"],
+            &["--part", "1/2", "--sample", "3"],
         ] {
             assert!(request(arguments).is_err(), "{arguments:?}");
         }
@@ -161,6 +240,34 @@ mod tests {
         }
         let why = request(&["a", "d"]).unwrap().choose(all()).unwrap_err();
         assert!(why.contains("`d`"), "{why}");
+    }
+
+    #[test]
+    fn every_mutant_is_in_exactly_one_part() {
+        let all = mutants("mutants/a.txt", &["a", "b", "c", "d", "e", "f", "g"]);
+        for of in 1..=9 {
+            let parts: Vec<Vec<Mutant>> = (1..=of)
+                .map(|number| Part { number, of }.select(all.clone()))
+                .collect();
+            assert_eq!(parts.concat(), all, "{of} parts");
+            let sizes = || parts.iter().map(Vec::len);
+            let difference = sizes().max().unwrap() - sizes().min().unwrap();
+            assert!(difference <= 1, "{of} parts: {parts:?}");
+        }
+        let huge = Part {
+            number: usize::MAX,
+            of: usize::MAX,
+        };
+        assert_eq!(names(&huge.select(all)), ["g"]);
+    }
+
+    #[test]
+    fn only_mutants_of_changed_files_are_taken() {
+        let all = || mutants("mutants/a.txt", &["a", "b", "c"]);
+        let paths = BTreeSet::from(["src/c.rs", "src/a.rs", "src/a", "README.md"]);
+        assert_eq!(names(&changed(all(), &paths)), ["a", "c"]);
+        let lists = BTreeSet::from(["mutants/a.txt"]);
+        assert_eq!(changed(all(), &lists), Vec::new());
     }
 
     #[test]

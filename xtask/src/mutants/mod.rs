@@ -17,11 +17,12 @@ mod scratch;
 mod tests;
 mod trial;
 
+pub use choice::ARGUMENTS;
 pub use layer::{Layer, Target};
 pub use list::{Flaw, doubles, is_list, parse};
 
 use crate::process::{Failure, cargo, output_of, program, project_listing, root};
-use choice::{Request, sample};
+use choice::{Request, changed, sample};
 use list::Mutant;
 use scratch::{Folders, Scratch};
 use std::collections::BTreeSet;
@@ -39,6 +40,13 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
     let mut mutants = request
         .choose(load(&root(), &paths)?)
         .map_err(Failure::usage)?;
+    if let Some(revision) = &request.since {
+        let listing = changes_since(&root(), revision)?;
+        mutants = changed(mutants, &listing.split_terminator('\0').collect());
+    }
+    if let Some(part) = request.part {
+        mutants = part.select(mutants);
+    }
     if let Some(count) = request.sample {
         let commit = output_of(program("git").args(["rev-parse", "HEAD"]))?;
         mutants = sample(mutants, count, &commit).map_err(Failure::usage)?;
@@ -49,15 +57,17 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let results = run_all(
-        &folders()?,
-        &paths,
-        mutants,
-        |mutant, judged| match request.json {
-            true => println!("{}", report::json(mutant, judged)),
-            false => println!("{}", report::line(mutant, judged)),
-        },
-    )?;
+    if mutants.is_empty() {
+        eprintln!("no mutant is selected");
+        return Ok(());
+    }
+    let results = run_all(&folders()?, &paths, mutants, |mutant, judged| {
+        if request.json {
+            println!("{}", report::json(mutant, judged));
+        } else {
+            println!("{}", report::line(mutant, judged));
+        }
+    })?;
     match report::complaint(&results) {
         Some(complaint) => Err(Failure::check(complaint)),
         None => {
@@ -65,6 +75,27 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// The paths of `project` that differ from a revision, a zero byte after each. Changes
+/// that are not committed and files that git does not track yet count.
+fn changes_since(project: &Path, revision: &str) -> Result<String, Failure> {
+    let git = || {
+        let mut git = program("git");
+        git.current_dir(project);
+        git
+    };
+    let commit = output_of(
+        git()
+            .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])
+            .arg(format!("{revision}^{{commit}}")),
+    )
+    .map_err(|_| Failure::usage(format!("--since: there is no commit `{revision}`")))?;
+    // A renamed file counts as changed.
+    let diff = ["diff", "--name-only", "--no-renames", "--relative", "-z"];
+    let mut paths = output_of(git().args(diff).arg(commit.trim()))?;
+    paths += &output_of(git().args(["ls-files", "-z", "--others", "--exclude-standard"]))?;
+    Ok(paths)
 }
 
 /// Every mutant of every list. Fails unless all can be made of the code as it is.

@@ -265,6 +265,52 @@ fn the_copy_follows_the_project_and_keeps_the_times_of_what_is_the_same() {
 }
 
 #[test]
+fn changes_since_a_commit_include_what_is_not_committed() {
+    let project = Project::new("since");
+    let home = project.folders().project;
+    let git = |arguments: &[&str]| {
+        let mut git = program("git");
+        // A hook sets these, and git would then write to the project itself.
+        for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+            git.env_remove(variable);
+        }
+        git.current_dir(&home)
+            .args(["-c", "user.name=a", "-c", "user.email=a@example.com"])
+            .args(["-c", "commit.gpgsign=false"])
+            .args(arguments);
+        output_of(&mut git).unwrap()
+    };
+    let since = |revision: &str| {
+        let listing = changes_since(&home, revision).unwrap();
+        let paths = listing.split_terminator('\0').map(str::to_string);
+        paths.collect::<Vec<String>>()
+    };
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message", "first"]);
+    let first = git(&["rev-parse", "HEAD"]);
+    assert_eq!(since(first.trim()), Vec::<String>::new());
+    project.write("numbers/src/lib.rs", "//! Other numbers.\n");
+    git(&["mv", "numbers/tests/outside.rs", "numbers/tests/moved.rs"]);
+    git(&["commit", "--quiet", "--all", "--message", "second"]);
+    let committed = [
+        "numbers/src/lib.rs",
+        "numbers/tests/moved.rs",
+        "numbers/tests/outside.rs",
+    ];
+    assert_eq!(since(first.trim()), committed);
+    assert_eq!(since("HEAD"), Vec::<String>::new());
+    project.write("Cargo.toml", "[workspace]\n");
+    project.write("numbers/new file.rs", "//! New.\n");
+    assert_eq!(since("HEAD"), ["Cargo.toml", "numbers/new file.rs"]);
+    for wrong in ["no-such-commit", "--output=x", ""] {
+        let why = changes_since(&home, wrong).unwrap_err();
+        assert_eq!(why.code, 2, "{wrong}");
+        assert!(why.message.contains("there is no commit"), "{wrong}");
+    }
+}
+
+#[test]
 fn the_projects_own_lists_can_be_read() {
     let listing = project_listing().unwrap();
     let lists: Vec<&str> = listing.split('\0').filter(|path| is_list(path)).collect();

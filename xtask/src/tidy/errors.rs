@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 const DESCRIBED: &str = "docs/api.md";
 const HEADING: &str = "## Errors";
-const CODE: [&str; 3] = [
+const CODE: [&str; 4] = [
     "crates/gapless/src/api/",
+    "crates/gapless/src/log/",
     "crates/gapless/src/serve/",
     "crates/gapless/src/web/",
 ];

@@ -61,10 +61,7 @@ mod tests {
     use super::*;
 
     fn file(path: &str, text: &str) -> File {
-        File {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
+        File::new(path, text.to_owned())
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! is called with `module::test_name`. A row without a name fails too: a promise
 //! without a test is not kept.
 
-use super::rust::{code_only, functions};
+use super::rust::functions;
 use super::{File, Report};
 
 const PROMISES: &str = "docs/promises.md";
@@ -76,8 +76,7 @@ fn missing(files: &[File], name: &str) -> Option<String> {
     let Some(file) = files.iter().find(|file| file.path == path) else {
         return Some(format!("`{name}`: there is no file {path}"));
     };
-    let code = code_only(&file.text);
-    let found = functions(&code)
+    let found = functions(file.code())
         .iter()
         .any(|f| f.name == test && (f.is_test || in_suite(files, path, test)));
     (!found).then(|| format!("`{name}`: {path} has no test `{test}`"))
@@ -92,7 +91,7 @@ fn in_suite(files: &[File], path: &str, test: &str) -> bool {
     let Some(main) = files.iter().find(|file| file.path == main) else {
         return false;
     };
-    let code = code_only(&main.text);
+    let code = main.code();
     let called = format!("{}::{test},", file.trim_end_matches(".rs"));
     code.contains("#[test] fn $") && code.lines().any(|line| line.trim() == called)
 }

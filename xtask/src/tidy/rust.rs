@@ -30,6 +30,28 @@ pub fn code_only(source: &str) -> String {
     String::from_utf8(code).unwrap_or_default()
 }
 
+/// The contents of every string, escapes as they are written, with the line on which the
+/// string begins. Raw strings are left out.
+pub fn strings(source: &str) -> Vec<(usize, &str)> {
+    let bytes = source.as_bytes();
+    let mut found = Vec::new();
+    let mut line = 1;
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = match token_to_blank(bytes, at) {
+            Some(end) => end.min(bytes.len()),
+            None => at + 1,
+        };
+        if bytes[at] == b'"' {
+            let quoted = &source[at + 1..end];
+            found.push((line, quoted.strip_suffix('"').unwrap_or(quoted)));
+        }
+        line += bytes[at..end].iter().filter(|b| **b == b'\n').count();
+        at = end;
+    }
+    found
+}
+
 /// Where the comment, string or character that starts at `at` ends, if one does.
 fn token_to_blank(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
@@ -116,7 +138,8 @@ fn raw_string_length(rest: &[u8]) -> Option<usize> {
     Some(end.map_or(rest.len(), |end| body + end + closing.len()))
 }
 
-fn is_word(byte: u8) -> bool {
+/// Whether a byte can stand in a name.
+pub fn is_word(byte: u8) -> bool {
     byte == b'_' || byte.is_ascii_alphanumeric()
 }
 
@@ -153,9 +176,9 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// The closing brace of the body of the function that starts at `start`; none
-/// for a declaration that ends in `;`.
-fn body_end(bytes: &[u8], start: usize) -> Option<usize> {
+/// The closing brace of the body of the item that starts at `start`; none for a
+/// declaration that ends in `;`.
+pub fn body_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut brackets = 0i32;
     let mut braces = 0i32;
     for (offset, byte) in bytes[start..].iter().enumerate() {
@@ -203,6 +226,13 @@ mod tests {
     }
 
     #[test]
+    fn strings_have_a_line_and_keep_their_escapes() {
+        let source = "a(\"b\", 'c', \"d\\\"e\"); // \"f\"\n/* \"g\" */ r\"h\" \"i\nj\" '\"' \"k\"";
+        let expected = [(1, "b"), (1, "d\\\"e"), (2, "i\nj"), (3, "k")];
+        assert_eq!(strings(source), expected);
+    }
+
+    #[test]
     fn raw_identifiers_and_words_ending_in_r_are_code() {
         assert_eq!(
             code_only("r#fn for \"x\""),
@@ -245,6 +275,7 @@ mod tests {
             "b'",
         ] {
             functions(&code_only(source));
+            strings(source);
         }
     }
 }

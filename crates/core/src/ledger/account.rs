@@ -10,11 +10,11 @@
 use std::time::Duration;
 
 use super::cover;
-use super::debt::{self, What};
+use super::debt::{self, DebtKind};
 use super::deletion;
 use super::notice::Notice;
 use super::settings::VANISHED_AT_LEAST;
-use super::state::{Account, Repo, Why};
+use super::state::{Account, DebtReason, Repo};
 use super::time::{Now, Time};
 
 /// Whether a state hides the repository.
@@ -29,12 +29,12 @@ pub fn is_hidden(account: Account) -> bool {
     }
 }
 
-/// `#account` from an upstream. `host_itself`: from the host's own stream, not
-/// by way of a relay.
-pub fn told(
+/// Applies an `#account` event. `host_itself`: the event came from the host's own
+/// stream, not through a relay.
+pub fn account_event(
     now: Now,
     repo: &mut Repo,
-    told: Account,
+    state: Account,
     from_cover: bool,
     host_itself: bool,
     notices: &mut Vec<Notice>,
@@ -42,30 +42,30 @@ pub fn told(
     if !from_cover {
         // Nobody signed it: a hint, worth a question while there are any left.
         if debt::may_ask(repo, now.time) {
-            debt::owe(now, repo, What::Compare, Why::Unauthenticated);
+            debt::owe(now, repo, DebtKind::Compare, DebtReason::Unauthenticated);
         }
         return;
     }
-    if is_hidden(told) && repo.account != told {
-        still_there(now, repo);
+    if is_hidden(state) && repo.account != state {
+        owe_closed(now, repo);
     }
-    become_(now, repo, told, host_itself, notices);
-    if told == Account::Deleted && !host_itself {
-        deletion::told(now, repo);
+    set_account(now, repo, state, host_itself, notices);
+    if state == Account::Deleted && !host_itself {
+        deletion::relay_says_deleted(now, repo);
     }
     // Active: what did it do meanwhile? Hidden by a relay's word: is it so?
-    if !is_hidden(told) || !host_itself {
-        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+    if !is_hidden(state) || !host_itself {
+        debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
-    match is_hidden(told) {
-        true => unasked(now, repo),
-        false => cover::unset(now.tick, repo),
+    match is_hidden(state) {
+        true => void_answers(now, repo),
+        false => cover::unset_marker(now.tick, repo),
     }
 }
 
-/// The account's state is this. Only the present host's own word starts the time
-/// of grace.
-pub fn become_(
+/// Sets the state of the account. Only the word of the present host itself starts the
+/// grace period before a purge.
+pub fn set_account(
     now: Now,
     repo: &mut Repo,
     state: Account,
@@ -76,7 +76,7 @@ pub fn become_(
         notices.push(Notice::Account(state));
         repo.account = state;
         if is_hidden(state) {
-            unasked(now, repo);
+            void_answers(now, repo);
         }
     }
     match (state, host_itself) {
@@ -89,15 +89,16 @@ pub fn become_(
     }
 }
 
-/// Does it live there at all? A host closes the account of whoever leaves it, and
-/// nobody else may tell us where it went. Whoever opens and closes accounts at will
-/// makes us ask no more often than other strangers.
-pub fn still_there(now: Now, repo: &mut Repo) {
-    debt::owe(now, repo, What::Resolve, Why::Closed);
+/// Owes a resolve, because the host closed the account: a host does so when an account
+/// moves away, and perhaps no other source reports the move. A host that opens and closes
+/// accounts at will causes no more questions than other strangers.
+pub fn owe_closed(now: Now, repo: &mut Repo) {
+    debt::owe(now, repo, DebtKind::Resolve, DebtReason::Closed);
 }
 
-/// What was asked before this neither shows it again nor vouches for it.
-fn unasked(now: Now, repo: &mut Repo) {
+/// Makes answers to earlier questions count for nothing: they neither show the
+/// repository again nor vouch for it.
+fn void_answers(now: Now, repo: &mut Repo) {
     repo.unset_at = now.tick;
 }
 
@@ -106,9 +107,10 @@ fn unasked(now: Now, repo: &mut Repo) {
 /// never come back.
 pub const UNRESOLVED_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Whether a repository may be purged. A host closes the account of whoever leaves
-/// it, so its word counts once the document has been read after it.
-pub fn purge_due(now: Time, repo: &Repo, grace: Duration) -> bool {
+/// Whether a repository may be purged: it is deleted, and the grace period has passed. A
+/// host also closes an account that moves away, so while a resolve is owed the grace
+/// period is longer by [`UNRESOLVED_GRACE`].
+pub fn is_purge_due(now: Time, repo: &Repo, grace: Duration) -> bool {
     let grace = match repo.debt.resolve {
         None => grace,
         Some(_) => grace.saturating_add(UNRESOLVED_GRACE),
@@ -116,8 +118,9 @@ pub fn purge_due(now: Time, repo: &Repo, grace: Duration) -> bool {
     repo.account == Account::Deleted && repo.deleted_at.is_some_and(|at| now >= at.after(grace))
 }
 
-/// A purge: what is held is gone, and nothing of it counts any more.
-pub fn purged(now: Now, repo: &mut Repo) {
+/// Resets the row of a repository whose records are purged: nothing is held, and what
+/// was known about the held state counts no more.
+pub fn purge_row(now: Now, repo: &mut Repo) {
     repo.held = Default::default();
     repo.trail = Default::default();
     repo.behind = None;
@@ -129,7 +132,7 @@ pub fn purged(now: Now, repo: &mut Repo) {
     repo.swept = None;
     repo.confirmed_at = None;
     repo.stale_listing = None;
-    cover::unset(now.tick, repo);
+    cover::unset_marker(now.tick, repo);
 }
 
 /// An operator says that what a host does not list any more is really gone. What
@@ -140,9 +143,9 @@ pub fn confirm_lost(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
     let asked = repo
         .debt
         .compare
-        .is_some_and(|owed| owed.why == Why::AccountEvent);
+        .is_some_and(|owed| owed.why == DebtReason::AccountEvent);
     if asked && !is_hidden(repo.account) {
-        become_(now, repo, Account::NotFound, false, notices);
+        set_account(now, repo, Account::NotFound, false, notices);
     }
 }
 

@@ -11,53 +11,59 @@ use gapless_atp::syntax::Rev;
 
 use super::account;
 use super::cover;
-use super::debt::{self, What};
+use super::debt::{self, DebtKind};
 use super::event::{self, Context, Origin};
-use super::state::{Repo, Why};
+use super::state::{DebtReason, Repo};
 
-/// What is to be done with what was said.
+/// What becomes of a commit that an unproven source reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
-    /// The host is asked; until then it may be kept as a claim.
+pub enum ClaimDecision {
+    /// The host is asked; until it answers, the commit may be kept as a claim.
     Keep,
-    /// The state that is held says what is true.
+    /// The commit is not newer than the held state.
     Old,
-    /// No commit has such a rev yet.
+    /// The rev is ahead of the clock.
     Future,
-    /// Nothing of a hidden repository is kept.
+    /// The repository is hidden, and no claims about it are kept.
     Hidden,
-    /// The stream that speaks for it will bring it.
+    /// The repository's cover will bring the commit itself.
     Covered,
-    /// Strangers have made us ask too often.
+    /// Strangers have caused too many questions about this repository already.
     TooMany,
 }
 
-/// An unproven source tells of a commit.
-pub fn claimed(context: Context<'_>, repo: &mut Repo, origin: Origin, rev: Rev) -> Heard {
+/// Decides what becomes of a commit that an unproven source reports, and owes a
+/// question to the host where the commit may be news.
+pub fn claim_event(
+    context: Context<'_>,
+    repo: &mut Repo,
+    origin: Origin,
+    rev: Rev,
+) -> ClaimDecision {
     let Context {
         now,
         covers,
         settings,
     } = context;
-    event::first_sight(context, repo, origin);
-    cover::settle(repo, covers);
+    event::owe_first_sight(context, repo, origin);
+    cover::update_cover(repo, covers);
     if repo.floor().is_some_and(|floor| rev <= floor) || event::is_abandoned(repo, rev) {
-        return Heard::Old;
+        return ClaimDecision::Old;
     }
     if rev.is_future(now.time.0) {
-        return Heard::Future;
+        return ClaimDecision::Future;
     }
     if account::is_hidden(repo.account) {
-        return Heard::Hidden;
+        return ClaimDecision::Hidden;
     }
     let relied_on = |cover| covers.live(cover, now.time, settings);
-    if repo.cover.is_some_and(relied_on) && cover::valid(repo, covers) {
-        return Heard::Covered;
+    if repo.cover.is_some_and(relied_on) && cover::is_marker_valid(repo, covers) {
+        return ClaimDecision::Covered;
     }
     // Without a cover it is complete in no case: a question may wait for its turn.
     if repo.cover.is_some() && !debt::may_ask(repo, now.time) {
-        return Heard::TooMany;
+        return ClaimDecision::TooMany;
     }
-    debt::owe(now, repo, What::Compare, Why::Claimed);
-    Heard::Keep
+    debt::owe(now, repo, DebtKind::Compare, DebtReason::Claimed);
+    ClaimDecision::Keep
 }

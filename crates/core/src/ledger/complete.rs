@@ -8,7 +8,7 @@ use std::fmt;
 use super::account;
 use super::cover;
 use super::event::Context;
-use super::state::{Account, Held, Host, Key, Repo, Swept, UpstreamId};
+use super::state::{Account, Held, Host, Repo, RepoSweep, SignerKey, UpstreamId};
 use super::sweep;
 use super::time::Time;
 
@@ -103,37 +103,38 @@ impl Level {
     }
 }
 
-/// What an answer stands on.
+/// What a [`Completeness`] is based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evidence {
     pub level: Level,
-    /// The upstream that speaks for it.
+    /// The upstream that covers the repository.
     pub via: Option<UpstreamId>,
-    pub key: Key,
+    pub key: SignerKey,
     pub proven_at: Option<Time>,
-    pub swept: Option<Swept>,
+    pub swept: Option<RepoSweep>,
 }
 
-/// The answer about one repository.
+/// Whether one repository is complete, why not, and as of when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Empty means complete.
+pub struct Completeness {
+    /// Why the repository is not complete; empty if it is complete.
     pub reasons: Vec<Reason>,
-    /// The time that the answer is about.
+    /// The time that the answer describes.
     pub as_of: Option<Time>,
     pub evidence: Evidence,
 }
 
-impl Answer {
+impl Completeness {
     pub fn complete(&self) -> bool {
         self.reasons.is_empty()
     }
 }
 
-/// The whole answer. `host` is the row of the repository's host.
-pub fn answer(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Answer {
+/// Whether a repository is complete, with all reasons and the evidence. `host` is the
+/// row of the repository's host.
+pub fn completeness(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Completeness {
     let mut reasons = Vec::new();
-    each(context, repo, host, |reason| {
+    for_each_reason(context, repo, host, |reason| {
         // Several doubts may have one name.
         if !reasons.contains(&reason) {
             reasons.push(reason);
@@ -143,13 +144,13 @@ pub fn answer(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Answer 
     let via = context.covers.of(repo);
     let heard = via
         .and_then(|id| context.covers.get(id))
-        .and_then(|source| source.stream.settled_at());
-    let swept = sweep::swept(repo, host);
+        .and_then(|source| source.stream.durable_until());
+    let swept = sweep::last_sweep(repo, host);
     let as_of = match (heard, swept) {
         (Some(heard), Some(swept)) => Some(heard.min(swept.at)),
         (heard, swept) => heard.or(swept.map(|swept| swept.at)),
     };
-    Answer {
+    Completeness {
         reasons,
         as_of,
         evidence: Evidence {
@@ -162,10 +163,10 @@ pub fn answer(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Answer 
     }
 }
 
-/// Whether it is complete: the same, without the list.
+/// Whether a repository is complete, without the list of reasons.
 pub fn is_complete(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> bool {
     let mut complete = true;
-    each(context, repo, host, |_| {
+    for_each_reason(context, repo, host, |_| {
         complete = false;
         false
     });
@@ -181,22 +182,23 @@ fn level(repo: &Repo) -> Level {
     }
 }
 
-/// Names each reason, until told to stop.
-fn each(
+/// Calls `found` with each reason why a repository is not complete, until `found`
+/// returns false.
+fn for_each_reason(
     context: Context<'_>,
     repo: &Repo,
     host: Option<&Host>,
     mut found: impl FnMut(Reason) -> bool,
 ) {
     let checks = [
-        held(repo),
+        held_reason(repo),
         (repo.account != Account::Active).then_some(if account::is_hidden(repo.account) {
             Reason::Inactive
         } else {
             Reason::NotCompared
         }),
-        covered(context, repo, host),
-        newer_known(repo),
+        cover_reason(context, repo, host),
+        newer_commit_reason(repo),
         repo.behind.map(|_| Reason::HostBehind),
         repo.debt.resolve.map(|_| Reason::ResolveOwed),
         repo.debt.compare.map(|_| Reason::CompareOwed),
@@ -213,7 +215,8 @@ fn each(
     }
 }
 
-fn held(repo: &Repo) -> Option<Reason> {
+/// The reason that lies in what is held.
+fn held_reason(repo: &Repo) -> Option<Reason> {
     match repo.held {
         Held::Nothing => Some(Reason::NoSnapshot),
         Held::Applying { .. } => Some(Reason::Applying),
@@ -222,8 +225,9 @@ fn held(repo: &Repo) -> Option<Reason> {
     }
 }
 
-/// Is there a cover, does it live, and has it missed nothing?
-fn covered(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Option<Reason> {
+/// The reason that lies in the cover: there is none, it is down, or it may have missed
+/// something.
+fn cover_reason(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Option<Reason> {
     let covers = context.covers;
     let Some(id) = covers.of(repo) else {
         return Some(Reason::NoCover);
@@ -231,18 +235,20 @@ fn covered(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Option<Rea
     if !covers.live(id, context.now.time, context.settings) {
         return Some(Reason::CoverDown);
     }
-    if !cover::valid(repo, covers) {
+    if !cover::is_marker_valid(repo, covers) {
         return Some(match repo.marker {
             Some(marker) if marker.cover == id => Reason::EpochChanged,
             _ => Reason::NotCompared,
         });
     }
     let unread = covers.get(id).and_then(|source| source.row.unread_at);
-    let swept = sweep::swept(repo, host).map(|swept| swept.tick);
+    let swept = sweep::last_sweep(repo, host).map(|swept| swept.tick);
     (unread.is_some() && swept <= unread).then_some(Reason::UnreadableFrame)
 }
 
-fn newer_known(repo: &Repo) -> Option<Reason> {
+/// The reason that lies in the first rev since reset: a newer commit than the held head
+/// is known, or the head was not compared.
+fn newer_commit_reason(repo: &Repo) -> Option<Reason> {
     let head = repo.head()?;
     match repo.first_rev_since_reset {
         Some(first) if head.rev >= first => None,

@@ -8,21 +8,23 @@ use std::collections::BTreeMap;
 
 use super::account;
 use super::settings::Settings;
-use super::state::{Account, Epoch, Held, HostId, Kind, Marker, Repo, Upstream, UpstreamId};
-use super::stream::Stream;
+use super::state::{
+    Account, Epoch, Held, HostId, Marker, Repo, Upstream, UpstreamId, UpstreamKind,
+};
+use super::stream::StreamState;
 use super::time::{Tick, Time};
 
-/// An upstream: the row, and the connection.
+/// An upstream: its durable row and the state of its connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct UpstreamState {
     pub row: Upstream,
-    pub stream: Stream,
+    pub stream: StreamState,
 }
 
 /// All upstreams.
 #[derive(Debug, Clone, Default)]
 pub struct Covers {
-    sources: BTreeMap<UpstreamId, Source>,
+    sources: BTreeMap<UpstreamId, UpstreamState>,
     hosts: BTreeMap<HostId, UpstreamId>,
     relay: Option<UpstreamId>,
     /// Those that speak for no host alone. There may be thousands of the others.
@@ -38,23 +40,24 @@ impl Covers {
 
     pub fn add(&mut self, now: Tick, id: UpstreamId, row: Upstream) {
         self.changed_at = now;
-        let stream = Stream::new();
-        self.sources.insert(id, Source { row, stream });
+        let stream = StreamState::new();
+        self.sources.insert(id, UpstreamState { row, stream });
         self.index();
     }
 
-    pub fn remove(&mut self, now: Tick, id: UpstreamId) -> Option<Source> {
+    pub fn remove(&mut self, now: Tick, id: UpstreamId) -> Option<UpstreamState> {
         self.changed_at = now;
         let gone = self.sources.remove(&id);
         self.index();
         gone
     }
 
-    /// The clock was set back: how long ago anything was heard, nobody knows. Every
-    /// connection is as if it had not been made yet, and its row stays.
-    pub fn renew(&mut self) {
+    /// Resets the state of every connection, as if none had been made yet, and keeps the
+    /// rows. For a clock that was set back: it cannot tell how long ago an upstream was
+    /// last heard.
+    pub fn reset_connections(&mut self) {
         for source in self.sources.values_mut() {
-            source.stream = Stream::new();
+            source.stream = StreamState::new();
         }
     }
 
@@ -68,31 +71,35 @@ impl Covers {
             }
             match (source.row.kind, source.row.host) {
                 // The first of two streams of one host stays its cover.
-                (Kind::Pds, Some(host)) => {
+                (UpstreamKind::Pds, Some(host)) => {
                     self.hosts.entry(host).or_insert(*id);
                 }
-                (Kind::Relay, _) => {
+                (UpstreamKind::Relay, _) => {
                     self.relay.get_or_insert(*id);
                 }
-                (Kind::Pds, None) | (Kind::Jetstream, _) => {}
+                (UpstreamKind::Pds, None) | (UpstreamKind::Jetstream, _) => {}
             }
         }
     }
 
-    pub fn get(&self, id: UpstreamId) -> Option<&Source> {
+    pub fn get(&self, id: UpstreamId) -> Option<&UpstreamState> {
         self.sources.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: UpstreamId) -> Option<&mut Source> {
+    pub fn get_mut(&mut self, id: UpstreamId) -> Option<&mut UpstreamState> {
         self.sources.get_mut(&id)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (UpstreamId, &Source)> {
+    pub fn iter(&self) -> impl Iterator<Item = (UpstreamId, &UpstreamState)> {
         self.sources.iter().map(|(id, source)| (*id, source))
     }
 
-    /// The upstreams that may cover repositories of a host.
-    pub fn concerned(&self, host: HostId) -> impl Iterator<Item = (UpstreamId, &Source)> {
+    /// The upstreams that may cover repositories of a host: the host's own stream, and
+    /// all that are not the stream of one host.
+    pub fn possible_covers(
+        &self,
+        host: HostId,
+    ) -> impl Iterator<Item = (UpstreamId, &UpstreamState)> {
         let own = self.hosts.get(&host);
         let ids = own.into_iter().chain(&self.wide);
         ids.filter_map(|id| Some((*id, self.sources.get(id)?)))
@@ -119,7 +126,7 @@ impl Covers {
     fn kept_relay(&self, repo: &Repo) -> Option<UpstreamId> {
         repo.relay.filter(|id| {
             self.get(*id)
-                .is_some_and(|source| source.row.kind == Kind::Relay)
+                .is_some_and(|source| source.row.kind == UpstreamKind::Relay)
         })
     }
 
@@ -139,16 +146,16 @@ impl Covers {
     pub fn host_of(&self, id: UpstreamId) -> Option<HostId> {
         let source = self.get(id)?;
         match source.row.kind {
-            Kind::Pds => source.row.host,
-            Kind::Relay | Kind::Jetstream => None,
+            UpstreamKind::Pds => source.row.host,
+            UpstreamKind::Relay | UpstreamKind::Jetstream => None,
         }
     }
 }
 
-/// Brings a repository's cover up to date. Another cover knows nothing of what
-/// the old one showed: marker and first rev begin anew. But what the owner has
-/// signed, and we do not hold, is not forgotten.
-pub fn settle(repo: &mut Repo, covers: &Covers) {
+/// Brings a repository's cover up to date. A new cover knows nothing of what the old
+/// one sent, so the marker is unset and the first rev begins anew, unless it names a
+/// commit that the owner has signed and that is not held.
+pub fn update_cover(repo: &mut Repo, covers: &Covers) {
     let kept = covers.kept_relay(repo).or(covers.relay);
     if repo.relay != kept {
         repo.relay = kept;
@@ -167,22 +174,22 @@ pub fn settle(repo: &mut Repo, covers: &Covers) {
     }
 }
 
-/// An operator wants a repository by name, or no longer. Returns whether another
-/// upstream speaks for it from now on: then the marker is taken back.
-pub fn track(now: Tick, repo: &mut Repo, covers: &Covers, tracked: bool) -> bool {
+/// Records whether an operator tracks a repository by name. Returns whether its cover
+/// changed; if so, the marker is unset.
+pub fn set_tracked(now: Tick, repo: &mut Repo, covers: &Covers, tracked: bool) -> bool {
     let before = covers.of(repo);
     repo.tracked = tracked;
     let changed = covers.of(repo) != before;
     if changed {
-        unset(now, repo);
+        unset_marker(now, repo);
     }
-    settle(repo, covers);
+    update_cover(repo, covers);
     changed
 }
 
-/// Nobody wants it any more, no stream speaks for it, and nothing of it was ever held:
-/// it is a name again, and nothing is owed for a name. Returns whether it is so.
-pub fn let_go(now: Tick, repo: &mut Repo, covers: &Covers) -> bool {
+/// Reduces a repository to its bare name, without debts, if it is not tracked, has no
+/// cover, is not hidden and nothing of it was ever held. Returns whether it did so.
+pub fn forget_unwanted(now: Tick, repo: &mut Repo, covers: &Covers) -> bool {
     // A relay that never told of it does not speak for it.
     let told = repo.host.is_some() || repo.relay.is_some();
     let wanted = repo.tracked || (told && covers.of(repo).is_some());
@@ -203,8 +210,8 @@ pub fn let_go(now: Tick, repo: &mut Repo, covers: &Covers) -> bool {
     true
 }
 
-/// Whether it is nothing but a name.
-pub fn is_a_name(repo: &Repo) -> bool {
+/// Whether nothing is known of a repository but its name.
+pub fn is_bare_name(repo: &Repo) -> bool {
     repo.held == Held::Nothing
         && repo.account == Account::Unknown
         && repo.host.is_none()
@@ -213,15 +220,15 @@ pub fn is_a_name(repo: &Repo) -> bool {
         && repo.debt.is_empty()
 }
 
-/// Takes the marker back: what was begun before now does not restore it.
-pub fn unset(now: Tick, repo: &mut Repo) {
+/// Unsets the marker. Work that began before `now` does not restore it.
+pub fn unset_marker(now: Tick, repo: &mut Repo) {
     repo.marker = None;
     repo.unset_at = now;
 }
 
-/// Raises the marker, if the upstream is the repository's cover. Markers never
-/// go down within one cover.
-pub fn raise(repo: &mut Repo, cover: UpstreamId, epoch: Epoch) {
+/// Raises the marker to an epoch, if the upstream is the repository's cover. A marker
+/// never goes down within one cover.
+pub fn raise_marker(repo: &mut Repo, cover: UpstreamId, epoch: Epoch) {
     if repo.cover != Some(cover) {
         return;
     }
@@ -232,8 +239,8 @@ pub fn raise(repo: &mut Repo, cover: UpstreamId, epoch: Epoch) {
     repo.marker = Some(Marker { cover, epoch });
 }
 
-/// Whether the marker names the cover's present epoch.
-pub fn valid(repo: &Repo, covers: &Covers) -> bool {
+/// Whether a repository's marker names the present epoch of its cover.
+pub fn is_marker_valid(repo: &Repo, covers: &Covers) -> bool {
     let Some(cover) = covers.of(repo) else {
         return false;
     };

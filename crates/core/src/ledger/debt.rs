@@ -11,12 +11,12 @@ use std::time::Duration;
 use super::settings::{
     BACKOFF_FIRST, BACKOFF_LONGEST, OVERSIZE_WAIT, STRANGER_REFILL, STRANGER_TOKENS, WAIT_LONGEST,
 };
-use super::state::{Bucket, Debt, Held, Named, Oversize, Owed, Repo, Why};
+use super::state::{Debt, DebtItem, DebtReason, Held, NamedHead, Oversize, Repo, TokenBucket};
 use super::time::{Now, Tick, Time};
 
-/// What can be owed.
+/// The three things that a repository's [`Debt`] can contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
+pub enum DebtKind {
     Resolve,
     Compare,
     Fetch,
@@ -33,37 +33,40 @@ pub enum Work {
     Fetch,
 }
 
-impl Why {
+impl DebtReason {
     /// Whether somebody without the owner's key can cause it, or cause it again
     /// and again with what the owner signed once.
     pub fn is_strangers(self) -> bool {
         matches!(
             self,
-            Why::Unauthenticated
-                | Why::Unresolved
-                | Why::Misrouted
-                | Why::Abandoned
-                | Why::Fork
-                | Why::IdentityEvent
-                | Why::Closed
-                | Why::ListedElsewhere
-                | Why::Claimed
+            DebtReason::Unauthenticated
+                | DebtReason::Unresolved
+                | DebtReason::Misrouted
+                | DebtReason::Abandoned
+                | DebtReason::Fork
+                | DebtReason::IdentityEvent
+                | DebtReason::Closed
+                | DebtReason::ListedElsewhere
+                | DebtReason::Claimed
         )
     }
 }
 
-impl Why {
-    /// Whether it is about what is held, and not about which commit: equal heads
-    /// do not settle it.
-    pub fn is_for_contents(self) -> bool {
+impl DebtReason {
+    /// Whether the reason concerns the contents of the held state, and not which commit
+    /// is held: equal heads do not settle it.
+    pub fn concerns_contents(self) -> bool {
         matches!(
             self,
-            Why::Operator | Why::FilterChanged | Why::StoreRepaired | Why::Interrupted
+            DebtReason::Operator
+                | DebtReason::FilterChanged
+                | DebtReason::StoreRepaired
+                | DebtReason::Interrupted
         )
     }
 
-    fn outlasts(self, other: Why) -> bool {
-        self.is_for_contents() && !other.is_for_contents()
+    fn outlasts(self, other: DebtReason) -> bool {
+        self.concerns_contents() && !other.concerns_contents()
     }
 }
 
@@ -98,17 +101,17 @@ impl Debt {
         self.oversize.is_some_and(|oversize| oversize.limit < limit)
     }
 
-    fn reasons(&self) -> impl Iterator<Item = Owed> {
+    fn reasons(&self) -> impl Iterator<Item = DebtItem> {
         [self.resolve, self.compare, self.fetch]
             .into_iter()
             .flatten()
     }
 
-    fn slot(&mut self, what: What) -> &mut Option<Owed> {
+    fn slot(&mut self, what: DebtKind) -> &mut Option<DebtItem> {
         match what {
-            What::Resolve => &mut self.resolve,
-            What::Compare => &mut self.compare,
-            What::Fetch => &mut self.fetch,
+            DebtKind::Resolve => &mut self.resolve,
+            DebtKind::Compare => &mut self.compare,
+            DebtKind::Fetch => &mut self.fetch,
         }
     }
 }
@@ -119,9 +122,9 @@ fn is_ahead(at: Time, now: Time) -> bool {
 }
 
 /// Owes something, from now on.
-pub fn owe(now: Now, repo: &mut Repo, what: What, why: Why) {
+pub fn owe(now: Now, repo: &mut Repo, what: DebtKind, why: DebtReason) {
     let ready = match why.is_strangers() {
-        true => ready_at(&repo.strangers, now.time),
+        true => token_ready_at(&repo.strangers, now.time),
         false => now.time,
     };
     let debt = &mut repo.debt;
@@ -132,7 +135,7 @@ pub fn owe(now: Now, repo: &mut Repo, what: What, why: Why) {
     } else if debt.attempts == 0 {
         debt.next_try = debt.next_try.min(ready);
     }
-    if why == Why::Operator {
+    if why == DebtReason::Operator {
         debt.oversize = None;
     }
     let slot = debt.slot(what);
@@ -140,18 +143,24 @@ pub fn owe(now: Now, repo: &mut Repo, what: What, why: Why) {
         // What equal heads do not settle is not hidden behind what they do. The
         // commit that is the new reason is remembered as the first rev, and a
         // busy repository is not fetched for ever.
-        Some(old) if what == What::Fetch && old.why.outlasts(why) => return,
+        Some(old) if what == DebtKind::Fetch && old.why.outlasts(why) => return,
         // An owner's reason is not hidden behind a stranger's.
         Some(old) if why.is_strangers() => old.why,
         _ => why,
     };
-    *slot = Some(Owed { at: now.tick, why });
+    *slot = Some(DebtItem { at: now.tick, why });
 }
 
 /// Owes a fetch as the outcome of work that began at `began`, and goes on with
 /// that fetch: it is paid like what was owed before. With a commit, reaching
 /// that commit pays it too.
-pub fn owe_outcome(now: Now, repo: &mut Repo, why: Why, named: Option<Named>, began: Tick) {
+pub fn owe_outcome(
+    now: Now,
+    repo: &mut Repo,
+    why: DebtReason,
+    named: Option<NamedHead>,
+    began: Tick,
+) {
     let before = repo.debt.fetch.map(|owed| owed.at);
     match named {
         Some(named) => owe_commit(now, repo, why, named),
@@ -165,53 +174,54 @@ pub fn owe_outcome(now: Now, repo: &mut Repo, why: Why, named: Option<Named>, be
 }
 
 /// Owes a fetch that is for a certain commit: the newest named one counts.
-pub fn owe_commit(now: Now, repo: &mut Repo, why: Why, named: Named) {
+pub fn owe_commit(now: Now, repo: &mut Repo, why: DebtReason, named: NamedHead) {
     let newer = match (repo.debt.fetch, repo.debt.named) {
         (None, _) => true,
         // Already owed for another reason: reaching a commit does not pay that.
         (Some(_), None) => false,
         (Some(_), Some(old)) => old.rev < named.rev,
     };
-    owe(now, repo, What::Fetch, why);
+    owe(now, repo, DebtKind::Fetch, why);
     if newer {
         repo.debt.named = Some(named);
     }
 }
 
 /// Owes a fetch for a reason that no commit pays.
-pub fn owe_fetch(now: Now, repo: &mut Repo, why: Why) {
-    owe(now, repo, What::Fetch, why);
+pub fn owe_fetch(now: Now, repo: &mut Repo, why: DebtReason) {
+    owe(now, repo, DebtKind::Fetch, why);
     repo.debt.named = None;
 }
 
 /// Owes a fetch in case the batches of a snapshot are not all written. Whichever
 /// fetch writes a whole state pays it, this one too.
 pub fn owe_interrupted(now: Now, repo: &mut Repo) {
-    owe_fetch(now, repo, Why::Interrupted);
+    owe_fetch(now, repo, DebtReason::Interrupted);
     if let Some(owed) = &mut repo.debt.fetch {
         owed.at = Tick::default();
     }
 }
 
 /// Pays what was owed before the work began. What arose later stays.
-pub fn pay(now: Now, repo: &mut Repo, what: What, began: Tick) {
+pub fn pay(now: Now, repo: &mut Repo, what: DebtKind, began: Tick) {
     let slot = repo.debt.slot(what);
     if slot.is_none_or(|owed| owed.at >= began) {
         return;
     }
     *slot = None;
-    if what == What::Fetch {
+    if what == DebtKind::Fetch {
         (repo.debt.named, repo.debt.oversize) = (None, None);
     }
-    tidy(repo);
+    clear_if_empty(repo);
     if !repo.debt.is_empty() {
         // Something worked: what is left need not wait for the backoff.
-        again(now, repo);
+        retry_soon(now, repo);
     }
 }
 
-/// The head moved: a fetch that was for this very commit is paid.
-pub fn head_moved(repo: &mut Repo) {
+/// Pays the fetch if it was owed for the commit that is held now. Called after every
+/// move of the head.
+pub fn pay_reached_commit(repo: &mut Repo) {
     let Held::Exactly(head) = repo.held else {
         return;
     };
@@ -222,18 +232,20 @@ pub fn head_moved(repo: &mut Repo) {
     {
         repo.debt.fetch = None;
         (repo.debt.named, repo.debt.oversize) = (None, None);
-        tidy(repo);
+        clear_if_empty(repo);
     }
 }
 
-fn tidy(repo: &mut Repo) {
+/// Resets the debt of a repository that owes nothing any more, with its attempts and
+/// times.
+fn clear_if_empty(repo: &mut Repo) {
     if repo.debt.is_empty() {
         repo.debt = Debt::default();
     }
 }
 
-/// What to do now, if anything is due.
-pub fn plan(now: Time, repo: &Repo) -> Option<Work> {
+/// The work to do for a repository now, if any is due.
+pub fn plan_work(now: Time, repo: &Repo) -> Option<Work> {
     let debt = &repo.debt;
     if !debt.is_due(now) {
         return None;
@@ -248,18 +260,19 @@ pub fn plan(now: Time, repo: &Repo) -> Option<Work> {
     }
 }
 
-/// Work begins: it counts as a try, and the next one comes after a wait even if
-/// we never hear how this one ended.
-pub fn begin(now: Now, repo: &mut Repo) {
+/// Counts an attempt to work off the debt, and schedules the next one with backoff, in
+/// case the outcome of this attempt is never reported.
+pub fn begin_attempt(now: Now, repo: &mut Repo) {
     if repo.debt.reasons().all(|owed| owed.why.is_strangers()) {
-        take(&mut repo.strangers, now.time);
+        take_token(&mut repo.strangers, now.time);
     }
     repo.debt.attempts = repo.debt.attempts.saturating_add(1);
     repo.debt.next_try = now.time.after(backoff(repo.debt.attempts, now.tick));
 }
 
-/// Work failed. The host may have said when to come again.
-pub fn failed(now: Now, repo: &mut Repo, retry_after: Option<Duration>) {
+/// Schedules the next attempt after a failure, with backoff, and not before
+/// `retry_after` if the host has sent that.
+pub fn attempt_failed(now: Now, repo: &mut Repo, retry_after: Option<Duration>) {
     if repo.debt.is_empty() {
         return;
     }
@@ -267,9 +280,10 @@ pub fn failed(now: Now, repo: &mut Repo, retry_after: Option<Duration>) {
     repo.debt.next_try = now.time.after(wait.min(WAIT_LONGEST));
 }
 
-/// The repository has more bytes than are taken of one. Its host has done nothing wrong;
-/// each try takes as much as is taken at most, so they are rare.
-pub fn oversized(now: Now, repo: &mut Repo, limit: u64) {
+/// Puts off the fetch of a repository that has more than `limit` bytes, by
+/// [`OVERSIZE_WAIT`]. Each attempt downloads up to the limit, so attempts are rare. It
+/// is not a failure of the host.
+pub fn put_off_oversized(now: Now, repo: &mut Repo, limit: u64) {
     if repo.debt.fetch.is_some() {
         repo.debt.oversize = Some(Oversize {
             limit,
@@ -278,49 +292,51 @@ pub fn oversized(now: Now, repo: &mut Repo, limit: u64) {
     }
 }
 
-/// So many bytes are taken of one: what was too large for less is tried at once. Returns
-/// whether it is such a one.
-pub fn takes(now: Now, repo: &mut Repo, limit: u64) -> bool {
+/// Retries a fetch at once that was put off under a lower limit than `limit` bytes.
+/// Returns whether there was such a fetch.
+pub fn retry_if_limit_raised(now: Now, repo: &mut Repo, limit: u64) -> bool {
     let grown = repo.debt.is_too_large_for_less_than(limit);
     if grown {
         repo.debt.oversize = None;
-        again(now, repo);
+        retry_soon(now, repo);
     }
     grown
 }
 
-/// Something was learned: no failure counts any more, and what is left is tried
-/// as soon as it may be.
-pub fn again(now: Now, repo: &mut Repo) {
+/// Forgets past failures, because something was learned, and makes what is left of the
+/// debt due: now, or when a token is ready if only strangers caused it.
+pub fn retry_soon(now: Now, repo: &mut Repo) {
     let strangers = repo.debt.reasons().all(|owed| owed.why.is_strangers());
     repo.debt.attempts = 0;
     repo.debt.next_try = match strangers {
-        true => ready_at(&repo.strangers, now.time),
+        true => token_ready_at(&repo.strangers, now.time),
         false => now.time,
     };
 }
 
-/// The directory has answered: the question that was taken from the bucket for it
-/// covers the one to the host that follows. Otherwise whoever makes us resolve
-/// again and again would keep us from ever asking the host.
-pub fn go_on(now: Now, repo: &mut Repo) {
+/// Makes what is left of the debt due now, without another token, so that the host is
+/// asked next. The token that was taken for the question to the directory covers the
+/// question to the host: otherwise a stranger who causes one resolve after another
+/// could keep the mirror from ever asking the host.
+pub fn ask_host_next(now: Now, repo: &mut Repo) {
     if !repo.debt.is_empty() {
         repo.debt.next_try = repo.debt.next_try.min(now.time);
     }
 }
 
-/// The owner has moved, and signed it: what strangers said was worth asking about.
-/// A move is heard of in several ways, on two hosts, and what was asked because of
-/// one must not make the next go unnoticed. The directory takes few entries of a DID
-/// in a day; who runs the server of a did:web changes its document as often as he
-/// likes, so there it does not count.
-pub fn were_right(repo: &mut Repo) {
-    repo.strangers = Bucket::default();
+/// Refills the bucket for strangers, because the directory confirmed a move that the
+/// owner signed. A move is reported in several ways, by two hosts, and the questions
+/// that the first report caused must not make the mirror ignore the next one. The
+/// directory accepts few operations per DID and day, which bounds the refills. The
+/// server of a did:web can change its document at any time, so callers do not refill
+/// for a did:web.
+pub fn refill_strangers(repo: &mut Repo) {
+    repo.strangers = TokenBucket::default();
 }
 
 /// Whether a stranger's reason may make us ask now.
 pub fn may_ask(repo: &Repo, now: Time) -> bool {
-    ready_at(&repo.strangers, now) <= now
+    token_ready_at(&repo.strangers, now) <= now
 }
 
 /// Not before then.
@@ -338,24 +354,26 @@ pub fn backoff(attempts: u32, tick: Tick) -> Duration {
     whole / 2 + whole.mul_f64(share as f64 / 512.0)
 }
 
-/// Tokens that are in use at a time.
-fn used(bucket: &Bucket, now: Time) -> u32 {
+/// The number of tokens that are taken and not refilled at `now`.
+fn tokens_used(bucket: &TokenBucket, now: Time) -> u32 {
     let refilled = now.since(bucket.at).as_micros() / STRANGER_REFILL.as_micros();
     bucket
         .used
         .saturating_sub(u32::try_from(refilled).unwrap_or(u32::MAX))
 }
 
-fn ready_at(bucket: &Bucket, now: Time) -> Time {
-    match used(bucket, now) < STRANGER_TOKENS {
+/// When the next token can be taken; `now` if one is left.
+fn token_ready_at(bucket: &TokenBucket, now: Time) -> Time {
+    match tokens_used(bucket, now) < STRANGER_TOKENS {
         true => now,
         // Not from a time that a wrong clock gave.
         false => bucket.at.min(now).after(STRANGER_REFILL).max(now),
     }
 }
 
-fn take(bucket: &mut Bucket, now: Time) {
-    let left = used(bucket, now);
+/// Takes one token. A partial refill is kept.
+fn take_token(bucket: &mut TokenBucket, now: Time) {
+    let left = tokens_used(bucket, now);
     // What is partly refilled stays partly refilled.
     let at = match left {
         0 => now,
@@ -363,5 +381,5 @@ fn take(bucket: &mut Bucket, now: Time) {
             now.0 - now.since(bucket.at).as_micros() as u64 % STRANGER_REFILL.as_micros() as u64,
         ),
     };
-    *bucket = Bucket { used: left + 1, at };
+    *bucket = TokenBucket { used: left + 1, at };
 }

@@ -13,17 +13,19 @@ use super::state::{Account, Hearsay, Host, HostId, Repo};
 use super::sweep;
 use super::time::{Now, Tick};
 
-/// What is missing before a relay's word is believed.
+/// The evidence that is missing before a relay's report of a deletion is believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Awaited {
-    /// The host has not been asked since.
+pub enum AwaitedEvidence {
+    /// The host's answer: the host has not been asked since the report.
     Answer,
-    /// The host does not have it. Whether it has lost more than that is not known.
+    /// A whole sweep: the host does not have the repository, but it is not known whether
+    /// the host has lost others too.
     Sweep,
 }
 
-/// A relay says that it is deleted. What the host itself has said needs no such word.
-pub fn told(now: Now, repo: &mut Repo) {
+/// Records that a relay reports the repository as deleted. If the host itself has said
+/// so, the report adds nothing.
+pub fn relay_says_deleted(now: Now, repo: &mut Repo) {
     if repo.deleted_at.is_none() {
         repo.hearsay.get_or_insert(Hearsay {
             told: now.tick,
@@ -32,9 +34,9 @@ pub fn told(now: Now, repo: &mut Repo) {
     }
 }
 
-/// The host, asked at `asked`, does not have it. Whether that agrees with what is said
-/// of it, so that it stays as it is.
-pub fn denied(repo: &mut Repo, asked: Tick) -> bool {
+/// Records that the host, asked at `asked`, does not have the repository. Returns whether
+/// that agrees with a known or reported deletion, so that the account's state stays.
+pub fn host_denies(repo: &mut Repo, asked: Tick) -> bool {
     if repo.account != Account::Deleted {
         return false;
     }
@@ -48,13 +50,13 @@ pub fn denied(repo: &mut Repo, asked: Tick) -> bool {
     }
 }
 
-/// What is awaited before it is known to be deleted; none if nobody says so, or if
-/// that is known.
-pub fn awaited(repo: &Repo) -> Option<Awaited> {
+/// The evidence that is missing before a reported deletion is believed; `None` if no
+/// relay reports one, or if the deletion is known.
+pub fn awaited_evidence(repo: &Repo) -> Option<AwaitedEvidence> {
     let hearsay = repo.hearsay?;
     Some(match hearsay.denied {
-        false => Awaited::Answer,
-        true => Awaited::Sweep,
+        false => AwaitedEvidence::Answer,
+        true => AwaitedEvidence::Sweep,
     })
 }
 
@@ -74,7 +76,7 @@ impl Residents {
         match (repo.account, found) {
             (Account::NotFound, _) => self.missing += 1,
             (Account::Active, true) if repo.host_since < began => self.found.push(repo.host_since),
-            (_, false) if sweep::vanished(repo, began) => self.missing += 1,
+            (_, false) if sweep::counts_as_vanished(repo, began) => self.missing += 1,
             // Hidden, or not there yet: this says nothing of the host.
             _ => {}
         }
@@ -95,9 +97,10 @@ impl Residents {
     }
 }
 
-/// A whole sweep that began then has missed the repository: is it deleted? Returns
-/// whether that is known from now on, as if the host itself had said so.
-pub fn missed(
+/// Decides about a reported deletion after a whole sweep, begun at `began`, did not find
+/// the repository. Returns whether the deletion is known from now on, as if the host
+/// itself had reported it.
+pub fn sweep_missed(
     now: Now,
     repo: &mut Repo,
     host: (HostId, &Host),
@@ -109,7 +112,7 @@ pub fn missed(
         return false;
     };
     let since = repo.host == Some(id) && repo.host_since < began && hearsay.told < began;
-    if !since || row.hiding_suspended || !residents.are_there_since(seen_at(repo)) {
+    if !since || row.hiding_suspended || !residents.are_there_since(last_seen_at(repo)) {
         return false;
     }
     repo.hearsay = None;
@@ -117,8 +120,8 @@ pub fn missed(
     true
 }
 
-/// When the host was last known to have it.
-fn seen_at(repo: &Repo) -> Tick {
+/// The tick at which the host was last known to have the repository.
+fn last_seen_at(repo: &Repo) -> Tick {
     let swept = repo.swept.map(|swept| swept.tick);
     repo.host_since.max(swept.unwrap_or_default())
 }

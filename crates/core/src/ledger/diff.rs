@@ -13,30 +13,33 @@ use super::fetch::Note;
 use super::settings::Settings;
 use super::state::{Head, Repo};
 
-/// What the host is asked for.
+/// What a `getRepo` request asks the host for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum RepoRequest {
+    /// The whole repository.
     InFull,
-    /// What is new since our head, which has this rev.
+    /// The difference since the held head, which has this rev.
     Since(Rev),
 }
 
-/// The root over what was held and a difference.
+/// The root that results from applying a difference to the held state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recomputed {
-    /// The commit whose state was held when it was recomputed.
+pub struct RecomputedRoot {
+    /// The commit whose state was held when the root was recomputed.
     pub over: Cid,
     pub root: Cid,
 }
 
-/// What a difference is worth.
+/// What to do with a difference that a host sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It leads to the signed root: on to [`super::fetch::consider`].
+pub enum DiffVerdict {
+    /// The difference leads to the signed root: continue with
+    /// [`super::fetch::judge_snapshot`].
     Snapshot,
-    /// Live commits have passed it: there is nothing to write.
+    /// Live commits have passed the difference: there is nothing to write.
     Passed,
-    /// It leads nowhere: ask in full, at once, and hold it against nobody.
+    /// The difference does not lead to the signed root: request the whole repository
+    /// at once, and do not count a failure of the host.
     InFull,
 }
 
@@ -44,22 +47,22 @@ pub enum Verdict {
 /// is to be taken over. `tried` is the rev from which a difference was last asked
 /// for: from there none is asked for again, or a host that cannot tell them would
 /// never be asked for the whole. It need not survive a restart.
-pub fn ask(
+pub fn choose_request(
     settings: &Settings,
     repo: &Repo,
     note: &Note,
     adopting: bool,
     tried: Option<Rev>,
-) -> Ask {
+) -> RepoRequest {
     let Some(head) = repo.head() else {
-        return Ask::InFull;
+        return RepoRequest::InFull;
     };
     // What is damaged or was never kept does not change, so it is in no
     // difference.
     let for_contents = repo
         .debt
         .fetch
-        .is_some_and(|owed| owed.why.is_for_contents());
+        .is_some_and(|owed| owed.why.concerns_contents());
     let narrow = repo.filter != note.filter;
     let whole = adopting
         || for_contents
@@ -68,32 +71,32 @@ pub fn ask(
         || settings.wanted_keys_only
         || tried == Some(head.rev);
     match whole {
-        true => Ask::InFull,
-        false => Ask::Since(head.rev),
+        true => RepoRequest::InFull,
+        false => RepoRequest::Since(head.rev),
     }
 }
 
 /// A difference has come, with a commit of this head. The state that it was asked
 /// from does not matter any more: only what is held now, and where it leads from
 /// there. `None`: it does not even fit what is held.
-pub fn answered(
+pub fn judge_difference(
     repo: &Repo,
     note: &Note,
     signed: &Head,
-    recomputed: Option<Recomputed>,
-) -> Verdict {
+    recomputed: Option<RecomputedRoot>,
+) -> DiffVerdict {
     let Some(held) = repo.head() else {
-        return Verdict::InFull;
+        return DiffVerdict::InFull;
     };
     if signed.rev < held.rev {
-        return Verdict::Passed;
+        return DiffVerdict::Passed;
     }
     // Something else may have been written under an older filter meanwhile.
     let narrow = repo.filter != note.filter;
     let leads = recomputed
         .is_some_and(|recomputed| recomputed.over == held.commit && recomputed.root == signed.data);
     match leads && !narrow {
-        true => Verdict::Snapshot,
-        false => Verdict::InFull,
+        true => DiffVerdict::Snapshot,
+        false => DiffVerdict::InFull,
     }
 }

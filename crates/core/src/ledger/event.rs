@@ -13,15 +13,15 @@ use gapless_atp::syntax::Rev;
 
 use super::account;
 use super::cover::{self, Covers};
-use super::debt::{self, What};
-use super::notice::{Dropped, Notice};
+use super::debt::{self, DebtKind};
+use super::notice::{DropReason, Notice};
 use super::settings::{
     LEGACY_FETCH_EVERY, PARKED_BYTES, PARKED_BYTES_IN_ALL, PARKED_FRAMES, Settings, UNJUDGED_BYTES,
     UNJUDGED_BYTES_IN_ALL,
 };
 use super::state::{
-    Account, Before, Epoch, Head, Held, HostId, Kind, Named, Parked, Past, Repo, TRAIL, UpstreamId,
-    Why, tag,
+    Account, DebtReason, Epoch, Head, Held, HostId, NamedHead, Parked, PastHead, PriorState, Repo,
+    TRAIL_HEADS, UpstreamId, UpstreamKind, tag,
 };
 use super::time::Now;
 
@@ -39,7 +39,7 @@ pub enum Event {
     /// A commit or a `#sync` that the owner signed.
     Signed {
         head: Head,
-        before: Before,
+        before: PriorState,
         bytes: u32,
     },
     /// Nothing in it can be relied on but that it came: a bad signature, a
@@ -54,14 +54,14 @@ pub enum Event {
     Account(Account),
 }
 
-/// How much is parked already.
+/// How much is parked already: of one repository, and in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Room {
+pub struct ParkedTotals {
     pub frames: u32,
     pub bytes: u64,
     pub bytes_in_all: u64,
-    /// Something is parked under this event's rev, judged or not.
-    pub same_rev: Option<Before>,
+    /// What the frame proves that is parked under this event's rev, if there is one.
+    pub same_rev: Option<PriorState>,
 }
 
 /// What is to be done with the event's operations or frame.
@@ -85,17 +85,17 @@ pub struct Context<'a> {
 }
 
 /// Decides about one event.
-pub fn event(
+pub fn decide(
     context: Context<'_>,
     repo: &mut Repo,
     origin: Origin,
     event: &Event,
-    room: &Room,
+    totals: &ParkedTotals,
     notices: &mut Vec<Notice>,
 ) -> Decision {
     let Context { now, covers, .. } = context;
-    first_sight(context, repo, origin);
-    cover::settle(repo, covers);
+    owe_first_sight(context, repo, origin);
+    cover::update_cover(repo, covers);
     let from_cover = repo.cover == Some(origin.upstream);
     // A DID that could not be resolved yet lives nowhere, so nobody is wrong.
     let lives_nowhere = repo.host.is_none() && matches!(event, Event::Unresolved { .. });
@@ -103,7 +103,7 @@ pub fn event(
         && repo.host != Some(host)
         && !lives_nowhere
     {
-        return misrouted(context, repo, host, event, room, notices);
+        return decide_misrouted(context, repo, host, event, totals, notices);
     }
     match event {
         Event::Signed {
@@ -112,59 +112,61 @@ pub fn event(
             bytes,
         } => {
             if head.rev.is_future(now.time.0) {
-                return unauthenticated(now, repo, from_cover, notices);
+                return decide_unauthenticated(now, repo, from_cover, notices);
             }
-            signed(context, repo, origin, head, *before, *bytes, room, notices)
+            decide_signed(
+                context, repo, origin, head, *before, *bytes, totals, notices,
+            )
         }
-        Event::Unsigned => unauthenticated(now, repo, from_cover, notices),
+        Event::Unsigned => decide_unauthenticated(now, repo, from_cover, notices),
         Event::Unresolved { claimed, bytes } => {
             notices.push(Notice::Unresolved);
-            if !doubted(now, repo, from_cover, Why::Unresolved) {
+            if !ask_about(now, repo, from_cover, DebtReason::Unresolved) {
                 return Decision::Pass;
             }
-            debt::owe(now, repo, What::Resolve, Why::Unresolved);
+            debt::owe(now, repo, DebtKind::Resolve, DebtReason::Unresolved);
             let parked = Parked {
                 head: *claimed,
-                before: Before::Unjudged,
+                before: PriorState::Unjudged,
                 origin: covers.host_of(origin.upstream).or(repo.host),
                 bytes: *bytes,
             };
-            park(repo, parked, room, notices)
+            park(repo, parked, totals, notices)
         }
         Event::Identity => {
             if is_heard(now, repo, from_cover) {
-                debt::owe(now, repo, What::Resolve, Why::IdentityEvent);
+                debt::owe(now, repo, DebtKind::Resolve, DebtReason::IdentityEvent);
             }
             Decision::Pass
         }
         Event::Account(told) => {
             let host_itself = covers.host_of(origin.upstream).is_some();
-            account::told(now, repo, *told, from_cover, host_itself, notices);
+            account::account_event(now, repo, *told, from_cover, host_itself, notices);
             Decision::Pass
         }
     }
 }
 
 /// The first event of a repository makes it known, and fetched.
-pub(super) fn first_sight(context: Context<'_>, repo: &mut Repo, origin: Origin) {
+pub(super) fn owe_first_sight(context: Context<'_>, repo: &mut Repo, origin: Origin) {
     let source = context.covers.get(origin.upstream);
-    if repo.relay.is_none() && source.is_some_and(|source| source.row.kind == Kind::Relay) {
+    if repo.relay.is_none() && source.is_some_and(|source| source.row.kind == UpstreamKind::Relay) {
         repo.relay = Some(origin.upstream);
     }
     if repo.held == Held::Nothing && repo.account == Account::Unknown && repo.debt.is_empty() {
-        debt::owe_fetch(context.now, repo, Why::FirstSighting);
+        debt::owe_fetch(context.now, repo, DebtReason::FirstSighting);
     }
 }
 
 /// An event from the stream of a host that the repository does not live on, as
 /// far as we know. The directory is asked. Signed and newer, it still says that
 /// there is something we do not have.
-fn misrouted(
+fn decide_misrouted(
     context: Context<'_>,
     repo: &mut Repo,
     host: HostId,
     event: &Event,
-    room: &Room,
+    totals: &ParkedTotals,
     notices: &mut Vec<Notice>,
 ) -> Decision {
     let now = context.now;
@@ -181,7 +183,7 @@ fn misrouted(
     // takes no question from what is.
     let gone_there = matches!(event, Event::Account(told) if account::is_hidden(*told));
     if newer || (!gone_there && debt::may_ask(repo, now.time)) {
-        debt::owe(now, repo, What::Resolve, Why::Misrouted);
+        debt::owe(now, repo, DebtKind::Resolve, DebtReason::Misrouted);
     }
     let Event::Signed {
         head,
@@ -194,25 +196,25 @@ fn misrouted(
     if !newer {
         return Decision::Pass;
     }
-    heard_of(repo, head.rev);
-    debt::owe_commit(now, repo, Why::OtherHost, named(head));
+    raise_first_rev(repo, head.rev);
+    debt::owe_commit(now, repo, DebtReason::OtherHost, named_head(head));
     let parked = Parked {
         head: *head,
         before: *before,
         origin: Some(host),
         bytes: *bytes,
     };
-    park(repo, parked, room, notices)
+    park(repo, parked, totals, notices)
 }
 
-fn unauthenticated(
+fn decide_unauthenticated(
     now: Now,
     repo: &mut Repo,
     from_cover: bool,
     notices: &mut Vec<Notice>,
 ) -> Decision {
     notices.push(Notice::Unauthenticated);
-    doubted(now, repo, from_cover, Why::Unauthenticated);
+    ask_about(now, repo, from_cover, DebtReason::Unauthenticated);
     Decision::Pass
 }
 
@@ -224,27 +226,27 @@ fn is_heard(now: Now, repo: &Repo, from_cover: bool) -> bool {
 
 /// Input of which nobody can say whether the owner signed it makes us ask the host.
 /// False when it is passed over.
-fn doubted(now: Now, repo: &mut Repo, from_cover: bool, why: Why) -> bool {
+fn ask_about(now: Now, repo: &mut Repo, from_cover: bool, why: DebtReason) -> bool {
     let heard = is_heard(now, repo, from_cover);
     if heard {
-        debt::owe(now, repo, What::Compare, why);
+        debt::owe(now, repo, DebtKind::Compare, why);
     }
     if from_cover {
         // It took the place of an event that we may have missed.
-        cover::unset(now.tick, repo);
+        cover::unset_marker(now.tick, repo);
     }
     heard
 }
 
 #[allow(clippy::too_many_arguments)]
-fn signed(
+fn decide_signed(
     context: Context<'_>,
     repo: &mut Repo,
     origin: Origin,
     head: &Head,
-    before: Before,
+    before: PriorState,
     bytes: u32,
-    room: &Room,
+    totals: &ParkedTotals,
     notices: &mut Vec<Notice>,
 ) -> Decision {
     let now = context.now;
@@ -258,7 +260,7 @@ fn signed(
         if fork {
             notices.push(Notice::Fork { rev: head.rev });
             if is_heard(now, repo, from_cover) {
-                debt::owe(now, repo, What::Compare, Why::Fork);
+                debt::owe(now, repo, DebtKind::Compare, DebtReason::Fork);
             }
         }
         return Decision::Pass;
@@ -266,44 +268,44 @@ fn signed(
     if is_abandoned(repo, head.rev) {
         notices.push(Notice::Abandoned { rev: head.rev });
         if is_heard(now, repo, from_cover) {
-            debt::owe(now, repo, What::Compare, Why::Abandoned);
+            debt::owe(now, repo, DebtKind::Compare, DebtReason::Abandoned);
         }
         return Decision::Pass;
     }
     let applies = chains(repo, head, before) && !account::is_hidden(repo.account);
     if applies {
-        advance(repo, head);
+        advance_head(repo, head);
     } else {
-        heard_of(repo, head.rev);
+        raise_first_rev(repo, head.rev);
     }
     if let Some(epoch) = origin.epoch {
-        cover::raise(repo, origin.upstream, epoch);
+        cover::raise_marker(repo, origin.upstream, epoch);
     }
     if applies {
         return Decision::Apply;
     }
-    owe_for(context, repo, head, before);
+    owe_unchained(context, repo, head, before);
     let parked = Parked {
         head: *head,
         before,
         origin: context.covers.host_of(origin.upstream).or(repo.host),
         bytes,
     };
-    park(repo, parked, room, notices)
+    park(repo, parked, totals, notices)
 }
 
 /// Owes the fetch for a commit that does not chain.
-fn owe_for(context: Context<'_>, repo: &mut Repo, head: &Head, before: Before) {
+fn owe_unchained(context: Context<'_>, repo: &mut Repo, head: &Head, before: PriorState) {
     let now = context.now;
     let why = match before {
-        _ if account::is_hidden(repo.account) => Why::WhileInactive,
-        Before::Recompute => Why::Legacy,
-        Before::Untold => Why::OtherRoot,
-        Before::Root(_) | Before::Unjudged => Why::BrokenChain,
+        _ if account::is_hidden(repo.account) => DebtReason::WhileInactive,
+        PriorState::Recompute => DebtReason::Legacy,
+        PriorState::Untold => DebtReason::OtherRoot,
+        PriorState::Root(_) | PriorState::Unjudged => DebtReason::BrokenChain,
     };
-    debt::owe_commit(now, repo, why, named(head));
+    debt::owe_commit(now, repo, why, named_head(head));
     // Every single commit of such a host would be fetched: not too often.
-    if why == Why::Legacy
+    if why == DebtReason::Legacy
         && context.settings.wanted_keys_only
         && let Some(last) = repo.fetched_at
     {
@@ -312,48 +314,48 @@ fn owe_for(context: Context<'_>, repo: &mut Repo, head: &Head, before: Before) {
 }
 
 /// Whether a signed commit follows exactly what is held.
-pub fn chains(repo: &Repo, head: &Head, before: Before) -> bool {
+pub fn chains(repo: &Repo, head: &Head, before: PriorState) -> bool {
     match (&repo.held, before) {
-        (Held::Exactly(held), Before::Root(root)) => root == held.data,
+        (Held::Exactly(held), PriorState::Root(root)) => root == held.data,
         // The owner signed our root again, under a newer rev.
-        (Held::Exactly(held), Before::Untold) => head.data == held.data,
+        (Held::Exactly(held), PriorState::Untold) => head.data == held.data,
         // Its operations are the whole repository.
-        (Held::Nothing, Before::Root(root)) => root == empty_root(),
-        (Held::Nothing, Before::Untold) => false,
+        (Held::Nothing, PriorState::Root(root)) => root == empty_root(),
+        (Held::Nothing, PriorState::Untold) => false,
         (Held::Applying { .. } | Held::Damaged { .. }, _) => false,
-        (_, Before::Recompute | Before::Unjudged) => false,
+        (_, PriorState::Recompute | PriorState::Unjudged) => false,
     }
 }
 
 /// Moves the head by a live commit.
-pub fn advance(repo: &mut Repo, head: &Head) {
-    remember(repo);
+pub fn advance_head(repo: &mut Repo, head: &Head) {
+    push_trail(repo);
     repo.held = Held::Exactly(*head);
     repo.last_firehose_rev = repo.last_firehose_rev.max(Some(head.rev));
     repo.first_rev_since_reset.get_or_insert(head.rev);
     repo.key = Default::default();
-    debt::head_moved(repo);
+    debt::pay_reached_commit(repo);
 }
 
 /// Puts the head that is left behind on the trail.
-pub fn remember(repo: &mut Repo) {
+pub fn push_trail(repo: &mut Repo) {
     if let Held::Exactly(old) = repo.held {
         repo.trail.rotate_right(1);
-        repo.trail[0] = Some(Past {
+        repo.trail[0] = Some(PastHead {
             rev: old.rev,
             tag: tag(&old.commit),
         });
-        debug_assert_eq!(repo.trail.len(), TRAIL);
+        debug_assert_eq!(repo.trail.len(), TRAIL_HEADS);
     }
 }
 
 /// The owner signed a commit of this rev: below it we are not complete.
-pub fn heard_of(repo: &mut Repo, rev: Rev) {
+pub fn raise_first_rev(repo: &mut Repo, rev: Rev) {
     repo.first_rev_since_reset = repo.first_rev_since_reset.max(Some(rev));
 }
 
-fn named(head: &Head) -> Named {
-    Named {
+fn named_head(head: &Head) -> NamedHead {
+    NamedHead {
         rev: head.rev,
         commit: head.commit,
     }
@@ -364,39 +366,39 @@ pub fn is_abandoned(repo: &Repo, rev: Rev) -> bool {
     repo.abandoned.is_some_and(|last| rev <= last)
 }
 
-fn park(repo: &Repo, parked: Parked, room: &Room, notices: &mut Vec<Notice>) -> Decision {
+fn park(repo: &Repo, parked: Parked, totals: &ParkedTotals, notices: &mut Vec<Notice>) -> Decision {
     let rev = parked.head.rev;
     let mut drop = |why| {
         notices.push(Notice::ParkedDropped { rev, why });
         Decision::Pass
     };
-    match (room.same_rev, parked.before) {
+    match (totals.same_rev, parked.before) {
         // What nobody has judged makes room for what is signed, not the other
         // way round.
         (None, _) => {}
-        (Some(Before::Unjudged), before) if before != Before::Unjudged => {}
-        (Some(_), _) => return drop(Dropped::SameRev),
+        (Some(PriorState::Unjudged), before) if before != PriorState::Unjudged => {}
+        (Some(_), _) => return drop(DropReason::SameRev),
     }
     if repo.floor().is_some_and(|floor| rev <= floor) {
-        return drop(Dropped::Superseded);
+        return drop(DropReason::Superseded);
     }
     let bytes = u64::from(parked.bytes);
     let (most, most_in_all) = match parked.before {
-        Before::Unjudged => (UNJUDGED_BYTES, UNJUDGED_BYTES_IN_ALL),
+        PriorState::Unjudged => (UNJUDGED_BYTES, UNJUDGED_BYTES_IN_ALL),
         _ => (PARKED_BYTES, PARKED_BYTES_IN_ALL),
     };
-    let full = room.frames >= PARKED_FRAMES
-        || room.bytes.saturating_add(bytes) > most
-        || room.bytes_in_all.saturating_add(bytes) > most_in_all;
+    let full = totals.frames >= PARKED_FRAMES
+        || totals.bytes.saturating_add(bytes) > most
+        || totals.bytes_in_all.saturating_add(bytes) > most_in_all;
     if full {
-        return drop(Dropped::NoRoom);
+        return drop(DropReason::NoRoom);
     }
     Decision::Park(parked)
 }
 
 /// Room as it follows from what is parked of one repository.
-pub fn room(parked: &BTreeMap<Rev, Parked>, rev: Rev, bytes_in_all: u64) -> Room {
-    Room {
+pub fn parked_totals(parked: &BTreeMap<Rev, Parked>, rev: Rev, bytes_in_all: u64) -> ParkedTotals {
+    ParkedTotals {
         frames: u32::try_from(parked.len()).unwrap_or(u32::MAX),
         bytes: parked.values().map(|frame| u64::from(frame.bytes)).sum(),
         bytes_in_all,

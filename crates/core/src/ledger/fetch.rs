@@ -12,14 +12,14 @@ use gapless_atp::syntax::Rev;
 
 use super::account;
 use super::cover;
-use super::debt::{self, What};
+use super::debt::{self, DebtKind};
 use super::deletion;
 use super::event::{self, Context};
 use super::notice::Notice;
 use super::rollback;
 use super::state::{
-    Account, Epoch, FilterGen, Head, Held, Host, HostId, Key, Named, Repo, Swept, SweptBy,
-    UpstreamId, Why,
+    Account, DebtReason, Epoch, FilterGen, Head, Held, Host, HostId, NamedHead, Repo, RepoSweep,
+    SignerKey, SweepSource, UpstreamId,
 };
 use super::time::{Now, Tick, Time};
 
@@ -41,12 +41,12 @@ pub struct Note {
     pub filter: FilterGen,
 }
 
-/// What a host answers about one repository.
+/// A host's answer to the question for a repository's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
-    /// It is active, and this is its head.
-    Head(Named),
-    /// It is not to be had: why.
+pub enum HeadAnswer {
+    /// The repository is active, and this is its head.
+    Head(NamedHead),
+    /// The host does not serve the repository, because its account has this state.
     State(Account),
 }
 
@@ -55,34 +55,34 @@ pub enum Told {
 pub enum Next {
     Done,
     /// Fetch the repository, which should be this commit or a newer one.
-    Fetch(Named),
+    Fetch(NamedHead),
     /// Fetch exactly this older commit, to take it over.
-    Adopt(Named),
+    Adopt(NamedHead),
 }
 
-/// A repository as its host serves it, with every check passed.
+/// The head of a snapshot that passed every check, and the key that signed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct CheckedHead {
     pub head: Head,
-    pub key: Key,
+    pub key: SignerKey,
 }
 
-/// Whether a snapshot is written.
+/// Whether a verified snapshot is written or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Take {
+pub enum SnapshotDecision {
     Write,
     Discard,
 }
 
 /// Notes what is known, before the first question.
-pub fn note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
+pub fn take_note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
     let Context {
         now,
         covers,
         settings,
     } = context;
-    cover::settle(repo, covers);
-    owe_filter(context, repo);
+    cover::update_cover(repo, covers);
+    owe_filter_change(context, repo);
     let host = repo.host?;
     let cover = repo
         .cover
@@ -92,7 +92,7 @@ pub fn note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
         at: now.tick,
         time: now.time,
         cover,
-        known: known(repo),
+        known: newest_known_rev(repo),
         head: repo.head().copied(),
         lineage: repo.lineage,
         filter: settings.filter,
@@ -100,7 +100,7 @@ pub fn note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
 }
 
 /// The newest rev that the owner is known to have signed.
-pub fn known(repo: &Repo) -> Option<Rev> {
+pub fn newest_known_rev(repo: &Repo) -> Option<Rev> {
     let applying = match &repo.held {
         Held::Applying { target, .. } => Some(target.rev),
         _ => None,
@@ -108,14 +108,14 @@ pub fn known(repo: &Repo) -> Option<Rev> {
     repo.floor().max(applying).max(repo.first_rev_since_reset)
 }
 
-fn still_ours(repo: &Repo, note: &Note) -> bool {
+fn note_applies(repo: &Repo, note: &Note) -> bool {
     repo.host == Some(note.host) && repo.lineage == note.lineage
 }
 
 /// Whether a named head may be behind what the owner has signed: only then does
-/// [`told`] look at the census, which is dear to take. What is signed after the
-/// note does not matter: an answer of before it gives nothing up.
-pub fn may_be_behind(note: &Note, named: &Named) -> bool {
+/// [`head_answered`] use the host's share, which is expensive to count. What is signed after
+/// the note does not matter: an earlier answer gives nothing up.
+pub fn may_be_behind(note: &Note, named: &NamedHead) -> bool {
     let ours = note.head.filter(|head| head.commit == named.commit);
     // An equal commit is equal, whatever rev the host gives it.
     let rev = ours.map_or(named.rev, |head| head.rev);
@@ -123,18 +123,18 @@ pub fn may_be_behind(note: &Note, named: &Named) -> bool {
     note.known.is_some_and(behind)
 }
 
-/// The host answered: see [`heard`]. What is too large is not fetched again so soon,
+/// The host answered: see [`judge_answer`]. What is too large is not fetched again so soon,
 /// whatever made us ask.
-pub fn told(
+pub fn head_answered(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,
-    told: Told,
+    told: HeadAnswer,
     host: &Host,
-    census: Option<rollback::Census>,
+    share: Option<rollback::BehindShare>,
     notices: &mut Vec<Notice>,
 ) -> Next {
-    match heard(context, repo, note, told, host, census, notices) {
+    match judge_answer(context, repo, note, told, host, share, notices) {
         Next::Fetch(_) if repo.debt.puts_off(context.now.time) => Next::Done,
         next => next,
     }
@@ -143,50 +143,50 @@ pub fn told(
 /// The host answered. `host` is its row; the census says how many repositories it
 /// has, and with how many of them it is behind. Where it was not taken, nothing
 /// that is signed is given up.
-fn heard(
+fn judge_answer(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,
-    told: Told,
+    told: HeadAnswer,
     host: &Host,
-    census: Option<rollback::Census>,
+    share: Option<rollback::BehindShare>,
     notices: &mut Vec<Notice>,
 ) -> Next {
     let now = context.now;
-    cover::settle(repo, context.covers);
-    if !still_ours(repo, note) {
+    cover::update_cover(repo, context.covers);
+    if !note_applies(repo, note) {
         if repo.host == Some(note.host) {
             // Overtaken by a new lineage: what the host says now is asked again.
-            debt::owe(now, repo, What::Compare, Why::HostBehind);
+            debt::owe(now, repo, DebtKind::Compare, DebtReason::HostBehind);
         }
         return Next::Done;
     }
     let named = match told {
-        Told::State(state) => {
-            hidden(now, repo, note, state, host, notices);
+        HeadAnswer::State(state) => {
+            host_hides(now, repo, note, state, host, notices);
             return Next::Done;
         }
-        Told::Head(named) => named,
+        HeadAnswer::Head(named) => named,
     };
     if account::is_hidden(repo.account) && repo.unset_at >= note.at {
         // It was hidden since we asked: what is owed is asked again.
-        debt::again(now, repo);
+        debt::retry_soon(now, repo);
         return Next::Done;
     }
     if repo.account != Account::Active {
-        account::become_(now, repo, Account::Active, true, notices);
+        account::set_account(now, repo, Account::Active, true, notices);
     }
     let Some(head) = repo.head().copied() else {
         if repo.floor().is_some_and(|floor| named.rev < floor) {
-            return rollback::behind(context, repo, note, named, census, notices);
+            return rollback::host_behind(context, repo, note, named, share, notices);
         }
-        debt::owe_outcome(now, repo, why_nothing(repo), None, note.at);
-        debt::pay(now, repo, What::Compare, note.at);
+        debt::owe_outcome(now, repo, reason_without_head(repo), None, note.at);
+        debt::pay(now, repo, DebtKind::Compare, note.at);
         return Next::Fetch(named);
     };
     // An equal commit is equal, whatever rev the host gives it.
     let named = match named.commit == head.commit {
-        true => Named {
+        true => NamedHead {
             rev: head.rev,
             ..named
         },
@@ -197,10 +197,10 @@ fn heard(
             || (named.rev == known && head.rev == known && named.commit != head.commit)
     });
     if ahead {
-        return rollback::behind(context, repo, note, named, census, notices);
+        return rollback::host_behind(context, repo, note, named, share, notices);
     }
     if named.commit == head.commit {
-        equal(context, repo, note);
+        heads_equal(context, repo, note);
         // Owed for the contents: equal heads do not pay that.
         return match repo.debt.fetch {
             Some(_) => Next::Fetch(named),
@@ -209,27 +209,27 @@ fn heard(
     }
     if named.rev <= head.rev {
         // Live commits have passed the answer: ask again.
-        debt::again(now, repo);
-        ask_again(context, repo);
+        debt::retry_soon(now, repo);
+        owe_missed_epoch(context, repo);
         return Next::Done;
     }
     repo.behind = None;
-    debt::owe_outcome(now, repo, Why::NewerHead, Some(named), note.at);
-    debt::pay(now, repo, What::Compare, note.at);
+    debt::owe_outcome(now, repo, DebtReason::NewerHead, Some(named), note.at);
+    debt::pay(now, repo, DebtKind::Compare, note.at);
     Next::Fetch(named)
 }
 
-fn why_nothing(repo: &Repo) -> Why {
+fn reason_without_head(repo: &Repo) -> DebtReason {
     match (repo.debt.fetch, &repo.held) {
         (Some(owed), _) => owed.why,
-        (None, Held::Applying { .. }) => Why::Interrupted,
-        (None, Held::Damaged { .. }) => Why::StoreRepaired,
-        (None, Held::Nothing | Held::Exactly(_)) => Why::FirstSighting,
+        (None, Held::Applying { .. }) => DebtReason::Interrupted,
+        (None, Held::Damaged { .. }) => DebtReason::StoreRepaired,
+        (None, Held::Nothing | Held::Exactly(_)) => DebtReason::FirstSighting,
     }
 }
 
 /// The host says that the repository is not to be had.
-fn hidden(
+fn host_hides(
     now: Now,
     repo: &mut Repo,
     note: &Note,
@@ -237,39 +237,39 @@ fn hidden(
     host: &Host,
     notices: &mut Vec<Notice>,
 ) {
-    if state == Account::NotFound && deletion::denied(repo, note.at) {
-        debt::pay(now, repo, What::Compare, note.at);
-        debt::pay(now, repo, What::Fetch, note.at);
+    if state == Account::NotFound && deletion::host_denies(repo, note.at) {
+        debt::pay(now, repo, DebtKind::Compare, note.at);
+        debt::pay(now, repo, DebtKind::Fetch, note.at);
         return;
     }
     if state == Account::NotFound && host.hiding_suspended {
         // A wiped host: neither hidden nor complete, until somebody decides.
-        not_hidden(now, repo, notices);
+        doubt_host(now, repo, notices);
         return;
     }
     if state == Account::NotFound && repo.account != state {
         notices.push(Notice::Vanished { hidden: true });
     }
     if account::is_hidden(state) && repo.account != state {
-        account::still_there(now, repo);
+        account::owe_closed(now, repo);
     }
-    account::become_(now, repo, state, true, notices);
+    account::set_account(now, repo, state, true, notices);
     if account::is_hidden(state) {
-        debt::pay(now, repo, What::Compare, note.at);
-        debt::pay(now, repo, What::Fetch, note.at);
+        debt::pay(now, repo, DebtKind::Compare, note.at);
+        debt::pay(now, repo, DebtKind::Fetch, note.at);
     }
 }
 
 /// The host does not have it, and is not believed. It stays owed; the first try
 /// tells of it.
-fn not_hidden(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
+fn doubt_host(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
     let first = repo.debt.compare.is_none() || repo.debt.attempts <= 1;
     if repo.debt.compare.is_none() {
-        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+        debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
     if repo.debt.attempts == 0 {
         // Asked by a sweep: this was a try as well.
-        debt::begin(now, repo);
+        debt::begin_attempt(now, repo);
     }
     if first {
         notices.push(Notice::Vanished { hidden: false });
@@ -279,43 +279,48 @@ fn not_hidden(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
 /// The work is done, and has not raised the marker to the epoch that is open now:
 /// that one began, or opened, meanwhile. No sweep may be left to tell what was
 /// missed, so the host is asked once more.
-fn ask_again(context: Context<'_>, repo: &mut Repo) {
+fn owe_missed_epoch(context: Context<'_>, repo: &mut Repo) {
     let covers = context.covers;
     let open = repo.cover.and_then(|id| covers.open_epoch(id)).is_some();
-    if open && !cover::valid(repo, covers) && repo.debt.compare.is_none() {
-        debt::owe(context.now, repo, What::Compare, Why::Interrupted);
+    if open && !cover::is_marker_valid(repo, covers) && repo.debt.compare.is_none() {
+        debt::owe(
+            context.now,
+            repo,
+            DebtKind::Compare,
+            DebtReason::Interrupted,
+        );
     }
 }
 
 /// The host's own answer: its head is ours. Everything that was owed by the note
 /// is settled, but for what is about contents.
-pub fn equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
+pub fn heads_equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
     let now = context.now;
     let Some(head) = repo.head().copied() else {
         return;
     };
     repo.behind = None;
-    swept(now, repo, note, SweptBy::Head);
-    restore(repo, note);
+    record_sweep(now, repo, note, SweepSource::Head);
+    restore_marker(repo, note);
     repo.first_rev_since_reset.get_or_insert(head.rev);
-    debt::pay(now, repo, What::Compare, note.at);
+    debt::pay(now, repo, DebtKind::Compare, note.at);
     let for_contents = repo
         .debt
         .fetch
-        .is_some_and(|owed| owed.why.is_for_contents());
+        .is_some_and(|owed| owed.why.concerns_contents());
     if !for_contents && repo.first_rev_since_reset <= Some(head.rev) {
-        debt::pay(now, repo, What::Fetch, note.at);
+        debt::pay(now, repo, DebtKind::Fetch, note.at);
     }
 }
 
 /// Another filter than the one that a repository was fetched under: what it now
 /// wants is not held, or what it does not want is.
-pub fn owe_filter(context: Context<'_>, repo: &mut Repo) {
+pub fn owe_filter_change(context: Context<'_>, repo: &mut Repo) {
     let narrow = repo.held != Held::Nothing && repo.filter != context.settings.filter;
     if narrow && repo.debt.fetch.is_none() {
         // What begins at this very moment pays it.
         let now = context.now;
-        debt::owe_outcome(now, repo, Why::FilterChanged, None, now.tick);
+        debt::owe_outcome(now, repo, DebtReason::FilterChanged, None, now.tick);
     }
 }
 
@@ -323,9 +328,10 @@ pub fn owe_filter(context: Context<'_>, repo: &mut Repo) {
 /// what was owed for another filter is paid without a fetch. Only where all keys are
 /// held, under the old filter and under this one, can that be told. Returns whether it
 /// is so.
-pub fn walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> bool {
+pub fn filter_walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> bool {
     let owed = repo.debt.fetch;
-    let for_filter = owed.is_some_and(|owed| owed.why == Why::FilterChanged && owed.at < note.at);
+    let for_filter =
+        owed.is_some_and(|owed| owed.why == DebtReason::FilterChanged && owed.at < note.at);
     let there = repo.head().is_some_and(|head| head.commit == commit);
     let filter = note.filter;
     let told = repo.filter.holds_all_keys() && filter.holds_all_keys();
@@ -333,41 +339,41 @@ pub fn walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> bool {
         return false;
     }
     repo.filter = filter;
-    debt::pay(now, repo, What::Fetch, note.at);
+    debt::pay(now, repo, DebtKind::Fetch, note.at);
     true
 }
 
 /// Remembers that our head was found to be the host's, as of the note.
-pub fn swept(now: Now, repo: &mut Repo, note: &Note, by: SweptBy) {
+pub fn record_sweep(now: Now, repo: &mut Repo, note: &Note, by: SweepSource) {
     if repo.swept.is_none_or(|swept| swept.tick < note.at) {
-        repo.swept = Some(Swept {
+        repo.swept = Some(RepoSweep {
             tick: note.at,
             at: note.time,
             by,
         });
     }
-    if by == SweptBy::Head {
+    if by == SweepSource::Head {
         repo.confirmed_at = Some(now.time);
     }
 }
 
 /// Raises the marker to the noted epoch, unless it was unset since.
-pub fn restore(repo: &mut Repo, note: &Note) {
+pub fn restore_marker(repo: &mut Repo, note: &Note) {
     if repo.unset_at < note.at
         && let Some((cover, epoch)) = note.cover
     {
-        cover::raise(repo, cover, epoch);
+        cover::raise_marker(repo, cover, epoch);
     }
 }
 
 /// Whether a verified snapshot is to be written.
-pub fn consider(
+pub fn judge_snapshot(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,
-    snapshot: &Snapshot,
+    snapshot: &CheckedHead,
     notices: &mut Vec<Notice>,
-) -> Take {
+) -> SnapshotDecision {
     let now = context.now;
     let rev = snapshot.head.rev;
     let passed = match &repo.held {
@@ -376,22 +382,22 @@ pub fn consider(
         Held::Exactly(held) => rev < held.rev,
         Held::Applying { from, .. } | Held::Damaged { from } => from.is_some_and(|from| rev < from),
     };
-    if !still_ours(repo, note) || passed || rev.is_future(now.time.0) {
+    if !note_applies(repo, note) || passed || rev.is_future(now.time.0) {
         notices.push(Notice::SnapshotDiscarded);
-        return Take::Discard;
+        return SnapshotDecision::Discard;
     }
-    Take::Write
+    SnapshotDecision::Write
 }
 
 /// The first of several batches: until the last one, what is held is no state.
-pub fn begin(now: Now, repo: &mut Repo, snapshot: &Snapshot) {
+pub fn begin_snapshot(now: Now, repo: &mut Repo, snapshot: &CheckedHead) {
     let from = repo.floor();
-    event::remember(repo);
+    event::push_trail(repo);
     repo.held = Held::Applying {
         target: snapshot.head,
         from,
     };
-    event::heard_of(repo, snapshot.head.rev);
+    event::raise_first_rev(repo, snapshot.head.rev);
     // What is owed already stays as it is: it may be for something newer.
     if repo.debt.fetch.is_none() {
         debt::owe_interrupted(now, repo);
@@ -399,9 +405,9 @@ pub fn begin(now: Now, repo: &mut Repo, snapshot: &Snapshot) {
 }
 
 /// The last batch, or the only one: the state is exact again. Then look at the
-/// parked frames, then [`settle`].
-pub fn finish(now: Now, repo: &mut Repo, note: &Note, snapshot: &Snapshot) {
-    event::remember(repo);
+/// parked frames, then [`settle_snapshot`].
+pub fn finish_snapshot(now: Now, repo: &mut Repo, note: &Note, snapshot: &CheckedHead) {
+    event::push_trail(repo);
     repo.held = Held::Exactly(snapshot.head);
     repo.last_indexed_rev = repo.last_indexed_rev.max(Some(snapshot.head.rev));
     repo.key = snapshot.key;
@@ -409,30 +415,30 @@ pub fn finish(now: Now, repo: &mut Repo, note: &Note, snapshot: &Snapshot) {
     repo.proven = None;
     repo.filter = note.filter;
     repo.fetched_at = Some(now.time);
-    if still_ours(repo, note) {
+    if note_applies(repo, note) {
         repo.first_rev_since_reset.get_or_insert(snapshot.head.rev);
     }
-    debt::head_moved(repo);
+    debt::pay_reached_commit(repo);
 }
 
 /// After the parked frames: what is the snapshot worth? `named` is the head that
 /// the host named before it was fetched.
-pub fn settle(
+pub fn settle_snapshot(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,
-    named: &Named,
-    snapshot: &Snapshot,
+    named: &NamedHead,
+    snapshot: &CheckedHead,
     notices: &mut Vec<Notice>,
 ) {
     let now = context.now;
-    cover::settle(repo, context.covers);
-    if !still_ours(repo, note) {
+    cover::update_cover(repo, context.covers);
+    if !note_applies(repo, note) {
         return;
     }
     // An equal commit is equal, whatever rev the host gives it.
     let named = match named.commit == snapshot.head.commit {
-        true => Named {
+        true => NamedHead {
             rev: snapshot.head.rev,
             ..*named
         },
@@ -443,8 +449,8 @@ pub fn settle(
         notices.push(Notice::SnapshotStale);
         return;
     }
-    restore(repo, note);
-    swept(now, repo, note, SweptBy::Head);
+    restore_marker(repo, note);
+    record_sweep(now, repo, note, SweepSource::Head);
     // What a listing said before this state was held was not about it.
     repo.unset_at = repo.unset_at.max(now.tick);
     repo.behind = None;
@@ -455,66 +461,68 @@ pub fn settle(
         // A newer commit is known than the host has: it is asked again.
         return;
     }
-    debt::pay(now, repo, What::Compare, note.at);
-    debt::pay(now, repo, What::Fetch, note.at);
-    ask_again(context, repo);
+    debt::pay(now, repo, DebtKind::Compare, note.at);
+    debt::pay(now, repo, DebtKind::Fetch, note.at);
+    owe_missed_epoch(context, repo);
 }
 
-/// Why a repository that somebody brings as a file is not taken.
+/// Why a repository that an operator imports from a file is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum ImportRefusal {
     /// The account is not active.
     Hidden,
-    /// This very commit is held.
+    /// This commit is already held.
     Held,
-    /// Something newer is held, or another commit of the same rev.
+    /// A newer commit is held, or another commit with the same rev.
     Older,
-    /// Its rev is ahead of the clock.
+    /// The rev is ahead of the clock.
     Future,
-    /// It belongs to a lineage that was given up.
+    /// The commit belongs to an abandoned lineage.
     Abandoned,
-    /// A snapshot is being written.
+    /// A snapshot of the repository is being written.
     BeingWritten,
 }
 
 /// Whether a repository that somebody brought, with every check passed, may be
 /// written: only forward, and never where the owner or the host wants nothing shown.
-pub fn may_import(now: Now, repo: &Repo, head: &Head) -> Result<(), NotTaken> {
+pub fn may_import(now: Now, repo: &Repo, head: &Head) -> Result<(), ImportRefusal> {
     if account::is_hidden(repo.account) {
-        return Err(NotTaken::Hidden);
+        return Err(ImportRefusal::Hidden);
     }
     if head.rev.is_future(now.time.0) {
-        return Err(NotTaken::Future);
+        return Err(ImportRefusal::Future);
     }
     if event::is_abandoned(repo, head.rev) {
-        return Err(NotTaken::Abandoned);
+        return Err(ImportRefusal::Abandoned);
     }
     match &repo.held {
         Held::Nothing => Ok(()),
-        Held::Exactly(held) if held.commit == head.commit => Err(NotTaken::Held),
-        Held::Exactly(held) if head.rev <= held.rev => Err(NotTaken::Older),
+        Held::Exactly(held) if held.commit == head.commit => Err(ImportRefusal::Held),
+        Held::Exactly(held) if head.rev <= held.rev => Err(ImportRefusal::Older),
         Held::Exactly(_) => Ok(()),
-        Held::Applying { .. } => Err(NotTaken::BeingWritten),
-        Held::Damaged { from } if from.is_some_and(|from| head.rev < from) => Err(NotTaken::Older),
+        Held::Applying { .. } => Err(ImportRefusal::BeingWritten),
+        Held::Damaged { from } if from.is_some_and(|from| head.rev < from) => {
+            Err(ImportRefusal::Older)
+        }
         Held::Damaged { .. } => Ok(()),
     }
 }
 
 /// After the parked frames of an imported snapshot. It is signed and whole, and says
 /// nothing about being current: no marker is raised, and the host is asked.
-pub fn imported(context: Context<'_>, repo: &mut Repo) {
+pub fn import_written(context: Context<'_>, repo: &mut Repo) {
     let now = context.now;
-    cover::settle(repo, context.covers);
+    cover::update_cover(repo, context.covers);
     // What was asked or listed before this state was held was not about it.
     repo.unset_at = now.tick.max(repo.unset_at);
     repo.swept = None;
     if repo
         .debt
         .fetch
-        .is_some_and(|owed| owed.why == Why::Interrupted)
+        .is_some_and(|owed| owed.why == DebtReason::Interrupted)
     {
         // Owed in case not all of it is written, and all of it is.
-        debt::pay(now, repo, What::Fetch, now.tick);
+        debt::pay(now, repo, DebtKind::Fetch, now.tick);
     }
-    debt::owe(now, repo, What::Compare, Why::Operator);
+    debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);
 }

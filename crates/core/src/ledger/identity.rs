@@ -9,9 +9,9 @@ use gapless_atp::syntax::DidMethod;
 
 use super::account;
 use super::cover::{self, Covers};
-use super::debt::{self, What};
+use super::debt::{self, DebtKind};
 use super::notice::Notice;
-use super::state::{Account, HostId, Key, KeyBytes, Repo, Signing, Why};
+use super::state::{Account, DebtReason, DocumentKeys, HostId, KeyBytes, Repo, SignerKey};
 use super::time::{Now, Tick};
 
 /// What the directory says of a DID.
@@ -43,24 +43,24 @@ pub fn resolved(
     let newer = document.version > repo.document;
     repo.document = document.version;
     if !document.tombstoned {
-        sign_with(now, repo, asked, document.key);
+        remember_key(now, repo, asked, document.key);
     }
     let owed = repo.debt.resolve.is_some();
-    debt::pay(now, repo, What::Resolve, asked);
+    debt::pay(now, repo, DebtKind::Resolve, asked);
     if owed && repo.debt.resolve.is_none() {
-        debt::go_on(now, repo);
+        debt::ask_host_next(now, repo);
     }
     if document.tombstoned {
-        account::become_(now, repo, Account::Deleted, true, notices);
+        account::set_account(now, repo, Account::Deleted, true, notices);
         return;
     }
     if newer && repo.account == Account::Deleted {
         // Perhaps the directory said so, and has taken it back: the host decides.
         repo.deleted_at = None;
-        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+        debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
     if document.host == repo.host {
-        cover::settle(repo, covers);
+        cover::update_cover(repo, covers);
         return;
     }
     notices.push(Notice::Moved {
@@ -70,23 +70,23 @@ pub fn resolved(
     repo.host = document.host;
     repo.host_since = now.tick;
     if newer && repo.did.method() == DidMethod::Plc {
-        debt::were_right(repo);
+        debt::refill_strangers(repo);
     }
-    account::become_(now, repo, Account::Unknown, false, notices);
+    account::set_account(now, repo, Account::Unknown, false, notices);
     repo.first_rev_since_reset = None;
     repo.behind = None;
     repo.stale_listing = None;
     repo.confirmed_at = None;
     repo.swept = None;
-    cover::unset(now.tick, repo);
-    cover::settle(repo, covers);
-    debt::owe(now, repo, What::Compare, Why::Moved);
-    debt::again(now, repo);
+    cover::unset_marker(now.tick, repo);
+    cover::update_cover(repo, covers);
+    debt::owe(now, repo, DebtKind::Compare, DebtReason::Moved);
+    debt::retry_soon(now, repo);
 }
 
-/// Remembers the key, and the one before it. An answer to an older question than
-/// the one already heard changes nothing.
-fn sign_with(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
+/// Remembers the owner's key, and the key before it. A document that was requested
+/// before the one already read changes nothing.
+fn remember_key(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
     let old = repo.signing;
     if old.is_some_and(|old| old.asked > asked) {
         return;
@@ -94,13 +94,13 @@ fn sign_with(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
     let former = match old {
         Some(old) if old.key != key && old.key.is_some() => {
             // What is held was signed before.
-            repo.key = Key::Previous;
+            repo.key = SignerKey::Previous;
             old.key
         }
         Some(old) => old.former,
         None => None,
     };
-    repo.signing = Some(Signing {
+    repo.signing = Some(DocumentKeys {
         key,
         former,
         asked,

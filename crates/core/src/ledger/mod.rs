@@ -24,12 +24,14 @@
 //! | [`diff`] | ask for the whole, or for what is new? |
 //! | [`rollback`] | the host is behind us: hold, or adopt its state? |
 //! | [`sweep`] | what does a listing mean? |
+//! | [`damage`] | what if held data is not what was signed? |
 //! | [`complete`] | is it complete, why not, and as of when? |
 
 pub mod account;
 pub mod claim;
 pub mod complete;
 pub mod cover;
+pub mod damage;
 pub mod debt;
 pub mod deletion;
 pub mod diff;

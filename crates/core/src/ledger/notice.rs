@@ -3,12 +3,12 @@
 
 use gapless_atp::syntax::Rev;
 
-use super::state::{Account, HostId, Named};
+use super::state::{Account, HostId, NamedHead};
 
-/// Why an epoch ended.
+/// Why an epoch of an upstream ended and a new one began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reset {
-    /// `#info OutdatedCursor`.
+pub enum ResetReason {
+    /// The host sent `#info OutdatedCursor`.
     OutdatedCursor,
     /// The host knows no number as high as our cursor.
     FutureCursor,
@@ -24,7 +24,7 @@ pub enum Reset {
     Overflow,
     /// What follows our cursor cannot be read, however often it is asked for.
     Stuck,
-    /// It was read for tracked repositories alone, and is now read for all.
+    /// The stream was read for tracked repositories only, and is now read for all.
     Widened,
     /// The store was repaired: what was acknowledged may be gone.
     StoreRepaired,
@@ -32,25 +32,25 @@ pub enum Reset {
 
 /// Why a parked frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dropped {
-    /// The head has passed it.
+pub enum DropReason {
+    /// The head has passed the frame.
     Superseded,
-    /// There was no room for it.
+    /// A limit on parked frames or bytes was reached.
     NoRoom,
     /// Another frame of the same rev is parked.
     SameRev,
-    /// It was read from a host that the repository does not live on.
+    /// The frame was read from a host that the repository does not live on.
     OtherHost,
-    /// Its rev belongs to an abandoned lineage.
+    /// The frame's rev belongs to an abandoned lineage.
     Abandoned,
-    /// Judged at last, it was not signed by the owner.
+    /// Once the DID was resolved, the frame proved not to be signed by the owner.
     Forged,
 }
 
 /// One thing worth counting, and some of them worth an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    Reset(Reset),
+    Reset(ResetReason),
     /// A frame with a number that we have had.
     Backward,
     /// The owner's key signed two commits with one rev.
@@ -70,7 +70,7 @@ pub enum Notice {
     },
     ParkedDropped {
         rev: Rev,
-        why: Dropped,
+        why: DropReason,
     },
     Moved {
         from: Option<HostId>,
@@ -90,7 +90,7 @@ pub enum Notice {
         of: u64,
     },
     HostBehind {
-        named: Named,
+        named: NamedHead,
     },
     /// The host's older state was taken over.
     Adopted {

@@ -7,40 +7,40 @@
 //! new lineage: commits of the abandoned one are not applied again.
 
 use super::cover;
-use super::debt::{self, What};
+use super::debt::{self, DebtKind};
 use super::event::{self, Context};
-use super::fetch::{self, Next, Note, Snapshot};
+use super::fetch::{self, CheckedHead, Next, Note};
 use super::notice::Notice;
 use super::settings::{BEHIND_TIMES, OnRollback, Settings};
-use super::state::{Behind, Head, Held, Named, Repo, Why, tag};
+use super::state::{Behind, DebtReason, Head, Held, NamedHead, Repo, tag};
 use super::time::Now;
 
-/// How many repositories a host has, and with how many it is behind.
+/// How many repositories a host has, and with how many of them it is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Census {
+pub struct BehindShare {
     pub repos: u64,
     pub behind: u64,
 }
 
 /// The host named an older head than the newest commit that we knew of when we
 /// asked.
-pub fn behind(
+pub fn host_behind(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,
-    named: Named,
-    census: Option<Census>,
+    named: NamedHead,
+    share: Option<BehindShare>,
     notices: &mut Vec<Notice>,
 ) -> Next {
     let now = context.now;
     let settings = context.settings;
-    count(now, repo, named, settings, notices);
-    let adopt = may_adopt(repo, settings, census) && nothing_newer(repo, note);
+    count_behind(now, repo, named, settings, notices);
+    let adopt = may_adopt(repo, settings, share) && nothing_newer(repo, note);
     if adopt && repo.head().is_some_and(|head| head.commit == named.commit) {
-        accept(context, repo, note, notices);
+        accept_host_head(context, repo, note, notices);
         return Next::Done;
     }
-    debt::owe(now, repo, What::Compare, Why::HostBehind);
+    debt::owe(now, repo, DebtKind::Compare, DebtReason::HostBehind);
     debt::postpone(now, repo, now.time.after(settings.sweep_every));
     match adopt {
         true => Next::Adopt(named),
@@ -48,7 +48,13 @@ pub fn behind(
     }
 }
 
-fn count(now: Now, repo: &mut Repo, named: Named, settings: &Settings, notices: &mut Vec<Notice>) {
+fn count_behind(
+    now: Now,
+    repo: &mut Repo,
+    named: NamedHead,
+    settings: &Settings,
+    notices: &mut Vec<Notice>,
+) {
     match &mut repo.behind {
         Some(behind) if behind.named == named => {
             behind.counted_at = behind.counted_at.min(now.time);
@@ -70,7 +76,7 @@ fn count(now: Now, repo: &mut Repo, named: Named, settings: &Settings, notices: 
 }
 
 /// Whether the host's older state may be taken over now.
-pub fn may_adopt(repo: &Repo, settings: &Settings, census: Option<Census>) -> bool {
+pub fn may_adopt(repo: &Repo, settings: &Settings, share: Option<BehindShare>) -> bool {
     let Some(behind) = &repo.behind else {
         return false;
     };
@@ -85,16 +91,16 @@ pub fn may_adopt(repo: &Repo, settings: &Settings, census: Option<Census>) -> bo
         OnRollback::Adopt => true,
         // A single repository is an accident; a hundredth of a host is not.
         OnRollback::Auto => {
-            let few = |census: Census| {
-                census.behind <= 1 || census.behind.saturating_mul(100) < census.repos
+            let few = |share: BehindShare| {
+                share.behind <= 1 || share.behind.saturating_mul(100) < share.repos
             };
-            census.is_some_and(few) && was_ours(repo, &behind.named)
+            share.is_some_and(few) && was_ours(repo, &behind.named)
         }
     }
 }
 
 /// Whether a head is ours, or was among the last ones before it.
-fn was_ours(repo: &Repo, named: &Named) -> bool {
+fn was_ours(repo: &Repo, named: &NamedHead) -> bool {
     let now = repo.head().is_some_and(|head| head.commit == named.commit);
     let tag = tag(&named.commit);
     now || repo
@@ -107,26 +113,31 @@ fn was_ours(repo: &Repo, named: &Named) -> bool {
 /// Whether the owner has signed nothing since we asked: an answer of before says
 /// nothing about it, and must not give it up.
 fn nothing_newer(repo: &Repo, note: &Note) -> bool {
-    fetch::known(repo) <= note.known
+    fetch::newest_known_rev(repo) <= note.known
 }
 
 /// Our head is the host's, and a newer commit that was heard of is given up.
-pub fn accept(context: Context<'_>, repo: &mut Repo, note: &Note, notices: &mut Vec<Notice>) {
+pub fn accept_host_head(
+    context: Context<'_>,
+    repo: &mut Repo,
+    note: &Note,
+    notices: &mut Vec<Notice>,
+) {
     let Some(head) = repo.head().copied() else {
         return;
     };
-    new_lineage(repo, &head, notices);
+    begin_lineage(repo, &head, notices);
     let note = Note {
         lineage: repo.lineage,
         ..*note
     };
-    fetch::equal(context, repo, &note);
-    settle_debt(context.now, repo);
+    fetch::heads_equal(context, repo, &note);
+    pay_adopted(context.now, repo);
 }
 
 /// Whether a snapshot is the one to take over. Everything is asked again: time
 /// has passed.
-pub fn consider(repo: &Repo, note: &Note, named: &Named, snapshot: &Snapshot) -> bool {
+pub fn is_adoptable(repo: &Repo, note: &Note, named: &NamedHead, snapshot: &CheckedHead) -> bool {
     let same = repo.behind.is_some_and(|behind| behind.named == *named);
     same && repo.host == Some(note.host)
         && repo.lineage == note.lineage
@@ -135,15 +146,15 @@ pub fn consider(repo: &Repo, note: &Note, named: &Named, snapshot: &Snapshot) ->
 }
 
 /// Takes the host's state over, in one batch with the difference.
-pub fn adopt(
+pub fn adopt_snapshot(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,
-    snapshot: &Snapshot,
+    snapshot: &CheckedHead,
     notices: &mut Vec<Notice>,
 ) {
     let now = context.now;
-    new_lineage(repo, &snapshot.head, notices);
+    begin_lineage(repo, &snapshot.head, notices);
     repo.key = snapshot.key;
     repo.filter = note.filter;
     repo.fetched_at = Some(now.time);
@@ -151,14 +162,14 @@ pub fn adopt(
         lineage: repo.lineage,
         ..*note
     };
-    fetch::equal(context, repo, &note);
-    settle_debt(now, repo);
+    fetch::heads_equal(context, repo, &note);
+    pay_adopted(now, repo);
     // A listing that is under way was read when another state was ours.
     repo.unset_at = repo.unset_at.max(now.tick);
 }
 
-fn new_lineage(repo: &mut Repo, head: &Head, notices: &mut Vec<Notice>) {
-    repo.abandoned = repo.abandoned.max(fetch::known(repo));
+fn begin_lineage(repo: &mut Repo, head: &Head, notices: &mut Vec<Notice>) {
+    repo.abandoned = repo.abandoned.max(fetch::newest_known_rev(repo));
     repo.lineage += 1;
     repo.held = Held::Exactly(*head);
     repo.last_indexed_rev = Some(head.rev);
@@ -175,20 +186,20 @@ fn new_lineage(repo: &mut Repo, head: &Head, notices: &mut Vec<Notice>) {
 }
 
 /// What was owed because the host was behind is settled by adopting.
-fn settle_debt(now: Now, repo: &mut Repo) {
+fn pay_adopted(now: Now, repo: &mut Repo) {
     if repo
         .debt
         .compare
-        .is_some_and(|owed| owed.why == Why::HostBehind)
+        .is_some_and(|owed| owed.why == DebtReason::HostBehind)
     {
-        debt::pay(now, repo, What::Compare, now.tick);
+        debt::pay(now, repo, DebtKind::Compare, now.tick);
     }
     if repo
         .debt
         .named
         .is_some_and(|named| event::is_abandoned(repo, named.rev))
     {
-        debt::pay(now, repo, What::Fetch, now.tick);
+        debt::pay(now, repo, DebtKind::Fetch, now.tick);
     }
 }
 
@@ -201,6 +212,6 @@ pub fn accept_rollback(now: Now, repo: &mut Repo) {
     if let Some(behind) = &mut repo.behind {
         behind.times = ACCEPTED;
     }
-    debt::owe(now, repo, What::Compare, Why::Operator);
-    cover::unset(now.tick, repo);
+    debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);
+    cover::unset_marker(now.tick, repo);
 }

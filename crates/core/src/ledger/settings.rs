@@ -58,15 +58,16 @@ pub const CONTINUITY_WITHIN: Duration = Duration::from_secs(10);
 pub const DURABLE_WITHIN: Duration = Duration::from_secs(5);
 /// So many frames in a row with numbers we have had are a new numbering.
 pub const BACKWARD_FRAMES: u32 = 1_000;
-/// Events that are remembered of a stream: one that comes again among so many is
-/// known. As many under lower numbers begin a new numbering anyway.
-pub const LATELY: usize = BACKWARD_FRAMES as usize;
-/// Moments that are told apart of what was read and is not durable yet: a disk that
-/// is full for days makes no more of them.
-pub const WAITING: usize = 1_024;
-/// A stream that is placed by time is asked for so much once more at every connect:
-/// its times are not exact, and those of two events may come in the wrong order.
-pub const OVERLAP: Duration = Duration::from_secs(5);
+/// The number of recent events of a stream that are remembered, to recognize a
+/// duplicate. A larger number has no use: as many events with lower numbers begin a
+/// new numbering.
+pub const RECENT_EVENTS: usize = BACKWARD_FRAMES as usize;
+/// The number of read times that a stream remembers for events that are not durable
+/// yet. The limit holds even if the disk is full for days.
+pub const WAITING_MOMENTS: usize = 1_024;
+/// The span that every connect to a stream with times instead of numbers requests
+/// again: the times are not exact, and two events may arrive in the wrong order.
+pub const TIMED_OVERLAP: Duration = Duration::from_secs(5);
 /// A suspect is asked about after so long, whatever the queue does.
 pub const SUSPECT_PATIENCE: Duration = Duration::from_secs(30);
 /// Without keys to recompute with, unproven commits make us fetch, this often.

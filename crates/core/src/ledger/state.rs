@@ -50,46 +50,71 @@ impl FilterGen {
     }
 }
 
-/// What kind of source an upstream is.
+/// The protocol and the reach of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// One host's own stream.
+pub enum UpstreamKind {
+    /// The stream of one host, with the repositories that live there.
     Pds,
-    /// Many hosts' streams, merged by somebody who may leave things out.
+    /// The merged streams of many hosts. A relay may leave events out.
     Relay,
-    /// Unsigned JSON; its records are claims.
+    /// A stream of unsigned JSON. Its records are claims.
     Jetstream,
 }
 
-/// Whether an upstream is followed, and who wanted that.
+impl UpstreamKind {
+    /// The name of the kind in the configuration, the API and the commands. A
+    /// published name never changes.
+    pub fn name(self) -> &'static str {
+        match self {
+            UpstreamKind::Pds => "pds",
+            UpstreamKind::Relay => "relay",
+            UpstreamKind::Jetstream => "jetstream",
+        }
+    }
+
+    /// Parses what [`UpstreamKind::name`] returns; `None` for any other text.
+    pub fn parse(name: &str) -> Option<UpstreamKind> {
+        match name {
+            "pds" => Some(UpstreamKind::Pds),
+            "relay" => Some(UpstreamKind::Relay),
+            "jetstream" => Some(UpstreamKind::Jetstream),
+            _ => None,
+        }
+    }
+}
+
+/// Why an upstream is followed, or [`FollowReason::No`] if it is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Followed {
-    /// Not any more. Its row stays: its number and its epochs are never given
-    /// to another.
+pub enum FollowReason {
+    /// The upstream is not followed any more. Its row stays, so that its number and
+    /// its epochs are never given to another upstream.
     #[default]
     No,
-    /// The configuration names it.
+    /// The configuration names the upstream.
     Configured,
-    /// An operator added it while we ran.
+    /// An operator added the upstream to the running mirror.
     Added,
-    /// It is the host of repositories that are tracked by name, and only these
-    /// are wanted of it.
+    /// The upstream is the host of repositories that are tracked by name, and only
+    /// those repositories are read from it.
     ForTracked,
-    /// It is a host of the network, all of which is wanted.
+    /// Discovery found the host, and the whole network is mirrored.
     Discovered,
-    /// The configuration names it, and only tracked repositories are wanted of it.
+    /// The configuration names the upstream, and only tracked repositories are read
+    /// from it.
     Narrowed,
 }
 
-impl Followed {
-    /// Whether the events of every repository are read, tracked or not.
+impl FollowReason {
+    /// Whether the events of all repositories of the upstream are read, tracked or
+    /// not.
     pub fn reads_all(self) -> bool {
-        !matches!(self, Followed::ForTracked | Followed::Narrowed)
+        !matches!(self, FollowReason::ForTracked | FollowReason::Narrowed)
     }
 
-    /// Whether an operator wants it, and not what was found.
-    pub fn is_operators(self) -> bool {
-        !matches!(self, Followed::ForTracked | Followed::Discovered)
+    /// Whether an operator asked for the upstream, as opposed to discovery or a tracked
+    /// repository.
+    pub fn is_by_operator(self) -> bool {
+        !matches!(self, FollowReason::ForTracked | FollowReason::Discovered)
     }
 }
 
@@ -97,8 +122,9 @@ impl Followed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub url: String,
-    pub kind: Kind,
-    /// The host whose repositories it speaks for; only of a [`Kind::Pds`].
+    pub kind: UpstreamKind,
+    /// The host whose repositories the upstream speaks for; set only for
+    /// [`UpstreamKind::Pds`].
     pub host: Option<HostId>,
     pub epoch: Epoch,
     /// The number of the first event of this epoch, once there was one.
@@ -111,7 +137,7 @@ pub struct Upstream {
     /// When a frame came of which not even the DID could be read: it may have
     /// been anybody's.
     pub unread_at: Option<Tick>,
-    pub followed: Followed,
+    pub followed: FollowReason,
 }
 
 /// The last event of an upstream whose effects are durable.
@@ -128,7 +154,7 @@ pub struct Host {
     /// Name or address, as DID documents give it.
     pub name: String,
     /// The last sweep that went through.
-    pub swept: Option<HostSwept>,
+    pub swept: Option<HostSweep>,
     /// So many of its repositories vanished at once that nothing is hidden
     /// until an operator says so.
     pub hiding_suspended: bool,
@@ -157,12 +183,12 @@ pub enum NamedBy {
     Stranger(Option<String>),
 }
 
-/// A sweep that went through all pages, and whose suspects were all decided.
+/// A sweep of a host that read all pages of the listing and decided all suspects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostSwept {
-    /// When its first page was asked for, or its first question.
+pub struct HostSweep {
+    /// The tick at which the first page, or the first single head, was requested.
     pub tick: Tick,
-    /// The wall clock then.
+    /// The wall clock at that tick.
     pub at: Time,
 }
 
@@ -213,9 +239,10 @@ pub struct Marker {
     pub epoch: Epoch,
 }
 
-/// A head as somebody names it: not checked, not even known to be signed.
+/// A head that a host or a listing names. It is not verified, and may not even be
+/// signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedHead {
     pub rev: Rev,
     pub commit: Cid,
 }
@@ -223,7 +250,7 @@ pub struct Named {
 /// The host names an older head than the newest commit we know of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Behind {
-    pub named: Named,
+    pub named: NamedHead,
     pub since: Time,
     /// How often the host has said the same, a sweep's interval apart, and when
     /// that was last counted.
@@ -231,37 +258,37 @@ pub struct Behind {
     pub counted_at: Time,
 }
 
-/// A comparison with the host that found our head to be its head.
+/// The last comparison that found the held head to be the host's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Swept {
+pub struct RepoSweep {
     pub tick: Tick,
     pub at: Time,
-    pub by: SweptBy,
+    pub by: SweepSource,
 }
 
-/// Who said that our head is the head.
+/// Where a [`RepoSweep`] got the host's head from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SweptBy {
-    /// A listing: written after the commit, and now and then stale.
+pub enum SweepSource {
+    /// A page of listRepos. Hosts write it after the commit, so it may be stale.
     Listing,
-    /// The host's own answer about this repository.
+    /// The host's answer about this one repository.
     Head,
 }
 
-/// The root was recomputed from the stored keys, and was the signed one.
+/// A proof that the root recomputed from the stored keys is the signed root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Proven {
+pub struct RootProof {
     pub rev: Rev,
     pub at: Time,
 }
 
-/// Which of the owner's keys a snapshot was signed with.
+/// Which of the owner's keys signed a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Key {
+pub enum SignerKey {
     #[default]
     Present,
-    /// A key that the DID held before: a host that imported a repository may
-    /// still serve the old commit.
+    /// A key that the DID document named before: a host that imported a repository
+    /// may still serve the old commit.
     Previous,
 }
 
@@ -272,23 +299,24 @@ pub struct KeyBytes {
     pub point: [u8; 33],
 }
 
-/// What the DID document said of the owner's key when it was last read.
+/// The owner's signing keys, from the DID document as it was last read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Signing {
-    /// None when the document names no key that could be used.
+pub struct DocumentKeys {
+    /// `None` if the document names no usable key.
     pub key: Option<KeyBytes>,
-    /// The one before, as far as we have seen it.
+    /// The key before this one, if an earlier document with it was read.
     pub former: Option<KeyBytes>,
-    /// When the question was asked.
+    /// The tick at which the document was requested.
     pub asked: Tick,
-    /// The wall clock when the answer came.
+    /// The wall clock when the document arrived.
     pub at: Time,
 }
 
-/// Why something is owed. For people; nothing is decided by it but whether it
-/// was a stranger's doing.
+/// Why a resolve, a comparison or a fetch is owed. Operators see the reason; the rules
+/// tell by it which debts strangers can cause, and which debts equal heads do not
+/// settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
+pub enum DebtReason {
     FirstSighting,
     BrokenChain,
     Unresolved,
@@ -312,18 +340,18 @@ pub enum Why {
     FilterChanged,
     StoreRepaired,
     Operator,
-    /// Its host closed the account: it may live elsewhere.
+    /// The host closed the account: the repository may live elsewhere now.
     Closed,
-    /// An unproven source tells of a newer commit.
+    /// A Jetstream, which proves nothing, reports a newer commit.
     Claimed,
 }
 
-/// One thing that is owed.
+/// One item of a [`Debt`]: a resolve, a comparison or a fetch that is owed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owed {
+pub struct DebtItem {
     /// When the newest reason arose. Work that began earlier does not pay it.
     pub at: Tick,
-    pub why: Why,
+    pub why: DebtReason,
 }
 
 /// What must be asked or fetched before a repository can be called complete.
@@ -331,14 +359,14 @@ pub struct Owed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Debt {
     /// Ask the directory.
-    pub resolve: Option<Owed>,
+    pub resolve: Option<DebtItem>,
     /// Ask the host for its head and the account's state.
-    pub compare: Option<Owed>,
+    pub compare: Option<DebtItem>,
     /// Fetch the repository.
-    pub fetch: Option<Owed>,
+    pub fetch: Option<DebtItem>,
     /// The newer commit that the fetch is for; when our head becomes it, by
     /// whatever way, the fetch is paid.
-    pub named: Option<Named>,
+    pub named: Option<NamedHead>,
     /// Since when anything has been owed.
     pub since: Time,
     pub attempts: u32,
@@ -356,20 +384,21 @@ pub struct Oversize {
     pub until: Time,
 }
 
-/// Tokens that refill with time: what strangers can make us ask for.
+/// A token bucket that refills with time. It limits the requests that strangers, who
+/// do not have the owner's key, can cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Bucket {
-    /// Tokens taken and not refilled yet, at `at`.
+pub struct TokenBucket {
+    /// Tokens that were taken and not refilled, as of `at`.
     pub used: u32,
     pub at: Time,
 }
 
-/// How many commits before the head are remembered.
-pub const TRAIL: usize = 3;
+/// The number of heads before the present one that a repository's row remembers.
+pub const TRAIL_HEADS: usize = 3;
 
-/// A commit that was the head, in short: its rev and the beginning of its hash.
+/// A commit that was the head before: its rev and the beginning of its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Past {
+pub struct PastHead {
     pub rev: Rev,
     pub tag: u64,
 }
@@ -394,7 +423,7 @@ pub struct Repo {
     /// The version of the newest document seen. An older one moves nothing.
     pub document: u64,
     /// The owner's key, by that document.
-    pub signing: Option<Signing>,
+    pub signing: Option<DocumentKeys>,
     /// An operator wants it by name. Of some streams only such repositories are
     /// read.
     pub tracked: bool,
@@ -406,7 +435,7 @@ pub struct Repo {
     pub hearsay: Option<Hearsay>,
     pub held: Held,
     /// The heads before this one, newest first.
-    pub trail: [Option<Past>; TRAIL],
+    pub trail: [Option<PastHead>; TRAIL_HEADS],
     /// Raised when a host's older state was adopted.
     pub lineage: u32,
     /// The newest rev of the abandoned lineage: events up to it are not
@@ -427,7 +456,7 @@ pub struct Repo {
     /// What began earlier raises no marker, shows no account again, and vouches
     /// for nothing.
     pub unset_at: Tick,
-    pub swept: Option<Swept>,
+    pub swept: Option<RepoSweep>,
     /// When the host's own answer last confirmed the head.
     pub confirmed_at: Option<Time>,
     /// A listed value that turned out to be stale: the beginning of its hash.
@@ -438,11 +467,11 @@ pub struct Repo {
     /// When a snapshot was last applied.
     pub fetched_at: Option<Time>,
     /// The last proof that the stored keys hash to the signed root.
-    pub proven: Option<Proven>,
-    pub key: Key,
+    pub proven: Option<RootProof>,
+    pub key: SignerKey,
     pub debt: Debt,
-    /// Questions that unauthenticated input made us ask.
-    pub strangers: Bucket,
+    /// Limits the requests that unauthenticated input can cause.
+    pub strangers: TokenBucket,
 }
 
 impl Repo {
@@ -460,7 +489,7 @@ impl Repo {
             deleted_at: None,
             hearsay: None,
             held: Held::Nothing,
-            trail: [None; TRAIL],
+            trail: [None; TRAIL_HEADS],
             lineage: 0,
             abandoned: None,
             last_indexed_rev: None,
@@ -477,9 +506,9 @@ impl Repo {
             filter: FilterGen(0),
             fetched_at: None,
             proven: None,
-            key: Key::Present,
+            key: SignerKey::Present,
             debt: Debt::default(),
-            strangers: Bucket::default(),
+            strangers: TokenBucket::default(),
         }
     }
 
@@ -514,7 +543,7 @@ pub fn tag(commit: &Cid) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parked {
     pub head: Head,
-    pub before: Before,
+    pub before: PriorState,
     /// The host it came from, or, by way of a relay, the host that the
     /// repository lived on by our knowledge. Only that host's line is applied.
     pub origin: Option<HostId>,
@@ -522,17 +551,17 @@ pub struct Parked {
     pub bytes: u32,
 }
 
-/// What an authentic event proves about the state before it.
+/// What an event proves about the state that it was applied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before {
-    /// Its operations, undone, lead to this root.
+pub enum PriorState {
+    /// The event's operations, undone, lead to this root.
     Root(Cid),
-    /// It carries operations but no proof; they must be applied to the held
-    /// keys to see whether they lead to the signed root.
+    /// The event carries operations without a proof: only applying them to the held
+    /// keys shows whether they lead to the signed root.
     Recompute,
-    /// It carries no operations: a `#sync`, or too big.
+    /// The event carries no operations: a `#sync`, or a commit that is too big.
     Untold,
-    /// Not judged: the DID could not be resolved when it came. Authentic or
-    /// not, nobody knows yet.
+    /// The event is not verified, because the DID could not be resolved when the event
+    /// arrived.
     Unjudged,
 }

@@ -1,6 +1,6 @@
 //! One upstream's connection: did it miss anything? (R1, R13)
 //!
-//! A [`Stream`] is the volatile side of an upstream. It turns what happens on
+//! A [`StreamState`] is the volatile side of an upstream. It turns what happens on
 //! the socket into epochs: as long as the epoch stays, every event was read.
 //! Continuity is shown, never assumed: a reconnect asks for the event *at* the
 //! cursor once more, and that very event must come first.
@@ -8,16 +8,17 @@
 //! An epoch is *open* once the host's subscription surely is in force. Only what
 //! is read or begun while it is open may raise a marker to it.
 //!
-//! Whoever calls writes the [`Upstream`] row down, durably, before anything that
-//! was read under a new epoch is used.
+//! The caller writes the [`Upstream`] row durably before anything that was read under
+//! a new epoch is used.
 
 mod timed;
 
 use std::collections::VecDeque;
 
-use super::notice::{Notice, Reset};
+use super::notice::{Notice, ResetReason};
 use super::settings::{
-    BACKWARD_FRAMES, CONTINUITY_WITHIN, DURABLE_WITHIN, LATELY, OPEN_AFTER, Settings, WAITING,
+    BACKWARD_FRAMES, CONTINUITY_WITHIN, DURABLE_WITHIN, OPEN_AFTER, RECENT_EVENTS, Settings,
+    WAITING_MOMENTS,
 };
 use super::state::{Cursor, Epoch, Upstream};
 use super::time::{Now, Tick, Time};
@@ -42,12 +43,13 @@ enum Phase {
     Flowing,
 }
 
-/// The volatile side of an upstream.
+/// The state of the connection to an upstream. It is kept in memory only; the durable
+/// part is the [`Upstream`] row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stream {
+pub struct StreamState {
     phase: Phase,
     open: bool,
-    /// Its events have times instead of numbers: it never opens.
+    /// The events have times instead of numbers. Such a stream never opens.
     timed: bool,
     /// The last event read from a socket; the durable cursor may be behind.
     read: Option<Cursor>,
@@ -69,26 +71,27 @@ pub struct Stream {
     backward_since: Option<Time>,
 }
 
-/// How a frame was read: what it may raise, and whether it moves the cursor.
+/// Where a frame belongs in its stream: the marker that it may raise, and whether it
+/// moves the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Read {
-    /// The epoch that it may raise a marker to.
+pub struct Placement {
+    /// The epoch that the frame may raise a marker to, if any.
     pub epoch: Option<Epoch>,
-    /// Whether it is the event at our cursor once more, to be skipped.
+    /// Whether the frame is the event at our cursor again; the caller skips it.
     pub repeat: bool,
-    /// Whether its number counts for the cursor.
+    /// Whether the frame's number moves the cursor.
     pub counts: bool,
 }
 
-impl Default for Stream {
-    fn default() -> Stream {
-        Stream::new()
+impl Default for StreamState {
+    fn default() -> StreamState {
+        StreamState::new()
     }
 }
 
-impl Stream {
-    pub fn new() -> Stream {
-        Stream {
+impl StreamState {
+    pub fn new() -> StreamState {
+        StreamState {
             phase: Phase::Down,
             open: false,
             timed: false,
@@ -128,7 +131,7 @@ impl Stream {
                 lost: false,
             },
             _ => {
-                reset(now, row, Reset::NoCursor, notices);
+                begin_epoch(now, row, ResetReason::NoCursor, notices);
                 Phase::Fresh { since }
             }
         };
@@ -143,7 +146,7 @@ impl Stream {
         seq: u64,
         event: [u8; 16],
         notices: &mut Vec<Notice>,
-    ) -> Read {
+    ) -> Placement {
         self.heard_at = Some(now.time);
         let this = Cursor { seq, event };
         match self.phase {
@@ -156,7 +159,7 @@ impl Stream {
                     return self.repeated(row);
                 }
                 if !lost {
-                    reset(now, row, Reset::OtherEvent, notices);
+                    begin_epoch(now, row, ResetReason::OtherEvent, notices);
                 }
                 if seq <= expect.seq {
                     self.renumber(row);
@@ -176,7 +179,7 @@ impl Stream {
             }
             // A frame of a connection that was given up meanwhile.
             Phase::Down | Phase::Dialing { .. } => {
-                return Read {
+                return Placement {
                     epoch: None,
                     repeat: false,
                     counts: false,
@@ -203,10 +206,10 @@ impl Stream {
         self.opened.map(|(_, tick)| tick)
     }
 
-    fn flows(&mut self, now: Now, row: &mut Upstream, this: Cursor) -> Read {
+    fn flows(&mut self, now: Now, row: &mut Upstream, this: Cursor) -> Placement {
         self.flowed_at = Some(now.time);
         self.has_read(this);
-        let full = self.waiting.len() >= WAITING;
+        let full = self.waiting.len() >= WAITING_MOMENTS;
         match self.waiting.back_mut() {
             // One that came later counts as old as the one before it.
             Some((seq, at)) if full || *at == now.time => *seq = this.seq,
@@ -215,7 +218,7 @@ impl Stream {
         if row.first_cursor_since_reset.is_none() {
             row.first_cursor_since_reset = Some(this.seq);
         }
-        Read {
+        Placement {
             epoch: self.open_epoch(row),
             repeat: false,
             counts: true,
@@ -224,14 +227,14 @@ impl Stream {
 
     fn has_read(&mut self, this: Cursor) {
         self.read = Some(this);
-        if self.lately.len() >= LATELY {
+        if self.lately.len() >= RECENT_EVENTS {
             self.lately.pop_front();
         }
-        self.lately.push_back(mark(&this));
+        self.lately.push_back(fingerprint(&this));
     }
 
-    fn repeated(&self, row: &Upstream) -> Read {
-        Read {
+    fn repeated(&self, row: &Upstream) -> Placement {
+        Placement {
             epoch: self.open_epoch(row),
             repeat: true,
             counts: false,
@@ -249,36 +252,36 @@ impl Stream {
         row: &mut Upstream,
         this: Cursor,
         notices: &mut Vec<Notice>,
-    ) -> Read {
+    ) -> Placement {
         if self.backward == 0 {
             self.backward_since = Some(now.time);
         }
         self.backward += 1;
         notices.push(Notice::Backward);
-        if !self.lately.contains(&mark(&this)) {
+        if !self.lately.contains(&fingerprint(&this)) {
             row.unread_at = Some(now.tick);
         }
         if self.backward < BACKWARD_FRAMES {
-            return Read {
+            return Placement {
                 epoch: None,
                 repeat: false,
                 counts: false,
             };
         }
         self.backward = 0;
-        reset(now, row, Reset::Backwards, notices);
+        begin_epoch(now, row, ResetReason::Backwards, notices);
         self.renumber(row);
         self.flows(now, row, this)
     }
 
-    /// `#info OutdatedCursor`: events between our cursor and the next one are
-    /// gone.
-    pub fn outdated(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+    /// Handles `#info OutdatedCursor`: the host has dropped events between our cursor
+    /// and the next event. A new epoch begins.
+    pub fn cursor_outdated(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
         self.heard_at = Some(now.time);
         if matches!(self.phase, Phase::Down | Phase::Dialing { .. }) {
             return;
         }
-        reset(now, row, Reset::OutdatedCursor, notices);
+        begin_epoch(now, row, ResetReason::OutdatedCursor, notices);
         self.phase = match self.phase {
             // A number at or below our cursor is still another numbering: what
             // comes under it would be passed by a cursor of the old one.
@@ -293,40 +296,47 @@ impl Stream {
         self.flowed_at = Some(now.time);
     }
 
-    /// The host knows no number as high as ours: the numbering is another one.
-    pub fn future(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
-        reset(now, row, Reset::FutureCursor, notices);
+    /// Handles the host's answer that our cursor is ahead of its newest event: the host
+    /// has begun a new numbering, and so does the row.
+    pub fn cursor_in_future(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+        begin_epoch(now, row, ResetReason::FutureCursor, notices);
         self.renumber(row);
         self.read = None;
-        self.lost(now);
+        self.connection_lost(now);
     }
 
-    /// What follows our cursor cannot be read, again and again: it is given up, and
-    /// what was in it is left to a sweep.
-    pub fn stuck(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
-        reset(now, row, Reset::Stuck, notices);
+    /// Gives up the cursor, because the frames after it could not be read in several
+    /// attempts. A new epoch begins, and a sweep finds what the frames contained.
+    pub fn cursor_stuck(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+        begin_epoch(now, row, ResetReason::Stuck, notices);
         self.renumber(row);
         self.read = None;
-        self.lost(now);
+        self.connection_lost(now);
     }
 
-    /// Frames were dropped on our side. They will never be durable, so nobody waits for
-    /// them: in the new epoch nothing that was read before vouches for anybody.
-    pub fn overflowed(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
-        reset(now, row, Reset::Overflow, notices);
+    /// Begins a new epoch, because the mirror dropped frames from its queue. Events that
+    /// were read before are not awaited any more: the dropped ones never become durable.
+    pub fn queue_overflowed(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
+        begin_epoch(now, row, ResetReason::Overflow, notices);
         self.waiting.clear();
     }
 
-    /// A frame came of which not even the DID can be read. It may have been
-    /// anybody's: until a sweep, nobody under this upstream is complete.
-    pub fn unreadable(&mut self, now: Now, row: &mut Upstream) {
+    /// Records a frame of which not even the DID can be read. The frame may concern any
+    /// repository, so until a sweep none under this upstream is complete.
+    pub fn unreadable_frame(&mut self, now: Now, row: &mut Upstream) {
         self.heard_at = Some(now.time);
         row.unread_at = Some(now.tick);
     }
 
-    /// Time passes. Returns whether something changed. The connection may be given
-    /// up by it: then it is to be closed, and dialed again.
-    pub fn wait(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) -> bool {
+    /// Applies the deadlines that have passed by `now`, and returns whether anything
+    /// changed. The connection may be given up; the caller then closes it and dials
+    /// again.
+    pub fn check_deadlines(
+        &mut self,
+        now: Now,
+        row: &mut Upstream,
+        notices: &mut Vec<Notice>,
+    ) -> bool {
         self.not_after(now.time);
         let doubtful = self.backward > 0
             && self
@@ -335,7 +345,7 @@ impl Stream {
         if doubtful {
             // A duplicate or a new numbering? A quiet stream never tells: only the
             // event at our cursor does.
-            self.lost(now);
+            self.connection_lost(now);
             return true;
         }
         match self.phase {
@@ -349,7 +359,7 @@ impl Stream {
                 since,
                 lost: false,
             } if now.time.since(since) >= CONTINUITY_WITHIN => {
-                reset(now, row, Reset::Silence, notices);
+                begin_epoch(now, row, ResetReason::Silence, notices);
                 self.opens(now, row);
                 self.flowed_at = Some(now.time);
                 self.phase = Phase::Awaiting {
@@ -379,8 +389,8 @@ impl Stream {
         }
     }
 
-    /// The connection is gone.
-    pub fn lost(&mut self, _now: Now) {
+    /// Records that the connection is gone.
+    pub fn connection_lost(&mut self, _now: Now) {
         self.phase = Phase::Down;
         self.tried = true;
         self.open = false;
@@ -423,15 +433,15 @@ impl Stream {
         oldest.is_some_and(|(_, at)| now.since(*at) > grace)
     }
 
-    /// The durable cursor, in the present numbering, is this.
-    pub fn settled(&mut self, durable: Option<Cursor>) {
+    /// Records the durable cursor of the present numbering: events up to it are not
+    /// awaited any more.
+    pub fn set_durable(&mut self, durable: Option<Cursor>) {
         let done = |(seq, _): &mut (u64, Time)| durable.is_some_and(|done| *seq <= done.seq);
         while self.waiting.pop_front_if(done).is_some() {}
     }
 
-    /// What came until then is durable, and nothing that was read before is on
-    /// its way.
-    pub fn settled_at(&self) -> Option<Time> {
+    /// The time until which everything that was read is durable.
+    pub fn durable_until(&self) -> Option<Time> {
         let waiting = self.waiting.front().map(|(_, at)| *at);
         match (self.heard_at, waiting) {
             (Some(heard), Some(waiting)) => Some(heard.min(waiting)),
@@ -461,8 +471,8 @@ impl Stream {
     }
 }
 
-/// Tells events apart by number and contents.
-fn mark(cursor: &Cursor) -> u64 {
+/// A hash of an event's number and contents, to recognize a duplicate.
+fn fingerprint(cursor: &Cursor) -> u64 {
     let (half, other) = cursor.event.split_at(8);
     let number = |bytes: &[u8]| {
         bytes
@@ -476,8 +486,9 @@ fn mark(cursor: &Cursor) -> u64 {
 /// the next ones.
 const CLOCK_BELIEVED: u64 = u64::MAX / 2;
 
-/// Begins a new epoch: one row, and nothing else.
-pub fn reset(now: Now, row: &mut Upstream, why: Reset, notices: &mut Vec<Notice>) {
+/// Begins a new epoch of an upstream. Only the upstream's row changes; the markers of
+/// its repositories become invalid by it.
+pub fn begin_epoch(now: Now, row: &mut Upstream, why: ResetReason, notices: &mut Vec<Notice>) {
     let clock = now.time.0.min(CLOCK_BELIEVED);
     row.epoch = Epoch(row.epoch.0.saturating_add(1).max(clock));
     row.reset_at = now.tick;

@@ -11,14 +11,14 @@ use gapless_atp::syntax::Did;
 
 use super::account;
 use super::cover;
-use super::debt::{self, What};
+use super::debt::{self, DebtKind};
 use super::event::Context;
 use super::fetch::{self, Note};
 use super::notice::Notice;
 use super::settings::{SUSPECT_PATIENCE, Settings};
 use super::state::{
-    Account, Cursor, Epoch, Held, Host, HostId, HostSwept, Named, Repo, Swept, SweptBy, UpstreamId,
-    Why, tag,
+    Account, Cursor, DebtReason, Epoch, Held, Host, HostId, HostSweep, NamedHead, Repo, RepoSweep,
+    SweepSource, UpstreamId, tag,
 };
 use super::time::{Now, Tick, Time, micros};
 
@@ -33,16 +33,16 @@ pub struct PageNote {
     epochs: Vec<(UpstreamId, Epoch)>,
 }
 
-/// One entry of a page.
+/// One entry of a page of listRepos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
-    pub named: Named,
+pub struct ListingEntry {
+    pub named: NamedHead,
     pub account: Account,
 }
 
-/// Where a cover's stream stood when the page had come.
+/// The last event of a cover's stream that had been read when a page arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position {
+pub struct StreamPosition {
     pub upstream: UpstreamId,
     pub numbering: u32,
     pub seq: u64,
@@ -52,46 +52,48 @@ pub struct Position {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspect {
     pub host: HostId,
-    pub listed: Named,
+    pub listed: NamedHead,
     /// What we had when the page came.
     pub held: Option<Cid>,
     /// It is listed with an older rev than ours.
     pub older: bool,
     /// What our stream had read by then; once that is durable, it has no excuse.
-    pub upto: Option<Position>,
+    pub upto: Option<StreamPosition>,
     pub since: Time,
 }
 
-/// What an entry means.
+/// What an entry of a listing means for its repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listed {
-    /// Our head. `confirm`: it is time to ask the host itself once more.
+pub enum ListingVerdict {
+    /// The entry names our head. `confirm`: it is time to ask the host for this
+    /// repository's head again.
     Equal { confirm: bool },
-    /// Another head: wait, then look again with [`suspicion`].
+    /// The entry names another head: wait, then decide with [`review_suspect`].
     Suspect(Suspect),
-    /// Something is owed now, or was already.
+    /// A debt is owed now, or was already; or the repository is hidden.
     Owed,
 }
 
-/// What to do about a suspect.
+/// What to do about a suspect now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Suspicion {
+pub enum SuspectDecision {
     Wait,
-    /// It has become our head, or is nobody's business here any more.
+    /// The listed head is ours by now, our head has passed it, or the repository has
+    /// moved to another host.
     Cleared,
-    /// Ask the host: note, then [`fetch::told`], then [`answered`].
+    /// Ask the host: note, then [`fetch::head_answered`], then [`suspect_answered`].
     Ask,
 }
 
 /// Notes what is known, before a page is asked for.
-pub fn note(context: Context<'_>, host: HostId) -> PageNote {
+pub fn take_page_note(context: Context<'_>, host: HostId) -> PageNote {
     let covers = context.covers;
     PageNote {
         host,
         at: context.now.tick,
         time: context.now.time,
         epochs: covers
-            .concerned(host)
+            .possible_covers(host)
             .filter_map(|(id, _)| covers.open_epoch(id).map(|epoch| (id, epoch)))
             .collect(),
     }
@@ -109,7 +111,7 @@ impl PageNote {
             at: self.at,
             time: self.time,
             cover,
-            known: fetch::known(repo),
+            known: fetch::newest_known_rev(repo),
             head: repo.head().copied(),
             lineage: repo.lineage,
             filter: settings.filter,
@@ -118,60 +120,65 @@ impl PageNote {
 }
 
 /// One entry of a page that was asked for under `note`.
-pub fn listed(context: Context<'_>, repo: &mut Repo, note: &PageNote, entry: &Entry) -> Listed {
+pub fn judge_entry(
+    context: Context<'_>,
+    repo: &mut Repo,
+    note: &PageNote,
+    entry: &ListingEntry,
+) -> ListingVerdict {
     let Context {
         now,
         covers,
         settings,
     } = context;
-    cover::settle(repo, covers);
-    fetch::owe_filter(context, repo);
+    cover::update_cover(repo, covers);
+    fetch::owe_filter_change(context, repo);
     if repo.host != Some(note.host) {
-        elsewhere(now, repo, entry, settings);
-        return Listed::Owed;
+        owe_elsewhere(now, repo, entry, settings);
+        return ListingVerdict::Owed;
     }
     if account::is_hidden(entry.account) != account::is_hidden(repo.account) {
-        debt::owe(now, repo, What::Compare, Why::AccountEvent);
-        return Listed::Owed;
+        debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
+        return ListingVerdict::Owed;
     }
     if account::is_hidden(repo.account) {
-        return Listed::Owed;
+        return ListingVerdict::Owed;
     }
     let Some(head) = repo.head().copied() else {
         if repo.debt.fetch.is_none() {
-            debt::owe_fetch(now, repo, Why::FirstSighting);
+            debt::owe_fetch(now, repo, DebtReason::FirstSighting);
         }
         // A snapshot that is under way may be older than what is listed: what it
         // pays is not all that is owed.
-        if writing(repo) != Some(entry.named.commit) {
-            debt::owe(now, repo, What::Compare, Why::ListedNewer);
+        if applying_commit(repo) != Some(entry.named.commit) {
+            debt::owe(now, repo, DebtKind::Compare, DebtReason::ListedNewer);
         }
-        return Listed::Owed;
+        return ListingVerdict::Owed;
     };
-    let confirm = confirm_due(now.time, repo, settings);
+    let confirm = is_confirm_due(now.time, repo, settings);
     if head.commit == entry.named.commit {
         repo.stale_listing = None;
-        equal(context, repo, note);
-        return Listed::Equal { confirm };
+        listed_head_equal(context, repo, note);
+        return ListingVerdict::Equal { confirm };
     }
     // A value that is known to be stale says nothing new, and proves nothing:
     // it is let pass only where nothing is in doubt.
     let known_stale = repo.stale_listing == Some(tag(&entry.named.commit));
-    if known_stale && cover::valid(repo, covers) && !unread_since(context, repo) {
-        return Listed::Equal { confirm };
+    if known_stale && cover::is_marker_valid(repo, covers) && !unread_since(context, repo) {
+        return ListingVerdict::Equal { confirm };
     }
-    Listed::Suspect(Suspect {
+    ListingVerdict::Suspect(Suspect {
         host: note.host,
         listed: entry.named,
         held: Some(head.commit),
         older: entry.named.rev < head.rev,
-        upto: position(context, repo),
+        upto: stream_position(context, repo),
         since: now.time,
     })
 }
 
 /// The commit whose snapshot is being written.
-fn writing(repo: &Repo) -> Option<Cid> {
+fn applying_commit(repo: &Repo) -> Option<Cid> {
     match &repo.held {
         Held::Applying { target, .. } => Some(target.commit),
         Held::Nothing | Held::Exactly(_) | Held::Damaged { .. } => None,
@@ -183,12 +190,12 @@ fn writing(repo: &Repo) -> Option<Cid> {
 /// listing alone would keep the repository from ever being complete. Once in a
 /// while it is asked all the same: it may have left with less than its old host
 /// had in the end.
-fn elsewhere(now: Now, repo: &mut Repo, entry: &Entry, settings: &Settings) {
+fn owe_elsewhere(now: Now, repo: &mut Repo, entry: &ListingEntry, settings: &Settings) {
     let newer = repo.head().is_none_or(|head| entry.named.rev > head.rev);
     let shown = account::is_hidden(repo.account) && !account::is_hidden(entry.account);
-    let news = newer || shown || confirm_due(now.time, repo, settings);
+    let news = newer || shown || is_confirm_due(now.time, repo, settings);
     if repo.host.is_none() || (news && debt::may_ask(repo, now.time)) {
-        debt::owe(now, repo, What::Resolve, Why::ListedElsewhere);
+        debt::owe(now, repo, DebtKind::Resolve, DebtReason::ListedElsewhere);
     }
 }
 
@@ -202,22 +209,22 @@ fn unread_since(context: Context<'_>, repo: &Repo) -> bool {
 }
 
 /// The listing names our head. Rows change only when this tells us something.
-fn equal(context: Context<'_>, repo: &mut Repo, page: &PageNote) {
+fn listed_head_equal(context: Context<'_>, repo: &mut Repo, page: &PageNote) {
     let note = page.of(repo, context.settings);
     let before = repo.marker;
-    fetch::restore(repo, &note);
+    fetch::restore_marker(repo, &note);
     let head_rev = repo.head().map(|head| head.rev);
     let first = repo.first_rev_since_reset;
     repo.first_rev_since_reset = first.or(head_rev);
     if repo.marker != before || first.is_none() {
-        fetch::swept(context.now, repo, &note, SweptBy::Listing);
+        fetch::record_sweep(context.now, repo, &note, SweepSource::Listing);
     }
 }
 
-fn position(context: Context<'_>, repo: &Repo) -> Option<Position> {
+fn stream_position(context: Context<'_>, repo: &Repo) -> Option<StreamPosition> {
     let upstream = repo.cover?;
     let source = context.covers.get(upstream)?;
-    Some(Position {
+    Some(StreamPosition {
         upstream,
         numbering: source.row.numbering,
         seq: source.stream.read()?.seq,
@@ -226,17 +233,17 @@ fn position(context: Context<'_>, repo: &Repo) -> Option<Position> {
 
 /// Whether the host's own answer is due: each repository at its own time of the
 /// period, so that they do not come all at once.
-fn confirm_due(now: Time, repo: &Repo, settings: &Settings) -> bool {
+fn is_confirm_due(now: Time, repo: &Repo, settings: &Settings) -> bool {
     let Some(last) = repo.confirmed_at else {
         return true;
     };
     let period = micros(settings.confirm_every).max(1);
-    let offset = spread(&repo.did) % period;
+    let offset = hash_did(&repo.did) % period;
     let slot = |time: Time| time.0.saturating_add(offset) / period;
     slot(now) != slot(last)
 }
 
-fn spread(did: &Did) -> u64 {
+fn hash_did(did: &Did) -> u64 {
     did.as_str()
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -246,19 +253,19 @@ fn spread(did: &Did) -> u64 {
 
 /// Looks at a suspect again. `durable` is the durable cursor of its cover and
 /// the numbering that it belongs to.
-pub fn suspicion(
+pub fn review_suspect(
     context: Context<'_>,
     repo: &Repo,
     suspect: &Suspect,
     durable: Option<(u32, Cursor)>,
-) -> Suspicion {
+) -> SuspectDecision {
     let now = context.now.time;
     let ours = repo.head().map(|head| head.commit);
     if repo.host != Some(suspect.host) || ours == Some(suspect.listed.commit) {
-        return Suspicion::Cleared;
+        return SuspectDecision::Cleared;
     }
     if passed_by(context, repo, suspect) {
-        return Suspicion::Cleared;
+        return SuspectDecision::Cleared;
     }
     let passed = match (suspect.upto, durable) {
         (None, _) => true,
@@ -268,8 +275,8 @@ pub fn suspicion(
         }
     };
     match passed || now.passed(suspect.since, SUSPECT_PATIENCE) {
-        true => Suspicion::Ask,
-        false => Suspicion::Wait,
+        true => SuspectDecision::Ask,
+        false => SuspectDecision::Wait,
     }
 }
 
@@ -281,25 +288,25 @@ fn passed_by(context: Context<'_>, repo: &Repo, suspect: &Suspect) -> bool {
     let newer = repo
         .head()
         .is_some_and(|head| Some(head.commit) != suspect.held && head.rev > suspect.listed.rev);
-    newer && cover::valid(repo, context.covers) && repo.debt.is_empty()
+    newer && cover::is_marker_valid(repo, context.covers) && repo.debt.is_empty()
 }
 
 /// A suspect turned out to be our head by now: the listing it came from counts
 /// as any other.
-pub fn cleared(context: Context<'_>, repo: &mut Repo, page: &PageNote, suspect: &Suspect) {
-    cover::settle(repo, context.covers);
+pub fn suspect_cleared(context: Context<'_>, repo: &mut Repo, page: &PageNote, suspect: &Suspect) {
+    cover::update_cover(repo, context.covers);
     let ours = repo
         .head()
         .is_some_and(|head| head.commit == suspect.listed.commit);
     if ours && repo.host == Some(suspect.host) {
-        equal(context, repo, page);
+        listed_head_equal(context, repo, page);
     }
 }
 
 /// The host was asked about a suspect. If its head is ours, the listed value is
 /// stale, and is not worth a question the next time. Without an answer the
 /// question is owed.
-pub fn answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Option<Named>) {
+pub fn suspect_answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Option<NamedHead>) {
     match answer {
         Some(named) => {
             let ours = repo.head().is_some_and(|head| head.commit == named.commit);
@@ -307,37 +314,37 @@ pub fn answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Option<Nam
                 repo.stale_listing = Some(tag(&suspect.listed.commit));
             }
         }
-        None => debt::owe(now, repo, What::Compare, Why::ListedNewer),
+        None => debt::owe(now, repo, DebtKind::Compare, DebtReason::ListedNewer),
     }
 }
 
 /// The host was asked about a repository by itself, and has not answered: it may
 /// have anything. What has been owed since the sweep began is that question; a
 /// hidden one vouches for nothing as it is.
-pub fn unanswered(now: Now, repo: &mut Repo, began: Tick) {
+pub fn question_unanswered(now: Now, repo: &mut Repo, began: Tick) {
     let owed = repo.debt.compare.is_some_and(|owed| owed.at > began);
     if !owed && !account::is_hidden(repo.account) {
-        debt::owe(now, repo, What::Compare, Why::Interrupted);
+        debt::owe(now, repo, DebtKind::Compare, DebtReason::Interrupted);
     }
 }
 
 /// Whether a repository that is not listed counts as lost: it lived there when
 /// the sweep began, and is shown. What is hidden was lost before, or has left.
-pub fn vanished(repo: &Repo, began: Tick) -> bool {
+pub fn counts_as_vanished(repo: &Repo, began: Tick) -> bool {
     repo.host_since < began && !account::is_hidden(repo.account)
 }
 
 /// A repository that the host should have listed and did not.
-pub fn absent(now: Now, repo: &mut Repo) {
+pub fn owe_absent(now: Now, repo: &mut Repo) {
     if !account::is_hidden(repo.account) {
-        debt::owe(now, repo, What::Compare, Why::AccountEvent);
+        debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
 }
 
 /// All pages were read: how many of the repositories we know there were absent?
 /// A host that lost many is doubted: nothing of it is hidden until an operator
 /// confirms the loss.
-pub fn census(host: &mut Host, absent: u64, of: u64, notices: &mut Vec<Notice>) {
+pub fn count_absent(host: &mut Host, absent: u64, of: u64, notices: &mut Vec<Notice>) {
     if account::too_many_vanished(absent, of) && !host.hiding_suspended {
         host.hiding_suspended = true;
         notices.push(Notice::HidingSuspended {
@@ -349,14 +356,14 @@ pub fn census(host: &mut Host, absent: u64, of: u64, notices: &mut Vec<Notice>) 
 
 /// A whole sweep missed nobody: whatever the host was doubted for is over, and nobody
 /// need confirm a loss that is none.
-pub fn nobody_absent(host: &mut Host) {
+pub fn resume_hiding(host: &mut Host) {
     host.hiding_suspended = false;
 }
 
 /// All suspects are decided, and everybody who was asked has answered, or owes it:
 /// the sweep that began then is done. What it found is about that time.
-pub fn done(host: &mut Host, began: Now) {
-    host.swept = Some(HostSwept {
+pub fn finish(host: &mut Host, began: Now) {
+    host.swept = Some(HostSweep {
         tick: began.tick,
         at: began.time,
     });
@@ -366,15 +373,15 @@ pub fn done(host: &mut Host, began: Now) {
 /// repositories lost something that only a sweep can tell. While one of them is
 /// about to open it is waited for: what is swept before could raise no marker to
 /// the new epoch, and would have to be swept again.
-pub fn due(context: Context<'_>, id: HostId, host: &Host) -> bool {
-    let concerned = || context.covers.concerned(id).map(|(_, source)| source);
-    if concerned().any(|source| source.stream.is_opening()) {
+pub fn is_due(context: Context<'_>, id: HostId, host: &Host) -> bool {
+    let covers = || context.covers.possible_covers(id).map(|(_, source)| source);
+    if covers().any(|source| source.stream.is_opening()) {
         return false;
     }
     let Some(last) = host.swept else {
         return true;
     };
-    let lost = concerned().any(|source| {
+    let lost = covers().any(|source| {
         let since = Some(source.row.reset_at)
             .max(source.row.unread_at)
             .max(source.stream.opened_at());
@@ -388,7 +395,7 @@ pub fn due(context: Context<'_>, id: HostId, host: &Host) -> bool {
 
 /// When our head was last found to be the host's. A sweep that went through
 /// speaks for every repository that lived there and owed nothing.
-pub fn swept(repo: &Repo, host: Option<&Host>) -> Option<Swept> {
+pub fn last_sweep(repo: &Repo, host: Option<&Host>) -> Option<RepoSweep> {
     let by_host = host
         .and_then(|host| host.swept)
         .filter(|swept| {
@@ -397,10 +404,10 @@ pub fn swept(repo: &Repo, host: Option<&Host>) -> Option<Swept> {
             // Where the listing is known to be stale it has said nothing.
             since < swept.tick && repo.debt.is_empty() && repo.stale_listing.is_none()
         })
-        .map(|swept| Swept {
+        .map(|swept| RepoSweep {
             tick: swept.tick,
             at: swept.at,
-            by: SweptBy::Listing,
+            by: SweepSource::Listing,
         });
     match (repo.swept, by_host) {
         (Some(own), Some(host)) if own.tick >= host.tick => Some(own),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gapless_core::ledger::account;
 use gapless_core::ledger::debt;
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::fetch::{Next, Told};
+use gapless_core::ledger::fetch::{HeadAnswer, Next};
 use gapless_core::ledger::sweep;
 use gapless_core::ledger::*;
 
@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_secs(3600);
 
 fn purge_due(desk: &mut Desk) -> bool {
     desk.pass(GRACE);
-    account::purge_due(desk.time, &desk.repo, GRACE)
+    account::is_purge_due(desk.time, &desk.repo, GRACE)
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn every_inactive_state_hides_at_once() {
         assert!(desk.head_is(5), "hidden, not gone");
         desk.resolved(HOST, 2);
         let note = desk.note();
-        desk.told(&note, Told::State(state));
+        desk.told(&note, HeadAnswer::State(state));
         assert_eq!(desk.reasons(), ["inactive"]);
     }
 }
@@ -59,11 +59,11 @@ fn a_host_that_opens_and_closes_an_account_at_will_makes_us_ask_so_often_and_no_
         desk.event(PDS, &Event::Account(Account::Deactivated));
         let now = desk.now();
         if desk.repo.debt.is_due(now.time) {
-            debt::begin(now, &mut desk.repo);
+            debt::begin_attempt(now, &mut desk.repo);
             asked += 1;
         }
         desk.resolved(HOST, version);
-        let state = Told::State(Account::Deactivated);
+        let state = HeadAnswer::State(Account::Deactivated);
         let note = desk.note();
         desk.told(&note, state);
         desk.repo.account = Account::Active;
@@ -80,7 +80,7 @@ fn active_again_is_not_complete_until_the_head_was_compared() {
     desk.event(PDS, &Event::Account(Account::Active));
     assert_eq!(desk.reasons(), ["not_compared", "compare_owed"]);
     // An answer to a question of before does not count.
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     assert_eq!(desk.reasons(), ["not_compared", "compare_owed"]);
     desk.compared(5);
     assert!(desk.complete());
@@ -113,7 +113,7 @@ fn deleted_by_its_own_host_is_purged_after_the_grace() {
     let mut desk = Desk::holding(5);
     desk.event(PDS, &Event::Account(Account::Deleted));
     desk.resolved(HOST, 0);
-    assert!(!account::purge_due(desk.time, &desk.repo, GRACE));
+    assert!(!account::is_purge_due(desk.time, &desk.repo, GRACE));
     assert!(purge_due(&mut desk));
     desk.event(PDS, &Event::Account(Account::Active));
     assert!(!purge_due(&mut desk), "it came back");
@@ -127,7 +127,7 @@ fn what_its_host_deleted_stays_deleted_though_the_host_knows_it_no_more() {
         desk.event(PDS, &Event::Account(Account::Deleted));
         let after = desk.note();
         let note = if asked_before { before } else { after };
-        desk.told(&note, Told::State(Account::NotFound));
+        desk.told(&note, HeadAnswer::State(Account::NotFound));
         assert_eq!(desk.repo.account, Account::Deleted);
         desk.resolved(HOST, 0);
         assert!(desk.owes_nothing());
@@ -161,7 +161,7 @@ fn deleted_by_a_relays_word_is_hidden_and_never_purged_by_it() {
     assert!(!purge_due(&mut desk));
     assert!(desk.repo.debt.compare.is_some(), "its host is asked");
     let note = desk.note();
-    desk.told(&note, Told::State(Account::Deleted));
+    desk.told(&note, HeadAnswer::State(Account::Deleted));
     desk.resolved(HOST, 0);
     assert!(purge_due(&mut desk));
 }
@@ -176,7 +176,7 @@ fn only_deleted_is_ever_purged() {
     ] {
         let mut desk = Desk::holding(5);
         let note = desk.note();
-        desk.told(&note, Told::State(state));
+        desk.told(&note, HeadAnswer::State(state));
         assert_eq!(desk.repo.account, state);
         assert!(!purge_due(&mut desk));
     }
@@ -205,7 +205,7 @@ fn a_state_answers_the_comparison_and_the_fetch() {
     desk.event(PDS, &sync(8));
     let note = desk.note();
     assert_eq!(
-        desk.told(&note, Told::State(Account::Deactivated)),
+        desk.told(&note, HeadAnswer::State(Account::Deactivated)),
         Next::Done
     );
     assert!(desk.repo.debt.resolve.is_some(), "does it live there?");
@@ -222,22 +222,22 @@ fn a_state_answers_the_comparison_and_the_fetch() {
 fn a_wiped_host_hides_nothing() {
     let mut desk = Desk::holding(5);
     let mut notices = Vec::new();
-    sweep::census(&mut desk.host, 9, 20, &mut notices);
+    sweep::count_absent(&mut desk.host, 9, 20, &mut notices);
     assert!(!desk.host.hiding_suspended, "nine may be chance");
-    sweep::census(&mut desk.host, 10, 1000, &mut notices);
+    sweep::count_absent(&mut desk.host, 10, 1000, &mut notices);
     assert!(
         !desk.host.hiding_suspended,
         "a hundredth is not more than one"
     );
-    sweep::census(&mut desk.host, 11, 1000, &mut notices);
+    sweep::count_absent(&mut desk.host, 11, 1000, &mut notices);
     assert!(desk.host.hiding_suspended);
     assert_eq!(notices.len(), 1);
     let note = desk.note();
-    desk.told(&note, Told::State(Account::NotFound));
+    desk.told(&note, HeadAnswer::State(Account::NotFound));
     assert_eq!(desk.repo.account, Account::Active);
     assert_eq!(desk.reasons(), ["compare_owed"], "and not complete either");
     // What a host says of one account counts all the same.
-    desk.told(&note, Told::State(Account::Takendown));
+    desk.told(&note, HeadAnswer::State(Account::Takendown));
     assert_eq!(desk.repo.account, Account::Takendown);
 }
 
@@ -246,22 +246,22 @@ fn a_host_that_is_not_believed_is_told_of_once() {
     let mut desk = Desk::holding(5);
     desk.host.hiding_suspended = true;
     let now = desk.now();
-    sweep::absent(now, &mut desk.repo);
+    sweep::owe_absent(now, &mut desk.repo);
     for _ in 0..3 {
         // A sweep asks as well as whoever pays what is owed.
         let note = desk.note();
-        desk.told(&note, Told::State(Account::NotFound));
+        desk.told(&note, HeadAnswer::State(Account::NotFound));
         let now = desk.now();
-        debt::begin(now, &mut desk.repo);
+        debt::begin_attempt(now, &mut desk.repo);
         let note = desk.note();
-        desk.told(&note, Told::State(Account::NotFound));
+        desk.told(&note, HeadAnswer::State(Account::NotFound));
     }
     assert_eq!(desk.notices, [Notice::Vanished { hidden: false }]);
     desk.notices.clear();
     desk.host.hiding_suspended = false;
     for _ in 0..3 {
         let note = desk.note();
-        desk.told(&note, Told::State(Account::NotFound));
+        desk.told(&note, HeadAnswer::State(Account::NotFound));
     }
     assert_eq!(
         desk.notices,
@@ -289,10 +289,10 @@ fn a_loss_that_is_confirmed_hides_what_was_absent_and_nobody_else() {
     );
     let note = desk.note();
     let now = desk.now();
-    sweep::absent(now, &mut desk.repo);
+    sweep::owe_absent(now, &mut desk.repo);
     assert_eq!(confirm(&mut desk), Account::NotFound);
     assert!(!purge_due(&mut desk), "and purges nothing");
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     assert_eq!(desk.repo.account, Account::NotFound, "an answer of before");
     assert!(desk.repo.debt.compare.is_some(), "the host is asked still");
     desk.compared(5);
@@ -305,12 +305,12 @@ fn purged_and_active_again_is_fetched_anew() {
     desk.event(PDS, &Event::Account(Account::Deleted));
     desk.resolved(HOST, 2);
     let now = desk.now();
-    account::purged(now, &mut desk.repo);
+    account::purge_row(now, &mut desk.repo);
     assert_eq!(desk.repo.held, Held::Nothing);
     desk.event(PDS, &Event::Account(Account::Active));
     assert_eq!(desk.compared(5), Next::Fetch(named(5)), "the same head");
     let note = desk.note();
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     desk.apply(&note, 5, 5);
     assert!(desk.complete());
 }
@@ -321,7 +321,7 @@ fn an_answer_asked_for_before_it_was_hidden_does_not_show_it_again() {
     desk.event(PDS, &Event::Unsigned);
     let note = desk.note();
     desk.event(PDS, &Event::Account(Account::Takendown));
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     assert_eq!(desk.repo.account, Account::Takendown);
     assert!(desk.reasons().contains(&"inactive"));
 }

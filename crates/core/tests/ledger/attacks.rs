@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use gapless_core::ledger::account;
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::fetch::{self, Next, Told};
+use gapless_core::ledger::fetch::{self, HeadAnswer, Next};
 use gapless_core::ledger::identity::{self, Document};
-use gapless_core::ledger::notice::Reset;
+use gapless_core::ledger::notice::ResetReason;
 use gapless_core::ledger::rollback;
-use gapless_core::ledger::sweep::{self, Entry, Listed};
+use gapless_core::ledger::sweep::{self, ListingEntry, ListingVerdict};
 use gapless_core::ledger::*;
 
 use crate::desk::*;
@@ -18,12 +18,12 @@ use crate::desk::*;
 fn on_the_hosts_line(n: u64) -> Event {
     Event::Signed {
         head: head(n),
-        before: Before::Root(root(5)),
+        before: PriorState::Root(root(5)),
         bytes: 9,
     }
 }
 
-fn owe(desk: &mut Desk, why: Why) {
+fn owe(desk: &mut Desk, why: DebtReason) {
     let now = desk.now();
     debt::owe_fetch(now, &mut desk.repo, why);
 }
@@ -40,13 +40,13 @@ fn a_commit_that_comes_while_an_older_state_is_fetched_is_not_given_up_with_it()
     desk.event(PDS, &commit(6));
     let note = again_behind(&mut desk);
     assert_eq!(
-        desk.told(&note, Told::Head(named(5))),
+        desk.told(&note, HeadAnswer::Head(named(5))),
         Next::Adopt(named(5))
     );
     // The host writes again, while five is on its way to us.
     desk.event(PDS, &on_the_hosts_line(10));
     let five = snapshot(5);
-    assert!(!rollback::consider(&desk.repo, &note, &named(5), &five));
+    assert!(!rollback::is_adoptable(&desk.repo, &note, &named(5), &five));
     assert_eq!(desk.compared(10), Next::Fetch(named(10)));
     desk.fetched(10, 10);
     assert!(desk.complete(), "{:?}", desk.reasons());
@@ -58,7 +58,7 @@ fn a_commit_that_comes_while_the_host_is_asked_is_not_given_up_with_an_older_one
     desk.event(PDS, &commit(9));
     let note = again_behind(&mut desk);
     desk.event(PDS, &sync(10));
-    assert_eq!(desk.told(&note, Told::Head(named(5))), Next::Done);
+    assert_eq!(desk.told(&note, HeadAnswer::Head(named(5))), Next::Done);
     assert!(!desk.complete(), "the owner signed ten after we asked");
     assert_eq!(desk.repo.abandoned, None);
 }
@@ -67,16 +67,16 @@ fn a_commit_that_comes_while_the_host_is_asked_is_not_given_up_with_an_older_one
 fn a_head_named_while_a_large_snapshot_is_on_its_way_is_still_owed() {
     let mut desk = Desk::holding(5);
     let first = desk.note();
-    desk.told(&first, Told::Head(named(7)));
+    desk.told(&first, HeadAnswer::Head(named(7)));
     let second = desk.note();
     assert_eq!(
-        desk.told(&second, Told::Head(named(9))),
+        desk.told(&second, HeadAnswer::Head(named(9))),
         Next::Fetch(named(9))
     );
     let now = desk.now();
-    fetch::begin(now, &mut desk.repo, &snapshot(7));
+    fetch::begin_snapshot(now, &mut desk.repo, &snapshot(7));
     let now = desk.now();
-    fetch::finish(now, &mut desk.repo, &first, &snapshot(7));
+    fetch::finish_snapshot(now, &mut desk.repo, &first, &snapshot(7));
     desk.settle(&first, 7, 7);
     assert_eq!(desk.reasons(), ["fetch_owed"], "the host has nine");
     desk.fetched(9, 9);
@@ -87,24 +87,25 @@ fn a_head_named_while_a_large_snapshot_is_on_its_way_is_still_owed() {
 fn a_sweep_says_nothing_of_what_had_no_head_to_compare() {
     let mut desk = Desk::new();
     let note = desk.note();
-    desk.told(&note, Told::Head(named(6)));
+    desk.told(&note, HeadAnswer::Head(named(6)));
     // A frame that nobody can read: it is the seventh commit.
     let now = desk.now();
     let source = desk.covers.get_mut(PDS).unwrap();
-    source.stream.unreadable(now, &mut source.row);
+    source.stream.unreadable_frame(now, &mut source.row);
     // A sweep goes through meanwhile. It lists the seventh.
-    let page = desk.with_context(|context, _| sweep::note(context, HOST));
-    let entry = Entry {
+    let page = desk.with_context(|context, _| sweep::take_page_note(context, HOST));
+    let entry = ListingEntry {
         named: named(7),
         account: Account::Active,
     };
-    let listed = desk.with_context(|context, repo| sweep::listed(context, repo, &page, &entry));
-    assert_eq!(listed, Listed::Owed);
+    let listed =
+        desk.with_context(|context, repo| sweep::judge_entry(context, repo, &page, &entry));
+    assert_eq!(listed, ListingVerdict::Owed);
     let began = Now {
         tick: page.at,
         time: desk.time,
     };
-    sweep::done(&mut desk.host, began);
+    sweep::finish(&mut desk.host, began);
     desk.apply(&note, 6, 6);
     assert!(!desk.complete(), "nobody compared the sixth with anything");
     desk.fetched(7, 7);
@@ -126,13 +127,13 @@ fn hidden_once_more_is_not_shown_by_an_answer_of_before() {
     desk.event(PDS, &Event::Account(Account::Deactivated));
     let note = desk.note();
     desk.event(PDS, &Event::Account(Account::Deactivated));
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     assert_eq!(desk.repo.account, Account::Deactivated);
 }
 
 #[test]
 fn a_fetch_for_the_contents_is_not_paid_by_equal_heads_because_a_chain_broke_meanwhile() {
-    for why in [Why::Operator, Why::StoreRepaired] {
+    for why in [DebtReason::Operator, DebtReason::StoreRepaired] {
         let mut desk = Desk::holding(5);
         owe(&mut desk, why);
         desk.event(PDS, &commit(7));
@@ -153,8 +154,8 @@ fn account_events_of_another_relay_cost_a_bounded_number_of_questions() {
     for _ in 0..100 {
         desk.event(RELAY, &Event::Account(Account::Deactivated));
         let now = desk.now();
-        if debt::plan(now.time, &desk.repo).is_some() {
-            debt::begin(now, &mut desk.repo);
+        if debt::plan_work(now.time, &desk.repo).is_some() {
+            debt::begin_attempt(now, &mut desk.repo);
             desk.compared(5);
             asked += 1;
         }
@@ -170,15 +171,15 @@ fn a_fork_that_is_replayed_costs_a_bounded_number_of_questions() {
     other.commit = cid("another");
     let fork = Event::Signed {
         head: other,
-        before: Before::Untold,
+        before: PriorState::Untold,
         bytes: 9,
     };
     let mut asked = 0;
     for _ in 0..100 {
         desk.event(RELAY, &fork);
         let now = desk.now();
-        if debt::plan(now.time, &desk.repo).is_some() {
-            debt::begin(now, &mut desk.repo);
+        if debt::plan_work(now.time, &desk.repo).is_some() {
+            debt::begin_attempt(now, &mut desk.repo);
             desk.compared(5);
             asked += 1;
         }
@@ -190,11 +191,11 @@ fn a_fork_that_is_replayed_costs_a_bounded_number_of_questions() {
 fn an_equal_commit_is_equal_whatever_rev_the_host_gives_it() {
     let mut desk = Desk::holding(5);
     let note = desk.note();
-    let odd = Named {
+    let odd = NamedHead {
         rev: rev(3),
         commit: head(5).commit,
     };
-    assert_eq!(desk.told(&note, Told::Head(odd)), Next::Done);
+    assert_eq!(desk.told(&note, HeadAnswer::Head(odd)), Next::Done);
     assert!(desk.complete(), "{:?}", desk.reasons());
 }
 
@@ -206,7 +207,12 @@ fn no_epoch_comes_twice_whatever_the_clock_says() {
         let mut now = desk.now();
         now.time = Time(time);
         let source = desk.covers.get_mut(PDS).unwrap();
-        stream::reset(now, &mut source.row, Reset::Overflow, &mut desk.notices);
+        stream::begin_epoch(
+            now,
+            &mut source.row,
+            ResetReason::Overflow,
+            &mut desk.notices,
+        );
         assert!(desk.epoch(PDS) > *seen.last().unwrap());
         seen.push(desk.epoch(PDS));
     }
@@ -229,7 +235,7 @@ fn a_tombstone_that_was_taken_back_purges_nothing() {
     }
     let grace = Duration::from_secs(3600);
     desk.pass(grace * 2);
-    assert!(!account::purge_due(desk.time, &desk.repo, grace));
+    assert!(!account::is_purge_due(desk.time, &desk.repo, grace));
     desk.compared(5);
     assert!(desk.complete(), "{:?}", desk.reasons());
 }
@@ -239,13 +245,13 @@ fn an_answer_that_an_adoption_overtook_is_asked_for_again() {
     let mut desk = Desk::holding(5);
     desk.event(PDS, &commit(6));
     let note = again_behind(&mut desk);
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     let later = desk.note();
     let mut notices = Vec::new();
     desk.with_context(|context, repo| {
-        rollback::adopt(context, repo, &note, &snapshot(5), &mut notices)
+        rollback::adopt_snapshot(context, repo, &note, &snapshot(5), &mut notices)
     });
-    desk.told(&later, Told::Head(named(8)));
+    desk.told(&later, HeadAnswer::Head(named(8)));
     assert_eq!(desk.reasons(), ["compare_owed"], "the host has eight");
 }
 
@@ -255,23 +261,23 @@ fn a_sweep_is_due_when_the_last_one_is_from_the_future() {
     let now = desk.now();
     desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
     let later = desk.now();
-    sweep::done(&mut desk.host, later);
+    sweep::finish(&mut desk.host, later);
     desk.time = now.time;
     let host = desk.host.clone();
-    assert!(desk.with_context(|context, _| sweep::due(context, HOST, &host)));
+    assert!(desk.with_context(|context, _| sweep::is_due(context, HOST, &host)));
 }
 
 #[test]
 fn a_debt_tried_by_a_clock_that_ran_ahead_does_not_rest_until_then() {
     let mut desk = Desk::holding(5);
-    owe(&mut desk, Why::Operator);
+    owe(&mut desk, DebtReason::Operator);
     let right = desk.time;
     desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
     let now = desk.now();
-    debt::begin(now, &mut desk.repo);
-    debt::failed(now, &mut desk.repo, Some(Duration::MAX));
+    debt::begin_attempt(now, &mut desk.repo);
+    debt::attempt_failed(now, &mut desk.repo, Some(Duration::MAX));
     desk.time = right.after(Duration::from_secs(3600));
-    assert!(debt::plan(desk.time, &desk.repo).is_some());
+    assert!(debt::plan_work(desk.time, &desk.repo).is_some());
 }
 
 #[test]
@@ -282,13 +288,13 @@ fn a_stranger_who_spent_the_questions_of_a_wrong_clock_does_not_silence_us_for_y
     for _ in 0..4 {
         desk.event(RELAY, &Event::Unsigned);
         let now = desk.now();
-        debt::begin(now, &mut desk.repo);
+        debt::begin_attempt(now, &mut desk.repo);
         desk.compared(5);
     }
     desk.time = right;
     desk.event(PDS, &Event::Unsigned);
     desk.pass(Duration::from_secs(3600));
-    assert!(debt::plan(desk.time, &desk.repo).is_some());
+    assert!(debt::plan_work(desk.time, &desk.repo).is_some());
 }
 
 #[test]
@@ -302,7 +308,9 @@ fn a_clock_that_goes_back_does_not_stop_the_wait_for_the_event_at_our_cursor() {
         desk.pass(Duration::from_secs(11));
         let now = desk.now();
         let source = desk.covers.get_mut(PDS).unwrap();
-        source.stream.wait(now, &mut source.row, &mut desk.notices);
+        source
+            .stream
+            .check_deadlines(now, &mut source.row, &mut desk.notices);
     }
     assert!(desk.epoch(PDS) > epoch, "silence is a reset");
 }
@@ -313,17 +321,17 @@ fn a_commit_during_every_large_fetch_does_not_keep_a_wider_filter_owed() {
     desk.settings.filter = FilterGen(1);
     let note = desk.note();
     assert_eq!(
-        desk.told(&note, Told::Head(named(5))),
+        desk.told(&note, HeadAnswer::Head(named(5))),
         Next::Fetch(named(5))
     );
     let now = desk.now();
-    fetch::begin(now, &mut desk.repo, &snapshot(5));
+    fetch::begin_snapshot(now, &mut desk.repo, &snapshot(5));
     desk.event(PDS, &commit(6));
     let now = desk.now();
-    fetch::finish(now, &mut desk.repo, &note, &snapshot(5));
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(5));
     let six = Parked {
         head: head(6),
-        before: Before::Root(root(5)),
+        before: PriorState::Root(root(5)),
         origin: Some(HOST),
         bytes: 100,
     };
@@ -340,9 +348,9 @@ fn told_every_minute(mut desk: Desk, event: &Event) -> u32 {
     let mut complete = 0;
     for _ in 0..600 {
         desk.event(RELAY, event);
-        while let Some(work) = debt::plan(desk.time, &desk.repo) {
+        while let Some(work) = debt::plan_work(desk.time, &desk.repo) {
             let now = desk.now();
-            debt::begin(now, &mut desk.repo);
+            debt::begin_attempt(now, &mut desk.repo);
             desk.pass(Duration::from_secs(1));
             match work {
                 debt::Work::Resolve => desk.resolved(HOST, 1),
@@ -362,7 +370,7 @@ fn whoever_covers_nothing_cannot_keep_a_repository_incomplete() {
             commit: cid("a fork"),
             ..head(5)
         },
-        before: Before::Root(root(4)),
+        before: PriorState::Root(root(4)),
         bytes: 9,
     };
     let unresolved = Event::Unresolved {
@@ -384,11 +392,11 @@ fn nor_by_what_was_given_up() {
     desk.event(PDS, &commit(6));
     let note = again_behind(&mut desk);
     assert_eq!(
-        desk.told(&note, Told::Head(named(5))),
+        desk.told(&note, HeadAnswer::Head(named(5))),
         Next::Adopt(named(5))
     );
     desk.with_context(|context, repo| {
-        rollback::adopt(context, repo, &note, &snapshot(5), &mut Vec::new());
+        rollback::adopt_snapshot(context, repo, &note, &snapshot(5), &mut Vec::new());
     });
     assert!(desk.complete(), "{:?}", desk.reasons());
     let complete = told_every_minute(desk, &commit(6));

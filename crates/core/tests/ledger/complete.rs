@@ -116,7 +116,7 @@ fn evidence_says_how_we_know() {
     let mut desk = Desk::holding(5);
     assert_eq!(desk.answer().evidence.level, Level::Chained);
     assert_eq!(desk.answer().evidence.via, Some(PDS));
-    desk.repo.proven = Some(Proven {
+    desk.repo.proven = Some(RootProof {
         rev: rev(5),
         at: Time(7),
     });

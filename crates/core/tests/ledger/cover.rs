@@ -1,10 +1,10 @@
 //! R2, R15: who speaks for a repository, and what raises its marker.
 
 use gapless_core::ledger::cover::{self, Covers};
-use gapless_core::ledger::debt::{self, What};
+use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::event::{Decision, Event};
 use gapless_core::ledger::fetch::Next;
-use gapless_core::ledger::rollback::Census;
+use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::*;
 
 use crate::desk::*;
@@ -28,7 +28,7 @@ fn after_a_step_back_no_connection_vouches_and_none_has_lost_anything() {
     let (now, settings) = (desk.now().time, Settings::default());
     assert!(desk.covers.live(PDS, now, &settings));
     let before = desk.covers.get(PDS).expect("it is there").row.clone();
-    desk.covers.renew();
+    desk.covers.reset_connections();
     for at in [Time(0), now, now.after(settings.live_grace)] {
         assert!(!desk.covers.live(PDS, at, &settings), "{at:?}");
     }
@@ -41,7 +41,7 @@ fn the_relay_that_first_showed_it_is_kept() {
     let mut desk = Desk::new();
     let second = UpstreamId(9);
     desk.covers
-        .add(Tick(0), second, upstream(Kind::Relay, None));
+        .add(Tick(0), second, upstream(UpstreamKind::Relay, None));
     desk.repo.host = Some(HostId(77));
     desk.repo.relay = None;
     desk.event(second, &commit(5));
@@ -51,7 +51,7 @@ fn the_relay_that_first_showed_it_is_kept() {
     // Gone, and another takes over. What it showed was signed, and is not held yet.
     let now = desk.now().tick;
     desk.covers.remove(now, second);
-    cover::settle(&mut desk.repo, &desk.covers);
+    cover::update_cover(&mut desk.repo, &desk.covers);
     assert_eq!(desk.repo.cover, Some(RELAY));
     assert_eq!(desk.repo.marker, None);
     assert_eq!(desk.repo.first_rev_since_reset, Some(named(6).rev));
@@ -59,7 +59,7 @@ fn the_relay_that_first_showed_it_is_kept() {
     desk.fetched(6, 6);
     let now = desk.now().tick;
     desk.covers.remove(now, RELAY);
-    cover::settle(&mut desk.repo, &desk.covers);
+    cover::update_cover(&mut desk.repo, &desk.covers);
     assert_eq!(desk.repo.first_rev_since_reset, None);
 }
 
@@ -68,7 +68,7 @@ fn what_is_signed_and_not_held_is_not_given_up_by_a_change_of_covers() {
     let mut desk = Desk::new();
     let now = desk.now();
     let mut row = desk.covers.remove(now.tick, PDS).expect("it is there").row;
-    row.followed = Followed::ForTracked;
+    row.followed = FollowReason::ForTracked;
     desk.covers.add(now.tick, PDS, row);
     desk.connect(PDS, None);
     desk.frame(PDS, 100, 0);
@@ -76,7 +76,7 @@ fn what_is_signed_and_not_held_is_not_given_up_by_a_change_of_covers() {
     desk.fetched(5, 5);
     assert!(desk.complete());
     assert_eq!(desk.repo.cover, Some(RELAY));
-    desk.census = Census {
+    desk.share = BehindShare {
         repos: 1000,
         behind: 900,
     };
@@ -85,9 +85,14 @@ fn what_is_signed_and_not_held_is_not_given_up_by_a_change_of_covers() {
     assert!(desk.reasons().contains(&"host_behind"));
     // By a stream of its own from now on.
     let now = desk.now();
-    cover::track(now.tick, &mut desk.repo, &desk.covers, true);
+    cover::set_tracked(now.tick, &mut desk.repo, &desk.covers, true);
     assert_eq!(desk.repo.cover, Some(PDS));
-    debt::owe(now, &mut desk.repo, debt::What::Compare, Why::Operator);
+    debt::owe(
+        now,
+        &mut desk.repo,
+        debt::DebtKind::Compare,
+        DebtReason::Operator,
+    );
     assert_eq!(desk.compared(5), Next::Done);
     assert!(!desk.complete(), "the commit of rev 7 was given up");
 }
@@ -95,7 +100,11 @@ fn what_is_signed_and_not_held_is_not_given_up_by_a_change_of_covers() {
 #[test]
 fn a_jetstream_covers_nothing() {
     let mut covers = Covers::new();
-    covers.add(Tick(0), UpstreamId(1), upstream(Kind::Jetstream, None));
+    covers.add(
+        Tick(0),
+        UpstreamId(1),
+        upstream(UpstreamKind::Jetstream, None),
+    );
     assert_eq!(covers.of(&Desk::new().repo), None);
 }
 
@@ -173,16 +182,16 @@ fn what_began_before_the_upstreams_changed_does_not_restore_the_marker() {
     let own = UpstreamId(9);
     let now = desk.now().tick;
     desk.covers
-        .add(now, own, upstream(Kind::Pds, Some(HostId(77))));
+        .add(now, own, upstream(UpstreamKind::Pds, Some(HostId(77))));
     desk.event(RELAY, &Event::Identity);
     assert_eq!(desk.repo.cover, Some(own));
     let now = desk.now().tick;
     desk.covers.remove(now, own);
     let later = desk.note();
     assert_eq!(desk.repo.cover, Some(RELAY));
-    fetch::restore(&mut desk.repo, &note);
+    fetch::restore_marker(&mut desk.repo, &note);
     assert_eq!(desk.repo.marker, None);
-    fetch::restore(&mut desk.repo, &later);
+    fetch::restore_marker(&mut desk.repo, &later);
     assert!(desk.repo.marker.is_some(), "what began since counts");
 }
 
@@ -192,23 +201,28 @@ fn tracking_takes_the_marker_back_only_where_it_changes_who_speaks() {
     let before = desk.repo.clone();
     for tracked in [true, false] {
         let now = desk.now().tick;
-        assert!(!cover::track(now, &mut desk.repo, &desk.covers, tracked));
+        assert!(!cover::set_tracked(
+            now,
+            &mut desk.repo,
+            &desk.covers,
+            tracked
+        ));
         assert_eq!(desk.repo.tracked, tracked);
         assert!(desk.complete());
     }
     assert_eq!(desk.repo, before);
     // A stream of which only tracked repositories are read.
-    desk.covers.get_mut(PDS).unwrap().row.followed = Followed::ForTracked;
+    desk.covers.get_mut(PDS).unwrap().row.followed = FollowReason::ForTracked;
     desk.repo.tracked = true;
     let now = desk.now().tick;
-    assert!(cover::track(now, &mut desk.repo, &desk.covers, false));
+    assert!(cover::set_tracked(now, &mut desk.repo, &desk.covers, false));
     assert_eq!((desk.repo.cover, desk.repo.marker), (Some(RELAY), None));
     assert_eq!(
         desk.repo.unset_at, now,
         "what began before does not restore it"
     );
     let now = desk.now().tick;
-    assert!(cover::track(now, &mut desk.repo, &desk.covers, true));
+    assert!(cover::set_tracked(now, &mut desk.repo, &desk.covers, true));
     assert_eq!((desk.repo.cover, desk.repo.marker), (Some(PDS), None));
 }
 
@@ -218,8 +232,17 @@ fn nothing_is_owed_for_a_name_that_nobody_wants() {
     desk.repo = Repo::new(desk.repo.did.clone());
     desk.repo.tracked = true;
     let now = desk.now();
-    debt::owe(now, &mut desk.repo, What::Resolve, Why::FirstSighting);
-    assert!(!cover::let_go(now.tick, &mut desk.repo, &desk.covers));
+    debt::owe(
+        now,
+        &mut desk.repo,
+        DebtKind::Resolve,
+        DebtReason::FirstSighting,
+    );
+    assert!(!cover::forget_unwanted(
+        now.tick,
+        &mut desk.repo,
+        &desk.covers
+    ));
     desk.repo.tracked = false;
     let told_of = Repo {
         relay: Some(RELAY),
@@ -232,13 +255,17 @@ fn nothing_is_owed_for_a_name_that_nobody_wants() {
     let held = Desk::holding(5).repo;
     for mut kept in [told_of, lives, held] {
         let before = kept.clone();
-        assert!(!cover::let_go(now.tick, &mut kept, &desk.covers));
+        assert!(!cover::forget_unwanted(now.tick, &mut kept, &desk.covers));
         assert_eq!(kept, before);
     }
-    assert!(!cover::is_a_name(&desk.repo));
-    assert!(cover::let_go(now.tick, &mut desk.repo, &desk.covers));
-    assert!(cover::is_a_name(&desk.repo));
+    assert!(!cover::is_bare_name(&desk.repo));
+    assert!(cover::forget_unwanted(
+        now.tick,
+        &mut desk.repo,
+        &desk.covers
+    ));
+    assert!(cover::is_bare_name(&desk.repo));
     // Whoever hears of it again begins with it again.
     desk.event(RELAY, &Event::Identity);
-    assert!(!desk.repo.debt.is_empty() && !cover::is_a_name(&desk.repo));
+    assert!(!desk.repo.debt.is_empty() && !cover::is_bare_name(&desk.repo));
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::account;
-use gapless_core::ledger::deletion::{self, Awaited, Residents};
+use gapless_core::ledger::deletion::{self, AwaitedEvidence, Residents};
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::fetch::Told;
+use gapless_core::ledger::fetch::HeadAnswer;
 use gapless_core::ledger::*;
 
 use crate::desk::*;
@@ -27,7 +27,7 @@ fn denied() -> Desk {
     desk.event(RELAY, &Event::Account(Account::Deleted));
     desk.resolved(HOST, 0);
     let note = desk.note();
-    desk.told(&note, Told::State(Account::NotFound));
+    desk.told(&note, HeadAnswer::State(Account::NotFound));
     desk
 }
 
@@ -52,28 +52,34 @@ fn missed(desk: &mut Desk, host: HostId, residents: &Residents) -> bool {
 fn missed_since(desk: &mut Desk, host: HostId, began: Tick, residents: &Residents) -> bool {
     let now = desk.now();
     let row = desk.host.clone();
-    deletion::missed(now, &mut desk.repo, (host, &row), began, residents)
+    deletion::sweep_missed(now, &mut desk.repo, (host, &row), began, residents)
 }
 
 fn purge_due(desk: &mut Desk) -> bool {
     desk.pass(GRACE);
-    account::purge_due(desk.time, &desk.repo, GRACE)
+    account::is_purge_due(desk.time, &desk.repo, GRACE)
 }
 
 #[test]
 fn a_relays_word_its_hosts_answer_and_a_whole_sweep_together_are_a_deletion() {
     let mut desk = behind_a_relay();
     desk.event(RELAY, &Event::Account(Account::Deleted));
-    assert_eq!(deletion::awaited(&desk.repo), Some(Awaited::Answer));
+    assert_eq!(
+        deletion::awaited_evidence(&desk.repo),
+        Some(AwaitedEvidence::Answer)
+    );
     desk.resolved(HOST, 0);
     let note = desk.note();
-    desk.told(&note, Told::State(Account::NotFound));
+    desk.told(&note, HeadAnswer::State(Account::NotFound));
     assert_eq!(desk.repo.account, Account::Deleted);
-    assert_eq!(deletion::awaited(&desk.repo), Some(Awaited::Sweep));
+    assert_eq!(
+        deletion::awaited_evidence(&desk.repo),
+        Some(AwaitedEvidence::Sweep)
+    );
     assert!(desk.owes_nothing() && desk.notices.len() == 1, "no alarm");
     assert!(!purge_due(&mut desk), "its host may have lost everything");
     assert!(missed(&mut desk, HOST, &beside(1, Tick(0), 0)));
-    assert_eq!(deletion::awaited(&desk.repo), None);
+    assert_eq!(deletion::awaited_evidence(&desk.repo), None);
     assert!(purge_due(&mut desk), "after the grace");
     // And it may come back.
     desk.event(RELAY, &Event::Account(Account::Active));
@@ -86,7 +92,7 @@ fn whichever_of_the_three_is_missing_nothing_is_purged() {
     // Nobody has called it deleted.
     let mut desk = behind_a_relay();
     let note = desk.note();
-    desk.told(&note, Told::State(Account::NotFound));
+    desk.told(&note, HeadAnswer::State(Account::NotFound));
     assert_eq!(desk.repo.account, Account::NotFound);
     assert!(!missed(&mut desk, HOST, &others) && !purge_due(&mut desk));
     // Its host was not asked, or before that.
@@ -94,8 +100,11 @@ fn whichever_of_the_three_is_missing_nothing_is_purged() {
     let note = desk.note();
     desk.event(RELAY, &Event::Account(Account::Deleted));
     assert!(!missed(&mut desk, HOST, &others) && !purge_due(&mut desk));
-    desk.told(&note, Told::State(Account::NotFound));
-    assert_eq!(deletion::awaited(&desk.repo), Some(Awaited::Answer));
+    desk.told(&note, HeadAnswer::State(Account::NotFound));
+    assert_eq!(
+        deletion::awaited_evidence(&desk.repo),
+        Some(AwaitedEvidence::Answer)
+    );
     assert!(!missed(&mut desk, HOST, &others) && !purge_due(&mut desk));
     // The sweep is another host's, or began before the relay's word.
     let mut desk = behind_a_relay();
@@ -103,7 +112,7 @@ fn whichever_of_the_three_is_missing_nothing_is_purged() {
     desk.event(RELAY, &Event::Account(Account::Deleted));
     desk.resolved(HOST, 0);
     let note = desk.note();
-    desk.told(&note, Told::State(Account::NotFound));
+    desk.told(&note, HeadAnswer::State(Account::NotFound));
     assert!(!missed(&mut desk, OTHER_HOST, &others));
     assert!(!missed_since(&mut desk, HOST, before, &others));
     assert!(!purge_due(&mut desk));
@@ -179,7 +188,7 @@ fn a_directory_that_takes_its_word_back_leaves_no_hearsay() {
     desk.event(RELAY, &Event::Account(Account::Deleted));
     desk.resolved(HOST, 3);
     let note = desk.note();
-    desk.told(&note, Told::State(Account::NotFound));
+    desk.told(&note, HeadAnswer::State(Account::NotFound));
     assert!(!missed(&mut desk, HOST, &beside(1000, Tick(0), 0)));
     assert!(!purge_due(&mut desk));
 }

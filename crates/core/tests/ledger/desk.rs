@@ -7,10 +7,10 @@ use gapless_atp::cid::Cid;
 use gapless_atp::mst::empty_root;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::cover::{self, Covers};
-use gapless_core::ledger::event::{self, Context, Decision, Event, Origin, Room};
-use gapless_core::ledger::fetch::{self, Next, Note, Snapshot, Told};
+use gapless_core::ledger::event::{self, Context, Decision, Event, Origin, ParkedTotals};
+use gapless_core::ledger::fetch::{self, CheckedHead, HeadAnswer, Next, Note};
 use gapless_core::ledger::identity::{self, Document};
-use gapless_core::ledger::rollback::Census;
+use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::*;
 
 pub const PDS: UpstreamId = UpstreamId(1);
@@ -27,7 +27,7 @@ pub struct Desk {
     pub time: Time,
     pub repo: Repo,
     pub host: Host,
-    pub census: Census,
+    pub share: BehindShare,
     pub notices: Vec<Notice>,
 }
 
@@ -56,17 +56,17 @@ pub fn root(n: u64) -> Cid {
     }
 }
 
-pub fn named(n: u64) -> Named {
-    Named {
+pub fn named(n: u64) -> NamedHead {
+    NamedHead {
         rev: head(n).rev,
         commit: head(n).commit,
     }
 }
 
-pub fn snapshot(n: u64) -> Snapshot {
-    Snapshot {
+pub fn snapshot(n: u64) -> CheckedHead {
+    CheckedHead {
         head: head(n),
-        key: Key::Present,
+        key: SignerKey::Present,
     }
 }
 
@@ -74,7 +74,7 @@ pub fn snapshot(n: u64) -> Snapshot {
 pub fn commit(n: u64) -> Event {
     Event::Signed {
         head: head(n),
-        before: Before::Root(root(n - 1)),
+        before: PriorState::Root(root(n - 1)),
         bytes: 100,
     }
 }
@@ -82,12 +82,12 @@ pub fn commit(n: u64) -> Event {
 pub fn sync(n: u64) -> Event {
     Event::Signed {
         head: head(n),
-        before: Before::Untold,
+        before: PriorState::Untold,
         bytes: 100,
     }
 }
 
-pub fn upstream(kind: Kind, host: Option<HostId>) -> Upstream {
+pub fn upstream(kind: UpstreamKind, host: Option<HostId>) -> Upstream {
     Upstream {
         url: String::from("wss://example.test"),
         kind,
@@ -106,9 +106,13 @@ impl Desk {
     /// owed.
     pub fn new() -> Desk {
         let mut covers = Covers::new();
-        covers.add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
-        covers.add(Tick(0), OTHER, upstream(Kind::Pds, Some(OTHER_HOST)));
-        covers.add(Tick(0), RELAY, upstream(Kind::Relay, None));
+        covers.add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
+        covers.add(
+            Tick(0),
+            OTHER,
+            upstream(UpstreamKind::Pds, Some(OTHER_HOST)),
+        );
+        covers.add(Tick(0), RELAY, upstream(UpstreamKind::Relay, None));
         let mut repo = Repo::new(Did::parse("did:plc:ewvi7nxzyoun6zhxrhs64oiz").unwrap());
         repo.host = Some(HOST);
         repo.account = Account::Active;
@@ -119,7 +123,7 @@ impl Desk {
             time: Time(START),
             repo,
             host: Host::default(),
-            census: Census {
+            share: BehindShare {
                 repos: 1000,
                 behind: 1,
             },
@@ -130,7 +134,7 @@ impl Desk {
             desk.frame(id, 100, 0);
             desk.settled(id, 100);
         }
-        cover::settle(&mut desk.repo, &desk.covers);
+        cover::update_cover(&mut desk.repo, &desk.covers);
         desk
     }
 
@@ -162,7 +166,7 @@ impl Desk {
         asked
     }
 
-    pub fn frame(&mut self, id: UpstreamId, seq: u64, event: u8) -> stream::Read {
+    pub fn frame(&mut self, id: UpstreamId, seq: u64, event: u8) -> stream::Placement {
         let now = self.now();
         let source = self.covers.get_mut(id).unwrap();
         source
@@ -174,12 +178,12 @@ impl Desk {
     pub fn settled(&mut self, id: UpstreamId, seq: u64) {
         let event = [0; 16];
         let stream = &mut self.covers.get_mut(id).unwrap().stream;
-        stream.settled(Some(Cursor { seq, event }));
+        stream.set_durable(Some(Cursor { seq, event }));
     }
 
     pub fn lost(&mut self, id: UpstreamId) {
         let now = self.now();
-        self.covers.get_mut(id).unwrap().stream.lost(now);
+        self.covers.get_mut(id).unwrap().stream.connection_lost(now);
     }
 
     /// `#info OutdatedCursor` in mid-stream: a new epoch, open at once.
@@ -188,7 +192,7 @@ impl Desk {
         let source = self.covers.get_mut(id).unwrap();
         source
             .stream
-            .outdated(now, &mut source.row, &mut self.notices);
+            .cursor_outdated(now, &mut source.row, &mut self.notices);
     }
 
     pub fn row(&self, id: UpstreamId) -> &Upstream {
@@ -212,7 +216,7 @@ impl Desk {
         epoch: Option<Epoch>,
         event: &Event,
     ) -> Decision {
-        self.event_with(upstream, epoch, event, &Room::default())
+        self.event_with(upstream, epoch, event, &ParkedTotals::default())
     }
 
     pub fn event_with(
@@ -220,7 +224,7 @@ impl Desk {
         upstream: UpstreamId,
         epoch: Option<Epoch>,
         event: &Event,
-        room: &Room,
+        totals: &ParkedTotals,
     ) -> Decision {
         let context = Context {
             now: self.now(),
@@ -228,12 +232,12 @@ impl Desk {
             settings: &self.settings,
         };
         let origin = Origin { upstream, epoch };
-        event::event(
+        event::decide(
             context,
             &mut self.repo,
             origin,
             event,
-            room,
+            totals,
             &mut self.notices,
         )
     }
@@ -244,48 +248,48 @@ impl Desk {
             covers: &self.covers,
             settings: &self.settings,
         };
-        fetch::note(context, &mut self.repo).expect("it lives somewhere")
+        fetch::take_note(context, &mut self.repo).expect("it lives somewhere")
     }
 
-    pub fn told(&mut self, note: &Note, told: Told) -> Next {
-        self.told_with(note, told, Some(self.census))
+    pub fn told(&mut self, note: &Note, told: HeadAnswer) -> Next {
+        self.told_with(note, told, Some(self.share))
     }
 
-    pub fn told_with(&mut self, note: &Note, told: Told, census: Option<Census>) -> Next {
+    pub fn told_with(&mut self, note: &Note, told: HeadAnswer, share: Option<BehindShare>) -> Next {
         let context = Context {
             now: self.now(),
             covers: &self.covers,
             settings: &self.settings,
         };
-        fetch::told(
+        fetch::head_answered(
             context,
             &mut self.repo,
             note,
             told,
             &self.host,
-            census,
+            share,
             &mut self.notices,
         )
     }
 
     /// Considers a snapshot and, if it is taken, writes it.
-    pub fn apply(&mut self, note: &Note, named_n: u64, n: u64) -> fetch::Take {
+    pub fn apply(&mut self, note: &Note, named_n: u64, n: u64) -> fetch::SnapshotDecision {
         let take = self.consider(note, n);
-        if take == fetch::Take::Write {
+        if take == fetch::SnapshotDecision::Write {
             let now = self.now();
-            fetch::finish(now, &mut self.repo, note, &snapshot(n));
+            fetch::finish_snapshot(now, &mut self.repo, note, &snapshot(n));
             self.settle(note, named_n, n);
         }
         take
     }
 
-    pub fn consider(&mut self, note: &Note, n: u64) -> fetch::Take {
+    pub fn consider(&mut self, note: &Note, n: u64) -> fetch::SnapshotDecision {
         let context = Context {
             now: self.now(),
             covers: &self.covers,
             settings: &self.settings,
         };
-        fetch::consider(
+        fetch::judge_snapshot(
             context,
             &mut self.repo,
             note,
@@ -300,7 +304,7 @@ impl Desk {
             covers: &self.covers,
             settings: &self.settings,
         };
-        fetch::settle(
+        fetch::settle_snapshot(
             context,
             &mut self.repo,
             note,
@@ -313,7 +317,7 @@ impl Desk {
     /// The whole way: note, ask, fetch. The host names `named_n`, serves `n`.
     pub fn fetched(&mut self, named_n: u64, n: u64) {
         let note = self.note();
-        let next = self.told(&note, Told::Head(named(named_n)));
+        let next = self.told(&note, HeadAnswer::Head(named(named_n)));
         assert_eq!(next, Next::Fetch(named(named_n)));
         self.apply(&note, named_n, n);
     }
@@ -321,7 +325,7 @@ impl Desk {
     /// The host is asked, and names `n`.
     pub fn compared(&mut self, n: u64) -> Next {
         let note = self.note();
-        self.told(&note, Told::Head(named(n)))
+        self.told(&note, HeadAnswer::Head(named(n)))
     }
 
     pub fn resolved(&mut self, host: HostId, version: u64) {
@@ -352,10 +356,10 @@ impl Desk {
         decide(context, &mut self.repo)
     }
 
-    pub fn answer(&mut self) -> complete::Answer {
+    pub fn answer(&mut self) -> complete::Completeness {
         let host = self.host.clone();
         self.with_context(|context, repo| {
-            let answer = complete::answer(context, repo, Some(&host));
+            let answer = complete::completeness(context, repo, Some(&host));
             let short = complete::is_complete(context, repo, Some(&host));
             assert_eq!(answer.complete(), short, "two answers to one question");
             answer

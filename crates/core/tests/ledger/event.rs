@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use gapless_core::ledger::event::{Decision, Event, Room};
-use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::event::{Decision, Event, ParkedTotals};
+use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::settings::{PARKED_BYTES, PARKED_BYTES_IN_ALL, PARKED_FRAMES};
 use gapless_core::ledger::settings::{UNJUDGED_BYTES, UNJUDGED_BYTES_IN_ALL};
 use gapless_core::ledger::*;
@@ -41,7 +41,7 @@ fn the_first_commit_of_all_is_the_whole_repository() {
     let mut desk = Desk::new();
     let first = Event::Signed {
         head: head(1),
-        before: Before::Root(root(0)),
+        before: PriorState::Root(root(0)),
         bytes: 9,
     };
     assert_eq!(desk.event(PDS, &first), Decision::Apply);
@@ -78,7 +78,7 @@ fn two_commits_with_one_rev_are_an_alarm() {
     other.commit = cid("another");
     let fork = Event::Signed {
         head: other,
-        before: Before::Root(root(4)),
+        before: PriorState::Root(root(4)),
         bytes: 9,
     };
     assert_eq!(desk.event(PDS, &fork), Decision::Pass);
@@ -95,7 +95,7 @@ fn a_rev_from_the_future_is_not_signed_for_us() {
     future.rev = gapless_atp::syntax::Rev::from_micros(ahead.0, 0);
     let event = Event::Signed {
         head: future,
-        before: Before::Root(root(5)),
+        before: PriorState::Root(root(5)),
         bytes: 9,
     };
     assert_eq!(desk.event(PDS, &event), Decision::Pass);
@@ -110,7 +110,7 @@ fn a_sync_with_our_root_moves_the_head_and_another_is_owed() {
     same.data = root(5);
     let event = Event::Signed {
         head: same,
-        before: Before::Untold,
+        before: PriorState::Untold,
         bytes: 9,
     };
     assert_eq!(desk.event(PDS, &event), Decision::Apply);
@@ -125,11 +125,11 @@ fn operations_without_proof_wait_for_a_recomputation() {
     let mut desk = Desk::holding(5);
     let legacy = Event::Signed {
         head: head(6),
-        before: Before::Recompute,
+        before: PriorState::Recompute,
         bytes: 9,
     };
     assert!(is_parked(desk.event(PDS, &legacy)));
-    assert_eq!(desk.repo.debt.fetch.unwrap().why, Why::Legacy);
+    assert_eq!(desk.repo.debt.fetch.unwrap().why, DebtReason::Legacy);
 }
 
 #[test]
@@ -138,13 +138,16 @@ fn without_keys_to_recompute_with_legacy_commits_are_fetched_now_and_then() {
     desk.settings.wanted_keys_only = true;
     let legacy = Event::Signed {
         head: head(6),
-        before: Before::Recompute,
+        before: PriorState::Recompute,
         bytes: 9,
     };
     desk.event(PDS, &legacy);
-    assert_eq!(debt::plan(desk.time, &desk.repo), None);
+    assert_eq!(debt::plan_work(desk.time, &desk.repo), None);
     desk.pass(settings::LEGACY_FETCH_EVERY);
-    assert_eq!(debt::plan(desk.time, &desk.repo), Some(debt::Work::Fetch));
+    assert_eq!(
+        debt::plan_work(desk.time, &desk.repo),
+        Some(debt::Work::Fetch)
+    );
 }
 
 #[test]
@@ -179,10 +182,13 @@ fn an_unresolved_event_is_kept_and_both_questions_are_owed() {
     let Decision::Park(parked) = desk.event(PDS, &event) else {
         panic!("it must be kept");
     };
-    assert_eq!(parked.before, Before::Unjudged);
+    assert_eq!(parked.before, PriorState::Unjudged);
     assert_eq!(desk.repo.first_rev_since_reset, Some(rev(5)));
     assert_eq!(desk.repo.marker, None);
-    assert_eq!(debt::plan(desk.time, &desk.repo), Some(debt::Work::Resolve));
+    assert_eq!(
+        debt::plan_work(desk.time, &desk.repo),
+        Some(debt::Work::Resolve)
+    );
     assert_eq!(
         desk.reasons(),
         ["not_compared", "resolve_owed", "compare_owed"]
@@ -201,7 +207,10 @@ fn an_event_from_another_hosts_stream_is_not_applied_but_heard() {
         desk.reasons(),
         ["newer_commit_known", "resolve_owed", "fetch_owed"]
     );
-    assert_eq!(debt::plan(desk.time, &desk.repo), Some(debt::Work::Resolve));
+    assert_eq!(
+        debt::plan_work(desk.time, &desk.repo),
+        Some(debt::Work::Resolve)
+    );
     // Our own host brings it: only the question to the directory is left.
     desk.event(PDS, &commit(6));
     assert_eq!(desk.reasons(), ["resolve_owed"]);
@@ -221,7 +230,7 @@ fn a_misrouted_replay_or_forgery_only_asks_where_it_lives() {
 fn while_a_snapshot_is_written_commits_wait() {
     let mut desk = Desk::holding(5);
     let now = desk.now();
-    fetch::begin(now, &mut desk.repo, &snapshot(7));
+    fetch::begin_snapshot(now, &mut desk.repo, &snapshot(7));
     assert!(is_parked(desk.event(PDS, &commit(8))));
     assert!(desk.reasons().contains(&"applying"));
     assert_eq!(
@@ -238,7 +247,7 @@ fn an_empty_commit_moves_the_rev() {
     empty.data = root(5);
     let event = Event::Signed {
         head: empty,
-        before: Before::Root(root(5)),
+        before: PriorState::Root(root(5)),
         bytes: 9,
     };
     assert_eq!(desk.event(PDS, &event), Decision::Apply);
@@ -248,27 +257,27 @@ fn an_empty_commit_moves_the_rev() {
 #[test]
 fn parking_has_limits_and_says_what_it_drops() {
     let full = [
-        Room {
+        ParkedTotals {
             frames: PARKED_FRAMES,
-            ..Room::default()
+            ..ParkedTotals::default()
         },
-        Room {
+        ParkedTotals {
             bytes: PARKED_BYTES,
-            ..Room::default()
+            ..ParkedTotals::default()
         },
-        Room {
+        ParkedTotals {
             bytes_in_all: PARKED_BYTES_IN_ALL,
-            ..Room::default()
+            ..ParkedTotals::default()
         },
     ];
-    for room in full {
+    for totals in full {
         let mut desk = Desk::holding(5);
         let epoch = desk.covers.open_epoch(PDS);
-        let decision = desk.event_with(PDS, epoch, &commit(8), &room);
+        let decision = desk.event_with(PDS, epoch, &commit(8), &totals);
         assert_eq!(decision, Decision::Pass);
         let dropped = Notice::ParkedDropped {
             rev: rev(8),
-            why: Dropped::NoRoom,
+            why: DropReason::NoRoom,
         };
         assert!(desk.notices.contains(&dropped));
         assert_eq!(desk.reasons(), ["newer_commit_known", "fetch_owed"]);
@@ -278,20 +287,20 @@ fn parking_has_limits_and_says_what_it_drops() {
 #[test]
 fn what_nobody_judged_makes_room_for_what_is_signed_and_not_the_other_way_round() {
     let epoch = |desk: &Desk| desk.covers.open_epoch(PDS);
-    let room = |before| Room {
+    let totals = |before| ParkedTotals {
         frames: 1,
         same_rev: Some(before),
-        ..Room::default()
+        ..ParkedTotals::default()
     };
     let mut desk = Desk::holding(5);
     let open = epoch(&desk);
-    let kept = desk.event_with(PDS, open, &commit(8), &room(Before::Unjudged));
+    let kept = desk.event_with(PDS, open, &commit(8), &totals(PriorState::Unjudged));
     assert!(is_parked(kept));
     let unjudged = Event::Unresolved {
         claimed: head(9),
         bytes: 9,
     };
-    let signed = room(Before::Root(root(8)));
+    let signed = totals(PriorState::Root(root(8)));
     assert_eq!(
         desk.event_with(PDS, open, &unjudged, &signed),
         Decision::Pass
@@ -304,21 +313,21 @@ fn what_nobody_has_judged_never_takes_the_room_of_what_is_signed() {
         claimed: head(9),
         bytes: 9,
     };
-    let of_one = Room {
+    let of_one = ParkedTotals {
         bytes: UNJUDGED_BYTES,
-        ..Room::default()
+        ..ParkedTotals::default()
     };
-    let of_all = Room {
+    let of_all = ParkedTotals {
         bytes_in_all: UNJUDGED_BYTES_IN_ALL,
-        ..Room::default()
+        ..ParkedTotals::default()
     };
-    for room in [of_one, of_all] {
+    for totals in [of_one, of_all] {
         let mut desk = Desk::holding(5);
         let open = Some(desk.epoch(PDS));
-        let passed = desk.event_with(PDS, open, &unjudged, &room);
-        assert_eq!(passed, Decision::Pass, "{room:?}");
+        let passed = desk.event_with(PDS, open, &unjudged, &totals);
+        assert_eq!(passed, Decision::Pass, "{totals:?}");
         assert!(desk.repo.debt.resolve.is_some(), "and it is asked");
-        assert!(is_parked(desk.event_with(PDS, open, &commit(8), &room)));
+        assert!(is_parked(desk.event_with(PDS, open, &commit(8), &totals)));
     }
 }
 
@@ -334,7 +343,7 @@ fn what_came_before_the_document_is_not_called_unsigned() {
     );
     assert!(desk.notices.contains(&Notice::Unresolved));
     assert!(!desk.notices.contains(&Notice::Unauthenticated));
-    assert_eq!(desk.repo.debt.compare.unwrap().why, Why::Unresolved);
+    assert_eq!(desk.repo.debt.compare.unwrap().why, DebtReason::Unresolved);
 }
 
 #[test]
@@ -342,7 +351,7 @@ fn first_sighting_means_fetch() {
     let mut desk = Desk::new();
     desk.repo.account = Account::Unknown;
     desk.event(RELAY, &Event::Identity);
-    assert_eq!(desk.repo.debt.fetch.unwrap().why, Why::FirstSighting);
+    assert_eq!(desk.repo.debt.fetch.unwrap().why, DebtReason::FirstSighting);
 }
 
 #[test]
@@ -351,5 +360,5 @@ fn commits_of_a_hidden_account_are_kept_and_owed_not_shown() {
     desk.event(PDS, &Event::Account(Account::Deactivated));
     assert!(is_parked(desk.event(PDS, &commit(6))));
     assert!(desk.head_is(5));
-    assert_eq!(desk.repo.debt.fetch.unwrap().why, Why::WhileInactive);
+    assert_eq!(desk.repo.debt.fetch.unwrap().why, DebtReason::WhileInactive);
 }

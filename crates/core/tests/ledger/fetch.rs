@@ -1,7 +1,7 @@
 //! R10, R15: named heads and snapshots.
 
 use gapless_core::ledger::event::{Context, Event};
-use gapless_core::ledger::fetch::{self, Next, Take, Told};
+use gapless_core::ledger::fetch::{self, HeadAnswer, Next, SnapshotDecision};
 use gapless_core::ledger::sweep;
 use gapless_core::ledger::*;
 
@@ -41,21 +41,21 @@ fn a_newer_snapshot_than_the_named_head_counts() {
 fn a_snapshot_of_the_named_commit_counts_whatever_rev_the_host_gives_it() {
     let mut desk = Desk::new();
     let note = desk.note();
-    let imported = Named {
+    let imported = NamedHead {
         rev: rev(9),
         ..named(5)
     };
-    desk.told(&note, Told::Head(imported));
-    assert_eq!(desk.consider(&note, 5), Take::Write);
+    desk.told(&note, HeadAnswer::Head(imported));
+    assert_eq!(desk.consider(&note, 5), SnapshotDecision::Write);
     let now = desk.now();
-    fetch::finish(now, &mut desk.repo, &note, &snapshot(5));
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(5));
     let context = Context {
         now,
         covers: &desk.covers,
         settings: &desk.settings,
     };
     let (repo, notices) = (&mut desk.repo, &mut desk.notices);
-    fetch::settle(context, repo, &note, &imported, &snapshot(5), notices);
+    fetch::settle_snapshot(context, repo, &note, &imported, &snapshot(5), notices);
     assert!(desk.complete(), "{:?}", desk.reasons());
 }
 
@@ -63,7 +63,7 @@ fn a_snapshot_of_the_named_commit_counts_whatever_rev_the_host_gives_it() {
 fn the_epoch_is_the_one_noted_before_the_first_question() {
     let mut desk = Desk::new();
     let note = desk.note();
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     desk.reset(PDS);
     desk.apply(&note, 5, 5);
     assert!(desk.head_is(5), "the state is exact all the same");
@@ -74,37 +74,37 @@ fn the_epoch_is_the_one_noted_before_the_first_question() {
 fn a_reset_while_a_snapshot_is_written_leaves_the_question_owed() {
     let mut desk = Desk::new();
     let note = desk.note();
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     let now = desk.now();
-    fetch::begin(now, &mut desk.repo, &snapshot(5));
+    fetch::begin_snapshot(now, &mut desk.repo, &snapshot(5));
     desk.reset(PDS);
     // The sweep that the reset asks for comes while nothing exact is held.
-    let page = desk.with_context(|context, _| sweep::note(context, HOST));
-    let entry = sweep::Entry {
+    let page = desk.with_context(|context, _| sweep::take_page_note(context, HOST));
+    let entry = sweep::ListingEntry {
         named: named(5),
         account: Account::Active,
     };
-    desk.with_context(|context, repo| sweep::listed(context, repo, &page, &entry));
+    desk.with_context(|context, repo| sweep::judge_entry(context, repo, &page, &entry));
     let began = Now {
         tick: page.at,
         time: desk.time,
     };
-    sweep::done(&mut desk.host, began);
+    sweep::finish(&mut desk.host, began);
     let now = desk.now();
-    fetch::finish(now, &mut desk.repo, &note, &snapshot(5));
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(5));
     desk.settle(&note, 5, 5);
     assert_eq!(desk.reasons(), ["epoch_changed", "compare_owed"]);
     desk.compared(5);
     assert!(desk.complete(), "{:?}", desk.reasons());
     let swept = desk.answer().evidence.swept.expect("it was asked about");
-    assert_eq!(swept.by, SweptBy::Head);
+    assert_eq!(swept.by, SweepSource::Head);
 }
 
 #[test]
 fn a_fetch_that_ends_before_the_epoch_opens_owes_nothing_more() {
     let mut desk = Desk::new();
     desk.covers
-        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+        .add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     desk.fetched(5, 5);
     assert!(desk.owes_nothing(), "a sweep follows the opening");
@@ -115,7 +115,7 @@ fn what_a_host_said_is_about_the_time_at_which_it_was_asked() {
     let mut desk = Desk::new();
     let note = desk.note();
     let asked = desk.time;
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     desk.pass(std::time::Duration::from_secs(600));
     desk.apply(&note, 5, 5);
     assert!(desk.complete());
@@ -132,14 +132,14 @@ fn an_answer_that_live_commits_have_passed_is_asked_for_again_while_nothing_vouc
     let note = desk.note();
     desk.event(RELAY, &commit(6));
     desk.event(RELAY, &commit(7));
-    assert_eq!(desk.told(&note, Told::Head(named(6))), Next::Done);
+    assert_eq!(desk.told(&note, HeadAnswer::Head(named(6))), Next::Done);
     assert_eq!(desk.reasons(), ["epoch_changed", "compare_owed"]);
     desk.compared(7);
     assert!(desk.complete());
     let note = desk.note();
     desk.event(PDS, &commit(8));
     desk.event(PDS, &commit(9));
-    desk.told(&note, Told::Head(named(8)));
+    desk.told(&note, HeadAnswer::Head(named(8)));
     assert!(desk.complete(), "its own stream has brought them");
 }
 
@@ -147,11 +147,11 @@ fn an_answer_that_live_commits_have_passed_is_asked_for_again_while_nothing_vouc
 fn what_began_while_no_epoch_was_open_raises_nothing() {
     let mut desk = Desk::new();
     desk.covers
-        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+        .add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     let note = desk.note();
     assert_eq!(note.cover, None);
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     desk.frame(PDS, 1, 1);
     desk.apply(&note, 5, 5);
     assert_eq!(desk.reasons(), ["not_compared", "compare_owed"]);
@@ -165,7 +165,7 @@ fn a_marker_unset_meanwhile_stays_unset() {
         desk.event(PDS, &Event::Unsigned);
         match fetched {
             false => {
-                desk.told(&note, Told::Head(named(5)));
+                desk.told(&note, HeadAnswer::Head(named(5)));
             }
             true => {
                 desk.apply(&note, 5, 5);
@@ -181,7 +181,7 @@ fn a_snapshot_that_live_commits_have_passed_is_discarded() {
     let mut desk = Desk::holding(5);
     let note = desk.note();
     desk.event(PDS, &commit(6));
-    assert_eq!(desk.apply(&note, 5, 5), Take::Discard);
+    assert_eq!(desk.apply(&note, 5, 5), SnapshotDecision::Discard);
     assert!(desk.head_is(6));
     assert!(desk.complete());
 }
@@ -190,11 +190,11 @@ fn a_snapshot_that_live_commits_have_passed_is_discarded() {
 fn an_equal_snapshot_is_written_all_the_same_and_another_of_its_rev_is_not() {
     let mut desk = Desk::holding(5);
     let note = desk.note();
-    assert_eq!(desk.consider(&note, 5), Take::Write);
+    assert_eq!(desk.consider(&note, 5), SnapshotDecision::Write);
     let mut fork = head(5);
     fork.commit = cid("another");
     desk.repo.held = Held::Exactly(fork);
-    assert_eq!(desk.consider(&note, 5), Take::Discard);
+    assert_eq!(desk.consider(&note, 5), SnapshotDecision::Discard);
 }
 
 #[test]
@@ -202,8 +202,8 @@ fn a_snapshot_of_a_host_it_has_left_is_discarded() {
     let mut desk = Desk::holding(5);
     let note = desk.note();
     desk.resolved(OTHER_HOST, 2);
-    assert_eq!(desk.consider(&note, 7), Take::Discard);
-    let next = desk.told(&note, Told::Head(named(5)));
+    assert_eq!(desk.consider(&note, 7), SnapshotDecision::Discard);
+    let next = desk.told(&note, HeadAnswer::Head(named(5)));
     assert_eq!(next, Next::Done);
     assert!(!desk.complete());
 }
@@ -213,7 +213,7 @@ fn a_snapshot_from_the_future_is_discarded() {
     let mut desk = Desk::new();
     let note = desk.note();
     desk.time = Time(head(9).rev.micros() - 6 * 60 * 1_000_000);
-    assert_eq!(desk.consider(&note, 9), Take::Discard);
+    assert_eq!(desk.consider(&note, 9), SnapshotDecision::Discard);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn the_host_names_our_head_and_nothing_is_fetched() {
     assert_eq!(desk.compared(5), Next::Done);
     assert!(desk.complete());
     let evidence = desk.answer().evidence;
-    assert_eq!(evidence.swept.unwrap().by, SweptBy::Head);
+    assert_eq!(evidence.swept.unwrap().by, SweepSource::Head);
 }
 
 #[test]
@@ -245,10 +245,10 @@ fn an_answer_that_live_commits_have_passed_is_asked_for_again() {
     let note = desk.note();
     desk.event(PDS, &commit(6));
     desk.event(PDS, &commit(7));
-    assert_eq!(desk.told(&note, Told::Head(named(6))), Next::Done);
+    assert_eq!(desk.told(&note, HeadAnswer::Head(named(6))), Next::Done);
     assert_eq!(desk.reasons(), ["compare_owed"]);
     assert_eq!(desk.repo.behind, None, "the host is not behind");
-    assert!(debt::plan(desk.time, &desk.repo).is_some(), "at once");
+    assert!(debt::plan_work(desk.time, &desk.repo).is_some(), "at once");
 }
 
 #[test]
@@ -256,13 +256,13 @@ fn a_large_snapshot_is_no_state_until_its_last_batch() {
     let mut desk = Desk::holding(5);
     let note = desk.note();
     let now = desk.now();
-    fetch::begin(now, &mut desk.repo, &snapshot(7));
+    fetch::begin_snapshot(now, &mut desk.repo, &snapshot(7));
     assert!(desk.reasons().contains(&"applying"));
     assert_eq!(desk.repo.head(), None);
     // A crash here: the row says so, and the fetch is owed.
-    assert_eq!(desk.repo.debt.fetch.unwrap().why, Why::Interrupted);
+    assert_eq!(desk.repo.debt.fetch.unwrap().why, DebtReason::Interrupted);
     let now = desk.now();
-    fetch::finish(now, &mut desk.repo, &note, &snapshot(7));
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(7));
     desk.settle(&note, 7, 7);
     assert!(desk.complete(), "{:?}", desk.reasons());
 }
@@ -272,10 +272,14 @@ fn an_interrupted_snapshot_is_fetched_again_and_not_from_before_the_last_state()
     let mut desk = Desk::holding(5);
     let note = desk.note();
     let now = desk.now();
-    fetch::begin(now, &mut desk.repo, &snapshot(7));
-    assert_eq!(desk.consider(&note, 4), Take::Discard);
-    assert_eq!(desk.consider(&note, 5), Take::Write, "an exact state again");
-    assert_eq!(desk.apply(&note, 7, 6), Take::Write);
+    fetch::begin_snapshot(now, &mut desk.repo, &snapshot(7));
+    assert_eq!(desk.consider(&note, 4), SnapshotDecision::Discard);
+    assert_eq!(
+        desk.consider(&note, 5),
+        SnapshotDecision::Write,
+        "an exact state again"
+    );
+    assert_eq!(desk.apply(&note, 7, 6), SnapshotDecision::Write);
     assert_eq!(
         desk.reasons(),
         ["newer_commit_known", "fetch_owed"],
@@ -301,7 +305,7 @@ fn a_wider_filter_owes_a_fetch_that_equal_heads_do_not_pay() {
     assert_eq!(desk.reasons(), ["filter_changed"]);
     assert_eq!(desk.compared(5), Next::Fetch(named(5)));
     let note = desk.note();
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     desk.apply(&note, 5, 5);
     assert!(desk.complete());
 }
@@ -310,7 +314,7 @@ fn a_wider_filter_owes_a_fetch_that_equal_heads_do_not_pay() {
 fn a_filter_changed_during_a_fetch_is_owed_still() {
     let mut desk = Desk::new();
     let note = desk.note();
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     desk.settings.filter = FilterGen(1);
     desk.apply(&note, 5, 5);
     assert_eq!(desk.reasons(), ["filter_changed"]);
@@ -322,7 +326,7 @@ fn a_commit_known_from_elsewhere_and_not_to_the_host_is_not_forgotten() {
     desk.event(OTHER, &commit(9));
     desk.resolved(HOST, 1);
     let note = desk.note();
-    desk.told(&note, Told::Head(named(7)));
+    desk.told(&note, HeadAnswer::Head(named(7)));
     assert!(desk.repo.behind.is_some(), "the owner signed nine");
     assert!(!desk.complete());
 }
@@ -331,18 +335,18 @@ fn a_commit_known_from_elsewhere_and_not_to_the_host_is_not_forgotten() {
 fn a_snapshot_signed_with_a_former_key_says_so() {
     let mut desk = Desk::new();
     let note = desk.note();
-    desk.told(&note, Told::Head(named(5)));
-    let old = fetch::Snapshot {
+    desk.told(&note, HeadAnswer::Head(named(5)));
+    let old = fetch::CheckedHead {
         head: head(5),
-        key: Key::Previous,
+        key: SignerKey::Previous,
     };
     let now = desk.now();
-    fetch::finish(now, &mut desk.repo, &note, &old);
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &old);
     desk.settle(&note, 5, 5);
     assert!(desk.complete());
-    assert_eq!(desk.answer().evidence.key, Key::Previous);
+    assert_eq!(desk.answer().evidence.key, SignerKey::Previous);
     desk.event(PDS, &commit(6));
-    assert_eq!(desk.answer().evidence.key, Key::Present);
+    assert_eq!(desk.answer().evidence.key, SignerKey::Present);
 }
 
 #[test]
@@ -351,9 +355,9 @@ fn revs_never_go_back_within_one_lineage() {
     desk.event(PDS, &commit(6));
     let note = desk.note();
     let now = desk.now();
-    fetch::finish(now, &mut desk.repo, &note, &snapshot(7));
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(7));
     assert_eq!(desk.repo.last_indexed_rev, Some(rev(7)));
-    fetch::finish(now, &mut desk.repo, &note, &snapshot(7));
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(7));
     assert_eq!(desk.repo.last_indexed_rev, Some(rev(7)));
     assert_eq!(desk.repo.last_firehose_rev, Some(rev(6)));
 }
@@ -362,16 +366,16 @@ fn revs_never_go_back_within_one_lineage() {
 fn another_commit_of_the_named_rev_is_not_the_named_head() {
     let mut desk = Desk::new();
     let note = desk.note();
-    let fork = Named {
+    let fork = NamedHead {
         rev: rev(5),
         commit: cid("another"),
     };
-    desk.told(&note, Told::Head(fork));
+    desk.told(&note, HeadAnswer::Head(fork));
     let now = desk.now();
-    fetch::finish(now, &mut desk.repo, &note, &snapshot(5));
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(5));
     let mut notices = Vec::new();
     desk.with_context(|context, repo| {
-        fetch::settle(context, repo, &note, &fork, &snapshot(5), &mut notices)
+        fetch::settle_snapshot(context, repo, &note, &fork, &snapshot(5), &mut notices)
     });
     assert!(!desk.complete());
     assert!(desk.repo.debt.fetch.is_some(), "the host is asked again");
@@ -380,12 +384,12 @@ fn another_commit_of_the_named_rev_is_not_the_named_head() {
 #[test]
 fn what_is_fetched_anew_is_not_what_was_proven() {
     let mut desk = Desk::holding(5);
-    desk.repo.proven = Some(Proven {
+    desk.repo.proven = Some(RootProof {
         rev: named(5).rev,
         at: desk.time,
     });
     let note = desk.note();
-    assert_eq!(desk.apply(&note, 5, 5), fetch::Take::Write);
+    assert_eq!(desk.apply(&note, 5, 5), fetch::SnapshotDecision::Write);
     assert_eq!(desk.repo.proven, None);
 }
 
@@ -396,13 +400,13 @@ fn an_imported_state_is_held_and_proves_nothing_about_being_the_newest() {
     let (note, marker) = (desk.note(), desk.repo.marker);
     let now = desk.now();
     assert_eq!(fetch::may_import(now, &desk.repo, &head(7)), Ok(()));
-    fetch::finish(now, &mut desk.repo, &note, &snapshot(7));
-    desk.with_context(fetch::imported);
+    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(7));
+    desk.with_context(fetch::import_written);
     assert!(desk.head_is(7));
     assert_eq!(desk.repo.marker, marker, "no marker is raised");
     assert_eq!(desk.reasons(), ["compare_owed"]);
     // What was asked before it came does not vouch for it.
-    desk.told(&note, Told::Head(named(7)));
+    desk.told(&note, HeadAnswer::Head(named(7)));
     assert!(!desk.complete());
     desk.compared(7);
     assert!(desk.complete(), "{:?}", desk.reasons());
@@ -410,7 +414,7 @@ fn an_imported_state_is_held_and_proves_nothing_about_being_the_newest() {
 
 #[test]
 fn an_import_only_goes_forward_and_never_into_what_is_hidden() {
-    use fetch::NotTaken;
+    use fetch::ImportRefusal;
     let mut desk = Desk::holding(5);
     let now = desk.now();
     let judged = |n: u64, change: &dyn Fn(&mut Repo)| {
@@ -420,11 +424,11 @@ fn an_import_only_goes_forward_and_never_into_what_is_hidden() {
     };
     let as_it_is = |_: &mut Repo| {};
     assert_eq!(judged(6, &as_it_is), Ok(()));
-    assert_eq!(judged(5, &as_it_is), Err(NotTaken::Held));
-    assert_eq!(judged(4, &as_it_is), Err(NotTaken::Older));
+    assert_eq!(judged(5, &as_it_is), Err(ImportRefusal::Held));
+    assert_eq!(judged(4, &as_it_is), Err(ImportRefusal::Older));
     for state in [Account::Deactivated, Account::Deleted, Account::NotFound] {
         let hide = |repo: &mut Repo| repo.account = state;
-        assert_eq!(judged(6, &hide), Err(NotTaken::Hidden));
+        assert_eq!(judged(6, &hide), Err(ImportRefusal::Hidden));
     }
     let applying = |repo: &mut Repo| {
         repo.held = Held::Applying {
@@ -432,12 +436,12 @@ fn an_import_only_goes_forward_and_never_into_what_is_hidden() {
             from: None,
         };
     };
-    assert_eq!(judged(7, &applying), Err(NotTaken::BeingWritten));
+    assert_eq!(judged(7, &applying), Err(ImportRefusal::BeingWritten));
     let damaged = |repo: &mut Repo| repo.held = Held::Damaged { from: Some(rev(5)) };
     assert_eq!(judged(5, &damaged), Ok(()), "it brings back what was lost");
-    assert_eq!(judged(4, &damaged), Err(NotTaken::Older));
+    assert_eq!(judged(4, &damaged), Err(ImportRefusal::Older));
     let nothing = |repo: &mut Repo| repo.held = Held::Nothing;
     assert_eq!(judged(1, &nothing), Ok(()));
     let abandoned = |repo: &mut Repo| repo.abandoned = Some(rev(8));
-    assert_eq!(judged(7, &abandoned), Err(NotTaken::Abandoned));
+    assert_eq!(judged(7, &abandoned), Err(ImportRefusal::Abandoned));
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use gapless_core::ledger::event::{Decision, Event};
 use gapless_core::ledger::fetch::Next;
 use gapless_core::ledger::identity::{self, Document};
-use gapless_core::ledger::notice::Dropped;
-use gapless_core::ledger::parked::{self, Next as Frame};
+use gapless_core::ledger::notice::DropReason;
+use gapless_core::ledger::parked::{self, ParkedStep};
 use gapless_core::ledger::*;
 
 use crate::desk::*;
@@ -14,7 +14,7 @@ use crate::desk::*;
 fn frame(n: u64, origin: HostId) -> Parked {
     Parked {
         head: head(n),
-        before: Before::Root(root(n - 1)),
+        before: PriorState::Root(root(n - 1)),
         origin: Some(origin),
         bytes: 9,
     }
@@ -105,11 +105,15 @@ fn a_frame_of_the_host_it_moved_to_is_applied_from_parking() {
         panic!("it must be kept");
     };
     let all = frames(&[waiting]);
-    assert_eq!(parked::next(&desk.repo, &all, &[]), None, "not its host");
+    assert_eq!(
+        parked::next_step(&desk.repo, &all, &[]),
+        None,
+        "not its host"
+    );
     desk.resolved(OTHER_HOST, 2);
     assert_eq!(
-        parked::next(&desk.repo, &all, &[]),
-        Some(Frame::Apply(rev(6)))
+        parked::next_step(&desk.repo, &all, &[]),
+        Some(ParkedStep::Apply(rev(6)))
     );
     parked::apply(&mut desk.repo, &waiting);
     assert!(desk.head_is(6));
@@ -120,21 +124,21 @@ fn parked_frames_go_in_order_and_are_dropped_when_passed() {
     let mut desk = Desk::holding(5);
     let all = frames(&[frame(4, HOST), frame(6, HOST), frame(7, HOST)]);
     assert_eq!(
-        parked::next(&desk.repo, &all, &[]),
-        Some(Frame::Drop(rev(4), Dropped::Superseded))
+        parked::next_step(&desk.repo, &all, &[]),
+        Some(ParkedStep::Drop(rev(4), DropReason::Superseded))
     );
     let all = frames(&[frame(6, HOST), frame(7, HOST)]);
     assert_eq!(
-        parked::next(&desk.repo, &all, &[]),
-        Some(Frame::Apply(rev(6)))
+        parked::next_step(&desk.repo, &all, &[]),
+        Some(ParkedStep::Apply(rev(6)))
     );
     let marker = desk.repo.marker;
     parked::apply(&mut desk.repo, &frame(6, HOST));
     assert_eq!(desk.repo.marker, marker);
     let all = frames(&[frame(7, HOST)]);
     assert_eq!(
-        parked::next(&desk.repo, &all, &[]),
-        Some(Frame::Apply(rev(7)))
+        parked::next_step(&desk.repo, &all, &[]),
+        Some(ParkedStep::Apply(rev(7)))
     );
 }
 
@@ -144,8 +148,8 @@ fn frames_of_an_abandoned_lineage_are_dropped() {
     desk.repo.abandoned = Some(rev(7));
     let all = frames(&[frame(6, HOST)]);
     assert_eq!(
-        parked::next(&desk.repo, &all, &[]),
-        Some(Frame::Drop(rev(6), Dropped::Abandoned))
+        parked::next_step(&desk.repo, &all, &[]),
+        Some(ParkedStep::Drop(rev(6), DropReason::Abandoned))
     );
 }
 
@@ -153,16 +157,16 @@ fn frames_of_an_abandoned_lineage_are_dropped() {
 fn unproven_frames_are_recomputed_and_unjudged_ones_left_alone() {
     let desk = Desk::holding(5);
     let mut legacy = frame(6, HOST);
-    legacy.before = Before::Recompute;
+    legacy.before = PriorState::Recompute;
     let mut unjudged = frame(7, HOST);
-    unjudged.before = Before::Unjudged;
+    unjudged.before = PriorState::Unjudged;
     let all = frames(&[legacy, unjudged]);
     assert_eq!(
-        parked::next(&desk.repo, &all, &[]),
-        Some(Frame::Recompute(rev(6)))
+        parked::next_step(&desk.repo, &all, &[]),
+        Some(ParkedStep::Recompute(rev(6)))
     );
-    assert_eq!(parked::next(&desk.repo, &all, &[rev(6)]), None);
-    assert_eq!(parked::unjudged(&all), [rev(7)]);
+    assert_eq!(parked::next_step(&desk.repo, &all, &[rev(6)]), None);
+    assert_eq!(parked::unjudged_revs(&all), [rev(7)]);
 }
 
 #[test]
@@ -170,14 +174,14 @@ fn nothing_waiting_is_applied_to_a_hidden_repository() {
     let mut desk = Desk::holding(5);
     desk.repo.account = Account::Takendown;
     let all = frames(&[frame(6, HOST)]);
-    assert_eq!(parked::next(&desk.repo, &all, &[]), None);
+    assert_eq!(parked::next_step(&desk.repo, &all, &[]), None);
 }
 
 #[test]
 fn frames_of_other_hosts_lines_are_found_for_dropping() {
     let desk = Desk::holding(5);
     let all = frames(&[frame(8, OTHER_HOST), frame(9, HOST)]);
-    assert_eq!(parked::foreign(&desk.repo, &all), [rev(8)]);
+    assert_eq!(parked::foreign_revs(&desk.repo, &all), [rev(8)]);
 }
 
 #[test]
@@ -204,9 +208,9 @@ fn a_head_that_is_held_when_the_key_changes_was_signed_by_the_key_before() {
         );
         desk.repo.key
     };
-    assert_eq!(resolve(1), Key::Present, "the first that we hear of");
-    assert_eq!(resolve(1), Key::Present);
-    assert_eq!(resolve(2), Key::Previous);
+    assert_eq!(resolve(1), SignerKey::Present, "the first that we hear of");
+    assert_eq!(resolve(1), SignerKey::Present);
+    assert_eq!(resolve(2), SignerKey::Previous);
     desk.event(PDS, &commit(6));
-    assert_eq!(desk.repo.key, Key::Present);
+    assert_eq!(desk.repo.key, SignerKey::Present);
 }

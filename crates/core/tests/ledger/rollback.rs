@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use gapless_core::ledger::event::{Decision, Event};
-use gapless_core::ledger::fetch::{self, Next, Take, Told};
-use gapless_core::ledger::rollback::{self, Census};
+use gapless_core::ledger::fetch::{self, HeadAnswer, Next, SnapshotDecision};
+use gapless_core::ledger::rollback::{self, BehindShare};
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::*;
 
@@ -27,10 +27,10 @@ fn later(desk: &mut Desk) {
 fn adopt(desk: &mut Desk, n: u64) {
     let note = desk.note();
     assert_eq!(
-        desk.told(&note, Told::Head(named(n))),
+        desk.told(&note, HeadAnswer::Head(named(n))),
         Next::Adopt(named(n))
     );
-    assert!(rollback::consider(
+    assert!(rollback::is_adoptable(
         &desk.repo,
         &note,
         &named(n),
@@ -38,7 +38,7 @@ fn adopt(desk: &mut Desk, n: u64) {
     ));
     let mut notices = Vec::new();
     desk.with_context(|context, repo| {
-        rollback::adopt(context, repo, &note, &snapshot(n), &mut notices)
+        rollback::adopt_snapshot(context, repo, &note, &snapshot(n), &mut notices)
     });
 }
 
@@ -47,12 +47,15 @@ fn it_is_not_complete_and_not_fetched_until_the_host_says_otherwise() {
     let mut desk = ahead();
     assert!(desk.head_is(6));
     assert_eq!(desk.reasons(), ["host_behind", "compare_owed"]);
-    assert_eq!(debt::plan(desk.time, &desk.repo), None, "not at once");
+    assert_eq!(debt::plan_work(desk.time, &desk.repo), None, "not at once");
     later(&mut desk);
-    assert_eq!(debt::plan(desk.time, &desk.repo), Some(debt::Work::Compare));
+    assert_eq!(
+        debt::plan_work(desk.time, &desk.repo),
+        Some(debt::Work::Compare)
+    );
     // An older snapshot is never merged.
     let note = desk.note();
-    assert_eq!(desk.consider(&note, 5), Take::Discard);
+    assert_eq!(desk.consider(&note, 5), SnapshotDecision::Discard);
     // The host has it after all: all is well.
     desk.compared(6);
     assert!(desk.complete());
@@ -63,13 +66,13 @@ fn the_host_goes_on_on_its_own_line_and_we_follow() {
     let mut desk = ahead();
     let other_line = Event::Signed {
         head: head(8),
-        before: Before::Root(root(5)),
+        before: PriorState::Root(root(5)),
         bytes: 9,
     };
     assert!(matches!(desk.event(PDS, &other_line), Decision::Park(_)));
     assert_eq!(desk.compared(8), Next::Fetch(named(8)));
     let note = desk.note();
-    desk.told(&note, Told::Head(named(8)));
+    desk.told(&note, HeadAnswer::Head(named(8)));
     desk.apply(&note, 8, 8);
     assert!(desk.complete());
 }
@@ -92,7 +95,7 @@ fn two_sweeps_that_agree_adopt_a_small_accident() {
     // The host goes on.
     let next = Event::Signed {
         head: head(9),
-        before: Before::Root(root(5)),
+        before: PriorState::Root(root(5)),
         bytes: 9,
     };
     assert_eq!(desk.event(PDS, &next), Decision::Apply);
@@ -112,26 +115,26 @@ fn answers_that_differ_do_not_add_up() {
 #[test]
 fn a_host_that_lost_many_is_not_followed() {
     let mut desk = ahead();
-    desk.census = Census {
+    desk.share = BehindShare {
         repos: 1000,
         behind: 10,
     };
     later(&mut desk);
     assert_eq!(desk.compared(5), Next::Done);
-    desk.census.behind = 9;
+    desk.share.behind = 9;
     later(&mut desk);
     assert_eq!(desk.compared(5), Next::Adopt(named(5)));
 }
 
-/// As the program does it: the census is taken only where it may matter.
-fn heard(desk: &mut Desk, head: Named) -> Next {
+/// Like the mirror, counts the host's share only where it may matter.
+fn heard(desk: &mut Desk, head: NamedHead) -> Next {
     let note = desk.note();
-    let lost_many = Census {
+    let lost_many = BehindShare {
         repos: 1000,
         behind: 500,
     };
-    let census = fetch::may_be_behind(&note, &head).then_some(lost_many);
-    desk.told_with(&note, Told::Head(head), census)
+    let share = fetch::may_be_behind(&note, &head).then_some(lost_many);
+    desk.told_with(&note, HeadAnswer::Head(head), share)
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn a_host_that_lost_many_is_not_followed_whatever_rev_it_gives_our_head() {
     let mut desk = Desk::holding(5);
     desk.event(PDS, &commit(9));
     for rev in [9, 10] {
-        let lie = Named {
+        let lie = NamedHead {
             rev: named(rev).rev,
             ..named(5)
         };
@@ -158,7 +161,7 @@ fn without_a_census_nothing_that_is_signed_is_given_up() {
     desk.event(PDS, &commit(9));
     for _ in 0..3 {
         let note = desk.note();
-        desk.told_with(&note, Told::Head(named(5)), None);
+        desk.told_with(&note, HeadAnswer::Head(named(5)), None);
         later(&mut desk);
         assert!(!desk.complete());
     }
@@ -203,11 +206,11 @@ fn hold_holds_and_adopt_adopts_and_an_operator_may_say_so() {
 fn equal_rev_and_another_commit_is_behind_too() {
     let mut desk = Desk::holding(5);
     let note = desk.note();
-    let other = Named {
+    let other = NamedHead {
         rev: rev(5),
         commit: cid("another"),
     };
-    assert_eq!(desk.told(&note, Told::Head(other)), Next::Done);
+    assert_eq!(desk.told(&note, HeadAnswer::Head(other)), Next::Done);
     assert_eq!(desk.reasons(), ["host_behind", "compare_owed"]);
 }
 
@@ -230,15 +233,15 @@ fn only_the_very_state_that_was_named_is_taken_over() {
     let mut desk = ahead();
     later(&mut desk);
     let note = desk.note();
-    desk.told(&note, Told::Head(named(5)));
-    assert!(!rollback::consider(
+    desk.told(&note, HeadAnswer::Head(named(5)));
+    assert!(!rollback::is_adoptable(
         &desk.repo,
         &note,
         &named(5),
         &snapshot(4)
     ));
     desk.resolved(OTHER_HOST, 2);
-    assert!(!rollback::consider(
+    assert!(!rollback::is_adoptable(
         &desk.repo,
         &note,
         &named(5),
@@ -251,7 +254,7 @@ fn an_answer_of_before_our_head_moved_is_not_behind() {
     let mut desk = Desk::holding(5);
     let note = desk.note();
     desk.event(PDS, &commit(6));
-    desk.told(&note, Told::Head(named(5)));
+    desk.told(&note, HeadAnswer::Head(named(5)));
     assert_eq!(desk.repo.behind, None);
     desk.pass(Duration::from_secs(1));
     assert!(desk.complete());
@@ -261,13 +264,13 @@ fn an_answer_of_before_our_head_moved_is_not_behind() {
 fn only_an_older_head_or_another_one_of_its_rev_may_be_behind() {
     let mut desk = Desk::holding(5);
     let note = desk.note();
-    let other = Named {
+    let other = NamedHead {
         commit: named(6).commit,
         ..named(5)
     };
     let may_be = |named| fetch::may_be_behind(&note, &named);
     assert!(may_be(named(4)) && may_be(other));
-    assert!(!may_be(named(5)), "the usual answer needs no census");
+    assert!(!may_be(named(5)), "the usual answer needs no share");
     assert!(!may_be(named(6)));
     // Nothing is held: whatever is known counts.
     let mut empty = Desk::holding(5);
@@ -284,22 +287,22 @@ fn a_listing_that_was_read_before_says_nothing_about_an_adopted_state() {
     assert_eq!(desk.compared(5), Next::Done);
     later(&mut desk);
     let note = desk.note();
-    let told = desk.told(&note, Told::Head(named(5)));
+    let told = desk.told(&note, HeadAnswer::Head(named(5)));
     assert_eq!(told, Next::Adopt(named(5)));
     let began = desk.now();
-    let page = desk.with_context(|context, _| sweep::note(context, HOST));
-    let entry = sweep::Entry {
+    let page = desk.with_context(|context, _| sweep::take_page_note(context, HOST));
+    let entry = sweep::ListingEntry {
         named: named(6),
         account: Account::Active,
     };
-    desk.with_context(|context, repo| sweep::listed(context, repo, &page, &entry));
-    let taken = rollback::consider(&desk.repo, &note, &named(5), &snapshot(5));
+    desk.with_context(|context, repo| sweep::judge_entry(context, repo, &page, &entry));
+    let taken = rollback::is_adoptable(&desk.repo, &note, &named(5), &snapshot(5));
     assert!(taken);
     let mut notices = Vec::new();
     desk.with_context(|context, repo| {
-        rollback::adopt(context, repo, &note, &snapshot(5), &mut notices)
+        rollback::adopt_snapshot(context, repo, &note, &snapshot(5), &mut notices)
     });
-    sweep::done(&mut desk.host, began);
+    sweep::finish(&mut desk.host, began);
     let swept = desk.answer().evidence.swept;
     assert!(swept.is_none_or(|swept| swept.tick != began.tick));
 }

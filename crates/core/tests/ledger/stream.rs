@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gapless_core::ledger::notice::Reset;
+use gapless_core::ledger::notice::ResetReason;
 use gapless_core::ledger::settings::{
     BACKWARD_FRAMES, CONTINUITY_WITHIN, DURABLE_WITHIN, OPEN_AFTER,
 };
@@ -17,7 +17,7 @@ fn at(seq: u64, event: u8) -> Option<Cursor> {
     })
 }
 
-fn resets(desk: &Desk) -> Vec<Reset> {
+fn resets(desk: &Desk) -> Vec<ResetReason> {
     let each = desk.notices.iter().filter_map(|notice| match notice {
         Notice::Reset(why) => Some(*why),
         _ => None,
@@ -36,13 +36,15 @@ fn wait(desk: &mut Desk, span: Duration) -> bool {
     desk.pass(span);
     let now = desk.now();
     let source = desk.covers.get_mut(PDS).unwrap();
-    source.stream.wait(now, &mut source.row, &mut desk.notices)
+    source
+        .stream
+        .check_deadlines(now, &mut source.row, &mut desk.notices)
 }
 
 /// Everything up to this event is durable.
 fn durable(desk: &mut Desk, seq: u64, event: u8) {
     let source = desk.covers.get_mut(PDS).unwrap();
-    source.stream.settled(at(seq, event));
+    source.stream.set_durable(at(seq, event));
 }
 
 #[test]
@@ -65,7 +67,7 @@ fn the_event_at_our_cursor_shows_continuity_and_is_not_read_twice() {
 fn after_a_crash_the_durable_cursor_is_asked_for() {
     let mut desk = Desk::new();
     desk.covers
-        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+        .add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
     assert_eq!(desk.connect(PDS, at(50, 5)), Some(49));
     assert!(desk.frame(PDS, 50, 5).repeat);
     assert_eq!(desk.epoch(PDS), Epoch(1));
@@ -81,7 +83,7 @@ fn another_event_at_our_cursor_is_a_reset_and_a_new_numbering() {
     assert!(desk.epoch(PDS) > epoch, "a wiped host that counted past us");
     assert_eq!(read.epoch, Some(desk.epoch(PDS)));
     assert!(!read.repeat && read.counts);
-    assert_eq!(resets(&desk), [Reset::OtherEvent]);
+    assert_eq!(resets(&desk), [ResetReason::OtherEvent]);
     assert_eq!(desk.row(PDS).numbering, 1);
     assert_eq!(desk.row(PDS).first_cursor_since_reset, Some(105));
 }
@@ -111,7 +113,7 @@ fn silence_where_our_event_should_be_is_a_reset() {
     assert!(wait(&mut desk, Duration::from_secs(1)));
     assert!(desk.epoch(PDS) > epoch);
     assert!(desk.covers.open_epoch(PDS).is_some());
-    assert_eq!(resets(&desk), [Reset::Silence]);
+    assert_eq!(resets(&desk), [ResetReason::Silence]);
     // The event comes late: the reset is not taken back, and there is no second.
     let late = desk.epoch(PDS);
     let read = desk.frame(PDS, 105, 7);
@@ -123,10 +125,10 @@ fn silence_where_our_event_should_be_is_a_reset() {
 fn without_a_cursor_an_epoch_begins_and_opens_with_the_first_frame() {
     let mut desk = Desk::new();
     desk.covers
-        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+        .add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
     assert_eq!(desk.connect(PDS, None), None);
     assert!(desk.epoch(PDS) > Epoch(1));
-    assert_eq!(resets(&desk).last(), Some(&Reset::NoCursor));
+    assert_eq!(resets(&desk).last(), Some(&ResetReason::NoCursor));
     assert_eq!(desk.covers.open_epoch(PDS), None, "not in force yet");
     assert_eq!(desk.frame(PDS, 9, 1).epoch, Some(desk.epoch(PDS)));
     assert_eq!(desk.row(PDS).first_cursor_since_reset, Some(9));
@@ -136,7 +138,7 @@ fn without_a_cursor_an_epoch_begins_and_opens_with_the_first_frame() {
 fn on_a_silent_host_an_epoch_opens_after_a_while() {
     let mut desk = Desk::new();
     desk.covers
-        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+        .add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     let epoch = desk.epoch(PDS);
     assert!(!wait(&mut desk, OPEN_AFTER - Duration::from_secs(1)));
@@ -172,7 +174,7 @@ fn after_an_outdated_cursor_a_number_at_or_below_ours_is_another_numbering() {
             down(&mut desk);
             if restarted {
                 desk.covers
-                    .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+                    .add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
             }
             desk.connect(PDS, at(105, 7));
             desk.reset(PDS);
@@ -181,7 +183,7 @@ fn after_an_outdated_cursor_a_number_at_or_below_ours_is_another_numbering() {
             assert!(read.counts, "it holds the cursor back until it is done");
             assert_eq!(desk.row(PDS).numbering, 1, "{seq} of {restarted}");
             assert_eq!(desk.epoch(PDS), epoch, "no second reset");
-            assert_eq!(resets(&desk), [Reset::OutdatedCursor]);
+            assert_eq!(resets(&desk), [ResetReason::OutdatedCursor]);
         }
     }
     let mut desk = Desk::new();
@@ -207,7 +209,7 @@ fn a_future_cursor_clears_ours_and_the_next_dial_asks_for_none() {
     source.stream.dial(None);
     source
         .stream
-        .future(now, &mut source.row, &mut desk.notices);
+        .cursor_in_future(now, &mut source.row, &mut desk.notices);
     assert!(desk.epoch(PDS) > epoch);
     assert_eq!(desk.row(PDS).numbering, 1);
     assert_eq!(desk.connect(PDS, None), None, "no endless loop");
@@ -230,7 +232,7 @@ fn one_number_again_is_a_duplicate_and_a_thousand_are_a_new_numbering() {
     let read = desk.frame(PDS, 1000, 1);
     assert!(desk.epoch(PDS) > epoch);
     assert_eq!(read.epoch, Some(desk.epoch(PDS)));
-    assert_eq!(resets(&desk).last(), Some(&Reset::Backwards));
+    assert_eq!(resets(&desk).last(), Some(&ResetReason::Backwards));
     assert_eq!(desk.row(PDS).numbering, 1);
 }
 
@@ -288,7 +290,7 @@ fn dropping_frames_ourselves_ends_the_epoch() {
     let source = desk.covers.get_mut(PDS).unwrap();
     source
         .stream
-        .overflowed(now, &mut source.row, &mut desk.notices);
+        .queue_overflowed(now, &mut source.row, &mut desk.notices);
     assert!(desk.epoch(PDS) > epoch);
 }
 
@@ -300,7 +302,7 @@ fn nobody_waits_for_a_frame_that_we_dropped() {
     let source = desk.covers.get_mut(PDS).unwrap();
     source
         .stream
-        .overflowed(now, &mut source.row, &mut desk.notices);
+        .queue_overflowed(now, &mut source.row, &mut desk.notices);
     desk.pass(Duration::from_secs(3600));
     assert!(desk.covers.live(PDS, desk.time, &desk.settings));
 }
@@ -312,7 +314,7 @@ fn an_epoch_is_never_used_twice_even_if_the_row_was_restored() {
     let used = desk.epoch(PDS);
     // The disk is restored from a backup of before: the row says 1 again.
     desk.covers
-        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+        .add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     assert!(desk.epoch(PDS) > used);
     // And when the clock goes back, numbers still go up.
@@ -400,7 +402,7 @@ fn a_disk_has_its_moment_even_without_a_grace() {
 #[test]
 fn a_stream_that_never_flowed_is_not_live() {
     let mut covers = cover::Covers::new();
-    covers.add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+    covers.add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
     assert!(!covers.live(PDS, Time(10), &Settings::default()));
 }
 

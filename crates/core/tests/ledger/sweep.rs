@@ -5,31 +5,33 @@ use std::time::Duration;
 use gapless_core::ledger::event::Event;
 use gapless_core::ledger::fetch::{self, Next};
 use gapless_core::ledger::settings::SUSPECT_PATIENCE;
-use gapless_core::ledger::sweep::{self, Entry, Listed, PageNote, Suspect, Suspicion};
+use gapless_core::ledger::sweep::{
+    self, ListingEntry, ListingVerdict, PageNote, Suspect, SuspectDecision,
+};
 use gapless_core::ledger::*;
 
 use crate::desk::*;
 
 fn page(desk: &mut Desk) -> PageNote {
-    desk.with_context(|context, _| sweep::note(context, HOST))
+    desk.with_context(|context, _| sweep::take_page_note(context, HOST))
 }
 
-fn listed(desk: &mut Desk, page: &PageNote, n: u64) -> Listed {
+fn listed(desk: &mut Desk, page: &PageNote, n: u64) -> ListingVerdict {
     listed_as(desk, page, n, Account::Active)
 }
 
-fn listed_as(desk: &mut Desk, page: &PageNote, n: u64, account: Account) -> Listed {
-    let entry = Entry {
+fn listed_as(desk: &mut Desk, page: &PageNote, n: u64, account: Account) -> ListingVerdict {
+    let entry = ListingEntry {
         named: named(n),
         account,
     };
-    desk.with_context(|context, repo| sweep::listed(context, repo, page, &entry))
+    desk.with_context(|context, repo| sweep::judge_entry(context, repo, page, &entry))
 }
 
 fn suspect(desk: &mut Desk, n: u64) -> Suspect {
     let page = page(desk);
     match listed(desk, &page, n) {
-        Listed::Suspect(suspect) => suspect,
+        ListingVerdict::Suspect(suspect) => suspect,
         other => panic!("not suspect: {other:?}"),
     }
 }
@@ -50,8 +52,8 @@ fn durable(seq: u64) -> Option<(u32, Cursor)> {
     Some((0, cursor))
 }
 
-fn look(desk: &mut Desk, suspect: &Suspect, seq: u64) -> Suspicion {
-    desk.with_context(|context, repo| sweep::suspicion(context, repo, suspect, durable(seq)))
+fn look(desk: &mut Desk, suspect: &Suspect, seq: u64) -> SuspectDecision {
+    desk.with_context(|context, repo| sweep::review_suspect(context, repo, suspect, durable(seq)))
 }
 
 #[test]
@@ -59,11 +61,14 @@ fn an_equal_listing_heals_a_reset_without_an_event_and_without_a_fetch() {
     let mut desk = Desk::holding(5);
     desk.reset(PDS);
     let page = page(&mut desk);
-    assert!(matches!(listed(&mut desk, &page, 5), Listed::Equal { .. }));
+    assert!(matches!(
+        listed(&mut desk, &page, 5),
+        ListingVerdict::Equal { .. }
+    ));
     assert!(desk.complete());
     assert_eq!(
         desk.answer().evidence.swept.unwrap().by,
-        SweptBy::Listing,
+        SweepSource::Listing,
         "and it says by what"
     );
 }
@@ -81,7 +86,7 @@ fn a_listing_of_before_a_reset_does_not_heal_it() {
 fn a_listing_of_before_the_epoch_was_open_does_not_count() {
     let mut desk = Desk::holding(5);
     desk.covers
-        .add(Tick(0), PDS, upstream(Kind::Pds, Some(HOST)));
+        .add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
     desk.connect(PDS, None);
     let page = page(&mut desk);
     desk.frame(PDS, 1, 1);
@@ -117,8 +122,8 @@ fn an_unchanged_repository_is_swept_without_a_write() {
     // What the sweep found is kept once, with the host.
     let began = began(&desk, &page);
     desk.pass(Duration::from_secs(60));
-    sweep::done(&mut desk.host, began);
-    let swept = sweep::swept(&desk.repo, Some(&desk.host)).unwrap();
+    sweep::finish(&mut desk.host, began);
+    let swept = sweep::last_sweep(&desk.repo, Some(&desk.host)).unwrap();
     assert_eq!(
         (swept.tick, swept.at),
         (page.at, began.time),
@@ -131,8 +136,12 @@ fn a_hosts_sweep_does_not_speak_for_who_came_later_or_owes_something() {
     let mut desk = Desk::holding(5);
     let page = page(&mut desk);
     let began = began(&desk, &page);
-    sweep::done(&mut desk.host, began);
-    let tick = |desk: &Desk| sweep::swept(&desk.repo, Some(&desk.host)).unwrap().tick;
+    sweep::finish(&mut desk.host, began);
+    let tick = |desk: &Desk| {
+        sweep::last_sweep(&desk.repo, Some(&desk.host))
+            .unwrap()
+            .tick
+    };
     assert_eq!(tick(&desk), page.at);
     desk.repo.host_since = page.at;
     assert!(tick(&desk) < page.at);
@@ -148,13 +157,13 @@ fn another_head_is_only_suspect_until_our_stream_has_no_excuse() {
     let suspect = suspect(&mut desk, 6);
     assert!(!suspect.older);
     assert!(desk.complete(), "a listing runs ahead of our queue");
-    assert_eq!(look(&mut desk, &suspect, 199), Suspicion::Wait);
-    assert_eq!(look(&mut desk, &suspect, 200), Suspicion::Ask);
+    assert_eq!(look(&mut desk, &suspect, 199), SuspectDecision::Wait);
+    assert_eq!(look(&mut desk, &suspect, 200), SuspectDecision::Ask);
     desk.pass(SUSPECT_PATIENCE);
     let patience = look(&mut desk, &suspect, 199);
-    assert_eq!(patience, Suspicion::Ask, "or after a while");
+    assert_eq!(patience, SuspectDecision::Ask, "or after a while");
     desk.event(PDS, &commit(6));
-    assert_eq!(look(&mut desk, &suspect, 199), Suspicion::Cleared);
+    assert_eq!(look(&mut desk, &suspect, 199), SuspectDecision::Cleared);
 }
 
 #[test]
@@ -164,10 +173,10 @@ fn a_suspect_that_the_stream_has_passed_needs_no_question() {
     let suspect = suspect(&mut desk, 6);
     desk.event(PDS, &commit(6));
     desk.event(PDS, &commit(7));
-    assert_eq!(look(&mut desk, &suspect, 200), Suspicion::Cleared);
+    assert_eq!(look(&mut desk, &suspect, 200), SuspectDecision::Cleared);
     // Under a marker that is not valid the host is asked all the same.
     desk.reset(PDS);
-    assert_eq!(look(&mut desk, &suspect, 200), Suspicion::Ask);
+    assert_eq!(look(&mut desk, &suspect, 200), SuspectDecision::Ask);
 }
 
 #[test]
@@ -177,10 +186,10 @@ fn an_older_listing_is_asked_about_unless_our_head_has_moved_since() {
     let suspect = suspect(&mut desk, 3);
     assert!(suspect.older);
     let look_at = look(&mut desk, &suspect, 200);
-    assert_eq!(look_at, Suspicion::Ask, "the host may have gone back");
+    assert_eq!(look_at, SuspectDecision::Ask, "the host may have gone back");
     desk.event(PDS, &commit(6));
     let look_at = look(&mut desk, &suspect, 200);
-    assert_eq!(look_at, Suspicion::Cleared, "it wrote on top of ours");
+    assert_eq!(look_at, SuspectDecision::Cleared, "it wrote on top of ours");
 }
 
 #[test]
@@ -188,12 +197,12 @@ fn a_suspect_that_the_stream_brought_counts_as_listed() {
     let mut desk = Desk::holding(5);
     desk.reset(PDS);
     let page = page(&mut desk);
-    let Listed::Suspect(suspect) = listed(&mut desk, &page, 6) else {
+    let ListingVerdict::Suspect(suspect) = listed(&mut desk, &page, 6) else {
         panic!("not suspect");
     };
     desk.event(RELAY, &commit(6));
     assert_eq!(desk.reasons(), ["epoch_changed"]);
-    desk.with_context(|context, repo| sweep::cleared(context, repo, &page, &suspect));
+    desk.with_context(|context, repo| sweep::suspect_cleared(context, repo, &page, &suspect));
     assert!(desk.complete());
 }
 
@@ -203,7 +212,7 @@ fn the_hosts_own_answer_decides_about_a_suspect() {
     let suspect = suspect(&mut desk, 7);
     assert_eq!(desk.compared(7), Next::Fetch(named(7)));
     let now = desk.now();
-    sweep::answered(now, &mut desk.repo, &suspect, Some(named(7)));
+    sweep::suspect_answered(now, &mut desk.repo, &suspect, Some(named(7)));
     assert_eq!(desk.repo.stale_listing, None);
     assert_eq!(desk.reasons(), ["fetch_owed"]);
 }
@@ -214,10 +223,16 @@ fn a_stale_listed_value_is_remembered_and_not_asked_about_again() {
     let suspect = suspect(&mut desk, 3);
     assert_eq!(desk.compared(5), Next::Done);
     let now = desk.now();
-    sweep::answered(now, &mut desk.repo, &suspect, Some(named(5)));
+    sweep::suspect_answered(now, &mut desk.repo, &suspect, Some(named(5)));
     let next = page(&mut desk);
-    assert!(matches!(listed(&mut desk, &next, 3), Listed::Equal { .. }));
-    assert!(matches!(listed(&mut desk, &next, 4), Listed::Suspect(_)));
+    assert!(matches!(
+        listed(&mut desk, &next, 3),
+        ListingVerdict::Equal { .. }
+    ));
+    assert!(matches!(
+        listed(&mut desk, &next, 4),
+        ListingVerdict::Suspect(_)
+    ));
 }
 
 #[test]
@@ -232,17 +247,17 @@ fn a_value_that_is_known_to_be_stale_heals_nothing() {
     let after_reset = page(&mut desk);
     assert!(matches!(
         listed(&mut desk, &after_reset, 3),
-        Listed::Suspect(_)
+        ListingVerdict::Suspect(_)
     ));
     assert_eq!(desk.reasons(), ["epoch_changed"]);
     let mut desk = stale();
     let now = desk.now();
     let source = desk.covers.get_mut(PDS).unwrap();
-    source.stream.unreadable(now, &mut source.row);
+    source.stream.unreadable_frame(now, &mut source.row);
     let after_frame = page(&mut desk);
     assert!(matches!(
         listed(&mut desk, &after_frame, 3),
-        Listed::Suspect(_)
+        ListingVerdict::Suspect(_)
     ));
 }
 
@@ -251,7 +266,7 @@ fn a_suspect_without_an_answer_is_owed() {
     let mut desk = Desk::holding(5);
     let suspect = suspect(&mut desk, 7);
     let now = desk.now();
-    sweep::answered(now, &mut desk.repo, &suspect, None);
+    sweep::suspect_answered(now, &mut desk.repo, &suspect, None);
     assert_eq!(desk.reasons(), ["compare_owed"]);
 }
 
@@ -260,8 +275,8 @@ fn who_is_asked_about_singly_and_without_an_answer_is_owed() {
     let mut desk = Desk::holding(5);
     let began = desk.now();
     let now = desk.now();
-    sweep::unanswered(now, &mut desk.repo, began.tick);
-    sweep::done(&mut desk.host, began);
+    sweep::question_unanswered(now, &mut desk.repo, began.tick);
+    sweep::finish(&mut desk.host, began);
     assert_eq!(desk.reasons(), ["compare_owed"]);
     let swept = desk.answer().evidence.swept.unwrap();
     assert!(swept.tick < began.tick, "the sweep does not speak for it");
@@ -269,17 +284,17 @@ fn who_is_asked_about_singly_and_without_an_answer_is_owed() {
     desk.repo.debt.next_try = Time(START * 2);
     let owed = desk.repo.debt;
     let now = desk.now();
-    sweep::unanswered(now, &mut desk.repo, began.tick);
+    sweep::question_unanswered(now, &mut desk.repo, began.tick);
     assert_eq!(desk.repo.debt, owed);
     // A question of before the sweep is not that question.
     let next = desk.now();
     let now = desk.now();
-    sweep::unanswered(now, &mut desk.repo, next.tick);
+    sweep::question_unanswered(now, &mut desk.repo, next.tick);
     assert_eq!(desk.repo.debt.compare.unwrap().at, now.tick);
     desk.repo.debt = Default::default();
     desk.repo.account = Account::Takendown;
     let now = desk.now();
-    sweep::unanswered(now, &mut desk.repo, began.tick);
+    sweep::question_unanswered(now, &mut desk.repo, began.tick);
     assert!(desk.owes_nothing(), "hidden, and not complete as it is");
 }
 
@@ -287,25 +302,28 @@ fn who_is_asked_about_singly_and_without_an_answer_is_owed() {
 fn a_hosts_sweep_does_not_speak_for_what_was_not_held_then() {
     let mut desk = Desk::new();
     let note = desk.note();
-    desk.told(&note, fetch::Told::Head(named(5)));
+    desk.told(&note, fetch::HeadAnswer::Head(named(5)));
     let page = page(&mut desk);
     let began = began(&desk, &page);
-    sweep::done(&mut desk.host, began);
+    sweep::finish(&mut desk.host, began);
     desk.apply(&note, 5, 5);
     let swept = desk.answer().evidence.swept.unwrap();
-    assert_eq!((swept.tick, swept.by), (note.at, SweptBy::Head));
+    assert_eq!((swept.tick, swept.by), (note.at, SweepSource::Head));
 }
 
 #[test]
 fn only_what_is_shown_and_lived_there_counts_as_lost() {
     let mut desk = Desk::holding(5);
     let began = desk.now().tick;
-    assert!(sweep::vanished(&desk.repo, began));
+    assert!(sweep::counts_as_vanished(&desk.repo, began));
     desk.repo.account = Account::NotFound;
-    assert!(!sweep::vanished(&desk.repo, began), "lost before");
+    assert!(!sweep::counts_as_vanished(&desk.repo, began), "lost before");
     desk.repo.account = Account::Active;
     desk.repo.host_since = began;
-    assert!(!sweep::vanished(&desk.repo, began), "it came meanwhile");
+    assert!(
+        !sweep::counts_as_vanished(&desk.repo, began),
+        "it came meanwhile"
+    );
 }
 
 #[test]
@@ -333,9 +351,9 @@ fn a_listed_state_that_differs_is_asked_about_in_both_directions() {
 fn a_repository_that_is_listed_where_it_does_not_live_is_not_believed() {
     let mut desk = Desk::holding(5);
     desk.repo.host = Some(OTHER_HOST);
-    cover::settle(&mut desk.repo, &desk.covers);
+    cover::update_cover(&mut desk.repo, &desk.covers);
     let page = page(&mut desk);
-    assert_eq!(listed(&mut desk, &page, 6), Listed::Owed);
+    assert_eq!(listed(&mut desk, &page, 6), ListingVerdict::Owed);
     assert_eq!(desk.repo.marker, None);
     assert!(desk.reasons().contains(&"resolve_owed"));
 }
@@ -344,8 +362,11 @@ fn a_repository_that_is_listed_where_it_does_not_live_is_not_believed() {
 fn what_is_listed_and_not_held_is_fetched() {
     let mut desk = Desk::new();
     let page = page(&mut desk);
-    assert_eq!(listed(&mut desk, &page, 5), Listed::Owed);
-    assert_eq!(debt::plan(desk.time, &desk.repo), Some(debt::Work::Fetch));
+    assert_eq!(listed(&mut desk, &page, 5), ListingVerdict::Owed);
+    assert_eq!(
+        debt::plan_work(desk.time, &desk.repo),
+        Some(debt::Work::Fetch)
+    );
     assert_eq!(
         desk.repo.first_rev_since_reset, None,
         "a listing signs nothing"
@@ -359,7 +380,7 @@ fn the_head_itself_is_asked_for_once_a_day_at_its_own_time() {
     let mut confirmed = 0;
     for _ in 0..4 * 24 {
         let page = page(&mut desk);
-        if listed(&mut desk, &page, 5) == (Listed::Equal { confirm: true }) {
+        if listed(&mut desk, &page, 5) == (ListingVerdict::Equal { confirm: true }) {
             confirmed += 1;
             desk.compared(5);
         }
@@ -372,7 +393,7 @@ fn the_head_itself_is_asked_for_once_a_day_at_its_own_time() {
 fn an_absent_repository_is_asked_about_not_hidden() {
     let mut desk = Desk::holding(5);
     let now = desk.now();
-    sweep::absent(now, &mut desk.repo);
+    sweep::owe_absent(now, &mut desk.repo);
     assert_eq!(desk.repo.account, Account::Active);
     assert_eq!(desk.reasons(), ["compare_owed"]);
 }
@@ -382,13 +403,13 @@ fn an_unreadable_frame_counts_against_everybody_until_a_sweep() {
     let mut desk = Desk::holding(5);
     let now = desk.now();
     let source = desk.covers.get_mut(PDS).unwrap();
-    source.stream.unreadable(now, &mut source.row);
+    source.stream.unreadable_frame(now, &mut source.row);
     assert_eq!(desk.reasons(), ["unreadable_frame"]);
-    assert!(desk.with_context(|context, _| sweep::due(
+    assert!(desk.with_context(|context, _| sweep::is_due(
         context,
         HOST,
         &Host {
-            swept: Some(HostSwept {
+            swept: Some(HostSweep {
                 tick: Tick(1),
                 at: context.now.time
             }),
@@ -397,7 +418,7 @@ fn an_unreadable_frame_counts_against_everybody_until_a_sweep() {
     )));
     let page = page(&mut desk);
     let began = began(&desk, &page);
-    sweep::done(&mut desk.host, began);
+    sweep::finish(&mut desk.host, began);
     assert!(desk.complete());
 }
 
@@ -405,7 +426,7 @@ fn an_unreadable_frame_counts_against_everybody_until_a_sweep() {
 fn a_sweep_is_due_by_time_and_after_a_reset() {
     let mut desk = Desk::holding(5);
     let host = |desk: &Desk, tick| Host {
-        swept: Some(HostSwept {
+        swept: Some(HostSweep {
             tick,
             at: desk.time,
         }),
@@ -414,7 +435,7 @@ fn a_sweep_is_due_by_time_and_after_a_reset() {
     let now = desk.now();
     let row = host(&desk, now.tick);
     let due = |desk: &mut Desk, row: &Host| {
-        desk.with_context(|context, _| sweep::due(context, HOST, row))
+        desk.with_context(|context, _| sweep::is_due(context, HOST, row))
     };
     assert!(due(&mut desk, &Host::default()), "never swept");
     assert!(!due(&mut desk, &row));
@@ -452,6 +473,6 @@ fn a_listing_that_turned_out_right_is_not_remembered_as_stale() {
     let suspect = suspect(&mut desk, 6);
     desk.event(PDS, &commit(6));
     let now = desk.now();
-    sweep::answered(now, &mut desk.repo, &suspect, Some(named(6)));
+    sweep::suspect_answered(now, &mut desk.repo, &suspect, Some(named(6)));
     assert_eq!(desk.repo.stale_listing, None);
 }

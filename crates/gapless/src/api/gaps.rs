@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use gapless_core::ledger::complete::{Answer, Reason};
+use gapless_core::ledger::complete::{Completeness, Reason};
 use gapless_core::ledger::{Account, Repo, Time};
 use serde::{Deserialize, Serialize};
 
@@ -72,7 +72,7 @@ pub struct Circumstances {
 
 impl Gap {
     /// None when the repository is complete.
-    pub fn new(repo: &Repo, answer: &Answer, known: Circumstances) -> Option<Gap> {
+    pub fn new(repo: &Repo, answer: &Completeness, known: Circumstances) -> Option<Gap> {
         if answer.complete() {
             return None;
         }
@@ -311,7 +311,7 @@ mod tests {
 
     use gapless_atp::syntax::Did;
     use gapless_core::ledger::complete::{Evidence, Level};
-    use gapless_core::ledger::{HostId, Key, Oversize, Owed, Tick, Why};
+    use gapless_core::ledger::{DebtItem, DebtReason, HostId, Oversize, SignerKey, Tick};
 
     use super::*;
 
@@ -324,13 +324,13 @@ mod tests {
     }
 
     fn gap(repo: &Repo, reasons: &[Reason], known: Circumstances) -> Gap {
-        let answer = Answer {
+        let answer = Completeness {
             reasons: reasons.to_vec(),
             as_of: None,
             evidence: Evidence {
                 level: Level::Unknown,
                 via: None,
-                key: Key::Present,
+                key: SignerKey::Present,
                 proven_at: None,
                 swept: None,
             },
@@ -341,9 +341,9 @@ mod tests {
     fn unresolved() -> Repo {
         let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
         let mut repo = Repo::new(did);
-        repo.debt.resolve = Some(Owed {
+        repo.debt.resolve = Some(DebtItem {
             at: Tick(1),
-            why: Why::FirstSighting,
+            why: DebtReason::FirstSighting,
         });
         repo
     }

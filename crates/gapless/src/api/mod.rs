@@ -16,20 +16,18 @@ mod status;
 mod time;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
+use gapless_store::error::StoreError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use crate::serve::Serving;
 
 pub use dead::{DeadAnswer, DeadPage, DeadResolved};
 pub use gaps::{Advice, Circumstances, Gap, GapsPage, REASONS, advice, sentences};
 pub use hosts::{
     DiscoverStatus, HostAnswer, HostGap, HostReason, HostsPage, ListingAnswer, NamerAnswer,
 };
-pub use names::{account_name, followed_name, kind_name, kind_of, owed_name, why_name};
+pub use names::{account_name, followed_name, owed_name, why_name};
 pub use purges::{PurgeAnswer, PurgesPage};
 pub use reach::{ListedHost, Reach};
 pub use repo::{
@@ -41,48 +39,51 @@ pub use status::{
 };
 pub use time::{seconds_between, timestamp};
 
-/// A running mirror, as the HTTP interface sees it. Methods may block for a
-/// moment; they are called from threads that may.
-pub trait Mirror: Send + Sync + 'static {
+/// Answers questions about a running mirror. Methods may block for a moment; they are
+/// called from threads that may.
+pub trait Inspect: Send + Sync + 'static {
     fn status(&self) -> Result<Status, ApiError>;
     /// None: a repository that is not known here.
     fn repo(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError>;
     /// Repositories whose number is above `after`, at most `limit` of them.
     fn repos(&self, after: Option<u64>, limit: usize) -> Result<ReposPage, ApiError>;
-    /// Those that are not complete.
+    /// Repositories that are not complete, with numbers above `after`.
     fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError>;
-    /// Hosts whose number is above `after`; only those whose sweeps fail, if that is
-    /// asked for.
+    /// Hosts whose number is above `after`; with `failing`, only those whose last sweep
+    /// failed.
     fn hosts(&self, after: Option<u64>, limit: usize, failing: bool)
     -> Result<HostsPage, ApiError>;
     fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError>;
-    fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError>;
-    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError>;
-    /// The operator says that what vanished from this host has really gone.
-    fn confirm_loss(&self, url: &str) -> Result<(), ApiError>;
     fn tracked(&self, after: Option<&Did>, limit: usize) -> Result<TrackedPage, ApiError>;
-    fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError>;
-    fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError>;
-    /// Owes a full fetch. The answer is that of the moment, not of afterwards.
-    fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError>;
-    /// Recomputes the root from the stored keys, now.
+    /// Recomputes the root of a repository from the stored keys, now.
     fn verify(&self, did: &Did) -> Result<VerifyAnswer, ApiError>;
-    /// The same for all. `progress` returns whether to go on.
+    /// Recomputes the root of every repository. `progress` returns whether to go on.
     fn verify_all(
         &self,
         progress: &dyn Fn(VerifyProgress) -> bool,
     ) -> Result<VerifyReport, ApiError>;
-    /// Dead letters that are not settled, above this number.
+    /// Dead letters that are not settled, with numbers above `after`.
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError>;
-    /// Settles one dead letter, or all that there are now.
-    fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError>;
     /// Purges whose number is above `after`, at most `limit` of them.
     fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError>;
-    /// In the text format of Prometheus.
+    /// The metrics in the text format of Prometheus.
     fn metrics(&self) -> Result<String, ApiError>;
     fn ready(&self) -> Readiness;
-    /// What is held, for whoever reads it as from any other server of repositories.
-    fn serving(&self) -> Result<Arc<Serving>, ApiError>;
+}
+
+/// Carries out an operator's orders to a running mirror. Methods may block for a
+/// moment; they are called from threads that may.
+pub trait Operate: Send + Sync + 'static {
+    fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError>;
+    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError>;
+    /// The operator says that what vanished from this host has really gone.
+    fn confirm_loss(&self, url: &str) -> Result<(), ApiError>;
+    fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError>;
+    fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError>;
+    /// Owes a full fetch. The answer describes the repository before that fetch.
+    fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError>;
+    /// Settles one dead letter, or all that are open now.
+    fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError>;
 }
 
 /// Why there is no answer. The text is for people.
@@ -114,6 +115,17 @@ impl ApiError {
             ApiError::Conflict(_) => "Conflict",
             ApiError::Unavailable(_) => "Unavailable",
             ApiError::Internal(_) => "InternalError",
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> ApiError {
+        match error {
+            // Writes succeed again once there is room on the disk.
+            StoreError::Full(full) => ApiError::Unavailable(full.to_string()),
+            error if error.is_final() => ApiError::Unavailable(error.to_string()),
+            error => ApiError::Internal(error.to_string()),
         }
     }
 }

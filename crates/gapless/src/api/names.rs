@@ -1,37 +1,19 @@
 //! The ledger's words as programs know them: lower case, underscores, never
 //! changed once published.
 
-use gapless_core::ledger::debt::What;
-use gapless_core::ledger::deletion::{self, Awaited};
-use gapless_core::ledger::{Account, Followed, Key, Kind, Repo, SweptBy, Why};
-
-pub fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Pds => "pds",
-        Kind::Relay => "relay",
-        Kind::Jetstream => "jetstream",
-    }
-}
-
-/// The kinds that can be followed.
-pub fn kind_of(name: &str) -> Option<Kind> {
-    match name {
-        "pds" => Some(Kind::Pds),
-        "relay" => Some(Kind::Relay),
-        "jetstream" => Some(Kind::Jetstream),
-        _ => None,
-    }
-}
+use gapless_core::ledger::debt::DebtKind;
+use gapless_core::ledger::deletion::{self, AwaitedEvidence};
+use gapless_core::ledger::{Account, DebtReason, FollowReason, Repo, SignerKey, SweepSource};
 
 /// Who wanted an upstream to be followed.
-pub fn followed_name(followed: Followed) -> &'static str {
+pub fn followed_name(followed: FollowReason) -> &'static str {
     match followed {
-        Followed::No => "no",
-        Followed::Configured => "configured",
-        Followed::Added => "added",
-        Followed::ForTracked => "for_tracked",
-        Followed::Discovered => "discovered",
-        Followed::Narrowed => "narrowed",
+        FollowReason::No => "no",
+        FollowReason::Configured => "configured",
+        FollowReason::Added => "added",
+        FollowReason::ForTracked => "for_tracked",
+        FollowReason::Discovered => "discovered",
+        FollowReason::Narrowed => "narrowed",
     }
 }
 
@@ -49,10 +31,10 @@ pub fn account_name(account: Account) -> &'static str {
 
 /// The state of a repository's account, and what is awaited before it is known.
 pub fn account_of(repo: &Repo) -> (&'static str, Option<&'static str>) {
-    let awaited = match deletion::awaited(repo) {
+    let awaited = match deletion::awaited_evidence(repo) {
         None => return (account_name(repo.account), None),
-        Some(Awaited::Answer) => "a relay says that it is deleted; its host is asked",
-        Some(Awaited::Sweep) => {
+        Some(AwaitedEvidence::Answer) => "a relay says that it is deleted; its host is asked",
+        Some(AwaitedEvidence::Sweep) => {
             "a relay says that it is deleted, and its host does not have it; a whole sweep of \
              that host has yet to show that it has not lost others as well"
         }
@@ -60,54 +42,54 @@ pub fn account_of(repo: &Repo) -> (&'static str, Option<&'static str>) {
     ("deleted_unconfirmed", Some(awaited))
 }
 
-pub fn key_name(key: Key) -> &'static str {
+pub fn key_name(key: SignerKey) -> &'static str {
     match key {
-        Key::Present => "present",
-        Key::Previous => "previous",
+        SignerKey::Present => "present",
+        SignerKey::Previous => "previous",
     }
 }
 
-pub fn swept_name(by: SweptBy) -> &'static str {
+pub fn swept_name(by: SweepSource) -> &'static str {
     match by {
-        SweptBy::Listing => "listed",
-        SweptBy::Head => "head",
+        SweepSource::Listing => "listed",
+        SweepSource::Head => "head",
     }
 }
 
-pub fn owed_name(what: What) -> &'static str {
+pub fn owed_name(what: DebtKind) -> &'static str {
     match what {
-        What::Resolve => "resolve",
-        What::Compare => "compare",
-        What::Fetch => "fetch",
+        DebtKind::Resolve => "resolve",
+        DebtKind::Compare => "compare",
+        DebtKind::Fetch => "fetch",
     }
 }
 
-pub fn why_name(why: Why) -> &'static str {
+pub fn why_name(why: DebtReason) -> &'static str {
     match why {
-        Why::FirstSighting => "first_sighting",
-        Why::BrokenChain => "broken_chain",
-        Why::Unresolved => "unresolved",
-        Why::TooBig => "too_big",
-        Why::OtherRoot => "other_root",
-        Why::Legacy => "legacy",
-        Why::WhileInactive => "while_inactive",
-        Why::Unauthenticated => "unauthenticated",
-        Why::Fork => "fork",
-        Why::Misrouted => "misrouted",
-        Why::OtherHost => "other_host",
-        Why::Abandoned => "abandoned",
-        Why::IdentityEvent => "identity_event",
-        Why::Moved => "moved",
-        Why::AccountEvent => "account_event",
-        Why::ListedElsewhere => "listed_elsewhere",
-        Why::ListedNewer => "listed_newer",
-        Why::NewerHead => "newer_head",
-        Why::HostBehind => "host_behind",
-        Why::Interrupted => "interrupted",
-        Why::FilterChanged => "filter_changed",
-        Why::StoreRepaired => "store_repaired",
-        Why::Operator => "operator",
-        Why::Closed => "closed",
-        Why::Claimed => "claimed",
+        DebtReason::FirstSighting => "first_sighting",
+        DebtReason::BrokenChain => "broken_chain",
+        DebtReason::Unresolved => "unresolved",
+        DebtReason::TooBig => "too_big",
+        DebtReason::OtherRoot => "other_root",
+        DebtReason::Legacy => "legacy",
+        DebtReason::WhileInactive => "while_inactive",
+        DebtReason::Unauthenticated => "unauthenticated",
+        DebtReason::Fork => "fork",
+        DebtReason::Misrouted => "misrouted",
+        DebtReason::OtherHost => "other_host",
+        DebtReason::Abandoned => "abandoned",
+        DebtReason::IdentityEvent => "identity_event",
+        DebtReason::Moved => "moved",
+        DebtReason::AccountEvent => "account_event",
+        DebtReason::ListedElsewhere => "listed_elsewhere",
+        DebtReason::ListedNewer => "listed_newer",
+        DebtReason::NewerHead => "newer_head",
+        DebtReason::HostBehind => "host_behind",
+        DebtReason::Interrupted => "interrupted",
+        DebtReason::FilterChanged => "filter_changed",
+        DebtReason::StoreRepaired => "store_repaired",
+        DebtReason::Operator => "operator",
+        DebtReason::Closed => "closed",
+        DebtReason::Claimed => "claimed",
     }
 }

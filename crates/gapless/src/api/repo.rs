@@ -1,14 +1,14 @@
 //! The answer about one repository: what is held, whether it is complete, and
 //! what that stands on.
 
-use gapless_core::ledger::complete::Answer;
-use gapless_core::ledger::debt::What;
+use gapless_core::ledger::complete::Completeness;
+use gapless_core::ledger::debt::DebtKind;
 use gapless_core::ledger::{Debt, Host, Repo};
 use serde::{Deserialize, Serialize};
 
 use super::names::{account_of, key_name, owed_name, swept_name, why_name};
 use super::time::timestamp;
-use crate::troubles::Trouble;
+use crate::last_errors::LastError;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RepoAnswer {
@@ -77,8 +77,8 @@ pub struct TroubleAnswer {
     pub error: String,
 }
 
-impl From<Trouble> for TroubleAnswer {
-    fn from(trouble: Trouble) -> TroubleAnswer {
+impl From<LastError> for TroubleAnswer {
+    fn from(trouble: LastError) -> TroubleAnswer {
         TroubleAnswer {
             at: timestamp(trouble.at),
             error: trouble.error,
@@ -113,7 +113,7 @@ impl RepoAnswer {
     /// upstream in the answer's evidence.
     pub fn new(
         repo: &Repo,
-        answer: &Answer,
+        answer: &Completeness,
         host: Option<&Host>,
         via_url: Option<String>,
         records: Option<u64>,
@@ -156,9 +156,9 @@ impl DebtAnswer {
     /// None when nothing is owed.
     pub fn new(debt: &Debt) -> Option<DebtAnswer> {
         let slots = [
-            (What::Resolve, debt.resolve),
-            (What::Compare, debt.compare),
-            (What::Fetch, debt.fetch),
+            (DebtKind::Resolve, debt.resolve),
+            (DebtKind::Compare, debt.compare),
+            (DebtKind::Fetch, debt.fetch),
         ];
         let owed: Vec<OwedAnswer> = slots
             .into_iter()
@@ -184,7 +184,8 @@ mod tests {
     use gapless_atp::syntax::{Did, Rev};
     use gapless_core::ledger::complete::{Evidence, Level, Reason};
     use gapless_core::ledger::{
-        Account, Head, Hearsay, Held, Key, Owed, Swept, SweptBy, Tick, Time, UpstreamId, Why,
+        Account, DebtItem, DebtReason, Head, Hearsay, Held, RepoSweep, SignerKey, SweepSource,
+        Tick, Time, UpstreamId,
     };
 
     use super::*;
@@ -202,19 +203,19 @@ mod tests {
         repo
     }
 
-    fn answer(reasons: Vec<Reason>) -> Answer {
-        Answer {
+    fn answer(reasons: Vec<Reason>) -> Completeness {
+        Completeness {
             reasons,
             as_of: Some(Time(1_000_000)),
             evidence: Evidence {
                 level: Level::Chained,
                 via: Some(UpstreamId(1)),
-                key: Key::Previous,
+                key: SignerKey::Previous,
                 proven_at: None,
-                swept: Some(Swept {
+                swept: Some(RepoSweep {
                     tick: Tick(1),
                     at: Time(2_000_000),
-                    by: SweptBy::Listing,
+                    by: SweepSource::Listing,
                 }),
             },
         }
@@ -253,9 +254,9 @@ mod tests {
     #[test]
     fn what_is_owed_is_told_with_why_and_since_when() {
         let mut repo = repository();
-        repo.debt.fetch = Some(Owed {
+        repo.debt.fetch = Some(DebtItem {
             at: Tick(3),
-            why: Why::BrokenChain,
+            why: DebtReason::BrokenChain,
         });
         repo.debt.since = Time(5_000_000);
         repo.debt.attempts = 2;
@@ -293,7 +294,7 @@ mod tests {
         repo.hearsay = None;
         // Its host lost it: that is not its owner's wish.
         repo.account = Account::NotFound;
-        let lost = Answer {
+        let lost = Completeness {
             reasons: vec![Reason::Inactive],
             ..answer
         };

@@ -1,6 +1,6 @@
 //! The answer about the whole mirror, and about each upstream.
 
-use gapless_core::ledger::Kind;
+use gapless_core::ledger::UpstreamKind;
 use serde::{Deserialize, Serialize};
 
 use super::hosts::DiscoverStatus;
@@ -171,7 +171,7 @@ pub struct SweepAnswer {
 /// have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewUpstream {
-    pub kind: Kind,
+    pub kind: UpstreamKind,
     pub url: String,
     pub host: Option<String>,
 }

@@ -1,4 +1,5 @@
-//! The commands that only ask: status, one repository, gaps, lists.
+//! The commands that only read: `status`, `repo`, `gaps`, and the lists of upstreams and
+//! of tracked repositories.
 
 use std::collections::BTreeMap;
 
@@ -7,41 +8,42 @@ use serde_json::json;
 
 use super::client::{Client, talk};
 use super::pages::{self, Page};
-use super::table::{ago, or_dash, plain, say, table};
-use super::{Failure, Outcome, Server, a_did};
+use super::{CommandOutcome, Failure, Server, check_did};
 use crate::api::{
     DiscoverStatus, Gap, GapsPage, HostGap, Reach, RepoAnswer, Status, TrackedPage, UpstreamAnswer,
     sentences,
 };
+use crate::terminal::{format_age, format_table, or_dash, print_line, sanitize};
 
-/// Entries asked for at a time.
-const PAGE: usize = 1000;
-/// Sentences that a person reads about a gap. What matters most comes first, and
-/// `--json` has all of it.
-const DOING: usize = 2;
-const CAN_DO: usize = 1;
+/// Entries per request.
+const PAGE_ENTRIES: usize = 1000;
+/// Sentences printed about a gap, the most important first. `--json` has all of them.
+const DOING_SENTENCES: usize = 2;
+const CAN_DO_SENTENCES: usize = 1;
 
-fn found(finding: bool) -> Outcome {
-    match finding {
-        true => Outcome::Finding,
-        false => Outcome::Fine,
+fn outcome_of(finding: bool) -> CommandOutcome {
+    if finding {
+        CommandOutcome::Finding
+    } else {
+        CommandOutcome::Fine
     }
 }
 
-pub fn status(server: &Server) -> Result<Outcome, Failure> {
+pub fn show_status(server: &Server) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let reply = talk(client.get(client.url(&["v1", "status"], &[])))?;
     let status: Status = reply.read()?;
-    let needs = needs_a_person(&status);
-    match server.json {
-        true => say(&reply.text),
-        false => print_status(&status, &needs),
+    let needs = list_problems(&status);
+    if server.json {
+        print_line(&reply.text);
+    } else {
+        print_status(&status, &needs);
     }
-    Ok(found(!needs.is_empty()))
+    Ok(outcome_of(!needs.is_empty()))
 }
 
-/// What nobody but a person can settle.
-fn needs_a_person(status: &Status) -> Vec<String> {
+/// Lists the problems that only the operator can solve.
+fn list_problems(status: &Status) -> Vec<String> {
     let mut needs = Vec::new();
     if !status.store.writes {
         needs.push(format!(
@@ -53,7 +55,7 @@ fn needs_a_person(status: &Status) -> Vec<String> {
     if status.upstreams.is_empty() {
         needs.push("no upstream is followed: gapless upstream add pds URL".to_owned());
     }
-    for upstream in status.upstreams.iter().filter(|one| is_whole(one)) {
+    for upstream in status.upstreams.iter().filter(|one| is_followed_whole(one)) {
         if let Some(error) = &upstream.sweep.error {
             needs.push(format!(
                 "the last sweep of {} failed, so what lives there may not all be known: {error} \
@@ -77,7 +79,7 @@ fn needs_a_person(status: &Status) -> Vec<String> {
         ));
     }
     for upstream in &status.upstreams {
-        needs.extend(strays(upstream));
+        needs.extend(describe_strays(upstream));
     }
     for host in &status.hiding_suspended {
         needs.push(format!(
@@ -94,8 +96,8 @@ fn needs_a_person(status: &Status) -> Vec<String> {
     needs
 }
 
-/// An upstream that is followed as a host, and may be none.
-fn strays(upstream: &UpstreamAnswer) -> Option<String> {
+/// Describes an upstream that is followed as a host and looks like a relay.
+fn describe_strays(upstream: &UpstreamAnswer) -> Option<String> {
     let url = &upstream.url;
     upstream.strays.map(|count| {
         format!(
@@ -106,27 +108,27 @@ fn strays(upstream: &UpstreamAnswer) -> Option<String> {
     })
 }
 
-/// Whether all that lives on its host is wanted.
-fn is_whole(upstream: &UpstreamAnswer) -> bool {
+/// Whether every repository of the upstream's host is wanted.
+fn is_followed_whole(upstream: &UpstreamAnswer) -> bool {
     upstream.kind == "pds" && !matches!(upstream.followed.as_str(), "for_tracked" | "discovered")
 }
 
 fn print_status(status: &Status, needs: &[String]) {
     let repos = &status.repos;
-    say(&format!(
+    print_line(&format!(
         "repositories  {} of {} complete, {} proven, {} incomplete, {} hidden",
         repos.complete, repos.total, repos.proven, repos.incomplete, repos.hidden
     ));
     if repos.not_recomputable > 0 {
-        say(&format!(
+        print_line(&format!(
             "              {} cannot be proven: not all keys are held (--keep-keys wanted)",
             repos.not_recomputable
         ));
     }
     let head = status.log.head.map(|head| head.to_string());
-    say(&format!("log           head {}", or_dash(head.as_deref())));
-    let oldest = status.debt.oldest_seconds.map(ago);
-    say(&match oldest {
+    print_line(&format!("log           head {}", or_dash(head.as_deref())));
+    let oldest = status.debt.oldest_seconds.map(format_age);
+    print_line(&match oldest {
         Some(oldest) => format!(
             "owed          to {} repositories, the oldest for {oldest}",
             status.debt.repos
@@ -134,28 +136,28 @@ fn print_status(status: &Status, needs: &[String]) {
         None => format!("owed          to {} repositories", status.debt.repos),
     });
     if !status.reach.says.is_empty() {
-        say(&plain(&format!("reach         {}", status.reach.says)));
+        print_line(&sanitize(&format!("reach         {}", status.reach.says)));
     }
     print_discover(&status.discover);
-    say(&format!("parked        {} frames", status.parked));
+    print_line(&format!("parked        {} frames", status.parked));
     if status.claims > 0 {
-        say(&format!(
+        print_line(&format!(
             "claimed       {} records, not proven yet",
             status.claims
         ));
     }
-    say(&format!("dead letters  {}", status.dead_letters));
-    say("");
+    print_line(&format!("dead letters  {}", status.dead_letters));
+    print_line("");
     print_upstreams(&status.upstreams);
     if !needs.is_empty() {
-        say("\nThis needs a person:");
+        print_line("\nThis needs a person:");
     }
     for need in needs {
-        say(&format!("  {}", plain(need)));
+        print_line(&format!("  {}", sanitize(need)));
     }
 }
 
-/// What is in scope, unless that is what upstreams have and what is tracked.
+/// Prints the scope, unless it is only the upstreams' and the tracked repositories.
 fn print_discover(discover: &DiscoverStatus) {
     let scope = match discover.scope.as_str() {
         "network" => "the whole network".to_owned(),
@@ -166,11 +168,11 @@ fn print_discover(discover: &DiscoverStatus) {
         ),
         _ => return,
     };
-    say(&plain(&format!(
+    print_line(&sanitize(&format!(
         "scope         {scope}, by the streams of {}",
         discover.follow
     )));
-    say(&format!(
+    print_line(&format!(
         "hosts         {} known, {} swept, {} failing; {} repositories listed",
         discover.hosts, discover.hosts_swept, discover.hosts_failing, discover.repos_listed
     ));
@@ -178,7 +180,7 @@ fn print_discover(discover: &DiscoverStatus) {
 
 fn print_upstreams(upstreams: &[UpstreamAnswer]) {
     if upstreams.is_empty() {
-        say("No upstream is followed. Add one: gapless upstream add pds URL");
+        print_line("No upstream is followed. Add one: gapless upstream add pds URL");
         return;
     }
     let row = |upstream: &UpstreamAnswer| {
@@ -214,11 +216,12 @@ fn print_upstreams(upstreams: &[UpstreamAnswer]) {
         "LAST SWEEP",
         "ERROR",
     ];
-    say(&table(&head, &rows));
+    print_line(&format_table(&head, &rows));
     print_sources(upstreams);
 }
 
-/// Who brings what first, late or never, where several bring the same.
+/// Prints which upstream brings events first, late or never, where several upstreams
+/// bring the same events.
 fn print_sources(upstreams: &[UpstreamAnswer]) {
     let seconds = |value: Option<f64>| match value {
         Some(value) => format!("{value:.3}s"),
@@ -249,47 +252,50 @@ fn print_sources(upstreams: &[UpstreamAnswer]) {
         "MISSED",
         "LOSSY SINCE",
     ];
-    say("");
-    say(&table(&head, &rows));
+    print_line("");
+    print_line(&format_table(&head, &rows));
 }
 
 #[derive(Deserialize)]
-struct Upstreams {
+struct UpstreamList {
     upstreams: Vec<UpstreamAnswer>,
 }
 
-pub fn upstreams(server: &Server) -> Result<Outcome, Failure> {
+pub fn list_upstreams(server: &Server) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let reply = talk(client.get(client.url(&["v1", "upstreams"], &[])))?;
-    let found: Upstreams = reply.read()?;
-    match server.json {
-        true => say(&reply.text),
-        false => print_upstreams(&found.upstreams),
+    let found: UpstreamList = reply.read()?;
+    if server.json {
+        print_line(&reply.text);
+    } else {
+        print_upstreams(&found.upstreams);
     }
-    for stray in found.upstreams.iter().filter_map(strays) {
+    for stray in found.upstreams.iter().filter_map(describe_strays) {
         if !server.json {
-            say(&format!("\n{}", plain(&stray)));
+            print_line(&format!("\n{}", sanitize(&stray)));
         }
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
-pub fn repo(server: &Server, did: &str) -> Result<Outcome, Failure> {
-    a_did(did)?;
+pub fn show_repo(server: &Server, did: &str) -> Result<CommandOutcome, Failure> {
+    check_did(did)?;
     let client = Client::new(server)?;
     let reply = talk(client.get(client.url(&["v1", "repos", did], &[])))?;
     let repo: RepoAnswer = reply.read()?;
-    match server.json {
-        true => say(&reply.text),
-        false => print_repo(&repo),
+    if server.json {
+        print_line(&reply.text);
+    } else {
+        print_repo(&repo);
     }
-    Ok(found(!repo.complete))
+    Ok(outcome_of(!repo.complete))
 }
 
 pub fn print_repo(repo: &RepoAnswer) {
-    let verdict = match repo.complete {
-        true => "complete".to_owned(),
-        false => format!("not complete: {}", repo.reasons.join(", ")),
+    let verdict = if repo.complete {
+        "complete".to_owned()
+    } else {
+        format!("not complete: {}", repo.reasons.join(", "))
     };
     let evidence = &repo.evidence;
     let dash = |text: &Option<String>| or_dash(text.as_deref()).to_owned();
@@ -333,7 +339,7 @@ pub fn print_repo(repo: &RepoAnswer) {
         lines.push(("last error", format!("{at}  {}", trouble.error)));
     }
     for (name, text) in lines {
-        say(&format!("{name:<12}  {}", plain(&text)));
+        print_line(&format!("{name:<12}  {}", sanitize(&text)));
     }
 }
 
@@ -347,52 +353,53 @@ impl Page for GapsPage {
     }
 }
 
-pub fn gaps(server: &Server, limit: usize) -> Result<Outcome, Failure> {
+pub fn list_gaps(server: &Server, limit: usize) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let mut gaps: Vec<Gap> = Vec::new();
     let mut hidden = 0;
     let (mut hosts, mut hosts_total) = (Vec::new(), 0);
     let mut reach: Option<Reach> = None;
-    let cursor = pages::read(&client, "gaps", &[], limit, |page: GapsPage| {
+    let cursor = pages::read_pages(&client, "gaps", &[], limit, |page: GapsPage| {
         gaps.extend(page.gaps);
         hidden += page.hidden;
         hosts.extend(page.hosts);
         hosts_total += page.hosts_total;
         reach = reach.take().or(page.reach);
     })?;
-    match server.json {
-        true => say(&json!({
-            "gaps": gaps, "cursor": cursor, "hidden": hidden,
-            "hosts": hosts, "hosts_total": hosts_total, "reach": reach,
-        })
-        .to_string()),
-        false => {
-            print_hosts(&hosts, hosts_total);
-            print_gaps(&gaps, hidden, cursor.is_some(), hosts_total > 0);
-            if let Some(reach) = &reach {
-                say(&plain(&reach.says));
-            }
+    if server.json {
+        print_line(
+            &json!({
+                "gaps": gaps, "cursor": cursor, "hidden": hidden,
+                "hosts": hosts, "hosts_total": hosts_total, "reach": reach,
+            })
+            .to_string(),
+        );
+    } else {
+        print_hosts(&hosts, hosts_total);
+        print_gaps(&gaps, hidden, cursor.is_some(), hosts_total > 0);
+        if let Some(reach) = &reach {
+            print_line(&sanitize(&reach.says));
         }
     }
-    Ok(found(!gaps.is_empty() || hosts_total > 0))
+    Ok(outcome_of(!gaps.is_empty() || hosts_total > 0))
 }
 
-/// Hosts whose repositories may not all be known, or compared.
+/// Prints the hosts whose repositories may not all be known or compared.
 fn print_hosts(hosts: &[HostGap], total: u64) {
     for host in hosts {
-        say(&plain(&format!(
+        print_line(&sanitize(&format!(
             "{}  {}",
             host.host,
             host.reasons.join(", ")
         )));
         if let Some(since) = &host.since {
-            say(&plain(&format!("    since   {since}")));
+            print_line(&sanitize(&format!("    since   {since}")));
         }
         if let Some(error) = &host.error {
-            say(&plain(&format!("    error   {error}")));
+            print_line(&sanitize(&format!("    error   {error}")));
         }
-        say(&plain(&format!("    doing   {}", host.doing)));
-        say(&plain(&format!("    can do  {}", host.can_do)));
+        print_line(&sanitize(&format!("    doing   {}", host.doing)));
+        print_line(&sanitize(&format!("    can do  {}", host.can_do)));
     }
     if total > 0 {
         let many = if total == 1 { "host" } else { "hosts" };
@@ -400,7 +407,7 @@ fn print_hosts(hosts: &[HostGap], total: u64) {
             0 => String::new(),
             more => format!(", {more} of them not shown"),
         };
-        say(&format!(
+        print_line(&format!(
             "{total} {many} whose repositories may not all be known or compared{shown}."
         ));
     }
@@ -408,23 +415,27 @@ fn print_hosts(hosts: &[HostGap], total: u64) {
 
 fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
     for gap in gaps {
-        say(&plain(&format!("{}  {}", gap.did, gap.reasons.join(", "))));
+        print_line(&sanitize(&format!(
+            "{}  {}",
+            gap.did,
+            gap.reasons.join(", ")
+        )));
         if let Some(since) = &gap.since {
-            say(&plain(&format!("    since   {since}")));
+            print_line(&sanitize(&format!("    since   {since}")));
         }
         if let Some(trouble) = &gap.last_error {
-            say(&plain(&format!("    error   {}", trouble.error)));
+            print_line(&sanitize(&format!("    error   {}", trouble.error)));
         }
-        let doing = sentences(&gap.doing, DOING);
-        say(&plain(&format!("    doing   {doing}")));
-        let can_do = sentences(&gap.can_do, CAN_DO);
-        say(&plain(&format!("    can do  {can_do}")));
+        let doing = sentences(&gap.doing, DOING_SENTENCES);
+        print_line(&sanitize(&format!("    doing   {doing}")));
+        let can_do = sentences(&gap.can_do, CAN_DO_SENTENCES);
+        print_line(&sanitize(&format!("    can do  {can_do}")));
     }
     let and_hidden = match hidden {
         0 => String::new(),
         hidden => format!(" And {hidden} hidden (deactivated, suspended, taken down or deleted)."),
     };
-    say(&match (gaps.len(), more) {
+    print_line(&match (gaps.len(), more) {
         (0, _) if doubts => format!("No repository that is known has a gap.{and_hidden}"),
         (0, _) if hidden > 0 => {
             format!(
@@ -437,14 +448,14 @@ fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
     });
 }
 
-pub fn tracked(server: &Server) -> Result<Outcome, Failure> {
+pub fn list_tracked(server: &Server) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let mut dids: Vec<String> = Vec::new();
     let mut found = BTreeMap::new();
     talk(async {
         let mut cursor: Option<String> = None;
         loop {
-            let mut query = vec![("limit", PAGE.to_string())];
+            let mut query = vec![("limit", PAGE_ENTRIES.to_string())];
             query.extend(cursor.clone().map(|cursor| ("cursor", cursor)));
             let reply = client.get(client.url(&["v1", "tracked"], &query)).await?;
             let page: TrackedPage = reply.read()?;
@@ -457,12 +468,13 @@ pub fn tracked(server: &Server) -> Result<Outcome, Failure> {
             }
         }
     })?;
-    match server.json {
-        true => say(&json!({ "tracked": dids, "found": found }).to_string()),
-        false => dids.iter().for_each(|did| match found.get(did) {
-            None => say(&plain(did)),
-            Some(collection) => say(&plain(&format!("{did}  found by {collection}"))),
-        }),
+    if server.json {
+        print_line(&json!({ "tracked": dids, "found": found }).to_string());
+    } else {
+        dids.iter().for_each(|did| match found.get(did) {
+            None => print_line(&sanitize(did)),
+            Some(collection) => print_line(&sanitize(&format!("{did}  found by {collection}"))),
+        });
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }

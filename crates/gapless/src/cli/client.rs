@@ -1,59 +1,40 @@
-//! Asking a running mirror. Whatever goes wrong ends in words: what was asked,
-//! of whom, and what can be done. Whoever says nothing for a while is asked whether
-//! it lives: long work is waited for, a port at which nobody answers is not.
+//! Asks a running mirror and words what goes wrong: what was asked, of which server, and
+//! what the operator can do. [`gapless_net::operator`] sends the requests.
 
-use std::error::Error;
 use std::future::Future;
-use std::time::Duration;
 
-use bytes::Bytes;
-use reqwest::{Method, RequestBuilder, Response};
+use gapless_net::NetError;
+use gapless_net::operator::{Method, OperatorClient, OperatorError, OperatorResponse};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::fs::File;
 use url::Url;
 
 use super::{Failure, Server};
 use crate::api::ErrorBody;
 use crate::config::{self, HTTP_URL, Token, parse_http_url};
-use crate::net::tls_config;
 
-/// Where a mirror listens unless told otherwise.
+/// The address of a mirror whose configuration sets none.
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";
-/// A server that is there takes the connection by then.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// An answer has begun by then; recomputing a large root takes a while.
-const ANSWER_WITHIN: Duration = Duration::from_secs(600);
-/// After so long without a word it is asked whether anybody is there, and that is
-/// answered within the same time: it needs neither the disk nor anybody else.
-const SILENCE: Duration = Duration::from_secs(15);
-/// Bytes of an answer.
-const MAX_ANSWER_BYTES: usize = 64 << 20;
-/// Bytes of a line of a stream.
-const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// A connection to a running mirror.
-pub struct Client {
-    http: reqwest::Client,
-    base: Url,
-    token: Option<Token>,
-    silence: Duration,
-}
+pub struct Client(OperatorClient);
 
-/// An answer as it came.
+/// The text of a response.
 pub struct Reply {
     pub text: String,
     from: String,
 }
 
 impl Reply {
-    /// As the type that it must be.
+    /// Parses the text as JSON of this type.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_str(&self.text)
             .map_err(|error| not_gapless(&self.from, &format!("it is not understood: {error}")))
     }
 }
 
-/// Somebody answers, but not as this program does.
+/// The failure for a server that answers, but not as this program does.
 fn not_gapless(from: &str, why: &str) -> Failure {
     Failure::Unreachable(format!(
         "the answer of {from} is not that of a gapless of this version: {why}.\n\
@@ -61,7 +42,7 @@ fn not_gapless(from: &str, why: &str) -> Failure {
     ))
 }
 
-/// Runs a conversation with the server to its end.
+/// Runs the requests of a command to their end.
 pub fn talk<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -91,288 +72,159 @@ impl Client {
             })?),
             None => None,
         };
-        // The roots of the mirror itself, not those of this machine.
-        let tls = tls_config(&[]).map_err(|error| Failure::Failed(error.to_string()))?;
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_WITHIN)
-            .read_timeout(ANSWER_WITHIN)
-            .build()
-            .map_err(|error| Failure::Failed(format!("no HTTP client: {}", chain(&error))))?;
-        Ok(Client {
-            http,
-            base,
-            token,
-            silence: SILENCE,
+        let token = token.map(|token| token.reveal().to_owned());
+        let client = OperatorClient::new(base, token);
+        client.map(Client).map_err(|error| {
+            Failure::Failed(match error {
+                NetError::Client(why) => format!("no HTTP client: {why}"),
+                other => other.to_string(),
+            })
         })
     }
 
-    /// The URL of a path, given in segments that need no escaping.
+    /// Builds the URL of a path.
     pub fn url(&self, segments: &[&str], query: &[(&str, String)]) -> Url {
-        let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.clear().extend(segments);
-        }
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
-        url
+        self.0.url(segments, query)
     }
 
     pub async fn get(&self, url: Url) -> Result<Reply, Failure> {
         self.ask(Method::GET, url, None).await
     }
 
+    /// Sends a request and reads the whole response.
     pub async fn ask(
         &self,
         method: Method,
         url: Url,
         body: Option<Value>,
     ) -> Result<Reply, Failure> {
-        let mut response = self.send(method, url, body).await?;
-        let text = self.whole(&mut response).await?;
-        let from = self.base.to_string();
-        Ok(Reply { text, from })
+        let text = async {
+            let response = self.0.send(method, url, body.as_ref()).await?;
+            response.text().await
+        };
+        self.reply(text.await)
     }
 
-    /// Asks, and hands each line of the answer on as it comes.
+    /// Sends a POST request and passes each line of the response to `take` as it arrives.
     pub async fn lines(
         &self,
         url: Url,
-        mut line: impl FnMut(&[u8]) -> Result<(), Failure>,
+        mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut response = self.send(Method::POST, url, None).await?;
-        let mut held: Vec<u8> = Vec::new();
-        while let Some(piece) = self.patiently(response.chunk()).await? {
-            held.extend_from_slice(&piece);
-            while let Some(end) = held.iter().position(|byte| *byte == b'\n') {
-                line(&held[..end])?;
-                held.drain(..=end);
-            }
-            if held.len() > MAX_LINE_BYTES {
-                return Err(self.too_long());
-            }
+        let response = self.0.send(Method::POST, url, None).await;
+        let mut response = self.checked(response)?;
+        while let Some(line) = self.checked(response.next_line().await)? {
+            take(&line)?;
         }
         Ok(())
     }
 
-    /// Asks, and hands back the head of the answer; [`Client::piece`] has the rest.
-    pub async fn open(&self, url: Url) -> Result<Response, Failure> {
-        self.send(Method::GET, url, None).await
+    /// Sends a GET request and returns the response once its head is there.
+    /// [`OperatorResponse::next_piece`] reads the body; [`Client::checked`] words its errors.
+    pub async fn open(&self, url: Url) -> Result<OperatorResponse<'_>, Failure> {
+        self.checked(self.0.send(Method::GET, url, None).await)
     }
 
-    /// The next piece of an answer.
-    pub async fn piece(&self, response: &mut Response) -> Result<Option<Bytes>, Failure> {
-        self.patiently(response.chunk()).await
+    /// Sends a file.
+    pub async fn upload(&self, url: Url, file: File) -> Result<Reply, Failure> {
+        let text = async { self.0.upload(url, file).await?.text().await };
+        self.reply(text.await)
     }
 
-    /// Sends a body that is larger than memory should be.
-    pub async fn hand_over(&self, url: Url, body: reqwest::Body) -> Result<Reply, Failure> {
-        let request = self.request(Method::POST, url).body(body);
-        let mut response = self.answered(request).await?;
-        let text = self.whole(&mut response).await?;
-        let from = self.base.to_string();
-        Ok(Reply { text, from })
-    }
-
-    fn request(&self, method: Method, url: Url) -> RequestBuilder {
-        let request = self.http.request(method, url);
-        match &self.token {
-            Some(token) => request.bearer_auth(token.reveal()),
-            None => request,
-        }
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        url: Url,
-        body: Option<Value>,
-    ) -> Result<Response, Failure> {
-        let request = self.request(method, url);
-        let request = match body {
-            Some(body) => request.json(&body),
-            None => request,
-        };
-        self.answered(request).await
-    }
-
-    async fn answered(&self, request: RequestBuilder) -> Result<Response, Failure> {
-        let mut response = self.patiently(request.send()).await?;
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        let status = response.status().as_u16();
-        let text = self.whole(&mut response).await?;
-        Err(self.refused(status, &text))
-    }
-
-    /// Waits for a part of an answer for as long as somebody is there.
-    async fn patiently<T>(
-        &self,
-        part: impl Future<Output = Result<T, reqwest::Error>>,
-    ) -> Result<T, Failure> {
-        let mut part = std::pin::pin!(part);
-        loop {
-            match tokio::time::timeout(self.silence, &mut part).await {
-                Ok(part) => return part.map_err(|error| self.lost(&error)),
-                Err(_) => self.lives().await?,
-            }
-        }
-    }
-
-    /// Whether a mirror is there at all.
-    async fn lives(&self) -> Result<(), Failure> {
-        let asked = self.http.get(self.url(&["health"], &[]));
-        match asked.timeout(self.silence).send().await {
-            Ok(answer) if answer.status().is_success() => Ok(()),
-            Ok(answer) => {
-                let status = answer.status().as_u16();
-                Err(not_gapless(
-                    self.base.as_str(),
-                    &format!("asked whether it lives, it says {status}"),
-                ))
-            }
-            Err(_) => Err(Failure::Unreachable(format!(
-                "{} takes connections, and nobody answers there. If it is a gapless, it hangs: \
-                 its log may tell why.\nOr name another one: --url URL, or GAPLESS_URL.",
-                self.base
-            ))),
-        }
-    }
-
-    async fn whole(&self, response: &mut Response) -> Result<String, Failure> {
-        let mut bytes: Vec<u8> = Vec::new();
-        while let Some(piece) = self.patiently(response.chunk()).await? {
-            bytes.extend_from_slice(&piece);
-            if bytes.len() > MAX_ANSWER_BYTES {
-                return Err(self.too_long());
-            }
-        }
-        Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
-    }
-
-    /// A part of an answer that is none of ours.
-    pub fn not_understood(&self, error: &serde_json::Error) -> Failure {
-        let why = format!("it is not understood: {error}");
-        not_gapless(self.base.as_str(), &why)
-    }
-
-    fn too_long(&self) -> Failure {
-        Failure::Failed(format!("{} answers without an end", self.base))
-    }
-
-    fn lost(&self, error: &reqwest::Error) -> Failure {
-        let reason = chain(error);
-        Failure::Unreachable(match error.is_connect() {
-            true => format!(
-                "no gapless answers at {} ({reason}).\nStart one: gapless run --upstream \
-                 pds=https://pds.example.com\nOr name the one that runs: --url URL, or GAPLESS_URL.",
-                self.base
-            ),
-            false => format!("no answer of a gapless came from {}: {reason}", self.base),
+    fn reply(&self, text: Result<String, OperatorError>) -> Result<Reply, Failure> {
+        Ok(Reply {
+            text: self.checked(text)?,
+            from: self.0.base().to_string(),
         })
     }
 
-    fn refused(&self, status: u16, text: &str) -> Failure {
-        let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
-            return not_gapless(self.base.as_str(), &format!("its status is {status}"));
-        };
-        let words = body.message;
-        match status {
-            401 => Failure::Usage(format!("{words}. Give it with --token or GAPLESS_TOKEN.")),
-            // What a repository is, is no mistake of whoever asks.
-            400 if body.error != "InvalidRequest" => Failure::Failed(words),
-            400 | 403 => Failure::Usage(words),
-            _ => Failure::Failed(words),
-        }
+    /// Words the error of a result.
+    pub fn checked<T>(&self, result: Result<T, OperatorError>) -> Result<T, Failure> {
+        result.map_err(|error| describe(self.0.base(), error))
+    }
+
+    /// The failure for a part of a response that cannot be parsed.
+    pub fn not_understood(&self, error: &serde_json::Error) -> Failure {
+        let why = format!("it is not understood: {error}");
+        not_gapless(self.0.base().as_str(), &why)
     }
 }
 
-/// An error with all that it stands on.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
+fn describe(base: &Url, error: OperatorError) -> Failure {
+    match error {
+        OperatorError::NotConnected(reason) => Failure::Unreachable(format!(
+            "no gapless answers at {base} ({reason}).\nStart one: gapless run --upstream \
+             pds=https://pds.example.com\nOr name the one that runs: --url URL, or GAPLESS_URL."
+        )),
+        OperatorError::Lost(reason) => {
+            Failure::Unreachable(format!("no answer of a gapless came from {base}: {reason}"))
+        }
+        OperatorError::Silent => Failure::Unreachable(format!(
+            "{base} takes connections, and nobody answers there. If it is a gapless, it hangs: \
+             its log may tell why.\nOr name another one: --url URL, or GAPLESS_URL."
+        )),
+        OperatorError::Unhealthy(status) => not_gapless(
+            base.as_str(),
+            &format!("asked whether it lives, it says {status}"),
+        ),
+        OperatorError::TooLarge => Failure::Failed(format!("{base} answers without an end")),
+        OperatorError::Status { status, text } => describe_status(base, status, &text),
     }
-    text
+}
+
+fn describe_status(base: &Url, status: u16, text: &str) -> Failure {
+    let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
+        return not_gapless(base.as_str(), &format!("its status is {status}"));
+    };
+    let words = body.message;
+    match status {
+        401 => Failure::Usage(format!("{words}. Give it with --token or GAPLESS_TOKEN.")),
+        // The state of a repository is not a mistake in the command.
+        400 if body.error != "InvalidRequest" => Failure::Failed(words),
+        400 | 403 => Failure::Usage(words),
+        _ => Failure::Failed(words),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
     use super::*;
 
-    const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    fn described(error: OperatorError) -> (u8, String) {
+        let base = Url::parse("http://127.0.0.1:7070").expect("an address");
+        let failure = describe(&base, error);
+        (failure.code(), failure.text().to_owned())
+    }
 
-    /// A port that answers each path in its way: late, or not at all.
-    fn port(answer: fn(&str) -> Option<Duration>) -> Client {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("bound");
-        std::thread::spawn(move || {
-            while let Ok((mut stream, _)) = listener.accept() {
-                std::thread::spawn(move || {
-                    let mut head = [0; 4096];
-                    let read = stream.read(&mut head).unwrap_or(0);
-                    let head = String::from_utf8_lossy(&head[..read]).into_owned();
-                    let path = head.split(' ').nth(1).unwrap_or("").to_owned();
-                    match answer(&path) {
-                        Some(after) => {
-                            std::thread::sleep(after);
-                            let _ = stream.write_all(FINE.as_bytes());
-                        }
-                        // Until the other side has gone.
-                        None => while stream.read(&mut [0; 64]).is_ok_and(|read| read > 0) {},
-                    }
-                });
-            }
-        });
-        let server = Server {
-            url: Some(format!("http://{address}")),
-            token: None,
-            json: false,
+    #[test]
+    fn an_error_says_what_the_operator_can_do() {
+        let refused = |status, error: &str| OperatorError::Status {
+            status,
+            text: format!(r#"{{"error":"{error}","message":"why"}}"#),
         };
-        let client = Client::new(&server).expect("it is made");
-        Client {
-            silence: Duration::from_millis(300),
-            ..client
+        let not_json = OperatorError::Status {
+            status: 502,
+            text: "<html>".to_owned(),
+        };
+        for (error, code, words) in [
+            (OperatorError::Silent, 3, "nobody answers there"),
+            (
+                OperatorError::NotConnected("refused".to_owned()),
+                3,
+                "no gapless answers at http://127.0.0.1:7070/ (refused)",
+            ),
+            (OperatorError::Lost("reset".to_owned()), 3, "reset"),
+            (OperatorError::Unhealthy(500), 3, "it says 500"),
+            (OperatorError::TooLarge, 1, "without an end"),
+            (not_json, 3, "its status is 502"),
+            (refused(401, "AuthMissing"), 2, "GAPLESS_TOKEN"),
+            (refused(400, "InvalidRequest"), 2, "why"),
+            (refused(400, "RepoNotFound"), 1, "why"),
+            (refused(503, "Starting"), 1, "why"),
+        ] {
+            let (found, text) = described(error.clone());
+            assert_eq!(found, code, "{error:?}");
+            assert!(text.contains(words), "{text}");
         }
-    }
-
-    fn asked(client: &Client) -> Result<Reply, Failure> {
-        talk(client.get(client.url(&["v1", "status"], &[])))
-    }
-
-    #[test]
-    fn a_port_that_says_nothing_is_given_up() {
-        let client = port(|_| None);
-        let began = std::time::Instant::now();
-        let Err(Failure::Unreachable(words)) = asked(&client) else {
-            panic!("nobody answered");
-        };
-        assert!(words.contains("nobody answers there"), "{words}");
-        assert!(
-            began.elapsed() < CONNECT_WITHIN * 2,
-            "{:?}",
-            began.elapsed()
-        );
-    }
-
-    #[test]
-    fn long_work_is_waited_for_while_somebody_is_there() {
-        let client = port(|path| {
-            let long = Duration::from_secs(1);
-            Some(long)
-                .filter(|_| path != "/health")
-                .or(Some(Duration::ZERO))
-        });
-        let reply = asked(&client).expect("it comes, late");
-        assert_eq!(reply.text, "{}");
     }
 }

@@ -1,13 +1,13 @@
-//! `gapless dead`: what came and could not be used, listed and settled.
+//! `gapless dead`: lists and resolves dead letters, the input that could not be used.
 
-use reqwest::Method;
+use gapless_net::operator::Method;
 use serde_json::json;
 
 use super::client::{Client, talk};
 use super::pages::{self, Page};
-use super::table::{or_dash, plain, say};
-use super::{Failure, Outcome, Server};
+use super::{CommandOutcome, Failure, Server};
 use crate::api::{DeadAnswer, DeadPage, DeadResolved};
+use crate::terminal::{or_dash, print_line, sanitize};
 
 impl Page for DeadPage {
     fn entries(&self) -> usize {
@@ -19,41 +19,43 @@ impl Page for DeadPage {
     }
 }
 
-/// Ends with 1 when there are any.
-pub fn list(server: &Server, limit: usize) -> Result<Outcome, Failure> {
+/// Lists dead letters; any of them is a finding.
+pub fn list_dead_letters(server: &Server, limit: usize) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let mut dead: Vec<DeadAnswer> = Vec::new();
-    let cursor = pages::read(&client, "dead", &[], limit, |page: DeadPage| {
+    let cursor = pages::read_pages(&client, "dead", &[], limit, |page: DeadPage| {
         dead.extend(page.dead);
     })?;
-    match server.json {
-        true => say(&json!({ "dead": dead, "cursor": cursor }).to_string()),
-        false => print(&dead, cursor.is_some()),
+    if server.json {
+        print_line(&json!({ "dead": dead, "cursor": cursor }).to_string());
+    } else {
+        print_letters(&dead, cursor.is_some());
     }
-    Ok(match dead.is_empty() {
-        true => Outcome::Fine,
-        false => Outcome::Finding,
+    Ok(if dead.is_empty() {
+        CommandOutcome::Fine
+    } else {
+        CommandOutcome::Finding
     })
 }
 
-fn print(dead: &[DeadAnswer], more: bool) {
+fn print_letters(dead: &[DeadAnswer], more: bool) {
     for letter in dead {
         let seq = letter.seq.map(|seq| seq.to_string());
-        say(&plain(&format!(
+        print_line(&sanitize(&format!(
             "{}  {}  {}",
             letter.number,
             letter.class,
             or_dash(letter.did.as_deref())
         )));
-        say(&plain(&format!(
+        print_line(&sanitize(&format!(
             "    from    {}, number {}, {}",
             or_dash(letter.upstream.as_deref()),
             or_dash(seq.as_deref()),
             or_dash(letter.first_seen.as_deref())
         )));
-        say(&plain(&format!("    error   {}", letter.error)));
+        print_line(&sanitize(&format!("    error   {}", letter.error)));
     }
-    say(&match (dead.len(), more) {
+    print_line(&match (dead.len(), more) {
         (0, _) => "No dead letters.".to_owned(),
         (shown, false) => {
             format!("{shown} dead letters. Once you have looked: gapless dead resolve N")
@@ -62,8 +64,11 @@ fn print(dead: &[DeadAnswer], more: bool) {
     });
 }
 
-/// None: all that there are now.
-pub fn resolve(server: &Server, number: Option<u64>) -> Result<Outcome, Failure> {
+/// Resolves the dead letter with this number; `None` resolves all current ones.
+pub fn resolve_dead_letters(
+    server: &Server,
+    number: Option<u64>,
+) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let url = match number {
         Some(number) => client.url(&["v1", "dead", &number.to_string(), "resolve"], &[]),
@@ -71,9 +76,10 @@ pub fn resolve(server: &Server, number: Option<u64>) -> Result<Outcome, Failure>
     };
     let reply = talk(client.ask(Method::POST, url, None))?;
     let settled: DeadResolved = reply.read()?;
-    match server.json {
-        true => say(&reply.text),
-        false => say(&format!("{} settled.", settled.resolved)),
+    if server.json {
+        print_line(&reply.text);
+    } else {
+        print_line(&format!("{} settled.", settled.resolved));
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }

@@ -1,15 +1,15 @@
-//! `gapless demo`: what it is called with.
+//! `gapless demo`: its arguments.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Failure, Outcome};
+use super::{CommandOutcome, Failure};
 use crate::demo::{self, DemoError, Options};
 
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct DemoArguments {
     /// Go on after the script, to be played with, until Ctrl-C.
     #[arg(long)]
     keep: bool,
@@ -36,7 +36,7 @@ pub struct Arguments {
     pub json: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+pub fn run(arguments: &DemoArguments) -> Result<CommandOutcome, Failure> {
     if !arguments.bind.ip().is_loopback() {
         let words = "a demonstration listens on loopback alone: --bind 127.0.0.1:PORT";
         return Err(Failure::Usage(words.to_owned()));
@@ -50,8 +50,8 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         bind: arguments.bind,
     };
     match demo::run(&options) {
-        Ok(true) => Ok(Outcome::Fine),
-        Ok(false) => Ok(Outcome::Finding),
+        Ok(true) => Ok(CommandOutcome::Fine),
+        Ok(false) => Ok(CommandOutcome::Finding),
         Err(DemoError::Usage(text)) => Err(Failure::Usage(text)),
         Err(error) => Err(Failure::Failed(error.to_string())),
     }

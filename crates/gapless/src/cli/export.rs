@@ -1,6 +1,6 @@
-//! `gapless export`: a repository into a file. What comes is hashed as it comes and
-//! walked whole; only then does the file get its name. So a file of that name is whole,
-//! whatever happens to the mirror or to this command.
+//! `gapless export`: writes a repository into a CAR file. The command hashes every block
+//! and walks the whole tree before it gives the file its name, so a file of that name is
+//! complete, whatever happens to the mirror or to this command.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use super::client::{Client, talk};
-use super::progress::Bar;
-use super::table::{plain, say};
-use super::{Failure, Outcome, Server, a_did};
+use super::progress::ProgressBar;
+use super::{CommandOutcome, Failure, Server, check_did};
 use crate::fetch::snapshot::Snapshot;
 use crate::fetch::spill::{Spill, SpillLimits};
+use crate::terminal::{print_line, sanitize};
 
-const EVIDENCE: &str = "gapless-evidence";
+const EVIDENCE_HEADER: &str = "gapless-evidence";
 
-pub fn export(server: &Server, did: &str, out: Option<&Path>) -> Result<Outcome, Failure> {
-    a_did(did)?;
+pub fn export(server: &Server, did: &str, out: Option<&Path>) -> Result<CommandOutcome, Failure> {
+    check_did(did)?;
     let out = match out {
         Some(out) => out.to_owned(),
         None => PathBuf::from(format!("{}.car", did.replace([':', '%'], "_"))),
@@ -36,87 +36,88 @@ pub fn export(server: &Server, did: &str, out: Option<&Path>) -> Result<Outcome,
         _ => Path::new("."),
     };
     let client = Client::new(server)?;
-    let mut bar = Bar::new();
-    let came = talk(download(&client, did, folder, &out, &mut bar));
-    bar.end();
-    let came = came?;
+    let mut bar = ProgressBar::new();
+    let download = talk(download_car(&client, did, folder, &out, &mut bar));
+    bar.clear();
+    let download = download?;
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::Failed(format!(
             "what the mirror sent is not the repository of {did}, whole: {error}. Nothing was written."
         ))
     };
-    let bytes = came.bytes;
-    let fetched = came.spill.finish().map_err(|error| wrong(&error))?;
+    let bytes = download.bytes;
+    let fetched = download.spill.finish().map_err(|error| wrong(&error))?;
     let did = Did::parse(did).map_err(|error| Failure::Usage(error.to_string()))?;
     let snapshot = Snapshot::check(fetched, &did).map_err(|error| wrong(&error.flaw))?;
     let walked = snapshot.walk_whole().map_err(|error| wrong(&error.flaw))?;
-    keep(came.file, &out)?;
+    persist(download.file, &out)?;
     let head = snapshot.head();
-    let told = json!({
+    let report = json!({
         "did": did.as_str(), "file": out.display().to_string(),
         "commit": head.commit.to_string(), "rev": head.rev.to_string(),
         "data": head.data.to_string(), "records": walked.keys, "bytes": bytes,
-        "evidence": came.evidence,
+        "evidence": download.evidence,
     });
-    match server.json {
-        true => say(&told.to_string()),
-        false => say(&plain(&format!(
+    if server.json {
+        print_line(&report.to_string());
+    } else {
+        print_line(&sanitize(&format!(
             "{}: {} records of {did}, {bytes} bytes\n  root     {}\n  commit   {} at {}\n  evidence {}",
             out.display(),
             walked.keys,
             head.data,
             head.commit,
             head.rev,
-            came.evidence.as_deref().unwrap_or("-"),
-        ))),
+            download.evidence.as_deref().unwrap_or("-"),
+        )));
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
-/// What came, not checked yet.
-struct Came {
+/// A downloaded repository that is not checked yet.
+struct ExportDownload {
     file: NamedTempFile,
     spill: Spill,
     bytes: u64,
     evidence: Option<String>,
 }
 
-async fn download(
+async fn download_car(
     client: &Client,
     did: &str,
     folder: &Path,
     out: &Path,
-    bar: &mut Bar,
-) -> Result<Came, Failure> {
+    bar: &mut ProgressBar,
+) -> Result<ExportDownload, Failure> {
     let cannot = |error: &dyn std::fmt::Display| {
         Failure::Failed(format!("cannot write {}: {error}", out.display()))
     };
     let query = [("did", did.to_owned())];
     let url = client.url(&["xrpc", "com.atproto.sync.getRepo"], &query);
     let mut response = client.open(url).await?;
-    let evidence = response.headers().get(EVIDENCE);
-    let evidence = evidence.and_then(|words| words.to_str().ok());
-    let mut came = Came {
+    let evidence = response.header(EVIDENCE_HEADER);
+    let mut download = ExportDownload {
         evidence: evidence.map(str::to_owned),
         // Beside the file, so that it can be renamed.
         file: NamedTempFile::new_in(folder).map_err(|error| cannot(&error))?,
         spill: Spill::new(folder, SpillLimits::default()),
         bytes: 0,
     };
-    while let Some(piece) = client.piece(&mut response).await? {
-        came.file
+    while let Some(piece) = client.checked(response.next_piece().await)? {
+        download
+            .file
             .write_all(&piece)
             .map_err(|error| cannot(&error))?;
-        let fed = came.spill.feed(&piece);
+        let fed = download.spill.feed(&piece);
         fed.map_err(|error| Failure::Failed(format!("what the mirror sends is no CAR: {error}")))?;
-        came.bytes += piece.len() as u64;
-        bar.tell("bytes", came.bytes, 0);
+        download.bytes += piece.len() as u64;
+        bar.update("bytes", download.bytes, 0);
     }
-    Ok(came)
+    Ok(download)
 }
 
-/// The file gets its name when it is on the disk.
-fn keep(file: NamedTempFile, out: &Path) -> Result<(), Failure> {
+/// Renames the file after it is durable.
+fn persist(file: NamedTempFile, out: &Path) -> Result<(), Failure> {
     let cannot = |error: &dyn std::fmt::Display| {
         Failure::Failed(format!("cannot write {}: {error}", out.display()))
     };

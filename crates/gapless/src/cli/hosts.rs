@@ -1,12 +1,12 @@
-//! `gapless hosts`: the hosts that are known, and how each is.
+//! `gapless hosts`: lists the known hosts with their state.
 
 use serde_json::json;
 
 use super::client::Client;
 use super::pages::{self, Page};
-use super::table::{or_dash, plain, say, table};
-use super::{Failure, Outcome, Server};
+use super::{CommandOutcome, Failure, Server};
 use crate::api::{HostAnswer, HostsPage};
+use crate::terminal::{format_table, or_dash, print_line, sanitize};
 
 impl Page for HostsPage {
     fn entries(&self) -> usize {
@@ -18,27 +18,29 @@ impl Page for HostsPage {
     }
 }
 
-pub fn list(server: &Server, limit: usize, failing: bool) -> Result<Outcome, Failure> {
+pub fn list_hosts(server: &Server, limit: usize, failing: bool) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let only = failing.then(|| ("failing", "true".to_owned()));
     let query: Vec<_> = only.into_iter().collect();
     let mut all = HostsPage::default();
-    pages::read(&client, "hosts", &query, limit, |page: HostsPage| {
+    pages::read_pages(&client, "hosts", &query, limit, |page: HostsPage| {
         let mut hosts = std::mem::take(&mut all.hosts);
         hosts.extend(page.hosts);
         all = HostsPage { hosts, ..page };
     })?;
-    match server.json {
-        true => say(&json!(all).to_string()),
-        false => print(&all),
+    if server.json {
+        print_line(&json!(all).to_string());
+    } else {
+        print_hosts(&all);
     }
-    Ok(match failing && !all.hosts.is_empty() {
-        true => Outcome::Finding,
-        false => Outcome::Fine,
+    Ok(if failing && !all.hosts.is_empty() {
+        CommandOutcome::Finding
+    } else {
+        CommandOutcome::Fine
     })
 }
 
-fn print(page: &HostsPage) {
+fn print_hosts(page: &HostsPage) {
     let row = |host: &HostAnswer| {
         let listed = host.repos_listed.map(|listed| listed.to_string());
         let tries = match host.failures {
@@ -78,25 +80,25 @@ fn print(page: &HostsPage) {
     ];
     if !page.hosts.is_empty() {
         let rows: Vec<Vec<String>> = page.hosts.iter().map(row).collect();
-        say(&table(&head, &rows));
+        print_line(&format_table(&head, &rows));
     }
     let more = match page.cursor {
         Some(_) => " More than these: --limit.",
         None => "",
     };
-    say(&format!(
+    print_line(&format!(
         "{} hosts, {} swept, {} failing.{more}",
         page.total, page.swept, page.failing
     ));
     if page.refused > 0 {
-        say(&format!(
+        print_line(&format!(
             "{} names of new hosts were refused since the start: too many.",
             page.refused
         ));
     }
     for one in &page.refused_by {
         let limit = one.limit.map(|limit| limit.to_string());
-        say(&plain(&format!(
+        print_line(&sanitize(&format!(
             "  {} of them named by {}, which named {} of at most {}",
             one.refused,
             one.named_by,

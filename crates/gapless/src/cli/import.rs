@@ -1,16 +1,16 @@
-//! `gapless import`: a repository from a file, handed to the running mirror, which
-//! checks it as it would a stranger's.
+//! `gapless import`: sends a CAR file to the running mirror, which checks it like a
+//! repository from an untrusted host.
 
 use std::path::Path;
 
 use tokio::fs::File;
 
 use super::client::{Client, talk};
-use super::table::{plain, say};
-use super::{Failure, Outcome, Server};
+use super::{CommandOutcome, Failure, Server};
 use crate::api::ImportAnswer;
+use crate::terminal::{print_line, sanitize};
 
-pub fn import(server: &Server, file: &Path) -> Result<Outcome, Failure> {
+pub fn import(server: &Server, file: &Path) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let url = client.url(&["v1", "import"], &[]);
     let reply = talk(async {
@@ -23,15 +23,16 @@ pub fn import(server: &Server, file: &Path) -> Result<Outcome, Failure> {
             return Err(Failure::Usage(words));
         }
         // Read as it is sent, never all at once.
-        client.hand_over(url, opened.into()).await
+        client.upload(url, opened).await
     })?;
     let answer: ImportAnswer = reply.read()?;
-    match server.json {
-        true => say(&reply.text),
-        false => say(&plain(&format!(
+    if server.json {
+        print_line(&reply.text);
+    } else {
+        print_line(&sanitize(&format!(
             "{} is at {} now, with {} records; its host is asked whether that is its newest commit",
             answer.did, answer.rev, answer.records
-        ))),
+        )));
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }

@@ -1,6 +1,5 @@
-//! The command line: which commands there are and what they are called with. One
-//! file per command does the work and says what it found, for people or, with
-//! `--json`, for programs.
+//! The command line: all commands and their arguments. Each command has a file, which
+//! does the work and prints the result for people or, with `--json`, for programs.
 
 mod ask;
 mod client;
@@ -16,7 +15,6 @@ mod progress;
 mod purges;
 mod start;
 mod store;
-mod table;
 mod usage;
 mod verify;
 
@@ -29,7 +27,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use gapless_atp::syntax::Did;
 
 use crate::config::Flags;
-pub use table::plain;
+use crate::terminal;
 
 /// A complete, provable, replicated mirror of AT Protocol repositories.
 ///
@@ -50,7 +48,7 @@ enum Command {
     /// record differs from the truth, when a fault is not repaired, or when one did
     /// not fire.
     #[cfg(feature = "demo")]
-    Demo(demo::Arguments),
+    Demo(demo::DemoArguments),
     /// Mirror: follow upstreams, fetch what is missing, answer questions.
     Run(Box<Flags>),
     /// How the running mirror is.
@@ -74,7 +72,7 @@ enum Command {
     /// want it are only counted.
     Gaps {
         /// How many are shown.
-        #[arg(long, default_value_t = MANY)]
+        #[arg(long, default_value_t = DEFAULT_LIMIT)]
         limit: NonZeroUsize,
         #[command(flatten)]
         server: Server,
@@ -83,7 +81,7 @@ enum Command {
     /// those that do not answer since when, why, and when they are tried again.
     Hosts {
         /// How many are shown.
-        #[arg(long, default_value_t = MANY)]
+        #[arg(long, default_value_t = DEFAULT_LIMIT)]
         limit: NonZeroUsize,
         /// Only those whose sweeps fail. Ends with 1 when there are any.
         #[arg(long)]
@@ -146,7 +144,7 @@ enum Command {
     /// What was purged: when, by whose word, and what is left of it.
     Purges {
         /// How many are shown.
-        #[arg(long, default_value_t = MANY)]
+        #[arg(long, default_value_t = DEFAULT_LIMIT)]
         limit: NonZeroUsize,
         #[command(flatten)]
         server: Server,
@@ -221,7 +219,7 @@ enum DeadCommand {
     /// Those that nobody has settled.
     List {
         /// How many are shown.
-        #[arg(long, default_value_t = MANY)]
+        #[arg(long, default_value_t = DEFAULT_LIMIT)]
         limit: NonZeroUsize,
         #[command(flatten)]
         server: Server,
@@ -239,8 +237,8 @@ enum DeadCommand {
     },
 }
 
-/// Entries of a list, unless told otherwise.
-const MANY: NonZeroUsize = NonZeroUsize::new(1000).unwrap();
+/// The default of `--limit`.
+const DEFAULT_LIMIT: NonZeroUsize = NonZeroUsize::new(1000).unwrap();
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
@@ -260,7 +258,7 @@ enum StoreCommand {
     ///
     /// Changes nothing but what any start does: an end of the journal that nobody
     /// was told of is cut.
-    Check(Folder),
+    Check(DataFolder),
     /// Make a store that lost something sound again.
     ///
     /// What is gone is not brought back. Every root is recomputed; repositories
@@ -269,7 +267,7 @@ enum StoreCommand {
     /// and to run again; does nothing to a store that is sound.
     Repair {
         #[command(flatten)]
-        folder: Folder,
+        folder: DataFolder,
         /// Only say what would be done.
         #[arg(long)]
         dry_run: bool,
@@ -277,7 +275,7 @@ enum StoreCommand {
 }
 
 #[derive(Debug, Args)]
-struct Folder {
+struct DataFolder {
     /// The data folder.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
@@ -302,12 +300,12 @@ struct Server {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     Fine,
     Finding,
 }
 
-/// Why a command did not get to its end.
+/// Why a command failed.
 #[derive(Debug)]
 enum Failure {
     Usage(String),
@@ -331,8 +329,8 @@ impl Failure {
     }
 }
 
-/// What is no DID is not sent anywhere.
-fn a_did(text: &str) -> Result<(), Failure> {
+/// Checks a DID before it is sent to the server.
+fn check_did(text: &str) -> Result<(), Failure> {
     let checked = Did::parse(text).map(drop);
     checked.map_err(|error| Failure::Usage(error.to_string()))
 }
@@ -346,7 +344,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             // Help and version come this way too, and are no mistake.
             let usage = error.use_stderr();
             if usage && usage::wants_json(&arguments) {
-                table::say(&usage::as_json(&error));
+                terminal::print_line(&usage::to_json(&error));
             }
             if error.print().is_err() || usage {
                 return ExitCode::from(2);
@@ -354,40 +352,45 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let (json, outcome) = dispatch(cli.command);
+    let (json, outcome) = run_command(cli.command);
     match outcome {
-        Ok(Outcome::Fine) => ExitCode::SUCCESS,
-        Ok(Outcome::Finding) => ExitCode::from(1),
+        Ok(CommandOutcome::Fine) => ExitCode::SUCCESS,
+        Ok(CommandOutcome::Finding) => ExitCode::from(1),
         Err(failure) => {
             if json {
-                table::say(&serde_json::json!({ "error": failure.text() }).to_string());
+                terminal::print_line(&serde_json::json!({ "error": failure.text() }).to_string());
             }
-            eprintln!("gapless: {}", table::plain(failure.text()));
+            eprintln!("gapless: {}", terminal::sanitize(failure.text()));
             ExitCode::from(failure.code())
         }
     }
 }
 
-/// Whether JSON was asked for, and how the command ended.
-fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
+/// Runs a command. Returns whether `--json` is set, and how the command ended.
+fn run_command(command: Command) -> (bool, Result<CommandOutcome, Failure>) {
     match command {
         #[cfg(feature = "demo")]
         Command::Demo(arguments) => (arguments.json, demo::run(&arguments)),
         Command::Run(flags) => (false, start::run(&flags)),
-        Command::Config(ConfigCommand::Show { flags, json }) => (json, start::show(&flags, json)),
-        Command::Status(server) => (server.json, ask::status(&server)),
-        Command::Repo { did, server } => (server.json, ask::repo(&server, &did)),
-        Command::Gaps { limit, server } => (server.json, ask::gaps(&server, limit.get())),
+        Command::Config(ConfigCommand::Show { flags, json }) => {
+            (json, start::show_config(&flags, json))
+        }
+        Command::Status(server) => (server.json, ask::show_status(&server)),
+        Command::Repo { did, server } => (server.json, ask::show_repo(&server, &did)),
+        Command::Gaps { limit, server } => (server.json, ask::list_gaps(&server, limit.get())),
         Command::Hosts {
             limit,
             failing,
             server,
-        } => (server.json, hosts::list(&server, limit.get(), failing)),
+        } => (
+            server.json,
+            hosts::list_hosts(&server, limit.get(), failing),
+        ),
         Command::Verify { did, server, .. } => (
             server.json,
             match did {
-                Some(did) => verify::one(&server, &did),
-                None => verify::all(&server),
+                Some(did) => verify::verify_one(&server, &did),
+                None => verify::verify_all(&server),
             },
         ),
         Command::Resync {
@@ -399,10 +402,12 @@ fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
             (server.json, export::export(&server, &did, out.as_deref()))
         }
         Command::Import { file, server } => (server.json, import::import(&server, &file)),
-        Command::Upstream(command) => upstream(command),
-        Command::Track(command) => track(command),
-        Command::Dead(command) => dead_letters(command),
-        Command::Purges { limit, server } => (server.json, purges::list(&server, limit.get())),
+        Command::Upstream(command) => run_upstream(command),
+        Command::Track(command) => run_track(command),
+        Command::Dead(command) => run_dead(command),
+        Command::Purges { limit, server } => {
+            (server.json, purges::list_purges(&server, limit.get()))
+        }
         Command::Store(StoreCommand::Check(folder)) => {
             (folder.json, store::check(&folder).map_err(Failure::Failed))
         }
@@ -413,7 +418,7 @@ fn dispatch(command: Command) -> (bool, Result<Outcome, Failure>) {
     }
 }
 
-fn upstream(command: UpstreamCommand) -> (bool, Result<Outcome, Failure>) {
+fn run_upstream(command: UpstreamCommand) -> (bool, Result<CommandOutcome, Failure>) {
     match command {
         UpstreamCommand::Add {
             kind,
@@ -427,26 +432,28 @@ fn upstream(command: UpstreamCommand) -> (bool, Result<Outcome, Failure>) {
         UpstreamCommand::Remove { source, server } => {
             (server.json, operate::remove_upstream(&server, &source))
         }
-        UpstreamCommand::List(server) => (server.json, ask::upstreams(&server)),
+        UpstreamCommand::List(server) => (server.json, ask::list_upstreams(&server)),
         UpstreamCommand::ConfirmLoss { source, server } => {
             (server.json, operate::confirm_loss(&server, &source))
         }
     }
 }
 
-fn track(command: TrackCommand) -> (bool, Result<Outcome, Failure>) {
+fn run_track(command: TrackCommand) -> (bool, Result<CommandOutcome, Failure>) {
     match command {
         TrackCommand::Add { dids, server } => (server.json, operate::track(&server, &dids)),
         TrackCommand::Remove { dids, server } => (server.json, operate::untrack(&server, &dids)),
-        TrackCommand::List(server) => (server.json, ask::tracked(&server)),
+        TrackCommand::List(server) => (server.json, ask::list_tracked(&server)),
     }
 }
 
-fn dead_letters(command: DeadCommand) -> (bool, Result<Outcome, Failure>) {
+fn run_dead(command: DeadCommand) -> (bool, Result<CommandOutcome, Failure>) {
     match command {
-        DeadCommand::List { limit, server } => (server.json, dead::list(&server, limit.get())),
+        DeadCommand::List { limit, server } => {
+            (server.json, dead::list_dead_letters(&server, limit.get()))
+        }
         DeadCommand::Resolve { number, server, .. } => {
-            (server.json, dead::resolve(&server, number))
+            (server.json, dead::resolve_dead_letters(&server, number))
         }
     }
 }

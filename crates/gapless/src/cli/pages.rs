@@ -1,23 +1,23 @@
-//! A list, page by page, up to as many entries as were asked for.
+//! Reads a list of the API page by page, up to a limit.
 
 use serde::de::DeserializeOwned;
 
 use super::Failure;
 use super::client::{Client, talk};
 
-/// Entries asked for at a time.
-const PAGE: usize = 1000;
+/// Entries per request.
+const PAGE_ENTRIES: usize = 1000;
 
 /// One page of a list.
 pub trait Page: DeserializeOwned {
     fn entries(&self) -> usize;
-    /// Where the next page begins; none on the last one.
+    /// The cursor of the next page; `None` on the last page.
     fn cursor(&self) -> Option<u64>;
 }
 
-/// Reads pages of `/v1/LIST` until there are so many entries, or no more, and hands
-/// each to `take`. Where the next page would begin, if there is one.
-pub fn read<P: Page>(
+/// Reads pages of `/v1/LIST`, passes each to `take`, and stops after `limit` entries or
+/// on the last page. Returns the cursor of the next page, if there is one.
+pub fn read_pages<P: Page>(
     client: &Client,
     list: &str,
     query: &[(&str, String)],
@@ -27,7 +27,7 @@ pub fn read<P: Page>(
     talk(async {
         let (mut entries, mut cursor) = (0, None);
         while entries < limit {
-            let count = (limit - entries).min(PAGE);
+            let count = (limit - entries).min(PAGE_ENTRIES);
             let mut query = query.to_vec();
             query.push(("limit", count.to_string()));
             query.extend(cursor.map(|cursor: u64| ("cursor", cursor.to_string())));

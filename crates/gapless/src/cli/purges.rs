@@ -1,12 +1,12 @@
-//! `gapless purges`: what went for good, and what is left of it.
+//! `gapless purges`: lists the purged repositories and what is left of each.
 
 use serde_json::json;
 
 use super::client::Client;
 use super::pages::{self, Page};
-use super::table::{or_dash, plain, say};
-use super::{Failure, Outcome, Server};
+use super::{CommandOutcome, Failure, Server};
 use crate::api::{PurgeAnswer, PurgesPage};
+use crate::terminal::{or_dash, print_line, sanitize};
 
 impl Page for PurgesPage {
     fn entries(&self) -> usize {
@@ -18,29 +18,30 @@ impl Page for PurgesPage {
     }
 }
 
-pub fn list(server: &Server, limit: usize) -> Result<Outcome, Failure> {
+pub fn list_purges(server: &Server, limit: usize) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
     let mut purges: Vec<PurgeAnswer> = Vec::new();
-    let cursor = pages::read(&client, "purges", &[], limit, |page: PurgesPage| {
+    let cursor = pages::read_pages(&client, "purges", &[], limit, |page: PurgesPage| {
         purges.extend(page.purges);
     })?;
-    match server.json {
-        true => say(&json!({ "purges": purges, "cursor": cursor }).to_string()),
-        false => print(&purges, cursor.is_some()),
+    if server.json {
+        print_line(&json!({ "purges": purges, "cursor": cursor }).to_string());
+    } else {
+        print_purges(&purges, cursor.is_some());
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }
 
-fn print(purges: &[PurgeAnswer], more: bool) {
+fn print_purges(purges: &[PurgeAnswer], more: bool) {
     for purge in purges {
-        say(&plain(&format!("{}  {}", purge.did, purge.state)));
-        say(&plain(&format!(
+        print_line(&sanitize(&format!("{}  {}", purge.did, purge.state)));
+        print_line(&sanitize(&format!(
             "    purged   {}, called deleted since {}, lived at {}",
             or_dash(purge.purged_at.as_deref()),
             or_dash(purge.deleted_at.as_deref()),
             or_dash(purge.host.as_deref())
         )));
-        say(&plain(&format!(
+        print_line(&sanitize(&format!(
             "    went     {} records, {} bytes; redacted {} frames, {} rows of the log, {} dead letters",
             purge.records,
             purge.bytes,
@@ -49,14 +50,15 @@ fn print(purges: &[PurgeAnswer], more: bool) {
             purge.dead_letters_redacted
         )));
         if let Some(at) = &purge.finished_at {
-            let files = match purge.compacted {
-                true => "files written anew",
-                false => "large files are left to their own compaction",
+            let files = if purge.compacted {
+                "files written anew"
+            } else {
+                "large files are left to their own compaction"
             };
-            say(&plain(&format!("    finished {at}, {files}")));
+            print_line(&sanitize(&format!("    finished {at}, {files}")));
         }
     }
-    say(&match (purges.len(), more) {
+    print_line(&match (purges.len(), more) {
         (0, _) => "Nothing was ever purged.".to_owned(),
         (shown, false) => format!("{shown} purges."),
         (shown, true) => format!("{shown} shown, and there are more: --limit."),

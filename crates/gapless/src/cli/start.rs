@@ -3,42 +3,43 @@
 
 use std::path::Path;
 
-use super::table::say;
-use super::{Failure, Outcome};
-use crate::config::{self, Config, Flags, Loaded, WAYS_TO_START};
+use super::{CommandOutcome, Failure};
+use crate::config::{self, Config, Flags, LoadedConfig, WAYS_TO_START};
+use crate::terminal::print_line;
 
-fn load(flags: &Flags) -> Result<Loaded, Failure> {
+fn load_config(flags: &Flags) -> Result<LoadedConfig, Failure> {
     let environment = config::environment();
     environment
         .and_then(|environment| config::load(flags, &environment, Path::new(".")))
         .map_err(|error| Failure::Usage(error.to_string()))
 }
 
-pub fn run(flags: &Flags) -> Result<Outcome, Failure> {
-    let loaded = load(flags)?;
+pub fn run(flags: &Flags) -> Result<CommandOutcome, Failure> {
+    let loaded = load_config(flags)?;
     // An interval that somebody chose is kept, whatever it costs.
-    let sweep_fixed = loaded.source("sweep_every") != config::Source::Default;
+    let sweep_fixed = loaded.source("sweep_every") != config::ValueSource::Default;
     let config = loaded.config;
     if !config.has_sources() && !has_store(&config) {
         return Err(Failure::Usage(WAYS_TO_START.to_owned()));
     }
     match crate::run::run(config, sweep_fixed) {
-        Ok(()) => Ok(Outcome::Fine),
+        Ok(()) => Ok(CommandOutcome::Fine),
         Err(error) if error.is_usage() => Err(Failure::Usage(error.to_string())),
         Err(error) => Err(Failure::Failed(error.to_string())),
     }
 }
 
-/// A store may remember what is followed.
+/// Whether the data folder has a store, which may know upstreams.
 fn has_store(config: &Config) -> bool {
     config.data.join("format").exists()
 }
 
-pub fn show(flags: &Flags, json: bool) -> Result<Outcome, Failure> {
-    let loaded = load(flags)?;
-    match json {
-        true => say(&loaded.to_json().to_string()),
-        false => say(loaded.to_toml().trim_end()),
+pub fn show_config(flags: &Flags, json: bool) -> Result<CommandOutcome, Failure> {
+    let loaded = load_config(flags)?;
+    if json {
+        print_line(&loaded.to_json().to_string());
+    } else {
+        print_line(loaded.to_toml().trim_end());
     }
-    Ok(Outcome::Fine)
+    Ok(CommandOutcome::Fine)
 }

@@ -1,60 +1,62 @@
-//! `gapless store check` and `gapless store repair`: a data folder looked after
-//! while nothing runs on it.
+//! `gapless store check` and `gapless store repair`: check and repair a data folder that
+//! no running mirror uses.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gapless_core::ledger::Time;
-use gapless_store::check::{self, Progress, Report};
+use gapless_store::check::{self, CheckReport, Progress};
 use gapless_store::engine::DiskSettings;
 use gapless_store::format;
-use gapless_store::repair::{self, Mode, Repaired};
+use gapless_store::repair::{self, RepairMode, RepairReport};
 use gapless_store::{Settings, Store};
 use serde_json::json;
 
-use super::progress::Bar;
-use super::{Folder, Outcome};
+use super::progress::ProgressBar;
+use super::{CommandOutcome, DataFolder};
 
-/// Findings that are printed for people; programs get all that were kept.
-const SHOWN: usize = 20;
+/// Findings printed for people. `--json` has all that the report keeps.
+const FINDINGS_SHOWN: usize = 20;
 
-pub fn check(folder: &Folder) -> Result<Outcome, String> {
-    existing(&folder.data)?;
+pub fn check(folder: &DataFolder) -> Result<CommandOutcome, String> {
+    require_store(&folder.data)?;
     let settings = Settings {
         // Nothing is written, so nothing needs room.
         min_free_disk_bytes: 0,
         ..Settings::default()
     };
     let store = Store::open(&folder.data, &settings).map_err(|error| error.to_string())?;
-    let mut bar = Bar::new();
-    let mut tell = |now: Progress| bar.tell(now.stage, now.done, now.of);
+    let mut bar = ProgressBar::new();
+    let mut tell = |now: Progress| bar.update(now.stage, now.done, now.of);
     let contents = store.view();
     let report = match store.frames() {
         Some(frames) => check::check_with_frames(&contents, frames, &mut tell),
         None => check::check(&contents, &mut tell),
     };
-    bar.end();
+    bar.clear();
     let report = report.map_err(|error| error.to_string())?;
     drop(contents);
     store.close().map_err(|error| error.to_string())?;
-    match folder.json {
-        true => println!("{}", check_json(&report)),
-        false => print_check(&folder.data, &report),
+    if folder.json {
+        println!("{}", check_json(&report));
+    } else {
+        print_check(&folder.data, &report);
     }
-    match report.clean() {
-        true => Ok(Outcome::Fine),
-        false => Ok(Outcome::Finding),
+    if report.is_clean() {
+        Ok(CommandOutcome::Fine)
+    } else {
+        Ok(CommandOutcome::Finding)
     }
 }
 
-fn check_json(report: &Report) -> serde_json::Value {
+fn check_json(report: &CheckReport) -> serde_json::Value {
     let findings: Vec<_> = report
         .findings
         .iter()
         .map(|finding| json!({ "code": finding.code(), "text": finding.to_string() }))
         .collect();
     json!({
-        "clean": report.clean(),
+        "clean": report.is_clean(),
         "repos": report.repos,
         "proven": report.proven,
         "not_recomputable": report.not_recomputable,
@@ -66,7 +68,7 @@ fn check_json(report: &Report) -> serde_json::Value {
     })
 }
 
-fn print_check(folder: &Path, report: &Report) {
+fn print_check(folder: &Path, report: &CheckReport) {
     println!(
         "{}: {} repositories, {} of them proven by their root, {} records, {} log numbers in {} rows, {} frames",
         folder.display(),
@@ -83,14 +85,14 @@ fn print_check(folder: &Path, report: &Report) {
             report.not_recomputable
         );
     }
-    if report.clean() {
+    if report.is_clean() {
         println!("Everything is as it must be.");
         return;
     }
-    for finding in report.findings.iter().take(SHOWN) {
+    for finding in report.findings.iter().take(FINDINGS_SHOWN) {
         println!("- {finding}");
     }
-    let more = report.found.saturating_sub(SHOWN as u64);
+    let more = report.found.saturating_sub(FINDINGS_SHOWN as u64);
     if more > 0 {
         println!("- and {more} more (--json lists the first thousand)");
     }
@@ -101,34 +103,37 @@ fn print_check(folder: &Path, report: &Report) {
     );
 }
 
-pub fn repair(folder: &Folder, dry_run: bool) -> Result<Outcome, String> {
-    existing(&folder.data)?;
-    let mode = match dry_run {
-        true => Mode::DryRun,
-        false => Mode::Repair,
+pub fn repair(folder: &DataFolder, dry_run: bool) -> Result<CommandOutcome, String> {
+    require_store(&folder.data)?;
+    let mode = if dry_run {
+        RepairMode::DryRun
+    } else {
+        RepairMode::Repair
     };
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_err(|_| "the clock of this machine is before 1970; set it first".to_owned())?;
     let now = Time(u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
-    let mut bar = Bar::new();
-    let mut tell = |now: Progress| bar.tell(now.stage, now.done, now.of);
+    let mut bar = ProgressBar::new();
+    let mut tell = |now: Progress| bar.update(now.stage, now.done, now.of);
     let settings = DiskSettings::default();
     let repaired = repair::repair(&folder.data, &settings, mode, now, &mut tell);
-    bar.end();
+    bar.clear();
     let repaired = repaired.map_err(|error| error.to_string())?;
-    match folder.json {
-        true => println!("{}", repair_json(&repaired, dry_run)),
-        false => print_repair(&folder.data, &repaired, dry_run),
+    if folder.json {
+        println!("{}", repair_json(&repaired, dry_run));
+    } else {
+        print_repair(&folder.data, &repaired, dry_run);
     }
     // A dry run that found something is a finding; a repair has dealt with it.
-    match dry_run && !repaired.nothing() {
-        true => Ok(Outcome::Finding),
-        false => Ok(Outcome::Fine),
+    if dry_run && !repaired.found_nothing() {
+        Ok(CommandOutcome::Finding)
+    } else {
+        Ok(CommandOutcome::Fine)
     }
 }
 
-fn repair_json(repaired: &Repaired, dry_run: bool) -> serde_json::Value {
+fn repair_json(repaired: &RepairReport, dry_run: bool) -> serde_json::Value {
     let journals: Vec<_> = repaired
         .journals
         .iter()
@@ -141,7 +146,7 @@ fn repair_json(repaired: &Repaired, dry_run: bool) -> serde_json::Value {
         .collect();
     json!({
         "dry_run": dry_run,
-        "nothing_to_do": repaired.nothing(),
+        "nothing_to_do": repaired.found_nothing(),
         "lost": repaired.lost,
         "looked": repaired.looked,
         "journals": journals,
@@ -157,8 +162,8 @@ fn repair_json(repaired: &Repaired, dry_run: bool) -> serde_json::Value {
     })
 }
 
-fn print_repair(folder: &Path, repaired: &Repaired, dry_run: bool) {
-    if repaired.nothing() {
+fn print_repair(folder: &Path, repaired: &RepairReport, dry_run: bool) {
+    if repaired.found_nothing() {
         println!("{}: sound; there is nothing to repair.", folder.display());
         return;
     }
@@ -195,7 +200,7 @@ fn print_repair(folder: &Path, repaired: &Repaired, dry_run: bool) {
             "- {} of {} repositories do not hash to their root any more and must be fetched anew:",
             repaired.damaged_repos, repaired.repos
         );
-        for did in repaired.damaged_dids.iter().take(SHOWN) {
+        for did in repaired.damaged_dids.iter().take(FINDINGS_SHOWN) {
             println!("    {did}");
         }
     }
@@ -205,24 +210,24 @@ fn print_repair(folder: &Path, repaired: &Repaired, dry_run: bool) {
             repaired.resets
         );
     }
-    match dry_run {
-        true => println!("Nothing was changed. Run it without --dry-run to do this."),
-        false => {
-            println!("Done. Start Gapless; it compares and fetches what is missing by itself.")
-        }
+    if dry_run {
+        println!("Nothing was changed. Run it without --dry-run to do this.");
+    } else {
+        println!("Done. Start Gapless; it compares and fetches what is missing by itself.");
     }
 }
 
-/// Looking after a folder never makes one, nor a store in one.
-fn existing(folder: &Path) -> Result<(), String> {
-    match folder.is_dir() {
-        true => match format::read(folder) {
+/// Fails if the folder has no store. Check and repair never create one.
+fn require_store(folder: &Path) -> Result<(), String> {
+    if folder.is_dir() {
+        match format::read(folder) {
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
-        },
-        false => Err(format!(
+        }
+    } else {
+        Err(format!(
             "there is no folder {}; --data names the folder that gapless keeps its data in",
             folder.display()
-        )),
+        ))
     }
 }

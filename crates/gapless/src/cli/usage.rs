@@ -1,23 +1,23 @@
-//! A command line that is none: for people as clap words it, and for programs that
-//! asked for JSON as every other error is told.
+//! Reports an invalid command line: in clap's words for people, and as JSON like every
+//! other error with `--json`.
 
 use std::ffi::OsString;
 
 use serde_json::json;
 
-/// How the words begin.
-const BEGINS: &str = "error: ";
+/// The beginning of clap's error texts.
+const CLAP_PREFIX: &str = "error: ";
 
-/// Whether JSON was asked for, as far as that can be seen in what was said.
+/// Whether the arguments, which clap could not parse, have `--json`.
 pub fn wants_json(arguments: &[OsString]) -> bool {
     let said = arguments.iter().take_while(|one| *one != "--");
     said.into_iter().any(|one| one == "--json")
 }
 
 /// The error as one line of JSON.
-pub fn as_json(error: &clap::Error) -> String {
+pub fn to_json(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let text = text.strip_prefix(BEGINS).unwrap_or(&text);
+    let text = text.strip_prefix(CLAP_PREFIX).unwrap_or(&text);
     json!({ "error": text.trim_end() }).to_string()
 }
 
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// Every command that does something, by its words.
+    /// Collects the words of every command without subcommands.
     fn leaves(command: &Command, words: &[String], found: &mut Vec<Vec<String>>) {
         let mut is_leaf = true;
         for inner in command.get_subcommands() {
@@ -52,8 +52,8 @@ mod tests {
             let error = Cli::try_parse_from(&arguments).expect_err("no command takes it");
             assert!(error.use_stderr(), "{words:?}");
             assert!(wants_json(&arguments), "{words:?}");
-            let told: serde_json::Value = serde_json::from_str(&as_json(&error)).expect("JSON");
-            let text = told["error"].as_str().unwrap_or_default();
+            let json: serde_json::Value = serde_json::from_str(&to_json(&error)).expect("JSON");
+            let text = json["error"].as_str().unwrap_or_default();
             assert!(
                 text.contains("--no-such-flag") || text.contains("--json"),
                 "{text}"

@@ -1,31 +1,33 @@
-//! `gapless verify`: roots recomputed by the running mirror, one or all.
+//! `gapless verify`: lets the running mirror recompute one root or all of them.
 
-use reqwest::Method;
+use gapless_net::operator::Method;
 use serde_json::json;
 
 use super::client::{Client, talk};
-use super::progress::Bar;
-use super::table::{or_dash, plain, say};
-use super::{Failure, Outcome, Server, a_did};
+use super::progress::ProgressBar;
+use super::{CommandOutcome, Failure, Server, check_did};
 use crate::api::{VerifyAnswer, VerifyLine, VerifyReport};
+use crate::terminal::{or_dash, print_line, sanitize};
 
-pub fn one(server: &Server, did: &str) -> Result<Outcome, Failure> {
-    a_did(did)?;
+pub fn verify_one(server: &Server, did: &str) -> Result<CommandOutcome, Failure> {
+    check_did(did)?;
     let client = Client::new(server)?;
     let url = client.url(&["v1", "repos", did, "verify"], &[]);
     let reply = talk(client.ask(Method::POST, url, None))?;
     let answer: VerifyAnswer = reply.read()?;
-    match server.json {
-        true => say(&reply.text),
-        false => say(&plain(&words(&answer))),
+    if server.json {
+        print_line(&reply.text);
+    } else {
+        print_line(&sanitize(&describe_answer(&answer)));
     }
-    match answer.verified {
-        true => Ok(Outcome::Fine),
-        false => Ok(Outcome::Finding),
+    if answer.verified {
+        Ok(CommandOutcome::Fine)
+    } else {
+        Ok(CommandOutcome::Finding)
     }
 }
 
-fn words(answer: &VerifyAnswer) -> String {
+fn describe_answer(answer: &VerifyAnswer) -> String {
     let did = &answer.did;
     let expected = or_dash(answer.expected.as_deref());
     let computed = or_dash(answer.computed.as_deref());
@@ -41,50 +43,52 @@ fn words(answer: &VerifyAnswer) -> String {
     )
 }
 
-pub fn all(server: &Server) -> Result<Outcome, Failure> {
+pub fn verify_all(server: &Server) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;
-    let mut bar = Bar::new();
+    let mut bar = ProgressBar::new();
     let mut report: Option<VerifyReport> = None;
     let talked = talk(client.lines(client.url(&["v1", "verify"], &[]), |line| {
         match serde_json::from_slice(line) {
-            Ok(VerifyLine::Progress(now)) => bar.tell("verifying", now.done, now.of),
+            Ok(VerifyLine::Progress(now)) => bar.update("verifying", now.done, now.of),
             Ok(VerifyLine::Report(found)) => report = Some(found),
             Ok(VerifyLine::Failed(error)) => return Err(Failure::Failed(error.message)),
             Err(error) => return Err(client.not_understood(&error)),
         }
         Ok(())
     }));
-    bar.end();
+    bar.clear();
     talked?;
     let Some(report) = report else {
         let words = "the mirror broke off before its report; its log may tell why";
         return Err(Failure::Failed(words.to_owned()));
     };
-    match server.json {
-        true => say(&json!(report).to_string()),
-        false => print(&report),
+    if server.json {
+        print_line(&json!(report).to_string());
+    } else {
+        print_report(&report);
     }
-    match report.mismatches == 0 && report.not_recomputable == 0 && !report.stopped {
-        true => Ok(Outcome::Fine),
-        false => Ok(Outcome::Finding),
+    if report.mismatches == 0 && report.not_recomputable == 0 && !report.stopped {
+        Ok(CommandOutcome::Fine)
+    } else {
+        Ok(CommandOutcome::Finding)
     }
 }
 
-fn print(report: &VerifyReport) {
-    say(&format!(
+fn print_report(report: &VerifyReport) {
+    print_line(&format!(
         "{} repositories: {} proven, {} with nothing to prove yet, {} that do not match",
         report.repos, report.proven, report.skipped, report.mismatches
     ));
     if report.not_recomputable > 0 {
-        say(&format!(
+        print_line(&format!(
             "{} cannot be recomputed: only the keys of wanted collections are held (--keep-keys wanted)",
             report.not_recomputable
         ));
     }
     for answer in &report.found {
-        say(&plain(&words(answer)));
+        print_line(&sanitize(&describe_answer(answer)));
     }
     if report.stopped {
-        say("It was stopped before the end.");
+        print_line("It was stopped before the end.");
     }
 }

@@ -1,43 +1,43 @@
-//! What is to be found by itself: the whole network, or whoever has a record in some
-//! collection; and which streams bring it.
+//! Reads the keys of `[discover]`: whether the mirror discovers the whole network or
+//! the repositories with records in some collections, and which streams it follows.
 
 use std::time::Duration;
 
-use gapless_core::ledger::Kind;
+use gapless_core::ledger::UpstreamKind;
 
-use super::error::{ConfigError, Source};
-use super::raw::Raw;
-use super::validate::{count, flag, parsed, patterns, span};
+use super::error::{ConfigError, ValueSource};
+use super::raw::RawConfig;
+use super::validate::{read_count, read_flag, read_patterns, read_span, read_with};
 use super::values;
 use super::{DiscoverConfig, FollowWhat, UpstreamConfig};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Listings of the whole network are not asked for more often than this.
-const MIN_EVERY: Duration = Duration::from_secs(1);
-/// Hosts that are followed by a stream each, unless told otherwise. Each takes a
-/// socket.
-const STREAMS: usize = 4096;
+/// The shortest interval between two listings of the network.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// The default of `discover.max_streams`. Each stream takes a socket.
+const DEFAULT_MAX_STREAMS: usize = 4096;
 
-/// Reads what is to be discovered, and whether it can be with these upstreams.
-pub(super) fn discover(
-    raw: &Raw,
+/// Reads `[discover]` and checks that these upstreams can serve it.
+pub(super) fn read_discover(
+    raw: &RawConfig,
     upstreams: &[UpstreamConfig],
 ) -> Result<DiscoverConfig, ConfigError> {
     let source = "discover.collection_source";
     let found = DiscoverConfig {
-        network: flag(raw, "discover.network")?,
-        follow: parsed(raw, "discover.follow", "relays or hosts", follow)?.unwrap_or_default(),
-        every: span(raw, "discover.every", MIN_EVERY, DAY)?,
-        max_streams: count(raw, "discover.max_streams", STREAMS)?,
-        collections: patterns(raw, "discover.collections")?,
-        collection_source: parsed(raw, source, values::HTTP_URL, values::parse_http_url)?,
+        network: read_flag(raw, "discover.network")?,
+        follow: read_with(raw, "discover.follow", "relays or hosts", parse_follow)?
+            .unwrap_or_default(),
+        every: read_span(raw, "discover.every", MIN_INTERVAL, DAY)?,
+        max_streams: read_count(raw, "discover.max_streams", DEFAULT_MAX_STREAMS)?,
+        collections: read_patterns(raw, "discover.collections")?,
+        collection_source: read_with(raw, source, values::HTTP_URL, values::parse_http_url)?,
     };
-    let relays = upstreams.iter().any(|one| one.kind == Kind::Relay);
+    let relays = upstreams.iter().any(|one| one.kind == UpstreamKind::Relay);
     let by_collection = !found.collections.is_empty();
     let wrong = |key: &str, value: &str, expected: &str| {
-        let said = raw.get(key);
+        let given = raw.get(key);
         Err(ConfigError::Value {
-            at: said.map_or(Source::Default, |said| said.at.clone()),
+            at: given.map_or(ValueSource::Default, |given| given.at.clone()),
             key: key.to_owned(),
             value: value.to_owned(),
             expected: expected.to_owned(),
@@ -67,7 +67,7 @@ pub(super) fn discover(
     Ok(found)
 }
 
-fn follow(text: &str) -> Option<FollowWhat> {
+fn parse_follow(text: &str) -> Option<FollowWhat> {
     match text {
         "relays" => Some(FollowWhat::Relays),
         "hosts" => Some(FollowWhat::Hosts),

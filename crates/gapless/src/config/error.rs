@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, in words for the person who wrote it.
+//! Errors in a configuration, worded for its author.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Where a value was said.
+/// The layer that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     Default,
     File(PathBuf),
     /// The name of the variable.
@@ -17,17 +17,18 @@ pub enum Source {
     Flag(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Default => f.write_str("default"),
-            Source::File(path) => write!(f, "{}", path.display()),
-            Source::Environment(name) => write!(f, "environment {name}"),
-            Source::Flag(name) => write!(f, "flag {name}"),
+            ValueSource::Default => f.write_str("default"),
+            ValueSource::File(path) => write!(f, "{}", path.display()),
+            ValueSource::Environment(name) => write!(f, "environment {name}"),
+            ValueSource::Flag(name) => write!(f, "flag {name}"),
         }
     }
 }
 
+/// Why a configuration was rejected.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     #[error("{source_name} {path:?} could not be read: {error}")]
@@ -42,15 +43,15 @@ pub enum ConfigError {
         "{path:?}: {why}. Expected certificates in PEM, each between BEGIN and END CERTIFICATE"
     )]
     Certificates { path: PathBuf, why: String },
-    #[error("{at}: unknown key `{key}`{}", nearest_text(.nearest))]
+    #[error("{at}: unknown key `{key}`{}", nearest_hint(.nearest))]
     UnknownKey {
-        at: Source,
+        at: ValueSource,
         key: String,
         nearest: Option<String>,
     },
     #[error("{at}: `{key}` is {value}; expected {expected}")]
     Value {
-        at: Source,
+        at: ValueSource,
         key: String,
         value: String,
         expected: String,
@@ -59,7 +60,7 @@ pub enum ConfigError {
         "`bind` is {bind} ({at}), which others can reach, and no token is set. \
          Set one (--token, GAPLESS_TOKEN or `token` in the file), or bind to 127.0.0.1"
     )]
-    TokenNeeded { bind: SocketAddr, at: Source },
+    TokenNeeded { bind: SocketAddr, at: ValueSource },
     #[error(
         "{path:?}, line {line}: {text:?} is not a DID: {why}. One DID a line; # begins a comment"
     )]
@@ -73,7 +74,7 @@ pub enum ConfigError {
     NotText { name: String },
 }
 
-fn nearest_text(nearest: &Option<String>) -> String {
+fn nearest_hint(nearest: &Option<String>) -> String {
     match nearest {
         Some(key) => format!("; did you mean `{key}`?"),
         None => "; docs/configuration.md lists all keys".to_owned(),

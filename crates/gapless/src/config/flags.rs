@@ -1,5 +1,5 @@
-//! The flags that say the configuration, as text: they are judged together with
-//! what file and environment say, by the same rules.
+//! The command line flags that set configuration keys. Their values stay text here and
+//! are validated like the values of file and environment.
 
 use std::path::PathBuf;
 
@@ -57,8 +57,8 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Key, flag and text of each flag that was given.
-    pub(super) fn given(&self) -> Vec<(&'static str, &'static str, String)> {
+    /// The key, the flag and the text of each flag that is set.
+    pub(super) fn to_values(&self) -> Vec<(&'static str, &'static str, String)> {
         let single = [
             ("data", "--data", &self.data),
             ("bind", "--bind", &self.bind),

@@ -1,7 +1,7 @@
-//! Every key there is, in the order in which it is shown; how a variable is
-//! called; and which key somebody may have meant.
+//! All configuration keys in the order in which they are shown, the names of their
+//! environment variables, and the suggestion for a misspelt key.
 
-/// All keys. A dot stands between table and key.
+/// All keys. A dot separates table and key.
 pub const KEYS: [&str; 44] = [
     "data",
     "bind",
@@ -49,38 +49,39 @@ pub const KEYS: [&str; 44] = [
     "upstream.host",
 ];
 
-/// Keys inside an entry of `[[upstream]]`; elsewhere `upstream` is one value.
-const OF_UPSTREAM: &str = "upstream.";
+/// The prefix of keys inside an entry of `[[upstream]]`. Everywhere else `upstream` is
+/// one value.
+const UPSTREAM_PREFIX: &str = "upstream.";
 
-/// The keys that one layer can say, `upstream` as one of them.
-pub fn plain() -> impl Iterator<Item = &'static str> {
+/// The keys that a layer can set, with `upstream` as one key.
+pub fn layer_keys() -> impl Iterator<Item = &'static str> {
     KEYS.into_iter()
-        .filter(|key| !key.starts_with(OF_UPSTREAM))
+        .filter(|key| !key.starts_with(UPSTREAM_PREFIX))
         .chain(["upstream"])
 }
 
-/// The key as the table has it.
-pub fn known(key: &str) -> Option<&'static str> {
-    plain().find(|known| *known == key)
+/// Finds the static name of a key.
+pub fn find_key(key: &str) -> Option<&'static str> {
+    layer_keys().find(|known| *known == key)
 }
 
-/// The environment variable of a key.
-pub fn variable(key: &str) -> String {
+/// The name of a key's environment variable.
+pub fn env_variable(key: &str) -> String {
     format!("GAPLESS_{}", key.to_uppercase().replace('.', "_"))
 }
 
-/// The key that somebody meant, if one is near enough.
-pub fn nearest(key: &str) -> Option<String> {
+/// The key with the most similar name, if one is similar enough.
+pub fn nearest_key(key: &str) -> Option<String> {
     let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
     let table = key.rsplit_once('.').map(|(table, _)| table);
     let candidates = KEYS.into_iter().chain(["upstream"]);
     let near = |far: usize, name: &str| Some(far).filter(|far| *far <= 1 + name.len() / 5);
     candidates
         .filter_map(|known| {
-            let whole = near(distance(key, known), known);
-            // A right key in the wrong table is as near as a slip of the pen.
+            let whole = near(edit_distance(key, known), known);
+            // A known key in the wrong table counts as one typing error.
             let same_table = known.rsplit_once('.').map(|(table, _)| table) == table;
-            let moved = near(distance(&last(key), &last(known)), &last(known))
+            let moved = near(edit_distance(&last(key), &last(known)), &last(known))
                 .map(|far| far + usize::from(!same_table));
             let far = whole.into_iter().chain(moved).min()?;
             Some((far, known))
@@ -89,13 +90,13 @@ pub fn nearest(key: &str) -> Option<String> {
         .map(|(_, known)| known.to_owned())
 }
 
-/// Longer names are near to nothing; the work on a name has a bound.
-const LONGEST: usize = 64;
+/// Characters of a name that are compared; bounds the work for one name.
+const MAX_NAME_CHARS: usize = 64;
 
-/// How many letters must be changed, added or left out.
-fn distance(one: &str, other: &str) -> usize {
-    let one: Vec<char> = one.chars().take(LONGEST).collect();
-    let other: Vec<char> = other.chars().take(LONGEST).collect();
+/// The Levenshtein distance of two names.
+fn edit_distance(one: &str, other: &str) -> usize {
+    let one: Vec<char> = one.chars().take(MAX_NAME_CHARS).collect();
+    let other: Vec<char> = other.chars().take(MAX_NAME_CHARS).collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (line, letter) in one.iter().enumerate() {
         let mut diagonal = row[0];
@@ -115,15 +116,18 @@ mod tests {
 
     #[test]
     fn a_slip_of_the_pen_is_recognised() {
-        assert_eq!(nearest("swep_every").as_deref(), Some("sweep_every"));
-        assert_eq!(nearest("per_host").as_deref(), Some("fetch.per_host"));
-        assert_eq!(nearest("fetch.pre_host").as_deref(), Some("fetch.per_host"));
-        assert_eq!(nearest("upstreams").as_deref(), Some("upstream"));
-        assert_eq!(nearest("flux_capacitor"), None);
+        assert_eq!(nearest_key("swep_every").as_deref(), Some("sweep_every"));
+        assert_eq!(nearest_key("per_host").as_deref(), Some("fetch.per_host"));
+        assert_eq!(
+            nearest_key("fetch.pre_host").as_deref(),
+            Some("fetch.per_host")
+        );
+        assert_eq!(nearest_key("upstreams").as_deref(), Some("upstream"));
+        assert_eq!(nearest_key("flux_capacitor"), None);
     }
 
     #[test]
     fn a_variable_is_the_key_in_capitals() {
-        assert_eq!(variable("fetch.per_host"), "GAPLESS_FETCH_PER_HOST");
+        assert_eq!(env_variable("fetch.per_host"), "GAPLESS_FETCH_PER_HOST");
     }
 }

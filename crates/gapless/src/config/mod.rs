@@ -1,9 +1,9 @@
-//! The configuration: raw, from file, environment and flags; validated once here,
-//! then passed on by value. Nothing else reads the environment.
+//! The configuration: read from file, environment and flags, validated once here,
+//! then passed on by value. No other module reads the environment.
 //!
-//! Built-in defaults < `gapless.toml` < `GAPLESS_*` < flags. A list is replaced as
-//! a whole, never merged. Whatever is wrong is an error that names where it was
-//! said, the key, the value and what is expected; nothing is guessed or ignored.
+//! Built-in defaults < `gapless.toml` < `GAPLESS_*` < flags. A layer replaces a list
+//! as a whole and never merges it. Every invalid value is an error that names its
+//! source, the key, the value and what is expected; nothing is guessed or ignored.
 
 mod authorities;
 mod discover;
@@ -11,6 +11,7 @@ mod error;
 mod flags;
 mod keys;
 mod raw;
+mod serve;
 mod show;
 mod validate;
 mod values;
@@ -22,27 +23,26 @@ use std::time::Duration;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::settings::OnRollback;
-use gapless_core::ledger::{FilterGen, Kind, Settings};
+use gapless_core::ledger::{FilterGen, Settings, UpstreamKind};
 
-use crate::net::NameServer;
-use crate::serve::ServeLimits;
+use gapless_net::NameServer;
 
-use crate::serve::firehose::FirehoseSettings;
 pub use authorities::Authorities;
-pub use error::{ConfigError, Source};
+pub use error::{ConfigError, ValueSource};
 pub use flags::Flags;
 pub use raw::environment;
+pub use serve::{FirehoseSettings, ServeLimits};
 pub use values::{
-    HOST, HTTP_URL, Pattern, Token, URL, duration_text, parse_duration, parse_host, parse_http_url,
-    parse_size, parse_url, size_text,
+    HOST, HTTP_URL, Pattern, Token, URL, format_duration, format_size, parse_duration, parse_host,
+    parse_http_url, parse_size, parse_url,
 };
 
-/// What somebody is told who starts a mirror of nothing.
+/// The error text for a configuration without anything to follow.
 pub const WAYS_TO_START: &str = "there is nothing to follow. Name a host \
 (--upstream pds=https://pds.example.com), a relay (--upstream relay=https://relay.example.com), \
 or a file of DIDs (--dids FILE); a configuration file can name them too (docs/configuration.md)";
 
-/// Everything that can be configured, valid.
+/// A validated configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The data folder.
@@ -51,11 +51,11 @@ pub struct Config {
     pub bind: SocketAddr,
     /// The PLC directory, as `http(s)://host[:port]`.
     pub plc: String,
-    /// Questions to it in a second.
+    /// Requests to the PLC directory per second.
     pub plc_requests_per_second: f64,
-    /// Goes into the User-Agent, so that hosts know whom to ask.
+    /// Contact details for the User-Agent header.
     pub contact: Option<String>,
-    /// Certificate authorities beside the world's.
+    /// Certificate authorities that are trusted in addition to the built-in ones.
     pub authorities: Option<Authorities>,
     pub upstreams: Vec<UpstreamConfig>,
     /// The collections whose records are kept; empty means all.
@@ -75,7 +75,7 @@ pub struct Config {
     pub allow_private: bool,
     pub token: Option<Token>,
     pub log: LogFormat,
-    /// With less room on the disk than this, nothing is written.
+    /// Bytes of free disk space below which nothing is written.
     pub min_free_disk: u64,
     pub fetch: FetchConfig,
     pub limits: LimitsConfig,
@@ -84,23 +84,23 @@ pub struct Config {
     pub discover: DiscoverConfig,
 }
 
-/// A source of events, as an operator names it.
+/// An upstream (a source of events) as the operator configures it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    pub kind: Kind,
-    /// `http(s)://host[:port]`, nothing after it.
+    pub kind: UpstreamKind,
+    /// `http(s)://host[:port]`, without a path.
     pub url: String,
-    /// The public host that it stands for, when the URL is that of a proxy.
-    /// A name means https; else it is the whole origin.
+    /// The public host behind the URL, when the URL is that of a proxy: a host name,
+    /// which means https, or a whole origin.
     pub host: Option<String>,
 }
 
-/// Of which records the keys are held.
+/// Which records have their keys held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeepKeys {
-    /// Of all: the root can be recomputed at any time.
+    /// All records, so that the root can be recomputed at any time.
     All,
-    /// Of the wanted collections only.
+    /// Only records of the wanted collections.
     Wanted,
 }
 
@@ -113,97 +113,97 @@ pub enum LogFormat {
 /// How repositories are fetched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FetchConfig {
-    /// Fetches at a time, in all.
+    /// Fetches that run at the same time.
     pub concurrency: usize,
-    /// Fetches at a time from one host.
+    /// Fetches that run at the same time against one host.
     pub per_host: usize,
-    /// Requests to one host.
+    /// Requests to one host per second.
     pub requests_per_second: f64,
-    /// A larger repository is not fetched.
+    /// Repositories above this size are not fetched.
     pub max_repo_bytes: u64,
-    /// Where snapshots are spilled.
+    /// The folder that snapshots are spilled to.
     pub temp: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitsConfig {
-    /// Threads that verify.
+    /// Threads that verify events.
     pub workers: usize,
-    /// Names that one upstream may tell of before their documents are read. Not
-    /// configured; tests set it lower.
+    /// New names that one upstream may bring before their DID documents are read. No
+    /// configuration key sets this; tests set it lower.
     pub newcomers: usize,
 }
 
-/// When `/ready` says no.
+/// The conditions under which `/ready` fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadyConfig {
-    /// An upstream was not heard for so long.
+    /// Time since the last frame of an upstream.
     pub max_upstream_age: Duration,
-    /// The oldest debt has been owed for so long.
+    /// Age of the oldest debt.
     pub max_debt_age: Duration,
-    /// A host that is followed whole was not swept for so long, and for twice as
-    /// long as it should have been.
+    /// Time since the last sweep of a host that is followed whole. The sweep must also
+    /// be late by a whole sweep interval.
     pub max_sweep_age: Duration,
 }
 
-/// What is served to others: how long verified frames are kept, and who may read.
+/// How the mirror serves other programs: how long verified frames are kept, and who
+/// may read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServeConfig {
     pub window: Duration,
     pub window_bytes: u64,
-    /// Whether anybody may read what is mirrored, without a token.
+    /// Whether clients without a token may read what is mirrored.
     pub open: bool,
-    /// Who is asked whose a handle is; none: the handle's own domain.
+    /// The service that resolves handles; `None` asks the DNS and the handle's domain.
     pub handle_resolver: Option<String>,
-    /// Which name servers are asked for it before its domain is.
+    /// The name servers that resolve handles before their domains are asked.
     pub dns: NameServer,
-    /// Not configured; tests set them lower.
+    /// No configuration key sets these; tests set them lower.
     pub limits: ServeLimits,
     pub firehose: FirehoseSettings,
 }
 
-/// What is found by itself.
+/// What the mirror discovers without being told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoverConfig {
-    /// Every repository of every host that relays or DID documents name.
+    /// Discover every repository of every host that relays or DID documents name.
     pub network: bool,
-    /// Whose streams bring the events of what is found.
+    /// The streams that bring the events of discovered repositories.
     pub follow: FollowWhat,
-    /// How often relays are asked which hosts there are, and who has records in the
-    /// collections.
+    /// How often the listings of hosts and of `collections` are read again.
     pub every: Duration,
-    /// Hosts that are followed by a stream each, at most.
+    /// Hosts that are followed by a stream each at the same time.
     pub max_streams: usize,
-    /// Repositories that have a record in one of these are tracked.
+    /// Repositories with a record in one of these collections are tracked.
     pub collections: Vec<Pattern>,
-    /// Who is asked for them beside the upstreams.
+    /// A server that is asked for `collections` in addition to the upstreams.
     pub collection_source: Option<String>,
 }
 
-/// Whose streams bring what is found.
+/// The streams that bring the events of discovered repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FollowWhat {
     #[default]
     Relays,
-    /// A stream for each host; relays only tell which hosts there are.
+    /// One stream per host; relays only list the hosts.
     Hosts,
 }
 
 impl Config {
-    /// Whether there is anything to follow. What is stored is not known here.
+    /// Whether the configuration names anything to follow. The store may know more.
     pub fn has_sources(&self) -> bool {
         !self.upstreams.is_empty()
             || !self.dids.is_empty()
             || self.discover.collection_source.is_some()
     }
 
-    /// Whether a collection's records are kept.
+    /// Whether records of this collection are kept.
     pub fn wants(&self, collection: &str) -> bool {
         let mut patterns = self.collections.iter();
         self.collections.is_empty() || patterns.any(|pattern| pattern.matches(collection))
     }
 
-    /// The numbers of the ledger's rules.
+    /// The settings of the ledger.
     pub fn ledger(&self, filter: FilterGen) -> Settings {
         Settings {
             live_grace: self.live_grace,
@@ -216,40 +216,43 @@ impl Config {
     }
 }
 
-/// A configuration, and where each value was said.
+/// A configuration and the source of each value.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub config: Config,
-    sources: BTreeMap<&'static str, Source>,
+    sources: BTreeMap<&'static str, ValueSource>,
 }
 
-impl Loaded {
-    /// Where a key was said.
-    pub fn source(&self, key: &str) -> Source {
-        self.sources.get(key).cloned().unwrap_or(Source::Default)
+impl LoadedConfig {
+    /// The layer that set a key.
+    pub fn source(&self, key: &str) -> ValueSource {
+        self.sources
+            .get(key)
+            .cloned()
+            .unwrap_or(ValueSource::Default)
     }
 
-    /// As a file that could be read again, the token apart, with the source of
-    /// each value as a comment.
+    /// The configuration as TOML that can be read again (the token is redacted), with
+    /// the source of each value as a comment.
     pub fn to_toml(&self) -> String {
-        show::toml(self)
+        show::to_toml(self)
     }
 
-    /// Each key with its value and source.
+    /// Each key with its value and source, as JSON.
     pub fn to_json(&self) -> serde_json::Value {
-        show::json(self)
+        show::to_json(self)
     }
 }
 
-/// Reads and validates. `environment` is what [`environment`] returns; `here` is
-/// the folder in which `gapless.toml` is looked for.
+/// Reads and validates the configuration. `environment` is what [`environment`]
+/// returns; `here` is the folder that is searched for `gapless.toml`.
 pub fn load(
     flags: &Flags,
     environment: &[(String, String)],
     here: &Path,
-) -> Result<Loaded, ConfigError> {
-    let raw = raw::gather(flags, environment, here)?;
+) -> Result<LoadedConfig, ConfigError> {
+    let raw = raw::read_layers(flags, environment, here)?;
     let config = validate::validate(&raw)?;
     let sources = raw.sources();
-    Ok(Loaded { config, sources })
+    Ok(LoadedConfig { config, sources })
 }

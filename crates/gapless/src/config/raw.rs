@@ -1,4 +1,5 @@
-//! What file, environment and flags say, laid over each other, not judged yet.
+//! The values of file, environment and flags, merged by precedence and not yet
+//! validated.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -6,60 +7,63 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-use super::error::{ConfigError, Source};
+use super::error::{ConfigError, ValueSource};
 use super::flags::Flags;
 use super::keys;
 
-/// The file that is read when none is named.
-const FILE: &str = "gapless.toml";
-/// Bytes of a configuration file.
+/// The file that is read if it exists and no other is named.
+const DEFAULT_FILE: &str = "gapless.toml";
+/// The largest configuration file, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Variables of this beginning are ours.
+/// The prefix of all environment variables that Gapless reads.
 const PREFIX: &str = "GAPLESS_";
-/// Ours, but not keys: which file to read, and which server the commands ask.
-const OTHERS: [&str; 2] = ["GAPLESS_CONFIG", "GAPLESS_URL"];
-/// What orchestrators set for a service that is called gapless.
-const FOREIGN: [&str; 2] = ["GAPLESS_SERVICE_", "GAPLESS_PORT"];
+/// Variables that are no keys: the configuration file, and the server that the
+/// commands ask.
+const NOT_KEYS: [&str; 2] = ["GAPLESS_CONFIG", "GAPLESS_URL"];
+/// Prefixes of variables that orchestrators set for a service named gapless.
+const FOREIGN_PREFIXES: [&str; 2] = ["GAPLESS_SERVICE_", "GAPLESS_PORT"];
 
-/// A value, and who said it.
+/// A value that is not validated yet, and the layer that set it.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct RawValue {
     pub value: Value,
-    pub at: Source,
+    pub at: ValueSource,
 }
 
-/// The topmost word on each key.
+/// For each key the value of the highest layer that sets it.
 #[derive(Debug, Default)]
-pub struct Raw {
-    said: BTreeMap<&'static str, Said>,
+pub struct RawConfig {
+    values: BTreeMap<&'static str, RawValue>,
 }
 
-impl Raw {
-    pub fn get(&self, key: &str) -> Option<&Said> {
-        self.said.get(key)
+impl RawConfig {
+    pub fn get(&self, key: &str) -> Option<&RawValue> {
+        self.values.get(key)
     }
 
-    pub fn sources(&self) -> BTreeMap<&'static str, Source> {
-        let sources = self.said.iter();
-        sources.map(|(key, said)| (*key, said.at.clone())).collect()
+    pub fn sources(&self) -> BTreeMap<&'static str, ValueSource> {
+        let sources = self.values.iter();
+        sources
+            .map(|(key, given)| (*key, given.at.clone()))
+            .collect()
     }
 
-    fn say(&mut self, key: &str, value: Value, at: Source) -> Result<(), ConfigError> {
-        match keys::known(key) {
+    fn insert(&mut self, key: &str, value: Value, at: ValueSource) -> Result<(), ConfigError> {
+        match keys::find_key(key) {
             Some(known) => {
-                self.said.insert(known, Said { value, at });
+                self.values.insert(known, RawValue { value, at });
                 Ok(())
             }
             None => Err(ConfigError::UnknownKey {
                 at,
                 key: key.to_owned(),
-                nearest: keys::nearest(key),
+                nearest: keys::nearest_key(key),
             }),
         }
     }
 }
 
-/// The `GAPLESS_*` variables of this process.
+/// Returns the `GAPLESS_*` variables of this process.
 pub fn environment() -> Result<Vec<(String, String)>, ConfigError> {
     let mut found = Vec::new();
     for (name, value) in std::env::vars_os() {
@@ -75,41 +79,41 @@ pub fn environment() -> Result<Vec<(String, String)>, ConfigError> {
     Ok(found)
 }
 
-/// Lays the layers over each other.
-pub fn gather(
+/// Reads all layers, from the file up to the flags.
+pub fn read_layers(
     flags: &Flags,
     environment: &[(String, String)],
     here: &Path,
-) -> Result<Raw, ConfigError> {
-    let mut raw = Raw::default();
-    if let Some(path) = file(flags, environment, here) {
-        from_file(&mut raw, path)?;
+) -> Result<RawConfig, ConfigError> {
+    let mut raw = RawConfig::default();
+    if let Some(path) = config_path(flags, environment, here) {
+        add_file(&mut raw, path)?;
     }
-    from_environment(&mut raw, environment)?;
-    for (key, flag, text) in flags.given() {
-        raw.say(key, Value::String(text), Source::Flag(flag.to_owned()))?;
+    add_environment(&mut raw, environment)?;
+    for (key, flag, text) in flags.to_values() {
+        raw.insert(key, Value::String(text), ValueSource::Flag(flag.to_owned()))?;
     }
     Ok(raw)
 }
 
-fn file(flags: &Flags, environment: &[(String, String)], here: &Path) -> Option<PathBuf> {
+fn config_path(flags: &Flags, environment: &[(String, String)], here: &Path) -> Option<PathBuf> {
     let mut variables = environment.iter();
     let named = variables.find(|(name, _)| name == "GAPLESS_CONFIG");
     let by_variable = named.map(|(_, path)| PathBuf::from(path));
-    let found = || Some(here.join(FILE)).filter(|path| path.exists());
+    let found = || Some(here.join(DEFAULT_FILE)).filter(|path| path.exists());
     flags.config.clone().or(by_variable).or_else(found)
 }
 
-fn from_file(raw: &mut Raw, path: PathBuf) -> Result<(), ConfigError> {
+fn add_file(raw: &mut RawConfig, path: PathBuf) -> Result<(), ConfigError> {
     let text = read_text("the configuration file", &path, MAX_FILE_BYTES)?;
     let table: Table = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
         message: error.to_string().trim_end().to_owned(),
         path: path.clone(),
     })?;
-    let at = || Source::File(path.clone());
+    let at = || ValueSource::File(path.clone());
     for (key, value) in table {
         match value {
-            // One entry where a list of them is meant.
+            // `[upstream]` where `[[upstream]]` is meant.
             Value::Table(_) if key == "upstream" => {
                 return Err(ConfigError::Value {
                     at: at(),
@@ -121,30 +125,35 @@ fn from_file(raw: &mut Raw, path: PathBuf) -> Result<(), ConfigError> {
             }
             Value::Table(inner) => {
                 for (inner_key, value) in inner {
-                    raw.say(&format!("{key}.{inner_key}"), value, at())?;
+                    raw.insert(&format!("{key}.{inner_key}"), value, at())?;
                 }
             }
-            value => raw.say(&key, value, at())?,
+            value => raw.insert(&key, value, at())?,
         }
     }
     Ok(())
 }
 
-fn from_environment(raw: &mut Raw, environment: &[(String, String)]) -> Result<(), ConfigError> {
+fn add_environment(
+    raw: &mut RawConfig,
+    environment: &[(String, String)],
+) -> Result<(), ConfigError> {
     for (name, text) in environment {
-        let foreign = FOREIGN.iter().any(|prefix| name.starts_with(prefix));
-        if !name.starts_with(PREFIX) || OTHERS.contains(&name.as_str()) || foreign {
+        let foreign = FOREIGN_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        if !name.starts_with(PREFIX) || NOT_KEYS.contains(&name.as_str()) || foreign {
             continue;
         }
-        let at = Source::Environment(name.clone());
-        match keys::plain().find(|key| keys::variable(key) == *name) {
-            Some(key) => raw.say(key, Value::String(text.clone()), at)?,
+        let at = ValueSource::Environment(name.clone());
+        match keys::layer_keys().find(|key| keys::env_variable(key) == *name) {
+            Some(key) => raw.insert(key, Value::String(text.clone()), at)?,
             None => {
                 let meant = name.trim_start_matches(PREFIX).to_lowercase();
-                // Entries of upstreams have no variables of their own.
-                let nearest = keys::nearest(&meant)
-                    .map(|key| keys::known(&key).unwrap_or("upstream"))
-                    .map(keys::variable);
+                // Keys inside an entry of `[[upstream]]` have no variables.
+                let nearest = keys::nearest_key(&meant)
+                    .map(|key| keys::find_key(&key).unwrap_or("upstream"))
+                    .map(keys::env_variable);
                 return Err(ConfigError::UnknownKey {
                     at,
                     key: name.clone(),
@@ -156,10 +165,10 @@ fn from_environment(raw: &mut Raw, environment: &[(String, String)]) -> Result<(
     Ok(())
 }
 
-/// What some editors put before a text.
+/// Some editors write this mark at the beginning of a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// A text file of bounded size, without a byte order mark.
+/// Reads a text file of at most `max_bytes` and removes a byte order mark.
 pub fn read_text(
     source_name: &'static str,
     path: &Path,

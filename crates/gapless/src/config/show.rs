@@ -1,5 +1,5 @@
-//! The validated configuration as a file that could be read again, the token
-//! apart, and who said what.
+//! Prints the validated configuration as TOML or JSON, with the source of each value.
+//! The TOML can be read again; only the token is redacted.
 
 use std::fmt::Write;
 
@@ -7,15 +7,14 @@ use gapless_core::ledger::settings::OnRollback;
 use serde_json::json;
 use toml::Value;
 
-use super::values::{duration_text, size_text};
-use super::{Config, FollowWhat, KeepKeys, Loaded, LogFormat, keys};
-use crate::api::kind_name;
+use super::values::{format_duration, format_size};
+use super::{Config, FollowWhat, KeepKeys, LoadedConfig, LogFormat, keys};
 
-/// What stands in place of the token.
+/// Replaces the token.
 const REDACTED: &str = "(redacted)";
 
-/// The value of a key as a file would say it; none when it is unset.
-fn value(config: &Config, key: &str) -> Option<Value> {
+/// The value of a key in the form that a file uses; `None` if it is unset.
+fn key_value(config: &Config, key: &str) -> Option<Value> {
     let text = |text: String| Some(Value::String(text));
     let path = |path: &std::path::Path| Some(Value::String(path.display().to_string()));
     let count = |count: usize| i64::try_from(count).ok().map(Value::Integer);
@@ -39,11 +38,11 @@ fn value(config: &Config, key: &str) -> Option<Value> {
             KeepKeys::Wanted => "wanted".to_owned(),
         }),
         "dids" => config.dids_file.as_deref().and_then(path),
-        "sweep_every" => text(duration_text(config.sweep_every)),
-        "confirm_every" => text(duration_text(config.confirm_every)),
-        "live_grace" => text(duration_text(config.live_grace)),
-        "purge_grace" => text(duration_text(config.purge_grace)),
-        "keep_versions" => text(duration_text(config.keep_versions)),
+        "sweep_every" => text(format_duration(config.sweep_every)),
+        "confirm_every" => text(format_duration(config.confirm_every)),
+        "live_grace" => text(format_duration(config.live_grace)),
+        "purge_grace" => text(format_duration(config.purge_grace)),
+        "keep_versions" => text(format_duration(config.keep_versions)),
         "on_rollback" => text(match config.on_rollback {
             OnRollback::Auto => "auto".to_owned(),
             OnRollback::Hold => "hold".to_owned(),
@@ -55,29 +54,29 @@ fn value(config: &Config, key: &str) -> Option<Value> {
             LogFormat::Json => "json".to_owned(),
             LogFormat::Text => "text".to_owned(),
         }),
-        "min_free_disk" => text(size_text(config.min_free_disk)),
+        "min_free_disk" => text(format_size(config.min_free_disk)),
         "fetch.concurrency" => count(config.fetch.concurrency),
         "fetch.per_host" => count(config.fetch.per_host),
         "fetch.requests_per_second" => Some(Value::Float(config.fetch.requests_per_second)),
-        "fetch.max_repo_bytes" => text(size_text(config.fetch.max_repo_bytes)),
+        "fetch.max_repo_bytes" => text(format_size(config.fetch.max_repo_bytes)),
         "fetch.temp" => path(&config.fetch.temp),
         "limits.workers" => count(config.limits.workers),
-        "ready.max_upstream_age" => text(duration_text(config.ready.max_upstream_age)),
-        "ready.max_debt_age" => text(duration_text(config.ready.max_debt_age)),
-        "ready.max_sweep_age" => text(duration_text(config.ready.max_sweep_age)),
-        "serve.window" => text(duration_text(config.serve.window)),
-        "serve.window_bytes" => text(size_text(config.serve.window_bytes)),
+        "ready.max_upstream_age" => text(format_duration(config.ready.max_upstream_age)),
+        "ready.max_debt_age" => text(format_duration(config.ready.max_debt_age)),
+        "ready.max_sweep_age" => text(format_duration(config.ready.max_sweep_age)),
+        "serve.window" => text(format_duration(config.serve.window)),
+        "serve.window_bytes" => text(format_size(config.serve.window_bytes)),
         "serve.open" => Some(Value::Boolean(config.serve.open)),
         "serve.handle_resolver" => config.serve.handle_resolver.clone().and_then(text),
         "serve.dns" => text(config.serve.dns.to_string()),
         "serve.consumers" => count(config.serve.firehose.consumers),
-        "serve.stall" => text(duration_text(config.serve.firehose.stall)),
+        "serve.stall" => text(format_duration(config.serve.firehose.stall)),
         "discover.network" => Some(Value::Boolean(config.discover.network)),
         "discover.follow" => text(match config.discover.follow {
             FollowWhat::Relays => "relays".to_owned(),
             FollowWhat::Hosts => "hosts".to_owned(),
         }),
-        "discover.every" => text(duration_text(config.discover.every)),
+        "discover.every" => text(format_duration(config.discover.every)),
         "discover.max_streams" => count(config.discover.max_streams),
         "discover.collections" => {
             let patterns = config.discover.collections.iter();
@@ -89,10 +88,10 @@ fn value(config: &Config, key: &str) -> Option<Value> {
     }
 }
 
-/// The upstreams, each as its keys and values.
-fn upstreams(config: &Config) -> Vec<Vec<(&'static str, String)>> {
+/// The keys and values of each upstream.
+fn upstream_entries(config: &Config) -> Vec<Vec<(&'static str, String)>> {
     let entry = |upstream: &super::UpstreamConfig| {
-        let kind = kind_name(upstream.kind).to_owned();
+        let kind = upstream.kind.name().to_owned();
         let mut entry = vec![("kind", kind), ("url", upstream.url.clone())];
         entry.extend(upstream.host.clone().map(|host| ("host", host)));
         entry
@@ -100,23 +99,23 @@ fn upstreams(config: &Config) -> Vec<Vec<(&'static str, String)>> {
     config.upstreams.iter().map(entry).collect()
 }
 
-pub fn toml(loaded: &Loaded) -> String {
+pub fn to_toml(loaded: &LoadedConfig) -> String {
     let mut out = String::new();
     let mut table = "";
-    for key in keys::plain().filter(|key| *key != "upstream") {
+    for key in keys::layer_keys().filter(|key| *key != "upstream") {
         let (of, name) = key.split_once('.').unwrap_or(("", key));
         if of != table {
             table = of;
             let _ = writeln!(out, "\n[{table}]");
         }
         let source = loaded.source(key);
-        let _ = match value(&loaded.config, key) {
+        let _ = match key_value(&loaded.config, key) {
             Some(value) => writeln!(out, "{name} = {value}  # {source}"),
             None => writeln!(out, "# {name} is not set  # {source}"),
         };
     }
     let source = loaded.source("upstream");
-    for entry in upstreams(&loaded.config) {
+    for entry in upstream_entries(&loaded.config) {
         let _ = writeln!(out, "\n[[upstream]]  # {source}");
         for (name, text) in entry {
             let _ = writeln!(out, "{name} = {}", Value::String(text));
@@ -128,14 +127,14 @@ pub fn toml(loaded: &Loaded) -> String {
     out
 }
 
-pub fn json(loaded: &Loaded) -> serde_json::Value {
+pub fn to_json(loaded: &LoadedConfig) -> serde_json::Value {
     let mut out = serde_json::Map::new();
-    for key in keys::plain().filter(|key| *key != "upstream") {
+    for key in keys::layer_keys().filter(|key| *key != "upstream") {
         let source = loaded.source(key).to_string();
-        let value = value(&loaded.config, key);
+        let value = key_value(&loaded.config, key);
         out.insert(key.to_owned(), json!({ "value": value, "source": source }));
     }
-    let entries: Vec<serde_json::Map<_, _>> = upstreams(&loaded.config)
+    let entries: Vec<serde_json::Map<_, _>> = upstream_entries(&loaded.config)
         .into_iter()
         .map(|entry| {
             let pairs = entry.into_iter();

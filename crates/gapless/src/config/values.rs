@@ -1,5 +1,5 @@
-//! The small languages of the configuration: durations, sizes, patterns, URLs and
-//! the token. Each has one reader, and one writer whose words the reader takes.
+//! The text forms of durations, sizes, patterns, URLs and the token. Each form has one
+//! parser, and one formatter whose output the parser accepts.
 
 use std::fmt;
 use std::hint::black_box;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use gapless_atp::syntax::Nsid;
 use url::{Host, Url};
 
-/// What a duration looks like, for errors.
+/// The form of a duration, for error texts.
 pub const DURATION: &str = "a duration such as 250ms, 90s, 15m, 24h or 7d";
-/// What a size looks like, for errors.
+/// The form of a size, for error texts.
 pub const SIZE: &str = "a size such as 512MiB or 20GB";
-/// What a pattern looks like, for errors.
+/// The form of a pattern, for error texts.
 pub const PATTERN: &str = "an NSID such as app.bsky.feed.post, or a prefix such as app.bsky.feed.*";
-/// What a URL looks like, for errors.
+/// The form of an upstream's URL, for error texts.
 pub const URL: &str = "http(s)://host[:port] or ws(s)://host[:port], without path, query or user";
 
-/// What the URL of a server looks like that is only asked, for errors.
+/// The form of the URL of a server without streams, for error texts.
 pub const HTTP_URL: &str = "http(s)://host[:port], without path, query or user";
 
 const DURATION_UNITS: [(&str, u64); 5] = [
@@ -39,17 +39,17 @@ const SIZE_UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
 ];
 
-/// Reads `90s`.
+/// Parses a duration such as `90s`.
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    scaled(text, &DURATION_UNITS).map(Duration::from_millis)
+    parse_scaled(text, &DURATION_UNITS).map(Duration::from_millis)
 }
 
-/// Reads `20GB`.
+/// Parses a size such as `20GB`.
 pub fn parse_size(text: &str) -> Option<u64> {
-    scaled(text, &SIZE_UNITS)
+    parse_scaled(text, &SIZE_UNITS)
 }
 
-fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -60,25 +60,26 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// A duration as [`parse_duration`] reads it.
-pub fn duration_text(span: Duration) -> String {
+/// Formats a duration as [`parse_duration`] accepts it.
+pub fn format_duration(span: Duration) -> String {
     let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-    // Days only when they are many: 72h is what people say.
+    // Days only from a week on: 72h reads better than 3d.
     let days = if millis >= 7 * 86_400_000 { 5 } else { 4 };
-    unscaled(millis, &DURATION_UNITS[..days])
+    format_scaled(millis, &DURATION_UNITS[..days])
 }
 
-/// A size as [`parse_size`] reads it.
-pub fn size_text(bytes: u64) -> String {
-    let decimal = unscaled(bytes, &SIZE_UNITS[..5]);
-    let binary = unscaled(bytes, &SIZE_UNITS[5..]);
-    match bytes.is_multiple_of(1024) && bytes > 0 && binary.len() < decimal.len() {
-        true => binary,
-        false => decimal,
+/// Formats a size as [`parse_size`] accepts it.
+pub fn format_size(bytes: u64) -> String {
+    let decimal = format_scaled(bytes, &SIZE_UNITS[..5]);
+    let binary = format_scaled(bytes, &SIZE_UNITS[5..]);
+    if bytes.is_multiple_of(1024) && bytes > 0 && binary.len() < decimal.len() {
+        binary
+    } else {
+        decimal
     }
 }
 
-fn unscaled(amount: u64, units: &[(&str, u64)]) -> String {
+fn format_scaled(amount: u64, units: &[(&str, u64)]) -> String {
     let mut fitting = units.iter().rev();
     let unit = fitting.find(|(_, factor)| amount >= *factor && amount.is_multiple_of(*factor));
     match unit.or(units.first()) {
@@ -87,21 +88,20 @@ fn unscaled(amount: u64, units: &[(&str, u64)]) -> String {
     }
 }
 
-/// Which collections are wanted.
+/// A pattern of collection names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
     /// This collection.
     Exactly(String),
-    /// Every collection below; with the dot at the end.
+    /// Every collection with this prefix, which ends in a dot.
     Below(String),
 }
 
 impl Pattern {
-    /// Reads an NSID, or a prefix that ends in `.*`.
+    /// Parses an NSID, or a prefix that ends in `.*`.
     pub fn parse(text: &str) -> Option<Pattern> {
         match text.strip_suffix(".*") {
-            // A prefix is right when a name below it would be; an authority has
-            // two labels.
+            // A prefix is valid if a name below it is; an authority has two labels.
             Some(prefix) if Nsid::parse(&format!("{prefix}.any")).is_ok() => {
                 Some(Pattern::Below(format!("{prefix}.")))
             }
@@ -131,7 +131,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Reads a URL of a server, as `http(s)://host[:port]`.
+/// Parses the URL of an upstream and returns it as `http(s)://host[:port]`.
 pub fn parse_url(text: &str) -> Option<String> {
     let url = Url::parse(text.trim()).ok()?;
     let scheme = match url.scheme() {
@@ -151,18 +151,18 @@ pub fn parse_url(text: &str) -> Option<String> {
     })
 }
 
-/// Reads a URL of a server that streams nothing: `ws` makes no sense there.
+/// Parses the URL of a server without streams, which cannot be `ws(s)`.
 pub fn parse_http_url(text: &str) -> Option<String> {
     let url = Url::parse(text.trim()).ok()?;
     parse_url(text).filter(|_| matches!(url.scheme(), "http" | "https"))
 }
 
-/// What a host looks like, for errors.
+/// The form of a host, for error texts.
 pub const HOST: &str =
     "a host name, perhaps with :port, or http(s)://host[:port] as DID documents have it";
 
-/// Reads a host as DID documents name it: a name or address, perhaps a port; or its
-/// origin, since on private networks that may be one with http.
+/// Parses a host as DID documents name it: a name or address with an optional port, or
+/// an origin, which may use http on private networks.
 pub fn parse_host(text: &str) -> Option<String> {
     if text.starts_with("http://") {
         return parse_url(text);
@@ -181,14 +181,14 @@ pub fn parse_host(text: &str) -> Option<String> {
     }
 }
 
-/// What proves that a request comes from the operator. Never shown.
+/// The secret that authenticates the operator's requests. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Letters that a token has at least and at most.
+/// The shortest and the longest token, in characters.
 const TOKEN_LETTERS: std::ops::RangeInclusive<usize> = 8..=512;
 
-/// What a token looks like, for errors.
+/// The form of a token, for error texts.
 pub const TOKEN: &str = "8 to 512 visible ASCII letters, without spaces";
 
 impl Token {
@@ -197,7 +197,7 @@ impl Token {
         (visible && TOKEN_LETTERS.contains(&text.len())).then(|| Token(text.to_owned()))
     }
 
-    /// Compares in a time that does not tell how much was right.
+    /// Compares in constant time, so that the time leaks no prefix.
     pub fn matches(&self, given: &str) -> bool {
         let (own, given) = (self.0.as_bytes(), given.as_bytes());
         let mut differs = u8::from(own.len() != given.len());
@@ -207,7 +207,7 @@ impl Token {
         black_box(differs) == 0
     }
 
-    /// For the one header that carries it.
+    /// The text of the token, for the header that carries it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

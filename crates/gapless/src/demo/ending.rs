@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::story::{Seen, counts};
 use super::{Demo, DemoError, traffic};
-use crate::api::Mirror as _;
+use crate::api::Inspect as _;
 
 impl Demo {
     /// With the traffic over: everything complete, compared once more with what is

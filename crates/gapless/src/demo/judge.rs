@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gapless_atp::syntax::{Did, Rev};
-use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 use gapless_testnet::{Records, Truth};
 
 use crate::mirror::Mirror;
@@ -87,7 +87,7 @@ impl Judge {
 
     /// Compares everything once. Blocks for as long as that takes.
     pub fn pass(&self, mirror: &Mirror) -> Result<(), StoreError> {
-        let view = mirror.shared.store.view();
+        let view = mirror.services.store.view();
         let dids = self.truth.dids();
         let mut complete = 0;
         for did in &dids {
@@ -136,7 +136,7 @@ impl Judge {
     fn compare(
         &self,
         mirror: &Mirror,
-        view: &Contents,
+        view: &ReadView,
         did: &Did,
     ) -> Result<Option<Compared>, StoreError> {
         let Some((id, repo)) = view.repo_by_did(did)? else {
@@ -175,7 +175,7 @@ impl Judge {
         let Some(head) = self.truth.head(did) else {
             return Ok(Some("its host has lost it".to_owned()));
         };
-        let view = mirror.shared.store.view();
+        let view = mirror.services.store.view();
         let Some((_, repo)) = view.repo_by_did(did)? else {
             return Ok(Some("not known yet".to_owned()));
         };

@@ -11,7 +11,7 @@ use gapless_testnet::{Fault, NewAccount, Place, Spec, Status, Write};
 use super::DemoError;
 use super::stage::Stage;
 use super::traffic::{new_path, record};
-use crate::api::{Mirror as _, RepoAnswer, UpstreamAnswer};
+use crate::api::{Inspect as _, RepoAnswer, UpstreamAnswer};
 
 /// Accounts of each host that nobody writes to but the script.
 pub const CAST: usize = 6;

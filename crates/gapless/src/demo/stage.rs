@@ -15,8 +15,9 @@ use tokio::task::JoinHandle;
 
 use super::DemoError;
 use crate::config::{self, Config, Flags};
-use crate::mirror::{Door, Mirror};
-use crate::web::{self, WebSettings};
+use crate::mirror::Mirror;
+use crate::serve::Serving;
+use crate::web::{self, App, Running, WebSettings};
 
 /// Servers of repositories in the network.
 pub const HOSTS: usize = 3;
@@ -112,19 +113,24 @@ impl Stage {
         let mirror = Mirror::start(self.config.clone(), true)
             .await
             .map_err(|error| DemoError::Mirror(error.to_string()))?;
-        let door = Arc::new(Door::default());
-        door.open(mirror.clone());
-        let settings = WebSettings {
+        let app = App::new(WebSettings {
             token: None,
             loopback: address.ip().is_loopback(),
             open: true,
-        };
+        });
+        let serving = Serving::new(
+            mirror.services.clone(),
+            mirror.desks.clone(),
+            mirror.fetcher.net.clone(),
+            &self.config.serve,
+        );
+        app.set_running(Running::new(&mirror, Arc::new(serving)));
         let (close, mut closing) = watch::channel(false);
         let closed = async move {
             // When nobody can say it any more, it is the end, too.
             let _ = closing.wait_for(|closing| *closing).await;
         };
-        let web = tokio::spawn(web::serve(listener, door, settings, closed));
+        let web = tokio::spawn(web::serve(listener, app, closed));
         Ok((Up { mirror, close, web }, address))
     }
 
@@ -137,7 +143,7 @@ impl Stage {
         up.web.abort();
         // An aborted task says so, and nothing else.
         let _ = up.web.await;
-        let store: Weak<Store> = Arc::downgrade(&up.mirror.shared.store);
+        let store: Weak<Store> = Arc::downgrade(&up.mirror.services.store);
         let stopped = up.mirror.stop().await;
         drop(up.mirror);
         stopped.map_err(|error| DemoError::Mirror(error.to_string()))?;

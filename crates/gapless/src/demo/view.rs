@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value as Json, json};
 
 use super::judge::Tally;
-use crate::cli::plain;
+use crate::terminal::sanitize;
 
 /// Erases the line, and goes back to its beginning.
 const ERASE: &str = "\r\x1b[2K";
@@ -90,7 +90,7 @@ impl View {
 
     /// Something has happened: words for people, the object for programs.
     pub fn tell(&self, words: &str, event: &Json) {
-        let words = plain(words);
+        let words = sanitize(words);
         match self.form {
             Form::Json => write(&format!("{event}\n")),
             Form::Plain => write(&format!("{words}\n")),

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt;
-use gapless_core::ledger::fetch::{self, Next, Note, Told};
+use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
 use gapless_core::ledger::sweep::{self, Suspect};
 use gapless_core::ledger::{Account, HostId, account};
+use gapless_net::{AskClass, AskError, Latest};
 use gapless_store::error::StoreError;
 
 use super::work::{Fetcher, Released, Trouble, note};
 use crate::ingest::desk::Turn;
-use crate::net::{AskClass, AskError, Latest};
 use crate::schedule::Payee;
 use crate::stop;
 
@@ -53,21 +53,21 @@ impl Fetcher {
 
     /// What the host says; nothing that counts if the repository has left it
     /// meanwhile. Without an answer, that is written down.
-    async fn told(&self, did: &Did, note: Note, why: For) -> Result<Option<Told>, Trouble> {
+    async fn told(&self, did: &Did, note: Note, why: For) -> Result<Option<HeadAnswer>, Trouble> {
         let Some(address) = self.address(note.host) else {
             self.unanswered(did, why, None).await?;
             return Err(Trouble::Failed);
         };
-        self.shared.metrics.heads_asked.inc();
+        self.services.metrics.heads_asked.inc();
         let asked = tokio::select! {
             asked = self.net.latest_commit(&address, did) => asked,
             // Another host is to be asked.
-            () = self.shared.schedule.moved_away(did) => return Ok(None),
+            () = self.services.schedule.moved_away(did) => return Ok(None),
         };
         self.note_reach(note.host, asked.as_ref().err()).await?;
         let told = match asked {
-            Ok(Latest::Head(named)) => Told::Head(named),
-            Ok(Latest::State(state)) => Told::State(state),
+            Ok(Latest::Head(named)) => HeadAnswer::Head(named),
+            Ok(Latest::State(state)) => HeadAnswer::State(state),
             Err(error) => {
                 self.refused(did, &error);
                 self.unanswered(did, why, error.retry_after).await?;
@@ -81,9 +81,9 @@ impl Fetcher {
     /// Whether anybody is there. Of a host that is not, each of its repositories is not
     /// tried by itself.
     async fn note_reach(&self, host: HostId, error: Option<&AskError>) -> Result<(), StoreError> {
-        let schedule = &self.shared.schedule;
+        let schedule = &self.services.schedule;
         match is_answer(error) {
-            false => schedule.unreachable(self.shared.clock.time(), host),
+            false => schedule.unreachable(self.services.clock.time(), host),
             true => schedule.reached(host),
         }
         self.note_answer(host, error).await
@@ -98,13 +98,13 @@ impl Fetcher {
         if !is_answer(error) {
             return Ok(());
         }
-        let tick = self.shared.clock.glance().tick;
-        self.shared.hosts.reached(tick, host).await
+        let tick = self.services.clock.glance().tick;
+        self.services.hosts.reached(tick, host).await
     }
 
     pub(super) fn refused(&self, did: &Did, error: &AskError) {
-        self.shared.metrics.request_failures.inc();
-        self.shared.trouble(did, error);
+        self.services.metrics.request_failures.inc();
+        self.note_error(did, error);
         tracing::debug!(%did, %error, "the host did not answer; asked again later");
     }
 
@@ -113,41 +113,41 @@ impl Fetcher {
         &self,
         did: &Did,
         note: Note,
-        told: Told,
+        told: HeadAnswer,
         why: For,
     ) -> Result<Next, StoreError> {
         let census = match told {
-            Told::Head(named) if fetch::may_be_behind(&note, &named) => {
+            HeadAnswer::Head(named) if fetch::may_be_behind(&note, &named) => {
                 Some(self.census(note.host).await?)
             }
             _ => None,
         };
-        let host = self.shared.hosts.get(note.host).unwrap_or_default();
+        let host = self.services.hosts.get(note.host).unwrap_or_default();
         let next = self.desks.visit(did, move |turn| {
-            let (shared, view) = (turn.shared, turn.view);
+            let (services, view) = (turn.services, turn.view);
             let Some(draft) = turn.draft.as_mut() else {
                 return Ok(Next::Done);
             };
-            let now = shared.clock.now();
+            let now = services.clock.now();
             let (repo, notices) = (&mut draft.repo, &mut draft.notices);
-            let next = shared.decide(now, |context| {
-                fetch::told(context, repo, &note, told, &host, census, notices)
+            let next = services.decide(now, |context| {
+                fetch::head_answered(context, repo, &note, told, &host, census, notices)
             });
             if let For::Suspect(suspect) = &why
-                && let Told::Head(named) = told
+                && let HeadAnswer::Head(named) = told
             {
-                sweep::answered(now, &mut draft.repo, suspect, Some(named));
+                sweep::suspect_answered(now, &mut draft.repo, suspect, Some(named));
             }
             if !matches!(why, For::Debt) && matches!(next, Next::Adopt(_)) {
                 // Put off for a host that is behind; here it is time.
-                debt::go_on(now, &mut draft.repo);
+                debt::ask_host_next(now, &mut draft.repo);
             }
-            draft.unpark(shared, view)?;
+            draft.unpark(services, view)?;
             Ok::<Next, StoreError>(next)
         });
         let next = next.await??;
         if next == Next::Done {
-            self.shared.troubles.over(did);
+            self.last_errors.clear(did);
         }
         Ok(next)
     }
@@ -169,15 +169,15 @@ impl Fetcher {
         retry_after: Option<Duration>,
     ) -> Result<(), StoreError> {
         let visit = self.desks.visit(did, move |turn| {
-            let now = turn.shared.clock.now();
+            let now = turn.services.clock.now();
             if let Some(draft) = turn.draft.as_mut() {
                 let repo = &mut draft.repo;
                 match &why {
                     For::Debt => {}
-                    For::Suspect(suspect) => sweep::answered(now, repo, suspect, None),
-                    For::Sweep => sweep::unanswered(now, repo, now.tick),
+                    For::Suspect(suspect) => sweep::suspect_answered(now, repo, suspect, None),
+                    For::Sweep => sweep::question_unanswered(now, repo, now.tick),
                 }
-                debt::failed(now, repo, retry_after);
+                debt::attempt_failed(now, repo, retry_after);
             }
         });
         visit.await
@@ -188,10 +188,10 @@ impl Fetcher {
     /// follows from the answer is owed, and waits for its turn: a download may take
     /// hours, and a sweep does not wait for it.
     pub(super) async fn ask(&self, did: &Did, host: HostId, why: For) -> Asked {
-        if !self.shared.schedule.begin(did, host) {
+        if !self.services.schedule.begin(did, host) {
             return Asked::Busy;
         }
-        let _released = Released(&self.shared, did, Payee::Host(host));
+        let _released = Released(&self.services, did, Payee::Host(host));
         match self.ask_now(did, host, why).await {
             Ok(asked) => asked,
             Err(trouble) => {
@@ -210,7 +210,7 @@ impl Fetcher {
         let Some(told) = self.told(did, note, why).await? else {
             return Ok(self.has_left(did, host).await?);
         };
-        let gone = told == Told::State(Account::NotFound);
+        let gone = told == HeadAnswer::State(Account::NotFound);
         if gone && self.is_shown(did)? {
             return Ok(Asked::Vanished);
         }
@@ -232,7 +232,7 @@ impl Fetcher {
     }
 
     fn is_shown(&self, did: &Did) -> Result<bool, StoreError> {
-        let found = self.shared.store.view().repo_by_did(did)?;
+        let found = self.services.store.view().repo_by_did(did)?;
         Ok(found.is_some_and(|(_, repo)| !account::is_hidden(repo.account)))
     }
 }

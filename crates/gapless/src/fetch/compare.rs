@@ -12,9 +12,9 @@ use std::vec::IntoIter;
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::{TreeError, Visit, walk};
 use gapless_core::ledger::RepoId;
-use gapless_store::change::{Put, RecordOp};
-use gapless_store::contents::Contents;
+use gapless_store::change::{RecordOp, RecordValue};
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 use gapless_store::table::log::ROW_OPS;
 use gapless_store::table::record::Record;
 
@@ -82,7 +82,7 @@ impl Snapshot {
     /// of `emit` ends it and comes back.
     pub fn differences<E: From<SnapshotError>>(
         &self,
-        held: &dyn Fn() -> Contents,
+        held: &dyn Fn() -> ReadView,
         repo: Option<RepoId>,
         wanted: &dyn Fn(&[u8]) -> Keep,
         repair: bool,
@@ -97,7 +97,7 @@ impl Snapshot {
 
     fn compare<E>(
         &self,
-        held: &dyn Fn() -> Contents,
+        held: &dyn Fn() -> ReadView,
         repo: Option<RepoId>,
         wanted: &dyn Fn(&[u8]) -> Keep,
         repair: bool,
@@ -182,7 +182,7 @@ impl Snapshot {
 
 /// What is held, in the order of the paths, some at a time.
 struct HeldRows<'a> {
-    held: &'a dyn Fn() -> Contents,
+    held: &'a dyn Fn() -> ReadView,
     repo: RepoId,
     some: IntoIter<Result<Record, StoreError>>,
     /// The last path that was read; none before the first.
@@ -191,7 +191,7 @@ struct HeldRows<'a> {
 }
 
 impl<'a> HeldRows<'a> {
-    fn new(held: &'a dyn Fn() -> Contents, repo: RepoId) -> HeldRows<'a> {
+    fn new(held: &'a dyn Fn() -> ReadView, repo: RepoId) -> HeldRows<'a> {
         HeldRows {
             held,
             repo,
@@ -266,12 +266,12 @@ impl<E> Chunks<'_, E> {
     fn put(&mut self, path: &[u8], cid: Cid, bytes: Option<Vec<u8>>) -> Result<(), Stop<E>> {
         self.totals.puts += 1;
         self.totals.bytes += bytes.as_ref().map_or(0, Vec::len) as u64;
-        self.push(path, Some(Put { cid, bytes }))
+        self.push(path, Some(RecordValue { cid, bytes }))
     }
 
     /// A full chunk goes out when the next operation comes, and not before: so
     /// the one that is left at the end is the last.
-    fn push(&mut self, path: &[u8], put: Option<Put>) -> Result<(), Stop<E>> {
+    fn push(&mut self, path: &[u8], put: Option<RecordValue>) -> Result<(), Stop<E>> {
         let weight = weight(path, put.as_ref());
         let full = self.ops.len() == ROW_OPS || self.weight + weight > CHUNK_BYTES;
         if full && !self.ops.is_empty() {
@@ -295,7 +295,7 @@ impl<E> Chunks<'_, E> {
 }
 
 /// Roughly what an operation takes, in memory and in the store.
-fn weight(path: &[u8], put: Option<&Put>) -> usize {
+fn weight(path: &[u8], put: Option<&RecordValue>) -> usize {
     let bytes = put.and_then(|put| put.bytes.as_ref());
     OP_BYTES + 2 * path.len() + bytes.map_or(0, Vec::len)
 }

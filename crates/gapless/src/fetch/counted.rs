@@ -6,13 +6,13 @@
 //! keeps all that is written meanwhile in memory.
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::rollback::Census;
+use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{HostId, Repo, RepoId};
 use gapless_store::error::StoreError;
 use gapless_store::store::Store;
 
 use super::work::Fetcher;
-use crate::shared::Shared;
+use crate::services::Services;
 use crate::store_io::blocking;
 
 /// Rows that are read from one view.
@@ -20,25 +20,25 @@ const AT_A_TIME: usize = 1_000;
 impl Fetcher {
     /// How many repositories a host has, and with how many it is behind: one may be
     /// rolled back by itself, many are an accident of the host's.
-    pub(super) async fn census(&self, host: HostId) -> Result<Census, StoreError> {
-        let now = self.shared.clock.time();
-        if let Some(census) = self.shared.censuses.get(now, host) {
+    pub(super) async fn census(&self, host: HostId) -> Result<BehindShare, StoreError> {
+        let now = self.services.clock.time();
+        if let Some(census) = self.services.hosts.behind_counts.get(now, host) {
             return Ok(census);
         }
-        let store = self.shared.store.clone();
+        let store = self.services.store.clone();
         let count = move || census(&store, host);
         let census = blocking(
-            &self.shared.metrics,
+            &self.services.metrics,
             "counting the repositories of a host",
             count,
         )
         .await?;
-        Ok(self.shared.censuses.counted(now, host, census))
+        Ok(self.services.hosts.behind_counts.counted(now, host, census))
     }
 }
 
-fn census(store: &Store, host: HostId) -> Result<Census, StoreError> {
-    let mut census = Census::default();
+fn census(store: &Store, host: HostId) -> Result<BehindShare, StoreError> {
+    let mut census = BehindShare::default();
     each(store, &hosted(store, host)?, |repo| {
         census.repos += 1;
         census.behind += u64::from(repo.behind.is_some());
@@ -52,14 +52,14 @@ pub fn hosted(store: &Store, host: HostId) -> Result<Vec<RepoId>, StoreError> {
 }
 
 /// Reads what is owed from the store into the schedule.
-pub fn read_debts(shared: &Shared) -> Result<(), StoreError> {
-    let now = shared.clock.time();
+pub fn read_debts(services: &Services) -> Result<(), StoreError> {
+    let now = services.clock.time();
     let owing: Result<Vec<RepoId>, StoreError> = {
-        let debts = shared.store.view().debts();
+        let debts = services.store.view().debts();
         debts.map(|row| row.map(|(id, _)| id)).collect()
     };
-    each(&shared.store, &owing?, |repo| {
-        shared.schedule.found(now, &repo);
+    each(&services.store, &owing?, |repo| {
+        services.schedule.found(now, &repo);
     })
 }
 

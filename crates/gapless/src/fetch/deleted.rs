@@ -19,15 +19,15 @@ impl Sweeper {
         }
         let residents = Arc::new(self.residents(sweep).await?);
         let (host, began) = (sweep.host, sweep.began.tick);
-        let row = self.fetcher.shared.hosts.get(host).unwrap_or_default();
+        let row = self.fetcher.services.hosts.get(host).unwrap_or_default();
         for did in &sweep.awaiting {
             let (residents, swept) = (residents.clone(), row.clone());
             let visit = self.fetcher.desks.visit(did, move |turn: &mut Turn<'_>| {
-                let now = turn.shared.clock.now();
+                let now = turn.services.clock.now();
                 let draft = turn.draft.as_mut();
                 draft.is_some_and(|draft| {
                     let repo = &mut draft.repo;
-                    deletion::missed(now, repo, (host, &swept), began, &residents)
+                    deletion::sweep_missed(now, repo, (host, &swept), began, &residents)
                 })
             });
             match visit.await? {
@@ -42,7 +42,7 @@ impl Sweeper {
     }
 
     async fn residents(&self, sweep: &Sweep) -> Result<Residents, StoreError> {
-        let store = self.fetcher.shared.store.clone();
+        let store = self.fetcher.services.store.clone();
         let (host, began) = (sweep.host, sweep.began.tick);
         let missing = sweep.missing.clone();
         let count = move || {
@@ -52,7 +52,7 @@ impl Sweeper {
             })?;
             Ok(residents.counted())
         };
-        let metrics = &self.fetcher.shared.metrics;
+        let metrics = &self.fetcher.services.metrics;
         blocking(metrics, "counting the residents of a host", count).await
     }
 }

@@ -12,8 +12,8 @@ use foldhash::fast::RandomState;
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::{Builder, ClosedNode};
 use gapless_core::ledger::RepoId;
-use gapless_store::contents::{Contents, RootError};
 use gapless_store::error::StoreError;
+use gapless_store::read_view::{ReadView, RootError};
 use gapless_store::table::record::Record;
 
 /// Bytes that the nodes of a held tree may take: about half a million records.
@@ -23,7 +23,7 @@ const NODE_BYTES: usize = 96;
 
 /// The tree over the records that are held, as of one moment.
 pub struct HeldTree {
-    contents: Contents,
+    contents: ReadView,
     repo: RepoId,
     root: Cid,
     nodes: HashMap<Cid, Box<[u8]>, RandomState>,
@@ -34,7 +34,7 @@ impl HeldTree {
     /// Whether its root is the head's is for the caller to compare: if it is not,
     /// the store is damaged.
     pub fn build(
-        contents: &Contents,
+        contents: &ReadView,
         repo: RepoId,
         limit_nodes_bytes: usize,
     ) -> Result<Option<HeldTree>, RootError> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use gapless_atp::repo::Commit;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::fetch::{self, NotTaken, Note, Snapshot as Told};
-use gapless_core::ledger::{Head, HostId, Key, Named, Repo, cover};
+use gapless_core::ledger::fetch::{self, CheckedHead, ImportRefusal, Note};
+use gapless_core::ledger::{Head, HostId, NamedHead, Repo, SignerKey, cover};
 use tokio::runtime::Handle;
 
 use super::snapshot::Snapshot;
@@ -19,7 +19,6 @@ use super::work::{Fetcher, Released, known};
 use super::write::Writer;
 use crate::api::{ApiError, ImportAnswer};
 use crate::ingest::desk::Turn;
-use crate::mirror::failed;
 use crate::schedule::Payee;
 
 /// What came is not taken, in words.
@@ -33,7 +32,10 @@ pub fn unfit(error: &SpillError) -> ApiError {
 impl Fetcher {
     /// Where a file goes as it comes in, with the bounds of a fetched one.
     pub fn import_spill(&self) -> Spill {
-        let (bytes, min_free) = (self.settings.repo_bytes, self.shared.room.min_free_bytes());
+        let (bytes, min_free) = (
+            self.settings.repo_bytes,
+            self.services.disk.min_free_bytes(),
+        );
         let limits = SpillLimits::of_file(IN_MEMORY, bytes, min_free);
         Spill::new(&self.settings.temp, limits).sharing(self.indexes.share())
     }
@@ -43,22 +45,22 @@ impl Fetcher {
         let (did, head) = owner(&fetched)?;
         let (host, repo) = self.importable(&did).await?;
         // At once, since checking takes long; and again at the desk.
-        let now = self.shared.clock.glance();
+        let now = self.services.clock.glance();
         fetch::may_import(now, &repo, &head).map_err(|why| refused(&did, why))?;
-        if !self.shared.schedule.begin(&did, host) {
+        if !self.services.schedule.begin(&did, host) {
             return Err(ApiError::Conflict(format!(
                 "{did} is being compared or fetched at this moment; import it again in a while"
             )));
         }
         // Whatever happens, others may work for it afterwards.
-        let _released = Released(&self.shared, &did, Payee::Host(host));
+        let _released = Released(&self.services, &did, Payee::Host(host));
         let note = self.noted(&did, host).await?;
         let (snapshot, records) = self.checked(&did, fetched).await?;
         self.signed_now(&did, &note, &snapshot).await?;
         let job = Job {
             did: did.clone(),
             note,
-            named: Named {
+            named: NamedHead {
                 rev: head.rev,
                 commit: head.commit,
             },
@@ -77,16 +79,16 @@ impl Fetcher {
 
     /// The repository, if it is mirrored here and lives somewhere.
     async fn importable(&self, did: &Did) -> Result<(HostId, Repo), ApiError> {
-        let row = || self.row(did).map_err(failed);
-        let Some(mut repo) = row()?.filter(|repo| !cover::is_a_name(repo)) else {
+        let row = || self.row(did).map_err(ApiError::from);
+        let Some(mut repo) = row()?.filter(|repo| !cover::is_bare_name(repo)) else {
             return Err(ApiError::NotFound(format!(
                 "{did} is not mirrored here; `gapless track add {did}` makes it be followed"
             )));
         };
         if repo.host.is_none() {
-            let asked = self.shared.clock.now().tick;
+            let asked = self.services.clock.now().tick;
             // What goes wrong shows in the row that is read next.
-            self.see_to(self.resolve(did, asked, known(&self.shared, &repo)).await);
+            self.see_to(self.resolve(did, asked, known(&self.services, &repo)).await);
             repo = row()?.unwrap_or(repo);
         }
         match repo.host {
@@ -100,11 +102,11 @@ impl Fetcher {
 
     async fn noted(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
         let visit = self.desks.visit(did, |turn: &mut Turn<'_>| {
-            let (shared, now) = (turn.shared, turn.shared.clock.now());
+            let (services, now) = (turn.services, turn.services.clock.now());
             let repo = &mut turn.draft.as_mut()?.repo;
-            shared.decide(now, |context| fetch::note(context, repo))
+            services.decide(now, |context| fetch::take_note(context, repo))
         });
-        let note = visit.await.map_err(failed)?;
+        let note = visit.await.map_err(ApiError::from)?;
         note.filter(|note| note.host == host).ok_or_else(|| {
             ApiError::Conflict(format!("{did} moved meanwhile; import it again in a while"))
         })
@@ -145,7 +147,7 @@ impl Fetcher {
         snapshot: &Snapshot,
     ) -> Result<(), ApiError> {
         for again in [false, true] {
-            let repo = self.row(did).map_err(failed)?;
+            let repo = self.row(did).map_err(ApiError::from)?;
             let repo = repo.unwrap_or_else(|| Repo::new(did.clone()));
             // A key that was stolen, and given up since, must not count.
             let fresh = repo.signing.is_some_and(|known| known.asked >= note.at);
@@ -155,8 +157,8 @@ impl Fetcher {
             if fresh || again {
                 break;
             }
-            let asked = self.shared.clock.now().tick;
-            let resolved = self.resolve(did, asked, known(&self.shared, &repo)).await;
+            let asked = self.services.clock.now().tick;
+            let resolved = self.resolve(did, asked, known(&self.services, &repo)).await;
             let unread = resolved.is_err();
             self.see_to(resolved);
             if unread {
@@ -176,18 +178,18 @@ impl Fetcher {
         let snapshot = Arc::new(snapshot);
         let head = snapshot.head();
         for _ in 0..TRIES {
-            let repo = self.row(&job.did).map_err(failed)?;
+            let repo = self.row(&job.did).map_err(ApiError::from)?;
             let repo = repo.unwrap_or_else(|| Repo::new(job.did.clone()));
-            let now = self.shared.clock.glance();
+            let now = self.services.clock.glance();
             fetch::may_import(now, &repo, &head).map_err(|why| refused(&job.did, why))?;
             let writer = Writer {
-                shared: self.shared.clone(),
+                services: self.services.clone(),
                 desks: self.desks.clone(),
                 handle: Handle::current(),
                 job: job.clone(),
-                told: Told {
+                told: CheckedHead {
                     head,
-                    key: Key::Present,
+                    key: SignerKey::Present,
                 },
                 difference: false,
             };
@@ -197,7 +199,7 @@ impl Fetcher {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(Stop::Moved)) => {}
                 Ok(Err(Stop::Discarded | Stop::InFull)) => break,
-                Ok(Err(Stop::Store(error))) => return Err(failed(error)),
+                Ok(Err(Stop::Store(error))) => return Err(error.into()),
                 Ok(Err(Stop::Flawed(error))) => {
                     return Err(ApiError::Internal(error.flaw.to_string()));
                 }
@@ -229,14 +231,18 @@ fn owner(fetched: &Fetched) -> Result<(Did, Head), ApiError> {
     Ok((did, head))
 }
 
-fn refused(did: &Did, why: NotTaken) -> ApiError {
+fn refused(did: &Did, why: ImportRefusal) -> ApiError {
     let why = match why {
-        NotTaken::Hidden => "its account is not active, and nothing is taken in for it meanwhile",
-        NotTaken::Held => "this very commit is held already",
-        NotTaken::Older => "what is held is newer, or another commit of the same rev",
-        NotTaken::Future => "its rev is ahead of the clock, so that nothing could follow it",
-        NotTaken::Abandoned => "it belongs to a line of commits that was given up",
-        NotTaken::BeingWritten => "another snapshot is being written; import it again in a while",
+        ImportRefusal::Hidden => {
+            "its account is not active, and nothing is taken in for it meanwhile"
+        }
+        ImportRefusal::Held => "this very commit is held already",
+        ImportRefusal::Older => "what is held is newer, or another commit of the same rev",
+        ImportRefusal::Future => "its rev is ahead of the clock, so that nothing could follow it",
+        ImportRefusal::Abandoned => "it belongs to a line of commits that was given up",
+        ImportRefusal::BeingWritten => {
+            "another snapshot is being written; import it again in a while"
+        }
     };
     ApiError::Conflict(format!("{did} is not imported: {why}"))
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::Named;
-use gapless_core::ledger::deletion::{self, Awaited};
-use gapless_core::ledger::sweep::{self, Entry, Listed, PageNote};
+use gapless_core::ledger::NamedHead;
+use gapless_core::ledger::deletion::{self, AwaitedEvidence};
+use gapless_core::ledger::sweep::{self, ListingEntry, ListingVerdict, PageNote};
+use gapless_net::Page;
 use gapless_store::error::StoreError;
 
 use super::counted;
 use super::pages::{Others, Pages};
 use super::sweep::{Cut, Sweep, Sweeper};
 use crate::ingest::desk::{Line, Seen, Turn, may_have_left};
-use crate::net::Page;
 use crate::stop;
 use crate::store_io::blocking;
 
@@ -24,12 +24,14 @@ const LARGE: usize = 20_000;
 
 impl Sweeper {
     pub(super) async fn read_pages(&self, sweep: &mut Sweep) -> Result<(), Cut> {
-        let shared = &self.fetcher.shared;
+        let services = &self.fetcher.services;
         let mut cursor: Option<String> = None;
         let mut pages = Pages::default();
         loop {
-            let now = shared.clock.now();
-            let note = Arc::new(shared.decide(now, |context| sweep::note(context, sweep.host)));
+            let now = services.clock.now();
+            let note = Arc::new(
+                services.decide(now, |context| sweep::take_page_note(context, sweep.host)),
+            );
             let page = self.page(sweep, cursor.as_deref()).await?;
             let began = Instant::now();
             sweep.lines += page.repos.len() as u64;
@@ -58,7 +60,7 @@ impl Sweeper {
                 sweep.large = self.sweeps.large.clone().acquire_owned().await.ok();
             }
             stop::here("sweep.page");
-            if shared.end.is_ending() {
+            if services.shutdown.has_begun() {
                 return Err(Cut::ending());
             }
         }
@@ -66,7 +68,7 @@ impl Sweeper {
 
     /// The next page, if the host has not kept us waiting for too long.
     async fn page(&self, sweep: &mut Sweep, cursor: Option<&str>) -> Result<Page, Cut> {
-        let shared = &self.fetcher.shared;
+        let services = &self.fetcher.services;
         let asked = Instant::now();
         let answer = self.fetcher.net.list_repos(&sweep.address, cursor);
         let answer = tokio::time::timeout(sweep.patience.left(), answer).await;
@@ -76,12 +78,12 @@ impl Sweeper {
         }
         let page = match answer {
             Ok(Ok(page)) => {
-                shared.metrics.listing_bytes.add(page.bytes);
+                services.metrics.listing_bytes.add(page.bytes);
                 sweep.cost.bytes += page.bytes;
                 sweep.patience.page(asked.elapsed()).map(|()| page)
             }
             Ok(Err(error)) => {
-                shared.metrics.request_failures.inc();
+                services.metrics.request_failures.inc();
                 Err(error.to_string())
             }
             Err(_) => Err(sweep.patience.over()),
@@ -96,7 +98,7 @@ impl Sweeper {
     /// a log that tells of each again and again would be read by nobody.
     fn say(&self, sweep: &Sweep, error: &str, what: &str) {
         let host = &sweep.address.url;
-        match self.fetcher.shared.scope.network && !self.is_named(sweep.host) {
+        match self.fetcher.services.admission.scope.network && !self.is_named(sweep.host) {
             true => tracing::debug!(%host, error, "{what}"),
             false => tracing::warn!(%host, error, "{what}"),
         }
@@ -110,7 +112,7 @@ impl Sweeper {
         seen: Vec<(Did, Seen)>,
     ) -> Result<Others, StoreError> {
         let mut others = Others::default();
-        let view = self.fetcher.shared.store.view();
+        let view = self.fetcher.services.store.view();
         for (did, seen) in seen {
             match seen {
                 Seen::Unwanted => {
@@ -118,14 +120,14 @@ impl Sweeper {
                     continue;
                 }
                 Seen::Passed => sweep.pass(format_args!("{did} could not be looked at")),
-                Seen::Listed(Listed::Owed) => {}
-                Seen::Listed(Listed::Equal { confirm }) => {
+                Seen::Listed(ListingVerdict::Owed) => {}
+                Seen::Listed(ListingVerdict::Equal { confirm }) => {
                     if confirm {
                         sweep.confirm.push(did.clone());
                     }
                 }
-                Seen::Listed(Listed::Suspect(suspect)) => {
-                    self.fetcher.shared.metrics.suspects.inc();
+                Seen::Listed(ListingVerdict::Suspect(suspect)) => {
+                    self.fetcher.services.metrics.suspects.inc();
                     sweep.suspects.push((did.clone(), suspect, note.clone()));
                 }
             }
@@ -140,30 +142,30 @@ impl Sweeper {
 
     /// Repositories that should have been listed and were not.
     pub(super) async fn count_absent(&self, sweep: &mut Sweep) -> Result<(), StoreError> {
-        let shared = self.fetcher.shared.clone();
+        let services = self.fetcher.services.clone();
         let (host, began) = (sweep.host, sweep.began.tick);
         let listed = sweep.listed.clone();
         let count = move || {
-            let now = shared.clock.time();
-            let mut rest = counted::hosted(&shared.store, host)?;
+            let now = services.clock.time();
+            let mut rest = counted::hosted(&services.store, host)?;
             let hosted = rest.len();
             rest.retain(|id| !listed.contains(id));
             let (mut all, mut absent) = ((hosted - rest.len()) as u64, Vec::new());
             let mut awaiting = Vec::new();
-            counted::each(&shared.store, &rest, |repo| {
+            counted::each(&services.store, &rest, |repo| {
                 if may_have_left(&repo, now) {
-                    shared.schedule.refresh(&repo.did);
+                    services.schedule.refresh(&repo.did);
                 }
-                if sweep::vanished(&repo, began) {
+                if sweep::counts_as_vanished(&repo, began) {
                     all += 1;
                     absent.push(repo.did);
-                } else if deletion::awaited(&repo) == Some(Awaited::Sweep) {
+                } else if deletion::awaited_evidence(&repo) == Some(AwaitedEvidence::Sweep) {
                     awaiting.push(repo.did);
                 }
             })?;
             Ok::<_, StoreError>((all, absent, awaiting))
         };
-        let metrics = &self.fetcher.shared.metrics;
+        let metrics = &self.fetcher.services.metrics;
         let work = "comparing a listing with the held repositories";
         let (all, absent, awaiting) = blocking(metrics, work, count).await?;
         (sweep.all, sweep.awaiting) = (all, awaiting);
@@ -181,30 +183,30 @@ impl Sweeper {
     /// So many more are not there. Each is asked about by itself, after it is
     /// settled whether the host is believed.
     async fn doubt(&self, sweep: &mut Sweep, absent: Vec<Did>) -> Result<(), StoreError> {
-        let shared = &self.fetcher.shared;
+        let services = &self.fetcher.services;
         let mut notices = Vec::new();
-        let tick = shared.clock.now().tick;
+        let tick = services.clock.now().tick;
         sweep.absent += absent.len() as u64;
         sweep.missing.extend(absent.iter().cloned());
         let (count, all) = (sweep.absent, sweep.all);
-        let row = shared.hosts.get(sweep.host).unwrap_or_default();
+        let row = services.hosts.get(sweep.host).unwrap_or_default();
         let mut after = row.clone();
-        sweep::census(&mut after, count, all, &mut notices);
+        sweep::count_absent(&mut after, count, all, &mut notices);
         if after != row {
             tracing::error!(
                 host = %sweep.address.url, absent = count, of = all,
                 "so many repositories vanished at once that nothing is hidden; if the loss is real: gapless upstream confirm-loss URL"
             );
-            shared
+            services
                 .hosts
                 .change(tick, sweep.host, |row| *row = after)
                 .await?;
         }
         for did in absent {
             let visit = self.fetcher.desks.visit(&did, |turn: &mut Turn<'_>| {
-                let now = turn.shared.clock.now();
+                let now = turn.services.clock.now();
                 if let Some(draft) = turn.draft.as_mut() {
-                    sweep::absent(now, &mut draft.repo);
+                    sweep::owe_absent(now, &mut draft.repo);
                 }
             });
             visit.await?;
@@ -215,14 +217,14 @@ impl Sweeper {
 
 /// A line that says enough to be compared. Without a readable head it is compared
 /// as one that is not ours, so that the host itself is asked.
-fn line(listed: crate::net::Listed) -> Line {
-    let named = Named {
+fn line(listed: gapless_net::Listed) -> Line {
+    let named = NamedHead {
         rev: listed.rev.unwrap_or(gapless_atp::syntax::Rev::from_bits(0)),
         commit: listed.commit.unwrap_or(gapless_atp::mst::empty_root()),
     };
     Line {
         did: listed.did,
-        entry: Entry {
+        entry: ListingEntry {
             named,
             account: listed.account,
         },

@@ -8,7 +8,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::deletion;
 use gapless_core::ledger::settings::SUSPECT_PATIENCE;
-use gapless_core::ledger::sweep::{self, PageNote, Suspect, Suspicion};
+use gapless_core::ledger::sweep::{self, PageNote, Suspect, SuspectDecision};
 use gapless_core::ledger::{HostId, Tick, account};
 use gapless_store::error::StoreError;
 
@@ -67,7 +67,7 @@ impl Sweep {
 impl Sweeper {
     /// The repositories that we know of a host, if they are few.
     pub(super) async fn few(&self, host: HostId) -> Result<Option<Few>, StoreError> {
-        let store = self.fetcher.shared.store.clone();
+        let store = self.fetcher.services.store.clone();
         let read = move || {
             let view = store.view();
             let mut few = Few::default();
@@ -77,7 +77,7 @@ impl Sweeper {
                 }
                 if let Some(repo) = view.repo(id?)? {
                     few.shown += u64::from(!account::is_hidden(repo.account));
-                    if deletion::awaited(&repo).is_some() {
+                    if deletion::awaited_evidence(&repo).is_some() {
                         few.awaiting.push(repo.did.clone());
                     }
                     few.dids.push(repo.did);
@@ -85,7 +85,7 @@ impl Sweeper {
             }
             Ok(Some(few))
         };
-        let metrics = &self.fetcher.shared.metrics;
+        let metrics = &self.fetcher.services.metrics;
         blocking(metrics, "reading the repositories of a host", read).await
     }
 
@@ -109,7 +109,7 @@ impl Sweeper {
             if !self.hear(sweep, put)? {
                 sweep.pass(self.unanswered(&did));
             }
-            if self.fetcher.shared.end.is_ending() {
+            if self.fetcher.services.shutdown.has_begun() {
                 return Err(Cut::ending());
             }
         }
@@ -132,7 +132,7 @@ impl Sweeper {
         while asked == Asked::Busy
             && since.elapsed() < SUSPECT_PATIENCE
             && !(enough && self.owes(&did)?)
-            && !self.fetcher.shared.end.is_ending()
+            && !self.fetcher.services.shutdown.has_begun()
         {
             tokio::time::sleep(SUSPECTS_EVERY).await;
             put = Instant::now();
@@ -143,9 +143,9 @@ impl Sweeper {
             return Ok(Put { did, asked, took });
         }
         let visit = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
-            let now = turn.shared.clock.now();
+            let now = turn.services.clock.now();
             if let Some(draft) = turn.draft.as_mut() {
-                sweep::unanswered(now, &mut draft.repo, began);
+                sweep::question_unanswered(now, &mut draft.repo, began);
             }
         });
         visit.await?;
@@ -162,14 +162,14 @@ impl Sweeper {
 
     /// Why there was no answer, in words.
     fn unanswered(&self, did: &Did) -> String {
-        match self.fetcher.shared.troubles.of(did) {
+        match self.fetcher.last_errors.of(did) {
             Some(trouble) => format!("no answer about {did}: {}", trouble.error),
             None => format!("no answer about {did}"),
         }
     }
 
     fn owes(&self, did: &Did) -> Result<bool, StoreError> {
-        let found = self.fetcher.shared.store.view().repo_by_did(did)?;
+        let found = self.fetcher.services.store.view().repo_by_did(did)?;
         Ok(found.is_some_and(|(_, repo)| !repo.debt.is_empty()))
     }
 
@@ -201,7 +201,7 @@ impl Sweeper {
             if asking.is_empty() && waiting.is_empty() {
                 return Ok(());
             }
-            if self.fetcher.shared.end.is_ending() {
+            if self.fetcher.services.shutdown.has_begun() {
                 return Err(Cut::ending());
             }
             tokio::select! {
@@ -219,10 +219,10 @@ impl Sweeper {
         suspects: Vec<(Did, Suspect, Arc<PageNote>)>,
         ready: &mut Vec<(Did, For)>,
     ) -> Result<Vec<(Did, Suspect, Arc<PageNote>)>, StoreError> {
-        let shared = &self.fetcher.shared;
+        let services = &self.fetcher.services;
         let mut rest = Vec::new();
         for (did, suspect, page) in suspects {
-            let view = shared.store.view();
+            let view = services.store.view();
             let durable = match suspect.upto {
                 None => None,
                 Some(upto) => {
@@ -232,25 +232,25 @@ impl Sweeper {
             };
             let noted = page.clone();
             let told = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
-                let shared = turn.shared;
+                let services = turn.services;
                 let draft = turn.draft.as_mut()?;
-                let now = shared.clock.now();
+                let now = services.clock.now();
                 let repo = &draft.repo;
-                let suspicion = shared.decide(now, |context| {
-                    sweep::suspicion(context, repo, &suspect, durable)
+                let suspicion = services.decide(now, |context| {
+                    sweep::review_suspect(context, repo, &suspect, durable)
                 });
-                if suspicion == Suspicion::Cleared {
+                if suspicion == SuspectDecision::Cleared {
                     let repo = &mut draft.repo;
-                    shared.decide(now, |context| {
-                        sweep::cleared(context, repo, &noted, &suspect)
+                    services.decide(now, |context| {
+                        sweep::suspect_cleared(context, repo, &noted, &suspect)
                     });
                 }
                 Some(suspicion)
             });
             match told.await? {
-                None | Some(Suspicion::Cleared) => {}
-                Some(Suspicion::Wait) => rest.push((did, suspect, page)),
-                Some(Suspicion::Ask) => ready.push((did, For::Suspect(suspect))),
+                None | Some(SuspectDecision::Cleared) => {}
+                Some(SuspectDecision::Wait) => rest.push((did, suspect, page)),
+                Some(SuspectDecision::Ask) => ready.push((did, For::Suspect(suspect))),
             }
         }
         Ok(rest)

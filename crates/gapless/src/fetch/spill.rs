@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use gapless_atp::car::{CarError, CarStream};
 use gapless_atp::cid::{CID_LEN, Cid};
 use gapless_atp::limits;
-use gapless_store::space::{Full, free_bytes};
+use gapless_store::space::{DiskFull, free_bytes};
 
 use super::memory::Share;
 
@@ -97,7 +97,7 @@ pub enum SpillError {
     #[error("a large CAR cannot be put aside in {}, which `fetch.temp` names: {error}", folder.display())]
     Io { folder: PathBuf, error: io::Error },
     #[error("a large CAR is not put aside: {0}")]
-    NoRoom(#[from] Full),
+    NoRoom(#[from] DiskFull),
     #[error("other large CARs have the memory that its index needs")]
     Memory,
 }
@@ -263,11 +263,11 @@ impl Spill {
 
     /// What is put aside must not take the room that the store goes on with. A
     /// file system that does not answer stops nothing: the write itself will tell.
-    fn has_room(&self) -> Result<(), Full> {
+    fn has_room(&self) -> Result<(), DiskFull> {
         let min_free_bytes = self.limits.min_free_bytes;
         let needed = min_free_bytes.saturating_add(self.recent.len() as u64);
         match free_bytes(&self.folder) {
-            Ok(free_bytes) if free_bytes < needed => Err(Full {
+            Ok(free_bytes) if free_bytes < needed => Err(DiskFull {
                 folder: self.folder.clone(),
                 free_bytes,
                 min_free_bytes,

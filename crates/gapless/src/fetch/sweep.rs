@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::sweep::{self, PageNote, Suspect};
-use gapless_core::ledger::{Host, HostId, Kind, Now, RepoId, Settings, Upstream};
+use gapless_core::ledger::{Host, HostId, Now, RepoId, Settings, Upstream, UpstreamKind};
+use gapless_net::HostAddress;
 use gapless_store::error::StoreError;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -18,7 +19,6 @@ use super::pace::{Cost, rest, rest_of_stranger};
 use super::patience::Patience;
 use super::turns::{Due, HostTurn, Sweeps};
 use super::work::Fetcher;
-use crate::net::HostAddress;
 use crate::stop;
 
 /// How often it is looked whether a sweep is due.
@@ -53,7 +53,7 @@ impl From<StoreError> for Cut {
 /// Whether an upstream is followed for every repository of its host: it is the
 /// host's own stream, and not read for tracked repositories alone.
 pub fn is_whole(row: &Upstream) -> bool {
-    row.kind == Kind::Pds && row.followed.reads_all()
+    row.kind == UpstreamKind::Pds && row.followed.reads_all()
 }
 
 /// What a sweep found, and what it cost.
@@ -106,16 +106,16 @@ impl Sweep {
 
 impl Sweeper {
     pub async fn run(self: Arc<Self>) {
-        let shared = self.fetcher.shared.clone();
+        let services = self.fetcher.services.clone();
         let mut running = JoinSet::new();
-        while !shared.end.is_ending() {
+        while !services.shutdown.has_begun() {
             // Looking at every host takes its time: once a round, however many begin.
             let due = self.sweeps.in_turn(self.due());
             tokio::select! {
                 () = self.begin(due, &mut running) => {}
                 () = self.fetcher.sweep_wake.notified() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = shared.end.ended() => {}
+                () = services.shutdown.begun() => {}
             }
         }
         running.shutdown().await;
@@ -125,7 +125,7 @@ impl Sweeper {
     /// left. Does not end by itself: after a while others are due.
     async fn begin(self: &Arc<Self>, mut due: VecDeque<Due>, running: &mut JoinSet<()>) {
         loop {
-            let now = self.fetcher.shared.clock.time();
+            let now = self.fetcher.services.clock.time();
             while let Some(turn) = self.sweeps.take(now, &mut due) {
                 let sweeper = self.clone();
                 running.spawn(async move { sweeper.sweep(turn).await });
@@ -142,23 +142,23 @@ impl Sweeper {
         if let Err(fault) = ended
             && fault.is_panic()
         {
-            self.fetcher.shared.metrics.sweep_failures.inc();
+            self.fetcher.services.metrics.sweep_failures.inc();
             tracing::error!(%fault, "a sweep ended unexpectedly, a fault of Gapless; begun again later");
         }
     }
 
     /// The hosts that are due.
     fn due(&self) -> Vec<Due> {
-        let shared = &self.fetcher.shared;
-        let now = shared.clock.glance();
-        let covers = shared.upstreams.read();
+        let services = &self.fetcher.services;
+        let now = services.clock.glance();
+        let covers = services.upstreams.read();
         let streams = covers
             .iter()
-            .filter(|(_, source)| source.row.kind == Kind::Pds);
+            .filter(|(_, source)| source.row.kind == UpstreamKind::Pds);
         let own: HashSet<HostId> = streams.filter_map(|(_, source)| source.row.host).collect();
         let settings = Settings {
-            sweep_every: self.sweeps.every().max(shared.settings.sweep_every),
-            ..shared.settings
+            sweep_every: self.sweeps.every().max(services.rules.settings.sweep_every),
+            ..services.rules.settings
         };
         let context = Context {
             now,
@@ -166,9 +166,9 @@ impl Sweeper {
             settings: &settings,
         };
         let mut due = Vec::new();
-        shared.hosts.each(|id, host| {
+        services.hosts.each(|id, host| {
             if let Some(failing) = self.sweeps.waits(id)
-                && (sweep::due(context, id, host) || self.is_doubted(id, host))
+                && (sweep::is_due(context, id, host) || self.is_doubted(id, host))
             {
                 due.push(Due {
                     host: id,
@@ -183,16 +183,16 @@ impl Sweeper {
     /// Whether the stream that speaks for what lives there has missed something that
     /// another one brought.
     fn is_doubted(&self, id: HostId, host: &Host) -> bool {
-        let shared = &self.fetcher.shared;
+        let services = &self.fetcher.services;
         host.swept.is_some_and(|last| {
-            let age = shared.clock.time().since(last.at);
-            shared.sources.wants_sweep(id, last.tick, age)
+            let age = services.clock.time().since(last.at);
+            services.upstreams.sources.wants_sweep(id, last.tick, age)
         })
     }
 
     async fn sweep(&self, turn: HostTurn) {
         let host = turn.host;
-        let shared = &self.fetcher.shared;
+        let services = &self.fetcher.services;
         let mut cost = Cost::default();
         let mut asked = false;
         let failed = match self.go_through(host, &mut cost).await {
@@ -201,17 +201,17 @@ impl Sweeper {
                 None
             }
             // With no room nothing is written, and no answer of a host is taken in.
-            Err(Cut::Short(why)) => Some((why, shared.room.lack().is_some())),
+            Err(Cut::Short(why)) => Some((why, services.disk.shortage().is_some())),
             Err(Cut::Here(why)) => Some((why, true)),
             Err(Cut::Store(error)) => {
                 if error.is_final() {
-                    shared.end.fail(error.clone());
+                    services.shutdown.fail(error.clone());
                 }
                 Some((error.to_string(), true))
             }
         };
         if asked {
-            shared.schedule.reached(host);
+            services.schedule.reached(host);
         }
         if let Some((error, true)) = &failed {
             tracing::debug!(
@@ -220,7 +220,7 @@ impl Sweeper {
                 "a sweep was cut short here; begun again later"
             );
         }
-        let every = shared.settings.sweep_every;
+        let every = services.rules.settings.sweep_every;
         let named = self.is_named(host);
         self.sweeps.change(host, |state| {
             match &failed {
@@ -237,26 +237,26 @@ impl Sweeper {
         });
         let stretched = (!self.fixed).then_some(every);
         self.sweeps.spend(host, cost, failed.is_none(), stretched);
-        if shared.hosts.get(host).is_none() {
+        if services.hosts.get(host).is_none() {
             // Forgotten meanwhile.
             self.sweeps.forget(host);
         }
         match failed {
-            Some(_) => shared.metrics.sweep_failures.inc(),
-            None => shared.metrics.sweeps.inc(),
+            Some(_) => services.metrics.sweep_failures.inc(),
+            None => services.metrics.sweeps.inc(),
         }
     }
 
     /// The cost is told even if the sweep was cut short. False: there was nothing to ask,
     /// so the host is not swept, and nobody knows whether it answers.
     async fn go_through(&self, host: HostId, cost: &mut Cost) -> Result<bool, Cut> {
-        let shared = &self.fetcher.shared;
+        let services = &self.fetcher.services;
         let Some(address) = self.fetcher.address(host) else {
             return Err(Cut::short("nobody knows where it is reached"));
         };
         let mut sweep = Sweep {
             host,
-            began: shared.clock.now(),
+            began: services.clock.now(),
             address,
             adopt: self.wants_all(host),
             listed: HashSet::new(),
@@ -318,7 +318,7 @@ impl Sweeper {
         self.sweeps
             .change(sweep.host, |state| state.listed = Some(lines));
         let older = sweep.suspects.iter().filter(|(_, one, _)| one.older);
-        let censuses = &self.fetcher.shared.censuses;
+        let censuses = &self.fetcher.services.hosts.behind_counts;
         censuses.listed(sweep.host, older.count() as u64);
         self.questions(sweep).await?;
         self.doubt_vanished(sweep).await?;
@@ -327,10 +327,10 @@ impl Sweeper {
 
     /// Whether every repository of a host is wanted.
     fn wants_all(&self, host: HostId) -> bool {
-        if self.fetcher.shared.scope.network {
+        if self.fetcher.services.admission.scope.network {
             return true;
         }
-        let covers = self.fetcher.shared.upstreams.read();
+        let covers = self.fetcher.services.upstreams.read();
         covers
             .iter()
             .any(|(_, source)| is_whole(&source.row) && source.row.host == Some(host))
@@ -338,25 +338,27 @@ impl Sweeper {
 
     /// Whether an operator has named the host.
     pub(super) fn is_named(&self, host: HostId) -> bool {
-        let covers = self.fetcher.shared.upstreams.read();
-        let own = |row: &Upstream| row.host == Some(host) && row.followed.is_operators();
-        covers.concerned(host).any(|(_, source)| own(&source.row))
+        let covers = self.fetcher.services.upstreams.read();
+        let own = |row: &Upstream| row.host == Some(host) && row.followed.is_by_operator();
+        covers
+            .possible_covers(host)
+            .any(|(_, source)| own(&source.row))
     }
 
     /// All suspects are decided, and all questions answered or owed.
     async fn done(&self, sweep: &Sweep) -> Result<(), StoreError> {
-        let shared = &self.fetcher.shared;
-        let tick = shared.clock.now().tick;
+        let services = &self.fetcher.services;
+        let tick = services.clock.now().tick;
         // What the host did since its pages were read, nobody has looked at.
         let began = sweep.began;
         let change = |row: &mut Host| {
-            sweep::done(row, began);
+            sweep::finish(row, began);
             row.reached = true;
             if sweep.absent == 0 {
-                sweep::nobody_absent(row);
+                sweep::resume_hiding(row);
             }
         };
-        let written = shared.hosts.change(tick, sweep.host, change).await;
+        let written = services.hosts.change(tick, sweep.host, change).await;
         written.map(|_| ())
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt;
-use gapless_core::ledger::diff::{self, Ask, Verdict};
-use gapless_core::ledger::fetch::{Note, Snapshot as Told, Told as Answer};
-use gapless_core::ledger::{Key, KeyBytes, Named, Repo, RepoId};
-use gapless_store::contents::{Contents, RootError};
+use gapless_core::ledger::diff::{self, DiffVerdict, RepoRequest};
+use gapless_core::ledger::fetch::{CheckedHead, HeadAnswer, Note};
+use gapless_core::ledger::{KeyBytes, NamedHead, Repo, RepoId, SignerKey};
+use gapless_net::{AskClass, FetchLimits, GetRepoError, public_key};
 use gapless_store::error::StoreError;
+use gapless_store::read_view::{ReadView, RootError};
 use tokio::runtime::Handle;
 
 use super::asking::For;
@@ -19,7 +20,6 @@ use super::spill::{Fetched, Spill, SpillError, SpillLimits};
 use super::work::{Fetcher, Trouble, known};
 use super::write::Writer;
 use crate::hosts::Refused;
-use crate::net::{AskClass, FetchLimits, GetRepoError, public_key};
 use crate::stop;
 
 /// Bytes of a repository that stay in memory; larger ones go to a file.
@@ -32,7 +32,7 @@ pub(super) const TRIES: u32 = 8;
 pub(super) struct Job {
     pub did: Did,
     pub note: Note,
-    pub named: Named,
+    pub named: NamedHead,
     pub adopt: bool,
     /// Somebody brought it as a file: it proves nothing about being current.
     pub imported: bool,
@@ -96,7 +96,7 @@ impl Fetcher {
         &self,
         did: &Did,
         note: Note,
-        named: Named,
+        named: NamedHead,
         adopt: bool,
     ) -> Result<(), Trouble> {
         let job = Job {
@@ -118,17 +118,23 @@ impl Fetcher {
 
     async fn fetch_once(&self, job: &Job, whole: bool) -> Result<Outcome, Trouble> {
         let did = &job.did;
-        let Some((id, repo)) = self.shared.store.view().repo_by_did(did)? else {
+        let Some((id, repo)) = self.services.store.view().repo_by_did(did)? else {
             return Ok(Outcome::Discarded);
         };
         let tried = self.tried(did);
         let ask = match whole {
-            true => Ask::InFull,
-            false => diff::ask(&self.shared.settings, &repo, &job.note, job.adopt, tried),
+            true => RepoRequest::InFull,
+            false => diff::choose_request(
+                &self.services.rules.settings,
+                &repo,
+                &job.note,
+                job.adopt,
+                tried,
+            ),
         };
         let since = match ask {
-            Ask::InFull => None,
-            Ask::Since(rev) => {
+            RepoRequest::InFull => None,
+            RepoRequest::Since(rev) => {
                 // Remembered even if no answer ever comes.
                 self.try_from(did, rev);
                 Some(rev)
@@ -157,33 +163,33 @@ impl Fetcher {
 
     /// What the host serves cannot be used: counted, told, and kept with the host.
     fn refuse(&self, job: &Job, class: &'static str, error: &str) {
-        let shared = &self.shared;
-        shared.metrics.snapshots_refused.inc();
-        shared.metrics.refused_by_reason.inc(class);
-        let host = shared.hosts.get(job.note.host);
+        let services = &self.services;
+        services.metrics.snapshots_refused.inc();
+        services.metrics.refused_by_reason.inc(class);
+        let host = services.hosts.get(job.note.host);
         let host = host.map(|host| host.name).unwrap_or_default();
         tracing::warn!(
             did = %job.did, host, error,
             "the repository that the host serves is refused; asked for again later"
         );
         let refused = Refused {
-            at: shared.clock.time(),
+            at: services.clock.time(),
             did: job.did.clone(),
             class,
             error: error.to_owned(),
         };
-        shared.trouble(&job.did, error);
-        shared.hosts.refuse(job.note.host, refused);
+        self.note_error(&job.did, error);
+        services.hosts.refuse(job.note.host, refused);
     }
 
     /// Our own disk failed, or too much arrived at once: no fault of the host's.
     fn failed_here(&self, job: &Job, error: &str) {
-        self.shared.metrics.fetches_failed_here.inc();
+        self.services.metrics.fetches_failed_here.inc();
         tracing::error!(
             did = %job.did, error,
             "a repository was fetched and could not be put aside here; asked for again later"
         );
-        self.shared.trouble_here(&job.did, error);
+        self.note_local_error(&job.did, error);
     }
 
     /// Whose fault it is.
@@ -204,19 +210,19 @@ impl Fetcher {
     /// It has more bytes than are taken of one repository: no fault of the host's.
     async fn too_large(&self, job: &Job) -> Result<Trouble, StoreError> {
         let limit = self.settings.repo_bytes;
-        let shared = &self.shared;
-        shared.metrics.fetches_too_large.inc();
+        let services = &self.services;
+        services.metrics.fetches_too_large.inc();
         tracing::warn!(
             did = %job.did, limit,
             "a repository has more bytes than are taken; asked for again in a day, or once fetch.max_repo_bytes is raised"
         );
         let error = format!("it has more than {limit} bytes, which is all that is taken");
-        shared.trouble(&job.did, error);
+        self.note_error(&job.did, error);
         let visit = self.desks.visit(&job.did, move |turn| {
-            let now = turn.shared.clock.now();
+            let now = turn.services.clock.now();
             if let Some(draft) = turn.draft.as_mut() {
-                debt::oversized(now, &mut draft.repo, limit);
-                debt::failed(now, &mut draft.repo, None);
+                debt::put_off_oversized(now, &mut draft.repo, limit);
+                debt::attempt_failed(now, &mut draft.repo, None);
             }
         });
         visit.await?;
@@ -234,7 +240,10 @@ impl Fetcher {
             self.failed(did, None).await?;
             return Err(Trouble::Failed);
         };
-        let (bytes, min_free) = (self.settings.repo_bytes, self.shared.room.min_free_bytes());
+        let (bytes, min_free) = (
+            self.settings.repo_bytes,
+            self.services.disk.min_free_bytes(),
+        );
         let limits = SpillLimits::of_file(IN_MEMORY, bytes, min_free);
         let share = self.indexes.share();
         let mut spill = Spill::new(&self.settings.temp, limits).sharing(share);
@@ -252,14 +261,14 @@ impl Fetcher {
         };
         let got = tokio::select! {
             got = self.net.get_repo(&address, did, since, &mut sink, &limits) => got,
-            () = self.shared.schedule.moved_away(did) => {
+            () = self.services.schedule.moved_away(did) => {
                 tracing::debug!(%did, "it moved while it was fetched; its new host is asked");
                 return Ok(Download::CalledOff);
             }
         };
         let (fault, retry_after) = match got {
             Ok(got) => {
-                self.shared.metrics.fetched_bytes.add(got.bytes);
+                self.services.metrics.fetched_bytes.add(got.bytes);
                 match spill.finish() {
                     Ok(fetched) => return Ok(Download::Whole(fetched)),
                     // An ordinary answer, and held against nobody.
@@ -270,7 +279,7 @@ impl Fetcher {
                 }
             }
             Err(GetRepoError::State(state)) => {
-                self.hear(did, job.note, Answer::State(state), For::Debt)
+                self.hear(did, job.note, HeadAnswer::State(state), For::Debt)
                     .await?;
                 return Ok(Download::Heard);
             }
@@ -311,7 +320,7 @@ impl Fetcher {
             true => self.large.acquire().await.ok(),
             false => None,
         };
-        let (store, did, note) = (self.shared.store.clone(), job.did.clone(), job.note);
+        let (store, did, note) = (self.services.store.clone(), job.did.clone(), job.note);
         let checked = tokio::task::spawn_blocking(move || {
             let snapshot = Snapshot::check(fetched, &did)?;
             if !difference {
@@ -324,36 +333,41 @@ impl Fetcher {
     }
 
     /// Which of the owner's keys signed it, if any did.
-    async fn signed_by(&self, job: &Job, snapshot: &Snapshot) -> Result<Option<Key>, Trouble> {
+    async fn signed_by(
+        &self,
+        job: &Job,
+        snapshot: &Snapshot,
+    ) -> Result<Option<SignerKey>, Trouble> {
         let did = &job.did;
         let Some(repo) = self.row(did)? else {
             return Ok(None);
         };
         if verifies(snapshot, present(&repo)) {
-            return Ok(Some(Key::Present));
+            return Ok(Some(SignerKey::Present));
         }
         // Perhaps the key is a newer one than we know.
         if repo
             .signing
             .is_none_or(|signing| signing.asked < job.note.at)
         {
-            let asked = self.shared.clock.now().tick;
-            self.resolve(did, asked, known(&self.shared, &repo)).await?;
+            let asked = self.services.clock.now().tick;
+            self.resolve(did, asked, known(&self.services, &repo))
+                .await?;
             let Some(repo) = self.row(did)? else {
                 return Ok(None);
             };
             if verifies(snapshot, present(&repo)) {
-                return Ok(Some(Key::Present));
+                return Ok(Some(SignerKey::Present));
             }
         }
         let former = repo.signing.and_then(|signing| signing.former);
         if verifies(snapshot, former) {
-            return Ok(Some(Key::Previous));
+            return Ok(Some(SignerKey::Previous));
         }
         match self.net.former_keys(did).await {
             Ok(keys) => {
                 let found = keys.iter().any(|key| snapshot.verify(key));
-                Ok(found.then_some(Key::Previous))
+                Ok(found.then_some(SignerKey::Previous))
             }
             Err(error) => {
                 tracing::debug!(%did, %error, "former keys could not be asked for");
@@ -364,7 +378,7 @@ impl Fetcher {
     }
 
     pub(super) fn row(&self, did: &Did) -> Result<Option<Repo>, StoreError> {
-        let found = self.shared.store.view().repo_by_did(did)?;
+        let found = self.services.store.view().repo_by_did(did)?;
         Ok(found.map(|(_, repo)| repo))
     }
 
@@ -373,7 +387,7 @@ impl Fetcher {
         match stop {
             Stop::InFull => return Ok(Outcome::InFull),
             Stop::Discarded => {
-                self.shared.metrics.snapshots_discarded.inc();
+                self.services.metrics.snapshots_discarded.inc();
                 return Ok(Outcome::Discarded);
             }
             Stop::Store(error) => return Err(error.into()),
@@ -397,17 +411,17 @@ impl Fetcher {
         &self,
         job: &Job,
         snapshot: Snapshot,
-        key: Key,
+        key: SignerKey,
         difference: bool,
     ) -> Result<Outcome, Trouble> {
         let mut snapshot = Arc::new(snapshot);
         for _ in 0..TRIES {
             let writer = Writer {
-                shared: self.shared.clone(),
+                services: self.services.clone(),
                 desks: self.desks.clone(),
                 handle: Handle::current(),
                 job: job.clone(),
-                told: Told {
+                told: CheckedHead {
                     head: snapshot.head(),
                     key,
                 },
@@ -418,7 +432,7 @@ impl Fetcher {
             let written = written.map_err(|fault| broken(&job.did, &fault))?;
             match written {
                 Ok(()) => {
-                    self.shared.troubles.over(&job.did);
+                    self.last_errors.clear(&job.did);
                     return Ok(Outcome::Written);
                 }
                 Err(Stop::Discarded) => return Ok(Outcome::Discarded),
@@ -444,10 +458,10 @@ impl Fetcher {
         job: &Job,
         snapshot: Snapshot,
     ) -> Result<Result<Snapshot, Stop>, Trouble> {
-        let Some((id, _)) = self.shared.store.view().repo_by_did(&job.did)? else {
+        let Some((id, _)) = self.services.store.view().repo_by_did(&job.did)? else {
             return Ok(Err(Stop::Discarded));
         };
-        let (store, note) = (self.shared.store.clone(), job.note);
+        let (store, note) = (self.services.store.clone(), job.note);
         let checked = tokio::task::spawn_blocking(move || lay(&store.view(), id, &note, snapshot));
         checked.await.map_err(|fault| broken(&job.did, &fault))
     }
@@ -469,23 +483,23 @@ pub(super) fn verifies(snapshot: &Snapshot, key: Option<KeyBytes>) -> bool {
 }
 
 /// A difference, laid over what is held.
-fn lay(view: &Contents, id: RepoId, note: &Note, snapshot: Snapshot) -> Result<Snapshot, Stop> {
+fn lay(view: &ReadView, id: RepoId, note: &Note, snapshot: Snapshot) -> Result<Snapshot, Stop> {
     let snapshot = snapshot.with_held(held_tree(view, id)?);
     if snapshot.walk_whole().is_ok() {
         return Ok(snapshot);
     }
     let repo = view.repo(id)?;
-    let verdict = repo.map(|repo| diff::answered(&repo, note, &snapshot.head(), None));
+    let verdict = repo.map(|repo| diff::judge_difference(&repo, note, &snapshot.head(), None));
     Err(match verdict {
         // Live commits came first: what it brings is held, and more.
-        Some(Verdict::Passed) => Stop::Discarded,
+        Some(DiffVerdict::Passed) => Stop::Discarded,
         // A host that cannot tell differences has not failed.
         _ => Stop::InFull,
     })
 }
 
 /// The tree of what is held; without one, the whole is fetched.
-fn held_tree(view: &Contents, id: RepoId) -> Result<HeldTree, Stop> {
+fn held_tree(view: &ReadView, id: RepoId) -> Result<HeldTree, Stop> {
     let head = view.repo(id)?.and_then(|repo| repo.head().copied());
     let Some(head) = head else {
         return Err(Stop::InFull);

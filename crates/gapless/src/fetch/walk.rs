@@ -4,12 +4,12 @@
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::fetch::{self, Note};
-use gapless_core::ledger::{Named, Why};
+use gapless_core::ledger::{DebtReason, NamedHead};
 use gapless_store::error::StoreError;
 
 use super::work::Fetcher;
 use crate::filter::Keep;
-use crate::shared::Shared;
+use crate::services::Services;
 use crate::stop;
 use crate::store_io::blocking;
 
@@ -20,46 +20,46 @@ impl Fetcher {
         &self,
         did: &Did,
         note: Note,
-        named: Named,
+        named: NamedHead,
     ) -> Result<bool, StoreError> {
         if note.head.is_none_or(|head| head.commit != named.commit) {
             return Ok(false);
         }
-        let (shared, walked) = (self.shared.clone(), did.clone());
-        let check = move || holds_all(&shared, &walked, named);
+        let (services, walked) = (self.services.clone(), did.clone());
+        let check = move || holds_all(&services, &walked, named);
         let work = "checking held records against the filter";
-        if !blocking(&self.shared.metrics, work, check).await? {
+        if !blocking(&self.services.metrics, work, check).await? {
             return Ok(false);
         }
         let visit = self.desks.visit(did, move |turn| {
-            let now = turn.shared.clock.now();
+            let now = turn.services.clock.now();
             let Some(draft) = turn.draft.as_mut() else {
                 return false;
             };
-            fetch::walked(now, &mut draft.repo, &note, named.commit)
+            fetch::filter_walked(now, &mut draft.repo, &note, named.commit)
         });
         visit.await
     }
 }
 
 /// Whether every record that is wanted is held with its bytes, at this head.
-fn holds_all(shared: &Shared, did: &Did, named: Named) -> Result<bool, StoreError> {
+fn holds_all(services: &Services, did: &Did, named: NamedHead) -> Result<bool, StoreError> {
     stop::pass("filter_check", did);
-    let view = shared.store.view();
+    let view = services.store.view();
     let Some((id, repo)) = view.repo_by_did(did)? else {
         return Ok(false);
     };
     let for_filter = repo
         .debt
         .fetch
-        .is_some_and(|owed| owed.why == Why::FilterChanged);
+        .is_some_and(|owed| owed.why == DebtReason::FilterChanged);
     let there = repo.head().is_some_and(|head| head.commit == named.commit);
     if !for_filter || !there || !repo.filter.holds_all_keys() {
         return Ok(false);
     }
     for record in view.records(id) {
         let record = record?;
-        let wanted = shared.filter.keep(record.path()) == Keep::Record;
+        let wanted = services.rules.filter.keep(record.path()) == Keep::Record;
         if wanted && record.bytes().is_none() {
             return Ok(false);
         }

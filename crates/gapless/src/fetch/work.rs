@@ -14,6 +14,7 @@ use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, Next, Note};
 use gapless_core::ledger::identity::Document;
 use gapless_core::ledger::{HostId, Now, Repo, Tick, Time};
+use gapless_net::{HostAddress, Known, Net, ResolveError};
 use gapless_store::error::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
@@ -21,9 +22,9 @@ use super::asking::For;
 use super::counted;
 use super::memory::{self, Memory};
 use crate::ingest::desk::{Desks, Turn, may_have_left};
-use crate::net::{HostAddress, Known, Net, ResolveError};
+use crate::last_errors::LastErrors;
 use crate::schedule::{self, Payee, Slots, Task};
-use crate::shared::Shared;
+use crate::services::Services;
 use crate::store_io::blocking;
 
 /// How often the schedule is looked at when nothing wakes it.
@@ -61,8 +62,10 @@ pub trait Addresses: Send + Sync {
 }
 
 pub struct Fetcher {
-    pub shared: Arc<Shared>,
+    pub services: Arc<Services>,
     pub desks: Arc<Desks>,
+    /// Why the last attempt for a repository failed.
+    pub last_errors: Arc<LastErrors>,
     pub net: Net,
     pub settings: FetchSettings,
     pub addresses: Arc<dyn Addresses>,
@@ -85,10 +88,10 @@ pub enum Plan {
 }
 
 impl Plan {
-    fn resolve(shared: &Shared, now: Now, repo: &Repo) -> Plan {
+    fn resolve(services: &Services, now: Now, repo: &Repo) -> Plan {
         Plan::Resolve {
             asked: now.tick,
-            known: known(shared, repo),
+            known: known(services, repo),
         }
     }
 }
@@ -111,8 +114,20 @@ impl From<StoreError> for Trouble {
 }
 
 impl Fetcher {
+    /// Keeps the error of a failed attempt, for an operator.
+    pub(super) fn note_error(&self, did: &Did, error: impl std::fmt::Display) {
+        let now = self.services.clock.time();
+        self.last_errors.note(now, did, error, false);
+    }
+
+    /// Keeps an error that the host did not cause, for example one of the local disk.
+    pub(super) fn note_local_error(&self, did: &Did, error: impl std::fmt::Display) {
+        let now = self.services.clock.time();
+        self.last_errors.note(now, did, error, true);
+    }
+
     pub fn new(
-        shared: Arc<Shared>,
+        services: Arc<Services>,
         desks: Arc<Desks>,
         net: Net,
         settings: FetchSettings,
@@ -126,8 +141,9 @@ impl Fetcher {
             per_host: settings.per_host.max(1),
         };
         Fetcher {
+            last_errors: Arc::default(),
             slots,
-            shared,
+            services,
             desks,
             net,
             settings,
@@ -143,27 +159,27 @@ impl Fetcher {
     pub async fn run(self: Arc<Self>) {
         let more = self.take_more().await;
         self.see_to(more.map_err(Trouble::from));
-        while !self.shared.end.is_ending() {
+        while !self.services.shutdown.has_begun() {
             self.read_more().await;
-            let now = self.shared.clock.time();
-            let Some(task) = self.shared.schedule.take(now, &self.slots) else {
+            let now = self.services.clock.time();
+            let Some(task) = self.services.schedule.take(now, &self.slots) else {
                 let wait = self.until_due(now);
                 tokio::select! {
-                    () = self.shared.schedule.wake.notified() => {}
+                    () = self.services.schedule.wake.notified() => {}
                     () = tokio::time::sleep(wait) => {}
-                    () = self.shared.end.ended() => return,
+                    () = self.services.shutdown.begun() => return,
                 }
                 continue;
             };
             let fetcher = self.clone();
             tokio::spawn(async move {
                 // Also when the work panics: nobody is at work any more.
-                let _released = Released(&fetcher.shared, &task.did, task.payee);
+                let _released = Released(&fetcher.services, &task.did, task.payee);
                 let worked = fetcher.pay(&task).await;
                 if let Payee::Host(host) = task.payee
                     && let Some(well) = went(&worked)
                 {
-                    fetcher.shared.schedule.went(host, well);
+                    fetcher.services.schedule.went(host, well);
                 }
                 fetcher.see_to(worked);
             });
@@ -171,7 +187,7 @@ impl Fetcher {
     }
 
     fn until_due(&self, now: Time) -> Duration {
-        match self.shared.schedule.next_due() {
+        match self.services.schedule.next_due() {
             Some(at) if at > now => at.since(now).min(LOOK_EVERY),
             // Due, but there is no place for it: whoever ends wakes us.
             _ => LOOK_EVERY,
@@ -182,7 +198,7 @@ impl Fetcher {
     pub(super) fn see_to(&self, worked: Result<(), Trouble>) {
         if let Err(Trouble::Store(error)) = worked {
             match error.is_final() {
-                true => self.shared.end.fail(error),
+                true => self.services.shutdown.fail(error),
                 false => {
                     tracing::warn!(%error, "what was learned could not be written; it is asked again")
                 }
@@ -193,14 +209,14 @@ impl Fetcher {
     /// What was too large when less was taken than now is tried at once. That is written
     /// down, so a start that is cut short does it again.
     async fn take_more(&self) -> Result<(), StoreError> {
-        let (store, limit) = (self.shared.store.clone(), self.settings.repo_bytes);
+        let (store, limit) = (self.services.store.clone(), self.settings.repo_bytes);
         let find = move || counted::too_large(&store, limit);
         let work = "looking for repositories that were too large";
-        for did in blocking(&self.shared.metrics, work, find).await? {
+        for did in blocking(&self.services.metrics, work, find).await? {
             let visit = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
-                let now = turn.shared.clock.now();
+                let now = turn.services.clock.now();
                 let draft = turn.draft.as_mut();
-                draft.is_some_and(|draft| debt::takes(now, &mut draft.repo, limit))
+                draft.is_some_and(|draft| debt::retry_if_limit_raised(now, &mut draft.repo, limit))
             });
             visit.await?;
         }
@@ -209,15 +225,19 @@ impl Fetcher {
 
     /// Reads debts from the store, if not all fitted into the memory.
     async fn read_more(&self) {
-        if !self.shared.schedule.wants_more(self.shared.clock.time()) {
+        if !self
+            .services
+            .schedule
+            .wants_more(self.services.clock.time())
+        {
             return;
         }
-        let shared = self.shared.clone();
-        match tokio::task::spawn_blocking(move || counted::read_debts(&shared)).await {
+        let services = self.services.clone();
+        match tokio::task::spawn_blocking(move || counted::read_debts(&services)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => self.shared.end.fail(error),
+            Ok(Err(error)) => self.services.shutdown.fail(error),
             // A fault of ours: what is not in memory must not be forgotten.
-            Err(_) => self.shared.schedule.want_more(),
+            Err(_) => self.services.schedule.want_more(),
         }
     }
 
@@ -239,16 +259,16 @@ impl Fetcher {
         asked: Tick,
         known: Known,
     ) -> Result<(), Trouble> {
-        self.shared.metrics.resolutions.inc();
+        self.services.metrics.resolutions.inc();
         let answer = self.net.resolve(did, known).await;
         let resolved = match answer {
             Ok(resolved) => resolved,
             Err(error) => {
-                self.shared.metrics.resolution_failures.inc();
+                self.services.metrics.resolution_failures.inc();
                 if matches!(error, ResolveError::Stale) {
-                    self.shared.metrics.old_documents.inc();
+                    self.services.metrics.old_documents.inc();
                 }
-                self.shared.trouble(did, &error);
+                self.note_error(did, &error);
                 tracing::debug!(%did, %error, "not resolved; tried again later");
                 self.failed(did, error.retry_after()).await?;
                 return Err(Trouble::Failed);
@@ -258,12 +278,12 @@ impl Fetcher {
             None => None,
             Some(name) => {
                 let by = self.namer(did)?;
-                match self.shared.hosts.name_of_stranger(name, by).await? {
+                match self.services.hosts.name_of_stranger(name, by).await? {
                     Ok(host) => Some(host),
                     Err(over) => {
-                        self.shared.metrics.host_refused(over);
+                        self.services.metrics.host_refused(over);
                         let what = "its document names a host that is new, and too many are known; gapless hosts says more";
-                        self.shared.trouble(did, what);
+                        self.note_error(did, what);
                         self.failed(did, None).await?;
                         return Err(Trouble::Failed);
                     }
@@ -277,27 +297,27 @@ impl Fetcher {
             tombstoned: resolved.tombstoned,
         };
         let moved = self.desks.visit(did, move |turn| {
-            let (shared, view) = (turn.shared, turn.view);
+            let (services, view) = (turn.services, turn.view);
             let Some(draft) = turn.draft.as_mut() else {
                 return Ok((false, None));
             };
             let before = draft.repo.host;
-            draft.resolved(shared, view, asked, &document)?;
+            draft.resolved(services, view, asked, &document)?;
             let signing = draft.repo.signing;
             let fresh =
                 document.tombstoned || signing.is_some_and(|signing| signing.asked >= asked);
-            let tracked = shared.wants_stream(&draft.repo.did);
+            let tracked = services.wants_stream(&draft.repo.did);
             let moved = tracked.then_some((before, draft.repo.host));
             Ok::<_, StoreError>((fresh, moved))
         });
         let (fresh, moved) = moved.await??;
-        self.shared.newcomers.resolved(did);
-        if let Some((brought_by, count)) = self.shared.strays.resolved(did, host) {
+        self.services.admission.newcomers.resolved(did);
+        if let Some((brought_by, count)) = self.services.admission.strays.resolved(did, host) {
             self.look_at_strays(brought_by, count)?;
         }
         if fresh {
             // Only now: what is not written is asked for again.
-            self.shared.schedule.refreshed(did);
+            self.services.schedule.refreshed(did);
         }
         if let Some((before, host)) = moved {
             if let Some(host) = host {
@@ -317,7 +337,7 @@ impl Fetcher {
     }
 
     async fn go_on(&self, did: &Did, note: Note, next: Next) -> Result<(), Trouble> {
-        let schedule = &self.shared.schedule;
+        let schedule = &self.services.schedule;
         if let Next::Fetch(named) = next
             && self.walk(did, note, named).await?
         {
@@ -333,7 +353,7 @@ impl Fetcher {
     }
 
     pub(super) fn address(&self, host: HostId) -> Option<HostAddress> {
-        let row = self.shared.hosts.get(host)?;
+        let row = self.services.hosts.get(host)?;
         Some(self.addresses.of(&row.name))
     }
 
@@ -362,7 +382,7 @@ fn went(worked: &Result<(), Trouble>) -> Option<bool> {
 }
 
 /// Whatever happens, somebody else may work for it afterwards.
-pub(super) struct Released<'a>(pub &'a Shared, pub &'a Did, pub Payee);
+pub(super) struct Released<'a>(pub &'a Services, pub &'a Did, pub Payee);
 
 impl Drop for Released<'_> {
     fn drop(&mut self) {
@@ -371,8 +391,8 @@ impl Drop for Released<'_> {
 }
 
 /// What is known of an owner already.
-pub fn known(shared: &Shared, repo: &Repo) -> Known {
-    let host = repo.host.and_then(|host| shared.hosts.get(host));
+pub fn known(services: &Services, repo: &Repo) -> Known {
+    let host = repo.host.and_then(|host| services.hosts.get(host));
     Known {
         version: repo.document,
         host: host.map(|host| host.name),
@@ -382,29 +402,31 @@ pub fn known(shared: &Shared, repo: &Repo) -> Known {
 
 /// Begins the work that is due, at the desk.
 fn begin(turn: &mut Turn<'_>, task: &Task) -> Plan {
-    let shared = turn.shared;
-    let now = shared.clock.now();
+    let services = turn.services;
+    let now = services.clock.now();
     let Some(draft) = turn.draft.as_mut() else {
         // The store never took it: nothing is owed.
-        shared.schedule.note(now.time, &Repo::new(turn.did.clone()));
-        shared.schedule.refreshed(&task.did);
+        services
+            .schedule
+            .note(now.time, &Repo::new(turn.did.clone()));
+        services.schedule.refreshed(&task.did);
         return Plan::Nothing;
     };
-    let work = debt::plan(now.time, &draft.repo);
+    let work = debt::plan_work(now.time, &draft.repo);
     if work.is_none() || schedule::payee(&draft.repo) != task.payee {
         // Noted again: what is not due yet, or is owed elsewhere by now, is not
         // forgotten, and what is not owed any more is.
-        shared.schedule.note(now.time, &draft.repo);
+        services.schedule.note(now.time, &draft.repo);
         if task.refresh && draft.repo.debt.resolve.is_none() {
-            return Plan::resolve(shared, now, &draft.repo);
+            return Plan::resolve(services, now, &draft.repo);
         }
         // An old document that is owed by now is asked for when that is due.
-        shared.schedule.refreshed(&task.did);
+        services.schedule.refreshed(&task.did);
         return Plan::Nothing;
     }
-    debt::begin(now, &mut draft.repo);
+    debt::begin_attempt(now, &mut draft.repo);
     if work == Some(Work::Resolve) {
-        return Plan::resolve(shared, now, &draft.repo);
+        return Plan::resolve(services, now, &draft.repo);
     }
     match note_at(turn, now) {
         None => Plan::Nothing,
@@ -413,7 +435,7 @@ fn begin(turn: &mut Turn<'_>, task: &Task) -> Plan {
 }
 
 pub(super) fn note(turn: &mut Turn<'_>) -> Option<Note> {
-    let now = turn.shared.clock.now();
+    let now = turn.services.clock.now();
     note_at(turn, now)
 }
 
@@ -421,10 +443,10 @@ fn note_at(turn: &mut Turn<'_>, now: Now) -> Option<Note> {
     let draft = turn.draft.as_mut()?;
     let repo = &mut draft.repo;
     if may_have_left(repo, now.time) {
-        turn.shared.schedule.refresh(&repo.did);
+        turn.services.schedule.refresh(&repo.did);
     }
-    turn.shared
-        .decide(now, |context| fetch::note(context, repo))
+    turn.services
+        .decide(now, |context| fetch::take_note(context, repo))
 }
 
 #[cfg(test)]

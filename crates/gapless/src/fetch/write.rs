@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use gapless_core::ledger::debt;
-use gapless_core::ledger::diff::{self, Recomputed, Verdict};
-use gapless_core::ledger::fetch::{self, Note, Snapshot as Told, Take};
-use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::diff::{self, DiffVerdict, RecomputedRoot};
+use gapless_core::ledger::fetch::{self, CheckedHead, Note, SnapshotDecision};
+use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::parked;
 use gapless_core::ledger::rollback;
 use gapless_core::ledger::{Held, Notice, Repo, Time};
 use gapless_store::change::{RecordOp, RecordsKind};
-use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 use tokio::runtime::Handle;
 
 use super::compare::Chunk;
@@ -20,17 +20,17 @@ use super::snapshot::Snapshot;
 use super::take_in::{Job, Stop};
 use crate::ingest::desk::{Desks, Turn};
 use crate::ingest::draft::{Draft, Words};
-use crate::serve::firehose::words;
-use crate::shared::Shared;
+use crate::log::frames;
+use crate::services::Services;
 use crate::stop;
 
 /// Writes one snapshot, on a thread that may wait.
 pub(super) struct Writer {
-    pub shared: Arc<Shared>,
+    pub services: Arc<Services>,
     pub desks: Arc<Desks>,
     pub handle: Handle,
     pub job: Job,
-    pub told: Told,
+    pub told: CheckedHead,
     pub difference: bool,
 }
 
@@ -57,7 +57,7 @@ impl From<Refusal> for Stop {
 
 impl Writer {
     pub fn write(&self, snapshot: &Snapshot) -> Result<(), Stop> {
-        let found = self.shared.store.view().repo_by_did(&self.job.did)?;
+        let found = self.services.store.view().repo_by_did(&self.job.did)?;
         let Some((id, repo)) = found else {
             return Err(Stop::Discarded);
         };
@@ -68,14 +68,14 @@ impl Writer {
             || repo
                 .debt
                 .fetch
-                .is_some_and(|owed| owed.why.is_for_contents());
+                .is_some_and(|owed| owed.why.concerns_contents());
         let mut first = true;
-        let shared = &self.shared;
+        let services = &self.services;
         let commit = snapshot.commit_block().to_vec();
         snapshot.differences::<Stop>(
-            &|| shared.store.view(),
+            &|| services.store.view(),
             Some(id),
-            &|path| shared.filter.keep(path),
+            &|path| services.rules.filter.keep(path),
             repair,
             &mut |chunk: Chunk| {
                 let begins = std::mem::take(&mut first);
@@ -117,7 +117,7 @@ impl Writer {
 
 struct Step<'a> {
     job: &'a Job,
-    told: &'a Told,
+    told: &'a CheckedHead,
     difference: bool,
     ops: Vec<RecordOp>,
     commit: Vec<u8>,
@@ -127,53 +127,54 @@ impl Step<'_> {
     /// The repository, if it still is as it was when the snapshot was laid over it
     /// and the snapshot is to be written.
     fn consider<'t>(&self, turn: &'t mut Turn<'_>, held: Held) -> Result<&'t mut Draft, Refusal> {
-        let shared = turn.shared;
+        let services = turn.services;
         let Some(draft) = turn.draft.as_mut() else {
             return Err(Refusal::Discarded);
         };
         if draft.repo.held != held {
             return Err(Refusal::Moved);
         }
-        let now = shared.clock.now();
+        let now = services.clock.now();
         if self.job.imported && fetch::may_import(now, &draft.repo, &self.told.head).is_err() {
             return Err(Refusal::Moved);
         }
         if self.difference {
-            let recomputed = draft.repo.head().map(|head| Recomputed {
+            let recomputed = draft.repo.head().map(|head| RecomputedRoot {
                 over: head.commit,
                 // Every node from the signed root down was there, or is held.
                 root: self.told.head.data,
             });
-            match diff::answered(&draft.repo, &self.job.note, &self.told.head, recomputed) {
-                Verdict::Snapshot => {}
-                Verdict::Passed => {
+            match diff::judge_difference(&draft.repo, &self.job.note, &self.told.head, recomputed) {
+                DiffVerdict::Snapshot => {}
+                DiffVerdict::Passed => {
                     draft.notices.push(Notice::SnapshotDiscarded);
                     return Err(Refusal::Discarded);
                 }
-                Verdict::InFull => return Err(Refusal::InFull),
+                DiffVerdict::InFull => return Err(Refusal::InFull),
             }
         }
         if self.job.adopt {
-            let take = rollback::consider(&draft.repo, &self.job.note, &self.job.named, self.told);
+            let take =
+                rollback::is_adoptable(&draft.repo, &self.job.note, &self.job.named, self.told);
             if !take {
-                debt::failed(now, &mut draft.repo, None);
+                debt::attempt_failed(now, &mut draft.repo, None);
                 return Err(Refusal::Discarded);
             }
             return Ok(draft);
         }
         let (repo, notices) = (&mut draft.repo, &mut draft.notices);
-        let take = shared.decide(now, |context| {
-            fetch::consider(context, repo, &self.job.note, self.told, notices)
+        let take = services.decide(now, |context| {
+            fetch::judge_snapshot(context, repo, &self.job.note, self.told, notices)
         });
         match take {
-            Take::Write => Ok(draft),
-            Take::Discard => Err(Refusal::Discarded),
+            SnapshotDecision::Write => Ok(draft),
+            SnapshotDecision::Discard => Err(Refusal::Discarded),
         }
     }
 
     /// Counted at the desk, so that whoever sees the new state finds it counted.
-    fn count(&self, shared: &Shared, ops: usize, last: bool) {
-        let metrics = &shared.metrics;
+    fn count(&self, services: &Services, ops: usize, last: bool) {
+        let metrics = &services.metrics;
         metrics.records_fetched.add(ops as u64);
         metrics.snapshots_written.add(u64::from(last));
         metrics
@@ -192,7 +193,7 @@ impl Step<'_> {
     /// Likewise, of the step that reaches the state: whoever follows us is told where
     /// the repository is, since nobody has sent a frame that leads there.
     fn last_words(&self, at: Time) -> Words {
-        let said = words::sync(&self.job.did, &self.told.head, &self.commit, at);
+        let said = frames::sync(&self.job.did, &self.told.head, &self.commit, at);
         Words {
             frame: Some(said),
             ..self.words()
@@ -208,15 +209,15 @@ impl Step<'_> {
 
     /// A small one: everything in one batch.
     fn all(mut self, turn: &mut Turn<'_>, held: Held) -> Stepped {
-        let (shared, view) = (turn.shared, turn.view);
+        let (services, view) = (turn.services, turn.view);
         let draft = self.consider(turn, held)?;
-        let now = shared.clock.now();
+        let now = services.clock.now();
         let ops = std::mem::take(&mut self.ops);
-        self.count(shared, ops.len(), true);
+        self.count(services, ops.len(), true);
         if self.job.adopt {
             let (repo, notices) = (&mut draft.repo, &mut draft.notices);
-            shared.decide(now, |context| {
-                rollback::adopt(context, repo, &self.job.note, self.told, notices);
+            services.decide(now, |context| {
+                rollback::adopt_snapshot(context, repo, &self.job.note, self.told, notices);
             });
             draft.write(
                 now.time,
@@ -224,24 +225,24 @@ impl Step<'_> {
                 ops,
                 self.last_words(now.time),
             );
-            return draft.unpark(shared, view).map_err(Refusal::Store);
+            return draft.unpark(services, view).map_err(Refusal::Store);
         }
-        fetch::finish(now, &mut draft.repo, &self.job.note, self.told);
+        fetch::finish_snapshot(now, &mut draft.repo, &self.job.note, self.told);
         draft.write(now.time, Self::kind(held), ops, self.last_words(now.time));
-        self.settle(shared, view, draft)
+        self.settle(services, view, draft)
     }
 
     /// The first of several batches.
     fn first(mut self, turn: &mut Turn<'_>, held: Held) -> Stepped {
-        let shared = turn.shared;
+        let services = turn.services;
         let draft = self.consider(turn, held)?;
-        let now = shared.clock.now();
+        let now = services.clock.now();
         let ops = std::mem::take(&mut self.ops);
-        self.count(shared, ops.len(), false);
+        self.count(services, ops.len(), false);
         if self.job.adopt {
             let (repo, notices) = (&mut draft.repo, &mut draft.notices);
-            shared.decide(now, |context| {
-                rollback::adopt(context, repo, &self.job.note, self.told, notices);
+            services.decide(now, |context| {
+                rollback::adopt_snapshot(context, repo, &self.job.note, self.told, notices);
             });
             // Too much for one batch: until the last one it is no state.
             draft.repo.held = Held::Applying {
@@ -250,7 +251,7 @@ impl Step<'_> {
             };
             debt::owe_interrupted(now, &mut draft.repo);
         } else {
-            fetch::begin(now, &mut draft.repo, self.told);
+            fetch::begin_snapshot(now, &mut draft.repo, self.told);
         }
         draft.write(now.time, Self::kind(held), ops, self.words());
         Ok(())
@@ -269,30 +270,30 @@ impl Step<'_> {
     }
 
     fn next(mut self, turn: &mut Turn<'_>) -> Stepped {
-        let shared = turn.shared;
+        let services = turn.services;
         let draft = self.writing(turn)?;
         let ops = std::mem::take(&mut self.ops);
-        self.count(shared, ops.len(), false);
-        let at = shared.clock.time();
+        self.count(services, ops.len(), false);
+        let at = services.clock.time();
         draft.write(at, RecordsKind::Repair, ops, self.words());
         Ok(())
     }
 
     fn last(mut self, turn: &mut Turn<'_>) -> Stepped {
-        let (shared, view) = (turn.shared, turn.view);
+        let (services, view) = (turn.services, turn.view);
         let draft = self.writing(turn)?;
-        let now = shared.clock.now();
+        let now = services.clock.now();
         let ops = std::mem::take(&mut self.ops);
-        self.count(shared, ops.len(), true);
+        self.count(services, ops.len(), true);
         let note = self.note(&draft.repo);
-        fetch::finish(now, &mut draft.repo, &note, self.told);
+        fetch::finish_snapshot(now, &mut draft.repo, &note, self.told);
         draft.write(
             now.time,
             RecordsKind::Repair,
             ops,
             self.last_words(now.time),
         );
-        self.settle(shared, view, draft)
+        self.settle(services, view, draft)
     }
 
     /// After a takeover the lineage is another one than the one that was noted.
@@ -307,25 +308,25 @@ impl Step<'_> {
     }
 
     /// Parked frames follow; then it is said what the snapshot is worth.
-    fn settle(&self, shared: &Shared, view: &Contents, draft: &mut Draft) -> Stepped {
+    fn settle(&self, services: &Services, view: &ReadView, draft: &mut Draft) -> Stepped {
         stop::here("fetch.unsettled");
         if self.job.imported {
-            draft.unpark(shared, view).map_err(Refusal::Store)?;
-            let (now, repo) = (shared.clock.now(), &mut draft.repo);
-            shared.decide(now, |context| fetch::imported(context, repo));
+            draft.unpark(services, view).map_err(Refusal::Store)?;
+            let (now, repo) = (services.clock.now(), &mut draft.repo);
+            services.decide(now, |context| fetch::import_written(context, repo));
             return Ok(());
         }
-        draft.unpark(shared, view).map_err(Refusal::Store)?;
+        draft.unpark(services, view).map_err(Refusal::Store)?;
         if draft.repo.host == Some(self.job.note.host) {
-            for rev in parked::foreign(&draft.repo, &draft.parked) {
-                draft.drop_frame(rev, Dropped::OtherHost);
+            for rev in parked::foreign_revs(&draft.repo, &draft.parked) {
+                draft.drop_frame(rev, DropReason::OtherHost);
             }
         }
-        let now = shared.clock.now();
+        let now = services.clock.now();
         let note = self.note(&draft.repo);
         let (repo, notices) = (&mut draft.repo, &mut draft.notices);
-        shared.decide(now, |context| {
-            fetch::settle(context, repo, &note, &self.job.named, self.told, notices);
+        services.decide(now, |context| {
+            fetch::settle_snapshot(context, repo, &note, &self.job.named, self.told, notices);
         });
         Ok(())
     }

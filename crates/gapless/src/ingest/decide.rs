@@ -12,20 +12,20 @@ use gapless_atp::syntax::Rev;
 use gapless_atp::verify::{self, CheckedOp};
 use gapless_core::ledger::event::{self, Decision, Event, Origin};
 use gapless_core::ledger::identity::{self, Document};
-use gapless_core::ledger::notice::Dropped;
-use gapless_core::ledger::parked::{self, Next};
-use gapless_core::ledger::{Before, Notice, RepoId, Tick, Time};
-use gapless_store::change::{Put, RecordOp, RecordsKind};
-use gapless_store::contents::Contents;
+use gapless_core::ledger::notice::DropReason;
+use gapless_core::ledger::parked::{self, ParkedStep};
+use gapless_core::ledger::{Notice, PriorState, RepoId, Tick, Time};
+use gapless_store::change::{RecordOp, RecordValue, RecordsKind};
 use gapless_store::error::StoreError;
-use gapless_store::table::log::Source;
+use gapless_store::read_view::ReadView;
+use gapless_store::table::log::SourceEvent;
 use gapless_store::table::parked::ParkedFrame;
 
 use super::draft::{Draft, Words};
 use super::judge::{self, Known};
 use crate::filter::Keep;
-use crate::net::public_key;
-use crate::shared::Shared;
+use crate::services::Services;
+use gapless_net::public_key;
 
 /// Where an event was read, and its bytes.
 pub struct Arrival<'a> {
@@ -39,25 +39,25 @@ impl Draft {
     /// One event.
     pub fn event(
         &mut self,
-        shared: &Shared,
+        services: &Services,
         arrival: &Arrival<'_>,
         event: &Event,
         ops: &[CheckedOp<'_>],
         block: &[u8],
     ) {
-        let now = shared.clock.now();
+        let now = services.clock.now();
         let rev = match event {
             Event::Signed { head, .. } | Event::Unresolved { claimed: head, .. } => head.rev,
             _ => Rev::from_bits(0),
         };
-        let in_all = shared.parked_bytes.load(Ordering::Relaxed);
-        let room = event::room(&self.parked, rev, in_all);
+        let in_all = services.totals.parked_bytes.load(Ordering::Relaxed);
+        let room = event::parked_totals(&self.parked, rev, in_all);
         let (repo, notices) = (&mut self.repo, &mut self.notices);
-        let decision = shared.decide(now, |context| {
-            event::event(context, repo, arrival.origin, event, &room, notices)
+        let decision = services.decide(now, |context| {
+            event::decide(context, repo, arrival.origin, event, &room, notices)
         });
         if matches!(event, Event::Account(_)) {
-            let source = Source {
+            let source = SourceEvent {
                 upstream: arrival.origin.upstream,
                 seq: arrival.seq,
             };
@@ -69,17 +69,17 @@ impl Draft {
                 let proved = matches!(
                     event,
                     Event::Signed {
-                        before: Before::Root(_),
+                        before: PriorState::Root(_),
                         ..
                     }
                 );
-                self.apply(shared, now.time, arrival, ops, proved, block);
+                self.apply(services, now.time, arrival, ops, proved, block);
             }
             Decision::Park(parked) => {
                 let rev = parked.head.rev;
                 if self.parked.remove(&rev).is_some() {
                     self.kept.remove(&rev);
-                    let why = Dropped::SameRev;
+                    let why = DropReason::SameRev;
                     self.notices.push(Notice::ParkedDropped { rev, why });
                 }
                 self.keep(ParkedFrame {
@@ -94,7 +94,7 @@ impl Draft {
 
     fn apply(
         &mut self,
-        shared: &Shared,
+        services: &Services,
         at: Time,
         arrival: &Arrival<'_>,
         ops: &[CheckedOp<'_>],
@@ -102,12 +102,12 @@ impl Draft {
         block: &[u8],
     ) {
         // Under another filter something may be held that is not wanted any more.
-        let proved = proved && self.repo.filter == shared.settings.filter;
-        let ops = record_ops(shared, ops, proved);
+        let proved = proved && self.repo.filter == services.rules.settings.filter;
+        let ops = record_ops(services, ops, proved);
         self.counts.applied += 1;
         self.counts.operations += ops.len() as u64;
         let words = Words {
-            source: Some(Source {
+            source: Some(SourceEvent {
                 upstream: arrival.origin.upstream,
                 seq: arrival.seq,
             }),
@@ -120,23 +120,23 @@ impl Draft {
     /// Applies the parked frames whose time has come, and drops those whose time
     /// has passed. To be called after every move of the head, and after every
     /// answer.
-    pub fn unpark(&mut self, shared: &Shared, view: &Contents) -> Result<(), StoreError> {
+    pub fn unpark(&mut self, services: &Services, view: &ReadView) -> Result<(), StoreError> {
         if self.is_shown_again() && !self.parked.is_empty() {
             // What waited follows on what those who follow us were not sent.
-            self.tell_the_log_first(shared.clock.time(), view);
+            self.tell_the_log_first(services.clock.time(), view);
         }
         let mut tried = Vec::new();
-        while let Some(next) = parked::next(&self.repo, &self.parked, &tried) {
+        while let Some(next) = parked::next_step(&self.repo, &self.parked, &tried) {
             match next {
-                Next::Apply(rev) => self.apply_parked(shared, view, rev)?,
-                Next::Recompute(rev) => {
-                    if self.recomputes(shared, view, rev)? {
-                        self.apply_parked(shared, view, rev)?;
+                ParkedStep::Apply(rev) => self.apply_parked(services, view, rev)?,
+                ParkedStep::Recompute(rev) => {
+                    if self.recomputes(services, view, rev)? {
+                        self.apply_parked(services, view, rev)?;
                     } else {
                         tried.push(rev);
                     }
                 }
-                Next::Drop(rev, why) => self.drop_frame(rev, why),
+                ParkedStep::Drop(rev, why) => self.drop_frame(rev, why),
             }
         }
         Ok(())
@@ -144,8 +144,8 @@ impl Draft {
 
     fn apply_parked(
         &mut self,
-        shared: &Shared,
-        view: &Contents,
+        services: &Services,
+        view: &ReadView,
         rev: Rev,
     ) -> Result<(), StoreError> {
         let Some(waiting) = self.take(view, rev)? else {
@@ -155,7 +155,7 @@ impl Draft {
         let decoded = frame::decode(&bytes);
         let opened = match &decoded {
             Ok(frame::Event::Commit(event)) => match waiting.parked.before {
-                Before::Untold => {
+                PriorState::Untold => {
                     verify::reopen_commit(event).map(|(_, block, _)| (block, Vec::new()))
                 }
                 _ => verify::reopen_commit(event).map(|(_, block, ops)| (block, ops)),
@@ -169,7 +169,7 @@ impl Draft {
         let Ok((block, ops)) = opened else {
             // It was judged before it was parked, so it is damaged. What is owed
             // for it stays.
-            let why = Dropped::Forged;
+            let why = DropReason::Forged;
             self.notices.push(Notice::ParkedDropped { rev, why });
             return Ok(());
         };
@@ -187,20 +187,20 @@ impl Draft {
                 .unwrap_or(0),
             bytes: &bytes,
         };
-        let proved = matches!(waiting.parked.before, Before::Root(_));
-        let at = shared.clock.time();
-        self.apply(shared, at, &arrival, &ops, proved, block);
+        let proved = matches!(waiting.parked.before, PriorState::Root(_));
+        let at = services.clock.time();
+        self.apply(services, at, &arrival, &ops, proved, block);
         Ok(())
     }
 
     /// Whether the operations of a frame lead from the held keys to its root.
     fn recomputes(
         &mut self,
-        shared: &Shared,
-        view: &Contents,
+        services: &Services,
+        view: &ReadView,
         rev: Rev,
     ) -> Result<bool, StoreError> {
-        if shared.settings.wanted_keys_only {
+        if services.rules.settings.wanted_keys_only {
             return Ok(false);
         }
         let Some(id) = self.id else {
@@ -245,47 +245,47 @@ impl Draft {
     /// The directory has answered a question that was asked at `asked`.
     pub fn resolved(
         &mut self,
-        shared: &Shared,
-        view: &Contents,
+        services: &Services,
+        view: &ReadView,
         asked: Tick,
         document: &Document,
     ) -> Result<(), StoreError> {
-        let now = shared.clock.now();
+        let now = services.clock.now();
         let old = document.version < self.repo.document;
         let (repo, notices) = (&mut self.repo, &mut self.notices);
-        shared.decide(now, |context| {
+        services.decide(now, |context| {
             identity::resolved(now, repo, context.covers, asked, document, notices);
         });
         if !old {
             if !self.parked.is_empty() {
                 self.tell_the_log_first(now.time, view);
             }
-            self.judge_again(shared, view)?;
+            self.judge_again(services, view)?;
         }
-        self.unpark(shared, view)
+        self.unpark(services, view)
     }
 
     /// Frames that nobody could judge are judged now that the key is known.
-    fn judge_again(&mut self, shared: &Shared, view: &Contents) -> Result<(), StoreError> {
+    fn judge_again(&mut self, services: &Services, view: &ReadView) -> Result<(), StoreError> {
         let Some(signing) = self.repo.signing else {
             return Ok(());
         };
         let key = signing.key.as_ref().and_then(public_key);
         let still_owed = self.repo.debt.resolve.is_some();
-        for rev in parked::unjudged(&self.parked) {
+        for rev in parked::unjudged_revs(&self.parked) {
             let Some(waiting) = self.look(view, rev)? else {
-                self.drop_frame(rev, Dropped::Superseded);
+                self.drop_frame(rev, DropReason::Superseded);
                 continue;
             };
             // Its stream may not be followed any more: then nobody else could tell.
             let origin = waiting.parked.origin;
             if self.repo.host.is_some() && origin.is_some() && origin != self.repo.host {
-                self.drop_frame(rev, Dropped::OtherHost);
+                self.drop_frame(rev, DropReason::OtherHost);
                 continue;
             }
             let bytes = Bytes::from(waiting.frame);
             let Ok(event) = frame::decode(&bytes) else {
-                self.drop_frame(rev, Dropped::Forged);
+                self.drop_frame(rev, DropReason::Forged);
                 continue;
             };
             // Judged as if it had been read before the question, so that another
@@ -298,13 +298,13 @@ impl Draft {
                 key: key.as_ref(),
                 signing: Some(&signing),
             };
-            let now = shared.clock.time();
+            let now = services.clock.time();
             let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
             let judged = judge::judge(&event, Some(&self.repo), &known, read, now, size);
             match judged.event {
                 Some(Event::Unresolved { .. }) => {}
-                Some(Event::Unsigned) => self.drop_frame(rev, Dropped::Forged),
-                None => self.drop_frame(rev, Dropped::Superseded),
+                Some(Event::Unsigned) => self.drop_frame(rev, DropReason::Forged),
+                None => self.drop_frame(rev, DropReason::Superseded),
                 Some(told) => {
                     self.take(view, rev)?;
                     self.counts.unparked += 1;
@@ -316,7 +316,7 @@ impl Draft {
                         seq: event.seq().unwrap_or(0),
                         bytes: &bytes,
                     };
-                    self.event(shared, &arrival, &told, &judged.ops, judged.block);
+                    self.event(services, &arrival, &told, &judged.ops, judged.block);
                 }
             }
         }
@@ -324,7 +324,7 @@ impl Draft {
     }
 
     /// A frame that waits, with its bytes.
-    fn look(&self, view: &Contents, rev: Rev) -> Result<Option<ParkedFrame>, StoreError> {
+    fn look(&self, view: &ReadView, rev: Rev) -> Result<Option<ParkedFrame>, StoreError> {
         if let Some(frame) = self.kept.get(&rev) {
             return Ok(Some(frame.clone()));
         }
@@ -337,14 +337,14 @@ impl Draft {
 
 /// Operations as the store takes them, as far as they are wanted. `proved`: the
 /// tree shows that nothing was where a create puts something.
-pub fn record_ops(shared: &Shared, ops: &[CheckedOp<'_>], proved: bool) -> Vec<RecordOp> {
+pub fn record_ops(services: &Services, ops: &[CheckedOp<'_>], proved: bool) -> Vec<RecordOp> {
     let wanted = ops.iter().filter_map(|op| {
         let path = op.path.as_bytes();
-        let keep = shared.filter.keep(path);
+        let keep = services.rules.filter.keep(path);
         if keep == Keep::Nothing {
             return None;
         }
-        let put = op.cid.map(|cid| Put {
+        let put = op.cid.map(|cid| RecordValue {
             cid,
             bytes: match keep {
                 Keep::Record => op.record.map(<[u8]>::to_vec),
@@ -362,7 +362,7 @@ pub fn record_ops(shared: &Shared, ops: &[CheckedOp<'_>], proved: bool) -> Vec<R
 
 /// The root of what is held with some keys changed; none if they make no tree.
 fn root_with(
-    view: &Contents,
+    view: &ReadView,
     id: RepoId,
     changed: &BTreeMap<Vec<u8>, Option<Cid>>,
 ) -> Result<Option<Cid>, StoreError> {

@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::account::is_hidden;
-use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::{
     Account, Debt, Head, Held, HostId, KeyBytes, Notice, Now, Parked, Repo, RepoId, Time,
 };
 use gapless_store::change::{
-    Change, Entry, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
+    Change, EntryContent, LogEntry, RecordOp, Records, RecordsKind, RepoChange, Subject,
 };
-use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 use gapless_store::table::claimed::Claim;
-use gapless_store::table::log::Source;
+use gapless_store::table::log::SourceEvent;
 use gapless_store::table::parked::ParkedFrame;
 
 use super::decide::Arrival;
-use crate::serve::firehose::words;
+use crate::log::frames;
 
 /// What was there when the draft was begun, as far as the log tells of it.
 struct Found {
@@ -61,7 +61,7 @@ pub struct Draft {
     unpark: Vec<Rev>,
     row_at_last_step: Option<Repo>,
     /// The event that told of an account, for the log.
-    pub(super) told_by: Option<(Source, Vec<u8>)>,
+    pub(super) told_by: Option<(SourceEvent, Vec<u8>)>,
     pub notices: Vec<Notice>,
     pub counts: Counts,
 }
@@ -124,10 +124,10 @@ impl Draft {
             ops,
             commit: words.commit,
         };
-        self.step(Some(Entry {
+        self.step(Some(LogEntry {
             at,
             source: words.source,
-            what: What::Records(records),
+            what: EntryContent::Records(records),
             frame: words.frame,
         }));
         self.held = self.repo.held;
@@ -136,20 +136,20 @@ impl Draft {
     /// An unproven source says this of a path: a step of its own in the log. The row
     /// says what is owed for it.
     pub fn claim(&mut self, at: Time, arrival: &Arrival<'_>, path: Vec<u8>, claim: Claim) {
-        self.step(Some(Entry {
+        self.step(Some(LogEntry {
             at,
-            source: Some(Source {
+            source: Some(SourceEvent {
                 upstream: arrival.origin.upstream,
                 seq: arrival.seq,
             }),
-            what: What::Claims(vec![(path, claim)]),
+            what: EntryContent::Claims(vec![(path, claim)]),
             frame: None,
         }));
     }
 
     /// One step: the row as it is now, with what is parked and unparked since the
     /// last one.
-    pub fn step(&mut self, entry: Option<Entry>) {
+    pub fn step(&mut self, entry: Option<LogEntry>) {
         let subject = match self.id {
             Some(id) => Subject::Id(id),
             None => Subject::Did(self.repo.did.clone()),
@@ -166,7 +166,7 @@ impl Draft {
     }
 
     /// Everything that was held is gone.
-    pub fn purge(&mut self, entry: Entry) {
+    pub fn purge(&mut self, entry: LogEntry) {
         self.step(Some(entry));
         self.held = self.repo.held;
     }
@@ -182,7 +182,7 @@ impl Draft {
     /// Takes a frame out of those that wait.
     pub(super) fn take(
         &mut self,
-        view: &Contents,
+        view: &ReadView,
         rev: Rev,
     ) -> Result<Option<ParkedFrame>, StoreError> {
         if self.parked.remove(&rev).is_none() {
@@ -201,7 +201,7 @@ impl Draft {
         Ok(frame)
     }
 
-    pub fn drop_frame(&mut self, rev: Rev, why: Dropped) {
+    pub fn drop_frame(&mut self, rev: Rev, why: DropReason) {
         if self.parked.remove(&rev).is_some() {
             self.kept.remove(&rev);
             self.unpark.push(rev);
@@ -210,7 +210,7 @@ impl Draft {
     }
 
     /// The changes that this has come to, in order, and the row after them.
-    pub fn into_changes(mut self, now: Now, view: impl Fn() -> Contents) -> (Vec<Change>, Repo) {
+    pub fn into_changes(mut self, now: Now, view: impl Fn() -> ReadView) -> (Vec<Change>, Repo) {
         self.tell_the_log(now.time, view);
         let row_is_new = self.row_at_last_step.as_ref() != Some(&self.repo);
         if row_is_new || !self.kept.is_empty() || !self.unpark.is_empty() {
@@ -226,8 +226,8 @@ impl Draft {
 
     /// Whoever reads the log learns of accounts and identities there. A new host has not
     /// said yet what the account is; but what an old one hid is hidden no more.
-    fn tell_the_log(&mut self, at: Time, view: impl Fn() -> Contents) {
-        let entry = |what| Entry {
+    fn tell_the_log(&mut self, at: Time, view: impl Fn() -> ReadView) {
+        let entry = |what| LogEntry {
             at,
             source: None,
             what,
@@ -238,10 +238,12 @@ impl Draft {
         if self.repo.account != self.before.account && (known || shown) {
             let (source, frame) = self.told_by.take().unzip();
             let (what, frame) = match self.repo.held {
-                Held::Exactly(head) if shown => (What::Shown, self.sync(&head, at, &view())),
-                _ => (What::Account, frame),
+                Held::Exactly(head) if shown => {
+                    (EntryContent::Shown, self.sync(&head, at, &view()))
+                }
+                _ => (EntryContent::Account, frame),
             };
-            self.step(Some(Entry {
+            self.step(Some(LogEntry {
                 source,
                 frame,
                 ..entry(what)
@@ -249,7 +251,7 @@ impl Draft {
         }
         let found = Found::of(&self.repo);
         if found.host != self.before.host || found.key != self.before.key {
-            self.step(Some(entry(What::Identity)));
+            self.step(Some(entry(EntryContent::Identity)));
         }
         self.before = found;
     }
@@ -261,7 +263,7 @@ impl Draft {
 
     /// What whoever follows us is told of where it is; none if its signed commit is still
     /// on its way. Then they are told of it when they come to the row.
-    fn sync(&self, head: &Head, at: Time, view: &Contents) -> Option<Vec<u8>> {
+    fn sync(&self, head: &Head, at: Time, view: &ReadView) -> Option<Vec<u8>> {
         let id = self.id?;
         let is_head = |stored: Repo| stored.head() == Some(head);
         let block = match view.repo(id) {
@@ -272,7 +274,7 @@ impl Draft {
             Err(error) => Err(error),
         };
         match block {
-            Ok(block) => Some(words::sync(&self.repo.did, head, &block?, at)),
+            Ok(block) => Some(frames::sync(&self.repo.did, head, &block?, at)),
             Err(error) => {
                 tracing::warn!(did = %self.repo.did, %error, "its signed commit cannot be read");
                 None
@@ -283,7 +285,7 @@ impl Draft {
     /// Likewise, before frames are judged by what is new: who reads the log learns of
     /// a key before what it signed, and a step that is refused or lost after this one
     /// does not take the word with it. What was owed stays so until all is done.
-    pub(super) fn tell_the_log_first(&mut self, at: Time, view: &Contents) {
+    pub(super) fn tell_the_log_first(&mut self, at: Time, view: &ReadView) {
         let debt = std::mem::replace(&mut self.repo.debt, self.owed);
         self.tell_the_log(at, || view.clone());
         self.repo.debt = debt;
@@ -293,7 +295,7 @@ impl Draft {
 /// What the log keeps of a step beside its records.
 #[derive(Default)]
 pub struct Words {
-    pub source: Option<Source>,
+    pub source: Option<SourceEvent>,
     pub commit: Vec<u8>,
     pub frame: Option<Vec<u8>>,
 }
@@ -307,7 +309,7 @@ mod tests {
     use super::*;
 
     /// What the log is told of an account that becomes something else.
-    fn told(from: Account, to: Account, holds: bool) -> Vec<What> {
+    fn told(from: Account, to: Account, holds: bool) -> Vec<EntryContent> {
         let store = Store::memory().expect("it opens");
         let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
         let mut repo = Repo::new(did);
@@ -337,7 +339,7 @@ mod tests {
         for (from, to, holds) in [(Deactivated, Active, true), (Takendown, Unknown, true)] {
             let told = told(from, to, holds);
             assert!(
-                matches!(told[..], [What::Shown]),
+                matches!(told[..], [EntryContent::Shown]),
                 "{from:?} {to:?} {told:?}"
             );
         }
@@ -351,7 +353,7 @@ mod tests {
         ] {
             let told = told(from, to, holds);
             assert!(
-                matches!(told[..], [What::Account]),
+                matches!(told[..], [EntryContent::Account]),
                 "{from:?} {to:?} {told:?}"
             );
         }

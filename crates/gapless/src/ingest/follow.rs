@@ -15,19 +15,17 @@ use futures_util::{FutureExt, SinkExt, StreamExt};
 use gapless_core::ledger::{self, Cursor, HostId, Notice, UpstreamId};
 use gapless_store::error::StoreError;
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_tungstenite::tungstenite::error::ProtocolError;
-use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
 use super::desk::{Desks, Wire};
 use super::hand_on::Skipped;
-use super::link::Link;
 use super::read::{read_frame, read_line, unreadable};
 use super::redial::{Ending, Tries, is_too_quiet, redial_wait};
-use super::sources::Tally;
 use crate::metrics::reset_words;
-use crate::net::{Net, Socket, Trust};
-use crate::shared::Shared;
+use crate::services::Services;
 use crate::stop;
+use crate::upstreams::connection::Link;
+use crate::upstreams::sources::Tally;
+use gapless_net::{Message, Net, ProtocolError, Socket, SocketError, Trust};
 
 /// Messages that are handed on at once.
 const BATCH: usize = 256;
@@ -47,11 +45,11 @@ const WANTED_COLLECTIONS: usize = 100;
 const BROKEN_AT_MOST: u32 = 3;
 
 pub struct Follower {
-    pub shared: Arc<Shared>,
+    pub services: Arc<Services>,
     pub desks: Arc<Desks>,
     pub net: Net,
     pub id: UpstreamId,
-    pub kind: ledger::Kind,
+    pub kind: ledger::UpstreamKind,
     pub url: String,
     pub trust: Trust,
     /// Only repositories that are tracked by name are wanted.
@@ -80,7 +78,7 @@ impl Follower {
         let mut broken = Broken::default();
         // The next connection may begin with the very event that was passed over.
         let mut skipped = Skipped::default();
-        while !self.shared.end.is_ending() {
+        while !self.services.shutdown.has_begun() {
             let (began, before) = (Instant::now(), self.last_read());
             let mut ended = match self.connect().await {
                 Ok(socket) => self.read(socket, &mut skipped).await,
@@ -99,16 +97,16 @@ impl Follower {
                 }
                 Ended::Refused(error, after) => (error, after),
                 Ended::Fatal(error) => {
-                    self.shared.end.fail(error);
+                    self.services.shutdown.fail(error);
                     return;
                 }
             };
             let mut notices = Vec::new();
             self.tally.lost();
-            self.shared
-                .upstreams
-                .look(self.id, &mut notices, |look| look.stream.lost(look.now));
-            if self.shared.end.is_ending() {
+            self.services.upstreams.look(self.id, &mut notices, |look| {
+                look.stream.connection_lost(look.now)
+            });
+            if self.services.shutdown.has_begun() {
                 return;
             }
             let ending = Ending {
@@ -125,7 +123,7 @@ impl Follower {
 
     /// The number of the last event that was read.
     fn last_read(&self) -> Option<u64> {
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let read = covers.get(self.id)?.stream.read()?;
         Some(read.seq)
     }
@@ -142,10 +140,10 @@ impl Follower {
                 1
             };
             broken.place = place;
-            look.stream.unreadable(look.now, look.row);
+            look.stream.unreadable_frame(look.now, look.row);
             if broken.times >= BROKEN_AT_MOST {
                 *broken = Broken::default();
-                look.stream.stuck(look.now, look.row, look.notices);
+                look.stream.cursor_stuck(look.now, look.row, look.notices);
             }
         })
         .await
@@ -154,7 +152,7 @@ impl Follower {
     /// Waits before the next dial, and says so.
     async fn rest(&self, failures: u32, error: String, after: Option<Duration>) {
         let wait = redial_wait(failures, self.id, after, self.patient);
-        let now = self.shared.clock.time();
+        let now = self.services.clock.time();
         let next = now.after(wait);
         let wait_ms = wait.as_millis() as u64;
         match self.patient {
@@ -177,7 +175,7 @@ impl Follower {
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = self.shared.end.ended() => {}
+            () = self.services.shutdown.begun() => {}
         }
     }
 
@@ -187,8 +185,8 @@ impl Follower {
 
     pub(super) fn wire(&self) -> Wire {
         match self.kind {
-            ledger::Kind::Pds | ledger::Kind::Relay => Wire::Frames,
-            ledger::Kind::Jetstream => Wire::Lines,
+            ledger::UpstreamKind::Pds | ledger::UpstreamKind::Relay => Wire::Frames,
+            ledger::UpstreamKind::Jetstream => Wire::Lines,
         }
     }
 
@@ -202,7 +200,7 @@ impl Follower {
             .map(|at| format!("cursor={at}"))
             .into_iter()
             .collect();
-        let wanted = &self.shared.filter.wanted;
+        let wanted = &self.services.rules.filter.wanted;
         if self.wire() == Wire::Lines && wanted.len() <= WANTED_COLLECTIONS {
             parameters.extend(wanted.iter().map(|one| format!("wantedCollections={one}")));
         }
@@ -215,15 +213,15 @@ impl Follower {
 
     async fn connect(&self) -> Result<Socket, Ended> {
         let durable = self
-            .shared
+            .services
             .store
             .view()
             .cursor(self.id)
             .map_err(Ended::Fatal)?;
         let mut notices = Vec::new();
-        let ask = self.shared.upstreams.look(self.id, &mut notices, |look| {
+        let ask = self.services.upstreams.look(self.id, &mut notices, |look| {
             // What was on its way when the last connection ended has arrived.
-            look.stream.settled(durable);
+            look.stream.set_durable(durable);
             match self.wire() {
                 Wire::Frames => look.stream.dial(durable),
                 Wire::Lines => look.stream.dial_timed(durable),
@@ -233,14 +231,14 @@ impl Follower {
             return Err(Ended::Lost("it is not followed any more".to_owned()));
         };
         let url = self.address(cursor);
-        self.shared.metrics.dials.inc();
+        self.services.metrics.dials.inc();
         let dialed = tokio::select! {
             dialed = self.net.dial(&url, self.trust) => dialed,
-            () = self.shared.end.ended() => return Err(Ended::Lost("Gapless ends".to_owned())),
+            () = self.services.shutdown.begun() => return Err(Ended::Lost("Gapless ends".to_owned())),
         };
         match dialed {
             Err(error) => {
-                self.shared.metrics.dial_failures.inc();
+                self.services.metrics.dial_failures.inc();
                 Err(Ended::Refused(error.to_string(), error.retry_after))
             }
             Ok(socket) => {
@@ -268,8 +266,8 @@ impl Follower {
         let Some(host) = host else {
             return Ok(());
         };
-        let tick = self.shared.clock.glance().tick;
-        match self.shared.hosts.reached(tick, host).await {
+        let tick = self.services.clock.glance().tick;
+        match self.services.hosts.reached(tick, host).await {
             Err(error) if error.is_final() => Err(Ended::Fatal(error)),
             Ok(()) | Err(_) => Ok(()),
         }
@@ -279,17 +277,17 @@ impl Follower {
     /// anything else happens, if that changed.
     pub(super) async fn look<T>(
         &self,
-        act: impl FnOnce(&mut super::upstreams::Look<'_>) -> T,
+        act: impl FnOnce(&mut crate::upstreams::Look<'_>) -> T,
     ) -> Result<T, Ended> {
         let mut notices = Vec::new();
-        let looked = self.shared.upstreams.look(self.id, &mut notices, act);
+        let looked = self.services.upstreams.look(self.id, &mut notices, act);
         self.report(&notices);
         let Some((told, row)) = looked else {
             return Err(Ended::Lost("it is not followed any more".to_owned()));
         };
         if let Some(row) = row {
             stop::here("upstream.decided");
-            let kept = self.shared.upstreams.keep(self.id, row).await;
+            let kept = self.services.upstreams.keep(self.id, row).await;
             kept.map_err(Ended::Fatal)?;
             stop::here("upstream.durable");
         }
@@ -298,7 +296,7 @@ impl Follower {
 
     fn report(&self, notices: &[Notice]) {
         for notice in notices {
-            self.shared.metrics.notice(notice);
+            self.services.metrics.notice(notice);
             if let Notice::Reset(why) = notice {
                 tracing::warn!(
                     upstream = %self.url, why = reset_words(*why),
@@ -318,7 +316,7 @@ impl Follower {
         let mut event = Instant::now();
         loop {
             tokio::select! {
-                () = self.shared.end.ended() => return Ended::Lost("Gapless ends".to_owned()),
+                () = self.services.shutdown.begun() => return Ended::Lost("Gapless ends".to_owned()),
                 message = socket.next() => {
                     let (batch, end) = gather(&mut socket, message);
                     heard = Instant::now();
@@ -365,16 +363,17 @@ impl Follower {
     }
 
     async fn pass_time(&self, skipped: &mut Skipped) -> Result<(), Ended> {
-        let durable = self.shared.store.view().cursor(self.id);
+        let durable = self.services.store.view().cursor(self.id);
         let durable = durable.map_err(Ended::Fatal)?;
         let connected = self
             .look(|look| {
-                look.stream.settled(durable);
-                look.stream.wait(look.now, look.row, look.notices);
+                look.stream.set_durable(durable);
+                look.stream
+                    .check_deadlines(look.now, look.row, look.notices);
                 look.stream.is_connected()
             })
             .await?;
-        self.shared.sources.settle();
+        self.services.upstreams.sources.settle();
         self.settle(skipped);
         match connected {
             true => Ok(()),
@@ -390,12 +389,12 @@ impl Follower {
         for message in batch {
             match message {
                 Message::Binary(bytes) => frames.push(match self.wire() {
-                    Wire::Frames => read_frame(bytes, &self.shared.scope),
+                    Wire::Frames => read_frame(bytes, &self.services.admission.scope),
                     Wire::Lines => unreadable(bytes, "bytes where text should be"),
                 }),
                 Message::Text(text) => frames.push(match self.wire() {
                     Wire::Frames => unreadable(text.into(), "text where a frame should be"),
-                    Wire::Lines => read_line(text.into(), &self.shared.scope),
+                    Wire::Lines => read_line(text.into(), &self.services.admission.scope),
                 }),
                 Message::Pong(_) => {
                     self.look(|look| look.stream.pong(look.now)).await?;
@@ -415,7 +414,7 @@ impl Follower {
 /// What has come by now, without waiting; and the end, if that came too.
 fn gather(
     socket: &mut Socket,
-    first: Option<Result<Message, WsError>>,
+    first: Option<Result<Message, SocketError>>,
 ) -> (Vec<Message>, Option<Ended>) {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     let mut next = Some(first);
@@ -441,13 +440,15 @@ fn gather(
 
 /// A connection that broke off tells nothing of what it carried; a message that
 /// breaks the rules of the wire would come again.
-fn end_by(error: WsError) -> Ended {
+fn end_by(error: SocketError) -> Ended {
     let breaks_off = matches!(
         error,
-        WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake)
+        SocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake)
     );
     match &error {
-        WsError::Capacity(_) | WsError::Protocol(_) | WsError::Utf8(_) if !breaks_off => {
+        SocketError::Capacity(_) | SocketError::Protocol(_) | SocketError::Utf8(_)
+            if !breaks_off =>
+        {
             Ended::Broken(format!("what the host sends cannot be read: {error}"))
         }
         _ => Ended::Lost(error.to_string()),

@@ -8,20 +8,20 @@ use bytes::Bytes;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Tick;
 use gapless_core::ledger::event::Origin;
-use gapless_core::ledger::stream::Read;
+use gapless_core::ledger::stream::Placement;
 use gapless_store::change::{Change, DeadChange};
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
-use gapless_store::table::log::Source;
+use gapless_store::table::log::SourceEvent;
 
 use super::desk::{Arrived, DEAD_PAYLOAD_BYTES, Wire};
 use super::follow::{Ended, Follower};
 use super::read::{Frame, Kind, tag};
-use super::upstreams::Look;
-use crate::candidates::{Candidate, Offered};
+use crate::admission::candidates::{Candidate, Offered};
 use crate::stop;
 use crate::store_io::write;
+use crate::upstreams::Look;
 
 /// Events of others that are passed over before the cursor moves past them.
 const SKIPPED_AT_MOST: u32 = 512;
@@ -38,7 +38,7 @@ impl Follower {
         }
         let mut closing = None;
         let mut events = Vec::with_capacity(frames.len());
-        let metrics = &self.shared.metrics;
+        let metrics = &self.services.metrics;
         metrics.frames.add(frames.len() as u64);
         let looked = self
             .look(|look| {
@@ -57,15 +57,19 @@ impl Follower {
                             let repeat = read.is_some_and(|read| read.repeat);
                             // A Jetstream speaks for nobody: nobody is in doubt for it.
                             if !repeat && self.wire() == Wire::Frames {
-                                look.stream.unreadable(look.now, look.row);
+                                look.stream.unreadable_frame(look.now, look.row);
                             }
                             let read = read.unwrap_or(NOT_COUNTED);
                             let at = seq.map(|seq| (seq, event));
                             events.push((frame, at, read, look.row.numbering));
                         }
-                        Kind::Outdated => look.stream.outdated(look.now, look.row, look.notices),
+                        Kind::Outdated => {
+                            look.stream
+                                .cursor_outdated(look.now, look.row, look.notices)
+                        }
                         Kind::FutureCursor => {
-                            look.stream.future(look.now, look.row, look.notices);
+                            look.stream
+                                .cursor_in_future(look.now, look.row, look.notices);
                             let why = "the host knows no number as high as our cursor";
                             closing = Some(Ended::Renumbered(why.to_owned()));
                         }
@@ -82,7 +86,7 @@ impl Follower {
     }
 
     /// The stream looks at one event.
-    fn place(&self, look: &mut Look<'_>, seq: u64, event: [u8; 16]) -> Read {
+    fn place(&self, look: &mut Look<'_>, seq: u64, event: [u8; 16]) -> Placement {
         let Look {
             now,
             stream,
@@ -91,12 +95,12 @@ impl Follower {
         } = look;
         match self.wire() {
             Wire::Frames => stream.frame(*now, row, seq, event, notices),
-            Wire::Lines => stream.told(*now, row, seq, event, notices),
+            Wire::Lines => stream.timed_event(*now, row, seq, event, notices),
         }
     }
 
     fn note_link(&self, events: &[Looked]) {
-        let now = self.shared.clock.time();
+        let now = self.services.clock.time();
         let mut link = self.link();
         link.frames += events.len() as u64;
         link.failures = 0;
@@ -113,26 +117,28 @@ impl Follower {
     ) -> Result<(), Ended> {
         let mut arrived = Vec::with_capacity(events.len());
         let lag = self.link().lag.clone();
-        let several = self.shared.sources.several();
+        let several = self.services.upstreams.sources.several();
         for (frame, at, read, numbering) in events {
             if read.repeat {
                 continue;
             }
-            let position = at.filter(|_| read.counts).map(|(seq, event)| Position {
-                upstream: self.id,
-                numbering,
-                seq,
-                event,
-            });
+            let position = at
+                .filter(|_| read.counts)
+                .map(|(seq, event)| EventPosition {
+                    upstream: self.id,
+                    numbering,
+                    seq,
+                    event,
+                });
             match frame.what {
                 Kind::Event { seq, did, found } => {
-                    if self.tracked_only && !self.shared.is_tracked(&did) {
+                    if self.tracked_only && !self.services.admission.is_tracked(&did) {
                         if let Some(collection) = found
                             && self.offer(&did, collection, position)
                         {
                             continue;
                         }
-                        self.shared.metrics.events_skipped.inc();
+                        self.services.metrics.events_skipped.inc();
                         skipped.add(did, position);
                         if skipped.count >= SKIPPED_AT_MOST {
                             self.settle(skipped);
@@ -181,7 +187,7 @@ impl Follower {
     /// Somebody writes in a collection that is looked for. Returns whether its place in
     /// the stream is kept until it is tracked, or known to be nobody: then the cursor
     /// does not pass it before.
-    fn offer(&self, did: &Did, collection: Arc<str>, position: Option<Position>) -> bool {
+    fn offer(&self, did: &Did, collection: Arc<str>, position: Option<EventPosition>) -> bool {
         let candidate = Candidate {
             did: did.clone(),
             collection,
@@ -191,11 +197,11 @@ impl Follower {
         if let Some(position) = &position {
             self.begin(position);
         }
-        let free = match self.shared.candidates.offer(candidate) {
+        let free = match self.services.admission.candidates.offer(candidate) {
             Offered::Taken => return true,
             Offered::Known(free) => free,
             Offered::Full => {
-                self.shared.metrics.found_dropped.inc();
+                self.services.metrics.found_dropped.inc();
                 position
             }
         };
@@ -206,19 +212,19 @@ impl Follower {
         position.is_some()
     }
 
-    fn begin(&self, position: &Position) {
-        let Position {
+    fn begin(&self, position: &EventPosition) {
+        let EventPosition {
             upstream,
             numbering,
             seq,
             ..
         } = *position;
-        self.shared.store.begin(upstream, numbering, seq);
+        self.services.store.begin(upstream, numbering, seq);
     }
 
     /// What was passed over is done: the cursor may move past it.
     pub(super) fn settle(&self, skipped: &mut Skipped) {
-        if self.shared.room.lack().is_some() {
+        if self.services.disk.shortage().is_some() {
             // A later one serves as well, once there is room.
             return;
         }
@@ -235,17 +241,17 @@ impl Follower {
         bytes: &Bytes,
         seq: Option<u64>,
         error: String,
-        done: Option<Position>,
+        done: Option<EventPosition>,
     ) -> Result<(), Ended> {
-        let now = self.shared.clock.now();
-        let keep = self.shared.take_dead_letter();
+        let now = self.services.clock.now();
+        let keep = self.services.totals.take_dead_letter();
         if !keep && done.is_none() {
-            self.shared.metrics.dead_letters.inc();
+            self.services.metrics.dead_letters.inc();
             return Ok(());
         }
         let letter = DeadLetter {
             class: DeadClass::Unreadable,
-            source: seq.map(|seq| Source {
+            source: seq.map(|seq| SourceEvent {
                 upstream: self.id,
                 seq,
             }),
@@ -263,14 +269,14 @@ impl Follower {
             ..Change::default()
         };
         loop {
-            match write(&self.shared.store, change.clone()).await {
+            match write(&self.services.store, change.clone()).await {
                 Ok(_) => {
-                    self.shared.metrics.dead_letters.inc();
+                    self.services.metrics.dead_letters.inc();
                     return Ok(());
                 }
                 // The stream waits with it: nothing that came is passed over.
                 Err(StoreError::Full(full)) => {
-                    let waited = self.shared.upstreams.wait_for_room(&full).await;
+                    let waited = self.services.upstreams.wait_for_room(&full).await;
                     waited.map_err(Ended::Fatal)?;
                 }
                 Err(error) => return Err(Ended::Fatal(error)),
@@ -279,9 +285,9 @@ impl Follower {
     }
 }
 
-type Looked = (Frame, Option<(u64, [u8; 16])>, Read, u32);
+type Looked = (Frame, Option<(u64, [u8; 16])>, Placement, u32);
 
-const NOT_COUNTED: Read = Read {
+const NOT_COUNTED: Placement = Placement {
     epoch: None,
     repeat: false,
     counts: false,
@@ -291,11 +297,11 @@ const NOT_COUNTED: Read = Read {
 #[derive(Default)]
 pub(super) struct Skipped {
     count: u32,
-    last: Option<(Did, Position)>,
+    last: Option<(Did, EventPosition)>,
 }
 
 impl Skipped {
-    fn add(&mut self, did: Did, position: Option<Position>) {
+    fn add(&mut self, did: Did, position: Option<EventPosition>) {
         self.count += 1;
         if let Some(position) = position {
             self.last = Some((did, position));

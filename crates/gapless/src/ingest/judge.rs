@@ -9,13 +9,13 @@ use gapless_atp::frame::{self, AccountEvent, CommitEvent, SyncEvent};
 use gapless_atp::syntax::Rev;
 use gapless_atp::verify::{self, Authentic, CheckedCommit, CheckedOp, Fault, SyncVerdict, Verdict};
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::{Account, Before, Head, Repo, Signing, Tick, Time};
+use gapless_core::ledger::{Account, DocumentKeys, Head, PriorState, Repo, Tick, Time};
 use gapless_store::table::dead::DeadClass;
 
 /// What is known of the owner's key.
 pub struct Known<'a> {
     pub key: Option<&'a PublicKey>,
-    pub signing: Option<&'a Signing>,
+    pub signing: Option<&'a DocumentKeys>,
 }
 
 /// An event, judged.
@@ -116,7 +116,7 @@ fn commit<'a>(
             false => without_key(known, read, claimed(), bytes),
         };
     };
-    let checked = |commit: CheckedCommit<'a>, before: Before| Judged {
+    let checked = |commit: CheckedCommit<'a>, before: PriorState| Judged {
         event: Some(signed(&commit.authentic, before, bytes)),
         block: commit.authentic.block,
         ops: commit.ops,
@@ -124,21 +124,23 @@ fn commit<'a>(
     };
     match verify::check_commit(event, key, held.as_ref(), now.0, None) {
         Verdict::Replay => Judged::plain(None),
-        Verdict::Fork(authentic) => Judged::plain(Some(signed(&authentic, Before::Untold, bytes))),
+        Verdict::Fork(authentic) => {
+            Judged::plain(Some(signed(&authentic, PriorState::Untold, bytes)))
+        }
         Verdict::Applies(commit) | Verdict::Discontinuous(commit) => {
-            let before = Before::Root(commit.before);
+            let before = PriorState::Root(commit.before);
             checked(commit, before)
         }
         // The held keys, with its operations, tell whether they are all.
         Verdict::Legacy(commit)
         | Verdict::ProofIncomplete { commit, .. }
-        | Verdict::Undecided { commit, .. } => checked(commit, Before::Recompute),
+        | Verdict::Undecided { commit, .. } => checked(commit, PriorState::Recompute),
         Verdict::Invalid {
             fault,
             authentic: Some(authentic),
         } => Judged {
             // Its operations are not what was signed: they are of no use.
-            event: Some(signed(&authentic, Before::Untold, bytes)),
+            event: Some(signed(&authentic, PriorState::Untold, bytes)),
             ops: Vec::new(),
             block: authentic.block,
             fault: match fault {
@@ -172,7 +174,7 @@ fn sync<'a>(
         SyncVerdict::SameRoot(authentic)
         | SyncVerdict::OtherRoot(authentic)
         | SyncVerdict::Fork(authentic) => Judged {
-            event: Some(signed(&authentic, Before::Untold, bytes)),
+            event: Some(signed(&authentic, PriorState::Untold, bytes)),
             ops: Vec::new(),
             block: authentic.block,
             fault: None,
@@ -184,7 +186,7 @@ fn sync<'a>(
     }
 }
 
-fn signed(authentic: &Authentic<'_>, before: Before, bytes: u32) -> Event {
+fn signed(authentic: &Authentic<'_>, before: PriorState, bytes: u32) -> Event {
     Event::Signed {
         head: head_of(authentic),
         before,

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::read::Kind;
-use crate::scope::Scope;
+use crate::admission::scope::Scope;
 
 /// Bytes of one message. A record is at most a megabyte, and JSON makes more of it.
 pub const LINE_BYTES: usize = 4 << 20;

@@ -5,19 +5,13 @@
 //! | [`follow`] | one upstream: dial, read, hand on, dial again |
 //! | `hand_on` | from the stream to the desks, and what nobody wants or can read |
 //! | [`lines`] | the wire of a Jetstream: whose message is it, and what does it say? |
-//! | [`link`] | what people are told of a connection |
 //! | `read` | whose event is it, which number has it? |
 //! | `redial` | how long until the next dial, and when one is due at once |
-//! | [`sources`] | which source brought what, how late, and what it missed |
-//! | [`strays`] | which hosts bring repositories of others? |
-//! | [`upstreams`] | did the connection miss anything? The row is durable first |
-//! | [`comings`] | when did each of them come, or go? For people |
 //! | [`desk`] | every repository has one desk, where its events come one by one |
 //! | [`judge`] | is it what it says it is? |
 //! | [`decide`] | what the ledger makes of it, and the frames that waited for it |
 //! | [`draft`] | the changes that this comes to, in order |
 
-pub mod comings;
 pub mod decide;
 pub mod desk;
 pub mod draft;
@@ -25,9 +19,5 @@ pub mod follow;
 mod hand_on;
 pub mod judge;
 pub mod lines;
-pub mod link;
 mod read;
 mod redial;
-pub mod sources;
-pub mod strays;
-pub mod upstreams;

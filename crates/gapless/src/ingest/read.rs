@@ -11,7 +11,7 @@ use gapless_atp::syntax::Did;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::lines;
-use crate::scope::Scope;
+use crate::admission::scope::Scope;
 
 /// A frame as it was read, before the stream has looked at it.
 pub struct Frame {

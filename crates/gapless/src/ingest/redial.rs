@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use gapless_core::ledger::{Kind, UpstreamId};
+use gapless_core::ledger::{UpstreamId, UpstreamKind};
 
 /// The first wait after a failed dial, doubled up to the longest.
 const REDIAL_FIRST: Duration = Duration::from_millis(500);
@@ -64,10 +64,10 @@ impl Tries {
 }
 
 /// Whether a connection that lives is given up because no event came over it.
-pub fn is_too_quiet(kind: Kind, quiet: Duration) -> bool {
+pub fn is_too_quiet(kind: UpstreamKind, quiet: Duration) -> bool {
     match kind {
-        Kind::Relay | Kind::Jetstream => quiet >= RELAY_QUIET_TOO_LONG,
-        Kind::Pds => false,
+        UpstreamKind::Relay | UpstreamKind::Jetstream => quiet >= RELAY_QUIET_TOO_LONG,
+        UpstreamKind::Pds => false,
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn a_relay_is_never_quiet_for_long_and_a_pds_may_be() {
         let long = RELAY_QUIET_TOO_LONG;
-        assert!(is_too_quiet(Kind::Relay, long));
-        assert!(!is_too_quiet(Kind::Relay, long / 2));
-        assert!(!is_too_quiet(Kind::Pds, long * 1000));
+        assert!(is_too_quiet(UpstreamKind::Relay, long));
+        assert!(!is_too_quiet(UpstreamKind::Relay, long / 2));
+        assert!(!is_too_quiet(UpstreamKind::Pds, long * 1000));
     }
 }

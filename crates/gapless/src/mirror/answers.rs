@@ -5,43 +5,32 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::complete::{self, Answer};
+use gapless_core::ledger::complete::{self, Completeness};
 use gapless_core::ledger::{Account, Repo, RepoId, UpstreamId, account, cover};
-use gapless_store::error::StoreError;
 
 use super::Mirror;
-use super::parts::{AT_A_TIME, in_parts};
 use crate::api::{
     ApiError, DebtStatus, Gap, GapsPage, LogStatus, Readiness, RefusedAnswer, RepoAnswer,
-    ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, followed_name, kind_name,
-    timestamp,
+    ReposPage, Status, StoreStatus, SweepAnswer, UpstreamAnswer, followed_name, timestamp,
 };
+use crate::scan::{ROWS_PER_VIEW, scan_rows};
 
 /// What is owed for longer than it should be may be so for one repository in a hundred:
 /// among many, some always live on hosts that are gone.
 const OVERDUE_ONE_IN: u64 = 100;
 
-pub fn failed(error: StoreError) -> ApiError {
-    match error {
-        // It will be so again once there is room.
-        StoreError::Full(full) => ApiError::Unavailable(full.to_string()),
-        error if error.is_final() => ApiError::Unavailable(error.to_string()),
-        error => ApiError::Internal(error.to_string()),
-    }
-}
-
 impl Mirror {
     /// The whole answer about a repository.
-    pub fn answer(&self, repo: &Repo) -> Answer {
-        let host = repo.host.and_then(|host| self.shared.hosts.get(host));
-        let now = self.shared.clock.glance();
-        self.shared.decide(now, |context| {
-            complete::answer(context, repo, host.as_ref())
+    pub fn answer(&self, repo: &Repo) -> Completeness {
+        let host = repo.host.and_then(|host| self.services.hosts.get(host));
+        let now = self.services.clock.glance();
+        self.services.decide(now, |context| {
+            complete::completeness(context, repo, host.as_ref())
         })
     }
 
     pub(super) fn url_of(&self, id: UpstreamId) -> Option<String> {
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         covers.get(id).map(|source| source.row.url.clone())
     }
 
@@ -52,12 +41,12 @@ impl Mirror {
         count: bool,
     ) -> Result<RepoAnswer, ApiError> {
         let answer = self.answer(repo);
-        let host = repo.host.and_then(|host| self.shared.hosts.get(host));
+        let host = repo.host.and_then(|host| self.services.hosts.get(host));
         let via = answer.evidence.via.and_then(|id| self.url_of(id));
         let mut records = count.then_some(0);
         if let Some(counted) = &mut records {
-            for record in self.shared.store.view().records(id) {
-                record.map_err(failed)?;
+            for record in self.services.store.view().records(id) {
+                record?;
                 *counted += 1;
             }
         }
@@ -67,36 +56,37 @@ impl Mirror {
         }
         told.evidence.recomputable = repo.head().is_some() && self.holds_all_keys();
         if !told.complete {
-            told.last_error = self.shared.troubles.of(&repo.did).map(Into::into);
+            told.last_error = self.fetcher.last_errors.of(&repo.did).map(Into::into);
         }
         Ok(told)
     }
 
     /// Whether the keys of all records are held, so that roots can be recomputed.
     pub(super) fn holds_all_keys(&self) -> bool {
-        !self.shared.settings.wanted_keys_only || self.shared.filter.wanted.is_empty()
+        !self.services.rules.settings.wanted_keys_only
+            || self.services.rules.filter.wanted.is_empty()
     }
 
     pub(super) fn one(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError> {
-        let found = self.shared.store.view().repo_by_did(did).map_err(failed)?;
+        let found = self.services.store.view().repo_by_did(did)?;
         match found {
             None => Ok(None),
-            Some((_, repo)) if cover::is_a_name(&repo) => Ok(None),
+            Some((_, repo)) if cover::is_bare_name(&repo) => Ok(None),
             Some((id, repo)) => self.repo_answer(id, &repo, true).map(Some),
         }
     }
 
     pub(super) fn page(&self, after: Option<u64>, limit: usize) -> Result<ReposPage, ApiError> {
-        let view = self.shared.store.view();
+        let view = self.services.store.view();
         let from = RepoId(after.map_or(0, |after| after.saturating_add(1)));
         let mut page = ReposPage::default();
         let mut read = 0;
         for row in view.repos(from).take(limit) {
-            let (id, _) = row.map_err(failed)?;
+            let (id, _) = row?;
             page.cursor = Some(id.0);
             read += 1;
-            let repo = view.repo(id).map_err(failed)?;
-            if let Some(repo) = repo.filter(|repo| !cover::is_a_name(repo)) {
+            let repo = view.repo(id)?;
+            if let Some(repo) = repo.filter(|repo| !cover::is_bare_name(repo)) {
                 // Not counted: a walk through all pages would read every record.
                 page.repos.push(self.repo_answer(id, &repo, false)?);
             }
@@ -114,10 +104,10 @@ impl Mirror {
             (page.hosts, page.hosts_total) = self.host_gaps();
             page.reach = Some(self.reach()?);
         }
-        let read = |from| self.shared.store.view().repos(from);
-        let looked = in_parts(AT_A_TIME, from, read, |id, _| {
-            let found = self.shared.store.view().repo(id)?;
-            let Some(repo) = found.filter(|repo| !cover::is_a_name(repo)) else {
+        let read = |from| self.services.store.view().repos(from);
+        let looked = scan_rows(ROWS_PER_VIEW, from, read, |id, _| {
+            let found = self.services.store.view().repo(id)?;
+            let Some(repo) = found.filter(|repo| !cover::is_bare_name(repo)) else {
                 return Ok(ControlFlow::Continue(()));
             };
             // Hidden ones are as their owners, or hosts, want them; unless the host
@@ -129,7 +119,7 @@ impl Mirror {
             let answer = self.answer(&repo);
             let known = self.circumstances(&repo, &answer);
             if let Some(mut gap) = Gap::new(&repo, &answer, known) {
-                gap.last_error = self.shared.troubles.of(&repo.did).map(Into::into);
+                gap.last_error = self.fetcher.last_errors.of(&repo.did).map(Into::into);
                 page.gaps.push(gap);
                 page.cursor = Some(id.0);
             }
@@ -138,7 +128,7 @@ impl Mirror {
                 false => ControlFlow::Break(()),
             })
         });
-        looked.map_err(failed)?;
+        looked?;
         if page.gaps.len() < limit {
             page.cursor = None;
         }
@@ -146,10 +136,10 @@ impl Mirror {
     }
 
     pub(super) fn upstream_answers(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
-        self.shared.sources.settle();
-        let view = self.shared.store.view();
+        self.services.upstreams.sources.settle();
+        let view = self.services.store.view();
         let sources: Vec<_> = {
-            let covers = self.shared.upstreams.read();
+            let covers = self.services.upstreams.read();
             covers
                 .iter()
                 .map(|(id, source)| (id, source.clone()))
@@ -158,22 +148,25 @@ impl Mirror {
         let mut all = Vec::new();
         for (id, source) in sources {
             let link = self.following.link(id).unwrap_or_default();
-            let host = source.row.host.and_then(|host| self.shared.hosts.get(host));
+            let host = source
+                .row
+                .host
+                .and_then(|host| self.services.hosts.get(host));
             let sweep = source.row.host.and_then(|host| self.sweeps.get(host));
             let refused = source
                 .row
                 .host
-                .and_then(|host| self.shared.hosts.refused_by(host));
+                .and_then(|host| self.services.hosts.refused_by(host));
             let sweep = sweep.unwrap_or_default();
             let failing = sweep.failing.as_ref();
             all.push(UpstreamAnswer {
                 url: source.row.url.clone(),
-                kind: kind_name(source.row.kind).to_owned(),
+                kind: source.row.kind.name().to_owned(),
                 host: host.as_ref().map(|host| host.name.clone()),
                 followed: followed_name(source.row.followed).to_owned(),
                 connected: source.stream.is_connected(),
                 open: source.stream.open_epoch(&source.row).is_some(),
-                cursor: view.cursor(id).map_err(failed)?.map(|cursor| cursor.seq),
+                cursor: view.cursor(id)?.map(|cursor| cursor.seq),
                 epoch: source.row.epoch.0,
                 first_cursor_since_reset: source.row.first_cursor_since_reset,
                 lag_seconds: link.lag.get().map(|lag| lag.as_secs_f64()),
@@ -199,7 +192,7 @@ impl Mirror {
                 strays: source
                     .row
                     .host
-                    .and_then(|host| self.shared.strays.told_of(host)),
+                    .and_then(|host| self.services.admission.strays.told_of(host)),
                 source: self.source_answer(id),
             });
         }
@@ -208,9 +201,9 @@ impl Mirror {
 
     pub(super) fn state(&self) -> Result<Status, ApiError> {
         let counted = self.count()?;
-        let head = self.shared.store.durable_head().next_seq.checked_sub(1);
+        let head = self.services.store.durable_head().next_seq.checked_sub(1);
         let mut suspended = Vec::new();
-        self.shared.hosts.each(|_, host| {
+        self.services.hosts.each(|_, host| {
             if host.hiding_suspended {
                 suspended.push(host.name.clone());
             }
@@ -226,10 +219,10 @@ impl Mirror {
                 oldest_seconds: counted.oldest_debt,
             },
             parked: counted.parked,
-            claims: self.shared.claims.count(),
-            dead_letters: self.shared.dead_letters.load(Ordering::Relaxed),
+            claims: self.services.totals.claims.count(),
+            dead_letters: self.services.totals.dead_letters.load(Ordering::Relaxed),
             hiding_suspended: suspended,
-            store: match self.shared.room.lack() {
+            store: match self.services.disk.shortage() {
                 None => StoreStatus::default(),
                 Some(lack) => StoreStatus {
                     writes: false,
@@ -248,10 +241,10 @@ impl Mirror {
         if !self.begun.load(Ordering::Relaxed) {
             reasons.push("starting: upstreams and tracked repositories are taken in".to_owned());
         }
-        if let Some(lack) = self.shared.room.lack() {
+        if let Some(lack) = self.services.disk.shortage() {
             reasons.push(format!("nothing is written: {}", lack.error));
         }
-        if let Some(fault) = self.shared.end.fault() {
+        if let Some(fault) = self.services.shutdown.fault() {
             reasons.push(format!("the store cannot be written: {fault}"));
         }
         let ready = &self.config.ready;

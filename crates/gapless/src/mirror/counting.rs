@@ -14,9 +14,8 @@ use gapless_core::ledger::{Epoch, RepoId, Tick, Time, UpstreamId, account, cover
 use gapless_store::error::StoreError;
 
 use super::Mirror;
-use super::answers::failed;
-use super::parts::{AT_A_TIME, in_parts};
 use crate::api::{ApiError, RepoCounts, seconds_between};
+use crate::scan::{ROWS_PER_VIEW, scan_rows};
 
 /// Counting is not done more often than this, and takes at most a twentieth of the
 /// time, unless what upstreams show has changed.
@@ -68,11 +67,11 @@ pub async fn run(mirror: Weak<Mirror>) {
         let Some(strong) = mirror.upgrade() else {
             return;
         };
-        let (asked, shared) = (strong.recount.clone(), strong.shared.clone());
+        let (asked, services) = (strong.recount.clone(), strong.services.clone());
         drop(strong);
         tokio::select! {
             () = asked.notified() => {}
-            () = shared.end.ended() => return,
+            () = services.shutdown.begun() => return,
         }
         let Some(strong) = mirror.upgrade() else {
             return;
@@ -120,24 +119,24 @@ impl Mirror {
                 return Ok(counted.clone());
             }
         }
-        let now = self.shared.clock.glance();
+        let now = self.services.clock.glance();
         let (mut debts, mut overdue, mut oldest) = (0, 0, None);
         let longest = self.config.ready.max_debt_age.as_secs();
-        for row in self.shared.store.view().debts() {
-            let (_, debt) = row.map_err(failed)?;
+        for row in self.services.store.view().debts() {
+            let (_, debt) = row?;
             let age = seconds_between(debt.since, now.time);
             debts += 1;
             overdue += u64::from(age > longest);
             oldest = oldest.max(Some(age));
         }
-        let counts = self.count_repos().map_err(failed)?;
+        let counts = self.count_repos()?;
         let mut parked = 0;
-        let view = self.shared.store.view();
-        if self.shared.claims.count() > 0 {
-            self.shared.claims.recount(&view).map_err(failed)?;
+        let view = self.services.store.view();
+        if self.services.totals.claims.count() > 0 {
+            self.services.totals.claims.recount(&view)?;
         }
-        for id in view.parked_repos().map_err(failed)?.into_keys() {
-            parked += view.parked(id).map_err(failed)?.len() as u64;
+        for id in view.parked_repos()?.into_keys() {
+            parked += view.parked(id)?.len() as u64;
         }
         let counted = Counted {
             at: Instant::now(),
@@ -159,13 +158,13 @@ impl Mirror {
     fn count_repos(&self) -> Result<RepoCounts, StoreError> {
         let mut counts = RepoCounts::default();
         let all_keys = self.holds_all_keys();
-        let read = |from| self.shared.store.view().repos(from);
-        in_parts(AT_A_TIME, RepoId(0), read, |id, mut repo| {
+        let read = |from| self.services.store.view().repos(from);
+        scan_rows(ROWS_PER_VIEW, RepoId(0), read, |id, mut repo| {
             // Rows come without their debts: a name that something is owed for is more
             // than a name.
-            if cover::is_a_name(&repo)
-                && let Some(whole) = self.shared.store.view().repo(id)?
-                && cover::is_a_name(&whole)
+            if cover::is_bare_name(&repo)
+                && let Some(whole) = self.services.store.view().repo(id)?
+                && cover::is_bare_name(&whole)
             {
                 return Ok(ControlFlow::Continue(()));
             }
@@ -177,7 +176,7 @@ impl Mirror {
             // Likewise; only the seemingly complete matter.
             let mut answer = self.answer(&repo);
             if answer.complete()
-                && let Some(whole) = self.shared.store.view().repo(id)?
+                && let Some(whole) = self.services.store.view().repo(id)?
             {
                 repo = whole;
                 answer = self.answer(&repo);
@@ -195,10 +194,10 @@ impl Mirror {
     }
 
     fn shown(&self) -> Vec<Shown> {
-        let now = self.shared.clock.time();
-        let covers = self.shared.upstreams.read();
+        let now = self.services.clock.time();
+        let covers = self.services.upstreams.read();
         let shown = covers.iter().map(|(id, source)| {
-            let live = source.stream.live(now, &self.shared.settings);
+            let live = source.stream.live(now, &self.services.rules.settings);
             (id, live, source.row.epoch, source.row.unread_at)
         });
         shown.collect()

@@ -7,7 +7,6 @@ use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadLetter, Resolution};
 
 use super::Mirror;
-use super::answers::failed;
 use crate::api::{ApiError, DeadAnswer, DeadPage, DeadResolved, PurgeAnswer, PurgesPage};
 use crate::store_io::write;
 
@@ -16,11 +15,11 @@ const AT_A_TIME: usize = 256;
 
 impl Mirror {
     pub(super) fn dead_page(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError> {
-        let view = self.shared.store.view();
-        let upstreams = view.upstreams().map_err(failed)?;
+        let view = self.services.store.view();
+        let upstreams = view.upstreams()?;
         let mut page = DeadPage::default();
         for row in view.dead_letters() {
-            let (number, letter) = row.map_err(failed)?;
+            let (number, letter) = row?;
             if after.is_some_and(|after| number <= after) || letter.resolution != Resolution::Open {
                 continue;
             }
@@ -29,7 +28,7 @@ impl Mirror {
                 return Ok(page);
             }
             let repo = match letter.repo {
-                Some(id) => view.repo(id).map_err(failed)?,
+                Some(id) => view.repo(id)?,
                 None => None,
             };
             let did = repo.map(|repo| repo.did.to_string());
@@ -48,17 +47,17 @@ impl Mirror {
         after: Option<u64>,
         limit: usize,
     ) -> Result<PurgesPage, ApiError> {
-        let view = self.shared.store.view();
+        let view = self.services.store.view();
         let mut page = PurgesPage::default();
         let from = after.map_or(0, |after| after.saturating_add(1));
         for row in view.purges(from) {
-            let (number, purge) = row.map_err(failed)?;
+            let (number, purge) = row?;
             if page.purges.len() == limit {
                 page.cursor = page.purges.last().map(|last| last.number);
                 return Ok(page);
             }
             let host = match purge.host {
-                Some(id) => view.host(id).map_err(failed)?,
+                Some(id) => view.host(id)?,
                 None => None,
             };
             let host = host.map(|host| host.name);
@@ -70,8 +69,8 @@ impl Mirror {
     /// Settles one letter, or all that are open now: an operator has looked.
     pub(super) fn settle_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {
         let mut open = Vec::new();
-        for row in self.shared.store.view().dead_letters() {
-            let (at, letter) = row.map_err(failed)?;
+        for row in self.services.store.view().dead_letters() {
+            let (at, letter) = row?;
             if letter.resolution == Resolution::Open && number.is_none_or(|number| number == at) {
                 open.push((at, letter));
             }
@@ -88,7 +87,7 @@ impl Mirror {
             .map(|(number, letter)| self.settle_letter(number, letter))
             .buffer_unordered(AT_A_TIME)
             .try_for_each(|()| async { Ok(()) });
-        self.handle.block_on(settled).map_err(failed)?;
+        self.handle.block_on(settled)?;
         Ok(DeadResolved { resolved })
     }
 
@@ -101,12 +100,12 @@ impl Mirror {
             ..letter
         };
         let change = Change {
-            tick: self.shared.clock.now().tick,
+            tick: self.services.clock.now().tick,
             dead: Some(DeadChange::Row(number, letter)),
             ..Change::default()
         };
-        write(&self.shared.store, change).await?;
-        self.shared.settle_dead_letter();
+        write(&self.services.store, change).await?;
+        self.services.totals.resolve_dead_letter();
         Ok(())
     }
 }

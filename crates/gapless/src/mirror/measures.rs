@@ -11,12 +11,11 @@ use crate::metrics::head;
 impl Mirror {
     pub(super) fn metrics_text(&self) -> Result<String, ApiError> {
         let mut out = String::new();
-        self.shared.metrics.write(&mut out);
+        self.services.metrics.write(&mut out);
         let counted = self.count()?;
         let counts = counted.counts;
-        let (changes, bytes) = self.shared.store.queue_depth();
-        let (consumers, behind) = self.serving.firehose.consumers();
-        let gauges: [(&str, &str, u64); 20] = [
+        let (changes, bytes) = self.services.store.queue_depth();
+        let gauges: [(&str, &str, u64); 18] = [
             (
                 "gapless_repos",
                 "Repositories that are known.",
@@ -56,7 +55,7 @@ impl Mirror {
             (
                 "gapless_parked_bytes",
                 "Their bytes.",
-                self.shared.parked_bytes.load(Ordering::Relaxed),
+                self.services.totals.parked_bytes.load(Ordering::Relaxed),
             ),
             (
                 "gapless_repos_not_recomputable",
@@ -66,17 +65,17 @@ impl Mirror {
             (
                 "gapless_claims",
                 "Paths of which unproven sources say something that is not proven yet.",
-                self.shared.claims.count(),
+                self.services.totals.claims.count(),
             ),
             (
                 "gapless_store_full",
                 "1 while there is no room on the disk and nothing is written.",
-                u64::from(self.shared.room.lack().is_some()),
+                u64::from(self.services.disk.shortage().is_some()),
             ),
             (
                 "gapless_dead_letters",
                 "Dead letters that nobody has settled.",
-                self.shared.dead_letters.load(Ordering::Relaxed),
+                self.services.totals.dead_letters.load(Ordering::Relaxed),
             ),
             (
                 "gapless_hosts_failing",
@@ -86,12 +85,16 @@ impl Mirror {
             (
                 "gapless_log_head",
                 "The newest log number.",
-                self.shared.store.durable_head().next_seq.saturating_sub(1),
+                self.services
+                    .store
+                    .durable_head()
+                    .next_seq
+                    .saturating_sub(1),
             ),
             (
                 "gapless_at_work",
                 "Repositories that are asked about or fetched now.",
-                self.shared.schedule.at_work() as u64,
+                self.services.schedule.at_work() as u64,
             ),
             (
                 "gapless_queue_changes",
@@ -99,16 +102,6 @@ impl Mirror {
                 changes as u64,
             ),
             ("gapless_queue_bytes", "Their bytes.", bytes as u64),
-            (
-                "gapless_firehose_consumers",
-                "Consumers of the firehose.",
-                consumers,
-            ),
-            (
-                "gapless_firehose_lag",
-                "By how many log numbers the slowest of them is behind.",
-                behind,
-            ),
         ];
         for (name, help, value) in gauges {
             head(&mut out, name, "gauge", help);

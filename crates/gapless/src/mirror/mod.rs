@@ -1,69 +1,59 @@
 //! The mirror, running: everything started, wired, supervised, and stopped in the
 //! right order.
 
-mod aftermath;
 mod answers;
 mod counting;
 mod dead;
 mod discovery;
-mod door;
-mod following;
-mod generation;
 mod measures;
 mod operate;
-mod parts;
 mod proof;
 mod reach;
 mod since;
 mod sourced;
-mod tracking;
 mod unheard;
 mod unswept;
-mod upkeep;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use gapless_core::ledger::Settings;
 use gapless_store::Store;
 use gapless_store::error::StoreError;
-use gapless_store::space::Full;
+use gapless_store::space::DiskFull;
 use gapless_store::table::dead::Resolution;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::candidates::Candidates;
-use crate::census::Censuses;
-use crate::claims::Claims;
+use crate::admission::Admission;
+use crate::admission::candidates::Candidates;
+use crate::admission::newcomers::Newcomers;
+use crate::admission::scope::Scope;
+use crate::admission::strays::Strays;
 use crate::clock::Clock;
 use crate::config::{Config, KeepKeys};
+use crate::disk_space::{self, DiskSpace};
 use crate::fetch::counted::read_debts;
 use crate::fetch::sweep::Sweeper;
 use crate::fetch::turns::Sweeps;
 use crate::fetch::work::{Addresses as _, FetchSettings, Fetcher};
 use crate::filter::Filter;
+use crate::filter_generation::filter_in_force;
+use crate::following::{Following, end_all};
 use crate::hosts::HostRows;
 use crate::ingest::desk::Desks;
-use crate::ingest::sources::Sources;
-use crate::ingest::strays::Strays;
-use crate::ingest::upstreams::Upstreams;
 use crate::metrics::Metrics;
-use crate::moments::Moments;
-use crate::net::{HostLimits, Net, NetError, NetSettings};
-use crate::newcomers::Newcomers;
-use crate::room::{self, Room};
 use crate::schedule::Schedule;
-use crate::scope::Scope;
-use crate::serve::Serving;
-use crate::shared::{End, Shared};
-use crate::troubles::Troubles;
-pub use answers::failed;
+use crate::services::{Rules, Services};
+use crate::shutdown::Shutdown;
+use crate::totals::Totals;
+use crate::tracking::Tracking;
+use crate::upkeep::UpkeepTask;
+use crate::upstreams::Upstreams;
 use counting::Counted;
 use discovery::{Discovery, Found};
-pub use door::Door;
-use following::{Following, end_all};
+use gapless_net::{HostLimits, Net, NetError, NetSettings};
 
 /// How long the end may take before what is left is left for the next start.
 const END_WITHIN: Duration = Duration::from_secs(8);
@@ -74,7 +64,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(StoreError),
     #[error("there is no room to start: {0}")]
-    NoRoom(Full),
+    NoRoom(DiskFull),
     #[error(transparent)]
     Net(#[from] NetError),
     #[error("cannot make the folder {0} for large repositories: {1}")]
@@ -99,15 +89,12 @@ impl From<StoreError> for StartError {
 }
 
 pub struct Mirror {
-    pub shared: Arc<Shared>,
+    pub services: Arc<Services>,
     pub desks: Arc<Desks>,
     pub fetcher: Arc<Fetcher>,
     sweeps: Arc<Sweeps>,
-    serving: Arc<Serving>,
     following: Arc<Following>,
-    /// What is tracked is changed by one at a time: a row and a wish that differ
-    /// would be a repository that a stream covers and is not read for.
-    tracking: tokio::sync::Mutex<()>,
+    tracking: Tracking,
     /// What listings of hosts and collections have told.
     discovery: Discovery,
     /// Repositories that were found by a collection.
@@ -120,8 +107,6 @@ pub struct Mirror {
     counting: Mutex<()>,
     /// Somebody was told an older count.
     recount: Arc<Notify>,
-    /// When the engine's files were last freed of what was purged.
-    scoured: Mutex<Option<Instant>>,
     /// Upstreams and tracked repositories are taken in, and everything runs.
     begun: AtomicBool,
 }
@@ -145,8 +130,8 @@ impl Mirror {
         let store = Arc::new(opened.map_err(|fault| {
             StoreError::Fault(format!("opening the store ended unexpectedly: {fault}").into())
         })??);
-        let shared = Arc::new(share(&config, store).await?);
-        let desks = Arc::new(Desks::start(&shared, config.limits.workers)?);
+        let services = Arc::new(share(&config, store).await?);
+        let desks = Arc::new(Desks::start(&services, config.limits.workers)?);
         let authorities = config.authorities.clone();
         let net = Net::with_limits(
             NetSettings {
@@ -162,11 +147,11 @@ impl Mirror {
                 ..HostLimits::default()
             },
         )?;
-        let following = Arc::new(Following::new(shared.clone(), desks.clone(), net.clone()));
+        let following = Arc::new(Following::new(services.clone(), desks.clone(), net.clone()));
         std::fs::create_dir_all(&config.fetch.temp)
             .map_err(|error| StartError::Temp(config.fetch.temp.display().to_string(), error))?;
         let fetcher = Arc::new(Fetcher::new(
-            shared.clone(),
+            services.clone(),
             desks.clone(),
             net,
             FetchSettings {
@@ -177,14 +162,19 @@ impl Mirror {
             },
             Arc::new(following.clone()),
         ));
+        let tracking = Tracking::new(
+            services.clone(),
+            desks.clone(),
+            following.clone(),
+            fetcher.last_errors.clone(),
+        );
         let mirror = Arc::new(Mirror {
-            serving: Arc::new(Serving::new(fetcher.clone(), &config.serve)),
-            shared,
+            services,
             desks,
             fetcher,
             sweeps: Arc::new(Sweeps::default()),
             following,
-            tracking: tokio::sync::Mutex::default(),
+            tracking,
             discovery: Discovery::default(),
             found: Found::default(),
             config,
@@ -193,37 +183,40 @@ impl Mirror {
             counted: Mutex::default(),
             counting: Mutex::default(),
             recount: Arc::default(),
-            scoured: Mutex::default(),
             begun: AtomicBool::new(false),
         });
-        let watched = mirror.shared.clone();
-        mirror.supervise("room", move || room::watch(watched.clone()));
+        let services = mirror.services.clone();
+        mirror.supervise("disk", move || {
+            let (clock, disk) = (services.clock.clone(), services.disk.clone());
+            disk_space::watch(clock, disk, services.shutdown.clone())
+        });
         Ok(mirror)
     }
 
     /// Takes in what is to be followed, and begins to work.
     pub async fn begin(self: &Arc<Self>, sweep_fixed: bool) -> Result<(), StartError> {
         self.following.resume(&self.config.upstreams).await?;
-        self.track_wanted().await?;
+        self.tracking.resume(&self.config.dids).await?;
         // The end may have come between a move and its consequence.
         for host in self.following.for_tracked() {
             self.following.tracked_left(host);
         }
-        let nothing =
-            self.following.is_empty() && self.tracked_count() == 0 && !self.config.has_sources();
+        let nothing = self.following.is_empty()
+            && self.tracking.tracked_count() == 0
+            && !self.config.has_sources();
         if nothing {
             let folder = self.config.data.display().to_string();
             return Err(StartError::NoSources(folder));
         }
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         self.supervise("debts", move || {
-            let shared = shared.clone();
+            let services = services.clone();
             async move {
-                let worker = shared.clone();
+                let worker = services.clone();
                 let read = tokio::task::spawn_blocking(move || read_debts(&worker)).await;
                 match read {
                     Ok(Ok(())) => {}
-                    Ok(Err(error)) => shared.end.fail(error),
+                    Ok(Err(error)) => services.shutdown.fail(error),
                     // Whoever supervises it starts it again.
                     Err(fault) => std::panic::resume_unwind(fault.into_panic()),
                 }
@@ -238,8 +231,13 @@ impl Mirror {
             requests_per_second: self.config.fetch.requests_per_second,
         });
         self.supervise("sweeper", move || sweeper.clone().run());
-        let upkeep = Arc::downgrade(self);
-        self.supervise("upkeep", move || upkeep::run(upkeep.clone()));
+        let upkeep = Arc::new(UpkeepTask::new(
+            self.services.clone(),
+            self.desks.clone(),
+            self.config.purge_grace,
+            self.config.keep_versions,
+        ));
+        self.supervise("upkeep", move || upkeep.clone().run());
         let counting = Arc::downgrade(self);
         self.supervise("counting", move || counting::run(counting.clone()));
         self.discover();
@@ -247,19 +245,29 @@ impl Mirror {
         Ok(())
     }
 
+    /// What answers questions about this mirror.
+    pub fn inspector(&self) -> &Mirror {
+        self
+    }
+
+    /// What carries out an operator's orders to this mirror.
+    pub fn control(&self) -> &Mirror {
+        self
+    }
+
     /// Starts a task, and starts it again when it ends by a fault of ours.
     fn supervise<F>(&self, name: &'static str, mut task: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         let supervisor = tokio::spawn(async move {
             loop {
                 match tokio::spawn(task()).await {
                     Ok(()) => return,
-                    Err(_) if shared.end.is_ending() => return,
+                    Err(_) if services.shutdown.has_begun() => return,
                     Err(error) => {
-                        shared.metrics.restarts.inc();
+                        services.metrics.restarts.inc();
                         tracing::error!(name, %error, "a task ended unexpectedly; started again");
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
@@ -273,14 +281,14 @@ impl Mirror {
     /// Stops: sockets first, then the desks, then the store. What was read and is
     /// not written is read again at the next start.
     pub async fn stop(&self) -> Result<(), StoreError> {
-        self.shared.end.end();
+        self.services.shutdown.begin();
         self.following.stop().await;
         let tasks = {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *tasks)
         };
         end_all(tasks, END_WITHIN / 4).await;
-        let (desks, store) = (self.desks.clone(), self.shared.store.clone());
+        let (desks, store) = (self.desks.clone(), self.services.store.clone());
         let closed = tokio::task::spawn_blocking(move || {
             desks.close();
             store.close()
@@ -296,8 +304,8 @@ impl Mirror {
 
     /// Resolves when the program is to end; the reason, if it is a fault.
     pub async fn ended(&self) -> Option<StoreError> {
-        self.shared.end.ended().await;
-        self.shared.end.fault()
+        self.services.shutdown.begun().await;
+        self.services.shutdown.fault()
     }
 }
 
@@ -317,11 +325,11 @@ fn open(config: &Config) -> Result<Store, StoreError> {
     Store::open(&config.data, &settings)
 }
 
-async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError> {
+async fn share(config: &Config, store: Arc<Store>) -> Result<Services, StartError> {
     let view = store.view();
     let counters = view.counters()?;
     let clock = Arc::new(Clock::resume(counters.last_tick));
-    let generation = generation::filter_in_force(config, &store, clock.time()).await?;
+    let generation = filter_in_force(config, &store, clock.time()).await?;
     let mut tracked = std::collections::HashSet::new();
     let mut found = std::collections::HashMap::new();
     for row in view.tracked() {
@@ -336,37 +344,37 @@ async fn share(config: &Config, store: Arc<Store>) -> Result<Shared, StartError>
         let (_, letter) = row?;
         dead_letters += u64::from(letter.resolution == Resolution::Open);
     }
-    let claims = Claims::default();
-    claims.recount(&view)?;
-    let room = Arc::new(Room::new(&config.data, config.min_free_disk));
-    let end = Arc::new(End::default());
-    let settings: Settings = config.ledger(generation);
-    Ok(Shared {
+    let totals = Totals {
+        dead_letters: AtomicU64::new(dead_letters),
+        ..Totals::default()
+    };
+    totals.claims.recount(&view)?;
+    let disk = Arc::new(DiskSpace::new(&config.data, config.min_free_disk));
+    let shutdown = Arc::new(Shutdown::default());
+    Ok(Services {
         hosts: HostRows::open(store.clone(), clock.clone())?,
-        upstreams: Upstreams::new(store.clone(), clock.clone(), room.clone(), end.clone()),
-        sources: Sources::new(clock.clone()),
-        moments: Moments::new(clock.glance()),
+        upstreams: Upstreams::new(store.clone(), clock.clone(), disk.clone(), shutdown.clone()),
         clock,
         store,
-        settings,
-        filter: Filter {
-            wanted: config.collections.clone(),
-            wanted_keys_only: config.keep_keys == KeepKeys::Wanted,
+        rules: Rules {
+            settings: config.ledger(generation),
+            filter: Filter {
+                wanted: config.collections.clone(),
+                wanted_keys_only: config.keep_keys == KeepKeys::Wanted,
+            },
         },
-        strays: Strays::default(),
         schedule: Schedule::default(),
         metrics: Metrics::default(),
-        scope: Scope::of(&config.discover),
-        newcomers: Newcomers::new(config.limits.newcomers),
-        candidates: Candidates::default(),
-        tracked: RwLock::new(tracked),
-        found: RwLock::new(found),
-        parked_bytes: AtomicU64::new(0),
-        dead_letters: AtomicU64::new(dead_letters),
-        claims,
-        censuses: Censuses::default(),
-        room,
-        troubles: Troubles::default(),
-        end,
+        admission: Admission {
+            scope: Scope::of(&config.discover),
+            tracked: RwLock::new(tracked),
+            found: RwLock::new(found),
+            newcomers: Newcomers::new(config.limits.newcomers),
+            candidates: Candidates::default(),
+            strays: Strays::default(),
+        },
+        totals,
+        disk,
+        shutdown,
     })
 }

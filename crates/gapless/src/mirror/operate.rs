@@ -1,22 +1,17 @@
 //! What an operator does to a running mirror.
 
-use std::sync::Arc;
-
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Followed, Host, HostId, Why, account, debt, rollback};
+use gapless_core::ledger::{DebtReason, FollowReason, Host, HostId, account, debt, rollback};
 use gapless_store::error::StoreError;
 
 use super::Mirror;
-use super::answers::failed;
-use super::following::FollowError;
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, NewUpstream, PurgesPage,
-    Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer,
-    UpstreamRemoved, VerifyAnswer, VerifyProgress, VerifyReport, kind_name,
+    ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, Inspect, NewUpstream, Operate,
+    PurgesPage, Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage,
+    UpstreamAnswer, UpstreamRemoved, VerifyAnswer, VerifyProgress, VerifyReport,
 };
 use crate::fetch::counted;
 use crate::ingest::desk::Turn;
-use crate::serve::Serving;
 use crate::store_io::blocking;
 
 /// Repositories that are hidden at a time when a loss is confirmed.
@@ -26,7 +21,7 @@ impl Mirror {
     /// Hides what a host has lost, then lets it hide again. In this order: what is
     /// hidden is not counted as lost by the next sweep.
     async fn hide_lost(&self, host: HostId) -> Result<(), StoreError> {
-        let store = self.shared.store.clone();
+        let store = self.services.store.clone();
         let read = move || {
             let mut dids = Vec::new();
             let hosted = counted::hosted(&store, host)?;
@@ -34,11 +29,11 @@ impl Mirror {
             Ok::<_, StoreError>(dids)
         };
         let work = "reading the repositories of a host";
-        let dids = blocking(&self.shared.metrics, work, read).await?;
+        let dids = blocking(&self.services.metrics, work, read).await?;
         for some in dids.chunks(AT_A_TIME) {
             let visits = some.iter().map(|did| {
                 self.desks.visit(did, |turn: &mut Turn<'_>| {
-                    let now = turn.shared.clock.now();
+                    let now = turn.services.clock.now();
                     if let Some(draft) = turn.draft.as_mut() {
                         account::confirm_lost(now, &mut draft.repo, &mut draft.notices);
                     }
@@ -46,9 +41,9 @@ impl Mirror {
             });
             futures_util::future::try_join_all(visits).await?;
         }
-        let tick = self.shared.clock.now().tick;
+        let tick = self.services.clock.now().tick;
         let hides = |row: &mut Host| row.hiding_suspended = false;
-        let changed = self.shared.hosts.change(tick, host, hides).await;
+        let changed = self.services.hosts.change(tick, host, hides).await;
         changed.map(|_| ())
     }
 }
@@ -57,25 +52,12 @@ impl Mirror {
     /// What is followed is written down, and most who write that wait for room. An
     /// operator is told at once that there is none.
     fn has_room(&self) -> Result<(), ApiError> {
-        let room = self.shared.room.require(self.shared.clock.time());
-        room.map_err(|full| failed(StoreError::Full(full)))
+        let room = self.services.disk.require(self.services.clock.time());
+        room.map_err(|full| StoreError::Full(full).into())
     }
 }
 
-fn told(error: FollowError) -> ApiError {
-    match error {
-        FollowError::Store(error) => failed(error),
-        FollowError::NotFollowed(_) => ApiError::NotFound(error.to_string()),
-        FollowError::Already(_)
-        | FollowError::SameHost(..)
-        | FollowError::OtherKind(..)
-        | FollowError::ForTracked(_)
-        | FollowError::Discovered(_)
-        | FollowError::Narrow(_) => ApiError::Conflict(error.to_string()),
-    }
-}
-
-impl api::Mirror for Mirror {
+impl Inspect for Mirror {
     fn status(&self) -> Result<Status, ApiError> {
         self.state()
     }
@@ -105,59 +87,10 @@ impl api::Mirror for Mirror {
         self.upstream_answers()
     }
 
-    fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError> {
-        let plain = |host: &String| host.starts_with("http://");
-        if new.host.as_ref().is_some_and(plain) && !self.config.allow_private {
-            let why = "`host` is reached by http, which needs allow_private in the configuration";
-            return Err(ApiError::Invalid(why.to_owned()));
-        }
-        self.has_room()?;
-        let adding = self
-            .following
-            .add(new.kind, &new.url, new.host.as_deref(), Followed::Added);
-        self.handle.block_on(adding).map_err(told)?;
-        let all = self.upstream_answers()?;
-        let found = all
-            .into_iter()
-            .find(|one| one.url == new.url && one.kind == kind_name(new.kind));
-        found.ok_or_else(|| ApiError::Internal(format!("{} was added and is not there", new.url)))
-    }
-
-    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
-        self.has_room()?;
-        let removing = self.following.remove(url);
-        let host = self.handle.block_on(removing).map_err(told)?;
-        if let Some(host) = host.filter(|host| self.shared.hosts.get(*host).is_none()) {
-            self.sweeps.forget(host);
-        }
-        let configured = self.config.upstreams.iter().any(|one| one.url == url);
-        Ok(UpstreamRemoved::new(url, configured))
-    }
-
-    fn confirm_loss(&self, url: &str) -> Result<(), ApiError> {
-        let covers = self.shared.upstreams.read();
-        let by_upstream = covers
-            .iter()
-            .find(|(_, source)| source.row.url == url)
-            .and_then(|(_, source)| source.row.host);
-        drop(covers);
-        let host = by_upstream.or_else(|| self.shared.hosts.find(url));
-        let Some(host) = host else {
-            return Err(ApiError::NotFound(format!("no host {url} is known here")));
-        };
-        let row = self.shared.hosts.get(host);
-        if !row.is_some_and(|row| row.hiding_suspended) {
-            return Err(ApiError::Conflict(format!(
-                "nothing is suspended for {url}: there is no loss to confirm"
-            )));
-        }
-        self.handle.block_on(self.hide_lost(host)).map_err(failed)
-    }
-
     fn tracked(&self, after: Option<&Did>, limit: usize) -> Result<TrackedPage, ApiError> {
         let mut page = TrackedPage::default();
-        for row in self.shared.store.view().tracked() {
-            let (did, tracked) = row.map_err(failed)?;
+        for row in self.services.store.view().tracked() {
+            let (did, tracked) = row?;
             if after.is_some_and(|after| did <= *after) {
                 continue;
             }
@@ -173,53 +106,8 @@ impl api::Mirror for Mirror {
         Ok(page)
     }
 
-    fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
-        let changed = self.handle.block_on(self.track_all(dids)).map_err(failed)?;
-        Ok(TrackedChange {
-            changed,
-            unchanged: dids.len() as u64 - changed,
-        })
-    }
-
-    fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
-        let changed = self
-            .handle
-            .block_on(self.untrack_all(dids))
-            .map_err(failed)?;
-        Ok(TrackedChange {
-            changed,
-            unchanged: dids.len() as u64 - changed,
-        })
-    }
-
-    fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError> {
-        let name = did.clone();
-        let resync = self.desks.visit(did, move |turn: &mut Turn<'_>| {
-            let now = turn.shared.clock.now();
-            let Some(draft) = turn.draft.as_mut() else {
-                return Err(ApiError::NotFound(format!(
-                    "{name} is not mirrored here; `gapless track add {name}` makes it be followed"
-                )));
-            };
-            match accept_rollback {
-                false => debt::owe_fetch(now, &mut draft.repo, Why::Operator),
-                true if draft.repo.behind.is_none() => {
-                    return Err(ApiError::Conflict(
-                        "its host is not behind us: there is no rollback to accept".to_owned(),
-                    ));
-                }
-                true => rollback::accept_rollback(now, &mut draft.repo),
-            }
-            debt::again(now, &mut draft.repo);
-            Ok(())
-        });
-        self.handle.block_on(resync).map_err(failed)??;
-        let answer = self.one(did)?;
-        answer.ok_or_else(|| ApiError::NotFound(format!("{did} is not mirrored here")))
-    }
-
     fn verify(&self, did: &Did) -> Result<VerifyAnswer, ApiError> {
-        let found = self.shared.store.view().repo_by_did(did).map_err(failed)?;
+        let found = self.services.store.view().repo_by_did(did)?;
         match found {
             None => Err(ApiError::NotFound(format!("{did} is not mirrored here"))),
             Some((id, repo)) => self.prove(id, &repo),
@@ -241,19 +129,110 @@ impl api::Mirror for Mirror {
         self.purges_page(after, limit)
     }
 
-    fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {
-        self.settle_dead(number)
-    }
-
     fn metrics(&self) -> Result<String, ApiError> {
         self.metrics_text()
     }
 
-    fn serving(&self) -> Result<Arc<Serving>, ApiError> {
-        Ok(self.serving.clone())
-    }
-
     fn ready(&self) -> Readiness {
         self.readiness()
+    }
+}
+
+impl Operate for Mirror {
+    fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError> {
+        let plain = |host: &String| host.starts_with("http://");
+        if new.host.as_ref().is_some_and(plain) && !self.config.allow_private {
+            let why = "`host` is reached by http, which needs allow_private in the configuration";
+            return Err(ApiError::Invalid(why.to_owned()));
+        }
+        self.has_room()?;
+        let adding =
+            self.following
+                .add(new.kind, &new.url, new.host.as_deref(), FollowReason::Added);
+        self.handle.block_on(adding)?;
+        let all = self.upstream_answers()?;
+        let found = all
+            .into_iter()
+            .find(|one| one.url == new.url && one.kind == new.kind.name());
+        found.ok_or_else(|| ApiError::Internal(format!("{} was added and is not there", new.url)))
+    }
+
+    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
+        self.has_room()?;
+        let removing = self.following.remove(url);
+        let host = self.handle.block_on(removing)?;
+        if let Some(host) = host.filter(|host| self.services.hosts.get(*host).is_none()) {
+            self.sweeps.forget(host);
+        }
+        let configured = self.config.upstreams.iter().any(|one| one.url == url);
+        Ok(UpstreamRemoved::new(url, configured))
+    }
+
+    fn confirm_loss(&self, url: &str) -> Result<(), ApiError> {
+        let covers = self.services.upstreams.read();
+        let by_upstream = covers
+            .iter()
+            .find(|(_, source)| source.row.url == url)
+            .and_then(|(_, source)| source.row.host);
+        drop(covers);
+        let host = by_upstream.or_else(|| self.services.hosts.find(url));
+        let Some(host) = host else {
+            return Err(ApiError::NotFound(format!("no host {url} is known here")));
+        };
+        let row = self.services.hosts.get(host);
+        if !row.is_some_and(|row| row.hiding_suspended) {
+            return Err(ApiError::Conflict(format!(
+                "nothing is suspended for {url}: there is no loss to confirm"
+            )));
+        }
+        self.handle
+            .block_on(self.hide_lost(host))
+            .map_err(ApiError::from)
+    }
+
+    fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
+        let changed = self.handle.block_on(self.tracking.track_all(dids))?;
+        Ok(TrackedChange {
+            changed,
+            unchanged: dids.len() as u64 - changed,
+        })
+    }
+
+    fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
+        let changed = self.handle.block_on(self.tracking.untrack_all(dids))?;
+        Ok(TrackedChange {
+            changed,
+            unchanged: dids.len() as u64 - changed,
+        })
+    }
+
+    fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError> {
+        let name = did.clone();
+        let resync = self.desks.visit(did, move |turn: &mut Turn<'_>| {
+            let now = turn.services.clock.now();
+            let Some(draft) = turn.draft.as_mut() else {
+                return Err(ApiError::NotFound(format!(
+                    "{name} is not mirrored here; `gapless track add {name}` makes it be followed"
+                )));
+            };
+            match accept_rollback {
+                false => debt::owe_fetch(now, &mut draft.repo, DebtReason::Operator),
+                true if draft.repo.behind.is_none() => {
+                    return Err(ApiError::Conflict(
+                        "its host is not behind us: there is no rollback to accept".to_owned(),
+                    ));
+                }
+                true => rollback::accept_rollback(now, &mut draft.repo),
+            }
+            debt::retry_soon(now, &mut draft.repo);
+            Ok(())
+        });
+        self.handle.block_on(resync).map_err(ApiError::from)??;
+        let answer = self.one(did)?;
+        answer.ok_or_else(|| ApiError::NotFound(format!("{did} is not mirrored here")))
+    }
+
+    fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {
+        self.settle_dead(number)
     }
 }

@@ -2,17 +2,15 @@
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Head, Held, Proven, Repo, RepoId};
-use gapless_store::contents::{Contents, RootError};
+use gapless_core::ledger::{Head, Held, Repo, RepoId, RootProof, damage};
 use gapless_store::error::StoreError;
+use gapless_store::read_view::{ReadView, RootError};
 use gapless_store::table::record::Record;
 
 use super::Mirror;
-use super::answers::failed;
 use crate::api::{ApiError, Verdict, VerifyAnswer, VerifyProgress, VerifyReport};
 use crate::filter::Keep;
 use crate::ingest::desk::Turn;
-use crate::serve::alarm;
 
 /// Mismatches that a report names.
 const FOUND: usize = 100;
@@ -43,15 +41,15 @@ impl Mirror {
             );
             return Ok(answer);
         }
-        if repo.filter != self.shared.settings.filter {
+        if repo.filter != self.services.rules.settings.filter {
             answer.problem = Some(
                 "another filter was in force when it was fetched: it is fetched anew, and can be recomputed then".to_owned(),
             );
             return Ok(answer);
         }
-        let view = self.shared.store.view();
+        let view = self.services.store.view();
         // The view may be newer than the row that was given.
-        let now_held = view.repo(id).map_err(failed)?.map(|repo| repo.held);
+        let now_held = view.repo(id)?.map(|repo| repo.held);
         if now_held != Some(Held::Exactly(head)) {
             answer.verdict = Verdict::Moved;
             answer.problem = Some("it moved on meanwhile; verify it again".to_owned());
@@ -65,23 +63,23 @@ impl Mirror {
             true => Verdict::Proven,
             false => Verdict::Mismatch,
         };
-        self.shared.metrics.proven.inc();
+        self.services.metrics.proven.inc();
         if !answer.verified {
-            self.shared.metrics.damaged.inc();
+            self.services.metrics.damaged.inc();
             tracing::error!(did = %repo.did, "the held keys do not hash to the signed root; it is fetched anew");
             answer.problem = Some(
                 "the held keys do not hash to the signed root: it is not complete any more, and is fetched anew".to_owned(),
             );
         }
         let written = self.note_proof(&repo.did, head, answer.verified);
-        self.handle.block_on(written).map_err(failed)?;
+        self.handle.block_on(written)?;
         Ok(answer)
     }
 
     /// Writes down what came out, if it is still that state.
     async fn note_proof(&self, did: &Did, head: Head, verified: bool) -> Result<(), StoreError> {
         let visit = self.desks.visit(did, move |turn: &mut Turn<'_>| {
-            let now = turn.shared.clock.now();
+            let now = turn.services.clock.now();
             let Some(draft) = turn.draft.as_mut() else {
                 return;
             };
@@ -90,13 +88,13 @@ impl Mirror {
             }
             match verified {
                 true => {
-                    draft.repo.proven = Some(Proven {
+                    draft.repo.proven = Some(RootProof {
                         rev: head.rev,
                         at: now.time,
                     });
                 }
                 false => {
-                    alarm::distrust(now, &mut draft.repo, &head);
+                    damage::distrust(now, &mut draft.repo, &head);
                 }
             }
         });
@@ -115,9 +113,9 @@ impl Mirror {
         loop {
             if some.len() == 0 {
                 // From a view of their own: an open one keeps what is written meanwhile.
-                let rows = self.shared.store.view().repos(from);
+                let rows = self.services.store.view().repos(from);
                 let rows: Result<Vec<_>, _> = rows.take(AT_A_TIME).collect();
-                some = rows.map_err(failed)?.into_iter();
+                some = rows?.into_iter();
             }
             let Some((id, repo)) = some.next() else {
                 return Ok(report);
@@ -126,7 +124,7 @@ impl Mirror {
             report.repos += 1;
             let mut answer = self.prove(id, &repo)?;
             if matches!(answer.verdict, Verdict::Nothing | Verdict::Moved)
-                && let Some(newer) = self.shared.store.view().repo(id).map_err(failed)?
+                && let Some(newer) = self.services.store.view().repo(id)?
             {
                 // It moved on while others were verified.
                 answer = self.prove(id, &newer)?;
@@ -157,7 +155,7 @@ impl Mirror {
     /// How many records are held, and the root of their keys. None for keys that make
     /// no tree, for bytes that are missing or do not hash to their names, and for rows
     /// that cannot be read: they are as wrong as other ones.
-    fn recompute(&self, view: &Contents, id: RepoId) -> Result<(u64, Option<Cid>), ApiError> {
+    fn recompute(&self, view: &ReadView, id: RepoId) -> Result<(u64, Option<Cid>), ApiError> {
         let mut records = 0;
         for record in view.records(id) {
             match record {
@@ -173,7 +171,7 @@ impl Mirror {
                     tracing::error!(%error, "a held record cannot be read");
                     return Ok((records, None));
                 }
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(error.into()),
             }
         }
         match view.root(id) {
@@ -181,14 +179,14 @@ impl Mirror {
             Err(RootError::Store(StoreError::Row { .. }) | RootError::Tree(_)) => {
                 Ok((records, None))
             }
-            Err(RootError::Store(error)) => Err(failed(error)),
+            Err(RootError::Store(error)) => Err(error.into()),
         }
     }
 
     fn is_sound(&self, record: &Record) -> bool {
         match record.bytes() {
             Some(bytes) => record.cid.matches(bytes),
-            None => self.shared.filter.keep(record.path()) != Keep::Record,
+            None => self.services.rules.filter.keep(record.path()) != Keep::Record,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use gapless_core::ledger::{HostId, Kind, Time};
+use gapless_core::ledger::{HostId, Time, UpstreamKind};
 
 use super::Mirror;
 use super::unswept::is_listed;
@@ -16,16 +16,16 @@ impl Mirror {
     pub(super) fn reach(&self) -> Result<Reach, ApiError> {
         let repos = self.count()?.counts.total;
         let mut listed: BTreeMap<HostId, (Time, String)> = BTreeMap::new();
-        if self.shared.scope.network {
+        if self.services.admission.scope.network {
             let unlisted: HashSet<HostId> = self.unlisted_hosts().into_iter().collect();
-            self.shared.hosts.each(|id, host| {
+            self.services.hosts.each(|id, host| {
                 if let Some(swept) = host.swept.filter(|_| !unlisted.contains(&id)) {
                     listed.insert(id, (swept.at, host.name.clone()));
                 }
             });
         }
         for (id, row) in self.whole() {
-            let host = self.shared.hosts.get(id).unwrap_or_default();
+            let host = self.services.hosts.get(id).unwrap_or_default();
             // A stream of its own may have missed something since.
             match host.swept.filter(|_| is_listed(&row, &host)) {
                 Some(swept) => listed.insert(id, (swept.at, host.name)),
@@ -45,17 +45,17 @@ impl Mirror {
                     until: timestamp(at),
                 })
                 .collect(),
-            relays: self.tellers(Kind::Relay),
-            jetstreams: self.tellers(Kind::Jetstream),
-            scope: self.shared.scope.name().to_owned(),
+            relays: self.tellers(UpstreamKind::Relay),
+            jetstreams: self.tellers(UpstreamKind::Jetstream),
+            scope: self.services.admission.scope.name().to_owned(),
             says: String::new(),
         };
         Ok(reach.in_words())
     }
 
     /// The upstreams of a kind that are followed.
-    fn tellers(&self, kind: Kind) -> Vec<String> {
-        let covers = self.shared.upstreams.read();
+    fn tellers(&self, kind: UpstreamKind) -> Vec<String> {
+        let covers = self.services.upstreams.read();
         let of_kind = covers
             .iter()
             .filter(|(_, source)| source.row.kind == kind)

@@ -3,30 +3,30 @@
 //! told as the first time at which it is known to have been so. Nothing is told
 //! that would be before the repository was known here.
 
-use gapless_core::ledger::complete::{Answer, Reason};
-use gapless_core::ledger::{Kind, Repo, Tick, Time, UpstreamId};
+use gapless_core::ledger::complete::{Completeness, Reason};
+use gapless_core::ledger::{Repo, Tick, Time, UpstreamId, UpstreamKind};
 
 use super::Mirror;
 use crate::api::Circumstances;
 
 impl Mirror {
     /// Since when, and what else a person has to know of it.
-    pub(super) fn circumstances(&self, repo: &Repo, answer: &Answer) -> Circumstances {
+    pub(super) fn circumstances(&self, repo: &Repo, answer: &Completeness) -> Circumstances {
         let via = answer.evidence.via;
         let times = answer.reasons.iter();
         let times = times.filter_map(|reason| self.since_reason(*reason, repo, via));
         let since = since(times.min(), self.known_at(repo));
-        let trouble = self.shared.troubles.of(&repo.did);
-        let covers = self.shared.upstreams.read();
+        let trouble = self.fetcher.last_errors.of(&repo.did);
+        let covers = self.services.upstreams.read();
         let source = via.and_then(|id| covers.get(id));
         Circumstances {
             since,
-            full: self.shared.room.lack().is_some(),
+            full: self.services.disk.shortage().is_some(),
             connected: source.is_some_and(|source| source.stream.is_connected()),
             here: trouble.is_some_and(|trouble| trouble.here),
             jetstream: covers
                 .iter()
-                .any(|(_, source)| source.row.kind == Kind::Jetstream),
+                .any(|(_, source)| source.row.kind == UpstreamKind::Jetstream),
         }
     }
 
@@ -55,24 +55,26 @@ impl Mirror {
             Reason::UnreadableFrame => via.and_then(|id| self.unread_since(id)),
             Reason::NotCompared => Some(self.cover_since(repo, via)),
             Reason::Inactive => Some(self.known_since(repo.unset_at)),
-            Reason::FilterChanged => Some(self.shared.moments.began()),
+            Reason::FilterChanged => Some(self.services.clock.tick_times().started_at()),
         }
     }
 
     fn known_since(&self, tick: Tick) -> Time {
-        let known = self.shared.moments.when(tick);
-        known.unwrap_or_else(|| self.shared.clock.time())
+        let known = self.services.clock.tick_times().time_of(tick);
+        known.unwrap_or_else(|| self.services.clock.time())
     }
 
     /// Since when no stream has spoken for it. Its row may not know of that yet, or
     /// have learnt it late.
     fn uncovered_since(&self, repo: &Repo) -> Time {
-        let comings = self.shared.upstreams.comings();
+        let history = self.services.upstreams.history();
         match repo.cover {
-            Some(id) => comings.left_at(id).unwrap_or(self.shared.moments.began()),
+            Some(id) => history
+                .left_at(id)
+                .unwrap_or(self.services.clock.tick_times().started_at()),
             None => {
                 let unset = self.known_since(repo.unset_at);
-                comings
+                history
                     .last_left(repo)
                     .map_or(unset, |left| left.min(unset))
             }
@@ -85,10 +87,10 @@ impl Mirror {
         let Some(id) = via.filter(|_| via != repo.cover) else {
             return self.known_since(repo.unset_at);
         };
-        let comings = self.shared.upstreams.comings();
-        let left = repo.cover.and_then(|before| comings.left_at(before));
-        let changed = comings.followed_since(id).max(left);
-        changed.unwrap_or(self.shared.moments.began())
+        let history = self.services.upstreams.history();
+        let left = repo.cover.and_then(|before| history.left_at(before));
+        let changed = history.followed_since(id).max(left);
+        changed.unwrap_or(self.services.clock.tick_times().started_at())
     }
 
     /// A stream may have been down before it was this one's.
@@ -105,20 +107,20 @@ impl Mirror {
     /// written.
     fn down_since(&self, id: UpstreamId) -> Option<Time> {
         let link = self.following.link(id)?;
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let stream = &covers.get(id)?.stream;
-        link.down_since.or_else(|| stream.settled_at())
+        link.down_since.or_else(|| stream.durable_until())
     }
 
     /// Epochs are numbered by the clock.
     fn epoch_began(&self, id: UpstreamId) -> Option<Time> {
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let epoch = covers.get(id)?.row.epoch.0;
-        Some(Time(epoch).min(self.shared.clock.time()))
+        Some(Time(epoch).min(self.services.clock.time()))
     }
 
     fn unread_since(&self, id: UpstreamId) -> Option<Time> {
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let tick = covers.get(id)?.row.unread_at?;
         Some(self.known_since(tick))
     }
@@ -149,7 +151,7 @@ fn written_at(repo: &Repo) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use gapless_atp::syntax::Did;
-    use gapless_core::ledger::{Owed, Why};
+    use gapless_core::ledger::{DebtItem, DebtReason};
 
     use super::*;
 
@@ -162,9 +164,9 @@ mod tests {
             None,
             "nobody knows"
         );
-        repo.debt.resolve = Some(Owed {
+        repo.debt.resolve = Some(DebtItem {
             at: Tick(1),
-            why: Why::FirstSighting,
+            why: DebtReason::FirstSighting,
         });
         repo.debt.since = Time(50);
         assert_eq!(since(Some(Time(1)), written_at(&repo)), Some(Time(50)));

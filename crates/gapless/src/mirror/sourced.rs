@@ -8,7 +8,6 @@ use std::time::Duration;
 use gapless_core::ledger::{RepoId, UpstreamId};
 
 use super::Mirror;
-use super::answers::failed;
 use crate::api::{ApiError, ClaimsAnswer, RepoAnswer, SourceAnswer, UpstreamAnswer, timestamp};
 use crate::metrics::head;
 
@@ -19,8 +18,8 @@ impl Mirror {
     /// What is claimed of a repository, beside what is held of it.
     pub(super) fn add_claims(&self, id: RepoId, told: &mut RepoAnswer) -> Result<(), ApiError> {
         let (mut count, mut newest, mut by) = (0, None, BTreeSet::new());
-        for row in self.shared.store.view().claims(id) {
-            let (_, claim) = row.map_err(failed)?;
+        for row in self.services.store.view().claims(id) {
+            let (_, claim) = row?;
             count += 1;
             newest = newest.max(Some(claim.rev));
             by.insert(claim.upstream);
@@ -42,7 +41,7 @@ impl Mirror {
 
     /// None while there is nothing to compare it with, and never was.
     pub(super) fn source_answer(&self, id: UpstreamId) -> Option<SourceAnswer> {
-        let sources = &self.shared.sources;
+        let sources = &self.services.upstreams.sources;
         let figures = sources.figures(id)?;
         let counted = figures.first + figures.late + figures.missed > 0;
         (counted || sources.several()).then(|| SourceAnswer {
@@ -96,6 +95,6 @@ impl Mirror {
         let name = "gapless_sources_unjudged_total";
         let help = "Commits forgotten before it was clear who had missed them.";
         head(out, name, "counter", help);
-        let _ = writeln!(out, "{name} {}", self.shared.sources.unjudged());
+        let _ = writeln!(out, "{name} {}", self.services.upstreams.sources.unjudged());
     }
 }

@@ -35,13 +35,13 @@ fn heard(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duration)
 
 impl Mirror {
     pub(super) fn unheard(&self, reasons: &mut Vec<String>) {
-        let now = self.shared.clock.time();
+        let now = self.services.clock.time();
         let longest = self.config.ready.max_upstream_age;
         let all: Vec<_> = {
-            let covers = self.shared.upstreams.read();
+            let covers = self.services.upstreams.read();
             let all = covers.iter().map(|(id, source)| {
                 let row = &source.row;
-                let operators = row.followed.is_operators();
+                let operators = row.followed.is_by_operator();
                 (id, row.url.clone(), operators, source.stream.heard_at())
             });
             all.collect()

@@ -49,7 +49,7 @@ pub(super) fn is_listed(row: &Upstream, host: &Host) -> bool {
 impl Mirror {
     /// Upstreams that are followed for all that lives on their hosts.
     pub(super) fn whole(&self) -> Vec<(HostId, Upstream)> {
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let whole = covers.iter().filter(|(_, source)| is_whole(&source.row));
         whole
             .filter_map(|(_, source)| Some((source.row.host?, source.row.clone())))
@@ -65,13 +65,13 @@ impl Mirror {
         }
         for (host, row) in self.whole() {
             let listed = self
-                .shared
+                .services
                 .hosts
                 .get(host)
                 .is_some_and(|found| is_listed(&row, &found));
             if !listed {
-                let since = self.shared.moments.when(row.reset_at);
-                let since = since.unwrap_or_else(|| self.shared.clock.time());
+                let since = self.services.clock.tick_times().time_of(row.reset_at);
+                let since = since.unwrap_or_else(|| self.services.clock.time());
                 let doubt = doubts.entry(host).or_default();
                 doubt.unlisted = true;
                 doubt.unlisted_since = Some(since);
@@ -94,9 +94,9 @@ impl Mirror {
     }
 
     fn host_gap(&self, host: HostId, doubt: Doubt) -> HostGap {
-        let name = self.shared.hosts.get(host).unwrap_or_default().name;
+        let name = self.services.hosts.get(host).unwrap_or_default().name;
         let sweep = self.sweeps.get(host).unwrap_or_default();
-        let next = self.shared.clock.time().after(sweep.rests_for());
+        let next = self.services.clock.time().after(sweep.rests_for());
         HostGap {
             failures: sweep.failures(),
             next_try: sweep.failing.as_ref().and_then(|_| timestamp(next)),
@@ -109,10 +109,10 @@ impl Mirror {
     /// Hosts that are followed whole and whose listing was never read, cannot be
     /// read since the stream missed something, or was not for too long.
     pub(super) fn unswept(&self, reasons: &mut Vec<String>) {
-        let now = self.shared.clock.time();
+        let now = self.services.clock.time();
         let unlisted = self.unlisted_hosts().len();
-        let known = self.shared.hosts.len();
-        if self.shared.scope.network && !self.knows_hosts() {
+        let known = self.services.hosts.len();
+        if self.services.admission.scope.network && !self.knows_hosts() {
             reasons.push("no relay has told yet which hosts there are".to_owned());
         }
         if unlisted * UNLISTED_ONE_IN > known {
@@ -121,9 +121,9 @@ impl Mirror {
             ));
         }
         // Of the hosts of a network some are always gone.
-        let named = |row: &Upstream| row.followed.is_operators();
+        let named = |row: &Upstream| row.followed.is_by_operator();
         for (id, row) in self.whole().into_iter().filter(|(_, row)| named(row)) {
-            let host = self.shared.hosts.get(id).unwrap_or_default();
+            let host = self.services.hosts.get(id).unwrap_or_default();
             let state = self.sweeps.get(id).unwrap_or_default();
             let why = match &state.failing {
                 None => String::new(),
@@ -153,15 +153,15 @@ impl Mirror {
     /// How often hosts are swept.
     pub(super) fn sweep_every(&self) -> Duration {
         let stretched = self.sweeps.every();
-        stretched.max(self.shared.settings.sweep_every)
+        stretched.max(self.services.rules.settings.sweep_every)
     }
 
     /// How long ago the hosts of upstreams were swept, by the upstreams' URLs.
     pub(super) fn sweep_ages(&self) -> Vec<(String, u64)> {
-        let now = self.shared.clock.time();
-        let covers = self.shared.upstreams.read();
+        let now = self.services.clock.time();
+        let covers = self.services.upstreams.read();
         let swept = covers.iter().filter_map(|(_, source)| {
-            let host = self.shared.hosts.get(source.row.host?)?;
+            let host = self.services.hosts.get(source.row.host?)?;
             let age = seconds_between(host.swept?.at, now);
             Some((source.row.url.clone(), age))
         });

@@ -3,8 +3,8 @@
 use std::future::Future as _;
 
 use super::*;
-use gapless_core::ledger::debt::What;
-use gapless_core::ledger::{Now, Tick, Why};
+use gapless_core::ledger::debt::DebtKind;
+use gapless_core::ledger::{DebtReason, Now, Tick};
 
 const MANY: Slots = Slots {
     directory: 9,
@@ -18,14 +18,14 @@ fn did(number: u32) -> Did {
     Did::parse(&format!("did:web:r{number}.test")).unwrap()
 }
 
-fn owing(number: u32, host: Option<u32>, what: What, at: u64) -> Repo {
+fn owing(number: u32, host: Option<u32>, what: DebtKind, at: u64) -> Repo {
     let mut repo = Repo::new(did(number));
     repo.host = host.map(HostId);
     let now = Now {
         time: Time(at),
         tick: Tick(1),
     };
-    debt::owe(now, &mut repo, what, Why::Operator);
+    debt::owe(now, &mut repo, what, DebtReason::Operator);
     repo
 }
 
@@ -33,10 +33,10 @@ fn owing(number: u32, host: Option<u32>, what: What, at: u64) -> Repo {
 fn cheap_before_dear_payees_in_turn_and_nobody_twice() {
     let schedule = Schedule::default();
     for (number, host, what) in [
-        (1, Some(1), What::Fetch),
-        (2, Some(1), What::Compare),
-        (3, Some(2), What::Fetch),
-        (4, None, What::Resolve),
+        (1, Some(1), DebtKind::Fetch),
+        (2, Some(1), DebtKind::Compare),
+        (3, Some(2), DebtKind::Fetch),
+        (4, None, DebtKind::Resolve),
     ] {
         schedule.note(Time(10), &owing(number, host, what, 10));
     }
@@ -55,7 +55,7 @@ fn cheap_before_dear_payees_in_turn_and_nobody_twice() {
 fn a_payee_has_no_more_at_work_than_it_may() {
     let schedule = Schedule::default();
     for number in 0..5 {
-        schedule.note(Time(10), &owing(number, Some(1), What::Compare, 10));
+        schedule.note(Time(10), &owing(number, Some(1), DebtKind::Compare, 10));
     }
     let slots = Slots {
         per_host: 2,
@@ -71,7 +71,7 @@ fn a_payee_has_no_more_at_work_than_it_may() {
 #[test]
 fn what_is_paid_is_forgotten_and_what_is_put_off_waits() {
     let schedule = Schedule::default();
-    let mut repo = owing(1, Some(1), What::Compare, 10);
+    let mut repo = owing(1, Some(1), DebtKind::Compare, 10);
     schedule.note(Time(10), &repo);
     repo.debt.next_try = Time(500);
     schedule.note(Time(10), &repo);
@@ -91,7 +91,10 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
         ..MANY
     };
     for number in 0..20 {
-        schedule.note(Time(10), &owing(number, Some(number % 2), What::Fetch, 10));
+        schedule.note(
+            Time(10),
+            &owing(number, Some(number % 2), DebtKind::Fetch, 10),
+        );
     }
     let mut taken = 0;
     while schedule.take(Time(10), &slots).is_some() {
@@ -99,7 +102,7 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
     }
     assert_eq!(taken, 6, "two hosts have six of the eight places");
     for (number, host) in [(30, Some(7)), (31, Some(7)), (32, Some(8)), (33, Some(9))] {
-        schedule.note(Time(10), &owing(number, host, What::Fetch, 10));
+        schedule.note(Time(10), &owing(number, host, DebtKind::Fetch, 10));
     }
     let taken = || schedule.take(Time(10), &slots).map(|task| task.payee);
     assert_eq!(taken(), Some(Payee::Host(HostId(7))));
@@ -109,9 +112,9 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
     schedule.went(HostId(8), false);
     assert_eq!(taken(), Some(Payee::Host(HostId(9))));
     assert_eq!(taken(), None);
-    schedule.note(Time(10), &owing(34, Some(1), What::Compare, 10));
+    schedule.note(Time(10), &owing(34, Some(1), DebtKind::Compare, 10));
     assert_eq!(taken(), Some(Payee::Host(HostId(1))), "it is only asked");
-    schedule.note(Time(10), &owing(40, None, What::Resolve, 10));
+    schedule.note(Time(10), &owing(40, None, DebtKind::Resolve, 10));
     let resolved = schedule.take(Time(10), &slots).expect("a place of its own");
     assert_eq!(resolved.payee, Payee::Web);
 }
@@ -121,7 +124,7 @@ fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
     let schedule = Schedule::default();
     let slots = Slots { fetches: 1, ..MANY };
     for number in 1..=2 {
-        let asked = owing(number, Some(number), What::Compare, 10);
+        let asked = owing(number, Some(number), DebtKind::Compare, 10);
         schedule.note(Time(10), &asked);
         assert!(schedule.take(Time(10), &slots).is_some());
     }
@@ -142,9 +145,9 @@ fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
 fn names_that_nobody_knows_keep_nobody_waiting_who_is_held() {
     let schedule = Schedule::default();
     for number in 0..50 {
-        schedule.note(Time(10), &owing(number, None, What::Resolve, 10));
+        schedule.note(Time(10), &owing(number, None, DebtKind::Resolve, 10));
     }
-    let mut held = owing(60, Some(1), What::Resolve, 20);
+    let mut held = owing(60, Some(1), DebtKind::Resolve, 20);
     let commit = gapless_atp::mst::empty_root();
     held.held = gapless_core::ledger::Held::Exactly(gapless_core::ledger::Head {
         rev: gapless_atp::syntax::Rev::from_bits(1 << 20),
@@ -160,7 +163,7 @@ fn names_that_nobody_knows_keep_nobody_waiting_who_is_held() {
 fn slow_hosts_of_documents_leave_the_directory_its_places() {
     let schedule = Schedule::default();
     for number in 0..20 {
-        schedule.note(Time(10), &owing(number, None, What::Resolve, 10));
+        schedule.note(Time(10), &owing(number, None, DebtKind::Resolve, 10));
         schedule.refresh(&did(100 + number));
     }
     let mut taken = 0;
@@ -169,7 +172,7 @@ fn slow_hosts_of_documents_leave_the_directory_its_places() {
     }
     assert_eq!(taken, MANY.web, "all that did:web has");
     let plc = |letter: &str| Did::parse(&format!("did:plc:{}", letter.repeat(24))).unwrap();
-    let mut listed = owing(0, None, What::Resolve, 10);
+    let mut listed = owing(0, None, DebtKind::Resolve, 10);
     listed.did = plc("a");
     schedule.note(Time(10), &listed);
     schedule.refresh(&plc("b"));
@@ -182,14 +185,14 @@ fn slow_hosts_of_documents_leave_the_directory_its_places() {
 #[test]
 fn who_moves_does_not_wait_for_the_old_host() {
     let schedule = Schedule::default();
-    let mut repo = owing(1, Some(1), What::Fetch, 10);
+    let mut repo = owing(1, Some(1), DebtKind::Fetch, 10);
     schedule.note(Time(10), &repo);
     let fetch = schedule.take(Time(10), &MANY).expect("it is due");
     let now = Now {
         time: Time(11),
         tick: Tick(2),
     };
-    debt::owe(now, &mut repo, What::Resolve, Why::Operator);
+    debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::Operator);
     schedule.note(Time(11), &repo);
     let resolve = schedule.take(Time(11), &MANY).expect("it is asked for");
     assert_eq!((&resolve.did, resolve.payee), (&fetch.did, Payee::Web));
@@ -241,9 +244,9 @@ fn an_old_document_is_asked_for_once_and_after_a_failure_later() {
 fn of_a_host_that_is_gone_each_repository_is_not_tried_by_itself() {
     let schedule = Schedule::default();
     for number in 0..200 {
-        schedule.note(Time(10), &owing(number, Some(1), What::Fetch, 10));
+        schedule.note(Time(10), &owing(number, Some(1), DebtKind::Fetch, 10));
     }
-    schedule.note(Time(10), &owing(900, Some(2), What::Fetch, 10));
+    schedule.note(Time(10), &owing(900, Some(2), DebtKind::Fetch, 10));
     let (mut asked, mut others) = (0, 0);
     while let Some(Task { did, payee, .. }) = schedule.take(Time(10), &MANY) {
         match payee == Payee::Host(HostId(1)) {

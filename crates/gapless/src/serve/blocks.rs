@@ -39,7 +39,7 @@ impl Serving {
             Ok(found) => Ok(found),
             Err(Unfound::Refused(refusal)) => Err(refusal),
             Err(Unfound::Damaged(exact, why)) => {
-                self.alarm(did, exact.head, &why).await;
+                self.report_damage(did, exact.head, &why).await;
                 Err(Refusal::Internal(why))
             }
         }
@@ -129,11 +129,12 @@ fn find(planned: Planned, cids: &[Cid]) -> Result<(Exact, Vec<u8>), Unfound> {
             ))));
         }
     }
-    match missing.is_empty() {
-        true => Ok((exact, car)),
-        false => Err(Unfound::Refused(Refusal::BlockNotFound(format!(
+    if missing.is_empty() {
+        Ok((exact, car))
+    } else {
+        Err(Unfound::Refused(Refusal::BlockNotFound(format!(
             "Could not find blocks: {}",
             missing.join(", ")
-        )))),
+        ))))
     }
 }

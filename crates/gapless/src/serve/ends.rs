@@ -45,9 +45,10 @@ impl Room {
 
     /// They are hashed then.
     fn wanted(&self) -> Wanted {
-        match self.keeps() {
-            true => Wanted::Both,
-            false => Wanted::Keys,
+        if self.keeps() {
+            Wanted::Both
+        } else {
+            Wanted::Keys
         }
     }
 
@@ -455,13 +456,17 @@ mod tests {
         let many = 10 * RECORDS;
         for broken in [0, FIRST, many / 2, many - 1] {
             let rows = move |backward: bool| -> Rows {
-                let row = move |number| match number == broken {
-                    true => Err(StoreError::System("a spoilt row".into())),
-                    false => Ok(record(number, false)),
+                let row = move |number| {
+                    if number == broken {
+                        Err(StoreError::System("a spoilt row".into()))
+                    } else {
+                        Ok(record(number, false))
+                    }
                 };
-                match backward {
-                    false => Box::new((0..many).map(row)),
-                    true => Box::new((0..many).rev().map(row)),
+                if !backward {
+                    Box::new((0..many).map(row))
+                } else {
+                    Box::new((0..many).rev().map(row))
                 }
             };
             let hand = Hand::new("a hand");

@@ -7,21 +7,20 @@ use gapless_core::ledger::Repo;
 use gapless_core::ledger::complete;
 
 use crate::api::timestamp;
-use crate::shared::Shared;
+use crate::services::Services;
 
 /// The evidence for a repository, now.
-pub fn words(shared: &Shared, repo: &Repo) -> String {
-    let host = repo.host.and_then(|host| shared.hosts.get(host));
-    let now = shared.clock.glance();
-    let answer = shared.decide(now, |context| {
-        complete::answer(context, repo, host.as_ref())
+pub fn words(services: &Services, repo: &Repo) -> String {
+    let host = repo.host.and_then(|host| services.hosts.get(host));
+    let now = services.clock.glance();
+    let answer = services.decide(now, |context| {
+        complete::completeness(context, repo, host.as_ref())
     });
-    let mut words = match answer.complete() {
-        true => "complete".to_owned(),
-        false => {
-            let reasons: Vec<&str> = answer.reasons.iter().map(|one| one.as_str()).collect();
-            format!("incomplete; reasons={}", reasons.join(","))
-        }
+    let mut words = if answer.complete() {
+        "complete".to_owned()
+    } else {
+        let reasons: Vec<&str> = answer.reasons.iter().map(|one| one.as_str()).collect();
+        format!("incomplete; reasons={}", reasons.join(","))
     };
     // Writing into a string does not fail.
     let _ = write!(words, "; level={}", answer.evidence.level.as_str());

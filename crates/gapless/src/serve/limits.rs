@@ -1,7 +1,5 @@
 //! Every bound on what is served, by name.
 
-use std::time::Duration;
-
 /// Entries of `listRepos`: the lexicon's numbers.
 pub const REPOS_PAGE: usize = 500;
 pub const REPOS_LONGEST: usize = 1000;
@@ -31,43 +29,3 @@ pub const PIECE_BYTES: usize = 256 << 10;
 pub const PIECES: usize = 4;
 /// What all trees may take that are kept or in use: those of ten million records.
 pub const TREES_BYTES: u64 = 1 << 30;
-
-/// The bounds that tests set lower. Nobody configures them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServeLimits {
-    /// Whole repositories that are sent at a time. An address has a share of these
-    /// places, for repositories, blocks and proofs together.
-    pub exports: usize,
-    /// Whether this machine has no more than a share either.
-    pub own_counted: bool,
-    /// Trees that are built at a time: a large one takes two cores.
-    pub builds: usize,
-    /// How long somebody waits for a turn.
-    pub turn: Duration,
-    /// How long a reader may take nothing.
-    pub stall: Duration,
-    /// Bytes a second that it takes at least, while we wait for it, over each such
-    /// time.
-    pub least_rate: u64,
-    /// What trees that nobody uses may take.
-    pub kept_trees_bytes: u64,
-    /// What the records of all repositories that are being sent may take: they are kept
-    /// from when their keys are read until they leave. For whom there is no room they
-    /// are read twice.
-    pub records_memory: u64,
-}
-
-impl Default for ServeLimits {
-    fn default() -> ServeLimits {
-        ServeLimits {
-            exports: 16,
-            own_counted: false,
-            builds: 2,
-            turn: Duration::from_secs(10),
-            stall: Duration::from_secs(30),
-            least_rate: 64 << 10,
-            kept_trees_bytes: 128 << 20,
-            records_memory: 256 << 20,
-        }
-    }
-}

@@ -69,16 +69,17 @@ fn status_of(account: Account) -> Option<&'static str> {
 
 impl Serving {
     pub fn repo_status(&self, did: &Did) -> Result<RepoStatus, Refusal> {
-        let (_, repo) = self.known(&self.shared.store.view(), did)?;
+        let (_, repo) = self.known(&self.services.store.view(), did)?;
         let shown = !account::is_hidden(repo.account);
         let head = repo.head().filter(|_| shown);
         Ok(RepoStatus {
             did: did.to_string(),
             active: head.is_some(),
-            status: match shown && head.is_none() {
-                // There is no state of it to be had here, for the moment.
-                true => Some("desynchronized"),
-                false => status_of(repo.account),
+            status: if shown && head.is_none() {
+                // No exact state is held at the moment.
+                Some("desynchronized")
+            } else {
+                status_of(repo.account)
             },
             rev: head.map(|head| head.rev.to_string()),
         })
@@ -115,10 +116,10 @@ impl Serving {
         let mut page = NamesPage::default();
         page.cursor = self.look(after, |id, repo| {
             if repo.head().is_some() && !account::is_hidden(repo.account) {
-                let view = self.shared.store.view();
-                let first = view.records_with(id, prefix.as_bytes()).next();
+                let view = self.services.store.view();
+                let first = view.records_with_prefix(id, prefix.as_bytes()).next();
                 // What was fetched for another filter may have some: its host knows.
-                let unknown = repo.filter != self.shared.settings.filter;
+                let unknown = repo.filter != self.services.rules.settings.filter;
                 if unknown || first.transpose()?.is_some() {
                     let did = repo.did.to_string();
                     page.repos.push(Named { did });
@@ -137,7 +138,7 @@ impl Serving {
         mut more: impl FnMut(RepoId, &gapless_core::ledger::Repo) -> Result<bool, Refusal>,
     ) -> Result<Option<String>, Refusal> {
         let from = RepoId(after.map_or(0, |after| after.saturating_add(1)));
-        let rows = self.shared.store.view().repos(from);
+        let rows = self.services.store.view().repos(from);
         for (looked, row) in rows.enumerate() {
             let (id, repo) = row?;
             if !more(id, &repo)? || looked + 1 == LOOKED_AT {
@@ -151,7 +152,7 @@ impl Serving {
     pub(super) fn needs_keys_of(&self, collection: &str) -> Result<(), Refusal> {
         use crate::filter::Keep;
         let path = format!("{collection}/");
-        match self.shared.filter.keep(path.as_bytes()) {
+        match self.services.rules.filter.keep(path.as_bytes()) {
             Keep::Record | Keep::Key => Ok(()),
             Keep::Nothing => Err(Refusal::invalid(format!(
                 "{}, and {collection} is none of that",

@@ -15,13 +15,11 @@
 //! | [`records`] | records as JSON |
 //! | [`names`] | whose handle is it? |
 //! | [`share`] | how much may one address have? |
-//! | [`alarm`] | what is held is not what was signed |
 //!
 //! Nothing is served that is not exactly what its owner signed: what is being fetched,
 //! or damaged, or hidden, is refused with its state.
 
 pub mod ahead;
-pub mod alarm;
 pub mod blocks;
 pub mod ends;
 pub mod evidence;
@@ -42,23 +40,27 @@ pub mod firehose;
 
 use std::sync::Arc;
 
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::Head;
 use tokio::sync::Semaphore;
 
-use crate::config::ServeConfig;
-use crate::fetch::work::Fetcher;
-use crate::shared::Shared;
+use crate::config::{ServeConfig, ServeLimits};
+use crate::damage;
+use crate::ingest::desk::Desks;
+use crate::services::Services;
+use gapless_net::Net;
 use names::Handles;
 use share::Shares;
 use trees::Trees;
 
 use firehose::Firehose;
-pub use limits::ServeLimits;
 pub use refuse::Refusal;
 
 /// What the handlers of `/xrpc` read from. One for a running mirror.
 pub struct Serving {
-    pub shared: Arc<Shared>,
-    pub fetcher: Arc<Fetcher>,
+    pub services: Arc<Services>,
+    desks: Arc<Desks>,
+    net: Net,
     pub limits: ServeLimits,
     pub firehose: Arc<Firehose>,
     trees: Trees,
@@ -70,17 +72,29 @@ pub struct Serving {
 }
 
 impl Serving {
-    pub fn new(fetcher: Arc<Fetcher>, config: &ServeConfig) -> Serving {
+    /// One for each mirror: the store tells one firehose of its head.
+    pub fn new(
+        services: Arc<Services>,
+        desks: Arc<Desks>,
+        net: Net,
+        config: &ServeConfig,
+    ) -> Serving {
         let limits = config.limits;
         Serving {
-            firehose: Arc::new(Firehose::new(fetcher.shared.clone(), config.firehose)),
-            shared: fetcher.shared.clone(),
-            fetcher,
+            firehose: Arc::new(Firehose::new(services.clone(), config.firehose)),
+            services,
+            desks,
+            net,
             limits,
             trees: Trees::new(&limits),
             handles: Handles::new(config.handle_resolver.clone(), config.dns),
             exports: Arc::new(Semaphore::new(limits.exports)),
-            shares: Arc::new(Shares::of(limits.exports, limits.own_counted)),
+            shares: Arc::new(Shares::of(limits.exports, limits.count_loopback)),
         }
+    }
+
+    /// Reports that the held data of a repository is not that of `head`.
+    async fn report_damage(&self, did: &Did, head: Head, why: &str) {
+        damage::report(&self.services, &self.desks, did, head, why).await;
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use gapless_atp::identity::DidDocument;
 use gapless_atp::syntax::{AtIdentifier, Did, Handle};
+use gapless_net::{HandleRecords, NameServer, Untold};
 use serde::Serialize;
 use serde_json::Value as Json;
 use tokio::sync::Semaphore;
@@ -17,7 +18,6 @@ use super::Serving;
 use super::refuse::Refusal;
 use super::trees::{blocking, turn};
 use super::which::Exact;
-use crate::net::{HandleRecords, NameServer, Untold};
 
 /// How long an answer counts, and a failure.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -121,17 +121,18 @@ impl Serving {
             .document(&did)
             .await
             .map_err(|error| unresolved(&error))?;
-        match document.handle.as_ref() == Some(handle) {
-            true => Ok(did),
-            false => Err(unresolved(&format!(
+        if document.handle.as_ref() == Some(handle) {
+            Ok(did)
+        } else {
+            Err(unresolved(&format!(
                 "it names {did}, whose document does not name it"
-            ))),
+            )))
         }
     }
 
     /// The DID that a handle names, not confirmed yet.
     async fn ask_whose(&self, handle: &Handle) -> Result<Option<Did>, String> {
-        let net = &self.fetcher.net;
+        let net = &self.net;
         if let Some(service) = &self.handles.resolver {
             let told = net.resolve_handle(handle, Some(service)).await;
             return told.map_err(|error| error.to_string());
@@ -154,7 +155,7 @@ impl Serving {
 
     /// A DID's document, as it came and as it was read.
     async fn document(&self, did: &Did) -> Result<(Json, DidDocument), String> {
-        let asked = tokio::time::timeout(ASK_WITHIN, self.fetcher.net.document(did));
+        let asked = tokio::time::timeout(ASK_WITHIN, self.net.document(did));
         let body = asked.await.map_err(|_| TOO_LONG.to_owned())?;
         let body = body.map_err(|error| error.to_string())?;
         let read = DidDocument::parse(&body, did).map_err(|error| error.to_string())?;

@@ -118,9 +118,10 @@ impl Parcel {
 
     /// The record at a place.
     pub fn get(&self, at: usize) -> Option<Read<'_>> {
-        match self.backward {
-            false => self.as_read(at),
-            true => self.as_read(self.ends.len().checked_sub(at + 1)?),
+        if !self.backward {
+            self.as_read(at)
+        } else {
+            self.as_read(self.ends.len().checked_sub(at + 1)?)
         }
     }
 
@@ -170,9 +171,10 @@ pub(super) mod tests {
         let bytes = format!("record {number}").into_bytes();
         let row = encode(&RecordRow {
             rev: Rev::from_bits(7),
-            cid: match spoilt {
-                false => Cid::dag_cbor(&bytes),
-                true => Cid::dag_cbor(b"another"),
+            cid: if !spoilt {
+                Cid::dag_cbor(&bytes)
+            } else {
+                Cid::dag_cbor(b"another")
             },
             bytes: Some(&bytes),
         });

@@ -28,7 +28,7 @@ impl Serving {
             Ok(proved) => Ok(proved),
             Err(Unproved::Refused(refusal)) => Err(refusal),
             Err(Unproved::Damaged(exact, why)) => {
-                self.alarm(did, exact.head, &why).await;
+                self.report_damage(did, exact.head, &why).await;
                 Err(Refusal::Internal(why))
             }
         }

@@ -73,23 +73,20 @@ impl Serving {
             format!("{}0", asked.collection),
         );
         let at = asked.cursor.as_ref().map(|key| format!("{low}{key}"));
-        let rows: Box<dyn Iterator<Item = Result<Record, StoreError>>> = match asked.reverse {
-            true => {
-                // The least path above the cursor.
-                let from = at.map_or(low, |at| format!("{at}\0"));
-                Box::new(
-                    exact
-                        .view
-                        .records_between(exact.id, from.as_bytes(), high.as_bytes()),
-                )
-            }
-            false => {
-                let to = at.unwrap_or(high);
-                let rows = exact
+        let rows: Box<dyn Iterator<Item = Result<Record, StoreError>>> = if asked.reverse {
+            // The least path above the cursor.
+            let from = at.map_or(low, |at| format!("{at}\0"));
+            Box::new(
+                exact
                     .view
-                    .records_between(exact.id, low.as_bytes(), to.as_bytes());
-                Box::new(rows.rev())
-            }
+                    .records_between(exact.id, from.as_bytes(), high.as_bytes()),
+            )
+        } else {
+            let to = at.unwrap_or(high);
+            let rows = exact
+                .view
+                .records_between(exact.id, low.as_bytes(), to.as_bytes());
+            Box::new(rows.rev())
         };
         let mut page = RecordsPage::default();
         let mut bytes = 0;
@@ -139,7 +136,7 @@ impl Serving {
 
     /// Refuses what is not kept, rather than to say that it is not there.
     fn needs_records_of(&self, path: &str) -> Result<(), Refusal> {
-        match self.shared.filter.keep(path.as_bytes()) {
+        match self.services.rules.filter.keep(path.as_bytes()) {
             Keep::Record => Ok(()),
             Keep::Key | Keep::Nothing => Err(Refusal::invalid(format!(
                 "{}, and {path} is none of that",

@@ -73,9 +73,10 @@ impl Refusal {
 
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Refusal {
-        match error.is_final() {
-            true => Refusal::Unavailable(error.to_string()),
-            false => Refusal::Internal(error.to_string()),
+        if error.is_final() {
+            Refusal::Unavailable(error.to_string())
+        } else {
+            Refusal::Internal(error.to_string())
         }
     }
 }

@@ -5,7 +5,7 @@
 //! leaves; every record was hashed after it was read. Where all of them were kept since
 //! then, what is not as it was signed is found before anything is sent; where they are read
 //! while they are sent, it ends the stream in the middle, so that nobody takes it for
-//! whole. Either way it raises the alarm.
+//! whole. Either way it reports the damage.
 //!
 //! One signed state is sent, however long that takes. A view that stays open keeps old
 //! rows alive, so it is exchanged for a newer one for as long as the state is the same;
@@ -136,7 +136,7 @@ fn send(
     let sent = send_parts(&tree, &mut source, &mut pieces);
     // Not needed any more, while the reader may still be at its last pieces.
     drop((tree, source));
-    let metrics = &serving.shared.metrics;
+    let metrics = &serving.services.metrics;
     metrics.export_bytes.add(pieces.bytes);
     match sent {
         Ok(()) => metrics.exports.inc(),
@@ -152,7 +152,7 @@ fn send(
         Err(Stop::Store(error)) => {
             tracing::warn!(%did, %error, "a repository could not be read to its end; its reader was cut");
         }
-        Err(Stop::Damaged(why)) => handle.block_on(serving.alarm(&did, head, &why)),
+        Err(Stop::Damaged(why)) => handle.block_on(serving.report_damage(&did, head, &why)),
     }
 }
 
@@ -163,9 +163,10 @@ fn send_parts(tree: &Tree, source: &mut Source<'_>, pieces: &mut Pieces<'_>) -> 
             Part::Block(cid, block) => write_block(&mut pieces.piece, &cid, block),
             Part::Record(key, cid) => source.append(key, &cid, &mut pieces.piece)?,
         }
-        match pieces.piece.len() < PIECE_BYTES {
-            true => Ok(()),
-            false => pieces.push(),
+        if pieces.piece.len() < PIECE_BYTES {
+            Ok(())
+        } else {
+            pieces.push()
         }
     })?;
     pieces.push()?;
@@ -291,14 +292,14 @@ impl<'a> Pieces<'a> {
         if self.waited < limits.stall {
             return false;
         }
-        let least = self.waited.as_secs_f64() * limits.least_rate as f64;
+        let least = self.waited.as_secs_f64() * limits.min_rate as f64;
         let slow = (self.taken as f64) < least;
         (self.waited, self.taken) = (Duration::ZERO, 0);
         slow
     }
 
     fn hand_over(&mut self, piece: Piece) -> Result<(), Stop> {
-        if self.serving.shared.end.is_ending() {
+        if self.serving.services.shutdown.has_begun() {
             return Err(Stop::Ending);
         }
         match self.sender.try_send(piece) {
@@ -321,13 +322,14 @@ impl<'a> Pieces<'a> {
                         Ok(())
                     }
                 },
-                () = self.serving.shared.end.ended() => Err(Stop::Ending),
+                () = self.serving.services.shutdown.begun() => Err(Stop::Ending),
             }
         });
         self.waited += began.elapsed();
-        match self.too_slow() {
-            true => Err(Stop::Slow),
-            false => sent,
+        if self.too_slow() {
+            Err(Stop::Slow)
+        } else {
+            sent
         }
     }
 }

@@ -21,10 +21,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::Serving;
 use super::ends::{Room, both_ends};
 use super::hands::{Hand, Hands};
-use super::limits::{ServeLimits, TREES_BYTES};
+use super::limits::TREES_BYTES;
 use super::parcel::Parcel;
 use super::refuse::Refusal;
 use super::which::Exact;
+use crate::config::ServeLimits;
 use crate::fetch::memory::{Memory, Share};
 
 /// A tree, and its part of the memory.
@@ -152,9 +153,9 @@ impl Trees {
     pub fn new(limits: &ServeLimits) -> Trees {
         Trees {
             kept: Mutex::default(),
-            kept_bytes: limits.kept_trees_bytes,
+            kept_bytes: limits.cached_trees_bytes,
             memory: Memory::new(TREES_BYTES),
-            records_memory: Memory::new(limits.records_memory),
+            records_memory: Memory::new(limits.kept_records_bytes),
             hands: Hands::new(limits.builds),
         }
     }
@@ -241,7 +242,7 @@ impl Serving {
                 Err(Unbuilt::Refused(refusal)) => Err(refusal),
                 Err(Unbuilt::Damaged(why)) => {
                     // Here, since who asked may be gone.
-                    handle.block_on(serving.alarm(&asked, head, &why));
+                    handle.block_on(serving.report_damage(&asked, head, &why));
                     Err(Refusal::Internal(format!(
                         "what is held of {asked} is not what was signed; it is fetched anew, and served then"
                     )))
@@ -294,7 +295,7 @@ impl Serving {
         };
         let signed = SignedTree::build_from(&commit, &mut granted, |take| {
             for parcel in rows {
-                if self.shared.end.is_ending() {
+                if self.services.shutdown.has_begun() {
                     return Err(SignedTreeError::Source(Unread::Ending));
                 }
                 let parcel = parcel.map_err(|error| SignedTreeError::Source(error.into()))?;
@@ -324,7 +325,7 @@ impl Serving {
             signed,
             _share: share,
         });
-        self.shared.metrics.trees_built.inc();
+        self.services.metrics.trees_built.inc();
         self.trees.keep(&exact, &tree);
         Ok(Planned {
             exact,

@@ -6,8 +6,8 @@
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Head, Held, Repo, RepoId, account, cover};
-use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 
 use super::refuse::{self, Refusal};
 use super::{Serving, evidence};
@@ -20,14 +20,14 @@ pub struct Exact {
     pub head: Head,
     /// What it stands on, for the header of the answer.
     pub evidence: String,
-    pub view: Contents,
+    pub view: ReadView,
 }
 
 impl Serving {
     /// A repository in whatever state it is.
-    pub fn known(&self, view: &Contents, did: &Did) -> Result<(RepoId, Repo), Refusal> {
+    pub fn known(&self, view: &ReadView, did: &Did) -> Result<(RepoId, Repo), Refusal> {
         let found = view.repo_by_did(did)?;
-        let found = found.filter(|(_, repo)| !cover::is_a_name(repo));
+        let found = found.filter(|(_, repo)| !cover::is_bare_name(repo));
         found.ok_or_else(|| {
             Refusal::RepoNotFound(format!("Could not find repo: {did} is not mirrored here"))
         })
@@ -35,13 +35,13 @@ impl Serving {
 
     /// A repository that is not hidden, and of which one exact state is held.
     pub fn head(&self, did: &Did) -> Result<Exact, Refusal> {
-        let view = self.shared.store.view();
+        let view = self.services.store.view();
         let (id, repo) = self.known(&view, did)?;
         if let Some(refusal) = refuse::hidden(repo.account, did.as_str()) {
             return Err(refusal);
         }
         let head = head_of(&repo)?;
-        let evidence = evidence::words(&self.shared, &repo);
+        let evidence = evidence::words(&self.services, &repo);
         Ok(Exact {
             id,
             did: did.clone(),
@@ -55,19 +55,20 @@ impl Serving {
     pub fn exact(&self, did: &Did) -> Result<Exact, Refusal> {
         let exact = self.head(did)?;
         let repo = exact.view.repo(exact.id)?;
-        match repo.is_some_and(|repo| repo.filter == self.shared.settings.filter) {
-            true => Ok(exact),
-            false => Err(Refusal::RepoNotFound(format!(
+        if repo.is_some_and(|repo| repo.filter == self.services.rules.settings.filter) {
+            Ok(exact)
+        } else {
+            Err(Refusal::RepoNotFound(format!(
                 "{did} is being fetched anew, because the mirror keeps other collections than \
-                 before; ask again later"
-            ))),
+             before; ask again later"
+            )))
         }
     }
 
     /// Whether a state may still be sent: the account is not hidden, and the state is
     /// as it was in a newer view, or has moved on (then the older view has it).
     pub(super) fn still(&self, exact: &Exact) -> Result<Still, StoreError> {
-        let view = self.shared.store.view();
+        let view = self.services.store.view();
         let Some(repo) = view.repo(exact.id)? else {
             return Ok(Still::Gone);
         };
@@ -75,39 +76,44 @@ impl Serving {
             return Ok(Still::Gone);
         }
         let same = repo.head() == Some(&exact.head);
-        Ok(match same && repo.filter == self.shared.settings.filter {
-            true => Still::Same(view),
-            false => Still::Moved,
-        })
+        Ok(
+            if same && repo.filter == self.services.rules.settings.filter {
+                Still::Same(view)
+            } else {
+                Still::Moved
+            },
+        )
     }
 
     /// Refuses what a mirror of some collections cannot do.
     pub fn needs_everything(&self) -> Result<(), Refusal> {
-        match self.shared.filter.wanted.is_empty() {
-            true => Ok(()),
-            false => Err(Refusal::invalid(format!(
+        if self.services.rules.filter.wanted.is_empty() {
+            Ok(())
+        } else {
+            Err(Refusal::invalid(format!(
                 "{}, so it cannot hand out whole repositories or their blocks; their host can",
                 self.keeps_only()
-            ))),
+            )))
         }
     }
 
     /// Refuses what a mirror without all keys cannot do.
     pub fn needs_all_keys(&self) -> Result<(), Refusal> {
-        let filter = &self.shared.filter;
-        match filter.wanted.is_empty() || !filter.wanted_keys_only {
-            true => Ok(()),
-            false => Err(Refusal::invalid(format!(
+        let filter = &self.services.rules.filter;
+        if filter.wanted.is_empty() || !filter.wanted_keys_only {
+            Ok(())
+        } else {
+            Err(Refusal::invalid(format!(
                 "{} and nothing of the others (keep_keys = \"wanted\"), so it can prove nothing; \
-                 their host can",
+             their host can",
                 self.keeps_only()
-            ))),
+            )))
         }
     }
 
     /// What is kept, in words.
     pub fn keeps_only(&self) -> String {
-        let wanted = self.shared.filter.wanted.iter();
+        let wanted = self.services.rules.filter.wanted.iter();
         let wanted: Vec<String> = wanted.map(ToString::to_string).collect();
         format!("this mirror keeps only {}", wanted.join(", "))
     }
@@ -116,7 +122,7 @@ impl Serving {
 /// What became of a state that is being sent.
 pub(super) enum Still {
     /// It is what is held, and this newer view has it.
-    Same(Contents),
+    Same(ReadView),
     /// Something newer is held.
     Moved,
     /// It may not be shown any more.

@@ -6,6 +6,7 @@
 //! is asked now and then whether it is there. Whatever ends it, a message that is half
 //! out is finished first, so that the other side can read the goodbye.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request, State};
@@ -14,112 +15,112 @@ use axum::response::{IntoResponse, Response};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::answer::Refusal;
 use super::listener::Peer;
+use super::response::HttpError;
 use super::websocket::{
-    BINARY, CLOSE_AWAY, CLOSE_FAULT, CLOSE_POLICY, Farewell, Handshake, Opening, PONG, Socket,
-    Turn, Word, write_message,
+    BINARY, CLOSE_AWAY, CLOSE_FAULT, CLOSE_POLICY, CloseFrame, Handshake, PONG, PendingSocket,
+    ReaderMessage, Socket, SocketEvent, write_message,
 };
-use super::{App, Stopping, ask, call};
-use crate::serve::firehose::words::{consumer_too_slow, future_cursor, outdated_cursor};
+use super::{App, Stopping, call, request};
+use crate::log::frames::{consumer_too_slow, future_cursor, outdated_cursor};
 use crate::serve::firehose::{Consumer, Page, Place, Start, Stopped, Unserved};
 
 /// How long a consumer that is cut may take to hear why.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Whoever is turned away may try again after so many seconds.
-const TRY_AGAIN: HeaderValue = HeaderValue::from_static("30");
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// Seconds after which a consumer that was turned away may try again.
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("30");
 
-pub async fn subscribe(State(app): State<App>, mut request: Request) -> Response {
+pub async fn subscribe(State(app): State<Arc<App>>, mut request: Request) -> Response {
     let peer = request.extensions().get::<ConnectInfo<Peer>>();
     let peer = peer.map(|ConnectInfo(Peer(address))| address.ip());
     let cursor = match cursor(&request) {
         Ok(cursor) => cursor,
         Err(refusal) => return refusal.into_response(),
     };
-    let admitted = call(&app, move |mirror| {
-        Ok(mirror.serving()?.firehose.admit(cursor, peer))
+    let admitted = call(&app, move |running| {
+        Ok(running.serving()?.firehose.admit(cursor, peer))
     });
     let (consumer, start) = match admitted.await {
         Ok(Ok(admitted)) => admitted,
         Ok(Err(unserved)) => return refuse(&unserved),
-        Err(error) => return Refusal::from(error).into_response(),
+        Err(error) => return HttpError::from(error).into_response(),
     };
-    // Only now: whoever asks the wrong way is told what is wrong with the question.
+    // Only now: a wrong cursor is reported before a wrong handshake.
     let handshake = match Handshake::read(&mut request) {
         Ok(handshake) => handshake,
         Err(refusal) => return refusal.into_response(),
     };
-    let (response, opening) = handshake.accept();
+    let (response, pending) = handshake.accept();
     let stopping = app.stopping.clone();
-    tokio::spawn(async move { serve(consumer, start, opening, stopping).await });
+    tokio::spawn(async move { serve(consumer, start, pending, stopping).await });
     response
 }
 
 /// The cursor; none where there is none.
-fn cursor(request: &Request) -> Result<Option<u64>, Refusal> {
+fn cursor(request: &Request) -> Result<Option<u64>, HttpError> {
     let words = "`cursor` must be a whole number from 0 on: the last one that you have";
-    match ask::parameter(request.uri(), "cursor") {
+    match request::parameter(request.uri(), "cursor") {
         None => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| ask::wrong(words)),
+        Some(text) => text.parse().map(Some).map_err(|_| request::invalid(words)),
     }
 }
 
 fn refuse(unserved: &Unserved) -> Response {
     let words = unserved.to_string();
     match unserved {
-        Unserved::Filtered | Unserved::NoFrames => ask::wrong(words).into_response(),
+        Unserved::Filtered | Unserved::NoFrames => request::invalid(words).into_response(),
         Unserved::Store(_) => {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            Refusal::new(status, "InternalServerError", words).into_response()
+            HttpError::new(status, "InternalServerError", words).into_response()
         }
         Unserved::Full(_) | Unserved::Share(_) => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            let mut response = Refusal::new(status, "TooManyConsumers", words).into_response();
+            let mut response = HttpError::new(status, "TooManyConsumers", words).into_response();
             let headers = response.headers_mut();
-            headers.insert(header::RETRY_AFTER, TRY_AGAIN);
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER_S);
             response
         }
     }
 }
 
-/// Why it ends.
-enum Why {
+/// Why the stream to a consumer ends.
+enum CloseReason {
     Gone,
-    /// The other side says goodbye, or broke the protocol.
-    Said(Farewell),
+    /// The consumer closes the connection, or broke the protocol.
+    ByReader(CloseFrame),
     Stopping,
-    /// Cut.
+    /// The consumer is cut.
     Slow(&'static str),
     Broken,
 }
 
-/// The end, and the bytes before it: what finishes the message that is half out, and
-/// the answer to the last ping.
-struct End {
-    why: Why,
+/// How a stream ends, and the bytes that go out before: the rest of the message that is
+/// half out, and the answer to the last ping.
+struct Closing {
+    why: CloseReason,
     begun: Vec<u8>,
 }
 
-impl End {
-    fn within(why: Why, begun: &[u8], ping: Option<Vec<u8>>) -> End {
+impl Closing {
+    fn within(why: CloseReason, begun: &[u8], ping: Option<Vec<u8>>) -> Closing {
         let mut begun = begun.to_vec();
         if let Some(payload) = ping {
             write_message(&mut begun, PONG, &[&payload]);
         }
-        End { why, begun }
+        Closing { why, begun }
     }
 }
 
-impl From<Why> for End {
-    fn from(why: Why) -> End {
+impl From<CloseReason> for Closing {
+    fn from(why: CloseReason) -> Closing {
         let begun = Vec::new();
-        End { why, begun }
+        Closing { why, begun }
     }
 }
 
-async fn serve(consumer: Consumer, start: Start, opening: Opening, stopping: Stopping) {
+async fn serve(consumer: Consumer, start: Start, pending: PendingSocket, stopping: Stopping) {
     let stall = consumer.settings().stall;
-    let Ok(Some(socket)) = tokio::time::timeout(stall, opening.open()).await else {
+    let Ok(Some(socket)) = tokio::time::timeout(stall, pending.open()).await else {
         return;
     };
     let (from, outdated) = match start {
@@ -127,8 +128,8 @@ async fn serve(consumer: Consumer, start: Start, opening: Opening, stopping: Sto
         Start::Future => {
             let mut last = Vec::new();
             write_message(&mut last, BINARY, &[&future_cursor()]);
-            let farewell = Farewell::ours(CLOSE_POLICY, "FutureCursor");
-            socket.close(&last, farewell, LAST_WORDS).await;
+            let close = CloseFrame::ours(CLOSE_POLICY, "FutureCursor");
+            socket.close(&last, close, CLOSE_WITHIN).await;
             return;
         }
     };
@@ -144,23 +145,23 @@ async fn serve(consumer: Consumer, start: Start, opening: Opening, stopping: Sto
         stopping,
         busy_at: Instant::now(),
     };
-    let End { why, begun } = stream.run(first).await;
+    let Closing { why, begun } = stream.run(first).await;
     let Stream {
         consumer, socket, ..
     } = stream;
     let mut last = begun;
-    let farewell = match why {
-        Why::Gone => return,
-        Why::Said(farewell) => farewell,
-        Why::Stopping => Farewell::ours(CLOSE_AWAY, "stopping"),
-        Why::Broken => Farewell::ours(CLOSE_FAULT, ""),
-        Why::Slow(why) => {
+    let close = match why {
+        CloseReason::Gone => return,
+        CloseReason::ByReader(close) => close,
+        CloseReason::Stopping => CloseFrame::ours(CLOSE_AWAY, "stopping"),
+        CloseReason::Broken => CloseFrame::ours(CLOSE_FAULT, ""),
+        CloseReason::Slow(why) => {
             consumer.cut(why);
             write_message(&mut last, BINARY, &[&consumer_too_slow()]);
-            Farewell::ours(CLOSE_POLICY, "ConsumerTooSlow")
+            CloseFrame::ours(CLOSE_POLICY, "ConsumerTooSlow")
         }
     };
-    socket.close(&last, farewell, LAST_WORDS).await;
+    socket.close(&last, close, CLOSE_WITHIN).await;
 }
 
 /// Messages as they go out.
@@ -185,7 +186,8 @@ impl Batch {
     }
 }
 
-type Read = (Place, Batch, Result<Page, Stopped>);
+/// A page that was read: the place after it, its messages, and how the reading ended.
+type PageRead = (Place, Batch, Result<Page, Stopped>);
 
 struct Stream {
     consumer: Consumer,
@@ -199,14 +201,14 @@ struct Stream {
 }
 
 impl Stream {
-    async fn run(&mut self, first: Batch) -> End {
+    async fn run(&mut self, first: Batch) -> Closing {
         match self.send(first, None).await {
             Ok(()) => self.pages().await,
             Err(end) => end,
         }
     }
 
-    async fn pages(&mut self) -> End {
+    async fn pages(&mut self) -> Closing {
         let mut reading = self.read();
         loop {
             let Some(task) = reading.take() else {
@@ -218,21 +220,21 @@ impl Stream {
             };
             // A page that panicked is a fault of ours, and the log has it.
             let Ok((place, batch, page)) = task.await else {
-                return Why::Broken.into();
+                return CloseReason::Broken.into();
             };
             let page = match page {
                 Ok(page) => page,
                 Err(Stopped::Passed) => {
-                    return Why::Slow("the window has passed it").into();
+                    return CloseReason::Slow("the window has passed it").into();
                 }
                 Err(Stopped::Store(error)) => {
                     self.consumer.failed(&error);
-                    return Why::Broken.into();
+                    return CloseReason::Broken.into();
                 }
             };
             // Pages that say nothing to outsiders are not waited for anywhere.
             if self.stopping.is_ending() {
-                return Why::Stopping.into();
+                return CloseReason::Stopping.into();
             }
             self.place = Some(place);
             if page.more {
@@ -245,7 +247,7 @@ impl Stream {
     }
 
     /// Reads the next page on a thread that may wait for the disk.
-    fn read(&mut self) -> Option<JoinHandle<Read>> {
+    fn read(&mut self) -> Option<JoinHandle<PageRead>> {
         let mut place = self.place.take()?;
         Some(tokio::task::spawn_blocking(move || {
             let mut batch = Batch::default();
@@ -256,42 +258,44 @@ impl Stream {
 
     /// Sends a batch, as fast as it is taken. What the consumer says meanwhile is
     /// heard: a ping is answered after it, a goodbye after the message that is half out.
-    async fn send(&mut self, batch: Batch, page: Option<Page>) -> Result<(), End> {
+    async fn send(&mut self, batch: Batch, page: Option<Page>) -> Result<(), Closing> {
         let mut written = 0;
         let mut ping = None;
         let mut taken_at = Instant::now();
         while written < batch.bytes.len() {
             let rest = batch.bytes.get(written..).unwrap_or_default();
             let patience = self.stall.saturating_sub(taken_at.elapsed());
-            let turn = tokio::select! {
-                turn = self.socket.write_or_hear(rest, patience) => turn,
+            let event = tokio::select! {
+                event = self.socket.write_or_receive(rest, patience) => event,
                 () = self.stopping.ended() => {
-                    return Err(End::within(Why::Stopping, batch.begun(written), ping));
+                    return Err(Closing::within(CloseReason::Stopping, batch.begun(written), ping));
                 }
             };
-            let why = match turn {
-                Turn::Wrote(count) => {
+            let why = match event {
+                SocketEvent::Wrote(count) => {
                     written += count;
                     taken_at = Instant::now();
                     self.busy_at = taken_at;
                     continue;
                 }
                 // Only the last one needs an answer.
-                Turn::Heard(Word::Ping(payload)) => {
+                SocketEvent::Received(ReaderMessage::Ping(payload)) => {
                     ping = Some(payload);
                     continue;
                 }
-                Turn::Heard(Word::Close(farewell)) => Why::Said(farewell),
-                Turn::Stalled => Why::Slow("it takes nothing"),
-                Turn::Gone => Why::Gone,
+                SocketEvent::Received(ReaderMessage::Close(close)) => CloseReason::ByReader(close),
+                SocketEvent::Stalled => CloseReason::Slow("it takes nothing"),
+                SocketEvent::Gone => CloseReason::Gone,
             };
-            return Err(End::within(why, batch.begun(written), ping));
+            return Err(Closing::within(why, batch.begun(written), ping));
         }
         // Also where there was nothing to write.
-        while let Ok(word) = self.socket.words.try_recv() {
-            match word {
-                Word::Ping(payload) => ping = Some(payload),
-                Word::Close(farewell) => return Err(End::within(Why::Said(farewell), &[], ping)),
+        while let Ok(message) = self.socket.messages.try_recv() {
+            match message {
+                ReaderMessage::Ping(payload) => ping = Some(payload),
+                ReaderMessage::Close(close) => {
+                    return Err(Closing::within(CloseReason::ByReader(close), &[], ping));
+                }
             }
         }
         if let Some(page) = page {
@@ -304,35 +308,35 @@ impl Stream {
         }
     }
 
-    async fn pong(&mut self, payload: &[u8]) -> Result<(), End> {
+    async fn pong(&mut self, payload: &[u8]) -> Result<(), Closing> {
         let sent = self.socket.pong(payload, self.stall).await;
-        sent.then_some(()).ok_or(Why::Gone.into())
+        sent.then_some(()).ok_or(CloseReason::Gone.into())
     }
 
     /// Nothing is there to send: waits for more, and sees whether the consumer is
     /// still there.
-    async fn wait(&mut self) -> Result<(), End> {
+    async fn wait(&mut self) -> Result<(), Closing> {
         let next = self.place.as_ref().map_or(0, Place::next);
         let mut ask_at = self.busy_at + self.stall / 2;
         loop {
             let head = &mut self.consumer.head;
             let more = async { head.wait_for(|head| *head > next).await.map(drop) };
             tokio::select! {
-                more = more => return more.map_err(|_| Why::Stopping.into()),
-                word = self.socket.words.recv() => match word {
-                    Some(Word::Ping(payload)) => self.pong(&payload).await?,
-                    Some(Word::Close(farewell)) => return Err(Why::Said(farewell).into()),
-                    None => return Err(Why::Gone.into()),
+                more = more => return more.map_err(|_| CloseReason::Stopping.into()),
+                message = self.socket.messages.recv() => match message {
+                    Some(ReaderMessage::Ping(payload)) => self.pong(&payload).await?,
+                    Some(ReaderMessage::Close(close)) => return Err(CloseReason::ByReader(close).into()),
+                    None => return Err(CloseReason::Gone.into()),
                 },
-                () = self.stopping.ended() => return Err(Why::Stopping.into()),
+                () = self.stopping.ended() => return Err(CloseReason::Stopping.into()),
                 () = tokio::time::sleep_until(ask_at) => {
                     // It was asked twice at least since, and had nothing else to do.
-                    let silent = self.socket.heard().max(self.busy_at).elapsed();
+                    let silent = self.socket.last_heard().max(self.busy_at).elapsed();
                     if silent > 2 * self.stall {
-                        return Err(Why::Slow("it does not answer").into());
+                        return Err(CloseReason::Slow("it does not answer").into());
                     }
                     if !self.socket.ping(self.stall).await {
-                        return Err(Why::Gone.into());
+                        return Err(CloseReason::Gone.into());
                     }
                     ask_at = Instant::now() + self.stall / 2;
                 }

@@ -8,14 +8,15 @@
 //! resolves to this machine shows in `Host`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::answer::Refusal;
-use super::{App, WebSettings, linger};
+use super::response::HttpError;
+use super::{App, WebSettings, drain};
 
 /// Always answered, so that whoever watches the process can see it live.
 const OPEN: &str = "/health";
@@ -24,12 +25,12 @@ const OPEN: &str = "/health";
 const PUBLIC: &str = "/xrpc/";
 
 /// Judges a request before anything else sees it.
-pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (method, uri) = (request.method(), request.uri());
     match judge(&app.settings, method, uri, request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => {
-            linger::pass_over(request.into_body());
+            drain::drain_body(request.into_body());
             refusal.into_response()
         }
     }
@@ -40,7 +41,7 @@ fn judge(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<(), Refusal> {
+) -> Result<(), HttpError> {
     let reads = method == Method::GET || method == Method::HEAD;
     let public = settings.open && uri.path().starts_with(PUBLIC);
     if uri.path() == OPEN || (public && (reads || method == Method::OPTIONS)) {
@@ -51,7 +52,7 @@ fn judge(
         match given {
             Some(given) if token.matches(given) => return Ok(()),
             Some(_) => {
-                return Err(Refusal::token(
+                return Err(HttpError::token(
                     "the token is not the one that is configured",
                 ));
             }
@@ -59,17 +60,17 @@ fn judge(
         }
     }
     if !settings.loopback || (settings.token.is_some() && !reads) {
-        return Err(Refusal::token(
+        return Err(HttpError::token(
             "this needs the token, as `Authorization: Bearer TOKEN`",
         ));
     }
     if !from_here(uri, headers) {
-        return Err(Refusal::forbidden(
+        return Err(HttpError::forbidden(
             "without a token, requests must name this machine (localhost, 127.0.0.1 or [::1]) in Host",
         ));
     }
     if !reads && headers.contains_key(header::ORIGIN) {
-        return Err(Refusal::forbidden(
+        return Err(HttpError::forbidden(
             "without a token, a page in a browser may not give orders",
         ));
     }

@@ -1,6 +1,6 @@
-//! `POST /v1/import`: a repository as a CAR, from whoever has one. Its bytes are hashed
-//! as they come, within the bounds of a fetched one; one at a time. Whoever is refused
-//! while the file is still coming can read why.
+//! `POST /v1/import`: a repository as a CAR file. Its bytes are hashed as they arrive,
+//! within the limits of a fetched repository; one import runs at a time. A client that
+//! is refused while it is still sending can read why.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,50 +9,52 @@ use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
 use futures_util::StreamExt;
 
-use super::answer::{Answer, Json, Refusal};
-use super::{App, ask, linger};
+use super::response::{HttpError, Json, JsonResult};
+use super::{App, drain, request};
 use crate::api::{ApiError, ImportAnswer};
 use crate::fetch::import::unfit;
 
-/// So long nothing may come.
+/// How long a client may send nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 
-pub async fn import(State(app): State<App>, body: Body) -> Answer<ImportAnswer> {
+pub async fn import(State(app): State<Arc<App>>, body: Body) -> JsonResult<ImportAnswer> {
     let mut pieces = body.into_data_stream();
-    let taken = take(&app, &mut pieces).await;
-    if taken.is_err() {
-        linger::pass_over_rest(pieces);
+    let imported = receive(&app, &mut pieces).await;
+    if imported.is_err() {
+        drain::drain_stream(pieces);
     }
-    taken
+    imported
 }
 
-async fn take(app: &App, pieces: &mut BodyDataStream) -> Answer<ImportAnswer> {
-    let Ok(_turn) = Arc::clone(&app.importing).try_acquire_owned() else {
+async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<ImportAnswer> {
+    let Ok(_permit) = Arc::clone(&app.importing).try_acquire_owned() else {
         let words = "another file is being imported; wait for that to end";
         return Err(ApiError::Conflict(words.to_owned()).into());
     };
-    let fetcher = app.mirror.serving()?.fetcher.clone();
-    let mut spill = Some(fetcher.import_spill());
+    let importer = app.running()?.importer()?;
+    let mut spill = Some(importer.import_spill());
     let mut flaw: Option<ApiError> = None;
-    let mut came: u64 = 0;
+    let mut received: u64 = 0;
     loop {
         let piece = tokio::time::timeout(SILENCE, pieces.next()).await;
         let piece = match piece {
             Ok(None) => break,
             Ok(Some(Ok(piece))) => piece,
             Ok(Some(Err(error))) => {
-                return Err(ask::wrong(format!("the file did not come whole: {error}")));
+                return Err(request::invalid(format!(
+                    "the file did not come whole: {error}"
+                )));
             }
-            Err(_) => return Err(ask::wrong(format!("nothing came for {SILENCE:?}"))),
+            Err(_) => return Err(request::invalid(format!("nothing came for {SILENCE:?}"))),
         };
-        came = came.saturating_add(piece.len() as u64);
-        if came > fetcher.settings.repo_bytes {
-            let most = fetcher.settings.repo_bytes;
+        received = received.saturating_add(piece.len() as u64);
+        if received > importer.settings.repo_bytes {
+            let most = importer.settings.repo_bytes;
             let words = format!("the file has more than {most} bytes (fetch.max_repo_bytes)");
-            return Err(Refusal::from(ApiError::Invalid(words)));
+            return Err(HttpError::from(ApiError::Invalid(words)));
         }
-        // The rest is read all the same: who is still sending would not hear why it
-        // is refused.
+        // The rest is read all the same: a client that is still sending would not read
+        // why the file is refused.
         if let Some(Err(error)) = spill.as_mut().map(|spill| spill.feed(&piece)) {
             flaw = Some(unfit(&error));
             spill = None;
@@ -65,5 +67,5 @@ async fn take(app: &App, pieces: &mut BodyDataStream) -> Answer<ImportAnswer> {
         return Err(ApiError::Internal("the file was lost".to_owned()).into());
     };
     let fetched = spill.finish().map_err(|error| unfit(&error))?;
-    Ok(Json(fetcher.import(fetched).await?))
+    Ok(Json(importer.import(fetched).await?))
 }

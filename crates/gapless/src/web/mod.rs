@@ -1,32 +1,39 @@
-//! The HTTP interface: questions about a running mirror, and an operator's orders.
+//! The HTTP interface: questions about a running mirror, an operator's orders, and what
+//! is served to other programs.
 //!
-//! Every request is judged by [`guard`] before anything else is looked at. The
-//! mirror is only called from threads that may block, a bounded number at a time.
-//! Nothing in a request can make this panic; every error is JSON.
+//! [`guard`] judges every request before a handler sees it. Handlers call the mirror
+//! only from threads that may block, a bounded number at a time, and answer 503 until
+//! the store is open. Nothing in a request can make this panic; every error is JSON.
 
-mod answer;
-mod ask;
+mod drain;
 mod firehose;
 mod guard;
 mod import;
-mod linger;
 mod listener;
+mod request;
+mod response;
 mod routes;
 mod verify;
 mod websocket;
 mod xrpc;
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use crate::api::{ApiError, Mirror};
+use crate::api::{ApiError, Inspect, Operate};
 use crate::config::Token;
+use crate::fetch::work::Fetcher;
+use crate::mirror::Mirror;
+use crate::serve::Serving;
 
 /// Calls into the mirror at a time; more wait.
 const CALLS_AT_ONCE: usize = 32;
+
+const STARTING: &str = "starting: the store is being opened";
+const NOTHING_SERVED: &str = "no repository is served here";
 
 /// Who may ask.
 #[derive(Debug, Clone)]
@@ -38,9 +45,51 @@ pub struct WebSettings {
     pub open: bool,
 }
 
-/// What every handler has.
-struct Shared {
-    mirror: Arc<dyn Mirror>,
+/// What the handlers call once the store is open.
+pub struct Running {
+    pub inspector: Arc<dyn Inspect>,
+    pub control: Arc<dyn Operate>,
+    /// What `/xrpc` reads from. Without it, `/xrpc` answers 503.
+    pub serving: Option<Arc<Serving>>,
+    /// What `/v1/import` writes with. Without it, `/v1/import` answers 503.
+    pub importer: Option<Arc<Fetcher>>,
+}
+
+impl Running {
+    /// The parts of a mirror that the handlers call.
+    pub fn new(mirror: &Arc<Mirror>, serving: Arc<Serving>) -> Running {
+        Running {
+            inspector: mirror.clone(),
+            control: mirror.clone(),
+            serving: Some(serving),
+            importer: Some(mirror.fetcher.clone()),
+        }
+    }
+
+    fn serving(&self) -> Result<&Arc<Serving>, ApiError> {
+        let serving = self.serving.as_ref();
+        serving.ok_or_else(|| ApiError::Unavailable(NOTHING_SERVED.to_owned()))
+    }
+
+    fn importer(&self) -> Result<&Arc<Fetcher>, ApiError> {
+        let importer = self.importer.as_ref();
+        importer.ok_or_else(|| ApiError::Unavailable(NOTHING_SERVED.to_owned()))
+    }
+
+    /// The metrics of the mirror, and those of what is served.
+    fn metrics(&self) -> Result<String, ApiError> {
+        let mut text = self.inspector.metrics()?;
+        if let Some(serving) = &self.serving {
+            serving.firehose.write_metrics(&mut text);
+        }
+        Ok(text)
+    }
+}
+
+/// The state that every handler shares.
+pub struct App {
+    /// Set once the store is open; until then calls are answered with 503.
+    running: OnceLock<Running>,
     settings: WebSettings,
     calls: Arc<Semaphore>,
     /// One verification of everything at a time.
@@ -48,6 +97,31 @@ struct Shared {
     /// One import at a time.
     importing: Arc<Semaphore>,
     stopping: Stopping,
+}
+
+impl App {
+    pub fn new(settings: WebSettings) -> Arc<App> {
+        Arc::new(App {
+            running: OnceLock::new(),
+            settings,
+            calls: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
+            verifying: Arc::new(Semaphore::new(1)),
+            importing: Arc::new(Semaphore::new(1)),
+            stopping: Stopping(watch::Sender::new(false)),
+        })
+    }
+
+    /// Lets the handlers call the mirror from now on. Only the first call counts.
+    pub fn set_running(&self, running: Running) {
+        // A program has one mirror, which is opened once.
+        let _ = self.running.set(running);
+    }
+
+    /// What the handlers call, or 503 while the store is being opened.
+    fn running(&self) -> Result<&Running, ApiError> {
+        let running = self.running.get();
+        running.ok_or_else(|| ApiError::Unavailable(STARTING.to_owned()))
+    }
 }
 
 /// Whether the server ends. Cheap to clone.
@@ -66,23 +140,12 @@ impl Stopping {
     }
 }
 
-type App = Arc<Shared>;
-
 /// Serves until `shutdown` ends, then answers what was asked and returns.
 pub async fn serve(
     listener: TcpListener,
-    mirror: Arc<dyn Mirror>,
-    settings: WebSettings,
+    app: Arc<App>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let app = Arc::new(Shared {
-        mirror,
-        settings,
-        calls: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
-        verifying: Arc::new(Semaphore::new(1)),
-        importing: Arc::new(Semaphore::new(1)),
-        stopping: Stopping(watch::Sender::new(false)),
-    });
     let router = routes::router(Arc::clone(&app));
     let router = router.into_make_service_with_connect_info::<listener::Peer>();
     axum::serve(listener::Bounded::new(listener), router)
@@ -95,22 +158,49 @@ pub async fn serve(
 
 /// Calls the mirror on a thread that may block.
 async fn call<T: Send + 'static>(
-    app: &App,
-    work: impl FnOnce(&dyn Mirror) -> Result<T, ApiError> + Send + 'static,
+    app: &Arc<App>,
+    work: impl FnOnce(&Running) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let closed = |_| ApiError::Unavailable("the mirror is stopping".to_owned());
     let permit = Arc::clone(&app.calls).acquire_owned().await;
     let permit = permit.map_err(closed)?;
-    let mirror = Arc::clone(&app.mirror);
+    let app = Arc::clone(app);
     let done = tokio::task::spawn_blocking(move || {
-        // Held until the call ends, even when nobody waits for it any more.
+        // Held until the call ends, even when the client has disconnected.
         let _permit = permit;
-        work(mirror.as_ref())
+        work(app.running()?)
     });
     match done.await {
         Ok(result) => result,
         Err(error) => Err(ApiError::Internal(format!(
             "the answer was not finished ({error}); the log may tell more"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::State;
+    use axum::http::StatusCode;
+
+    use super::*;
+    use crate::api::Readiness;
+
+    #[tokio::test]
+    async fn before_the_store_is_open_nothing_is_ready_and_nothing_is_answered() {
+        let app = App::new(WebSettings {
+            token: None,
+            loopback: true,
+            open: true,
+        });
+        let status = call(&app, |running| running.inspector.status()).await;
+        assert!(matches!(status, Err(ApiError::Unavailable(_))));
+        let ready = routes::ready(State(app)).await;
+        assert_eq!(ready.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body = axum::body::to_bytes(ready.into_body(), 1 << 16).await;
+        let ready: Readiness =
+            serde_json::from_slice(&body.expect("a body")).expect("a readiness answer");
+        assert!(!ready.ready);
+        assert!(ready.reasons[0].contains("starting"), "{ready:?}");
     }
 }

@@ -11,14 +11,14 @@ use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::Kind;
+use gapless_core::ledger::UpstreamKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer::{self, Answer, Json, Refusal};
-use super::{App, ask, call, firehose, guard, import, verify, xrpc};
+use super::response::{self, HttpError, Json, JsonResult};
+use super::{App, call, firehose, guard, import, request, verify, xrpc};
 use crate::api::{
-    self, ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, PurgesPage,
+    ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, PurgesPage,
     Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer,
     UpstreamRemoved, VerifyAnswer,
 };
@@ -29,7 +29,7 @@ type TextPath = Result<Path<String>, PathRejection>;
 /// The text format of Prometheus.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub fn router(app: App) -> Router {
+pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/repos", get(repos))
@@ -64,22 +64,22 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-async fn no_such_route(uri: Uri) -> Refusal {
+async fn no_such_route(uri: Uri) -> HttpError {
     let words = format!("there is nothing at {}", uri.path());
-    Refusal::new(StatusCode::NOT_FOUND, "NotFound", words)
+    HttpError::new(StatusCode::NOT_FOUND, "NotFound", words)
 }
 
-async fn no_such_method() -> Refusal {
+async fn no_such_method() -> HttpError {
     let status = StatusCode::METHOD_NOT_ALLOWED;
-    Refusal::new(status, "MethodNotAllowed", "this path has no such method")
+    HttpError::new(status, "MethodNotAllowed", "this path has no such method")
 }
 
 async fn health() -> Response {
-    answer::json(StatusCode::OK, &json!({ "alive": true }))
+    response::json(StatusCode::OK, &json!({ "alive": true }))
 }
 
-async fn ready(State(app): State<App>) -> Response {
-    let readiness = call(&app, |mirror| Ok(mirror.ready())).await;
+pub async fn ready(State(app): State<Arc<App>>) -> Response {
+    let readiness = call(&app, |running| Ok(running.inspector.ready())).await;
     let readiness = readiness.unwrap_or_else(|error| Readiness {
         ready: false,
         reasons: vec![error.to_string()],
@@ -88,75 +88,85 @@ async fn ready(State(app): State<App>) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    answer::json(status, &readiness)
+    response::json(status, &readiness)
 }
 
-async fn metrics(State(app): State<App>) -> Result<Response, Refusal> {
-    let text = call(&app, |mirror| mirror.metrics()).await?;
-    Ok(answer::plain(StatusCode::OK, METRICS, text.into_bytes()))
+async fn metrics(State(app): State<Arc<App>>) -> Result<Response, HttpError> {
+    let text = call(&app, |running| running.metrics()).await?;
+    Ok(response::plain(StatusCode::OK, METRICS, text.into_bytes()))
 }
 
-async fn status(State(app): State<App>) -> Answer<Status> {
-    Ok(Json(call(&app, |mirror| mirror.status()).await?))
-}
-
-async fn repos(State(app): State<App>, uri: Uri) -> Answer<ReposPage> {
-    let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
+async fn status(State(app): State<Arc<App>>) -> JsonResult<Status> {
     Ok(Json(
-        call(&app, move |mirror| mirror.repos(after, limit)).await?,
+        call(&app, |running| running.inspector.status()).await?,
     ))
 }
 
-async fn gaps(State(app): State<App>, uri: Uri) -> Answer<GapsPage> {
-    let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
+async fn repos(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<ReposPage> {
+    let (after, limit) = (request::cursor(&uri)?, request::limit(&uri)?);
     Ok(Json(
-        call(&app, move |mirror| mirror.gaps(after, limit)).await?,
+        call(&app, move |running| running.inspector.repos(after, limit)).await?,
     ))
 }
 
-async fn hosts(State(app): State<App>, uri: Uri) -> Answer<HostsPage> {
-    let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
-    let failing = ask::flag(&uri, "failing")?;
+async fn gaps(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<GapsPage> {
+    let (after, limit) = (request::cursor(&uri)?, request::limit(&uri)?);
     Ok(Json(
-        call(&app, move |mirror| mirror.hosts(after, limit, failing)).await?,
+        call(&app, move |running| running.inspector.gaps(after, limit)).await?,
     ))
 }
 
-async fn repo(State(app): State<App>, path: TextPath) -> Answer<RepoAnswer> {
-    let did = ask::path_did(path)?;
+async fn hosts(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<HostsPage> {
+    let (after, limit) = (request::cursor(&uri)?, request::limit(&uri)?);
+    let failing = request::flag(&uri, "failing")?;
+    Ok(Json(
+        call(&app, move |running| {
+            running.inspector.hosts(after, limit, failing)
+        })
+        .await?,
+    ))
+}
+
+async fn repo(State(app): State<Arc<App>>, path: TextPath) -> JsonResult<RepoAnswer> {
+    let did = request::path_did(path)?;
     let name = did.to_string();
-    let answer = call(&app, move |mirror| mirror.repo(&did)).await?;
+    let answer = call(&app, move |running| running.inspector.repo(&did)).await?;
     match answer {
         Some(answer) => Ok(Json(answer)),
-        None => Err(Refusal::from(ApiError::NotFound(format!(
+        None => Err(HttpError::from(ApiError::NotFound(format!(
             "{name} is not known here; `gapless track add {name}` makes it be followed"
         )))),
     }
 }
 
-async fn dead(State(app): State<App>, uri: Uri) -> Answer<DeadPage> {
-    let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
+async fn dead(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<DeadPage> {
+    let (after, limit) = (request::cursor(&uri)?, request::limit(&uri)?);
     Ok(Json(
-        call(&app, move |mirror| mirror.dead(after, limit)).await?,
+        call(&app, move |running| running.inspector.dead(after, limit)).await?,
     ))
 }
 
-async fn purges(State(app): State<App>, uri: Uri) -> Answer<PurgesPage> {
-    let (after, limit) = (ask::cursor(&uri)?, ask::limit(&uri)?);
+async fn purges(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<PurgesPage> {
+    let (after, limit) = (request::cursor(&uri)?, request::limit(&uri)?);
     Ok(Json(
-        call(&app, move |mirror| mirror.purges(after, limit)).await?,
+        call(&app, move |running| running.inspector.purges(after, limit)).await?,
     ))
 }
 
-async fn resolve_dead(State(app): State<App>, path: TextPath) -> Answer<DeadResolved> {
-    let number = ask::path_number(path)?;
+async fn resolve_dead(State(app): State<Arc<App>>, path: TextPath) -> JsonResult<DeadResolved> {
+    let number = request::path_number(path)?;
     Ok(Json(
-        call(&app, move |mirror| mirror.resolve_dead(Some(number))).await?,
+        call(&app, move |running| {
+            running.control.resolve_dead(Some(number))
+        })
+        .await?,
     ))
 }
 
-async fn resolve_all_dead(State(app): State<App>) -> Answer<DeadResolved> {
-    Ok(Json(call(&app, |mirror| mirror.resolve_dead(None)).await?))
+async fn resolve_all_dead(State(app): State<Arc<App>>) -> JsonResult<DeadResolved> {
+    Ok(Json(
+        call(&app, |running| running.control.resolve_dead(None)).await?,
+    ))
 }
 
 #[derive(Default, Deserialize)]
@@ -166,17 +176,22 @@ struct Resync {
     accept_rollback: bool,
 }
 
-async fn resync(State(app): State<App>, path: TextPath, body: Body) -> Answer<RepoAnswer> {
-    let did = ask::path_did(path)?;
-    let Resync { accept_rollback } = ask::body_or_default(body).await?;
+async fn resync(State(app): State<Arc<App>>, path: TextPath, body: Body) -> JsonResult<RepoAnswer> {
+    let did = request::path_did(path)?;
+    let Resync { accept_rollback } = request::body_or_default(body).await?;
     Ok(Json(
-        call(&app, move |mirror| mirror.resync(&did, accept_rollback)).await?,
+        call(&app, move |running| {
+            running.control.resync(&did, accept_rollback)
+        })
+        .await?,
     ))
 }
 
-async fn verify_one(State(app): State<App>, path: TextPath) -> Answer<VerifyAnswer> {
-    let did = ask::path_did(path)?;
-    Ok(Json(call(&app, move |mirror| mirror.verify(&did)).await?))
+async fn verify_one(State(app): State<Arc<App>>, path: TextPath) -> JsonResult<VerifyAnswer> {
+    let did = request::path_did(path)?;
+    Ok(Json(
+        call(&app, move |running| running.inspector.verify(&did)).await?,
+    ))
 }
 
 #[derive(Serialize)]
@@ -184,8 +199,8 @@ struct Upstreams {
     upstreams: Vec<UpstreamAnswer>,
 }
 
-async fn upstreams(State(app): State<App>) -> Answer<Upstreams> {
-    let upstreams = call(&app, |mirror| mirror.upstreams()).await?;
+async fn upstreams(State(app): State<Arc<App>>) -> JsonResult<Upstreams> {
+    let upstreams = call(&app, |running| running.inspector.upstreams()).await?;
     Ok(Json(Upstreams { upstreams }))
 }
 
@@ -199,15 +214,19 @@ struct Addition {
 }
 
 impl Addition {
-    fn checked(self) -> Result<NewUpstream, Refusal> {
-        let kind = api::kind_of(&self.kind)
-            .ok_or_else(|| ask::wrong("`kind` must be \"pds\", \"relay\" or \"jetstream\""))?;
+    fn checked(self) -> Result<NewUpstream, HttpError> {
+        let kind = UpstreamKind::parse(&self.kind).ok_or_else(|| {
+            request::invalid("`kind` must be \"pds\", \"relay\" or \"jetstream\"")
+        })?;
         let host = match self.host {
-            Some(_) if kind != Kind::Pds => {
-                return Err(ask::wrong("`host` must be left out: it stands for many"));
+            Some(_) if kind != UpstreamKind::Pds => {
+                return Err(request::invalid(
+                    "`host` must be left out: it stands for many",
+                ));
             }
             Some(host) => Some(
-                parse_host(&host).ok_or_else(|| ask::wrong(format!("`host` must be {HOST}")))?,
+                parse_host(&host)
+                    .ok_or_else(|| request::invalid(format!("`host` must be {HOST}")))?,
             ),
             None => None,
         };
@@ -216,22 +235,22 @@ impl Addition {
     }
 }
 
-fn checked_url(text: &str) -> Result<String, Refusal> {
-    parse_url(text).ok_or_else(|| ask::wrong(format!("`url` must be {URL}")))
+fn checked_url(text: &str) -> Result<String, HttpError> {
+    parse_url(text).ok_or_else(|| request::invalid(format!("`url` must be {URL}")))
 }
 
-async fn add_upstream(State(app): State<App>, body: Body) -> Answer<UpstreamAnswer> {
-    let new = ask::body::<Addition>(body).await?.checked()?;
+async fn add_upstream(State(app): State<Arc<App>>, body: Body) -> JsonResult<UpstreamAnswer> {
+    let new = request::body::<Addition>(body).await?.checked()?;
     Ok(Json(
-        call(&app, move |mirror| mirror.add_upstream(new)).await?,
+        call(&app, move |running| running.control.add_upstream(new)).await?,
     ))
 }
 
-async fn remove_upstream(State(app): State<App>, uri: Uri) -> Answer<UpstreamRemoved> {
-    let url = ask::parameter(&uri, "url").unwrap_or_default();
+async fn remove_upstream(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<UpstreamRemoved> {
+    let url = request::parameter(&uri, "url").unwrap_or_default();
     let url = checked_url(&url)?;
     Ok(Json(
-        call(&app, move |mirror| mirror.remove_upstream(&url)).await?,
+        call(&app, move |running| running.control.remove_upstream(&url)).await?,
     ))
 }
 
@@ -241,39 +260,46 @@ struct OfUpstream {
     url: String,
 }
 
-async fn confirm_loss(State(app): State<App>, body: Body) -> Answer<Value> {
-    let OfUpstream { url } = ask::body(body).await?;
+async fn confirm_loss(State(app): State<Arc<App>>, body: Body) -> JsonResult<Value> {
+    let OfUpstream { url } = request::body(body).await?;
     let url = checked_url(&url)?;
     let answer = json!({ "confirmed": url });
-    call(&app, move |mirror| mirror.confirm_loss(&url)).await?;
+    call(&app, move |running| running.control.confirm_loss(&url)).await?;
     Ok(Json(answer))
 }
 
-async fn tracked(State(app): State<App>, uri: Uri) -> Answer<TrackedPage> {
-    let limit = ask::limit(&uri)?;
-    let after = match ask::parameter(&uri, "cursor") {
-        Some(text) => Some(ask::did(&text)?),
+async fn tracked(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<TrackedPage> {
+    let limit = request::limit(&uri)?;
+    let after = match request::parameter(&uri, "cursor") {
+        Some(text) => Some(request::did(&text)?),
         None => None,
     };
     Ok(Json(
-        call(&app, move |mirror| mirror.tracked(after.as_ref(), limit)).await?,
+        call(&app, move |running| {
+            running.inspector.tracked(after.as_ref(), limit)
+        })
+        .await?,
     ))
 }
 
-async fn dids(body: Body) -> Result<Vec<Did>, Refusal> {
-    let Dids { dids } = ask::body(body).await?;
+async fn dids(body: Body) -> Result<Vec<Did>, HttpError> {
+    let Dids { dids } = request::body(body).await?;
     if dids.is_empty() {
-        return Err(ask::wrong("`dids` is empty"));
+        return Err(request::invalid("`dids` is empty"));
     }
-    dids.iter().map(|text| ask::did(text)).collect()
+    dids.iter().map(|text| request::did(text)).collect()
 }
 
-async fn track(State(app): State<App>, body: Body) -> Answer<TrackedChange> {
+async fn track(State(app): State<Arc<App>>, body: Body) -> JsonResult<TrackedChange> {
     let dids = dids(body).await?;
-    Ok(Json(call(&app, move |mirror| mirror.track(&dids)).await?))
+    Ok(Json(
+        call(&app, move |running| running.control.track(&dids)).await?,
+    ))
 }
 
-async fn untrack(State(app): State<App>, body: Body) -> Answer<TrackedChange> {
+async fn untrack(State(app): State<Arc<App>>, body: Body) -> JsonResult<TrackedChange> {
     let dids = dids(body).await?;
-    Ok(Json(call(&app, move |mirror| mirror.untrack(&dids)).await?))
+    Ok(Json(
+        call(&app, move |running| running.control.untrack(&dids)).await?,
+    ))
 }

@@ -1,6 +1,6 @@
-//! `POST /v1/verify`: every root recomputed, with progress as it goes: a line of
-//! JSON now and then, the report as the last line. One at a time. It ends when
-//! whoever asked goes away, and when the server stops.
+//! `POST /v1/verify`: recomputes every root and streams the progress: a line of JSON now
+//! and then, the report as the last line. One verification runs at a time. It ends when
+//! the client disconnects, and when the server stops.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use bytes::Bytes;
 use futures_util::stream;
 use tokio::sync::mpsc::{self, Sender};
 
-use super::answer::{Refusal, with_body};
-use super::{App, Shared};
+use super::App;
+use super::response::{HttpError, with_body};
 use crate::api::{ApiError, ErrorBody, VerifyLine, VerifyProgress};
 
-/// Lines that wait for a slow reader; further progress is left out.
-const LINES: usize = 16;
+/// Lines that wait for a slow client; further progress is left out.
+const BUFFERED_LINES: usize = 16;
 
-pub async fn all(State(app): State<App>) -> Response {
-    let Ok(turn) = Arc::clone(&app.verifying).try_acquire_owned() else {
+pub async fn all(State(app): State<Arc<App>>) -> Response {
+    let Ok(permit) = Arc::clone(&app.verifying).try_acquire_owned() else {
         let words = "everything is being verified already; wait for that to end";
-        return Refusal::from(ApiError::Conflict(words.to_owned())).into_response();
+        return HttpError::from(ApiError::Conflict(words.to_owned())).into_response();
     };
-    let (lines, reader) = mpsc::channel(LINES);
+    let (lines, reader) = mpsc::channel(BUFFERED_LINES);
     tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+        let _permit = permit;
         run(&app, &lines);
     });
     let stream = stream::unfold(reader, |mut reader| async move {
@@ -37,20 +37,23 @@ pub async fn all(State(app): State<App>) -> Response {
     with_body(StatusCode::OK, "application/x-ndjson", body)
 }
 
-fn run(app: &Shared, lines: &Sender<Bytes>) {
+fn run(app: &App, lines: &Sender<Bytes>) {
     let progress = |now: VerifyProgress| {
         // A reader that is slow misses some lines, and holds nothing up.
         let _ = lines.try_send(text(&VerifyLine::Progress(now)));
         !lines.is_closed() && !app.stopping.is_ending()
     };
-    let last = match app.mirror.verify_all(&progress) {
+    let verified = app
+        .running()
+        .and_then(|running| running.inspector.verify_all(&progress));
+    let last = match verified {
         Ok(report) => VerifyLine::Report(report),
         Err(error) => VerifyLine::Failed(ErrorBody {
             error: error.name().to_owned(),
             message: error.to_string(),
         }),
     };
-    // Nobody may be there to read it any more.
+    // The client may have disconnected.
     let _ = lines.blocking_send(text(&last));
 }
 

@@ -3,10 +3,10 @@
 //!
 //! No extensions. Of what a reader sends only pings, pongs and the end are looked
 //! at; messages are passed over. A goodbye is answered with its own code, and what
-//! breaks the protocol with the code that says so (RFC 6455, 5.5.1 and 7.4). Nobody
-//! is waited for without a bound.
+//! breaks the protocol with the code that says so (RFC 6455, 5.5.1 and 7.4). A reader
+//! is never waited for without a time limit.
 
-mod heard;
+mod inbound;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,13 +24,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::answer::Refusal;
-use heard::{Frame, Frames, Unread};
+use super::response::HttpError;
+use inbound::{Frame, Frames, InboundError};
 
-pub use heard::Farewell;
+pub use inbound::CloseFrame;
 
-/// Words of a reader that wait to be looked at.
-const WAITING: usize = 8;
+/// Messages of a reader that wait to be handled.
+const BUFFERED_MESSAGES: usize = 8;
 const PROTOCOL_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const VERSION: &str = "13";
 
@@ -46,12 +46,12 @@ pub const CLOSE_POLICY: u16 = 1008;
 /// Something is broken here.
 pub const CLOSE_FAULT: u16 = 1011;
 
-/// What a reader said that wants an answer. When there are no more words, it is gone.
+/// A message of a reader that needs an answer. When the channel ends, the reader is gone.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum ReaderMessage {
     Ping(Vec<u8>),
-    /// It says goodbye; what follows is not looked at.
-    Close(Farewell),
+    /// The reader closes the connection; later bytes are ignored.
+    Close(CloseFrame),
 }
 
 /// A handshake that may be accepted.
@@ -62,7 +62,7 @@ pub struct Handshake {
 
 impl Handshake {
     /// Reads the request, or says what is wrong with it.
-    pub fn read(request: &mut Request) -> Result<Handshake, Refusal> {
+    pub fn read(request: &mut Request) -> Result<Handshake, HttpError> {
         let headers = request.headers();
         let key = headers.get(header::SEC_WEBSOCKET_KEY).cloned();
         let wants = has_token(headers, header::CONNECTION, "upgrade")
@@ -70,19 +70,19 @@ impl Handshake {
         let (Some(key), true) = (key, wants) else {
             let words = "this is a WebSocket: ask for it with `Upgrade: websocket`";
             let status = StatusCode::UPGRADE_REQUIRED;
-            return Err(Refusal::new(status, "InvalidRequest", words));
+            return Err(HttpError::new(status, "InvalidRequest", words));
         };
         if !has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
             let words = "only version 13 of the WebSocket protocol is spoken";
             let status = StatusCode::UPGRADE_REQUIRED;
-            return Err(Refusal::new(status, "InvalidRequest", words));
+            return Err(HttpError::new(status, "InvalidRequest", words));
         }
         let upgrade = hyper::upgrade::on(request);
         Ok(Handshake { key, upgrade })
     }
 
     /// The answer, and the socket to come.
-    pub fn accept(self) -> (Response, Opening) {
+    pub fn accept(self) -> (Response, PendingSocket) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
@@ -95,24 +95,29 @@ impl Handshake {
         if let Ok(accepted) = accept_key(self.key.as_bytes()).parse() {
             headers.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
         }
-        (response, Opening(self.upgrade))
+        (response, PendingSocket(self.upgrade))
     }
 }
 
 /// A socket that opens when the answer has gone out.
-pub struct Opening(OnUpgrade);
+pub struct PendingSocket(OnUpgrade);
 
-impl Opening {
+impl PendingSocket {
     /// None when the reader went away meanwhile.
     pub async fn open(self) -> Option<Socket> {
         let (read, out) = tokio::io::split(TokioIo::new(self.0.await.ok()?));
-        let (say, words) = mpsc::channel(WAITING);
+        let (sender, messages) = mpsc::channel(BUFFERED_MESSAGES);
         let began = Instant::now();
         let heard = Arc::new(AtomicU64::new(0));
-        let reader = tokio::spawn(listen(BufReader::new(read), say, began, heard.clone()));
+        let reader = tokio::spawn(read_messages(
+            BufReader::new(read),
+            sender,
+            began,
+            heard.clone(),
+        ));
         Some(Socket {
             out,
-            words,
+            messages,
             began,
             heard,
             reader,
@@ -120,10 +125,10 @@ impl Opening {
     }
 }
 
-/// An open connection: bytes go out, words come in.
+/// An open connection: bytes go out, messages come in.
 pub struct Socket {
     out: WriteHalf<TokioIo<Upgraded>>,
-    pub words: mpsc::Receiver<Word>,
+    pub messages: mpsc::Receiver<ReaderMessage>,
     began: Instant,
     /// When anything was heard last, in milliseconds after `began`.
     heard: Arc<AtomicU64>,
@@ -138,19 +143,19 @@ impl Drop for Socket {
 
 impl Socket {
     /// When anything was heard of the reader last.
-    pub fn heard(&self) -> Instant {
+    pub fn last_heard(&self) -> Instant {
         self.began + Duration::from_millis(self.heard.load(Ordering::Relaxed))
     }
 
     /// Writes some of the bytes, within a time, unless the reader says something first.
-    pub async fn write_or_hear(&mut self, bytes: &[u8], within: Duration) -> Turn {
+    pub async fn write_or_receive(&mut self, bytes: &[u8], within: Duration) -> SocketEvent {
         tokio::select! {
             wrote = timeout(within, self.out.write(bytes)) => match wrote {
-                Err(_) => Turn::Stalled,
-                Ok(Ok(count)) if count > 0 => Turn::Wrote(count),
-                Ok(_) => Turn::Gone,
+                Err(_) => SocketEvent::Stalled,
+                Ok(Ok(count)) if count > 0 => SocketEvent::Wrote(count),
+                Ok(_) => SocketEvent::Gone,
             },
-            word = self.words.recv() => word.map_or(Turn::Gone, Turn::Heard),
+            message = self.messages.recv() => message.map_or(SocketEvent::Gone, SocketEvent::Received),
         }
     }
 
@@ -170,23 +175,23 @@ impl Socket {
         matches!(sent, Ok(Ok(())))
     }
 
-    /// The last words, and the end; as much of it as goes out within a time.
-    pub async fn close(mut self, last: &[u8], farewell: Farewell, within: Duration) {
+    /// Sends the last bytes and the close frame; as much of it as goes out within a time.
+    pub async fn close(mut self, last: &[u8], close: CloseFrame, within: Duration) {
         let mut bytes = last.to_vec();
-        let code = farewell.code.map(u16::to_be_bytes);
+        let code = close.code.map(u16::to_be_bytes);
         let code = code.as_ref().map_or(&[][..], |code| &code[..]);
-        write_message(&mut bytes, CLOSE, &[code, farewell.reason.as_bytes()]);
+        write_message(&mut bytes, CLOSE, &[code, close.reason.as_bytes()]);
         let ended = async {
             self.out.write_all(&bytes).await?;
-            let mut heard = !farewell.waits;
+            let mut heard = !close.waits;
             while !heard {
-                let word = self.words.recv().await;
-                heard = !matches!(word, Some(Word::Ping(_)));
+                let message = self.messages.recv().await;
+                heard = !matches!(message, Some(ReaderMessage::Ping(_)));
             }
             self.out.shutdown().await?;
             // Whoever closes while bytes are on their way here takes back the last ones
             // that went out: so the other side's end is waited for.
-            while self.words.recv().await.is_some() {}
+            while self.messages.recv().await.is_some() {}
             Ok::<_, std::io::Error>(())
         };
         // It ends one way or the other.
@@ -194,12 +199,12 @@ impl Socket {
     }
 }
 
-/// What happened first.
+/// What happened first on a socket: a write, a message, or neither.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum SocketEvent {
     /// So many bytes were taken.
     Wrote(usize),
-    Heard(Word),
+    Received(ReaderMessage),
     /// Nothing was taken for so long.
     Stalled,
     Gone,
@@ -241,36 +246,36 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     })
 }
 
-/// Hears a reader to its end, in whatever way it comes.
-async fn listen(
+/// Reads the frames of a reader until the connection ends.
+async fn read_messages(
     read: BufReader<ReadHalf<TokioIo<Upgraded>>>,
-    say: mpsc::Sender<Word>,
+    sender: mpsc::Sender<ReaderMessage>,
     began: Instant,
     heard: Arc<AtomicU64>,
 ) {
     let mut frames = Frames::new(read);
-    let farewell = loop {
+    let close = loop {
         let frame = match frames.next().await {
             Ok(frame) => frame,
-            Err(Unread::Gone) => return,
-            Err(Unread::Wrong(farewell)) => break farewell,
+            Err(InboundError::Gone) => return,
+            Err(InboundError::Violation(close)) => break close,
         };
         heard.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
         match frame {
             Frame::Ping(payload) => {
-                if say.send(Word::Ping(payload)).await.is_err() {
+                if sender.send(ReaderMessage::Ping(payload)).await.is_err() {
                     return;
                 }
             }
-            Frame::Close(payload) => break Farewell::answer(&payload),
+            Frame::Close(payload) => break CloseFrame::answer(&payload),
             Frame::Other => {}
         }
     };
-    if say.send(Word::Close(farewell)).await.is_err() {
+    if sender.send(ReaderMessage::Close(close)).await.is_err() {
         return;
     }
-    // What is not read would take our last words back. Whoever goes on sending is cut
-    // by the time that these may take.
+    // Unread bytes would reset the connection before our last message is read. A reader
+    // that keeps sending is cut by the time limit of `Socket::close`.
     let mut passed = [0; 4096];
     while matches!(frames.read.read(&mut passed).await, Ok(1..)) {}
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gapless::api::Mirror as _;
+use gapless::api::Inspect as _;
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Fault, Place, Spec, Write, encode_record};
 

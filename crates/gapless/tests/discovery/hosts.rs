@@ -1,7 +1,7 @@
 //! Hosts that do not answer, and names that are none.
 
-use gapless::api::{GapsPage, HostAnswer, Mirror as _, NewUpstream, RepoAnswer};
-use gapless_core::ledger::Kind;
+use gapless::api::{GapsPage, HostAnswer, Inspect as _, NewUpstream, Operate as _, RepoAnswer};
+use gapless_core::ledger::UpstreamKind;
 use gapless_testnet::{Fault, Place, Spec};
 
 use crate::common::{World, network};
@@ -110,7 +110,7 @@ async fn a_host_that_somebody_mistyped_is_shown_as_it_is_and_forgotten_with_its_
     world.all_complete().await;
     let mirror = world.mirror().clone();
     let typo = NewUpstream {
-        kind: Kind::Pds,
+        kind: UpstreamKind::Pds,
         url: TYPO.to_owned(),
         host: None,
     };
@@ -166,7 +166,7 @@ async fn a_host_of_which_nothing_is_asked_is_not_swept() {
     let own = world.url(Place::Pds(0));
     world.flags.upstream.push(format!("pds={own}"));
     world.begin().await;
-    let named = world.mirror().shared.hosts.name("https://nobody.example");
+    let named = world.mirror().services.hosts.name("https://nobody.example");
     named.await.expect("it is named");
     world.all_complete().await;
     let before = world.metrics().sweeps.get();

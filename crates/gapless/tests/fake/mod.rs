@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use gapless::api::*;
 use gapless::config::Token;
-use gapless::serve::Serving;
-use gapless::web::{WebSettings, serve};
+use gapless::web::{App, Running, WebSettings, serve};
 use gapless_atp::syntax::Did;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -90,7 +89,7 @@ fn page(after: Option<u64>, limit: usize) -> (std::ops::Range<u64>, Option<u64>)
     (first..end, (end < REPOS).then_some(end.saturating_sub(1)))
 }
 
-impl Mirror for Fake {
+impl Inspect for Fake {
     fn status(&self) -> Result<Status, ApiError> {
         if self.failing.load(Ordering::Relaxed) {
             return Err(ApiError::Unavailable("the store has failed".to_owned()));
@@ -189,32 +188,6 @@ impl Mirror for Fake {
         Ok(self.status()?.upstreams)
     }
 
-    fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError> {
-        if new.url == "http://twice.example" {
-            return Err(ApiError::Conflict("it is followed already".to_owned()));
-        }
-        self.order(format!(
-            "add {} {} {:?}",
-            kind_name(new.kind),
-            new.url,
-            new.host
-        ));
-        Ok(UpstreamAnswer {
-            url: new.url,
-            ..UpstreamAnswer::default()
-        })
-    }
-
-    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
-        self.order(format!("remove {url}"));
-        Ok(UpstreamRemoved::new(url, url == CONFIGURED))
-    }
-
-    fn confirm_loss(&self, url: &str) -> Result<(), ApiError> {
-        self.order(format!("confirm {url}"));
-        Ok(())
-    }
-
     fn tracked(&self, after: Option<&Did>, _: usize) -> Result<TrackedPage, ApiError> {
         Ok(match after {
             None => TrackedPage {
@@ -228,27 +201,6 @@ impl Mirror for Fake {
                 cursor: None,
             },
         })
-    }
-
-    fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
-        self.order(format!("track {dids:?}"));
-        Ok(TrackedChange {
-            changed: dids.len() as u64,
-            unchanged: 0,
-        })
-    }
-
-    fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
-        self.order(format!("untrack {dids:?}"));
-        Ok(TrackedChange {
-            changed: 0,
-            unchanged: dids.len() as u64,
-        })
-    }
-
-    fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError> {
-        self.order(format!("resync {did} {accept_rollback}"));
-        Ok(self.repository(did.as_str()))
     }
 
     fn verify(&self, did: &Did) -> Result<VerifyAnswer, ApiError> {
@@ -307,22 +259,6 @@ impl Mirror for Fake {
         Ok(report)
     }
 
-    fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError> {
-        let purge = |number| PurgeAnswer {
-            number,
-            did: WEB.to_owned(),
-            state: "finished".to_owned(),
-            ..PurgeAnswer::default()
-        };
-        let from = after.unwrap_or(0) + 1;
-        let purges: Vec<PurgeAnswer> = (from..4).take(limit).map(purge).collect();
-        let last = purges.last().map(|last| last.number);
-        Ok(PurgesPage {
-            cursor: last.filter(|last| *last < 3),
-            purges,
-        })
-    }
-
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError> {
         let letters = self.dead.lock().expect("no panic");
         let open = letters.iter().copied();
@@ -343,24 +279,24 @@ impl Mirror for Fake {
         })
     }
 
-    fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {
-        let mut letters = self.dead.lock().expect("no panic");
-        let before = letters.len();
-        letters.retain(|one| number.is_some_and(|number| number != *one));
-        match before - letters.len() {
-            0 if number.is_some() => Err(ApiError::NotFound("no such letter".to_owned())),
-            resolved => Ok(DeadResolved {
-                resolved: resolved as u64,
-            }),
-        }
+    fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError> {
+        let purge = |number| PurgeAnswer {
+            number,
+            did: WEB.to_owned(),
+            state: "finished".to_owned(),
+            ..PurgeAnswer::default()
+        };
+        let from = after.unwrap_or(0) + 1;
+        let purges: Vec<PurgeAnswer> = (from..4).take(limit).map(purge).collect();
+        let last = purges.last().map(|last| last.number);
+        Ok(PurgesPage {
+            cursor: last.filter(|last| *last < 3),
+            purges,
+        })
     }
 
     fn metrics(&self) -> Result<String, ApiError> {
         Ok("# TYPE gapless_repos gauge\ngapless_repos 1\n# EOF\n".to_owned())
-    }
-
-    fn serving(&self) -> Result<Arc<Serving>, ApiError> {
-        Err(ApiError::Unavailable("nothing is held here".to_owned()))
     }
 
     fn ready(&self) -> Readiness {
@@ -373,6 +309,67 @@ impl Mirror for Fake {
                 ready: true,
                 reasons: Vec::new(),
             },
+        }
+    }
+}
+
+impl Operate for Fake {
+    fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError> {
+        if new.url == "http://twice.example" {
+            return Err(ApiError::Conflict("it is followed already".to_owned()));
+        }
+        self.order(format!(
+            "add {} {} {:?}",
+            new.kind.name(),
+            new.url,
+            new.host
+        ));
+        Ok(UpstreamAnswer {
+            url: new.url,
+            ..UpstreamAnswer::default()
+        })
+    }
+
+    fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
+        self.order(format!("remove {url}"));
+        Ok(UpstreamRemoved::new(url, url == CONFIGURED))
+    }
+
+    fn confirm_loss(&self, url: &str) -> Result<(), ApiError> {
+        self.order(format!("confirm {url}"));
+        Ok(())
+    }
+
+    fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
+        self.order(format!("track {dids:?}"));
+        Ok(TrackedChange {
+            changed: dids.len() as u64,
+            unchanged: 0,
+        })
+    }
+
+    fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError> {
+        self.order(format!("untrack {dids:?}"));
+        Ok(TrackedChange {
+            changed: 0,
+            unchanged: dids.len() as u64,
+        })
+    }
+
+    fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError> {
+        self.order(format!("resync {did} {accept_rollback}"));
+        Ok(self.repository(did.as_str()))
+    }
+
+    fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {
+        let mut letters = self.dead.lock().expect("no panic");
+        let before = letters.len();
+        letters.retain(|one| number.is_some_and(|number| number != *one));
+        match before - letters.len() {
+            0 if number.is_some() => Err(ApiError::NotFound("no such letter".to_owned())),
+            resolved => Ok(DeadResolved {
+                resolved: resolved as u64,
+            }),
         }
     }
 }
@@ -393,12 +390,17 @@ impl Served {
         listener.set_nonblocking(true).expect("for tokio");
         let address = listener.local_addr().expect("bound");
         let (stop, stopped) = oneshot::channel::<()>();
-        let settings = WebSettings {
+        let app = App::new(WebSettings {
             token: token.then(|| Token::parse(TOKEN).expect("a token")),
             loopback,
             open: true,
-        };
-        let mirror: Arc<Fake> = Arc::clone(&fake);
+        });
+        app.set_running(Running {
+            inspector: fake.clone(),
+            control: fake.clone(),
+            serving: None,
+            importer: None,
+        });
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
             runtime.block_on(async move {
@@ -406,9 +408,7 @@ impl Served {
                 let shutdown = async {
                     let _ = stopped.await;
                 };
-                serve(listener, mirror, settings, shutdown)
-                    .await
-                    .expect("served");
+                serve(listener, app, shutdown).await.expect("served");
             });
         });
         Served {

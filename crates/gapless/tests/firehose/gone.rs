@@ -5,11 +5,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gapless::api::{Mirror as _, PurgeAnswer, PurgesPage};
+use gapless::api::{Inspect as _, PurgeAnswer, PurgesPage};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Time;
 use gapless_store::engine::DiskSettings;
-use gapless_store::repair::{self, Mode, Repaired};
+use gapless_store::repair::{self, RepairMode, RepairReport};
 use gapless_store::table::log::{FIRST_SEQ, LogKind};
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Fault, Spec, Status, Write};
@@ -106,7 +106,7 @@ fn delete(world: &World, did: &Did) {
 /// Puts what is held into tables, as what is old is: otherwise it is in a journal alone,
 /// and no table has to be written anew.
 async fn flush(world: &World) {
-    let scourer = world.mirror().shared.store.scourer().expect("on disk");
+    let scourer = world.mirror().services.store.scourer().expect("on disk");
     let flushed = tokio::task::spawn_blocking(move || scourer.flush()).await;
     assert!(flushed.expect("no panic").expect("it is flushed"));
 }
@@ -142,7 +142,7 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
         let in_table = tables.iter().any(|file| !file.ends_with(".jnl"));
         assert!(in_table, "in a table: {tables:?}");
     }
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let (id, _) = view.repo_by_did(&gone).expect("read").expect("known");
     drop(view);
     delete(&world, &gone);
@@ -165,7 +165,7 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
         "{audit:?}"
     );
     // The numbers stay dense; what they said is gone but for what was deleted.
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let mut next = FIRST_SEQ;
     let mut redacted = 0;
     for row in view.log_from(FIRST_SEQ).expect("read") {
@@ -227,7 +227,7 @@ async fn a_dead_letter_of_a_purged_account_loses_what_it_holds() {
     world.set(Spec::new(Fault::Undecodable { part }).of(&gone).times(1));
     world.post(&gone);
     let letters = |world: &World| -> Vec<usize> {
-        let rows = world.mirror().shared.store.view().dead_letters();
+        let rows = world.mirror().services.store.view().dead_letters();
         rows.map(|row| row.expect("read").1.payload.len()).collect()
     };
     world
@@ -251,7 +251,7 @@ async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
     let (_, secrets) = write_secrets(&world, &gone);
     world.complete(&gone).await;
     flush(&world).await;
-    let reader = world.mirror().shared.store.view();
+    let reader = world.mirror().services.store.view();
     delete(&world, &gone);
     world
         .until("it is put off", async |world: &World| {
@@ -341,11 +341,17 @@ async fn a_frame_that_a_repair_took_out_is_made_good_by_a_word() {
 }
 
 /// Repairs the store that nobody has open.
-fn repair(world: &World) -> Repaired {
+fn repair(world: &World) -> RepairReport {
     let settings = DiskSettings::default();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = Time(now.expect("a clock").as_micros() as u64);
-    let done = repair::repair(&data(world), &settings, Mode::Repair, now, &mut |_| {});
+    let done = repair::repair(
+        &data(world),
+        &settings,
+        RepairMode::Repair,
+        now,
+        &mut |_| {},
+    );
     done.expect("it can be repaired")
 }
 
@@ -378,7 +384,7 @@ async fn made_good(repaired: bool) {
     if repaired {
         let done = repair(&world);
         assert_eq!(done.damaged_frames, 1, "{done:?}");
-        assert!(repair(&world).nothing(), "and nothing is left");
+        assert!(repair(&world).found_nothing(), "and nothing is left");
     }
     world.begin().await;
     world.all_complete().await;
@@ -448,7 +454,7 @@ async fn superseded_records_go_after_their_time() {
     write_secrets(&world, &did);
     world.complete(&did).await;
     let versions = |world: &World| {
-        let counts = world.mirror().shared.store.view().counts();
+        let counts = world.mirror().services.store.view().counts();
         counts.expect("read").versions
     };
     world

@@ -71,7 +71,7 @@ async fn whoever_reads_nothing_is_cut_and_the_others_go_on() {
         .await;
     world
         .until("its place is free", async |world: &World| {
-            let serving = gapless::api::Mirror::serving(&**world.mirror()).expect("it serves");
+            let serving = world.serving();
             let (consumers, _) = serving.firehose.consumers();
             said(consumers == 1, &consumers)
         })

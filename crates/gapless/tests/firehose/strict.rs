@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt, StreamExt};
-use gapless::web::{self, WebSettings};
+use gapless::web::{self, App, Running, WebSettings};
 use gapless_atp::crypto::PublicKey;
 use gapless_atp::frame::{self, Event};
 use gapless_atp::syntax::{Did, Rev};
@@ -38,12 +38,13 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (end, ended) = oneshot::channel();
-        let settings = WebSettings {
+        let app = App::new(WebSettings {
             token: None,
             loopback: true,
             open: true,
-        };
-        let task = web::serve(listener, world.mirror().clone(), settings, async {
+        });
+        app.set_running(Running::new(world.mirror(), world.serving()));
+        let task = web::serve(listener, app, async {
             let _ = ended.await;
         });
         Served {

@@ -1,7 +1,6 @@
 //! Cursors and the window: what is asked for, what is there, and what is said when
 //! that is not the same.
 
-use gapless::api::Mirror as _;
 use gapless_testnet::Write;
 use tokio_tungstenite::tungstenite::Error;
 
@@ -151,11 +150,10 @@ async fn so_many_at_a_time_and_a_place_is_free_again() {
             }
         })
         .await;
-    let text = {
-        let mirror = world.mirror().clone();
-        tokio::task::spawn_blocking(move || mirror.metrics()).await
-    };
-    let text = text.expect("no panic").expect("an answer");
+    let http = reqwest::Client::builder().no_proxy().build().expect("one");
+    let metrics = format!("http://{}/metrics", served.address);
+    let answer = http.get(metrics).send().await.expect("it answers");
+    let text = answer.text().await.expect("the whole of it");
     assert!(text.contains("gapless_firehose_consumers "), "{text}");
     served.stop().await;
     world.stop().await;

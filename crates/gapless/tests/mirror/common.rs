@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use gapless::api::Mirror as _;
+use gapless::api::Inspect as _;
 use gapless::api::RepoAnswer;
-use gapless::config::{self, Config, Flags};
+use gapless::config::{self, Config, Flags, ServeConfig};
 use gapless::mirror::{Mirror, StartError};
+use gapless::serve::Serving;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::{SetFault, Spec, Testnet};
@@ -29,6 +30,10 @@ pub struct World {
     pub net: Testnet,
     pub folder: TempDir,
     pub mirror: Option<Arc<Mirror>>,
+    /// How the mirror that runs is to be served.
+    serve: Option<ServeConfig>,
+    /// What is served of the mirror that runs, once a test wants it.
+    serving: OnceLock<Arc<Serving>>,
     pub flags: Flags,
     /// The configuration file of programs.
     pub toml: String,
@@ -79,6 +84,8 @@ impl World {
             net,
             folder,
             mirror: None,
+            serve: None,
+            serving: OnceLock::new(),
             flags,
             toml: "[fetch]\nrequests_per_second = 10000.0\n".to_owned(),
             adjust: |_| {},
@@ -108,9 +115,11 @@ impl World {
         config.fetch.requests_per_second = 10_000.0;
         (self.adjust)(&mut config);
         let desks = config.limits.workers;
+        let serve = config.serve.clone();
         let mirror = Mirror::start(config, true).await?;
         self.listen_to_desks(&mirror, desks).await;
         self.mirror = Some(mirror);
+        self.serve = Some(serve);
         Ok(())
     }
 
@@ -161,7 +170,23 @@ impl World {
         self.mirror.as_ref().expect("it runs")
     }
 
+    /// What is served of the mirror. There is one for a mirror, as in the program.
+    #[allow(dead_code)]
+    pub fn serving(&self) -> Arc<Serving> {
+        let serving = self.serving.get_or_init(|| {
+            let mirror = self.mirror();
+            Arc::new(Serving::new(
+                mirror.services.clone(),
+                mirror.desks.clone(),
+                mirror.fetcher.net.clone(),
+                self.serve.as_ref().expect("it runs"),
+            ))
+        });
+        serving.clone()
+    }
+
     pub async fn stop(&mut self) {
+        self.serving.take();
         if let Some(mirror) = self.mirror.take() {
             mirror.stop().await.expect("it stops in good order");
         }
@@ -229,7 +254,7 @@ impl World {
         };
         let did = Did::parse(&answer.did).expect("a DID");
         let rev: Option<Rev> = answer.rev.as_deref().and_then(|rev| rev.parse().ok());
-        let view = self.mirror().shared.store.view();
+        let view = self.mirror().services.store.view();
         let Ok(Some((id, repo))) = view.repo_by_did(&did) else {
             panic!("{did} is not in the store");
         };

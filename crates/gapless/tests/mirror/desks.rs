@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use gapless::ingest::desk::Turn;
 use gapless_core::ledger::{Repo, Time};
 use gapless_store::change::{Change, RepoChange, Subject};
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
 use gapless_store::table::dead::DeadClass;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status, Write};
 
@@ -56,9 +56,9 @@ async fn what_waits_at_a_desk_keeps_its_order() {
 /// Behind the desk's back the row is another one: what the desk decides on the one
 /// that it has at hand is refused.
 fn overtake(world: &World, number: usize) {
-    let shared = &world.mirror().shared;
+    let services = &world.mirror().services;
     let did = world.did(number);
-    let found = shared.store.view().repo_by_did(&did);
+    let found = services.store.view().repo_by_did(&did);
     let (id, row) = found.expect("it can be read").expect("it is known");
     let row = Repo {
         lineage: row.lineage + 1,
@@ -68,7 +68,7 @@ fn overtake(world: &World, number: usize) {
         repo: Some(RepoChange::row(Subject::Id(id), row)),
         ..Change::default()
     };
-    shared.store.submit(change, |answer| {
+    services.store.submit(change, |answer| {
         answer.expect("it is taken");
     });
 }
@@ -100,7 +100,7 @@ async fn what_the_store_refuses_is_decided_anew_in_its_order() {
     assert_eq!(metrics.dead_letters.get(), dead);
     world.assert_complete(&a).await;
     world.assert_complete(&b).await;
-    let row = world.mirror().shared.store.view().repo_by_did(&a);
+    let row = world.mirror().services.store.view().repo_by_did(&a);
     let (_, row) = row.expect("it can be read").expect("it is known");
     assert_eq!(row.lineage, 1, "on the row that the store has");
     assert_eq!(world.snapshots().await, fetched);
@@ -180,9 +180,9 @@ async fn a_suspect_is_asked_about_only_when_the_stream_is_written() {
     world.lose_commit(&a);
     // As if it had been read and were on its way to the store.
     let upstream = world.upstream_id(PDS);
-    let store = &world.mirror().shared.store;
+    let store = &world.mirror().services.store;
     let row = store.view().upstream(upstream).expect("it can be read");
-    let on_its_way = Position {
+    let on_its_way = EventPosition {
         upstream,
         numbering: row.expect("it is known").numbering,
         seq: world.net.last_seq(PDS).expect("it has a number"),
@@ -207,7 +207,12 @@ async fn a_suspect_is_asked_about_only_when_the_stream_is_written() {
         done: Some(on_its_way),
         ..Change::default()
     };
-    world.mirror().shared.store.write(done).expect("it is done");
+    world
+        .mirror()
+        .services
+        .store
+        .write(done)
+        .expect("it is done");
     world.complete(&a).await;
     assert!(world.metrics().heads_asked.get() > asked);
     world.all_complete().await;
@@ -253,7 +258,7 @@ async fn a_desk_that_is_behind_makes_its_reader_wait() {
 async fn aged(world: &World, number: usize, hours: u64) {
     let did = world.did(number);
     let visit = world.mirror().desks.visit(&did, move |turn| {
-        let now = turn.shared.clock.time();
+        let now = turn.services.clock.time();
         let draft = turn.draft.as_mut().expect("it is known");
         let signing = draft.repo.signing.as_mut().expect("it was resolved");
         signing.at = Time(now.0 - hours * 3_600_000_000);
@@ -346,7 +351,7 @@ async fn an_event_that_brings_out_a_fault_of_ours_is_kept_and_disturbs_nobody() 
     let answer = world.answer(&a).await;
     assert_eq!(answer.last_firehose_rev, Some(live.rev.to_string()));
     assert_eq!(world.metrics().faults.get(), 1);
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let letters: Vec<_> = view.dead_letters().collect();
     let [Ok((_, letter))] = letters.as_slice() else {
         panic!("{letters:?}");

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use gapless::api::{Mirror as _, RepoAnswer, UpstreamAnswer};
+use gapless::api::{Inspect as _, RepoAnswer, UpstreamAnswer};
 use gapless::metrics::Metrics;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Tick, Time, UpstreamId, sweep};
@@ -80,13 +80,13 @@ impl World {
         }
         self.all_complete().await;
         self.until("nothing left to do", async |world: &World| {
-            let shared = &world.mirror().shared;
-            let now = shared.clock.glance();
-            let due = shared.decide(now, |context| {
-                let mut hosts = shared.hosts.all().into_iter();
-                hosts.any(|(id, host)| sweep::due(context, id, &host))
+            let services = &world.mirror().services;
+            let now = services.clock.glance();
+            let due = services.decide(now, |context| {
+                let mut hosts = services.hosts.all().into_iter();
+                hosts.any(|(id, host)| sweep::is_due(context, id, &host))
             });
-            let (owed, at_work) = (shared.schedule.len(), shared.schedule.at_work());
+            let (owed, at_work) = (services.schedule.len(), services.schedule.at_work());
             said(
                 !due && owed == 0 && at_work == 0,
                 &(due, owed, at_work, "due, owed, at work"),
@@ -188,14 +188,14 @@ impl World {
     }
 
     pub fn metrics(&self) -> &Metrics {
-        &self.mirror().shared.metrics
+        &self.mirror().services.metrics
     }
 
     /// How many snapshots were written, once nobody is at work: they are counted
     /// when they are durable already.
     pub async fn snapshots(&self) -> u64 {
         self.until("nobody is at work", async |world: &World| {
-            let at_work = world.mirror().shared.schedule.at_work();
+            let at_work = world.mirror().services.schedule.at_work();
             said(at_work == 0, &at_work)
         })
         .await;
@@ -204,7 +204,7 @@ impl World {
 
     /// The log's next number: it stays while nothing is applied.
     pub fn log_next(&self) -> u64 {
-        self.mirror().shared.store.durable_head().next_seq
+        self.mirror().services.store.durable_head().next_seq
     }
 
     pub fn url(&self, place: Place) -> String {
@@ -226,7 +226,7 @@ impl World {
 
     pub fn upstream_id(&self, place: Place) -> UpstreamId {
         let url = self.url(place);
-        let covers = self.mirror().shared.upstreams.read();
+        let covers = self.mirror().services.upstreams.read();
         let mut ours = covers.iter().filter(|(_, source)| source.row.url == url);
         ours.next().expect("it is followed").0
     }
@@ -234,20 +234,20 @@ impl World {
     /// The number of the event that was last read, durable or not.
     pub fn read(&self, place: Place) -> Option<u64> {
         let id = self.upstream_id(place);
-        let covers = self.mirror().shared.upstreams.read();
+        let covers = self.mirror().services.upstreams.read();
         let stream = &covers.get(id).expect("it is followed").stream;
         stream.read().map(|cursor| cursor.seq)
     }
 
     pub fn epoch(&self, place: Place) -> u64 {
         let id = self.upstream_id(place);
-        let covers = self.mirror().shared.upstreams.read();
+        let covers = self.mirror().services.upstreams.read();
         covers.get(id).expect("it is followed").row.epoch.0
     }
 
     /// When the last sweep began that went through.
     pub fn swept(&self) -> Option<Tick> {
-        let hosts = self.mirror().shared.hosts.all();
+        let hosts = self.mirror().services.hosts.all();
         let swept = hosts.into_iter().map(|(_, host)| host.swept);
         swept.flatten().map(|swept| swept.tick).max()
     }
@@ -338,7 +338,7 @@ impl World {
     pub fn hold_store_here(&self) -> (SyncSender<()>, Receiver<()>) {
         let (hold, held) = sync_channel::<()>(1);
         let (enter, entered) = channel();
-        let store = &self.mirror().shared.store;
+        let store = &self.mirror().services.store;
         store.submit(Change::default(), move |_| {
             let _ = enter.send(());
             // Ends when the other end is dropped.

@@ -1,7 +1,7 @@
 //! Events and snapshots: what comes in between, too late, twice, in the wrong
 //! order, or not at all.
 
-use gapless::api::Mirror as _;
+use gapless::api::Operate as _;
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::{Fault, NewCommit, Place, Spec, Write};
 
@@ -71,7 +71,7 @@ async fn t02_a_delete_of_a_key_still_unknown_outlives_the_older_snapshot() {
     world.clear(held).await;
     world.complete(&a).await;
     assert_eq!(world.fired("car-old"), 1, "it still had the key");
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let id = view.repo_id(&a).expect("it can be read").expect("known");
     let found = view.record(id, path.as_bytes()).expect("it can be read");
     assert!(found.is_none(), "{path} is back");
@@ -399,7 +399,7 @@ async fn failing(times: u64) {
         assert!(u64::from(debt.attempts) <= failure, "{debt:?}");
         world
             .until("the failure is written", async |world: &World| {
-                let at_work = world.mirror().shared.schedule.at_work();
+                let at_work = world.mirror().services.schedule.at_work();
                 said(at_work == 0, &at_work)
             })
             .await;
@@ -484,7 +484,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     world.complete(&a).await;
     let answer = world.answer(&a).await;
     assert_eq!(answer.rev, Some(deleted.rev.to_string()));
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let id = view.repo_id(&a).expect("it can be read").expect("known");
     let found = view.record(id, path.as_bytes()).expect("it can be read");
     assert!(found.is_none(), "{path} was deleted");

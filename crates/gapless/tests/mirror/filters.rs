@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use gapless::api::Mirror as _;
+use gapless::api::Inspect as _;
 use gapless::api::VerifyAnswer;
 use gapless_atp::syntax::Did;
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, RawBatch};
@@ -37,7 +37,7 @@ fn post() -> Write {
 
 /// Records of this repository that are held with their bytes, and without.
 fn held(world: &World, did: &Did) -> (usize, usize) {
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let id = view.repo_id(did).expect("it can be read").expect("known");
     let records = view.records(id).map(|one| one.expect("it can be read"));
     let (full, keys): (Vec<bool>, Vec<bool>) = records
@@ -199,7 +199,7 @@ async fn a_panic_in_the_check_of_held_records_fails_that_check_alone() {
             said(faults == 1, &faults)
         })
         .await;
-    assert!(!world.mirror().shared.end.is_ending());
+    assert!(!world.mirror().services.shutdown.has_begun());
     // The debt stays, counts the failed attempt, and is worked off after its backoff.
     world.complete(&dids[0]).await;
     assert_eq!(held(&world, &dids[0]).1, 0, "keys without their records");

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gapless::api::{Mirror as _, RepoAnswer, Status};
+use gapless::api::{Inspect as _, Operate as _, RepoAnswer, Status};
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::Account;
@@ -58,7 +58,7 @@ pub async fn follow(world: &mut World, url: &str) {
 }
 
 pub fn claims(world: &World, did: &Did) -> Vec<(String, Claim)> {
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let Some(id) = view.repo_id(did).expect("it can be read") else {
         return Vec::new();
     };
@@ -182,7 +182,7 @@ async fn what_it_says_is_claimed_until_a_fetch_proves_it_and_never_complete() {
     assert_eq!(claimed.rev, Some(last.rev.to_string()));
     assert_eq!(status(&world).await.claims, 3);
     // In the log they are what they are.
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let kinds: Vec<LogKind> = view
         .log_from(0)
         .expect("it can be read")
@@ -228,7 +228,7 @@ async fn where_a_stream_speaks_for_it_a_claim_makes_nobody_ask() {
     until_proven(&world, &did).await;
     // A host that is followed covers it: then it can be complete.
     let own = gapless::api::NewUpstream {
-        kind: gapless_core::ledger::Kind::Pds,
+        kind: gapless_core::ledger::UpstreamKind::Pds,
         url: world.url(PDS),
         host: None,
     };
@@ -274,7 +274,7 @@ async fn a_restart_asks_for_a_little_more_and_a_clamped_cursor_is_a_gap() {
     }
     until_claims(&world, &did, 4).await;
     let durable = async |world: &World, at: u64| {
-        let view = || world.mirror().shared.store.view();
+        let view = || world.mirror().services.store.view();
         let all = view().upstreams().expect("they can be read");
         let id = *all.keys().next().expect("it is followed");
         world
@@ -287,7 +287,7 @@ async fn a_restart_asks_for_a_little_more_and_a_clamped_cursor_is_a_gap() {
     durable(&world, last).await;
     assert_eq!(teller.asked(), [None]);
     let epoch = |world: &World| {
-        let covers = world.mirror().shared.upstreams.read();
+        let covers = world.mirror().services.upstreams.read();
         let (_, source) = covers.iter().next().expect("it is followed");
         source.row.epoch
     };
@@ -307,7 +307,7 @@ async fn a_restart_asks_for_a_little_more_and_a_clamped_cursor_is_a_gap() {
         3,
         "the repeat itself is not even looked at"
     );
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let log = view.log_from(0).expect("it can be read");
     let kinds = log.map(|row| row.expect("it can be read").1.kind);
     let told = kinds.filter(|kind| *kind == LogKind::Claimed).count();
@@ -384,7 +384,7 @@ async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
     // Never fetched: nothing is held of it, and then it is gone, as the directory's word
     // leaves the row.
     let gone = world.mirror().desks.visit(&did, |turn| {
-        let now = turn.shared.clock.now();
+        let now = turn.services.clock.now();
         let repo = &mut turn.draft.as_mut().expect("it is known").repo;
         (repo.account, repo.deleted_at) = (Account::Deleted, Some(now.time));
         (repo.debt, repo.unset_at) = (Default::default(), now.tick);

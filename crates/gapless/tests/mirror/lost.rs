@@ -7,8 +7,8 @@ use std::time::Duration;
 use gapless::fetch::counted;
 use gapless::ingest::desk::Turn;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::debt::{self, What};
-use gapless_core::ledger::{Debt, Why};
+use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::ledger::{Debt, DebtReason};
 use gapless_store::space::pretended;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
@@ -47,9 +47,9 @@ fn moves(world: &World, did: &Did) {
 
 /// Owes a question, now or after a while.
 fn owe(turn: &mut Turn<'_>, wait: Duration) {
-    let now = turn.shared.clock.now();
+    let now = turn.services.clock.now();
     let repo = &mut turn.draft.as_mut().expect("it is known").repo;
-    debt::owe(now, repo, What::Compare, Why::Operator);
+    debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);
     repo.debt.attempts = 3;
     repo.debt.next_try = now.time.after(wait);
 }
@@ -69,11 +69,11 @@ async fn a_question_that_is_called_off_by_a_move_that_is_refused_is_no_answer() 
     world.doubted(&did, &["unreadable_frame"]).await;
     world.until_fired("stall", 2).await;
     // It moves, as far as its desk knows; the store does not take that.
-    let elsewhere = world.mirror().shared.hosts.find(&world.net.urls().pds[1]);
+    let elsewhere = world.mirror().services.hosts.find(&world.net.urls().pds[1]);
     world.expect(FULL);
     pretended::set(&data(&world), Some(0));
     let moved = world.mirror().desks.visit(&did, move |turn| {
-        let now = turn.shared.clock.now();
+        let now = turn.services.clock.now();
         let repo = &mut turn.draft.as_mut().expect("it is known").repo;
         (repo.host, repo.host_since) = (elsewhere, now.tick);
     });
@@ -122,13 +122,13 @@ async fn where_to_look_for_a_repository_survives_a_full_disk() {
     // The new host has a number already: only what is learned of the repository is
     // refused.
     let name = world.net.urls().pds[1].clone();
-    let named = world.mirror().shared.hosts.name(&name).await;
+    let named = world.mirror().services.hosts.name(&name).await;
     named.expect("there is room");
     pretended::set(&data(&world), Some(0));
     world.clear(directory).await;
     world
         .until("it is refused", async |world: &World| {
-            let lack = world.mirror().shared.room.lack();
+            let lack = world.mirror().services.disk.shortage();
             said(lack.is_some(), &lack)
         })
         .await;
@@ -144,7 +144,7 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     world.begin().await;
     world.settle().await;
     let (did, other) = (world.did(0), world.did(1));
-    let shared = world.mirror().shared.clone();
+    let services = world.mirror().services.clone();
     let visit = world.mirror().desks.visit(&did, |turn| owe(turn, LATER));
     visit.await.expect("it is written");
     // The only place is taken.
@@ -158,21 +158,21 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     let (desks, again) = (world.mirror().desks.clone(), did.clone());
     let again = tokio::spawn(async move {
         let visit = desks.visit(&again, |turn| {
-            let now = turn.shared.clock.now();
-            debt::again(now, &mut turn.draft.as_mut().expect("it is known").repo);
+            let now = turn.services.clock.now();
+            debt::retry_soon(now, &mut turn.draft.as_mut().expect("it is known").repo);
         });
         visit.await.expect("it is written");
     });
-    let due = shared.clock.time();
+    let due = services.clock.time();
     world
         .until("its desk has noted it", async |world: &World| {
-            let next = world.mirror().shared.schedule.next_due();
+            let next = world.mirror().services.schedule.next_due();
             said(next.is_some_and(|next| next <= due.after(LATER / 2)), &next)
         })
         .await;
     // The store does not have it yet.
-    counted::read_debts(&shared).expect("it can be read");
-    let next = shared.schedule.next_due();
+    counted::read_debts(&services).expect("it can be read");
+    let next = services.schedule.next_due();
     assert!(next.is_some_and(|next| next <= due.after(LATER / 2)));
     drop(hold);
     again.await.expect("no panic");
@@ -186,15 +186,15 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
 async fn a_debt_that_was_paid_when_it_was_read_leaves_the_next_one_alone() {
     let mut world = World::settled(listed(4, 1)).await;
     let did = world.did(0);
-    let shared = world.mirror().shared.clone();
-    let paid = shared.store.view().repo_by_did(&did);
+    let services = world.mirror().services.clone();
+    let paid = services.store.view().repo_by_did(&did);
     let (_, paid) = paid.expect("it can be read").expect("it is known");
     assert_eq!(paid.debt, Debt::default());
     let visit = world.mirror().desks.visit(&did, |turn| owe(turn, LATER));
     visit.await.expect("it is written");
     // As a reader finds it who looked before that.
-    shared.schedule.found(shared.clock.time(), &paid);
-    assert_eq!(shared.schedule.len(), 1);
+    services.schedule.found(services.clock.time(), &paid);
+    assert_eq!(services.schedule.len(), 1);
     world.try_now(&did).await;
     world.complete(&did).await;
     world.stop().await;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use gapless_atp::frame;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Held, RepoId};
-use gapless_store::contents::Contents;
+use gapless_store::read_view::ReadView;
 use gapless_store::table::log::{FIRST_SEQ, LogRow};
 use gapless_store::{Settings, Store};
 use gapless_testnet::{Place, Testnet};
@@ -71,7 +71,7 @@ impl Audit {
         store.close().expect("it closes");
     }
 
-    fn repo(&mut self, view: &Contents, id: RepoId, net: &Testnet) {
+    fn repo(&mut self, view: &ReadView, id: RepoId, net: &Testnet) {
         let repo = view.repo(id).expect("it can be read").expect("it is there");
         let head = match &repo.held {
             Held::Exactly(head) => head,
@@ -101,7 +101,7 @@ impl Audit {
     }
 
     /// Numbers are dense, and name what they named before.
-    fn log(&mut self, view: &Contents) {
+    fn log(&mut self, view: &ReadView) {
         let mut next = FIRST_SEQ;
         for row in view.log_from(FIRST_SEQ).expect("it can be read") {
             let (first, row) = row.expect("it can be read");
@@ -121,7 +121,7 @@ impl Audit {
 }
 
 /// Nothing at or before a cursor is missing: it was applied, or something is owed.
-fn cursor(view: &Contents, net: &Testnet) {
+fn cursor(view: &ReadView, net: &Testnet) {
     let upstreams = view.upstreams().expect("they can be read");
     for (id, row) in upstreams {
         let urls = &net.urls().pds;

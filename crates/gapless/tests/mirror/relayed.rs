@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use gapless::api::{Mirror as _, PurgeAnswer};
+use gapless::api::{Inspect as _, PurgeAnswer};
 use gapless::config::Config;
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
@@ -442,7 +442,7 @@ async fn shortened(fault: Fault) {
     let short = world.set(Spec::new(fault).on(PDS));
     world.until_fired(&name, 2).await;
     let suspended = |world: &World| {
-        let mut hosts = world.mirror().shared.hosts.all().into_iter();
+        let mut hosts = world.mirror().services.hosts.all().into_iter();
         hosts.any(|(_, host)| host.hiding_suspended)
     };
     world

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use gapless::api::{ApiError, Mirror as _, NewUpstream};
+use gapless::api::{ApiError, Inspect as _, NewUpstream, Operate as _};
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::notice::Dropped;
-use gapless_core::ledger::{Account, Kind};
+use gapless_core::ledger::notice::DropReason;
+use gapless_core::ledger::{Account, UpstreamKind};
 use gapless_store::change::Change;
 use gapless_store::space::pretended;
 use gapless_store::table::log::{FIRST_SEQ, LogKind};
@@ -41,7 +41,7 @@ impl World {
     /// Waits until so many changes wait for the store, if not more.
     async fn queued(&self, changes: usize) {
         self.until("it waits for the store", async |world: &World| {
-            let (waiting, _) = world.mirror().shared.store.queue_depth();
+            let (waiting, _) = world.mirror().services.store.queue_depth();
             said(waiting >= changes, &waiting)
         })
         .await;
@@ -50,7 +50,7 @@ impl World {
     /// Waits until no change waits for the store.
     async fn none_queued(&self) {
         self.until("nothing waits for the store", async |world: &World| {
-            let (waiting, _) = world.mirror().shared.store.queue_depth();
+            let (waiting, _) = world.mirror().services.store.queue_depth();
             said(waiting == 0, &waiting)
         })
         .await;
@@ -61,7 +61,10 @@ impl World {
     async fn hold_queue(&self) -> SyncSender<()> {
         let hold = self.hold_store().await;
         for _ in 0..2 {
-            self.mirror().shared.store.submit(Change::default(), |_| {});
+            self.mirror()
+                .services
+                .store
+                .submit(Change::default(), |_| {});
             self.none_queued().await;
         }
         hold
@@ -69,7 +72,7 @@ impl World {
 
     /// What the log tells of a repository, oldest first.
     fn told(&self, number: usize) -> Vec<LogKind> {
-        let view = self.mirror().shared.store.view();
+        let view = self.mirror().services.store.view();
         let found = view.repo_by_did(&self.did(number)).expect("it can be read");
         let (id, _) = found.expect("it is known");
         let rows = view.log_from(FIRST_SEQ).expect("it can be read");
@@ -97,7 +100,7 @@ async fn a_cursor_moves_past_events_of_others_once_there_is_room_again() {
     drop(hold);
     world
         .until("it is refused", async |world: &World| {
-            let lack = world.mirror().shared.room.lack();
+            let lack = world.mirror().services.disk.shortage();
             said(lack.is_some(), &lack)
         })
         .await;
@@ -176,7 +179,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
     world.settle().await;
     let did = world.did(0);
     let counted = |world: &World| {
-        let parked = &world.mirror().shared.parked_bytes;
+        let parked = &world.mirror().services.totals.parked_bytes;
         parked.load(Ordering::Relaxed)
     };
     let held = world.hold_of("getLatestCommit", &did);
@@ -194,7 +197,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
         let draft = turn.draft.as_mut().expect("it is known");
         let revs: Vec<_> = draft.parked.keys().copied().collect();
         for rev in revs {
-            draft.drop_frame(rev, Dropped::Superseded);
+            draft.drop_frame(rev, DropReason::Superseded);
         }
     });
     refused.await.expect_err("there is no room");
@@ -224,21 +227,21 @@ async fn a_dead_letter_that_waits_for_room_counts_once() {
     world.fill_disk();
     let undecodable = Fault::Undecodable { part: Part::Rest };
     world.set(Spec::new(undecodable).of(&did).times(1));
-    let refusals = world.mirror().shared.store.refusals();
+    let refusals = world.mirror().services.store.refusals();
     world.post(&did);
     world
         .until("it is tried again and again", async |world: &World| {
-            let now = world.mirror().shared.store.refusals();
+            let now = world.mirror().services.store.refusals();
             said(now >= refusals + 3, &now)
         })
         .await;
     world.free_disk();
     world.caught_up(PDS).await;
     world.complete(&did).await;
-    let shared = &world.mirror().shared;
-    let kept = shared.store.view().dead_letters().count() as u64;
+    let services = &world.mirror().services;
+    let kept = services.store.view().dead_letters().count() as u64;
     assert_eq!(kept, 1);
-    assert_eq!(shared.dead_letters.load(Ordering::Relaxed), kept);
+    assert_eq!(services.totals.dead_letters.load(Ordering::Relaxed), kept);
     assert_eq!(world.metrics().dead_letters.get(), kept);
     world.stop().await;
 }
@@ -260,10 +263,10 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
     // As an answer of the directory leaves the row.
     let url = world.net.urls().pds[host].clone();
     let mirror = world.mirror().clone();
-    let named = mirror.shared.hosts.name(&url).await;
+    let named = mirror.services.hosts.name(&url).await;
     let id = named.expect("it is written");
     let moved = mirror.desks.visit(&ours, move |turn| {
-        let now = turn.shared.clock.now();
+        let now = turn.services.clock.now();
         let draft = turn.draft.as_mut().expect("it is known");
         draft.repo.host = Some(id);
         draft.repo.host_since = now.tick;
@@ -271,18 +274,18 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
     });
     moved.await.expect("it is written");
     world.fill_disk();
-    let refusals = mirror.shared.store.refusals();
+    let refusals = mirror.services.store.refusals();
     mirror.fetcher.addresses.follow_for_tracked(id);
     world
         .until("there is no room", async |world: &World| {
-            let now = world.mirror().shared.store.refusals();
+            let now = world.mirror().services.store.refusals();
             said(now > refusals, &now)
         })
         .await;
     world.free_disk();
     world
         .until("its host is followed", async |world: &World| {
-            let followed = world.mirror().shared.upstreams.read().iter().count();
+            let followed = world.mirror().services.upstreams.read().iter().count();
             said(followed == 1, &followed)
         })
         .await;
@@ -309,7 +312,7 @@ async fn orders_about_upstreams_do_not_wait_for_room() {
     // Its row and its host are there: nothing but the row has to be written.
     world.fill_disk();
     let new = || NewUpstream {
-        kind: Kind::Pds,
+        kind: UpstreamKind::Pds,
         url: url.clone(),
         host: None,
     };

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use gapless::api::{ApiError, Gap, Mirror as _, NewUpstream, Readiness, Status};
+use gapless::api::{ApiError, Gap, Inspect as _, NewUpstream, Operate as _, Readiness, Status};
 use gapless::store_io::write;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::Kind;
+use gapless_core::ledger::UpstreamKind;
 use gapless_store::change::Change;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
@@ -67,7 +67,7 @@ impl World {
     }
 
     fn now(&self) -> String {
-        let now = self.mirror().shared.clock.time();
+        let now = self.mirror().services.clock.time();
         gapless::api::timestamp(now).expect("a time")
     }
 
@@ -243,7 +243,7 @@ async fn many_names_are_taken_in_together() {
     world.begin().await;
     let tracked = world.ask(|mirror| mirror.tracked(None, 1000)).await;
     assert_eq!(tracked.expect("a page").tracked.len(), NAMES);
-    let ack = write(&world.mirror().shared.store, Change::default()).await;
+    let ack = write(&world.mirror().services.store, Change::default()).await;
     let batches = ack.expect("it is written").batch;
     assert!(batches < NAMES as u64, "{batches} writes to the disk");
     world.stop().await;
@@ -323,7 +323,7 @@ async fn one_address_is_a_host_or_a_relay_and_not_both() {
     let mut world = World::settled(small()).await;
     let url = world.url(PDS);
     let new = NewUpstream {
-        kind: Kind::Relay,
+        kind: UpstreamKind::Relay,
         url,
         host: None,
     };
@@ -456,7 +456,7 @@ async fn a_host_that_says_when_to_dial_again_is_not_dialed_before() {
     let url = busy_host(900).await;
     world.flags.upstream.push(format!("relay={url}"));
     world.begin().await;
-    let before = world.mirror().shared.clock.time();
+    let before = world.mirror().services.clock.time();
     let soonest = gapless::api::timestamp(before.after(Duration::from_secs(890)));
     world
         .until("the next dial is told", async |world: &World| {

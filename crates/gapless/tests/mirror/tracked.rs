@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use gapless::api::{Mirror as _, NewUpstream, RepoAnswer};
+use gapless::api::{Inspect as _, NewUpstream, Operate as _, RepoAnswer};
 use gapless::config;
 use gapless::mirror::Mirror;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::Kind;
+use gapless_core::ledger::UpstreamKind;
 use gapless_testnet::{Fault, Place, Spec};
 
 use crate::common::{World, network};
@@ -218,11 +218,11 @@ async fn tracked_and_untracked_at_once_is_one_or_the_other() {
         add.await.expect("no panic").expect("it is done");
         // A row that calls itself tracked is covered by a stream that is read for
         // those that are.
-        let row = world.mirror().shared.store.view().repo_by_did(&a);
+        let row = world.mirror().services.store.view().repo_by_did(&a);
         let (_, row) = row.expect("it can be read").expect("it is known");
         assert_eq!(
             row.tracked,
-            world.mirror().shared.is_tracked(&a),
+            world.mirror().services.admission.is_tracked(&a),
             "round {round}"
         );
         order(true).await.expect("no panic").expect("it is done");
@@ -251,7 +251,10 @@ async fn what_is_tracked_no_longer_during_a_start_stays_so() {
     let gone = removing.await.expect("no panic").expect("it is done");
     assert_eq!(gone.changed, 1_000);
     let mut first = many[..1_000].iter();
-    assert_eq!(first.find(|did| mirror.shared.is_tracked(did)), None);
+    assert_eq!(
+        first.find(|did| mirror.services.admission.is_tracked(did)),
+        None
+    );
     mirror.stop().await.expect("it stops");
 }
 
@@ -275,7 +278,7 @@ async fn what_is_tracked_stays_followed_when_its_upstream_is_removed() {
     assert!(refused.contains("gapless track remove"), "{refused}");
     // A relay of that address is another one.
     let new = NewUpstream {
-        kind: Kind::Relay,
+        kind: UpstreamKind::Relay,
         url: url.clone(),
         host: None,
     };
@@ -295,7 +298,7 @@ async fn an_upstream_that_is_added_while_it_starts_is_followed_once() {
     let mut world = World::settled(network(3, 1)).await;
     let url = world.url(Place::Pds(0));
     let new = || NewUpstream {
-        kind: Kind::Pds,
+        kind: UpstreamKind::Pds,
         url: url.clone(),
         host: None,
     };
@@ -358,7 +361,7 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
     tracked.expect("it is tracked");
     world
         .until("it is asked for", async |world: &World| {
-            let trouble = world.mirror().shared.troubles.of(&wrong);
+            let trouble = world.mirror().fetcher.last_errors.of(&wrong);
             said(trouble.is_some(), &trouble.is_some())
         })
         .await;

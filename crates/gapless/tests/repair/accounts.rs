@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gapless::api::{Mirror as _, Status as MirrorStatus};
+use gapless::api::{Inspect as _, Operate as _, Status as MirrorStatus};
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Fault, Place, Spec, Status};
 

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use gapless::api::Mirror as _;
-use gapless_core::ledger::Kind;
+use gapless::api::Operate as _;
+use gapless_core::ledger::UpstreamKind;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
 
 use crate::common::World;
@@ -42,7 +42,7 @@ async fn t54_two_relays_and_the_host_each_with_epochs_of_its_own() {
             .await;
     }
     world.all_complete().await;
-    world.add(Kind::Relay, direct.clone(), None).await;
+    world.add(UpstreamKind::Relay, direct.clone(), None).await;
     world.opened(&direct).await;
     let (busy, quiet) = (world.account(0, 0), world.account(0, 1));
     let quiet_row = world.answer(&quiet).await;
@@ -81,7 +81,7 @@ async fn t54_two_relays_and_the_host_each_with_epochs_of_its_own() {
     // The host's own stream, once followed, speaks for it, and begins with nothing.
     let stalled = world.stall(0, "listRepos", None);
     world.need_not_fire(stalled.id);
-    world.add(Kind::Pds, world.url(0), None).await;
+    world.add(UpstreamKind::Pds, world.url(0), None).await;
     let anew = world.reason(&quiet, "not_compared").await;
     assert_eq!(anew.evidence.via, Some(world.url(0)));
     world.clear(stalled).await;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use gapless::api::{Mirror as _, RefusedAnswer};
+use gapless::api::{Inspect as _, Operate as _, RefusedAnswer};
 use gapless_atp::crypto::Curve;
 use gapless_testnet::{Fault, NewAccount, Spec, Status, Write, encode_record};
 
@@ -376,13 +376,13 @@ async fn a_fetch_whose_answer_comes_after_the_end_ends_too() {
     let stalled = world.stall(0, "getRepo", Some(&did));
     world.too_big(&did);
     world.fires("stall", 1).await;
-    let shared = std::sync::Arc::downgrade(&world.mirror().shared);
+    let services = std::sync::Arc::downgrade(&world.mirror().services);
     world.stop().await;
     world.clear(stalled).await;
     // Whoever still works for it holds it.
     world
         .until("nobody is at work", async |_: &World| {
-            let held = shared.strong_count();
+            let held = services.strong_count();
             (held == 0).then_some(()).ok_or(format!("{held} hold it"))
         })
         .await;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use gapless::api::Mirror as _;
+use gapless::api::Operate as _;
 use gapless_atp::frame;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::Kind;
+use gapless_core::ledger::UpstreamKind;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Fault, Place, Spec, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -125,7 +125,7 @@ async fn a_message_that_is_too_large_neither_stops_the_stream_nor_hides_what_fol
     world.begin().await;
     let way = Swollen::to(&world.url(0)).await;
     world
-        .add(Kind::Pds, way.url.clone(), Some(world.url(0)))
+        .add(UpstreamKind::Pds, way.url.clone(), Some(world.url(0)))
         .await;
     world.all_complete().await;
     let (a, b) = (world.account(0, 0), world.account(0, 1));
@@ -192,7 +192,7 @@ async fn a_sweep_whose_questions_got_no_answer_vouches_for_nobody() {
 }
 
 fn suspended(world: &World) -> bool {
-    let hosts = world.mirror().shared.hosts.all();
+    let hosts = world.mirror().services.hosts.all();
     hosts.iter().any(|(_, host)| host.hiding_suspended)
 }
 
@@ -299,7 +299,9 @@ async fn listings_without_an_end_keep_no_other_host_from_being_swept() {
     world.sweeps(1).await;
     for _ in 0..4 {
         let endless = Endless::start().await;
-        world.add(Kind::Pds, endless.url.clone(), None).await;
+        world
+            .add(UpstreamKind::Pds, endless.url.clone(), None)
+            .await;
         world
             .until("it is swept", async |_: &World| {
                 let pages = endless.pages.load(Ordering::SeqCst);
@@ -307,10 +309,10 @@ async fn listings_without_an_end_keep_no_other_host_from_being_swept() {
             })
             .await;
     }
-    world.add(Kind::Pds, world.url(0), None).await;
+    world.add(UpstreamKind::Pds, world.url(0), None).await;
     world
         .until("the honest host is swept", async |world: &World| {
-            let hosts = &world.mirror().shared.hosts;
+            let hosts = &world.mirror().services.hosts;
             let host = hosts.find(&world.url(0)).and_then(|id| hosts.get(id));
             let swept = host.and_then(|host| host.swept);
             swept.map(drop).ok_or("never".to_owned())

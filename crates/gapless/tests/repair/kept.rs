@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gapless::api::{Mirror as _, timestamp};
+use gapless::api::{Inspect as _, Operate as _, timestamp};
 use gapless::config;
 use gapless::mirror::Mirror;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::debt::{self, What};
-use gapless_core::ledger::{Kind, Why};
+use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::ledger::{DebtReason, UpstreamKind};
 use gapless_store::change::{Change, WishChange};
 use gapless_testnet::{Fault, Place, Spec};
 
@@ -22,26 +22,26 @@ use crate::steps::{listed, swept, unswept};
 async fn what_the_schedule_believes_to_be_owed_and_is_not_is_forgotten() {
     let mut world = World::settled(listed(3, 1), unswept).await;
     let did = world.account(0, 0);
-    let shared = world.mirror().shared.clone();
+    let services = world.mirror().services.clone();
     world
         .until("nothing is owed", async |world: &World| {
-            let owed = world.mirror().shared.schedule.len();
+            let owed = world.mirror().services.schedule.len();
             (owed == 0).then_some(()).ok_or(format!("{owed}"))
         })
         .await;
     let resolved = world.metrics().resolutions.get();
-    let now = shared.clock.now();
+    let now = services.clock.now();
     let mut stale = world.row(&did);
-    debt::owe(now, &mut stale, What::Compare, Why::Operator);
-    shared.schedule.note(now.time, &stale);
+    debt::owe(now, &mut stale, DebtKind::Compare, DebtReason::Operator);
+    services.schedule.note(now.time, &stale);
     let mut unheard = gapless_core::ledger::Repo::new(
         Did::parse("did:plc:zzzzzzzzzzzzzzzzzzzzzzzz").expect("a DID"),
     );
-    debt::owe(now, &mut unheard, What::Resolve, Why::FirstSighting);
-    shared.schedule.note(now.time, &unheard);
+    debt::owe(now, &mut unheard, DebtKind::Resolve, DebtReason::FirstSighting);
+    services.schedule.note(now.time, &unheard);
     world
         .until("it is forgotten", async |world: &World| {
-            let owed = world.mirror().shared.schedule.len();
+            let owed = world.mirror().services.schedule.len();
             (owed == 0).then_some(()).ok_or(format!("{owed}"))
         })
         .await;
@@ -70,7 +70,7 @@ async fn a_start_without_room_on_the_disk_comes_to_an_end() {
 
 /// Bytes of parked frames, as the store has them.
 fn parked_in_store(world: &World) -> u64 {
-    let view = world.mirror().shared.store.view();
+    let view = world.mirror().services.store.view();
     let parked = view.parked_repos().expect("it can be read");
     parked.into_values().sum()
 }
@@ -103,7 +103,12 @@ async fn frames_that_wait_are_counted_once_after_a_restart() {
             (cursor == last).then_some(()).ok_or(format!("{cursor:?}"))
         })
         .await;
-    let counted = world.mirror().shared.parked_bytes.load(Ordering::SeqCst);
+    let counted = world
+        .mirror()
+        .services
+        .totals
+        .parked_bytes
+        .load(Ordering::SeqCst);
     assert_eq!(counted, parked_in_store(&world));
     world.clear(stalled).await;
     world.all_complete().await;
@@ -121,7 +126,7 @@ async fn as_of_is_not_later_than_what_was_looked_at() {
     // The page is made, and on its way.
     let sweeps = world.metrics().sweeps.get();
     world.omitted(&did);
-    let omitted = timestamp(world.mirror().shared.clock.time()).expect("a year of four digits");
+    let omitted = timestamp(world.mirror().services.clock.time()).expect("a year of four digits");
     let seen = AtomicBool::new(false);
     world
         .until("the sweep has ended", async |world: &World| {
@@ -224,7 +229,7 @@ async fn what_is_tracked_is_on_the_list_before_its_row_says_so() {
     let tracking = tokio::task::spawn_blocking(move || mirror.track(&[did]));
     let until = Instant::now() + Duration::from_secs(10);
     let listed = loop {
-        let view = world.mirror().shared.store.view();
+        let view = world.mirror().services.store.view();
         let on_it = view
             .tracked()
             .any(|row| row.expect("it can be read").0 == half);
@@ -245,14 +250,14 @@ async fn what_is_tracked_is_on_the_list_before_its_row_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_on_the_list_is_begun_at_the_next_start() {
     let (mut world, half) = one_tracked().await;
-    let shared = world.mirror().shared.clone();
+    let services = world.mirror().services.clone();
     let change = Change {
-        wish: Some(WishChange::Track(half.clone(), shared.clock.time())),
+        wish: Some(WishChange::Track(half.clone(), services.clock.time())),
         ..Change::default()
     };
-    let written = gapless::store_io::write(&shared.store, change);
+    let written = gapless::store_io::write(&services.store, change);
     written.await.expect("it is written");
-    drop(shared);
+    drop(services);
     world.stop().await;
     world.begin().await;
     world.complete(&half).await;
@@ -270,7 +275,7 @@ async fn a_stream_that_was_read_for_some_alone_begins_anew_for_all() {
     world.complete(&tracked).await;
     world
         .until("nothing is owed", async |world: &World| {
-            let schedule = &world.mirror().shared.schedule;
+            let schedule = &world.mirror().services.schedule;
             let left = (schedule.len(), schedule.at_work());
             (left == (0, 0)).then_some(()).ok_or(format!("{left:?}"))
         })
@@ -293,7 +298,7 @@ async fn a_stream_that_was_read_for_some_alone_begins_anew_for_all() {
             (cursor == last).then_some(()).ok_or(format!("{cursor:?}"))
         })
         .await;
-    world.add(Kind::Pds, world.url(0), None).await;
+    world.add(UpstreamKind::Pds, world.url(0), None).await;
     world.opened(&world.url(0)).await;
     world.honest(&other).await;
     world.clear(stalled).await;

@@ -1,6 +1,6 @@
 //! Repositories that are larger than is taken of one.
 
-use gapless::api::{Gap, Mirror as _};
+use gapless::api::{Gap, Inspect as _};
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Write, encode_record};
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use gapless::api::Mirror as _;
+use gapless::api::{Inspect as _, Operate as _};
 use gapless_atp::mst::empty_root;
 use gapless_atp::syntax::Did;
 use gapless_store::change::{
-    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
+    Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
+    Subject,
 };
 use gapless_store::table::record::Record;
 
@@ -19,7 +20,7 @@ fn spoil(world: &World, did: &Did) {
     damage(world, did, |record| {
         let mut bytes = record.bytes().expect("it is kept").to_vec();
         bytes[0] ^= 1;
-        Some(Put {
+        Some(RecordValue {
             cid: record.cid,
             bytes: Some(bytes),
         })
@@ -27,9 +28,9 @@ fn spoil(world: &World, did: &Did) {
 }
 
 /// Puts something else, or nothing, in the place of a held record.
-fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> Option<Put>) {
-    let shared = &world.mirror().shared;
-    let view = shared.store.view();
+fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> Option<RecordValue>) {
+    let services = &world.mirror().services;
+    let view = services.store.view();
     let found = view.repo_by_did(did).expect("it can be read");
     let (id, row) = found.expect("it is known");
     let record = view.records(id).next().expect("it has a record");
@@ -46,13 +47,13 @@ fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> Option<Put>
         commit: Vec::new(),
     };
     let mut change = RepoChange::row(Subject::Id(id), row);
-    change.entry = Some(Entry {
-        at: shared.clock.time(),
+    change.entry = Some(LogEntry {
+        at: services.clock.time(),
         source: None,
-        what: What::Records(records),
+        what: EntryContent::Records(records),
         frame: None,
     });
-    let written = shared.store.write(Change {
+    let written = services.store.write(Change {
         repo: Some(change),
         ..Change::default()
     });
@@ -100,7 +101,7 @@ async fn verifying_all_finds_what_is_missing_renamed_or_altered_and_all_are_fetc
     spoil(&world, &spoilt);
     damage(&world, &missing, |_| None);
     damage(&world, &altered, |record| {
-        Some(Put {
+        Some(RecordValue {
             cid: empty_root(),
             bytes: record.bytes().map(<[u8]>::to_vec),
         })

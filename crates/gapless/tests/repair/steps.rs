@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gapless::api::{Mirror as _, NewUpstream, RepoAnswer};
+use gapless::api::{Inspect as _, NewUpstream, Operate as _, RepoAnswer};
 use gapless::config::Config;
 use gapless::metrics::Metrics;
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::{Kind, Repo, Time};
+use gapless_core::ledger::{Repo, Time, UpstreamKind};
 use gapless_testnet::{
     Config as NetConfig, Fault, NewCommit, Place, SetFault, Spec, Write, encode_record,
 };
@@ -89,7 +89,7 @@ impl World {
     }
 
     /// Follows one more host, or relay.
-    pub async fn add(&self, kind: Kind, url: String, host: Option<String>) {
+    pub async fn add(&self, kind: UpstreamKind, url: String, host: Option<String>) {
         let mirror = self.mirror().clone();
         let new = NewUpstream { kind, url, host };
         let added = tokio::task::spawn_blocking(move || mirror.add_upstream(new));
@@ -159,7 +159,7 @@ impl World {
     }
 
     pub fn metrics(&self) -> &Metrics {
-        &self.mirror().shared.metrics
+        &self.mirror().services.metrics
     }
 
     /// Waits until a counter is at least this.
@@ -257,18 +257,18 @@ impl World {
 
     /// The durable row.
     pub fn row(&self, did: &Did) -> Repo {
-        let view = self.mirror().shared.store.view();
+        let view = self.mirror().services.store.view();
         let found = view.repo_by_did(did).expect("it can be read");
         found.expect("it is known").1
     }
 
     /// How far the stream of a host is durable.
     pub fn cursor(&self, host: usize) -> Option<u64> {
-        let shared = &self.mirror().shared;
-        let covers = shared.upstreams.read();
+        let services = &self.mirror().services;
+        let covers = services.upstreams.read();
         let mut all = covers.iter();
         let (id, _) = all.find(|(_, source)| source.row.url == self.url(host))?;
-        let cursor = shared.store.view().cursor(id).expect("it can be read");
+        let cursor = services.store.view().cursor(id).expect("it can be read");
         cursor.map(|cursor| cursor.seq)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gapless::api::Mirror as _;
+use gapless::api::Operate as _;
 use gapless_core::ledger::Tick;
 use gapless_testnet::{Fault, Place, Spec, Status};
 
@@ -330,7 +330,7 @@ async fn t59_a_newer_head_is_named_while_the_fetch_fails_and_an_older_commit_cha
 }
 
 fn is_suspended(world: &World) -> bool {
-    let hosts = world.mirror().shared.hosts.all();
+    let hosts = world.mirror().services.hosts.all();
     hosts.iter().any(|(_, host)| host.hiding_suspended)
 }
 
@@ -436,7 +436,7 @@ async fn a_listing_that_breaks_off_is_no_sweep() {
 /// How often a host was swept: its sweeps have different beginnings.
 fn swept_tick(world: &World, host: usize) -> Option<Tick> {
     let name = world.url(host);
-    let hosts = world.mirror().shared.hosts.all();
+    let hosts = world.mirror().services.hosts.all();
     let mut named = hosts.into_iter().filter(|(_, row)| row.name == name);
     named
         .next()

@@ -1,8 +1,8 @@
 //! Hosts whose listing cannot be read: what lives there is not known, and a mirror
 //! of what it knows is not called whole.
 
-use gapless::api::{GapsPage, HostGap, Mirror as _, Readiness, UpstreamAnswer};
-use gapless_core::ledger::Kind;
+use gapless::api::{GapsPage, HostGap, Inspect as _, Readiness, UpstreamAnswer};
+use gapless_core::ledger::UpstreamKind;
 use gapless_testnet::{Fault, Place, SetFault, Spec};
 
 use crate::common::World;
@@ -183,7 +183,7 @@ async fn what_a_host_was_asked_about_by_name_is_not_its_listing() {
     assert_eq!(world.upstream(world.url(0)).await.followed, "for_tracked");
     // Now all of it is wanted, and nobody knows yet what that is.
     let stalled = world.stall(0, "listRepos", None);
-    world.add(Kind::Pds, world.url(0), None).await;
+    world.add(UpstreamKind::Pds, world.url(0), None).await;
     let told = world.doubted(0, &["not_listed"]).await;
     assert_eq!(told.error, None);
     world.fires("stall", 1).await;

@@ -92,7 +92,7 @@ async fn what_is_not_held_whole_is_never_served() {
     let mut world = World::quiet(small(2)).await;
     let held = world.hold("getRepo");
     world.begin().await;
-    let served = Served::of(world.mirror()).await;
+    let served = Served::of(&world).await;
     let did = world.did(0);
     world
         .until("it is known", async |world: &World| {

@@ -152,7 +152,7 @@ async fn with(adjust: fn(&mut Config)) -> (World, Served) {
     world.adjust = adjust;
     world.begin().await;
     world.settle().await;
-    let served = Served::of(world.mirror()).await;
+    let served = Served::of(&world).await;
     (world, served)
 }
 
@@ -207,21 +207,21 @@ async fn who_comes_when_all_seats_are_taken_is_told_to_come_again_and_a_reader_t
 }
 
 /// Four seats, so one for an address; this machine is counted.
-fn shared(config: &mut Config) {
+fn services(config: &mut Config) {
     config.serve.limits.exports = 4;
-    config.serve.limits.own_counted = true;
+    config.serve.limits.count_loopback = true;
     config.serve.limits.turn = Duration::from_millis(200);
     config.sweep_every = Duration::from_secs(3600);
 }
 
 fn own(config: &mut Config) {
-    shared(config);
-    config.serve.limits.own_counted = false;
+    services(config);
+    config.serve.limits.count_loopback = false;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_address_does_not_take_the_seats_of_the_others() {
-    let (mut world, mut served) = with(shared).await;
+    let (mut world, mut served) = with(services).await;
     let did = large(&world).await;
     let _idle = asked(&served, did.as_str()).await;
     let of = ("did", did.as_str());

@@ -25,7 +25,7 @@ async fn filtered(keys: &str) -> (World, Served) {
     world.flags.keep_keys = Some(keys.to_owned());
     world.begin().await;
     world.complete(&did).await;
-    let served = Served::of(world.mirror()).await;
+    let served = Served::of(&world).await;
     (world, served)
 }
 
@@ -93,7 +93,7 @@ async fn what_was_fetched_for_another_filter_is_not_served() {
     world.flags.collections = None;
     world.widened = true;
     world.begin().await;
-    let served = Served::of(world.mirror()).await;
+    let served = Served::of(&world).await;
     let did = world.did(0);
     world.doubted(&did, &["filter_changed"]).await;
     let words = served

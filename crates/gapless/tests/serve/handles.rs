@@ -23,7 +23,7 @@ async fn with_handles(accounts: usize, serve: impl Fn(&World) -> String) -> (Wor
     world.flags.config = Some(file);
     world.begin().await;
     world.settle().await;
-    let served = Served::of(world.mirror()).await;
+    let served = Served::of(&world).await;
     (world, served)
 }
 

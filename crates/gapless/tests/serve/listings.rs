@@ -121,7 +121,13 @@ async fn a_page_looks_at_so_many_and_goes_on() {
         .as_str()
         .expect("there may be more")
         .to_owned();
-    let last = world.mirror().shared.store.view().repos(RepoId(0)).count() as u64;
+    let last = world
+        .mirror()
+        .services
+        .store
+        .view()
+        .repos(RepoId(0))
+        .count() as u64;
     assert!(cursor.parse::<u64>().expect("a number") < last);
     let rest = served
         .good("sync.listRepos", &[("cursor", &cursor)])

@@ -110,7 +110,7 @@ async fn there_are_no_other_methods() {
 #[tokio::test(flavor = "multi_thread")]
 async fn anybody_may_read_unless_it_is_closed() {
     let (mut world, open) = mirrored(small(1)).await;
-    let closed = Served::with(world.mirror(), false).await;
+    let closed = Served::with(&world, false).await;
     let did = world.did(0);
     let asked = crate::served::path("sync.getLatestCommit", &[("did", did.as_str())]);
     for (served, wanted) in [(&open, 200), (&closed, 403)] {

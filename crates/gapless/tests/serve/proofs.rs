@@ -83,7 +83,7 @@ async fn presence_and_absence_are_proved_and_one_tree_answers_all() {
     let path = world.some_path(&did);
     proved(&world, &served, &did, &path).await;
     assert_eq!(world.metrics().trees_built.get(), 2);
-    let serving = gapless::api::Mirror::serving(&**world.mirror()).expect("it serves");
+    let serving = world.serving();
     assert_eq!(serving.trees().len(), 1);
     world.stop().await;
 }

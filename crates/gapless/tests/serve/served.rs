@@ -1,10 +1,8 @@
 //! The HTTP interface of a mirror that runs in this process, and a reader of it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use gapless::mirror::Mirror;
-use gapless::web::{self, WebSettings};
+use gapless::web::{self, App, Running, WebSettings};
 use gapless_atp::car::read_blocks;
 use gapless_atp::cid::Cid;
 use gapless_atp::repo::RepoCar;
@@ -54,23 +52,24 @@ impl Got {
 }
 
 impl Served {
-    pub async fn of(mirror: &Arc<Mirror>) -> Served {
-        Served::with(mirror, true).await
+    pub async fn of(world: &World) -> Served {
+        Served::with(world, true).await
     }
 
-    pub async fn with(mirror: &Arc<Mirror>, open: bool) -> Served {
+    pub async fn with(world: &World, open: bool) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
-        let settings = WebSettings {
+        let app = App::new(WebSettings {
             token: None,
             loopback: true,
             open,
-        };
+        });
+        app.set_running(Running::new(world.mirror(), world.serving()));
         let (stop, stopped) = oneshot::channel();
         let stopped = async {
             let _ = stopped.await;
         };
-        let task = tokio::spawn(web::serve(listener, mirror.clone(), settings, stopped));
+        let task = tokio::spawn(web::serve(listener, app, stopped));
         let http = reqwest::Client::builder().no_proxy().build().expect("one");
         Served {
             address,
@@ -135,7 +134,7 @@ pub fn path(method: &str, query: &[(&str, &str)]) -> String {
 /// A network whose accounts are all in the directory, mirrored and complete.
 pub async fn mirrored(config: NetConfig) -> (World, Served) {
     let world = World::settled(config).await;
-    let served = Served::of(world.mirror()).await;
+    let served = Served::of(&world).await;
     (world, served)
 }
 

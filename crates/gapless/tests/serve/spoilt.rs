@@ -3,7 +3,8 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
 use gapless_store::change::{
-    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
+    Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
+    Subject,
 };
 use gapless_store::table::record::Record;
 
@@ -12,9 +13,9 @@ use crate::drive::said;
 use crate::served::{Served, mirrored, records_of, small, true_records};
 
 /// Puts something else in the place of a held record, as a disk might.
-fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> Put) -> String {
-    let shared = &world.mirror().shared;
-    let view = shared.store.view();
+fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> RecordValue) -> String {
+    let services = &world.mirror().services;
+    let view = services.store.view();
     let found = view.repo_by_did(did).expect("it can be read");
     let (id, row) = found.expect("it is known");
     let record = view.records(id).nth(3).expect("it has records");
@@ -31,13 +32,13 @@ fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> Put) -> Str
         commit: view.signed_commit(id).expect("read").expect("it is held"),
     };
     let mut change = RepoChange::row(Subject::Id(id), row);
-    change.entry = Some(Entry {
-        at: shared.clock.time(),
+    change.entry = Some(LogEntry {
+        at: services.clock.time(),
         source: None,
-        what: What::Records(records),
+        what: EntryContent::Records(records),
         frame: None,
     });
-    let written = shared.store.write(Change {
+    let written = services.store.write(Change {
         repo: Some(change),
         ..Change::default()
     });
@@ -63,7 +64,7 @@ async fn another_root_than_the_signed_one_is_no_answer() {
     world.expect("what is held is not what was signed");
     let did = world.did(1);
     let held = world.hold("getRepo");
-    damage(&world, &did, |record| Put {
+    damage(&world, &did, |record| RecordValue {
         cid: Cid::dag_cbor(b"another"),
         bytes: record.bytes().map(<[u8]>::to_vec),
     });
@@ -74,10 +75,10 @@ async fn another_root_than_the_signed_one_is_no_answer() {
     world.stop().await;
 }
 
-fn spoil(record: &Record) -> Put {
+fn spoil(record: &Record) -> RecordValue {
     let mut bytes = record.bytes().expect("it is kept").to_vec();
     bytes[0] ^= 1;
-    Put {
+    RecordValue {
         cid: record.cid,
         bytes: Some(bytes),
     }
@@ -103,7 +104,7 @@ async fn a_spoilt_record_is_told_when_who_asked_is_gone() {
     let did = world.did(1);
     let held = world.hold("getRepo");
     damage(&world, &did, spoil);
-    let serving = gapless::api::Mirror::serving(&**world.mirror()).expect("it serves");
+    let serving = world.serving();
     {
         let mut asks = std::pin::pin!(serving.planned(&did, true));
         let mut once = std::task::Context::from_waker(std::task::Waker::noop());

@@ -12,7 +12,8 @@ use gapless_atp::repo::Commit;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{Held, Repo as Row, RepoId, Time};
 use gapless_store::change::{
-    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, What,
+    Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
+    Subject,
 };
 use gapless_store::store::Store;
 
@@ -302,10 +303,10 @@ impl Mirror {
             ops,
             commit: commit.to_vec(),
         };
-        let entry = Entry {
+        let entry = LogEntry {
             at: Time(1),
             source: None,
-            what: What::Records(records),
+            what: EntryContent::Records(records),
             frame: None,
         };
         let mut change = RepoChange::row(Subject::Did(self.did.clone()), row);
@@ -324,7 +325,7 @@ impl Mirror {
         let cid = held.unwrap().cid;
         let op = RecordOp {
             path: path.to_vec(),
-            put: Some(Put { cid, bytes }),
+            put: Some(RecordValue { cid, bytes }),
             fresh: false,
         };
         self.write(self.row().held, vec![op], &[]);

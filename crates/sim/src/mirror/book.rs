@@ -11,15 +11,16 @@ use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
     Cursor, Epoch, Held, Host, HostId, Parked, Repo, RepoId, Tick, Time, Upstream, UpstreamId,
 };
-use gapless_store::book::{Book as Store, Nothing};
 use gapless_store::change::{
-    Change, Entry, HostChange, Put, RecordOp, Records as Written, RecordsKind, RepoChange, Subject,
-    UpstreamChange, What,
+    Change, EntryContent, HostChange, LogEntry, RecordOp, RecordValue, Records as Written,
+    RecordsKind, RepoChange, Subject, UpstreamChange,
 };
-use gapless_store::contents::Contents;
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
 use gapless_store::engine::{KeyRange, MemoryEngine};
+use gapless_store::read_view::ReadView;
+use gapless_store::sync_writer::{NoSidecar, SyncWriter};
 use gapless_store::table::Table;
+use gapless_store::table::log::{LogRow, SourceEvent};
 use gapless_store::table::parked::ParkedFrame;
 
 use crate::world::commit::bytes_of;
@@ -31,6 +32,7 @@ pub struct Waiting {
     pub parked: Parked,
     pub upstream: UpstreamId,
     pub epoch: Option<Epoch>,
+    pub seq: u64,
     pub frame: Arc<Frame>,
 }
 
@@ -39,17 +41,25 @@ pub struct Waiting {
 pub struct RepoWrite {
     pub repo: Repo,
     pub what: Words,
+    /// The event that the log entry comes from.
+    pub source: Option<SourceEvent>,
     pub park: Vec<Waiting>,
     pub unpark: Vec<Rev>,
 }
 
-/// What a step says of the records.
+/// What a step says in the log.
 #[derive(Debug, Clone)]
 pub enum Words {
     Nothing,
+    /// The account state is new.
+    Account,
+    /// The account state is new, and the repository is shown again.
+    Shown,
+    /// The host or the key is new.
+    Identity,
     /// Operations, and the state that they start from.
     Records {
-        live: bool,
+        kind: RecordsKind,
         before: Held,
         ops: Vec<Op>,
     },
@@ -65,9 +75,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub fn row(&mut self, id: RepoId, repo: Repo) {
-        self.touched.push(id);
-        self.change().repo = Some(RepoChange::row(Subject::Id(id), repo));
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
     }
 
     pub fn repo(&mut self, id: RepoId, at: Time, write: RepoWrite) {
@@ -78,7 +87,7 @@ impl Batch {
         self.change().repo = Some(RepoChange {
             subject: Subject::Id(id),
             row: Some(write.repo),
-            entry: entry(at, write.what),
+            entry: entry(at, write.what, write.source),
             park,
             unpark: write.unpark,
         });
@@ -92,7 +101,7 @@ impl Batch {
         self.change().host = Some(HostChange::Row(id, row));
     }
 
-    pub fn done(&mut self, position: Position) {
+    pub fn done(&mut self, position: EventPosition) {
         self.change().done = Some(position);
     }
 
@@ -107,29 +116,43 @@ fn stored(waiting: &Waiting) -> ParkedFrame {
         parked: waiting.parked,
         upstream: waiting.upstream,
         epoch: waiting.epoch,
-        frame: waiting.frame.number.to_be_bytes().to_vec(),
+        frame: frame_bytes(waiting),
     }
 }
 
-fn entry(at: Time, what: Words) -> Option<Entry> {
+/// The bytes of a parked frame: which frame it is, and its number in the stream.
+fn frame_bytes(waiting: &Waiting) -> Vec<u8> {
+    let numbers = [waiting.frame.number, waiting.seq];
+    numbers.into_iter().flat_map(u64::to_be_bytes).collect()
+}
+
+/// Reads what [`frame_bytes`] wrote.
+fn read_frame_bytes(bytes: &[u8]) -> (u64, u64) {
+    let mut numbers = bytes.chunks_exact(8).map(|number| {
+        let number = number.try_into().expect("a chunk has eight bytes");
+        u64::from_be_bytes(number)
+    });
+    let mut next = || numbers.next().expect("two numbers were written");
+    (next(), next())
+}
+
+fn entry(at: Time, what: Words, source: Option<SourceEvent>) -> Option<LogEntry> {
     let what = match what {
         Words::Nothing => return None,
-        Words::Purge => What::Purge,
-        Words::Records { live, before, ops } => {
-            let kind = match (live, before) {
-                (true, _) => RecordsKind::Live,
-                (false, Held::Nothing) => RecordsKind::Backfill,
-                (false, _) => RecordsKind::Repair,
-            };
+        Words::Account => EntryContent::Account,
+        Words::Shown => EntryContent::Shown,
+        Words::Identity => EntryContent::Identity,
+        Words::Purge => EntryContent::Purge,
+        Words::Records { kind, before, ops } => {
             let ops = ops.into_iter().map(|op| RecordOp {
                 path: op.path.into_bytes(),
-                put: op.after.map(|cid| Put {
+                put: op.after.map(|cid| RecordValue {
                     cid,
                     bytes: bytes_of(&cid),
                 }),
                 fresh: false,
             });
-            What::Records(Written {
+            EntryContent::Records(Written {
                 kind,
                 before,
                 ops: ops.collect(),
@@ -137,9 +160,9 @@ fn entry(at: Time, what: Words) -> Option<Entry> {
             })
         }
     };
-    Some(Entry {
+    Some(LogEntry {
         at,
-        source: None,
+        source,
         what,
         frame: None,
     })
@@ -147,7 +170,7 @@ fn entry(at: Time, what: Words) -> Option<Entry> {
 
 pub struct Book {
     engine: MemoryEngine,
-    store: Store,
+    store: SyncWriter,
     repos: BTreeMap<RepoId, Repo>,
     dids: BTreeMap<Did, RepoId>,
     hosts: BTreeMap<HostId, Host>,
@@ -176,7 +199,7 @@ impl Book {
     }
 
     /// The store as it is now.
-    pub fn view(&self) -> Contents {
+    pub fn view(&self) -> ReadView {
         self.store.view()
     }
 
@@ -236,17 +259,25 @@ impl Book {
                 .parked_frame(id, rev)
                 .expect("the double does not fail");
             let row = row.expect("it was there a moment ago");
-            let number = row.frame.as_slice().try_into().map(u64::from_be_bytes);
-            let number = number.expect("eight bytes were written");
+            let (number, seq) = read_frame_bytes(&row.frame);
             let waiting = Waiting {
                 parked: row.parked,
                 upstream: row.upstream,
                 epoch: row.epoch,
+                seq,
                 frame: self.frames[&number].clone(),
             };
             (rev, waiting)
         });
         frames.collect()
+    }
+
+    /// The log rows of a repository, in order.
+    pub fn log(&self, id: RepoId) -> Vec<LogRow> {
+        let view = self.view();
+        let rows = view.log_from(0).expect("the double does not fail");
+        let rows = rows.map(|row| row.expect("the double does not fail").1);
+        rows.filter(|row| row.repo == Some(id)).collect()
     }
 
     pub fn upstreams(&self) -> BTreeMap<UpstreamId, Upstream> {
@@ -390,8 +421,8 @@ impl Book {
     }
 }
 
-fn open(engine: &MemoryEngine) -> Store {
-    Store::open(Box::new(engine.clone()), Box::new(Nothing)).expect("the double opens")
+fn open(engine: &MemoryEngine) -> SyncWriter {
+    SyncWriter::open(Box::new(engine.clone()), Box::new(NoSidecar)).expect("the double opens")
 }
 
 /// Everything in the store, row by row.

@@ -1,9 +1,9 @@
 //! Asks for a repository, or for what is new in it, and lays a difference over
 //! what is held.
 
-use gapless_core::ledger::diff::{self, Ask, Recomputed, Verdict};
-use gapless_core::ledger::fetch::{Note, Told};
-use gapless_core::ledger::{Named, RepoId};
+use gapless_core::ledger::diff::{self, DiffVerdict, RecomputedRoot, RepoRequest};
+use gapless_core::ledger::fetch::{HeadAnswer, Note};
+use gapless_core::ledger::{NamedHead, RepoId};
 
 use super::Mirror;
 use super::job::{Job, Step};
@@ -19,7 +19,7 @@ impl Mirror {
         world: &mut World,
         job: &Job,
         note: Note,
-        named: Named,
+        named: NamedHead,
         adopt: bool,
         whole: bool,
     ) -> Step {
@@ -29,7 +29,7 @@ impl Mirror {
         self.counts.fetched += 1;
         *self.fetches.entry(id).or_default() += 1;
         let answer = match self.what_to_ask(id, &note, adopt, whole) {
-            Ask::InFull => world.repo(host, owner).map(|answer| {
+            RepoRequest::InFull => world.repo(host, owner).map(|answer| {
                 answer.map(|served| Step::Fetched {
                     note,
                     named,
@@ -37,7 +37,7 @@ impl Mirror {
                     served,
                 })
             }),
-            Ask::Since(rev) => {
+            RepoRequest::Since(rev) => {
                 // Remembered even if no answer ever comes.
                 self.tried.insert(id, rev);
                 self.counts.differences += 1;
@@ -54,18 +54,18 @@ impl Mirror {
             Ok(Ok(step)) => step,
             Ok(Err(state)) => Step::Heard {
                 note,
-                told: Told::State(state),
+                told: HeadAnswer::State(state),
             },
             Err(_) => self.fail(world, job),
         }
     }
 
-    fn what_to_ask(&self, id: RepoId, note: &Note, adopt: bool, whole: bool) -> Ask {
+    fn what_to_ask(&self, id: RepoId, note: &Note, adopt: bool, whole: bool) -> RepoRequest {
         let repo = self.book.repo_ref(id);
         let tried = self.tried.get(&id).copied();
         match whole {
-            true => Ask::InFull,
-            false => diff::ask(&self.settings, repo, note, adopt, tried),
+            true => RepoRequest::InFull,
+            false => diff::choose_request(&self.settings, repo, note, adopt, tried),
         }
     }
 
@@ -75,7 +75,7 @@ impl Mirror {
         world: &World,
         job: &Job,
         note: Note,
-        named: Named,
+        named: NamedHead,
         difference: Difference,
     ) -> Step {
         let repo = self.book.repo_ref(job.repo);
@@ -86,20 +86,20 @@ impl Mirror {
                 None => records.remove(path),
             };
         }
-        let recomputed = repo.head().map(|held| Recomputed {
+        let recomputed = repo.head().map(|held| RecomputedRoot {
             over: held.commit,
             root: root(&records),
         });
         let commit = difference.commit;
-        match diff::answered(repo, &note, &commit.head, recomputed) {
-            Verdict::Passed => Step::Done,
-            Verdict::InFull => Step::Fetch {
+        match diff::judge_difference(repo, &note, &commit.head, recomputed) {
+            DiffVerdict::Passed => Step::Done,
+            DiffVerdict::InFull => Step::Fetch {
                 note,
                 named,
                 adopt: false,
                 whole: true,
             },
-            Verdict::Snapshot => {
+            DiffVerdict::Snapshot => {
                 self.counts.differences_right += 1;
                 let records = records.into();
                 let served = Served { commit, records };

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gapless_core::ledger::stream::Read;
+use gapless_core::ledger::stream::Placement;
 use gapless_core::ledger::{Cursor, Now, Tick, Time, Upstream, UpstreamId};
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
 
 use super::Mirror;
 use super::book::Batch;
@@ -21,15 +21,15 @@ use crate::world::{Body, Frame, Place, Received, Socket, World};
 pub struct Item {
     pub at: Cursor,
     pub numbering: u32,
-    pub read: Read,
+    pub read: Placement,
     pub tick: Tick,
     pub frame: Arc<Frame>,
     pub done: bool,
 }
 
 impl Item {
-    fn position(&self, upstream: UpstreamId) -> Position {
-        Position {
+    fn position(&self, upstream: UpstreamId) -> EventPosition {
+        EventPosition {
             upstream,
             numbering: self.numbering,
             seq: self.at.seq,
@@ -144,7 +144,8 @@ impl Mirror {
             }
             Dialed::FutureCursor => self.with_stream(world, id, |look| {
                 look.stream.connected(look.now, look.row, look.notices);
-                look.stream.future(look.now, look.row, look.notices);
+                look.stream
+                    .cursor_in_future(look.now, look.row, look.notices);
             }),
             Dialed::Connected(socket) => {
                 self.with_stream(world, id, |look| {
@@ -158,7 +159,7 @@ impl Mirror {
 
     /// The connection is gone.
     pub fn hang_up(&mut self, world: &World, id: UpstreamId) {
-        self.with_stream(world, id, |look| look.stream.lost(look.now));
+        self.with_stream(world, id, |look| look.stream.connection_lost(look.now));
         let feed = self.feed(id);
         feed.socket = None;
         feed.dialing = None;
@@ -175,7 +176,8 @@ impl Mirror {
             Received::Nothing => return false,
             Received::Closed => self.hang_up(world, id),
             Received::Info => self.with_stream(world, id, |look| {
-                look.stream.outdated(look.now, look.row, look.notices);
+                look.stream
+                    .cursor_outdated(look.now, look.row, look.notices);
             }),
             Received::Frame { seq, frame } => self.frame(world, id, seq, frame),
         }
@@ -191,7 +193,9 @@ impl Mirror {
         let unreadable = frame.body == Body::Unreadable;
         if unreadable && frame.number.is_multiple_of(2) {
             // Not even its number can be read.
-            self.with_stream(world, id, |look| look.stream.unreadable(look.now, look.row));
+            self.with_stream(world, id, |look| {
+                look.stream.unreadable_frame(look.now, look.row)
+            });
             return;
         }
         let (read, tick) = self.with_stream(world, id, |look| {
@@ -199,7 +203,7 @@ impl Mirror {
                 .stream
                 .frame(look.now, look.row, seq, at.event, look.notices);
             if unreadable && !read.repeat {
-                look.stream.unreadable(look.now, look.row);
+                look.stream.unreadable_frame(look.now, look.row);
             }
             (read, look.now.tick)
         });
@@ -243,7 +247,8 @@ impl Mirror {
             let hash = frame.hash(seq);
             look.stream
                 .frame(look.now, look.row, seq, hash, look.notices);
-            look.stream.overflowed(look.now, look.row, look.notices);
+            look.stream
+                .queue_overflowed(look.now, look.row, look.notices);
         });
         if all {
             self.feed(id).queue.clear();
@@ -275,8 +280,9 @@ impl Mirror {
             let durable = self.book.cursor(id);
             let connected = self.with_stream(world, id, |look| {
                 let ours = durable.filter(|(numbering, _)| *numbering == look.row.numbering);
-                look.stream.settled(ours.map(|(_, cursor)| cursor));
-                look.stream.wait(look.now, look.row, look.notices);
+                look.stream.set_durable(ours.map(|(_, cursor)| cursor));
+                look.stream
+                    .check_deadlines(look.now, look.row, look.notices);
                 look.stream.is_connected()
             });
             if !connected {
@@ -303,7 +309,7 @@ impl Mirror {
 /// A connection and its row, for one decision.
 pub struct Look<'a> {
     pub now: Now,
-    pub stream: &'a mut gapless_core::ledger::stream::Stream,
+    pub stream: &'a mut gapless_core::ledger::stream::StreamState,
     pub row: &'a mut Upstream,
     pub notices: &'a mut Vec<gapless_core::ledger::Notice>,
 }

@@ -2,10 +2,9 @@
 //! write. Each is a step of its own, and anything may happen in between.
 
 use gapless_core::ledger::debt::{self, Work};
-use gapless_core::ledger::fetch::{self, Next, Note, Told};
-use gapless_core::ledger::rollback;
+use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
 use gapless_core::ledger::sweep::{self, Suspect};
-use gapless_core::ledger::{Named, RepoId, Tick};
+use gapless_core::ledger::{NamedHead, RepoId, Tick};
 
 use super::Mirror;
 use super::snapshot::Writing;
@@ -17,10 +16,18 @@ use crate::world::pds::{Difference, Served};
 pub struct Job {
     pub repo: RepoId,
     pub step: Step,
-    /// It was begun because of a listing, not of a debt.
-    pub suspect: Option<Suspect>,
-    /// It was begun to confirm what a listing said.
-    pub confirms: bool,
+    pub trigger: Trigger,
+}
+
+/// Why a job began.
+#[derive(Debug, Clone, Copy)]
+pub enum Trigger {
+    /// The repository owes the work.
+    Debt,
+    /// A listing names another head.
+    Suspect(Suspect),
+    /// A sweep asks the host because a listing alone does not confirm enough.
+    Sweep,
 }
 
 #[derive(Debug, Clone)]
@@ -36,12 +43,12 @@ pub enum Step {
     /// The host's answer is here.
     Heard {
         note: Note,
-        told: Told,
+        told: HeadAnswer,
     },
     /// The repository is fetched.
     Fetch {
         note: Note,
-        named: Named,
+        named: NamedHead,
         adopt: bool,
         /// Whole, whatever the rules say: a difference has come to nothing.
         whole: bool,
@@ -49,13 +56,13 @@ pub enum Step {
     /// What is new is here.
     Differs {
         note: Note,
-        named: Named,
+        named: NamedHead,
         difference: Difference,
     },
     /// The file is here.
     Fetched {
         note: Note,
-        named: Named,
+        named: NamedHead,
         adopt: bool,
         served: Served,
     },
@@ -69,7 +76,8 @@ impl Mirror {
     pub fn due(&self, world: &World) -> Vec<RepoId> {
         let rows = self.book.repo_rows();
         let due = rows.filter(|(id, repo)| {
-            debt::plan(world.now, repo).is_some() && !self.jobs.iter().any(|job| job.repo == *id)
+            debt::plan_work(world.now, repo).is_some()
+                && !self.jobs.iter().any(|job| job.repo == *id)
         });
         due.map(|(id, _)| id).collect()
     }
@@ -77,26 +85,25 @@ impl Mirror {
     /// Begins the work that is due for a repository.
     pub fn start(&mut self, world: &World, id: RepoId) -> bool {
         let mut repo = self.book.repo(id);
-        let Some(work) = debt::plan(world.now, &repo) else {
+        let Some(work) = debt::plan_work(world.now, &repo) else {
             return false;
         };
         let now = self.tick(world);
-        debt::begin(now, &mut repo);
+        debt::begin_attempt(now, &mut repo);
         let step = match work {
             Work::Resolve => Some(Step::Resolve { asked: now.tick }),
             Work::Compare | Work::Fetch => {
-                fetch::note(self.context(now), &mut repo).map(|note| Step::Ask { note })
+                fetch::take_note(self.context(now), &mut repo).map(|note| Step::Ask { note })
             }
         };
-        self.put(id, repo);
+        self.put(world, id, repo);
         let Some(step) = step else {
             return false;
         };
         self.jobs.push(Job {
             repo: id,
             step,
-            suspect: None,
-            confirms: false,
+            trigger: Trigger::Debt,
         });
         true
     }
@@ -104,21 +111,20 @@ impl Mirror {
     /// Begins the work once more although it is under way, as after a timeout
     /// that was none.
     pub fn start_again(&mut self, world: &World, id: RepoId) {
-        self.ask(world, id, None);
+        self.ask(world, id, Trigger::Debt);
     }
 
-    /// Asks a host about a repository because of what a listing said.
-    pub fn ask(&mut self, world: &World, id: RepoId, suspect: Option<Suspect>) {
+    /// Asks the host of a repository for its head, whether or not that is owed.
+    pub fn ask(&mut self, world: &World, id: RepoId, trigger: Trigger) {
         let now = self.tick(world);
         let mut repo = self.book.repo(id);
-        let note = fetch::note(self.context(now), &mut repo);
-        self.put(id, repo);
+        let note = fetch::take_note(self.context(now), &mut repo);
+        self.put(world, id, repo);
         if let Some(note) = note {
             self.jobs.push(Job {
                 repo: id,
                 step: Step::Ask { note },
-                confirms: suspect.is_none(),
-                suspect,
+                trigger,
             });
         }
     }
@@ -134,7 +140,7 @@ impl Mirror {
                 let owner = self.owner_of(world, id);
                 match world.latest(self.pds_of(note.host), owner) {
                     Ok(told) => Step::Heard { note, told },
-                    Err(_) => self.fail(world, &job),
+                    Err(_) => self.fail_question(world, &job),
                 }
             }
             Step::Heard { note, told } => self.hear(world, &job, &note, told),
@@ -175,33 +181,45 @@ impl Mirror {
             None => {
                 let now = self.tick(world);
                 let mut repo = self.book.repo(id);
-                debt::failed(now, &mut repo, None);
-                self.put(id, repo);
+                debt::attempt_failed(now, &mut repo, None);
+                self.put(world, id, repo);
             }
         }
         Step::Done
     }
 
-    /// A request failed: the debt stays, and is tried later.
-    pub fn fail(&mut self, world: &World, job: &Job) -> Step {
+    /// Records that the host did not answer a question. A question that was not owed
+    /// is owed now.
+    fn fail_question(&mut self, world: &World, job: &Job) -> Step {
         let now = self.tick(world);
         let mut repo = self.book.repo(job.repo);
-        if let Some(suspect) = &job.suspect {
-            sweep::answered(now, &mut repo, suspect, None);
+        match &job.trigger {
+            Trigger::Debt => {}
+            Trigger::Suspect(suspect) => sweep::suspect_answered(now, &mut repo, suspect, None),
+            Trigger::Sweep => sweep::question_unanswered(now, &mut repo, now.tick),
         }
-        debt::failed(now, &mut repo, None);
-        self.put(job.repo, repo);
+        debt::attempt_failed(now, &mut repo, None);
+        self.put(world, job.repo, repo);
         Step::Done
     }
 
-    fn hear(&mut self, world: &World, job: &Job, note: &Note, told: Told) -> Step {
+    /// Records that a fetch failed. The debt stays, and is tried later.
+    pub fn fail(&mut self, world: &World, job: &Job) -> Step {
+        let now = self.tick(world);
+        let mut repo = self.book.repo(job.repo);
+        debt::attempt_failed(now, &mut repo, None);
+        self.put(world, job.repo, repo);
+        Step::Done
+    }
+
+    fn hear(&mut self, world: &World, job: &Job, note: &Note, told: HeadAnswer) -> Step {
         let id = job.repo;
         let now = self.tick(world);
         let census = self.census(note.host);
         let host = self.book.host(note.host).cloned().unwrap_or_default();
         let mut draft = self.draft(id);
         let mut notices = std::mem::take(&mut self.notices);
-        let next = fetch::told(
+        let next = fetch::head_answered(
             self.context(now),
             &mut draft.repo,
             note,
@@ -211,15 +229,18 @@ impl Mirror {
             &mut notices,
         );
         self.notices = notices;
-        if let Some(suspect) = &job.suspect
-            && let Told::Head(named) = told
+        if let Trigger::Suspect(suspect) = &job.trigger
+            && let HeadAnswer::Head(named) = told
         {
-            sweep::answered(now, &mut draft.repo, suspect, Some(named));
+            sweep::suspect_answered(now, &mut draft.repo, suspect, Some(named));
+        }
+        if !matches!(job.trigger, Trigger::Debt) && matches!(next, Next::Adopt(_)) {
+            // The ledger postponed the debt because the host is behind; the adoption
+            // is due now.
+            debt::ask_host_next(now, &mut draft.repo);
         }
         self.unpark(&mut draft);
-        let mut batch = self.batch();
-        draft.into_batch(world.now, &mut batch);
-        self.commit(batch);
+        self.submit(world, draft);
         let note = *note;
         match next {
             Next::Done => Step::Done,
@@ -237,43 +258,6 @@ impl Mirror {
             },
         }
     }
-
-    /// Takes over a host's older state, all at once.
-    pub fn adopt(
-        &mut self,
-        world: &World,
-        id: RepoId,
-        note: &Note,
-        named: &Named,
-        snapshot: &fetch::Snapshot,
-        served: &Served,
-    ) -> Step {
-        let now = self.tick(world);
-        let mut draft = self.draft(id);
-        if !rollback::consider(&draft.repo, note, named, snapshot) {
-            debt::failed(now, &mut draft.repo, None);
-            self.put(id, draft.repo);
-            return Step::Done;
-        }
-        let held = self.book.records(id);
-        let ops = crate::world::commit::difference(&held, &served.records);
-        let mut notices = std::mem::take(&mut self.notices);
-        rollback::adopt(
-            self.context(now),
-            &mut draft.repo,
-            note,
-            snapshot,
-            &mut notices,
-        );
-        self.notices = notices;
-        draft.write(false, &ops);
-        self.counts.adopted += 1;
-        self.unpark(&mut draft);
-        let mut batch = self.batch();
-        draft.into_batch(world.now, &mut batch);
-        self.commit(batch);
-        Step::Done
-    }
 }
 
 impl Job {
@@ -284,10 +268,10 @@ impl Job {
             Step::Resolve { .. } => "ask the directory".to_owned(),
             Step::Ask { note } => format!("ask for the head (noted t{})", note.at.0),
             Step::Heard { note, told } => match told {
-                Told::Head(named) => {
+                HeadAnswer::Head(named) => {
                     format!("heard {} (noted t{})", short(named.rev), note.at.0)
                 }
-                Told::State(state) => format!("heard {state:?}"),
+                HeadAnswer::State(state) => format!("heard {state:?}"),
             },
             Step::Fetch {
                 adopt,

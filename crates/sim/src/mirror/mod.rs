@@ -18,13 +18,13 @@ pub mod sweep;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gapless_atp::syntax::Rev;
-use gapless_core::ledger::complete::{self, Answer};
+use gapless_core::ledger::complete::{self, Completeness};
 use gapless_core::ledger::cover::Covers;
-use gapless_core::ledger::debt::{self, What};
+use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::event::Context;
-use gapless_core::ledger::rollback::Census;
+use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{
-    HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId, Why,
+    DebtReason, HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId,
 };
 
 use crate::world::{OwnerId, PdsId, World};
@@ -147,10 +147,10 @@ impl Mirror {
     }
 
     /// Writes one row of a repository.
-    pub fn put(&mut self, id: RepoId, repo: Repo) {
-        let mut batch = self.batch();
-        batch.row(id, repo);
-        self.commit(batch);
+    pub fn put(&mut self, world: &World, id: RepoId, repo: Repo) {
+        let mut draft = self.row_only(id);
+        draft.repo = repo;
+        self.submit(world, draft);
     }
 
     /// The repository of a DID; made known if it is not.
@@ -162,7 +162,7 @@ impl Mirror {
         // A name that nothing is owed for would be forgotten in a crash.
         let now = self.tick(world);
         let mut repo = Repo::new(did.clone());
-        debt::owe(now, &mut repo, What::Resolve, Why::FirstSighting);
+        debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::FirstSighting);
         let id = self.book.found(now.tick, repo);
         self.touched.insert(id);
         id
@@ -187,8 +187,8 @@ impl Mirror {
         number.parse().expect("hosts are numbered")
     }
 
-    pub fn census(&self, host: HostId) -> Census {
-        let mut census = Census::default();
+    pub fn census(&self, host: HostId) -> BehindShare {
+        let mut census = BehindShare::default();
         for (_, repo) in self.book.repo_rows() {
             if repo.host == Some(host) {
                 census.repos += 1;
@@ -204,10 +204,10 @@ impl Mirror {
         complete::is_complete(self.context(now), repo, host)
     }
 
-    pub fn answer(&self, world: &World, repo: &Repo) -> Answer {
+    pub fn answer(&self, world: &World, repo: &Repo) -> Completeness {
         let now = self.glance(world);
         let host = repo.host.and_then(|host| self.book.host(host));
-        complete::answer(self.context(now), repo, host)
+        complete::completeness(self.context(now), repo, host)
     }
 }
 

@@ -3,18 +3,18 @@
 
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::account;
-use gapless_core::ledger::claim::{self, Heard};
+use gapless_core::ledger::claim::{self, ClaimDecision};
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::debt;
 use gapless_core::ledger::event::Origin;
-use gapless_core::ledger::notice::Dropped;
+use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::rollback;
 use gapless_core::ledger::{
-    Epoch, FilterGen, HostId, Kind, RepoId, Tick, Ticks, Upstream, UpstreamId, Why,
+    DebtReason, Epoch, FilterGen, HostId, RepoId, Tick, Ticks, Upstream, UpstreamId, UpstreamKind,
 };
 
 use super::Mirror;
-use super::book::{Batch, Words};
+use super::book::Words;
 use super::feed::Feed;
 use crate::world::{OwnerId, Place, World};
 
@@ -29,8 +29,8 @@ impl Mirror {
             Place::Relay(_) => None,
         };
         let (kind, url) = match place {
-            Place::Pds(pds) => (Kind::Pds, format!("pds:{pds}")),
-            Place::Relay(relay) => (Kind::Relay, format!("relay:{relay}")),
+            Place::Pds(pds) => (UpstreamKind::Pds, format!("pds:{pds}")),
+            Place::Relay(relay) => (UpstreamKind::Relay, format!("relay:{relay}")),
         };
         let row = Upstream {
             url,
@@ -74,7 +74,7 @@ impl Mirror {
         let rows = self.book.repo_rows();
         let due: Vec<RepoId> = rows
             .filter(|(_, repo)| {
-                account::purge_due(world.now, repo, self.purge_grace)
+                account::is_purge_due(world.now, repo, self.purge_grace)
                     && repo.held != Default::default()
             })
             .map(|(id, _)| id)
@@ -82,14 +82,12 @@ impl Mirror {
         for id in &due {
             let now = self.tick(world);
             let mut draft = self.draft(*id);
-            account::purged(now, &mut draft.repo);
+            account::purge_row(now, &mut draft.repo);
             for rev in draft.frames().into_keys() {
-                self.drop_frame(&mut draft, rev, Dropped::Superseded);
+                self.drop_frame(&mut draft, rev, DropReason::Superseded);
             }
-            draft.step(Words::Purge);
-            let mut batch = Batch::default();
-            draft.into_batch(world.now, &mut batch);
-            self.commit(batch);
+            draft.step(Words::Purge, None);
+            self.submit(world, draft);
         }
         self.purged.extend(&due);
         due
@@ -105,7 +103,7 @@ impl Mirror {
             let mut notices = std::mem::take(&mut self.notices);
             account::confirm_lost(now, &mut row, &mut notices);
             self.notices = notices;
-            self.put(repo, row);
+            self.put(world, repo, row);
         }
         if let Some(mut host) = self.book.host(id).cloned() {
             host.hiding_suspended = false;
@@ -120,15 +118,15 @@ impl Mirror {
         let now = self.tick(world);
         let mut repo = self.book.repo(id);
         rollback::accept_rollback(now, &mut repo);
-        self.put(id, repo);
+        self.put(world, id, repo);
     }
 
     /// An operator wants a repository fetched again.
     pub fn owe_fetch(&mut self, world: &World, id: RepoId) {
         let now = self.tick(world);
         let mut repo = self.book.repo(id);
-        debt::owe_fetch(now, &mut repo, Why::Operator);
-        self.put(id, repo);
+        debt::owe_fetch(now, &mut repo, DebtReason::Operator);
+        self.put(world, id, repo);
     }
 
     /// Somebody who proves nothing tells of a commit.
@@ -140,9 +138,9 @@ impl Mirror {
             upstream: TELLER,
             epoch: None,
         };
-        let heard = claim::claimed(self.context(now), &mut repo, origin, rev);
-        self.counts.claimed += u64::from(heard == Heard::Keep);
-        self.put(id, repo);
+        let heard = claim::claim_event(self.context(now), &mut repo, origin, rev);
+        self.counts.claimed += u64::from(heard == ClaimDecision::Keep);
+        self.put(world, id, repo);
     }
 
     /// Killed: what is not durable is gone, and so is everything in memory.

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gapless_core::ledger::deletion::{self, Residents};
-use gapless_core::ledger::sweep::{self, Listed, PageNote, Suspect, Suspicion};
+use gapless_core::ledger::sweep::{self, ListingVerdict, PageNote, Suspect, SuspectDecision};
 use gapless_core::ledger::{HostId, Now, RepoId};
 
 use super::Mirror;
+use super::job::Trigger;
 use crate::world::pds::Line;
 use crate::world::{OwnerId, World};
 
@@ -45,14 +46,14 @@ impl Mirror {
             let rest = self.sweep_not_before.get(id);
             rest.is_none_or(|until| world.now >= *until)
                 && !self.sweeps.iter().any(|sweep| sweep.host == *id)
-                && sweep::due(context, *id, host)
+                && sweep::is_due(context, *id, host)
         });
         due.map(|(id, _)| id).collect()
     }
 
     pub fn start_sweep(&mut self, world: &World, host: HostId) {
         let now = self.tick(world);
-        let note = sweep::note(self.context(now), host);
+        let note = sweep::take_page_note(self.context(now), host);
         self.sweeps.push(Sweep {
             host,
             began: now,
@@ -105,19 +106,23 @@ impl Mirror {
             sweep.listed.insert(id);
             let now = self.tick(world);
             let mut repo = self.book.repo(id);
-            let listed = sweep::listed(self.context(now), &mut repo, note, &line.entry);
-            self.put(id, repo);
+            let listed = sweep::judge_entry(self.context(now), &mut repo, note, &line.entry);
+            self.put(world, id, repo);
             match listed {
-                Listed::Equal { confirm: true } if !self.at_work(id) => self.ask(world, id, None),
-                Listed::Equal { .. } | Listed::Owed => {}
-                Listed::Suspect(suspect) => sweep.suspects.push((id, suspect, note.clone())),
+                ListingVerdict::Equal { confirm: true } if !self.at_work(id) => {
+                    self.ask(world, id, Trigger::Sweep);
+                }
+                ListingVerdict::Equal { .. } | ListingVerdict::Owed => {}
+                ListingVerdict::Suspect(suspect) => {
+                    sweep.suspects.push((id, suspect, note.clone()))
+                }
             }
         }
         match lines.last() {
             Some(last) => {
                 sweep.after = Some(last.owner);
                 let now = self.tick(world);
-                sweep.step = Step::Ask(sweep::note(self.context(now), sweep.host));
+                sweep.step = Step::Ask(sweep::take_page_note(self.context(now), sweep.host));
             }
             None => {
                 self.count_absent(world, sweep);
@@ -140,7 +145,7 @@ impl Mirror {
             }
             if sweep.listed.contains(&id) {
                 all += 1;
-            } else if sweep::vanished(repo, sweep.began.tick) {
+            } else if sweep::counts_as_vanished(repo, sweep.began.tick) {
                 all += 1;
                 absent.push(id);
             }
@@ -149,16 +154,16 @@ impl Mirror {
             return;
         };
         let mut notices = std::mem::take(&mut self.notices);
-        sweep::census(&mut host, absent.len() as u64, all, &mut notices);
+        sweep::count_absent(&mut host, absent.len() as u64, all, &mut notices);
         self.notices = notices;
         sweep.missing.extend(&absent);
         let mut batch = self.batch();
         batch.host(sweep.host, host);
         for id in absent {
             let now = self.tick(world);
-            let mut repo = self.book.repo(id);
-            sweep::absent(now, &mut repo);
-            batch.row(id, repo);
+            let mut draft = self.row_only(id);
+            sweep::owe_absent(now, &mut draft.repo);
+            draft.into_batch(world.now, &mut batch);
         }
         self.commit(batch);
     }
@@ -171,14 +176,14 @@ impl Mirror {
                 .upto
                 .and_then(|upto| self.book.cursor(upto.upstream));
             let now = self.tick(world);
-            match sweep::suspicion(self.context(now), &repo, &suspect, durable) {
-                Suspicion::Wait => sweep.suspects.push((id, suspect, page)),
-                Suspicion::Cleared => {
+            match sweep::review_suspect(self.context(now), &repo, &suspect, durable) {
+                SuspectDecision::Wait => sweep.suspects.push((id, suspect, page)),
+                SuspectDecision::Cleared => {
                     let now = self.tick(world);
-                    sweep::cleared(self.context(now), &mut repo, &page, &suspect);
-                    self.put(id, repo);
+                    sweep::suspect_cleared(self.context(now), &mut repo, &page, &suspect);
+                    self.put(world, id, repo);
                 }
-                Suspicion::Ask => self.ask(world, id, Some(suspect)),
+                SuspectDecision::Ask => self.ask(world, id, Trigger::Suspect(suspect)),
             }
         }
         before != sweep.suspects.len()
@@ -186,15 +191,14 @@ impl Mirror {
 
     /// The sweep is done when nothing that it found is undecided.
     fn sweep_ends(&mut self, world: &World, sweep: &Sweep) -> bool {
-        let asked = self.jobs.iter().any(|job| {
-            let suspect = job.suspect.as_ref();
-            suspect.is_some_and(|suspect| suspect.host == sweep.host)
-        });
+        let asked = self.jobs.iter().any(
+            |job| matches!(&job.trigger, Trigger::Suspect(suspect) if suspect.host == sweep.host),
+        );
         if !sweep.suspects.is_empty() || asked {
             return false;
         }
         if let Some(mut host) = self.book.host(sweep.host).cloned() {
-            sweep::done(&mut host, sweep.began);
+            sweep::finish(&mut host, sweep.began);
             let mut batch = self.batch();
             batch.host(sweep.host, host);
             self.commit(batch);
@@ -213,7 +217,7 @@ impl Mirror {
                 continue;
             }
             residents.add(repo, began, !sweep.missing.contains(&id));
-            if deletion::awaited(repo).is_some() && !sweep.listed.contains(&id) {
+            if deletion::awaited_evidence(repo).is_some() && !sweep.listed.contains(&id) {
                 awaiting.push(id);
             }
         }
@@ -221,8 +225,8 @@ impl Mirror {
         for id in awaiting {
             let now = self.tick(world);
             let mut repo = self.book.repo(id);
-            deletion::missed(now, &mut repo, (sweep.host, &host), began, &residents);
-            self.put(id, repo);
+            deletion::sweep_missed(now, &mut repo, (sweep.host, &host), began, &residents);
+            self.put(world, id, repo);
         }
     }
 }

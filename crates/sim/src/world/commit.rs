@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use gapless_atp::cid::Cid;
 use gapless_atp::mst;
 use gapless_atp::syntax::Rev;
-use gapless_core::ledger::{Account, Head, Named};
+use gapless_core::ledger::{Account, Head, NamedHead};
 
 use super::OwnerId;
 use crate::rng::mix;
@@ -67,8 +67,8 @@ impl Commit {
         }
     }
 
-    pub fn named(&self) -> Named {
-        Named {
+    pub fn named(&self) -> NamedHead {
+        NamedHead {
             rev: self.head.rev,
             commit: self.head.commit,
         }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
-use gapless_core::ledger::fetch::Told;
-use gapless_core::ledger::sweep::Entry;
-use gapless_core::ledger::{Account, Named};
+use gapless_core::ledger::fetch::HeadAnswer;
+use gapless_core::ledger::sweep::ListingEntry;
+use gapless_core::ledger::{Account, NamedHead};
 
 use super::commit::{difference, root};
 use super::{Commit, Fault, Log, OwnerId, PdsId, Records, World};
@@ -23,7 +23,7 @@ pub struct Hosted {
     /// The key that this host signs with.
     pub key: u32,
     /// What the listing says, where it is not the head.
-    pub listed: Option<Named>,
+    pub listed: Option<NamedHead>,
     /// The host denies that it has it.
     pub vanished: bool,
     /// It was deleted, and the host knows nothing of it any more.
@@ -90,7 +90,7 @@ pub struct Difference {
 #[derive(Debug, Clone, Copy)]
 pub struct Line {
     pub owner: OwnerId,
-    pub entry: Entry,
+    pub entry: ListingEntry,
 }
 
 /// The request failed.
@@ -112,25 +112,25 @@ impl World {
     }
 
     /// `getLatestCommit`, and `getRepoStatus` where that says more.
-    pub fn latest(&mut self, host: PdsId, owner: OwnerId) -> Result<Told, Failed> {
+    pub fn latest(&mut self, host: PdsId, owner: OwnerId) -> Result<HeadAnswer, Failed> {
         self.pds[host].asked.heads += 1;
         if self.request_fails(host) {
             return Err(Failed);
         }
         let Some(hosted) = self.hosted(host, owner) else {
-            return Ok(Told::State(Account::NotFound));
+            return Ok(HeadAnswer::State(Account::NotFound));
         };
         if hosted.account != Account::Active {
-            return Ok(Told::State(hosted.account));
+            return Ok(HeadAnswer::State(hosted.account));
         }
         let newest = hosted.line.len() - 1;
         let older = hosted.line[newest.saturating_sub(1)].named();
         let named = hosted.line[newest].named();
         if newest > 0 && self.strikes(Fault::StaleHead) {
             self.lie(owner, "a stale head");
-            return Ok(Told::Head(older));
+            return Ok(HeadAnswer::Head(older));
         }
-        Ok(Told::Head(named))
+        Ok(HeadAnswer::Head(named))
     }
 
     /// `getRepo`: the file, or the state that forbids it.
@@ -248,7 +248,7 @@ impl World {
         let named = listed.unwrap_or(head);
         Some(Line {
             owner,
-            entry: Entry { named, account },
+            entry: ListingEntry { named, account },
         })
     }
 }

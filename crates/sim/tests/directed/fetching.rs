@@ -92,6 +92,19 @@ fn t3_t4_a_replay_changes_nothing() {
 }
 
 #[test]
+fn an_answer_that_changes_nothing_writes_nothing() {
+    let mut stage = Stage::two_hosts();
+    stage.run.world.migrate(0, 1);
+    stage.settle();
+    stage.sync();
+    // The directory answers an older document.
+    stage.run.world.owners[0].lags = true;
+    let id = stage.id("a");
+    stage.run.mirror.resolve_now(&mut stage.run.world, id);
+    assert_eq!(stage.run.mirror.book.unsynced(), 0);
+}
+
+#[test]
 fn t5_t58_a_reset_during_the_fetch_leaves_it_incomplete() {
     let mut stage = owing();
     let indexed = stage.repo("a").last_indexed_rev;
@@ -377,11 +390,14 @@ fn t62_live_commits_while_a_large_snapshot_is_written_and_a_crash_in_between() {
 fn t29_a_key_that_changed_between_commit_and_check() {
     let mut stage = Stage::one_host();
     let fetched = stage.fetches("a");
+    let key = stage.repo("a").signing.and_then(|signing| signing.key);
     stage.run.world.change_key(0);
     stage.commit("a");
     stage.deliver();
     stage.settle();
     assert!(stage.complete("a") && stage.up_to_date("a"));
+    let signing = stage.repo("a").signing.expect("it is resolved");
+    assert!(key.is_some() && signing.former == key && signing.key != key);
     // The head stays signed with the old key, and has to be fetched.
     stage.force(Fault::OldKeyHead);
     stage.force(Fault::TooBig);

@@ -1,6 +1,8 @@
 //! Hosts: migrations, misrouted events, hosts that are behind, covers.
 
+use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::settings::OnRollback;
+use gapless_core::ledger::{DebtReason, Held, Notice};
 use gapless_sim::script::Stage;
 use gapless_sim::world::{Fault, Place};
 
@@ -227,6 +229,57 @@ fn t23_a_host_restored_from_a_backup_rolls_nothing_back_when_told_to_hold() {
     );
 }
 
+/// The host of `a` lost more commits than one batch undoes, and an operator accepts
+/// its state. The first batch of the adoption is written.
+fn large_adoption_under_way() -> Stage {
+    let mut stage = Stage::one_host();
+    stage.run.mirror.settings.on_rollback = OnRollback::Hold;
+    for _ in 0..20 {
+        stage.commit("a");
+    }
+    stage.deliver();
+    stage.run.world.roll_back(0, 20);
+    stage.pass(1_000);
+    stage.sweep();
+    let id = stage.id("a");
+    stage.run.mirror.accept_rollback(&stage.run.world, id);
+    stage.work_until("a", "write on");
+    stage
+}
+
+#[test]
+fn r10b_a_large_adoption_is_no_state_until_its_last_batch() {
+    let mut stage = large_adoption_under_way();
+    let repo = stage.repo("a");
+    let target = stage.truth("a").head;
+    assert_eq!(repo.held, Held::Applying { target, from: None });
+    assert_eq!(repo.lineage, 1);
+    assert_eq!(
+        repo.debt.fetch.map(|owed| owed.why),
+        Some(DebtReason::Interrupted),
+        "a crash now would leave it to a later fetch"
+    );
+    let fetches = stage.fetches("a");
+    stage.finish_work();
+    assert!(stage.up_to_date("a"));
+    assert!(stage.complete("a"), "{:?}", stage.reasons("a"));
+    assert_eq!(stage.repo("a").lineage, 1);
+    assert_eq!(stage.fetches("a"), fetches);
+}
+
+#[test]
+fn r10b_a_large_adoption_that_a_crash_cuts_off_is_fetched_again() {
+    let mut stage = large_adoption_under_way();
+    stage.sync();
+    stage.crash(0);
+    assert!(stage.reasons("a").contains(&"applying"));
+    stage.pass(60);
+    stage.settle();
+    assert!(stage.up_to_date("a"));
+    assert!(stage.complete("a"), "{:?}", stage.reasons("a"));
+    assert_eq!(stage.repo("a").lineage, 1);
+}
+
 #[test]
 fn r10b_many_behind_at_once_are_no_accident() {
     let mut stage = Stage::new(1, &[0; 5]);
@@ -333,6 +386,57 @@ fn r8_s11_a_signed_newer_commit_on_a_wrong_host_is_a_gap() {
     stage.deliver();
     assert!(!stage.up_to_date("a"), "not applied from there");
     assert!(stage.reasons("a").contains(&"newer_commit_known"));
+    stage.settle();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
+
+/// `a` lives on the second host, and no directory has said so yet. A commit of `a`
+/// that came from the first host waits for the key.
+fn unresolved_from_another_host() -> Stage {
+    let mut stage = Stage::new(2, &[1]);
+    stage.follow(FIRST);
+    stage.follow(SECOND);
+    stage.connect();
+    stage.pass(6);
+    stage.force(Fault::Omitted);
+    stage.commit("a");
+    let commit = std::sync::Arc::new(stage.truth("a"));
+    let body = gapless_sim::world::Body::Commit {
+        ops: commit.ops.clone(),
+        commit,
+        proved: true,
+        too_big: false,
+    };
+    let frame = stage.run.world.frame(0, body);
+    stage.run.world.pds[0].log.push(frame);
+    stage.force(Fault::DirectoryFailure);
+    stage.deliver();
+    assert_eq!(stage.repo("a").host, None);
+    assert_eq!(stage.parked("a"), 1);
+    stage
+}
+
+#[test]
+fn r7_a_frame_of_another_host_does_not_outlast_the_answer_of_the_directory() {
+    let mut stage = unresolved_from_another_host();
+    let (rev, why) = (stage.truth("a").head.rev, DropReason::OtherHost);
+    stage.resolve("a");
+    assert_eq!(stage.parked("a"), 0);
+    let dropped = Notice::ParkedDropped { rev, why };
+    assert!(stage.run.mirror.notices.contains(&dropped));
+    assert_eq!(stage.repo("a").first_rev_since_reset, None);
+    stage.settle();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
+
+#[test]
+fn r7_nor_is_it_applied_once_its_stream_is_followed_no_longer() {
+    let mut stage = unresolved_from_another_host();
+    let id = stage.upstream(FIRST);
+    stage.run.mirror.unfollow(id);
+    stage.resolve("a");
+    assert_eq!(stage.repo("a").held, Held::Nothing);
+    assert_eq!(stage.parked("a"), 0);
     stage.settle();
     assert!(stage.complete("a") && stage.up_to_date("a"));
 }

@@ -5,5 +5,6 @@
 mod accounts;
 mod fetching;
 mod hosts;
+mod log;
 mod streams;
 mod sweeps;

@@ -1,6 +1,6 @@
 //! Sweeps: what a listing proves, and what not.
 
-use gapless_core::ledger::SweptBy;
+use gapless_core::ledger::SweepSource;
 use gapless_sim::script::Stage;
 use gapless_sim::world::{Fault, Place};
 
@@ -95,7 +95,7 @@ fn t46_a_stale_listing_with_our_head_is_found_within_a_day() {
     stage.commit("a");
     stage.sweep();
     let swept = stage.answer("a").evidence.swept.expect("swept");
-    assert_eq!(swept.by, SweptBy::Listing);
+    assert_eq!(swept.by, SweepSource::Listing);
     for _ in 0..25 {
         stage.pass(3_600);
         stage.deliver();
@@ -103,7 +103,7 @@ fn t46_a_stale_listing_with_our_head_is_found_within_a_day() {
         stage.work();
     }
     assert!(stage.complete("a") && stage.up_to_date("a"));
-    assert_eq!(stage.repo("a").swept.expect("asked").by, SweptBy::Head);
+    assert_eq!(stage.repo("a").swept.expect("asked").by, SweepSource::Head);
 }
 
 #[test]
@@ -193,6 +193,81 @@ fn a_listing_read_while_a_snapshot_is_written_is_not_lost() {
     stage.finish_sweeps();
     assert!(!stage.up_to_date("a"));
     assert!(!stage.complete("a"), "the listing named another head");
+    stage.settle();
+    assert!(stage.complete("a") && stage.up_to_date("a"));
+}
+
+#[test]
+fn r10b_an_adoption_that_a_sweep_asked_for_is_due_at_once() {
+    let mut stage = Stage::one_host();
+    stage.run.world.phantom(0);
+    stage.deliver();
+    stage.pass(1_000);
+    stage.sweep();
+    assert!(stage.reasons("a").contains(&"host_behind"));
+    stage.pass(1_000);
+    // The second sweep asks about `a`, and the host's answer ends in an adoption.
+    let host = stage.repo("a").host.expect("it is resolved");
+    stage.run.mirror.start_sweep(&stage.run.world, host);
+    while stage.run.mirror.jobs.is_empty() {
+        stage.sweep_step();
+    }
+    stage.work_until("a", "fetch ");
+    // A crash ends the job before the fetch. The debt leads to the adoption without
+    // a wait for the next sweep.
+    stage.sync();
+    stage.crash(0);
+    stage.connect();
+    assert!(stage.repo("a").debt.is_due(stage.run.world.now));
+    stage.work();
+    assert!(stage.up_to_date("a"));
+    assert_eq!(stage.repo("a").lineage, 1);
+}
+
+#[test]
+fn a_question_of_a_sweep_that_the_host_does_not_answer_is_owed() {
+    let mut stage = Stage::one_host();
+    // A day later it is time to ask the host itself, equal listing or not.
+    stage.pass(2 * 24 * 3600);
+    let host = stage.repo("a").host.expect("it is resolved");
+    stage.run.mirror.start_sweep(&stage.run.world, host);
+    while stage.run.mirror.jobs.is_empty() {
+        stage.sweep_step();
+    }
+    assert!(stage.repo("a").debt.is_empty());
+    stage.run.world.pds[0].down = true;
+    stage.finish_work();
+    assert!(stage.reasons("a").contains(&"compare_owed"));
+    stage.run.world.pds[0].down = false;
+    stage.pass(60);
+    stage.settle();
+    assert!(stage.complete("a"));
+}
+
+#[test]
+fn a_fetch_that_fails_after_a_sweeps_question_is_no_failed_question() {
+    let mut stage = Stage::one_host();
+    stage.force(Fault::Omitted);
+    stage.commit("a");
+    stage.deliver();
+    stage.pass(900);
+    let host = stage.repo("a").host.expect("it is resolved");
+    stage.run.mirror.start_sweep(&stage.run.world, host);
+    for _ in 0..20 {
+        if !stage.run.mirror.jobs.is_empty() {
+            break;
+        }
+        stage.sweep_step();
+        stage.pass(1);
+    }
+    stage.work_until("a", "fetch ");
+    assert!(stage.reasons("a").contains(&"fetch_owed"));
+    stage.run.world.pds[0].down = true;
+    stage.finish_work();
+    assert_eq!(stage.repo("a").debt.compare, None);
+    assert!(stage.reasons("a").contains(&"fetch_owed"));
+    stage.run.world.pds[0].down = false;
+    stage.pass(60);
     stage.settle();
     assert!(stage.complete("a") && stage.up_to_date("a"));
 }

@@ -19,12 +19,13 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Held, Host, HostId, Repo, RepoId, Time, UpstreamId};
 
 use crate::change::{
-    Ack, DeadChange, Entry, HostChange, RepoChange, Subject, UpstreamChange, What, WishChange,
+    Ack, DeadChange, EntryContent, HostChange, LogEntry, RepoChange, Subject, UpstreamChange,
+    WishChange,
 };
-use crate::cursor::Position;
+use crate::cursor::EventPosition;
 use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
-use crate::prepare::Prepared;
+use crate::prepare::PreparedChange;
 use crate::table::log::{self, LogKind, LogRow};
 use crate::table::repo::RepoRow;
 use crate::table::{Table, dead, host, hosted, key, parked, upstream, wish};
@@ -33,13 +34,13 @@ use records::{forget_claims, purge, write_claims, write_records};
 pub use upkeep::is_redactable;
 use upkeep::write_upkeep;
 
-/// What follows from a change beside its rows.
+/// What a change brings about beside its rows.
 #[derive(Debug, Default)]
-pub struct Applied {
+pub struct ChangeEffects {
     pub ack: Ack,
     /// A frame to keep, under its first log number.
     pub frame: Option<(u64, Vec<u8>)>,
-    pub done: Option<Position>,
+    pub done: Option<EventPosition>,
     /// Frames whose bytes go before this is durable.
     pub redact: Vec<u64>,
     /// The numbering that an upstream now has.
@@ -47,11 +48,11 @@ pub struct Applied {
 }
 
 /// Writes a change into a group, or refuses it and leaves the group untouched.
-pub fn apply(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
+pub fn apply(tx: &mut Tx, prepared: PreparedChange) -> Result<ChangeEffects, StoreError> {
     match write(tx, prepared) {
-        Ok(applied) => {
+        Ok(effects) => {
             tx.keep();
-            Ok(applied)
+            Ok(effects)
         }
         Err(error) => {
             tx.undo();
@@ -60,54 +61,58 @@ pub fn apply(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
     }
 }
 
-fn write(tx: &mut Tx, prepared: Prepared) -> Result<Applied, StoreError> {
-    let Prepared {
+fn write(tx: &mut Tx, prepared: PreparedChange) -> Result<ChangeEffects, StoreError> {
+    let PreparedChange {
         mut change, rows, ..
     } = prepared;
-    let mut applied = Applied::default();
+    let mut effects = ChangeEffects::default();
     if change.tick > tx.counters.last_tick {
         tx.counters.last_tick = change.tick;
     }
     let gone = match change.host.take() {
         Some(HostChange::Gone(host)) => Some(host),
-        Some(host) => write_host(tx, host, &mut applied).map(|()| None)?,
+        Some(host) => write_host(tx, host, &mut effects).map(|()| None)?,
         None => None,
     };
     if let Some(upstream) = change.upstream.take() {
-        write_upstream(tx, upstream, &mut applied)?;
+        write_upstream(tx, upstream, &mut effects)?;
     }
     // The upstream may just have left it.
     if let Some(host) = gone {
         forget_host(tx, host)?;
     }
     if let Some(repo) = &mut change.repo {
-        write_repo(tx, repo, rows, &mut applied)?;
+        write_repo(tx, repo, rows, &mut effects)?;
     }
     if let Some(dead) = change.dead.take() {
-        write_dead(tx, dead, &mut applied)?;
+        write_dead(tx, dead, &mut effects)?;
     }
     match change.wish.take() {
         None => {}
-        Some(WishChange::Track(did, since)) => track(tx, &did, since, None),
-        Some(WishChange::Found(did, since, by)) => track(tx, &did, since, Some(by)),
+        Some(WishChange::Track(did, since)) => write_tracked(tx, &did, since, None),
+        Some(WishChange::Found(did, since, by)) => write_tracked(tx, &did, since, Some(by)),
         Some(WishChange::Untrack(did)) => tx.delete(Table::Meta, wish::tracked_key(&did)),
         Some(WishChange::Filter(filter)) => {
             tx.put(Table::Meta, wish::FILTER_KEY, wish::encode_filter(&filter));
         }
     }
     if let Some(upkeep) = change.upkeep.take() {
-        write_upkeep(tx, upkeep, &mut applied)?;
+        write_upkeep(tx, upkeep, &mut effects)?;
     }
     if let Some(done) = &change.done
         && !tx.has_upstream(done.upstream)?
     {
         return Err(Contradiction::NoSuchUpstream(done.upstream.0).into());
     }
-    applied.done = change.done;
-    Ok(applied)
+    effects.done = change.done;
+    Ok(effects)
 }
 
-fn write_host(tx: &mut Tx, change: HostChange, applied: &mut Applied) -> Result<(), StoreError> {
+fn write_host(
+    tx: &mut Tx,
+    change: HostChange,
+    effects: &mut ChangeEffects,
+) -> Result<(), StoreError> {
     let id = match change {
         HostChange::Named(name) => tx.intern_host(&Host {
             name,
@@ -126,7 +131,7 @@ fn write_host(tx: &mut Tx, change: HostChange, applied: &mut Applied) -> Result<
             id
         }
     };
-    applied.ack.host = Some(id);
+    effects.ack.host = Some(id);
     Ok(())
 }
 
@@ -152,7 +157,7 @@ fn forget_host(tx: &mut Tx, id: HostId) -> Result<(), StoreError> {
 fn write_upstream(
     tx: &mut Tx,
     change: UpstreamChange,
-    applied: &mut Applied,
+    effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
     let (id, row) = match change {
         UpstreamChange::New(row) => {
@@ -174,16 +179,20 @@ fn write_upstream(
         }
     };
     tx.put(Table::Upstream, key::upstream(id), upstream::encode(&row));
-    applied.ack.upstream = Some(id);
-    applied.numbering = Some((id, row.numbering));
+    effects.ack.upstream = Some(id);
+    effects.numbering = Some((id, row.numbering));
     Ok(())
 }
 
-fn write_dead(tx: &mut Tx, change: DeadChange, applied: &mut Applied) -> Result<(), StoreError> {
+fn write_dead(
+    tx: &mut Tx,
+    change: DeadChange,
+    effects: &mut ChangeEffects,
+) -> Result<(), StoreError> {
     let (number, letter) = match change {
         DeadChange::New(mut letter) => {
             // Of a repository that has only just got its number.
-            letter.repo = letter.repo.or(applied.ack.repo);
+            letter.repo = letter.repo.or(effects.ack.repo);
             let number = tx.counters.next_dead;
             tx.counters.next_dead += 1;
             (number, letter)
@@ -196,12 +205,12 @@ fn write_dead(tx: &mut Tx, change: DeadChange, applied: &mut Applied) -> Result<
         }
     };
     tx.put(Table::Dead, key::seq(number), dead::encode(&letter));
-    applied.ack.dead = Some(number);
+    effects.ack.dead = Some(number);
     Ok(())
 }
 
-/// What a change makes of a repository's row.
-struct Turn<'a> {
+/// A repository's row before and after a change.
+struct RowChange<'a> {
     id: RepoId,
     stored: &'a Repo,
     next: &'a Repo,
@@ -211,11 +220,11 @@ fn write_repo(
     tx: &mut Tx,
     change: &mut RepoChange,
     rows: Vec<Option<Slice>>,
-    applied: &mut Applied,
+    effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
-    let mut found = find(tx, change)?;
+    let mut found = find_repo(tx, change)?;
     let id = found.id;
-    applied.ack.repo = Some(id);
+    effects.ack.repo = Some(id);
     for rev in &change.unpark {
         tx.delete(Table::Parked, key::parked(id, *rev));
     }
@@ -237,30 +246,37 @@ fn write_repo(
         commit,
         ..
     } = &mut found.row;
-    let turn = Turn {
+    let row_change = RowChange {
         id,
         stored: change.row.as_ref().unwrap_or(next),
         next,
     };
-    if turn.next.lineage < turn.stored.lineage {
+    if row_change.next.lineage < row_change.stored.lineage {
         return Err(Contradiction::LineageBack.into());
     }
     match &mut change.entry {
-        None if founded(&turn) => {}
+        None if keeps_held(&row_change) => {}
         None => return Err(Contradiction::Unfounded.into()),
-        Some(entry) => write_entry(tx, &turn, entry, rows, (&mut *claims, commit), applied)?,
+        Some(entry) => write_entry(
+            tx,
+            &row_change,
+            entry,
+            rows,
+            (&mut *claims, commit),
+            effects,
+        )?,
     }
     // Of whom nothing is held they stay: only a purge takes every byte of theirs away.
-    if *claims && turn.next.debt.is_empty() && turn.next.held != Held::Nothing {
+    if *claims && row_change.next.debt.is_empty() && row_change.next.held != Held::Nothing {
         *claims = forget_claims(tx, id, None)?;
     }
-    write_hosted(tx, &turn)?;
+    write_hosted(tx, &row_change)?;
     tx.put_repo(found, owed);
     Ok(())
 }
 
-/// The repository as it is, a blank one if there is none yet.
-fn find(tx: &mut Tx, change: &RepoChange) -> Result<Box<StoredRepo>, StoreError> {
+/// The repository as it is stored, or a blank one if there is none yet.
+fn find_repo(tx: &mut Tx, change: &RepoChange) -> Result<Box<StoredRepo>, StoreError> {
     let id = match &change.subject {
         Subject::Id(id) => *id,
         Subject::Did(did) => tx.intern_did(did)?,
@@ -287,15 +303,15 @@ fn find(tx: &mut Tx, change: &RepoChange) -> Result<Box<StoredRepo>, StoreError>
     }
 }
 
-/// Whether the row may say what it says of what is held when no records come with
-/// it.
-fn founded(turn: &Turn<'_>) -> bool {
-    turn.stored.held == turn.next.held || matches!(turn.next.held, Held::Damaged { .. })
+/// Whether a row may come without records: it holds what the stored row holds, or is damaged.
+fn keeps_held(row_change: &RowChange<'_>) -> bool {
+    row_change.stored.held == row_change.next.held
+        || matches!(row_change.next.held, Held::Damaged { .. })
 }
 
 /// Which host has it, as the row says.
-fn write_hosted(tx: &mut Tx, turn: &Turn<'_>) -> Result<(), StoreError> {
-    let Turn { id, stored, next } = *turn;
+fn write_hosted(tx: &mut Tx, row_change: &RowChange<'_>) -> Result<(), StoreError> {
+    let RowChange { id, stored, next } = *row_change;
     if stored.host == next.host {
         return Ok(());
     }
@@ -311,65 +327,66 @@ fn write_hosted(tx: &mut Tx, turn: &Turn<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The parts of the row that are not the ledger's: claims, and the signed commit.
-type Beside<'a> = (&'a mut bool, &'a mut Arc<[u8]>);
+/// The parts of a repository's row that are not the ledger's: whether it has claims, and the
+/// signed commit.
+type RowExtras<'a> = (&'a mut bool, &'a mut Arc<[u8]>);
 
 fn write_entry(
     tx: &mut Tx,
-    turn: &Turn<'_>,
-    entry: &mut Entry,
+    row_change: &RowChange<'_>,
+    entry: &mut LogEntry,
     rows: Vec<Option<Slice>>,
-    (claims, commit): Beside<'_>,
-    applied: &mut Applied,
+    (claims, commit): RowExtras<'_>,
+    effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
     let first = tx.counters.next_seq;
     let mut row = LogRow {
         kind: LogKind::Identity,
         at: entry.at,
-        repo: Some(turn.id),
+        repo: Some(row_change.id),
         commit: None,
         last: true,
-        new_lineage: turn.next.lineage > turn.stored.lineage,
+        new_lineage: row_change.next.lineage > row_change.stored.lineage,
         source: entry.source,
         ops: Vec::new(),
     };
     match &mut entry.what {
-        What::Records(records) => {
-            write_records(tx, turn, records, rows, (claims, commit), &mut row)?;
+        EntryContent::Records(records) => {
+            write_records(tx, row_change, records, rows, (claims, commit), &mut row)?;
         }
-        What::Purge => return purge(tx, turn, (claims, commit), row, applied),
-        _ if !founded(turn) => return Err(Contradiction::Unfounded.into()),
-        What::Claims(said) => {
+        EntryContent::Purge => return purge(tx, row_change, (claims, commit), row, effects),
+        _ if !keeps_held(row_change) => return Err(Contradiction::Unfounded.into()),
+        EntryContent::Claims(said) => {
             row.kind = LogKind::Claimed;
             *claims = true;
-            write_claims(tx, turn.id, std::mem::take(said), &mut row);
+            write_claims(tx, row_change.id, std::mem::take(said), &mut row);
         }
-        What::Account => row.kind = LogKind::Account(turn.next.account),
-        What::Shown => return show(tx, turn, entry, row, applied),
-        What::Identity => row.kind = LogKind::Identity,
+        EntryContent::Account => row.kind = LogKind::Account(row_change.next.account),
+        EntryContent::Shown => return write_shown(tx, row_change, entry, row, effects),
+        EntryContent::Identity => row.kind = LogKind::Identity,
     }
-    applied.frame = entry.frame.take().map(|frame| (first, frame));
+    effects.frame = entry.frame.take().map(|frame| (first, frame));
     push_log(tx, row);
-    applied.ack.numbers = Some(first..tx.counters.next_seq);
+    effects.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }
 
-/// The account is shown again, and in a row of its own: where it is. Whoever was not
-/// sent what is hidden cannot follow the next commit without that, so no crash may come
-/// between the two.
-fn show(
+/// Logs that an account is shown again, and in a second row the head of its repository. A consumer
+/// of the firehose was not sent what happened while it was hidden, and cannot follow the next
+/// commit without the second row; so no crash may come between the two.
+fn write_shown(
     tx: &mut Tx,
-    turn: &Turn<'_>,
-    entry: &mut Entry,
+    row_change: &RowChange<'_>,
+    entry: &mut LogEntry,
     row: LogRow,
-    applied: &mut Applied,
+    effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
-    let Held::Exactly(head) = &turn.next.held else {
+    let Held::Exactly(head) = &row_change.next.held else {
         return Err(Contradiction::NotExact.into());
     };
     let first = tx.counters.next_seq;
     let told = LogRow {
-        kind: LogKind::Account(turn.next.account),
+        kind: LogKind::Account(row_change.next.account),
         ..row.clone()
     };
     push_log(tx, told);
@@ -380,8 +397,8 @@ fn show(
         ..row
     };
     push_log(tx, is_at);
-    applied.frame = entry.frame.take().map(|frame| (at, frame));
-    applied.ack.numbers = Some(first..tx.counters.next_seq);
+    effects.frame = entry.frame.take().map(|frame| (at, frame));
+    effects.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }
 
@@ -392,9 +409,9 @@ fn push_log(tx: &mut Tx, row: LogRow) {
     tx.put_with(Table::Log, key::seq(first), |bytes| log::write(bytes, &row));
 }
 
-/// After a store lost what it had acknowledged: takes the numbers that are gone
-/// out of use, so that none ever names two things.
-pub fn cover_lost(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
+/// Writes a `lost` row over the log numbers that a store has acknowledged and lost, so that no
+/// number ever names two things.
+pub fn log_lost_numbers(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
     tx.counters.batch = tx.counters.batch.max(batch);
     let lost = next_seq.saturating_sub(tx.counters.next_seq);
     if lost > 0 {
@@ -413,8 +430,8 @@ pub fn cover_lost(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
     tx.keep();
 }
 
-/// A repository is wanted by name from now on.
-fn track(tx: &mut Tx, did: &Did, since: Time, found: Option<String>) {
-    let row = wish::encode_tracked(&wish::Tracked { since, found });
+/// Writes that a repository is tracked by name from now on.
+fn write_tracked(tx: &mut Tx, did: &Did, since: Time, found: Option<String>) {
+    let row = wish::encode_tracked(&wish::TrackedRow { since, found });
     tx.put(Table::Meta, wish::tracked_key(did), row);
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{Head, Held, Repo, RepoId};
 
-use super::{Applied, Beside, Turn, push_log};
+use super::{ChangeEffects, RowChange, RowExtras, push_log};
 use crate::change::{RecordOp, Records, RecordsKind};
 use crate::engine::Slice;
 use crate::error::{Contradiction, StoreError};
 use crate::table::claimed::{self, Claim};
-use crate::table::log::{LogKind, LogOp, LogRow, Previous, ROW_OPS};
+use crate::table::log::{LogKind, LogOp, LogRow, PreviousRecord, ROW_OPS};
 use crate::table::purge::{self, PurgeRow};
 use crate::table::record;
 use crate::table::version::{self, VersionRow};
@@ -20,13 +20,13 @@ use crate::tx::Tx;
 
 pub fn write_records(
     tx: &mut Tx,
-    turn: &Turn<'_>,
+    row_change: &RowChange<'_>,
     records: &mut Records,
     rows: Vec<Option<Slice>>,
-    (claims, commit): Beside<'_>,
+    (claims, commit): RowExtras<'_>,
     row: &mut LogRow,
 ) -> Result<(), StoreError> {
-    let Turn { id, stored, next } = *turn;
+    let RowChange { id, stored, next } = *row_change;
     if records.before != stored.held {
         return Err(Contradiction::OtherState.into());
     }
@@ -47,7 +47,8 @@ pub fn write_records(
     row.ops.reserve_exact(records.ops.len());
     for (place, (op, new)) in records.ops.drain(..).zip(rows).enumerate() {
         let seq = first + place as u64;
-        row.ops.push(write_record(tx, turn, seq, op, new, empty)?);
+        row.ops
+            .push(write_record(tx, row_change, seq, op, new, empty)?);
     }
     if *claims && row.last {
         *claims = forget_claims(tx, id, Some(head.rev))?;
@@ -92,13 +93,13 @@ fn was_dropped(tx: &Tx, stored: &Repo) -> Result<bool, StoreError> {
 
 fn write_record(
     tx: &mut Tx,
-    turn: &Turn<'_>,
+    row_change: &RowChange<'_>,
     seq: u64,
     op: RecordOp,
     new: Option<Slice>,
     empty: bool,
 ) -> Result<LogOp, StoreError> {
-    let id = turn.id;
+    let id = row_change.id;
     let place = tx.path_key(id, &op.path);
     let known = empty || op.fresh;
     let old = match known && !cfg!(debug_assertions) {
@@ -112,7 +113,7 @@ fn write_record(
     if let Some(old) = old {
         let old =
             record::decode(&old).map_err(|fault| StoreError::row(Table::Record, &place, fault))?;
-        previous = Some(Previous {
+        previous = Some(PreviousRecord {
             cid: old.cid,
             rev: old.rev,
         });
@@ -129,7 +130,7 @@ fn write_record(
         }
     }
     match new {
-        None if previous.is_none() && !was_dropped(tx, turn.stored)? => {
+        None if previous.is_none() && !was_dropped(tx, row_change.stored)? => {
             return Err(Contradiction::NothingToDelete.into());
         }
         None => tx.delete(Table::Record, place),
@@ -174,12 +175,12 @@ pub fn forget_claims(tx: &mut Tx, id: RepoId, upto: Option<Rev>) -> Result<bool,
 /// log says what went, not what it was.
 pub fn purge(
     tx: &mut Tx,
-    turn: &Turn<'_>,
-    (claims, commit): Beside<'_>,
+    row_change: &RowChange<'_>,
+    (claims, commit): RowExtras<'_>,
     mut row: LogRow,
-    applied: &mut Applied,
+    effects: &mut ChangeEffects,
 ) -> Result<(), StoreError> {
-    let Turn { id, next, .. } = *turn;
+    let RowChange { id, next, .. } = *row_change;
     if next.held != Held::Nothing {
         return Err(Contradiction::PurgeHolds.into());
     }
@@ -213,7 +214,7 @@ pub fn purge(
             part.ops.push(LogOp {
                 path: path.to_vec(),
                 cid: None,
-                previous: Some(Previous {
+                previous: Some(PreviousRecord {
                     cid: old.cid,
                     rev: old.rev,
                 }),
@@ -235,6 +236,6 @@ pub fn purge(
     tx.put(Table::Meta, purge::key(first), purge::encode(&audit));
     *claims = false;
     *commit = Arc::default();
-    applied.ack.numbers = Some(first..tx.counters.next_seq);
+    effects.ack.numbers = Some(first..tx.counters.next_seq);
     Ok(())
 }

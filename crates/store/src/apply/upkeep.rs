@@ -1,8 +1,8 @@
 //! What time takes: the traces of what was purged, and superseded records that
 //! nobody needs any more.
 
-use super::Applied;
-use crate::change::{Redact, Upkeep};
+use super::ChangeEffects;
+use crate::change::{Redaction, Upkeep};
 use crate::error::{Contradiction, StoreError};
 use crate::table::dead::{self, Resolution};
 use crate::table::log::{self, LogKind, LogRow};
@@ -12,9 +12,13 @@ use crate::tx::Tx;
 /// What stands where the error of a dead letter stood.
 const REDACTED: &str = "redacted: its repository was purged";
 
-pub fn write_upkeep(tx: &mut Tx, upkeep: Upkeep, applied: &mut Applied) -> Result<(), StoreError> {
+pub fn write_upkeep(
+    tx: &mut Tx,
+    upkeep: Upkeep,
+    effects: &mut ChangeEffects,
+) -> Result<(), StoreError> {
     match upkeep {
-        Upkeep::Redact(part) => redact(tx, part, applied),
+        Upkeep::Redact(part) => redact(tx, part, effects),
         Upkeep::Finish {
             purge: number,
             at,
@@ -46,7 +50,7 @@ pub fn write_upkeep(tx: &mut Tx, upkeep: Upkeep, applied: &mut Applied) -> Resul
 }
 
 /// Part of what a purged repository left behind goes. The numbers of its rows stay.
-fn redact(tx: &mut Tx, part: Redact, applied: &mut Applied) -> Result<(), StoreError> {
+fn redact(tx: &mut Tx, part: Redaction, effects: &mut ChangeEffects) -> Result<(), StoreError> {
     let place = purge::key(part.purge);
     let mut row = tx
         .read(Table::Meta, &place, purge::decode)?
@@ -88,7 +92,7 @@ fn redact(tx: &mut Tx, part: Redact, applied: &mut Applied) -> Result<(), StoreE
     }
     row.frames_redacted += part.frames.len() as u64;
     row.upto = row.upto.max(part.upto);
-    applied.redact = part.frames;
+    effects.redact = part.frames;
     tx.put(Table::Meta, place, purge::encode(&row));
     Ok(())
 }

@@ -111,7 +111,7 @@ impl fmt::Display for Finding {
                 write!(
                     f,
                     "a row of '{table}' (key {}) is damaged: {fault}",
-                    Key(key)
+                    DisplayKey(key)
                 )
             }
             Finding::LogGap { from, until } => {
@@ -173,7 +173,7 @@ impl fmt::Display for Finding {
                 repo.0
             ),
             Finding::Disagree { table, key, how } => {
-                write!(f, "'{}', key {}: {how}", table.name(), Key(key))
+                write!(f, "'{}', key {}: {how}", table.name(), DisplayKey(key))
             }
             Finding::NotGivenOut { what, number, next } => write!(
                 f,
@@ -193,9 +193,9 @@ impl fmt::Display for Finding {
 }
 
 /// A key for people: as text where it is text, else in hex.
-struct Key<'k>(&'k [u8]);
+struct DisplayKey<'k>(&'k [u8]);
 
-impl fmt::Display for Key<'_> {
+impl fmt::Display for DisplayKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match std::str::from_utf8(self.0) {
             Ok(text) if text.chars().all(|letter| letter.is_ascii_graphic()) => f.write_str(text),

@@ -1,9 +1,9 @@
 //! Frames beside the engine: each belongs to a row of the log.
 
-use super::{Finding, Progress, Report, TELL_EVERY};
-use crate::contents::Contents;
+use super::{CheckReport, Finding, PROGRESS_ROWS, Progress};
 use crate::error::StoreError;
 use crate::frames::{FramesError, FramesReader};
+use crate::read_view::ReadView;
 use crate::table::log::LogKind;
 use crate::table::{Table, key};
 
@@ -11,12 +11,12 @@ const STAGE: &str = "frames";
 const PAGE_BYTES: usize = 8 << 20;
 
 pub fn check(
-    contents: &Contents,
+    view: &ReadView,
     frames: &FramesReader,
-    report: &mut Report,
+    report: &mut CheckReport,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), StoreError> {
-    let end = contents.counters()?.next_seq;
+    let end = view.counters()?.next_seq;
     let mut next = frames.oldest_seq();
     while next < end {
         let page = match frames.read(next, end, PAGE_BYTES) {
@@ -29,7 +29,7 @@ pub fn check(
             Err(error) => return Err(error.into()),
         };
         for damage in page.damaged {
-            report.find(Finding::FrameDamaged {
+            report.add(Finding::FrameDamaged {
                 file: damage.file.display().to_string(),
                 at: damage.at,
                 until: damage.until,
@@ -37,10 +37,10 @@ pub fn check(
         }
         for frame in &page.frames {
             report.frames += 1;
-            if !belongs(contents, frame.seq)? {
-                report.find(Finding::Frame { seq: frame.seq });
+            if !belongs(view, frame.seq)? {
+                report.add(Finding::Frame { seq: frame.seq });
             }
-            if report.frames.is_multiple_of(TELL_EVERY) {
+            if report.frames.is_multiple_of(PROGRESS_ROWS) {
                 progress(Progress {
                     stage: STAGE,
                     done: frame.seq,
@@ -54,10 +54,10 @@ pub fn check(
 }
 
 /// Whether a row of the log begins here, or the row that did was lost.
-fn belongs(contents: &Contents, seq: u64) -> Result<bool, StoreError> {
-    if contents.raw().get(Table::Log, &key::seq(seq))?.is_some() {
+fn belongs(view: &ReadView, seq: u64) -> Result<bool, StoreError> {
+    if view.raw().get(Table::Log, &key::seq(seq))?.is_some() {
         return Ok(true);
     }
-    let covering = contents.log_from(seq)?.next().transpose()?;
+    let covering = view.log_from(seq)?.next().transpose()?;
     Ok(covering.is_some_and(|(first, row)| first < seq && matches!(row.kind, LogKind::Lost(_))))
 }

@@ -1,14 +1,14 @@
 //! The log: dense, and about what there is.
 
-use super::{Checking, Finding};
+use super::{CheckRun, Finding};
 use crate::table::log::{self, FIRST_SEQ, LogKind};
 use crate::table::{Table, key};
-use crate::walk::Unread;
+use crate::walk::TableReadError;
 
 const STAGE: &str = "log";
 
-impl Checking<'_> {
-    pub(super) fn log(&mut self) -> Result<(), Unread> {
+impl CheckRun<'_> {
+    pub(super) fn check_log(&mut self) -> Result<(), TableReadError> {
         let table = Table::Log;
         let of = self.counters.next_seq - FIRST_SEQ;
         let mut rows = self.table(table);
@@ -22,16 +22,16 @@ impl Checking<'_> {
                 Ok(first) => first,
                 Err(fault) => {
                     let key = place.to_vec();
-                    self.find(Finding::Row { table, key, fault });
+                    self.add(Finding::Row { table, key, fault });
                     continue;
                 }
             };
             match next {
-                Some(next) if first > next => self.find(Finding::LogGap {
+                Some(next) if first > next => self.add(Finding::LogGap {
                     from: next,
                     until: first,
                 }),
-                Some(next) if first < next => self.find(Finding::LogOverlap {
+                Some(next) if first < next => self.add(Finding::LogOverlap {
                     first,
                     ends_at: next,
                 }),
@@ -40,11 +40,11 @@ impl Checking<'_> {
             next = match log::decode(&row) {
                 Err(fault) => {
                     let key = place.to_vec();
-                    self.find(Finding::Row { table, key, fault });
+                    self.add(Finding::Row { table, key, fault });
                     None
                 }
                 Ok(row) => {
-                    self.log_row(&place, &row);
+                    self.check_log_row(&place, &row);
                     Some(first.saturating_add(row.numbers()))
                 }
             };
@@ -54,17 +54,17 @@ impl Checking<'_> {
         if let Some(ends_at) = next
             && ends_at != next_seq
         {
-            self.find(Finding::LogEnd { ends_at, next_seq });
+            self.add(Finding::LogEnd { ends_at, next_seq });
         }
         Ok(())
     }
 
-    fn log_row(&mut self, place: &[u8], row: &log::LogRow) {
+    fn check_log_row(&mut self, place: &[u8], row: &log::LogRow) {
         let lost = matches!(row.kind, LogKind::Lost(_));
         match row.repo {
             None if lost => {}
             Some(repo) if self.known.has(repo.0) && !lost => {}
-            _ => self.disagree(
+            _ => self.report_disagreement(
                 Table::Log,
                 place,
                 "it is about a repository that is not there",
@@ -74,7 +74,7 @@ impl Checking<'_> {
             .source
             .is_some_and(|source| source.upstream.0 >= self.counters.next_upstream)
         {
-            self.disagree(
+            self.report_disagreement(
                 Table::Log,
                 place,
                 "it came from an upstream that is not there",

@@ -25,20 +25,20 @@ use std::collections::BTreeSet;
 
 pub use finding::Finding;
 #[cfg(feature = "engine")]
-pub(crate) use repos::is_heads;
+pub(crate) use repos::is_commit_of;
 
-use crate::contents::Contents;
 use crate::error::StoreError;
+use crate::read_view::ReadView;
 use crate::table::Table;
 use crate::table::meta::Counters;
-use crate::walk::{TableRows, Unread};
+use crate::walk::{TableReadError, TableRows};
 
-/// Findings that are kept.
-const KEPT: usize = 1_000;
+/// Findings that the report keeps.
+const KEPT_FINDINGS: usize = 1_000;
 /// Words of bits at most: 4,000 million repositories.
 const MOST_WORDS: usize = 1 << 26;
-/// Rows between two words about progress.
-const TELL_EVERY: u64 = 4_096;
+/// Rows between two calls of the progress callback.
+const PROGRESS_ROWS: u64 = 4_096;
 
 /// How far a check is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Progress {
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// The first of them.
     pub findings: Vec<Finding>,
     /// All of them.
@@ -67,14 +67,14 @@ pub struct Report {
     pub frames: u64,
 }
 
-impl Report {
-    pub fn clean(&self) -> bool {
+impl CheckReport {
+    pub fn is_clean(&self) -> bool {
         self.found == 0
     }
 
-    fn find(&mut self, finding: Finding) {
+    fn add(&mut self, finding: Finding) {
         self.found += 1;
-        if self.findings.len() < KEPT {
+        if self.findings.len() < KEPT_FINDINGS {
             self.findings.push(finding);
         }
     }
@@ -82,102 +82,103 @@ impl Report {
 
 /// Checks everything that can be read through a view.
 pub fn check(
-    contents: &Contents,
+    view: &ReadView,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Report, StoreError> {
-    let mut checking = Checking::new(contents, progress)?;
+) -> Result<CheckReport, StoreError> {
+    let mut run = CheckRun::new(view, progress)?;
     // A table that cannot be read ends the check: the engine reads no more.
-    let ran = checking
-        .names()
-        .and_then(|()| checking.repos())
-        .and_then(|()| checking.log());
-    if let Err(Unread { table, error }) = ran {
+    let ran = run
+        .check_names()
+        .and_then(|()| run.check_repos())
+        .and_then(|()| run.check_log());
+    if let Err(TableReadError { table, error }) = ran {
         let cause = error.cause.to_string();
-        checking.report.find(Finding::Unreadable { table, cause });
+        run.report.add(Finding::Unreadable { table, cause });
     }
-    Ok(checking.report)
+    Ok(run.report)
 }
 
-/// Likewise, with the frames beside the engine.
+/// Checks everything that can be read through a view, and the frames beside the engine.
 #[cfg(feature = "engine")]
 pub fn check_with_frames(
-    contents: &Contents,
+    view: &ReadView,
     frames: &crate::frames::FramesReader,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Report, StoreError> {
-    let mut report = check(contents, progress)?;
+) -> Result<CheckReport, StoreError> {
+    let mut report = check(view, progress)?;
     let unreadable = |finding: &Finding| matches!(finding, Finding::Unreadable { .. });
     if !report.findings.iter().any(unreadable) {
-        frames::check(contents, frames, &mut report, progress)?;
+        frames::check(view, frames, &mut report, progress)?;
     }
     Ok(report)
 }
 
-struct Checking<'c> {
-    contents: &'c Contents,
+/// A check while it runs.
+struct CheckRun<'c> {
+    view: &'c ReadView,
     counters: Counters,
     /// Which repositories there are.
-    known: Numbers,
-    report: Report,
+    known: NumberSet,
+    report: CheckReport,
     tell: &'c mut dyn FnMut(Progress),
 }
 
-impl<'c> Checking<'c> {
+impl<'c> CheckRun<'c> {
     fn new(
-        contents: &'c Contents,
+        view: &'c ReadView,
         tell: &'c mut dyn FnMut(Progress),
-    ) -> Result<Checking<'c>, StoreError> {
-        let counters = contents.counters()?;
-        Ok(Checking {
-            contents,
+    ) -> Result<CheckRun<'c>, StoreError> {
+        let counters = view.counters()?;
+        Ok(CheckRun {
+            view,
             counters,
-            known: Numbers::below(counters.next_repo),
-            report: Report::default(),
+            known: NumberSet::below(counters.next_repo),
+            report: CheckReport::default(),
             tell,
         })
     }
 
-    fn find(&mut self, finding: Finding) {
-        self.report.find(finding);
+    fn add(&mut self, finding: Finding) {
+        self.report.add(finding);
     }
 
     fn progress(&mut self, stage: &'static str, done: u64, of: u64) {
-        if done.is_multiple_of(TELL_EVERY) || done == of {
+        if done.is_multiple_of(PROGRESS_ROWS) || done == of {
             (self.tell)(Progress { stage, done, of });
         }
     }
 
     fn table(&self, table: Table) -> TableRows {
-        TableRows::new(self.contents.raw(), table)
+        TableRows::new(self.view.raw(), table)
     }
 
-    fn has(&self, table: Table, key: &[u8]) -> Result<bool, Unread> {
-        match self.contents.raw().get(table, key) {
+    fn has(&self, table: Table, key: &[u8]) -> Result<bool, TableReadError> {
+        match self.view.raw().get(table, key) {
             Ok(found) => Ok(found.is_some()),
-            Err(error) => Err(Unread { table, error }),
+            Err(error) => Err(TableReadError { table, error }),
         }
     }
 
     /// Notes a number that is in use though it was not given out.
-    fn given_out(&mut self, what: &'static str, number: u64, next: u64) {
+    fn check_given_out(&mut self, what: &'static str, number: u64, next: u64) {
         if number >= next {
-            self.find(Finding::NotGivenOut { what, number, next });
+            self.add(Finding::NotGivenOut { what, number, next });
         }
     }
 }
 
-/// A set of numbers that were given out in order, one bit each; a number beyond
-/// them, as damage makes, costs as much as it is worth.
+/// A set of numbers that were given out in order, one bit each. Numbers beyond those, which only
+/// damage makes, are in a tree.
 #[derive(Debug, Default)]
-pub(crate) struct Numbers {
+pub(crate) struct NumberSet {
     bits: Vec<u64>,
     beyond: BTreeSet<u64>,
 }
 
-impl Numbers {
-    pub fn below(next: u64) -> Numbers {
+impl NumberSet {
+    pub fn below(next: u64) -> NumberSet {
         let words = usize::try_from(next / 64 + 1).unwrap_or(0);
-        Numbers {
+        NumberSet {
             bits: vec![0; words.min(MOST_WORDS)],
             beyond: BTreeSet::new(),
         }

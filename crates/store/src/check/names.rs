@@ -2,32 +2,32 @@
 
 use gapless_core::ledger::HostId;
 
-use super::{Checking, Finding};
+use super::{CheckRun, Finding};
 use crate::table::{Table, dead, host, key, upstream, wish};
-use crate::walk::Unread;
+use crate::walk::TableReadError;
 
-impl Checking<'_> {
-    pub(super) fn names(&mut self) -> Result<(), Unread> {
-        self.hosts()?;
-        self.host_names()?;
-        self.upstreams()?;
-        self.dead_letters()?;
-        self.filter()
+impl CheckRun<'_> {
+    pub(super) fn check_names(&mut self) -> Result<(), TableReadError> {
+        self.check_hosts()?;
+        self.check_host_names()?;
+        self.check_upstreams()?;
+        self.check_dead_letters()?;
+        self.check_filter()
     }
 
     /// The filter that was last in force.
-    fn filter(&mut self) -> Result<(), Unread> {
+    fn check_filter(&mut self) -> Result<(), TableReadError> {
         let (table, key) = (Table::Meta, wish::FILTER_KEY);
-        let row = self.contents.raw().get(table, key);
-        let row = row.map_err(|error| Unread { table, error })?;
+        let row = self.view.raw().get(table, key);
+        let row = row.map_err(|error| TableReadError { table, error })?;
         if let Some(Err(fault)) = row.map(|row| wish::decode_filter(&row)) {
             let key = key.to_vec();
-            self.find(Finding::Row { table, key, fault });
+            self.add(Finding::Row { table, key, fault });
         }
         Ok(())
     }
 
-    fn hosts(&mut self) -> Result<(), Unread> {
+    fn check_hosts(&mut self) -> Result<(), TableReadError> {
         let table = Table::Host;
         let mut rows = self.table(table);
         while let Some((place, row)) = rows.next()? {
@@ -36,37 +36,37 @@ impl Checking<'_> {
                 Ok(read) => read,
                 Err(fault) => {
                     let key = place.to_vec();
-                    self.find(Finding::Row { table, key, fault });
+                    self.add(Finding::Row { table, key, fault });
                     continue;
                 }
             };
-            self.given_out("host", id.0.into(), self.counters.next_host.into());
+            self.check_given_out("host", id.0.into(), self.counters.next_host.into());
             if self.host_of_name(row.name.as_bytes())? != Some(id) {
-                self.disagree(table, &place, "its name does not lead back to it");
+                self.report_disagreement(table, &place, "its name does not lead back to it");
             }
         }
         Ok(())
     }
 
-    fn host_of_name(&self, name: &[u8]) -> Result<Option<HostId>, Unread> {
+    fn host_of_name(&self, name: &[u8]) -> Result<Option<HostId>, TableReadError> {
         let table = Table::HostName;
-        match self.contents.raw().get(table, name) {
+        match self.view.raw().get(table, name) {
             Ok(row) => Ok(row.and_then(|row| host::decode_id(&row).ok())),
-            Err(error) => Err(Unread { table, error }),
+            Err(error) => Err(TableReadError { table, error }),
         }
     }
 
-    fn host_names(&mut self) -> Result<(), Unread> {
+    fn check_host_names(&mut self) -> Result<(), TableReadError> {
         let table = Table::HostName;
         let mut rows = self.table(table);
         while let Some((place, row)) = rows.next()? {
             match host::decode_id(&row) {
                 Err(fault) => {
                     let key = place.to_vec();
-                    self.find(Finding::Row { table, key, fault });
+                    self.add(Finding::Row { table, key, fault });
                 }
                 Ok(id) if !self.has(Table::Host, &key::host(id))? => {
-                    self.disagree(table, &place, "it names a host that is not there");
+                    self.report_disagreement(table, &place, "it names a host that is not there");
                 }
                 Ok(_) => {}
             }
@@ -74,30 +74,38 @@ impl Checking<'_> {
         Ok(())
     }
 
-    fn upstreams(&mut self) -> Result<(), Unread> {
+    fn check_upstreams(&mut self) -> Result<(), TableReadError> {
         let table = Table::Upstream;
         let mut rows = self.table(table);
         while let Some((place, row)) = rows.next()? {
             let checked = match key::read_upstream(&place) {
                 Ok((id, true)) => {
-                    self.given_out("upstream", id.0.into(), self.counters.next_upstream.into());
+                    self.check_given_out(
+                        "upstream",
+                        id.0.into(),
+                        self.counters.next_upstream.into(),
+                    );
                     upstream::decode(&row).map(|upstream| upstream.host)
                 }
                 Ok((id, false)) => {
                     let cursor = upstream::decode_cursor(&row);
-                    let found = self.contents.raw().get(table, &key::upstream(id));
-                    let found = found.map_err(|error| Unread { table, error })?;
+                    let found = self.view.raw().get(table, &key::upstream(id));
+                    let found = found.map_err(|error| TableReadError { table, error })?;
                     let numbering = found.and_then(|row| upstream::decode(&row).ok());
                     match (&cursor, numbering.map(|row| row.numbering)) {
                         (_, None) => {
-                            self.disagree(
+                            self.report_disagreement(
                                 table,
                                 &place,
                                 "a cursor of an upstream that is not there",
                             );
                         }
                         (Ok(cursor), Some(numbering)) if cursor.numbering > numbering => {
-                            self.disagree(table, &place, "a cursor of a numbering yet to come");
+                            self.report_disagreement(
+                                table,
+                                &place,
+                                "a cursor of a numbering yet to come",
+                            );
                         }
                         _ => {}
                     }
@@ -108,10 +116,14 @@ impl Checking<'_> {
             match checked {
                 Err(fault) => {
                     let key = place.to_vec();
-                    self.find(Finding::Row { table, key, fault });
+                    self.add(Finding::Row { table, key, fault });
                 }
                 Ok(Some(host)) if !self.has(Table::Host, &key::host(host))? => {
-                    self.disagree(table, &place, "it speaks for a host that is not there");
+                    self.report_disagreement(
+                        table,
+                        &place,
+                        "it speaks for a host that is not there",
+                    );
                 }
                 Ok(_) => {}
             }
@@ -119,25 +131,25 @@ impl Checking<'_> {
         Ok(())
     }
 
-    fn dead_letters(&mut self) -> Result<(), Unread> {
+    fn check_dead_letters(&mut self) -> Result<(), TableReadError> {
         let table = Table::Dead;
         let mut rows = self.table(table);
         while let Some((place, row)) = rows.next()? {
             match key::read_seq(&place).and_then(|number| Ok((number, dead::decode(&row)?))) {
                 Ok((number, _)) => {
-                    self.given_out("dead letter", number, self.counters.next_dead);
+                    self.check_given_out("dead letter", number, self.counters.next_dead);
                 }
                 Err(fault) => {
                     let key = place.to_vec();
-                    self.find(Finding::Row { table, key, fault });
+                    self.add(Finding::Row { table, key, fault });
                 }
             }
         }
         Ok(())
     }
 
-    pub(super) fn disagree(&mut self, table: Table, key: &[u8], how: &'static str) {
+    pub(super) fn report_disagreement(&mut self, table: Table, key: &[u8], how: &'static str) {
         let key = key.to_vec();
-        self.find(Finding::Disagree { table, key, how });
+        self.add(Finding::Disagree { table, key, how });
     }
 }

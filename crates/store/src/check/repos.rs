@@ -7,18 +7,18 @@ use gapless_atp::mst::Builder;
 use gapless_atp::repo::Commit;
 use gapless_core::ledger::{Head, Held, RepoId, UpstreamId};
 
-use super::{Checking, Finding};
+use super::{CheckRun, Finding};
 use crate::table::record::RecordRow;
 use crate::table::repo::{self, RepoRow};
 use crate::table::{Table, claimed, debt, did, hosted, key, parked, record, version};
-use crate::walk::{self, RepoRows, Unread};
+use crate::walk::{self, RepoRows, TableReadError};
 
 const STAGE: &str = "repositories";
 const REPO_BYTES: usize = 8;
 
-/// What is found of one repository in the tables beside its row.
+/// What the tables beside `repo` hold of one repository.
 #[derive(Default)]
-struct Beside {
+struct RepoSummary {
     records: u64,
     /// The root of the held keys, or why there is none.
     root: Option<Result<Cid, String>>,
@@ -26,9 +26,9 @@ struct Beside {
     claims: u64,
 }
 
-impl Checking<'_> {
-    pub(super) fn repos(&mut self) -> Result<(), Unread> {
-        let mut walks = walk::Beside::new(self.contents.raw())?;
+impl CheckRun<'_> {
+    pub(super) fn check_repos(&mut self) -> Result<(), TableReadError> {
+        let mut tables = walk::RepoTables::new(self.view.raw())?;
         let table = Table::Repo;
         let mut rows = self.table(table);
         let of = self.counters.next_repo - 1;
@@ -39,101 +39,91 @@ impl Checking<'_> {
             match read {
                 Err(fault) => {
                     let key = place.to_vec();
-                    self.find(Finding::Row { table, key, fault });
+                    self.add(Finding::Row { table, key, fault });
                     if let Ok(id) = key::read_repo(&place) {
                         self.known.insert(id.0);
-                        self.beside(id.0, true, &mut walks)?;
+                        self.summarize(id.0, true, &mut tables)?;
                     }
                 }
                 Ok((id, row)) => {
-                    self.given_out("repository", id.0, self.counters.next_repo);
+                    self.check_given_out("repository", id.0, self.counters.next_repo);
                     self.known.insert(id.0);
-                    let beside = self.beside(id.0, true, &mut walks)?;
-                    self.repo(id, &row, &beside)?;
+                    let summary = self.summarize(id.0, true, &mut tables)?;
+                    self.check_repo(id, &row, &summary)?;
                 }
             }
         }
-        self.beside(u64::MAX, false, &mut walks)?;
-        self.dids()?;
-        self.hosted()
+        self.summarize(u64::MAX, false, &mut tables)?;
+        self.check_dids()?;
+        self.check_hosted()
     }
 
     /// Walks the other tables up to a repository. What comes before it belongs
     /// to none.
-    fn beside(
+    fn summarize(
         &mut self,
         repo: u64,
         exists: bool,
-        walks: &mut walk::Beside,
-    ) -> Result<Beside, Unread> {
-        let mut beside = Beside::default();
+        tables: &mut walk::RepoTables,
+    ) -> Result<RepoSummary, TableReadError> {
+        let mut summary = RepoSummary::default();
         let mut builder = Builder::new(|_| {});
         let mut broken = None;
-        self.walk(&mut walks.record, repo, exists, |checking, (place, row)| {
-            beside.records += 1;
-            checking.report.records += 1;
-            if let Some(record) = checking.record(place, row)
+        self.walk_table(&mut tables.record, repo, exists, |run, (place, row)| {
+            summary.records += 1;
+            run.report.records += 1;
+            if let Some(record) = run.check_record(place, row)
                 && let Some(path) = place.get(REPO_BYTES..)
                 && let Err(fault) = builder.push(path, record)
             {
                 broken.get_or_insert(fault.to_string());
             }
         })?;
-        beside.root = Some(match broken {
+        summary.root = Some(match broken {
             None => Ok(builder.finish()),
             Some(cause) => Err(cause),
         });
-        self.walk(
-            &mut walks.version,
-            repo,
-            exists,
-            |checking, (place, row)| {
-                checking.version(place, row);
-            },
-        )?;
-        self.walk(
-            &mut walks.claimed,
-            repo,
-            exists,
-            |checking, (place, row)| {
-                beside.claims += 1;
-                if let Err(fault) = claimed::decode(row) {
-                    checking.row(Table::Claimed, place, fault);
-                }
-            },
-        )?;
-        self.walk(&mut walks.parked, repo, exists, |checking, (place, row)| {
+        self.walk_table(&mut tables.version, repo, exists, |run, (place, row)| {
+            run.check_version(place, row);
+        })?;
+        self.walk_table(&mut tables.claimed, repo, exists, |run, (place, row)| {
+            summary.claims += 1;
+            if let Err(fault) = claimed::decode(row) {
+                run.report_row(Table::Claimed, place, fault);
+            }
+        })?;
+        self.walk_table(&mut tables.parked, repo, exists, |run, (place, row)| {
             let read = key::read_parked(place).and_then(|key| Ok((key, parked::decode(row)?)));
             match read {
-                Err(fault) => checking.row(Table::Parked, place, fault),
+                Err(fault) => run.report_row(Table::Parked, place, fault),
                 Ok(((_, rev), frame)) if frame.parked.head.rev != rev => {
-                    checking.disagree(Table::Parked, place, "it stands under another rev");
+                    run.report_disagreement(Table::Parked, place, "it stands under another rev");
                 }
                 Ok(_) => {}
             }
         })?;
-        self.walk(
-            &mut walks.debt,
+        self.walk_table(
+            &mut tables.debt,
             repo,
             exists,
-            |checking, (place, row)| match debt::decode(row) {
-                Err(fault) => checking.row(Table::Debt, place, fault),
-                Ok(debt) => beside.debt = Some(!debt::is_empty(&debt)),
+            |run, (place, row)| match debt::decode(row) {
+                Err(fault) => run.report_row(Table::Debt, place, fault),
+                Ok(debt) => summary.debt = Some(!debt::is_empty(&debt)),
             },
         )?;
-        Ok(beside)
+        Ok(summary)
     }
 
-    fn walk(
+    fn walk_table(
         &mut self,
         walk: &mut RepoRows,
         repo: u64,
         exists: bool,
         mut each: impl FnMut(&mut Self, (&[u8], &[u8])),
-    ) -> Result<(), Unread> {
+    ) -> Result<(), TableReadError> {
         let table = walk.table();
         let mut orphans: Option<(u64, u64)> = None;
-        while let Some((id, (place, row))) = walk.upto(repo)? {
+        while let Some((id, (place, row))) = walk.next_up_to(repo)? {
             if id == repo && exists {
                 each(self, (&place, &row));
                 continue;
@@ -141,32 +131,32 @@ impl Checking<'_> {
             match &mut orphans {
                 Some((of, rows)) if *of == id => *rows += 1,
                 _ => {
-                    self.orphans(table, orphans);
+                    self.report_orphans(table, orphans);
                     orphans = Some((id, 1));
                 }
             }
         }
-        self.orphans(table, orphans);
+        self.report_orphans(table, orphans);
         Ok(())
     }
 
-    fn orphans(&mut self, table: Table, orphans: Option<(u64, u64)>) {
+    fn report_orphans(&mut self, table: Table, orphans: Option<(u64, u64)>) {
         if let Some((repo, rows)) = orphans {
             let repo = RepoId(repo);
-            self.find(Finding::Orphans { table, repo, rows });
+            self.add(Finding::Orphans { table, repo, rows });
         }
     }
 
-    fn row(&mut self, table: Table, key: &[u8], fault: crate::codec::RowFault) {
+    fn report_row(&mut self, table: Table, key: &[u8], fault: crate::codec::RowFault) {
         let key = key.to_vec();
-        self.find(Finding::Row { table, key, fault });
+        self.add(Finding::Row { table, key, fault });
     }
 
     /// The CID of a record whose row can be read.
-    fn record(&mut self, place: &[u8], row: &[u8]) -> Option<Cid> {
+    fn check_record(&mut self, place: &[u8], row: &[u8]) -> Option<Cid> {
         match record::decode(row) {
             Err(fault) => {
-                self.row(Table::Record, place, fault);
+                self.report_row(Table::Record, place, fault);
                 None
             }
             Ok(RecordRow { cid, bytes, .. }) => {
@@ -174,59 +164,70 @@ impl Checking<'_> {
                     && let Ok((repo, path)) = key::read_path(place)
                 {
                     let path = path.to_vec();
-                    self.find(Finding::RecordBytes { repo, path });
+                    self.add(Finding::RecordBytes { repo, path });
                 }
                 Some(cid)
             }
         }
     }
 
-    fn version(&mut self, place: &[u8], row: &[u8]) {
+    fn check_version(&mut self, place: &[u8], row: &[u8]) {
         let read = key::read_version(place).and_then(|_| version::decode(row));
         match read {
-            Err(fault) => self.row(Table::Version, place, fault),
+            Err(fault) => self.report_row(Table::Version, place, fault),
             Ok(row) if row.superseded_by >= self.counters.next_seq => {
-                self.disagree(Table::Version, place, "superseded by a number yet to come");
+                self.report_disagreement(
+                    Table::Version,
+                    place,
+                    "superseded by a number yet to come",
+                );
             }
             Ok(row) if row.bytes.is_some_and(|bytes| !row.cid.matches(bytes)) => {
-                self.disagree(Table::Version, place, "its bytes do not hash to its CID");
+                self.report_disagreement(Table::Version, place, "its bytes do not hash to its CID");
             }
             Ok(_) => {}
         }
     }
 
-    fn repo(&mut self, id: RepoId, row: &RepoRow, beside: &Beside) -> Result<(), Unread> {
+    fn check_repo(
+        &mut self,
+        id: RepoId,
+        row: &RepoRow,
+        summary: &RepoSummary,
+    ) -> Result<(), TableReadError> {
         let place = key::repo(id);
         match row.repo.held {
-            Held::Exactly(head) => self.exact(id, row, &head, beside),
-            Held::Nothing if beside.records > 0 => self.find(Finding::Unfounded {
+            Held::Exactly(head) => self.check_exact(id, row, &head, summary),
+            Held::Nothing if summary.records > 0 => self.add(Finding::Unfounded {
                 repo: id,
                 did: row.repo.did.clone(),
-                records: beside.records,
+                records: summary.records,
             }),
             // Between two states, or known to be damaged: no root to compare.
             Held::Nothing | Held::Applying { .. } | Held::Damaged { .. } => {}
         }
-        match (row.owes, beside.debt) {
+        match (row.owes, summary.debt) {
             (true, Some(true)) | (false, None) => {}
-            (true, None) => self.disagree(Table::Repo, &place, "it owes, but has no debt"),
-            (true, Some(false)) => self.disagree(Table::Debt, &place, "an empty debt"),
+            (true, None) => {
+                self.report_disagreement(Table::Repo, &place, "it owes, but has no debt")
+            }
+            (true, Some(false)) => self.report_disagreement(Table::Debt, &place, "an empty debt"),
             (false, Some(_)) => {
-                self.disagree(Table::Repo, &place, "it has a debt, but does not owe");
+                self.report_disagreement(Table::Repo, &place, "it has a debt, but does not owe");
             }
         }
-        if beside.claims > 0 && !row.claims {
-            self.disagree(Table::Repo, &place, "it has claims, but does not say so");
+        if summary.claims > 0 && !row.claims {
+            self.report_disagreement(Table::Repo, &place, "it has claims, but does not say so");
         }
         if self.repo_of_did(&row.repo.did)? != Some(id) {
-            self.disagree(Table::Repo, &place, "its DID does not lead back to it");
+            self.report_disagreement(Table::Repo, &place, "its DID does not lead back to it");
         }
         if let Some(host) = row.repo.host {
             if !self.has(Table::Host, &key::host(host))? {
-                self.disagree(Table::Repo, &place, "its host is not there");
+                self.report_disagreement(Table::Repo, &place, "its host is not there");
             }
             if !self.has(Table::Hosted, &key::hosted(host, id))? {
-                self.disagree(Table::Repo, &place, "its host does not list it");
+                self.report_disagreement(Table::Repo, &place, "its host does not list it");
             }
         }
         let upstreams = [
@@ -237,7 +238,7 @@ impl Checking<'_> {
         let next = self.counters.next_upstream;
         let known = |id: &UpstreamId| id.0 < next;
         if !upstreams.iter().flatten().all(known) {
-            self.disagree(
+            self.report_disagreement(
                 Table::Repo,
                 &place,
                 "it names an upstream that is not there",
@@ -246,48 +247,55 @@ impl Checking<'_> {
         Ok(())
     }
 
-    fn exact(&mut self, id: RepoId, row: &RepoRow, head: &Head, beside: &Beside) {
+    fn check_exact(&mut self, id: RepoId, row: &RepoRow, head: &Head, summary: &RepoSummary) {
         let did = || row.repo.did.clone();
-        match &beside.root {
+        match &summary.root {
             Some(Ok(_)) if !row.repo.filter.holds_all_keys() => self.report.not_recomputable += 1,
             Some(Ok(root)) if *root == head.data => self.report.proven += 1,
-            Some(Ok(root)) => self.find(Finding::Root {
+            Some(Ok(root)) => self.add(Finding::Root {
                 repo: id,
                 did: did(),
                 held: *root,
                 signed: head.data,
             }),
-            Some(Err(cause)) => self.find(Finding::NoTree {
+            Some(Err(cause)) => self.add(Finding::NoTree {
                 repo: id,
                 did: did(),
                 cause: cause.clone(),
             }),
             None => {}
         }
-        if !row.commit.is_empty() && !is_heads(&row.commit, row.repo.did.as_str(), head) {
-            self.find(Finding::Commit {
+        if !row.commit.is_empty() && !is_commit_of(&row.commit, row.repo.did.as_str(), head) {
+            self.add(Finding::Commit {
                 repo: id,
                 did: did(),
             });
         }
     }
 
-    fn repo_of_did(&self, did: &gapless_atp::syntax::Did) -> Result<Option<RepoId>, Unread> {
+    fn repo_of_did(
+        &self,
+        did: &gapless_atp::syntax::Did,
+    ) -> Result<Option<RepoId>, TableReadError> {
         let table = Table::Did;
-        match self.contents.raw().get(table, &key::did(did)) {
+        match self.view.raw().get(table, &key::did(did)) {
             Ok(row) => Ok(row.and_then(|row| did::decode(&row).ok())),
-            Err(error) => Err(Unread { table, error }),
+            Err(error) => Err(TableReadError { table, error }),
         }
     }
 
-    fn dids(&mut self) -> Result<(), Unread> {
+    fn check_dids(&mut self) -> Result<(), TableReadError> {
         let table = Table::Did;
         let mut rows = self.table(table);
         while let Some((place, row)) = rows.next()? {
             match did::decode(&row) {
-                Err(fault) => self.row(table, &place, fault),
+                Err(fault) => self.report_row(table, &place, fault),
                 Ok(id) if !self.known.has(id.0) => {
-                    self.disagree(table, &place, "it names a repository that is not there");
+                    self.report_disagreement(
+                        table,
+                        &place,
+                        "it names a repository that is not there",
+                    );
                 }
                 Ok(_) => {}
             }
@@ -295,7 +303,7 @@ impl Checking<'_> {
         Ok(())
     }
 
-    fn hosted(&mut self) -> Result<(), Unread> {
+    fn check_hosted(&mut self) -> Result<(), TableReadError> {
         let table = Table::Hosted;
         let mut rows = self.table(table);
         while let Some((place, row)) = rows.next()? {
@@ -303,25 +311,29 @@ impl Checking<'_> {
             let (host, id) = match read {
                 Ok(read) => read,
                 Err(fault) => {
-                    self.row(table, &place, fault);
+                    self.report_row(table, &place, fault);
                     continue;
                 }
             };
-            let found = self.contents.raw().get(Table::Repo, &key::repo(id));
-            let found = found.map_err(|error| Unread { table, error })?;
+            let found = self.view.raw().get(Table::Repo, &key::repo(id));
+            let found = found.map_err(|error| TableReadError { table, error })?;
             let lives_on = found
                 .and_then(|row| repo::decode(&row).ok())
                 .and_then(|row| row.repo.host);
             if lives_on != Some(host) {
-                self.disagree(table, &place, "the repository does not live on this host");
+                self.report_disagreement(
+                    table,
+                    &place,
+                    "the repository does not live on this host",
+                );
             }
         }
         Ok(())
     }
 }
 
-/// Whether a kept commit is the one that the head names, and says the same.
-pub(crate) fn is_heads(block: &[u8], did: &str, head: &Head) -> bool {
+/// Whether a commit block is the one that the head names, and says the same as the head.
+pub(crate) fn is_commit_of(block: &[u8], did: &str, head: &Head) -> bool {
     let says =
         |commit: Commit<'_>| (commit.did, commit.rev, commit.data) == (did, head.rev, head.data);
     head.commit.matches(block) && Commit::decode(block).is_ok_and(says)

@@ -24,7 +24,7 @@ use fjall::{
 };
 
 use super::scour::Scourer;
-use super::{Engine, EngineError, KeyRange, RawBatch, Row, Rows, Slice, View};
+use super::{Engine, EngineError, KeyRange, RawBatch, RawRow, RawRows, Slice, View};
 use crate::table::{Table, Tuning};
 
 /// Where the engine keeps one folder for each table.
@@ -215,9 +215,9 @@ impl Engine for DiskEngine {
             .durability(Some(PersistMode::SyncData));
         for write in &batch.writes {
             let keyspace = &self.tables[write.table as usize];
-            let key = write.key.shared();
+            let key = write.key.backing();
             match &write.value {
-                Some(value) => writes.insert(keyspace, key, value.shared()),
+                Some(value) => writes.insert(keyspace, key, value.backing()),
                 None => writes.remove(keyspace, key),
             }
         }
@@ -250,7 +250,7 @@ impl View for DiskView {
         }
     }
 
-    fn range(&self, table: Table, range: KeyRange) -> Rows {
+    fn range(&self, table: Table, range: KeyRange) -> RawRows {
         if range.is_empty() {
             return Box::new(std::iter::empty());
         }
@@ -262,7 +262,7 @@ impl View for DiskView {
     }
 }
 
-fn read(latch: &Latch, guard: fjall::Guard) -> Result<Row, EngineError> {
+fn read(latch: &Latch, guard: fjall::Guard) -> Result<RawRow, EngineError> {
     latch.check()?;
     match guard.into_inner() {
         Ok((key, value)) => Ok((key.into(), value.into())),

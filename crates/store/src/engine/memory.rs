@@ -8,20 +8,21 @@
 //! calls give the same contents.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
-use super::{Engine, EngineError, KeyRange, RawBatch, RawWrite, Row, Rows, Slice, View};
+use super::{Engine, EngineError, KeyRange, RawBatch, RawRow, RawRows, RawWrite, Slice, View};
+use crate::sync::Mutex;
 use crate::table::Table;
 
 /// A handle to tables in memory; clones share them, so that whoever tests can
 /// let it crash while somebody else uses it.
 #[derive(Clone, Default)]
 pub struct MemoryEngine {
-    shared: Arc<Mutex<Contents>>,
+    inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Default)]
-struct Contents {
+struct Inner {
     tables: BTreeMap<Table, BTreeMap<Slice, Versions>>,
     /// The number of the newest batch; never given twice, not even after a crash.
     version: u64,
@@ -29,16 +30,16 @@ struct Contents {
     synced: u64,
     hold: bool,
     /// Batches after `synced`, with the keys they wrote, in order.
-    unsynced: Vec<(u64, Vec<Place>)>,
+    unsynced: Vec<(u64, Vec<TableKey>)>,
     /// Keys that may have versions nobody can ask for any more.
-    stale: Vec<Place>,
+    stale: Vec<TableKey>,
     /// How many views look at a version.
     views: BTreeMap<u64, usize>,
     failure: Option<EngineError>,
 }
 
 /// A table and a key in it.
-type Place = (Table, Slice);
+type TableKey = (Table, Slice);
 
 /// What a key was from which batch on; the newest last.
 type Versions = Vec<(u64, Option<Slice>)>;
@@ -50,57 +51,56 @@ impl MemoryEngine {
 
     /// From now on commits are not durable until [`MemoryEngine::sync`].
     pub fn hold(&self) {
-        self.contents().hold = true;
+        self.inner().hold = true;
     }
 
     /// Makes everything committed so far durable.
     pub fn sync(&self) {
-        let mut contents = self.contents();
-        contents.synced = contents.version;
-        let settled = std::mem::take(&mut contents.unsynced);
+        let mut inner = self.inner();
+        inner.synced = inner.version;
+        let settled = std::mem::take(&mut inner.unsynced);
         for (_, keys) in settled {
-            contents.stale.extend(keys);
+            inner.stale.extend(keys);
         }
-        contents.prune();
+        inner.prune();
     }
 
     /// How many batches a crash would put at risk now.
     pub fn unsynced(&self) -> usize {
-        self.contents().unsynced.len()
+        self.inner().unsynced.len()
     }
 
     /// Forgets the unsynced batches after the first `keep` of them. What is left
     /// is durable: it is what a new start finds. Views from before are void.
     pub fn crash(&self, keep: usize) {
-        let mut contents = self.contents();
-        let keep = keep.min(contents.unsynced.len());
-        let lost = contents.unsynced.split_off(keep);
+        let mut inner = self.inner();
+        let keep = keep.min(inner.unsynced.len());
+        let lost = inner.unsynced.split_off(keep);
         for (version, keys) in lost.into_iter().rev() {
             for (table, key) in keys {
-                contents.forget(table, &key, version);
+                inner.forget(table, &key, version);
             }
         }
-        let kept = std::mem::take(&mut contents.unsynced);
+        let kept = std::mem::take(&mut inner.unsynced);
         for (_, keys) in kept {
-            contents.stale.extend(keys);
+            inner.stale.extend(keys);
         }
-        contents.synced = contents.version;
-        contents.failure = None;
-        contents.prune();
+        inner.synced = inner.version;
+        inner.failure = None;
+        inner.prune();
     }
 
     /// From now on every call fails like this, as after an I/O error.
     pub fn fail(&self, cause: &str) {
-        self.contents().failure = Some(EngineError::new("doing as a test told it", cause));
+        self.inner().failure = Some(EngineError::new("doing as a test told it", cause));
     }
 
-    fn contents(&self) -> MutexGuard<'_, Contents> {
-        // A panic elsewhere cannot leave a batch half applied: see `commit`.
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
     }
 }
 
-impl Contents {
+impl Inner {
     fn commit(&mut self, batch: &RawBatch) {
         self.version += 1;
         let version = self.version;
@@ -170,20 +170,20 @@ fn visible(versions: &Versions, at: u64) -> Option<&Slice> {
 
 impl Engine for MemoryEngine {
     fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError> {
-        let mut contents = self.contents();
-        if let Some(failure) = &contents.failure {
+        let mut inner = self.inner();
+        if let Some(failure) = &inner.failure {
             return Err(failure.clone());
         }
         if !batch.writes.is_empty() {
-            contents.commit(batch);
+            inner.commit(batch);
         }
         Ok(())
     }
 
     fn snapshot(&self) -> Arc<dyn View> {
-        let mut contents = self.contents();
-        let at = contents.version;
-        *contents.views.entry(at).or_default() += 1;
+        let mut inner = self.inner();
+        let at = inner.version;
+        *inner.views.entry(at).or_default() += 1;
         Arc::new(MemoryView {
             engine: self.clone(),
             at,
@@ -198,7 +198,7 @@ struct MemoryView {
 
 impl Clone for MemoryView {
     fn clone(&self) -> MemoryView {
-        *self.engine.contents().views.entry(self.at).or_default() += 1;
+        *self.engine.inner().views.entry(self.at).or_default() += 1;
         MemoryView {
             engine: self.engine.clone(),
             at: self.at,
@@ -208,11 +208,11 @@ impl Clone for MemoryView {
 
 impl Drop for MemoryView {
     fn drop(&mut self) {
-        let mut contents = self.engine.contents();
-        if let Some(count) = contents.views.get_mut(&self.at) {
+        let mut inner = self.engine.inner();
+        if let Some(count) = inner.views.get_mut(&self.at) {
             *count -= 1;
             if *count == 0 {
-                contents.views.remove(&self.at);
+                inner.views.remove(&self.at);
             }
         }
     }
@@ -220,11 +220,11 @@ impl Drop for MemoryView {
 
 impl View for MemoryView {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, EngineError> {
-        let contents = self.engine.contents();
-        if let Some(failure) = &contents.failure {
+        let inner = self.engine.inner();
+        if let Some(failure) = &inner.failure {
             return Err(failure.clone());
         }
-        let found = contents
+        let found = inner
             .tables
             .get(&table)
             .and_then(|rows| rows.get(key))
@@ -232,7 +232,7 @@ impl View for MemoryView {
         Ok(found.cloned())
     }
 
-    fn range(&self, table: Table, range: KeyRange) -> Rows {
+    fn range(&self, table: Table, range: KeyRange) -> RawRows {
         Box::new(MemoryRows {
             view: self.clone(),
             table,
@@ -250,16 +250,16 @@ struct MemoryRows {
 }
 
 impl MemoryRows {
-    fn step(&mut self, from_the_end: bool) -> Option<Result<Row, EngineError>> {
+    fn step(&mut self, from_the_end: bool) -> Option<Result<RawRow, EngineError>> {
         use std::ops::Bound::Excluded;
         if self.rest.is_empty() {
             return None;
         }
-        let contents = self.view.engine.contents();
-        if let Some(failure) = &contents.failure {
+        let inner = self.view.engine.inner();
+        if let Some(failure) = &inner.failure {
             return Some(Err(failure.clone()));
         }
-        let rows = contents.tables.get(&self.table)?;
+        let rows = inner.tables.get(&self.table)?;
         let bounds = (
             self.rest.start.as_ref().map(Vec::as_slice),
             self.rest.end.as_ref().map(Vec::as_slice),
@@ -282,7 +282,7 @@ impl MemoryRows {
 }
 
 impl Iterator for MemoryRows {
-    type Item = Result<Row, EngineError>;
+    type Item = Result<RawRow, EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step(false)
@@ -348,11 +348,11 @@ mod tests {
         assert_eq!(view.get(Table::Meta, b"a").unwrap(), None);
         drop(view);
         put(&mut engine, "b", "x");
-        let contents = engine.contents();
-        let rows = &contents.tables[&Table::Meta];
+        let inner = engine.inner();
+        let rows = &inner.tables[&Table::Meta];
         assert_eq!(rows.len(), 2);
         assert!(rows.values().all(|versions| versions.len() == 1));
-        assert!(contents.stale.is_empty());
+        assert!(inner.stale.is_empty());
     }
 
     #[test]

@@ -78,11 +78,11 @@ impl RawBatch {
     }
 }
 
-/// A row as it lies in a table.
-pub type Row = (Slice, Slice);
+/// Key and value of a row, undecoded.
+pub type RawRow = (Slice, Slice);
 
-/// Rows in key order, from either end.
-pub type Rows = Box<dyn DoubleEndedIterator<Item = Result<Row, EngineError>> + Send>;
+/// Undecoded rows in key order, from either end.
+pub type RawRows = Box<dyn DoubleEndedIterator<Item = Result<RawRow, EngineError>> + Send>;
 
 /// From where to where, by bytes of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,9 +160,9 @@ fn after_prefix(prefix: &[u8]) -> Bound<Vec<u8>> {
 pub trait View: Send + Sync {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, EngineError>;
 
-    fn range(&self, table: Table, range: KeyRange) -> Rows;
+    fn range(&self, table: Table, range: KeyRange) -> RawRows;
 
-    fn prefix(&self, table: Table, prefix: &[u8]) -> Rows {
+    fn prefix(&self, table: Table, prefix: &[u8]) -> RawRows {
         self.range(table, KeyRange::prefix(prefix))
     }
 }

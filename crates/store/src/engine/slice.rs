@@ -7,18 +7,19 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
 
+/// What the bytes are kept in.
 #[cfg(feature = "engine")]
-type Shared = fjall::Slice;
+type Backing = fjall::Slice;
 #[cfg(not(feature = "engine"))]
-type Shared = std::sync::Arc<[u8]>;
+type Backing = std::sync::Arc<[u8]>;
 
 /// Dereferences to `[u8]`, and is compared like it.
 #[derive(Clone)]
-pub struct Slice(Shared);
+pub struct Slice(Backing);
 
 impl Slice {
     #[cfg(feature = "engine")]
-    pub(super) fn shared(&self) -> Shared {
+    pub(super) fn backing(&self) -> Backing {
         self.0.clone()
     }
 }
@@ -78,8 +79,8 @@ impl fmt::Debug for Slice {
     }
 }
 
-impl From<Shared> for Slice {
-    fn from(bytes: Shared) -> Slice {
+impl From<Backing> for Slice {
+    fn from(bytes: Backing) -> Slice {
         Slice(bytes)
     }
 }

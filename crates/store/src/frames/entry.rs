@@ -22,22 +22,22 @@ const SEGMENT_MAGIC: &[u8; 8] = b"GPLSFRAM";
 const SEGMENT_VERSION: u32 = 1;
 const REDACTED: u32 = 1;
 
-/// What begins every entry of one segment.
+/// The random number that begins every entry of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark(pub [u8; 8]);
+pub struct SegmentMark(pub [u8; 8]);
 
-impl Mark {
+impl SegmentMark {
     pub const BYTES: usize = 8;
 
     /// One that nobody outside can guess.
-    pub fn random() -> Mark {
-        Mark(RandomState::new().hash_one(0_u64).to_le_bytes())
+    pub fn random() -> SegmentMark {
+        SegmentMark(RandomState::new().hash_one(0_u64).to_le_bytes())
     }
 
     /// Where it stands first in `bytes`.
     pub fn find(&self, bytes: &[u8]) -> Option<usize> {
         bytes
-            .windows(Mark::BYTES)
+            .windows(SegmentMark::BYTES)
             .position(|window| window == self.0)
     }
 }
@@ -77,7 +77,7 @@ impl EntryHeader {
         ENTRY_HEADER_BYTES as u64 + u64::from(self.length)
     }
 
-    pub fn encode(&self, mark: Mark) -> [u8; ENTRY_HEADER_BYTES] {
+    pub fn encode(&self, mark: SegmentMark) -> [u8; ENTRY_HEADER_BYTES] {
         let mut bytes = [0; ENTRY_HEADER_BYTES];
         let flags = if self.redacted { REDACTED } else { 0 };
         let (body, crc) = bytes.split_at_mut(ENTRY_HEADER_BYTES - 4);
@@ -96,13 +96,13 @@ impl EntryHeader {
     }
 
     /// None where the bytes are no header of this segment, or a damaged one.
-    pub fn decode(bytes: &[u8], mark: Mark) -> Option<EntryHeader> {
+    pub fn decode(bytes: &[u8], mark: SegmentMark) -> Option<EntryHeader> {
         let (found, header) = EntryHeader::decode_any(bytes)?;
         (found == mark).then_some(header)
     }
 
     /// The header and the mark it bears, whatever that is.
-    pub fn decode_any(bytes: &[u8]) -> Option<(Mark, EntryHeader)> {
+    pub fn decode_any(bytes: &[u8]) -> Option<(SegmentMark, EntryHeader)> {
         let bytes = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
         let (body, crc) = bytes.split_last_chunk::<4>()?;
         if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
@@ -123,7 +123,7 @@ impl EntryHeader {
             redacted: u32::from_le_bytes(*flags) & REDACTED != 0,
             payload_crc: u32::from_le_bytes(*payload_crc),
         };
-        Some((Mark(*mark), header))
+        Some((SegmentMark(*mark), header))
     }
 
     pub fn fits(&self, payload: &[u8]) -> bool {
@@ -134,7 +134,7 @@ impl EntryHeader {
 /// What stands at the beginning of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    pub mark: Mark,
+    pub mark: SegmentMark,
     /// No frame in it has a lower number.
     pub first_seq: u64,
     /// The first number of the segment before it; zero where none was. A segment
@@ -179,7 +179,7 @@ impl SegmentHeader {
             return None;
         }
         Some(SegmentHeader {
-            mark: Mark(*mark),
+            mark: SegmentMark(*mark),
             first_seq: u64::from_le_bytes(*first_seq),
             follows: u64::from_le_bytes(*follows),
             created_ms: u64::from_le_bytes(*created_ms),
@@ -194,10 +194,10 @@ mod tests {
     #[test]
     fn headers_round_trip_and_every_flipped_bit_is_seen() {
         let entry = EntryHeader::of(77, b"a frame").unwrap();
-        let mark = Mark::random();
+        let mark = SegmentMark::random();
         let bytes = entry.encode(mark);
         assert_eq!(EntryHeader::decode(&bytes, mark), Some(entry));
-        assert_eq!(EntryHeader::decode(&bytes, Mark::random()), None);
+        assert_eq!(EntryHeader::decode(&bytes, SegmentMark::random()), None);
         let segment = SegmentHeader {
             mark,
             first_seq: 5,

@@ -11,35 +11,39 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::entry::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use super::scan::{Met, Scan};
+use super::scan::{Scan, ScanItem};
 use super::segment::Segment;
 use crate::durable;
 use crate::error::StoreError;
 
-/// What stands beside a segment while it is written anew.
-const NEW: &str = "new";
+/// The extension of a segment that is being rewritten.
+const NEW_EXTENSION: &str = "new";
 /// Bytes that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What was taken out, or would be.
+/// What was taken out of the segments, or would be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Mended {
+pub struct MendReport {
     /// Stretches that are damaged.
     pub damaged: u64,
     /// Frames that no row of the log stands for.
     pub strays: u64,
 }
 
-/// Which frames have their place: told by their numbers.
-pub type Belongs<'b> = dyn FnMut(u64) -> Result<bool, StoreError> + 'b;
+/// Decides by its number whether a frame belongs to a row of the log.
+pub type BelongsFn<'b> = dyn FnMut(u64) -> Result<bool, StoreError> + 'b;
 
 /// Goes through all segments of a folder; nothing is written unless `write`. Whoever
 /// calls has the folder to himself.
-pub fn mend(folder: &Path, belongs: &mut Belongs<'_>, write: bool) -> Result<Mended, StoreError> {
+pub fn mend(
+    folder: &Path,
+    belongs: &mut BelongsFn<'_>,
+    write: bool,
+) -> Result<MendReport, StoreError> {
     let failed = |error: io::Error| {
         StoreError::System(format!("cannot mend {}: {error}", folder.display()).into())
     };
-    let mut all = Mended::default();
+    let mut all = MendReport::default();
     if !folder.is_dir() {
         return Ok(all);
     }
@@ -49,8 +53,8 @@ pub fn mend(folder: &Path, belongs: &mut Belongs<'_>, write: bool) -> Result<Men
     for segment in &segments {
         let file = File::open(&segment.path).map_err(failed)?;
         let is_last = Some(segment.first_seq) == last;
-        let (found, keep) = look(segment, &file, is_last, belongs, failed)?;
-        if write && found != Mended::default() {
+        let (found, keep) = scan_segment(segment, &file, is_last, belongs, failed)?;
+        if write && found != MendReport::default() {
             rewrite(segment, &file, before, &keep).map_err(failed)?;
             durable::sync_folder(folder).map_err(failed)?;
         }
@@ -61,25 +65,25 @@ pub fn mend(folder: &Path, belongs: &mut Belongs<'_>, write: bool) -> Result<Men
     Ok(all)
 }
 
-/// Stretches of a segment that stay, in order.
-type Stretches = Vec<(u64, u64)>;
+/// The byte ranges of a segment that stay, in order.
+type KeptRanges = Vec<(u64, u64)>;
 
-fn look(
+fn scan_segment(
     segment: &Segment,
     file: &File,
     is_last: bool,
-    belongs: &mut Belongs<'_>,
+    belongs: &mut BelongsFn<'_>,
     failed: impl Fn(io::Error) -> StoreError,
-) -> Result<(Mended, Stretches), StoreError> {
-    let (mut found, mut keep) = (Mended::default(), Stretches::new());
+) -> Result<(MendReport, KeptRanges), StoreError> {
+    let (mut found, mut keep) = (MendReport::default(), KeptRanges::new());
     let start = SEGMENT_HEADER_BYTES as u64;
     let mut scan = Scan::new(file, segment.mark, start, segment.bytes());
     while let Some(met) = scan.next().map_err(&failed)? {
         match met {
             // The torn end of the last one: opening cuts it.
-            Met::Damaged { until, .. } if is_last && until == segment.bytes() => {}
-            Met::Damaged { .. } => found.damaged += 1,
-            Met::Entry { at, header, .. } => {
+            ScanItem::Damaged { until, .. } if is_last && until == segment.bytes() => {}
+            ScanItem::Damaged { .. } => found.damaged += 1,
+            ScanItem::Entry { at, header, .. } => {
                 if !belongs(header.seq)? {
                     found.strays += 1;
                     continue;
@@ -95,14 +99,14 @@ fn look(
     Ok((found, keep))
 }
 
-fn rewrite(segment: &Segment, from: &File, before: u64, keep: &Stretches) -> io::Result<()> {
+fn rewrite(segment: &Segment, from: &File, before: u64, keep: &KeptRanges) -> io::Result<()> {
     let header = SegmentHeader {
         mark: segment.mark,
         first_seq: segment.first_seq,
         follows: segment.follows.unwrap_or(before),
         created_ms: segment.created_ms,
     };
-    let path = segment.path.with_extension(NEW);
+    let path = segment.path.with_extension(NEW_EXTENSION);
     let mut new = BufWriter::new(File::create(&path)?);
     new.write_all(&header.encode())?;
     let mut buffer = vec![0; COPY_BYTES];

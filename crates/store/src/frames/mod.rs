@@ -31,14 +31,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use mend::{Mended, mend};
-pub use open::Opened;
-pub use reader::{Damage, Frame, FramesReader, Page};
+pub use mend::{MendReport, mend};
+pub use open::OpenReport;
+pub use reader::{Damage, FramesPage, FramesReader, StoredFrame};
 
 use crate::durable;
-use entry::{EntryHeader, Mark, SegmentHeader};
+use entry::{EntryHeader, SegmentHeader, SegmentMark};
 use reader::Segments;
-use scan::{Met, Scan};
+use scan::{Scan, ScanItem};
 use segment::Segment;
 
 /// The folder's name in the data folder.
@@ -108,12 +108,12 @@ pub struct Frames {
     last_seq: u64,
     /// Why nothing is taken any more.
     latched: Option<String>,
-    opened: Opened,
+    opened: OpenReport,
 }
 
 impl Frames {
     /// What opening found and cut.
-    pub fn opened(&self) -> &Opened {
+    pub fn opened(&self) -> &OpenReport {
         &self.opened
     }
 
@@ -127,7 +127,7 @@ impl Frames {
     /// Takes a frame. It is durable, and can be read, after the next
     /// [`Frames::sync`].
     pub fn append(&mut self, seq: u64, frame: &[u8]) -> Result<(), FramesError> {
-        self.not_latched()?;
+        self.check_latch()?;
         if !self.settings.keep {
             return Ok(());
         }
@@ -156,7 +156,7 @@ impl Frames {
 
     /// Makes every frame that was taken durable.
     pub fn sync(&mut self) -> Result<(), FramesError> {
-        self.not_latched()?;
+        self.check_latch()?;
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -174,14 +174,14 @@ impl Frames {
     /// Drops whole segments that are too old or too much. Cheap when there is
     /// nothing to drop; to be called now and then.
     pub fn trim(&mut self, now_ms: u64) -> Result<(), FramesError> {
-        self.not_latched()?;
+        self.check_latch()?;
         let part_ms = self.settings.max_age_ms / AGE_PARTS;
         let aged = now_ms.saturating_sub(self.active.created_ms) >= part_ms;
         if aged && self.last_seq >= self.active.first_seq {
             self.sync()?;
             self.begin_segment(self.last_seq + 1, now_ms)?;
         }
-        let segments = self.segments.now();
+        let segments = self.segments.current();
         let mut bytes: u64 = segments.iter().map(|segment| segment.bytes()).sum();
         for pair in segments.windows(2) {
             let [oldest, next] = pair else { break };
@@ -193,7 +193,7 @@ impl Frames {
             bytes -= oldest.bytes();
             // First from the list, so that nobody is told that it is there. One
             // fsync each, so that no later one is gone while an earlier is back.
-            self.segments.change(|list| drop(list.remove(0)));
+            self.segments.update(|list| drop(list.remove(0)));
             fs::remove_file(&oldest.path)
                 .and_then(|()| durable::sync_folder(&self.folder))
                 .map_err(|source| self.latch(source))?;
@@ -205,7 +205,7 @@ impl Frames {
     /// False where there is no such frame (any more).
     pub fn redact(&mut self, seq: u64) -> Result<bool, FramesError> {
         self.sync()?;
-        let segments = self.segments.now();
+        let segments = self.segments.current();
         let after = segments.partition_point(|segment| segment.first_seq <= seq);
         let Some(segment) = after.checked_sub(1).and_then(|at| segments.get(at)) else {
             return Ok(false);
@@ -217,15 +217,15 @@ impl Frames {
         Ok(redacted > 0)
     }
 
-    /// Likewise for many, in order: two fsyncs for each segment that has any. How
-    /// many there were.
+    /// Takes the bytes of many frames away for ever, with two fsyncs for each segment that has any.
+    /// Returns how many there were.
     pub fn redact_all(&mut self, seqs: &[u64]) -> Result<u64, FramesError> {
         self.sync()?;
         let mut seqs = seqs.to_vec();
         seqs.sort_unstable();
         let mut left = &seqs[..];
         let mut redacted = 0;
-        let segments = self.segments.now();
+        let segments = self.segments.current();
         for (at, segment) in segments.iter().enumerate() {
             let next = segments.get(at + 1).map(|next| next.first_seq);
             let below = left.partition_point(|seq| *seq < segment.first_seq);
@@ -247,7 +247,7 @@ impl Frames {
 
     fn begin_segment(&mut self, first_seq: u64, created_ms: u64) -> Result<(), FramesError> {
         let header = SegmentHeader {
-            mark: Mark::random(),
+            mark: SegmentMark::random(),
             first_seq,
             follows: self.active.first_seq,
             created_ms,
@@ -258,11 +258,11 @@ impl Frames {
         self.file = file;
         self.active = Arc::new(segment);
         let active = Arc::clone(&self.active);
-        self.segments.change(|list| list.push(active));
+        self.segments.update(|list| list.push(active));
         Ok(())
     }
 
-    fn not_latched(&self) -> Result<(), FramesError> {
+    fn check_latch(&self) -> Result<(), FramesError> {
         match &self.latched {
             None => Ok(()),
             Some(why) => Err(FramesError::Latched { why: why.clone() }),
@@ -284,10 +284,10 @@ fn redact_in(segment: &Segment, seqs: &[u64]) -> io::Result<u64> {
     let file = File::options().read(true).write(true).open(&segment.path)?;
     let mut found = Vec::new();
     for seq in seqs {
-        let place = segment.place_of(*seq, &file)?;
+        let place = segment.offset_before(*seq, &file)?;
         let mut scan = Scan::headers(&file, segment.mark, place, segment.bytes());
         while let Some(met) = scan.next()? {
-            let Met::Entry { at, header, .. } = met else {
+            let ScanItem::Entry { at, header, .. } = met else {
                 continue;
             };
             if header.seq < *seq {
@@ -314,7 +314,8 @@ fn redact_in(segment: &Segment, seqs: &[u64]) -> io::Result<u64> {
     Ok(found.len() as u64)
 }
 
-fn now_ms() -> u64 {
+/// The wall clock in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
 }

@@ -8,9 +8,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::entry::{Mark, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::entry::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentMark};
 use super::reader::Segments;
-use super::scan::{Met, Scan};
+use super::scan::{Scan, ScanItem};
 use super::segment::Segment;
 use super::{Frames, FramesError, FramesSettings, now_ms};
 use crate::durable;
@@ -19,9 +19,9 @@ use crate::durable;
 /// nobody is told that there is anything, and the next opening drops it.
 const NEVER: u64 = u64::MAX;
 
-/// What opening found.
+/// What opening the frames found and cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenReport {
     /// Bytes of the last segment that were a torn end, or of batches that were
     /// never durable.
     pub cut_bytes: u64,
@@ -48,23 +48,23 @@ impl Frames {
             source,
         };
         durable::create_folder(folder).map_err(failed)?;
-        let mut opened = Opened::default();
+        let mut report = OpenReport::default();
         let mut segments = Segment::list(folder).map_err(failed)?;
         if !settings.keep {
             drop_all(folder, &mut segments).map_err(failed)?;
         }
-        drop_beyond(folder, &mut segments, durable_next_seq, &mut opened).map_err(failed)?;
-        drop_before_hole(folder, &mut segments, &mut opened).map_err(failed)?;
+        drop_beyond(folder, &mut segments, durable_next_seq, &mut report).map_err(failed)?;
+        drop_before_hole(folder, &mut segments, &mut report).map_err(failed)?;
         let mut last_seq = durable_next_seq.saturating_sub(1);
         let (active, file) = match segments.pop() {
             Some(last) => {
-                let (file, seq) = cut(&last, durable_next_seq, &mut opened).map_err(failed)?;
+                let (file, seq) = cut_end(&last, durable_next_seq, &mut report).map_err(failed)?;
                 last_seq = last_seq.max(seq);
                 (last, file)
             }
             None => {
                 let header = SegmentHeader {
-                    mark: Mark::random(),
+                    mark: SegmentMark::random(),
                     first_seq: match settings.keep {
                         true => durable_next_seq,
                         false => NEVER,
@@ -78,7 +78,7 @@ impl Frames {
         let end = active.bytes();
         let active = Arc::new(active);
         let segments = Segments::new(segments);
-        segments.change(|list| list.push(Arc::clone(&active)));
+        segments.update(|list| list.push(Arc::clone(&active)));
         Ok(Frames {
             folder: folder.to_owned(),
             settings,
@@ -90,7 +90,7 @@ impl Frames {
             end,
             last_seq,
             latched: None,
-            opened,
+            opened: report,
         })
     }
 }
@@ -110,13 +110,13 @@ fn drop_beyond(
     folder: &Path,
     segments: &mut Vec<Segment>,
     durable_next_seq: u64,
-    opened: &mut Opened,
+    report: &mut OpenReport,
 ) -> io::Result<()> {
     while let Some(last) = segments.last()
         && (last.first_seq >= durable_next_seq || last.bytes() < SEGMENT_HEADER_BYTES as u64)
     {
         if last.bytes() > SEGMENT_HEADER_BYTES as u64 {
-            opened.cut_segments += 1;
+            report.cut_segments += 1;
         }
         fs::remove_file(&last.path)?;
         durable::sync_folder(folder)?;
@@ -130,7 +130,7 @@ fn drop_beyond(
 fn drop_before_hole(
     folder: &Path,
     segments: &mut Vec<Segment>,
-    opened: &mut Opened,
+    report: &mut OpenReport,
 ) -> io::Result<()> {
     let follows = |pair: &[Segment]| match pair {
         // A damaged header says nothing; the segment is kept.
@@ -143,14 +143,18 @@ fn drop_before_hole(
     for segment in segments.drain(..=hole) {
         fs::remove_file(&segment.path)?;
         durable::sync_folder(folder)?;
-        opened.dropped_before_hole += 1;
+        report.dropped_before_hole += 1;
     }
     Ok(())
 }
 
 /// Cuts the last segment after its last frame that counts. Returns its file and
 /// that frame's number.
-fn cut(last: &Segment, durable_next_seq: u64, opened: &mut Opened) -> io::Result<(File, u64)> {
+fn cut_end(
+    last: &Segment,
+    durable_next_seq: u64,
+    report: &mut OpenReport,
+) -> io::Result<(File, u64)> {
     let file = File::options().read(true).write(true).open(&last.path)?;
     let bytes = last.bytes();
     let mut end = SEGMENT_HEADER_BYTES as u64;
@@ -158,20 +162,20 @@ fn cut(last: &Segment, durable_next_seq: u64, opened: &mut Opened) -> io::Result
     let mut scan = Scan::new(&file, last.mark, end, bytes);
     while let Some(met) = scan.next()? {
         match met {
-            Met::Entry { header, .. } if header.seq >= durable_next_seq => break,
-            Met::Entry { at, header, .. } => {
+            ScanItem::Entry { header, .. } if header.seq >= durable_next_seq => break,
+            ScanItem::Entry { at, header, .. } => {
                 entries.push((header.seq, at));
                 end = at + header.entry_bytes();
                 last_seq = header.seq;
-                opened.damaged += damaged;
+                report.damaged += damaged;
                 damaged = 0;
             }
             // Only if a whole frame follows; otherwise it is the torn end.
-            Met::Damaged { .. } => damaged += 1,
+            ScanItem::Damaged { .. } => damaged += 1,
         }
     }
     if end < bytes {
-        opened.cut_bytes = bytes - end;
+        report.cut_bytes = bytes - end;
         file.set_len(end)?;
         file.sync_all()?;
     }

@@ -8,15 +8,16 @@
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use super::FramesError;
-use super::scan::{Met, Scan};
+use super::scan::{Scan, ScanItem};
 use super::segment::Segment;
+use crate::sync::RwLock;
 
-/// One frame as it was received and verified.
+/// A frame as it was received and verified, read back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct StoredFrame {
     pub seq: u64,
     /// None where it was redacted: its number stays, its bytes are gone.
     pub bytes: Option<Vec<u8>>,
@@ -32,10 +33,10 @@ pub struct Damage {
     pub after_seq: Option<u64>,
 }
 
-/// Some frames in order.
+/// A page of frames, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    pub frames: Vec<Frame>,
+pub struct FramesPage {
+    pub frames: Vec<StoredFrame>,
     pub damaged: Vec<Damage>,
     /// Where to go on: every frame from the asked number up to here was looked at.
     pub next_seq: u64,
@@ -54,20 +55,13 @@ impl Segments {
         }
     }
 
-    /// The list as it is now. A lock that a panic poisoned still holds a list
-    /// that is whole: it is only ever pushed to or cut.
-    pub fn now(&self) -> Vec<Arc<Segment>> {
-        match self.list.read() {
-            Ok(list) => list.clone(),
-            Err(poisoned) => poisoned.into_inner().clone(),
-        }
+    /// The list as it is now.
+    pub fn current(&self) -> Vec<Arc<Segment>> {
+        self.list.read().clone()
     }
 
-    pub fn change(&self, change: impl FnOnce(&mut Vec<Arc<Segment>>)) {
-        match self.list.write() {
-            Ok(mut list) => change(&mut list),
-            Err(poisoned) => change(&mut poisoned.into_inner()),
-        }
+    pub fn update(&self, update: impl FnOnce(&mut Vec<Arc<Segment>>)) {
+        update(&mut self.list.write());
     }
 }
 
@@ -81,13 +75,13 @@ impl FramesReader {
     /// The lowest number that was not dropped. From it on, every frame there was
     /// is there, or reported as damaged.
     pub fn oldest_seq(&self) -> u64 {
-        let segments = self.segments.now();
+        let segments = self.segments.current();
         segments.first().map_or(0, |segment| segment.first_seq)
     }
 
     /// Bytes of all segments.
     pub fn bytes(&self) -> u64 {
-        let segments = self.segments.now();
+        let segments = self.segments.current();
         segments.iter().map(|segment| segment.bytes()).sum()
     }
 
@@ -98,8 +92,8 @@ impl FramesReader {
         from_seq: u64,
         below_seq: u64,
         page_bytes: usize,
-    ) -> Result<Page, FramesError> {
-        let segments = self.segments.now();
+    ) -> Result<FramesPage, FramesError> {
+        let segments = self.segments.current();
         let oldest_seq = segments.first().map_or(0, |segment| segment.first_seq);
         if from_seq < oldest_seq {
             return Err(FramesError::Gone {
@@ -107,11 +101,11 @@ impl FramesReader {
                 oldest_seq,
             });
         }
-        let mut reading = Reading {
+        let mut builder = PageBuilder {
             from_seq,
             below_seq,
             left: page_bytes,
-            page: Page {
+            page: FramesPage {
                 frames: Vec::new(),
                 damaged: Vec::new(),
                 next_seq: below_seq.max(from_seq),
@@ -122,7 +116,7 @@ impl FramesReader {
             if segment.first_seq >= below_seq {
                 break;
             }
-            match reading.read(segment) {
+            match builder.read(segment) {
                 Ok(true) => {}
                 Ok(false) => break,
                 // Dropped between our look at the list and now.
@@ -140,30 +134,30 @@ impl FramesReader {
                 }
             }
         }
-        Ok(reading.page)
+        Ok(builder.page)
     }
 }
 
-/// A page as it fills.
-struct Reading {
+/// A page while it is being read.
+struct PageBuilder {
     from_seq: u64,
     below_seq: u64,
     left: usize,
-    page: Page,
+    page: FramesPage,
 }
 
-impl Reading {
+impl PageBuilder {
     /// Takes what the segment has; whether to go on with the next.
     fn read(&mut self, segment: &Segment) -> io::Result<bool> {
         let file = File::open(&segment.path)?;
-        let place = segment.place_of(self.from_seq, &file)?;
+        let place = segment.offset_before(self.from_seq, &file)?;
         let mut scan = Scan::new(&file, segment.mark, place, segment.bytes());
         while let Some(met) = scan.next()? {
             let (header, payload) = match met {
-                Met::Entry {
+                ScanItem::Entry {
                     header, payload, ..
                 } => (header, payload),
-                Met::Damaged { at, until } => {
+                ScanItem::Damaged { at, until } => {
                     self.page.damaged.push(Damage {
                         file: segment.path.clone(),
                         at,
@@ -184,7 +178,7 @@ impl Reading {
                 return Ok(false);
             }
             self.left = self.left.saturating_sub(payload.len().max(1));
-            self.page.frames.push(Frame {
+            self.page.frames.push(StoredFrame {
                 seq: header.seq,
                 bytes: (!header.redacted).then_some(payload),
             });

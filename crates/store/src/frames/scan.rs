@@ -9,14 +9,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::entry::{ENTRY_HEADER_BYTES, EntryHeader, Mark};
+use super::entry::{ENTRY_HEADER_BYTES, EntryHeader, SegmentMark};
 
 /// Read at a time, at the least.
 const READ_BYTES: usize = 256 << 10;
 
-/// What the walk meets.
+/// An entry, or a stretch of damage.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Met {
+pub enum ScanItem {
     Entry {
         at: u64,
         header: EntryHeader,
@@ -29,7 +29,7 @@ pub enum Met {
 /// A walk over a segment's bytes, up to a length that does not grow meanwhile.
 pub struct Scan<'f> {
     file: &'f File,
-    mark: Mark,
+    mark: SegmentMark,
     /// Where the next entry should begin.
     at: u64,
     end: u64,
@@ -41,7 +41,7 @@ pub struct Scan<'f> {
 }
 
 impl<'f> Scan<'f> {
-    pub fn new(file: &'f File, mark: Mark, at: u64, end: u64) -> Scan<'f> {
+    pub fn new(file: &'f File, mark: SegmentMark, at: u64, end: u64) -> Scan<'f> {
         Scan {
             file,
             mark,
@@ -53,7 +53,7 @@ impl<'f> Scan<'f> {
         }
     }
 
-    pub fn headers(file: &'f File, mark: Mark, at: u64, end: u64) -> Scan<'f> {
+    pub fn headers(file: &'f File, mark: SegmentMark, at: u64, end: u64) -> Scan<'f> {
         Scan {
             headers_only: true,
             ..Scan::new(file, mark, at, end)
@@ -61,7 +61,7 @@ impl<'f> Scan<'f> {
     }
 
     /// The next entry or piece of damage; none at the end.
-    pub fn next(&mut self) -> io::Result<Option<Met>> {
+    pub fn next(&mut self) -> io::Result<Option<ScanItem>> {
         let at = self.at;
         if at >= self.end {
             return Ok(None);
@@ -80,12 +80,12 @@ impl<'f> Scan<'f> {
             let payload = self.bytes(start, header.length as usize)?.to_vec();
             if !header.fits(&payload) {
                 self.at = until;
-                return Ok(Some(Met::Damaged { at, until }));
+                return Ok(Some(ScanItem::Damaged { at, until }));
             }
             payload
         };
         self.at = until;
-        Ok(Some(Met::Entry {
+        Ok(Some(ScanItem::Entry {
             at,
             header,
             payload,
@@ -102,21 +102,21 @@ impl<'f> Scan<'f> {
     }
 
     /// Looks for the next whole header after `from`.
-    fn skip_damage(&mut self, from: u64) -> io::Result<Met> {
+    fn skip_damage(&mut self, from: u64) -> io::Result<ScanItem> {
         let mut at = from + 1;
         while self.end.saturating_sub(at) >= ENTRY_HEADER_BYTES as u64 {
             let window = (self.end - at).min(READ_BYTES as u64) as usize;
             let mark = self.mark;
             let Some(found) = mark.find(self.bytes(at, window)?) else {
                 // A mark may lie across the border of two windows.
-                at += (window - (Mark::BYTES - 1)) as u64;
+                at += (window - (SegmentMark::BYTES - 1)) as u64;
                 continue;
             };
             at += found as u64;
             match self.header_at(at)? {
                 Some(header) if at + header.entry_bytes() <= self.end => {
                     self.at = at;
-                    return Ok(Met::Damaged {
+                    return Ok(ScanItem::Damaged {
                         at: from,
                         until: at,
                     });
@@ -125,7 +125,7 @@ impl<'f> Scan<'f> {
             }
         }
         self.at = self.end;
-        Ok(Met::Damaged {
+        Ok(ScanItem::Damaged {
             at: from,
             until: self.end,
         })

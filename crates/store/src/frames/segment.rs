@@ -8,42 +8,44 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::entry::{ENTRY_HEADER_BYTES, EntryHeader, Mark, SEGMENT_HEADER_BYTES, SegmentHeader};
-use super::scan::{Met, Scan};
+use super::entry::{
+    ENTRY_HEADER_BYTES, EntryHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentMark,
+};
+use super::scan::{Scan, ScanItem};
 use crate::durable;
+use crate::sync::Mutex;
 
 const EXTENSION: &str = "seg";
-/// A place is remembered this often.
-const PLACE_EVERY_BYTES: u64 = 64 << 10;
+/// The index has one entry per this many bytes.
+const INDEX_EVERY_BYTES: u64 = 64 << 10;
 
 /// A segment as its writer and its readers share it.
 #[derive(Debug)]
 pub struct Segment {
     pub path: PathBuf,
-    pub mark: Mark,
+    pub mark: SegmentMark,
     pub first_seq: u64,
     pub created_ms: u64,
     /// None where the header is damaged.
     pub follows: Option<u64>,
     /// Bytes that are durable, and so may be read.
     bytes: AtomicU64,
-    places: Mutex<Places>,
+    index: Mutex<SparseIndex>,
 }
 
-/// Where some entries begin, in order.
+/// Where some of the entries begin, in order.
 #[derive(Debug, Default)]
-struct Places {
+struct SparseIndex {
     known: Vec<(u64, u64)>,
     /// Up to where the segment was looked through.
     upto: u64,
 }
 
-impl Places {
+impl SparseIndex {
     fn add(&mut self, seq: u64, at: u64) {
-        let far = |&(_, last): &(u64, u64)| at >= last + PLACE_EVERY_BYTES;
+        let far = |&(_, last): &(u64, u64)| at >= last + INDEX_EVERY_BYTES;
         if self.known.last().is_none_or(far) {
             self.known.push((seq, at));
         }
@@ -63,7 +65,7 @@ impl Segment {
             created_ms: header.created_ms,
             follows,
             bytes: AtomicU64::new(bytes),
-            places: Mutex::default(),
+            index: Mutex::default(),
         }
     }
 
@@ -116,40 +118,38 @@ impl Segment {
 
     /// The writer made these entries durable: they may be read.
     pub fn publish(&self, entries: &[(u64, u64)], bytes: u64) {
-        if let Ok(mut places) = self.places.lock() {
-            for (seq, at) in entries {
-                places.add(*seq, *at);
-            }
-            places.upto = bytes;
+        let mut index = self.index.lock();
+        for (seq, at) in entries {
+            index.add(*seq, *at);
         }
+        index.upto = bytes;
+        drop(index);
         self.bytes.store(bytes, Ordering::Release);
     }
 
-    /// A place at or before the entry of `seq`, not far before it.
-    pub fn place_of(&self, seq: u64, file: &File) -> io::Result<u64> {
+    /// An offset at or before the entry of `seq`, not far before it.
+    pub fn offset_before(&self, seq: u64, file: &File) -> io::Result<u64> {
         let start = SEGMENT_HEADER_BYTES as u64;
         let bytes = self.bytes();
-        let Ok(mut places) = self.places.lock() else {
-            return Ok(start);
-        };
-        if places.upto < bytes {
-            let mut scan = Scan::headers(file, self.mark, places.upto.max(start), bytes);
+        let mut index = self.index.lock();
+        if index.upto < bytes {
+            let mut scan = Scan::headers(file, self.mark, index.upto.max(start), bytes);
             while let Some(met) = scan.next()? {
-                if let Met::Entry { at, header, .. } = met {
-                    places.add(header.seq, at);
+                if let ScanItem::Entry { at, header, .. } = met {
+                    index.add(header.seq, at);
                 }
             }
-            places.upto = bytes;
+            index.upto = bytes;
         }
-        let after = places.known.partition_point(|(known, _)| *known <= seq);
-        let before = after.checked_sub(1).and_then(|at| places.known.get(at));
+        let after = index.known.partition_point(|(known, _)| *known <= seq);
+        let before = after.checked_sub(1).and_then(|at| index.known.get(at));
         Ok(before.map_or(start, |(_, at)| *at))
     }
 }
 
 /// The mark, and the header where it is whole. Where it is not, the first entry
 /// tells the mark.
-fn read_header(file: &File) -> io::Result<(Mark, Option<SegmentHeader>)> {
+fn read_header(file: &File) -> io::Result<(SegmentMark, Option<SegmentHeader>)> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES + ENTRY_HEADER_BYTES];
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..)
@@ -166,7 +166,7 @@ fn read_header(file: &File) -> io::Result<(Mark, Option<SegmentHeader>)> {
     let entry = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
     let mark = EntryHeader::decode_any(entry).map(|(mark, _)| mark);
     // With no mark at all nothing in it can be found; a random one finds nothing.
-    Ok((mark.unwrap_or_else(Mark::random), None))
+    Ok((mark.unwrap_or_else(SegmentMark::random), None))
 }
 
 fn seq_in_name(path: &Path) -> Option<u64> {

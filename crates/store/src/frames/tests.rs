@@ -86,7 +86,7 @@ fn frames_come_back_in_order_from_any_number() {
     drop(frames);
     // The same from disk, where places are found by reading headers.
     let frames = open(folder.path(), 200);
-    assert_eq!(*frames.opened(), Opened::default(), "nothing to cut");
+    assert_eq!(*frames.opened(), OpenReport::default(), "nothing to cut");
     for from in [1, 2, 3, 50, 51, 120, 198, 199, 200] {
         assert_eq!(all(&frames.reader(), from, 200), (odd(from, 200), 0));
     }
@@ -176,7 +176,7 @@ fn a_segment_cut_short_as_it_was_begun_is_begun_again() {
         frames.sync().unwrap();
         drop(frames);
         let frames = open(folder.path(), 160);
-        assert_eq!(*frames.opened(), Opened::default());
+        assert_eq!(*frames.opened(), OpenReport::default());
         assert_eq!(all(&frames.reader(), 1, 160).0.len(), 50 + 59);
     }
 }
@@ -232,7 +232,7 @@ fn an_entry_inside_a_frame_is_never_taken_for_a_frame() {
     let mut frames = open(folder.path(), 1);
     let forged = b"forged";
     let header = EntryHeader::of(2, forged).unwrap();
-    let mut hostile = header.encode(Mark([7; 8])).to_vec();
+    let mut hostile = header.encode(SegmentMark([7; 8])).to_vec();
     hostile.extend_from_slice(forged);
     frames.append(1, &hostile).unwrap();
     frames.append(5, &frame(5)).unwrap();
@@ -420,7 +420,7 @@ fn where_none_are_kept_what_was_there_goes_and_nobody_is_told_of_any() {
     // Kept again, the window begins where that was.
     let mut frames = open(folder.path(), 110);
     assert_eq!(frames.reader().oldest_seq(), 110);
-    assert_eq!(frames.opened(), &Opened::default());
+    assert_eq!(frames.opened(), &OpenReport::default());
     frames.append(111, &frame(111)).unwrap();
     frames.sync().unwrap();
     assert_eq!(all(&frames.reader(), 110, 112), (vec![111], 0));
@@ -455,10 +455,10 @@ fn what_is_no_frame_any_more_or_stands_for_nothing_is_taken_out() {
         assert_eq!((found.damaged, found.strays), (1, 1), "{broken}");
         assert_eq!(mend(folder.path(), &mut belongs, true).unwrap(), found);
         let again = mend(folder.path(), &mut belongs, true).unwrap();
-        assert_eq!(again, Mended::default(), "{broken}");
+        assert_eq!(again, MendReport::default(), "{broken}");
         assert_eq!(segment_files(folder.path()), files, "{broken}");
         let frames = open(folder.path(), 100);
-        assert_eq!(frames.opened(), &Opened::default(), "{broken}");
+        assert_eq!(frames.opened(), &OpenReport::default(), "{broken}");
         let (seqs, damaged) = all(&frames.reader(), 1, 100);
         assert_eq!(damaged, 0, "{broken}");
         let gone: Vec<u64> = odd(1, 100)
@@ -482,5 +482,5 @@ fn a_torn_end_is_left_for_the_next_opening() {
     let file = OpenOptions::new().write(true).open(&last).unwrap();
     file.set_len(bytes - 3).unwrap();
     let found = mend(folder.path(), &mut |_| Ok(true), true).unwrap();
-    assert_eq!(found, Mended::default());
+    assert_eq!(found, MendReport::default());
 }

@@ -28,9 +28,9 @@ const ITEM_HEADER_BYTES: usize = 21;
 const CLEAR_BYTES: usize = 9;
 const END_BYTES: usize = 13;
 
-/// A batch that is whole.
+/// A whole batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Batch {
+pub struct JournalBatch {
     /// The engine's own number; grows from batch to batch, with holes.
     pub number: u64,
     /// What our one row in `meta` says in it. Every batch of ours writes it.
@@ -38,43 +38,47 @@ pub struct Batch {
     pub bytes: u64,
 }
 
-/// What stands where a batch could begin.
+/// The result of reading where a batch could begin.
 #[derive(Debug)]
-pub enum Found {
-    Batch(Batch),
+pub enum BatchRead {
+    Batch(JournalBatch),
     /// Not a whole batch: zeros, a torn end or damage.
     Broken,
 }
 
 /// Reads the batch that begins here, from a source that has `left` bytes more.
-pub fn read(source: &mut impl Read, left: u64) -> io::Result<Found> {
-    let mut reading = Reading {
+pub fn read(source: &mut impl Read, left: u64) -> io::Result<BatchRead> {
+    let mut reader = BatchReader {
         source,
         left,
         bytes: 0,
         checksum: Xxh3::new(),
         scratch: Vec::new(),
     };
-    match reading.batch() {
-        Ok(batch) => Ok(Found::Batch(batch)),
-        Err(Stop::Broken) => Ok(Found::Broken),
-        Err(Stop::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Found::Broken),
-        Err(Stop::Io(error)) => Err(error),
+    match reader.batch() {
+        Ok(batch) => Ok(BatchRead::Batch(batch)),
+        Err(ReadError::Broken) => Ok(BatchRead::Broken),
+        Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Ok(BatchRead::Broken)
+        }
+        Err(ReadError::Io(error)) => Err(error),
     }
 }
 
-enum Stop {
+/// Why no whole batch was read.
+enum ReadError {
     Broken,
     Io(io::Error),
 }
 
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Stop {
-        Stop::Io(error)
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> ReadError {
+        ReadError::Io(error)
     }
 }
 
-struct Reading<'s, R> {
+/// Reads one batch, and hashes it on the way.
+struct BatchReader<'s, R> {
     source: &'s mut R,
     left: u64,
     bytes: u64,
@@ -82,11 +86,11 @@ struct Reading<'s, R> {
     scratch: Vec<u8>,
 }
 
-impl<R: Read> Reading<'_, R> {
-    fn batch(&mut self) -> Result<Batch, Stop> {
+impl<R: Read> BatchReader<'_, R> {
+    fn batch(&mut self) -> Result<JournalBatch, ReadError> {
         let start: [u8; START_BYTES] = self.array()?;
         let [START, a, b, c, d, number @ ..] = start else {
-            return Err(Stop::Broken);
+            return Err(ReadError::Broken);
         };
         let items = u32::from_le_bytes([a, b, c, d]);
         let mut counters = None;
@@ -97,13 +101,13 @@ impl<R: Read> Reading<'_, R> {
         }
         let end: [u8; END_BYTES] = self.array()?;
         let Some((&[END], rest)) = end.split_first_chunk::<1>() else {
-            return Err(Stop::Broken);
+            return Err(ReadError::Broken);
         };
         let (checksum, trailer) = rest.split_at(8);
         if checksum != self.checksum.digest().to_le_bytes() || trailer != TRAILER {
-            return Err(Stop::Broken);
+            return Err(ReadError::Broken);
         }
-        Ok(Batch {
+        Ok(JournalBatch {
             number: u64::from_le_bytes(number),
             counters,
             bytes: self.bytes,
@@ -111,7 +115,7 @@ impl<R: Read> Reading<'_, R> {
     }
 
     /// One item; what it says if it is our row in `meta`.
-    fn item(&mut self) -> Result<Option<Counters>, Stop> {
+    fn item(&mut self) -> Result<Option<Counters>, ReadError> {
         let [tag] = self.array()?;
         self.checksum.update(&[tag]);
         match tag {
@@ -121,7 +125,7 @@ impl<R: Read> Reading<'_, R> {
                 self.checksum.update(&keyspace);
                 return Ok(None);
             }
-            _ => return Err(Stop::Broken),
+            _ => return Err(ReadError::Broken),
         }
         let header: [u8; ITEM_HEADER_BYTES - 1] = self.array()?;
         self.checksum.update(&header);
@@ -139,22 +143,22 @@ impl<R: Read> Reading<'_, R> {
     }
 
     /// Fills the scratch. A damaged length asks for no more than there is.
-    fn body(&mut self, length: usize) -> Result<(), Stop> {
+    fn body(&mut self, length: usize) -> Result<(), ReadError> {
         self.take(length)?;
         self.scratch.resize(length, 0);
         Ok(self.source.read_exact(&mut self.scratch)?)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Stop> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         self.take(N)?;
         let mut bytes = [0; N];
         self.source.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
-    fn take(&mut self, length: usize) -> Result<(), Stop> {
+    fn take(&mut self, length: usize) -> Result<(), ReadError> {
         let length = length as u64;
-        self.left = self.left.checked_sub(length).ok_or(Stop::Broken)?;
+        self.left = self.left.checked_sub(length).ok_or(ReadError::Broken)?;
         self.bytes += length;
         Ok(())
     }

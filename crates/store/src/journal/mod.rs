@@ -20,7 +20,7 @@
 //!
 //! So every batch is read here first, with its checksum and the number that every
 //! batch of ours carries. A torn end that nobody was told of is cut. Everything
-//! else that is missing is [`Lost`]: it is said, and the files stay as they are
+//! else that is missing is a [`JournalLoss`]: it is reported, and the files stay as they are
 //! for `gapless store repair`.
 //!
 //! Limits: it reads up to the size of the journals once more at each start. It
@@ -39,9 +39,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use cut::{DAMAGED_FOLDER, cut_torn_end, excise};
-pub use scan::{Gap, Journal, Tail, scan};
+pub use scan::{Journal, JournalGap, Tail, scan};
 
-use crate::head::Acknowledged;
+use crate::head::AcknowledgedHead;
 
 /// Damage: what stood here was whole once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,9 +51,9 @@ pub struct Hole {
     pub until: u64,
 }
 
-/// What the journals do not have any more.
+/// What the journals have lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct JournalLoss {
     pub holes: Vec<Hole>,
     /// The first and the last batch that are missing, where that is known.
     pub batches: Option<(u64, u64)>,
@@ -61,27 +61,28 @@ pub struct Lost {
     pub files: Option<(u64, u64)>,
 }
 
-impl Lost {
-    fn batches(&mut self, first: u64, last: u64) {
-        self.batches = Some(around(self.batches, first, last));
+impl JournalLoss {
+    fn add_batches(&mut self, first: u64, last: u64) {
+        self.batches = Some(widen(self.batches, first, last));
     }
 
-    fn files(&mut self, first: u64, last: u64) {
-        self.files = Some(around(self.files, first, last));
+    fn add_files(&mut self, first: u64, last: u64) {
+        self.files = Some(widen(self.files, first, last));
     }
 
-    fn nothing(&self) -> bool {
-        *self == Lost::default()
+    fn is_empty(&self) -> bool {
+        *self == JournalLoss::default()
     }
 }
 
-fn around(range: Option<(u64, u64)>, first: u64, last: u64) -> (u64, u64) {
+/// The range, widened so that it holds another one.
+fn widen(range: Option<(u64, u64)>, first: u64, last: u64) -> (u64, u64) {
     range.map_or((first, last), |(low, high)| {
         (low.min(first), high.max(last))
     })
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for JournalLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let span = |one: &str, many: &str, (first, last): (u64, u64)| match first == last {
             true => format!("{one} {first} is missing"),
@@ -102,31 +103,34 @@ impl fmt::Display for Lost {
     }
 }
 
-/// What may be done with the journals as they are.
+/// Whether the engine may open its journals.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum JournalVerdict {
     /// The engine may open them.
     Whole,
     /// Whole but for an end that nobody was told of: cut it first.
     Torn(Hole),
-    Lost(Lost),
+    Lost(JournalLoss),
 }
 
 /// Reads all journals of an engine's folder and judges them by what was
 /// acknowledged.
-pub fn inspect(engine: &Path, acknowledged: Option<Acknowledged>) -> io::Result<Verdict> {
+pub fn inspect(
+    engine: &Path,
+    acknowledged: Option<AcknowledgedHead>,
+) -> io::Result<JournalVerdict> {
     Ok(judge(&scan(engine)?, acknowledged))
 }
 
 /// The judgement alone.
-pub fn judge(journals: &[Journal], acknowledged: Option<Acknowledged>) -> Verdict {
-    let mut lost = Lost::default();
+pub fn judge(journals: &[Journal], acknowledged: Option<AcknowledgedHead>) -> JournalVerdict {
+    let mut lost = JournalLoss::default();
     let (mut newest, mut torn, mut before) = (None, None, None::<u64>);
     for (place, journal) in journals.iter().enumerate() {
         if let Some(id) = before
             && journal.id > id + 1
         {
-            lost.files(id + 1, journal.id - 1);
+            lost.add_files(id + 1, journal.id - 1);
         }
         before = Some(journal.id);
         newest = journal.newest.or(newest);
@@ -140,7 +144,7 @@ pub fn judge(journals: &[Journal], acknowledged: Option<Acknowledged>) -> Verdic
             if let (Some(before), Some(after)) = (gap.before, gap.after)
                 && after > before + 1
             {
-                lost.batches(before + 1, after - 1);
+                lost.add_batches(before + 1, after - 1);
             }
         }
         match journal.tail {
@@ -154,15 +158,15 @@ pub fn judge(journals: &[Journal], acknowledged: Option<Acknowledged>) -> Verdic
     }
     match (acknowledged, newest) {
         (Some(acknowledged), Some(newest)) if newest < acknowledged.batch => {
-            lost.batches(newest + 1, acknowledged.batch);
+            lost.add_batches(newest + 1, acknowledged.batch);
         }
         // The engine never lets go of its last journal.
-        (Some(_), None) if journals.is_empty() => lost.files(0, 0),
+        (Some(_), None) if journals.is_empty() => lost.add_files(0, 0),
         _ => {}
     }
-    if lost.nothing() {
-        return torn.map_or(Verdict::Whole, Verdict::Torn);
+    if lost.is_empty() {
+        return torn.map_or(JournalVerdict::Whole, JournalVerdict::Torn);
     }
     lost.holes.extend(torn);
-    Verdict::Lost(lost)
+    JournalVerdict::Lost(lost)
 }

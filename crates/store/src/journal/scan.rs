@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::batch::{self, Batch, Found, START_BYTES};
+use super::batch::{self, BatchRead, JournalBatch, START_BYTES};
 
 const READ_BYTES: usize = 1 << 20;
 /// Flushes and compactions take numbers of the engine too; never so many between
@@ -24,14 +24,14 @@ pub struct Journal {
     pub number: Option<u64>,
     /// Our own number of the last whole batch.
     pub newest: Option<u64>,
-    pub gap: Option<Gap>,
+    pub gap: Option<JournalGap>,
     pub tail: Tail,
 }
 
 /// Damage that whole batches follow. Where there are several pieces, from the
 /// beginning of the first to the end of the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
+pub struct JournalGap {
     pub at: u64,
     pub until: u64,
     /// Our numbers of the whole batches before and after it.
@@ -95,7 +95,7 @@ fn scan_file(path: PathBuf, id: u64, number: Option<u64>) -> io::Result<Journal>
         tail: Tail::Clean,
     };
     let mut source = BufReader::with_capacity(READ_BYTES, file);
-    let at = journal.take_batches(&mut source, 0, length)?;
+    let at = journal.read_batches(&mut source, 0, length)?;
     if at == length {
         return Ok(journal);
     }
@@ -110,14 +110,14 @@ fn scan_file(path: PathBuf, id: u64, number: Option<u64>) -> io::Result<Journal>
     match find_resumption(&rest, journal.number, journal.newest) {
         Some((skipped, first)) => {
             let resumed = at + skipped as u64;
-            journal.gap = Some(Gap {
+            journal.gap = Some(JournalGap {
                 at,
                 until: resumed,
                 before: journal.newest,
                 after: first.counters.map(|counters| counters.batch),
             });
             let mut source = rest.get(skipped..).unwrap_or_default();
-            journal.take_batches(&mut source, resumed, until)?;
+            journal.read_batches(&mut source, resumed, until)?;
         }
         None => journal.tail = Tail::Broken { at, until },
     }
@@ -127,9 +127,9 @@ fn scan_file(path: PathBuf, id: u64, number: Option<u64>) -> io::Result<Journal>
 impl Journal {
     /// Counts whole batches from `at` on, up to the first that is not; where
     /// that is.
-    fn take_batches(&mut self, source: &mut impl Read, mut at: u64, end: u64) -> io::Result<u64> {
+    fn read_batches(&mut self, source: &mut impl Read, mut at: u64, end: u64) -> io::Result<u64> {
         while at < end {
-            let Found::Batch(batch) = batch::read(source, end - at)? else {
+            let BatchRead::Batch(batch) = batch::read(source, end - at)? else {
                 break;
             };
             if !follows(self.number, &batch) {
@@ -149,7 +149,7 @@ impl Journal {
 /// The engine's own number is outside of its checksum. It grows from batch to
 /// batch, a little; one that does not is damaged, and would put the batch out of
 /// its order.
-fn follows(before: Option<u64>, batch: &Batch) -> bool {
+fn follows(before: Option<u64>, batch: &JournalBatch) -> bool {
     before.is_none_or(|before| batch.number > before && batch.number - before < NUMBER_JUMP)
 }
 
@@ -180,7 +180,7 @@ fn find_resumption(
     rest: &[u8],
     number: Option<u64>,
     newest: Option<u64>,
-) -> Option<(usize, Batch)> {
+) -> Option<(usize, JournalBatch)> {
     let mut at = 1;
     while at + START_BYTES < rest.len() {
         let (first, length) = whole_run(rest.get(at..)?, number, newest);
@@ -199,10 +199,10 @@ fn whole_run(
     bytes: &[u8],
     mut number: Option<u64>,
     mut newest: Option<u64>,
-) -> (Option<Batch>, usize) {
+) -> (Option<JournalBatch>, usize) {
     let (mut first, mut length) = (None, 0);
     while let Some(mut source) = bytes.get(length..)
-        && let Ok(Found::Batch(batch)) = batch::read(&mut source, (bytes.len() - length) as u64)
+        && let Ok(BatchRead::Batch(batch)) = batch::read(&mut source, (bytes.len() - length) as u64)
         && let Some(counters) = batch.counters
         && newest.is_none_or(|newest| counters.batch > newest)
         && follows(number, &batch)

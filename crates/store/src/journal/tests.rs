@@ -11,13 +11,13 @@ use crate::table::meta::{self, Counters};
 
 /// A journal of `batches`, copied while the engine was running, so that its end
 /// is as a crash leaves it.
-struct Written {
+struct WrittenJournal {
     folder: tempfile::TempDir,
     /// Where each batch ends.
     ends: Vec<u64>,
 }
 
-impl Written {
+impl WrittenJournal {
     fn journal(&self) -> PathBuf {
         self.folder.path().join("0.jnl")
     }
@@ -28,7 +28,7 @@ impl Written {
         journals.remove(0)
     }
 
-    fn verdict(&self, acknowledged: u64) -> Verdict {
+    fn verdict(&self, acknowledged: u64) -> JournalVerdict {
         inspect(self.folder.path(), Some(head(acknowledged))).unwrap()
     }
 
@@ -43,8 +43,8 @@ impl Written {
     }
 }
 
-fn head(batch: u64) -> Acknowledged {
-    Acknowledged {
+fn head(batch: u64) -> AcknowledgedHead {
+    AcknowledgedHead {
         batch,
         next_seq: batch * 3,
     }
@@ -66,7 +66,7 @@ fn batch(number: u64, payload: &[u8]) -> RawBatch {
     batch
 }
 
-fn written(batches: u64, payload: &[u8]) -> Written {
+fn written(batches: u64, payload: &[u8]) -> WrittenJournal {
     let source = tempfile::tempdir().unwrap();
     let mut engine = DiskEngine::open(source.path(), &DiskSettings::default()).unwrap();
     let journal = fs::File::open(source.path().join("0.jnl")).unwrap();
@@ -83,16 +83,16 @@ fn written(batches: u64, payload: &[u8]) -> Written {
     }
     // The engine lays out zeros beforehand.
     bytes.resize(bytes.len() + 3000, 0);
-    Written {
+    WrittenJournal {
         ends,
         ..written_from(&bytes)
     }
 }
 
-fn written_from(bytes: &[u8]) -> Written {
+fn written_from(bytes: &[u8]) -> WrittenJournal {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("0.jnl"), bytes).unwrap();
-    Written {
+    WrittenJournal {
         folder,
         ends: Vec::new(),
     }
@@ -106,7 +106,7 @@ fn what_the_engine_wrote_is_read_batch_by_batch() {
         let journal = written.scan();
         assert_eq!((journal.batches, journal.newest), (9, Some(9)));
         assert_eq!((journal.gap, journal.tail), (None, Tail::Clean));
-        assert_eq!(written.verdict(9), Verdict::Whole);
+        assert_eq!(written.verdict(9), JournalVerdict::Whole);
     }
 }
 
@@ -119,14 +119,14 @@ fn an_end_that_nobody_was_told_of_is_torn_wherever_it_was_torn() {
         let written = written_from(&bytes[..torn as usize]);
         let verdict = written.verdict(4);
         match torn == from {
-            true => assert_eq!(verdict, Verdict::Whole),
+            true => assert_eq!(verdict, JournalVerdict::Whole),
             false => {
-                let Verdict::Torn(torn) = verdict else {
+                let JournalVerdict::Torn(torn) = verdict else {
                     panic!("torn at {torn}: {verdict:?}");
                 };
                 assert_eq!(torn.at, from);
                 cut_torn_end(&torn).unwrap();
-                assert_eq!(written.verdict(4), Verdict::Whole);
+                assert_eq!(written.verdict(4), JournalVerdict::Whole);
             }
         }
     }
@@ -135,7 +135,7 @@ fn an_end_that_nobody_was_told_of_is_torn_wherever_it_was_torn() {
         let written = written_from(&bytes[..until as usize]);
         written.overwrite(lost, &vec![0; (until - lost - 1).min(20) as usize]);
         let verdict = written.verdict(4);
-        assert!(!matches!(verdict, Verdict::Lost(_)), "{verdict:?}");
+        assert!(!matches!(verdict, JournalVerdict::Lost(_)), "{verdict:?}");
     }
 }
 
@@ -143,7 +143,7 @@ fn an_end_that_nobody_was_told_of_is_torn_wherever_it_was_torn() {
 fn the_same_end_is_a_loss_when_somebody_was_told_of_it() {
     let written = written(5, b"short");
     written.flip(written.ends[3] + 20);
-    let Verdict::Lost(lost) = written.verdict(5) else {
+    let JournalVerdict::Lost(lost) = written.verdict(5) else {
         panic!("not noticed");
     };
     assert_eq!(lost.batches, Some((5, 5)));
@@ -166,7 +166,7 @@ fn every_damaged_byte_in_the_middle_is_noticed_and_placed() {
         written.flip(at);
         // Even if nobody was told of anything.
         let verdict = inspect(written.folder.path(), None).unwrap();
-        let Verdict::Lost(lost) = verdict else {
+        let JournalVerdict::Lost(lost) = verdict else {
             panic!("byte {at} is not noticed: {verdict:?}");
         };
         assert_eq!(lost.batches, Some((3, 3)), "byte {at}");
@@ -185,7 +185,7 @@ fn damage_is_cut_out_and_the_rest_kept() {
     let journal = written.scan();
     assert_eq!(
         journal.gap,
-        Some(Gap {
+        Some(JournalGap {
             at: written.ends[1],
             until: written.ends[4],
             before: Some(2),
@@ -222,23 +222,23 @@ fn damage_in_a_journal_that_is_not_the_last_is_not_hidden_by_the_last() {
     };
     fs::write(first.folder.path().join("1.jnl"), &second).unwrap();
     let verdict = inspect(first.folder.path(), Some(head(9))).unwrap();
-    assert_eq!(verdict, Verdict::Whole);
+    assert_eq!(verdict, JournalVerdict::Whole);
     // Its end, which in the last journal would be torn.
     first.flip(first.ends[2] + 3);
     let verdict = inspect(first.folder.path(), Some(head(9))).unwrap();
-    assert!(matches!(verdict, Verdict::Lost(_)), "{verdict:?}");
+    assert!(matches!(verdict, JournalVerdict::Lost(_)), "{verdict:?}");
 }
 
 #[test]
 fn a_journal_that_is_missing_is_noticed() {
     let written = written(4, b"short");
     fs::write(written.folder.path().join("2.jnl"), "").unwrap();
-    let Verdict::Lost(lost) = written.verdict(4) else {
+    let JournalVerdict::Lost(lost) = written.verdict(4) else {
         panic!("not noticed");
     };
     assert_eq!(lost.files, Some((1, 1)));
     let empty = tempfile::tempdir().unwrap();
     let verdict = inspect(empty.path(), Some(head(1))).unwrap();
-    assert!(matches!(verdict, Verdict::Lost(_)), "{verdict:?}");
-    assert_eq!(inspect(empty.path(), None).unwrap(), Verdict::Whole);
+    assert!(matches!(verdict, JournalVerdict::Lost(_)), "{verdict:?}");
+    assert_eq!(inspect(empty.path(), None).unwrap(), JournalVerdict::Whole);
 }

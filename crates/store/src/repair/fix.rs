@@ -8,23 +8,23 @@ use std::sync::Arc;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Now, Time};
 
-use super::{Mode, Repaired, behind, now_at};
-use crate::apply::cover_lost;
-use crate::check::{Numbers, Progress};
-use crate::condition::{Condition, Trouble, begin_repair};
+use super::{RepairMode, RepairReport, describe_loss, now_at};
+use crate::apply::log_lost_numbers;
+use crate::check::{NumberSet, Progress};
+use crate::diagnosis::{Diagnosis, Problem, begin_repair};
 use crate::engine::{DiskEngine, Engine, Slice, View};
 use crate::error::StoreError;
-use crate::head::Acknowledged;
+use crate::head::AcknowledgedHead;
 use crate::table::Table;
 use crate::table::meta::Counters;
 use crate::tx::Tx;
-use crate::walk::{TableRows, Unread};
+use crate::walk::{TableReadError, TableRows};
 
 /// Bytes that are gathered for a batch.
 const BATCH_BYTES: usize = 4 << 20;
-/// Names of damaged repositories that are told.
-const TOLD_DIDS: usize = 1_000;
-const TELL_EVERY: u64 = 4_096;
+/// Damaged repositories that the report names.
+const REPORTED_DIDS: usize = 1_000;
+const PROGRESS_ROWS: u64 = 4_096;
 
 /// Numbers that may have been given out by what was lost: more than fit into the
 /// journals.
@@ -33,9 +33,9 @@ const LOST_HOSTS: u32 = 1 << 16;
 const LOST_NUMBERS: u64 = 1 << 24;
 const LOST_UPSTREAMS: u32 = 1 << 10;
 
-/// The highest numbers that were met.
+/// The highest number of each kind that the repair has come across.
 #[derive(Debug, Default)]
-pub(super) struct Met {
+pub(super) struct HighestNumbers {
     pub repo: u64,
     pub host: u32,
     pub upstream: u32,
@@ -44,7 +44,8 @@ pub(super) struct Met {
     pub next_seq: u64,
 }
 
-pub(super) struct Fixing<'r> {
+/// A repair while it runs.
+pub(super) struct RepairRun<'r> {
     engine: DiskEngine,
     pub folder: &'r Path,
     /// Whoever opens the folder is told to repair it.
@@ -52,27 +53,27 @@ pub(super) struct Fixing<'r> {
     /// The tables as they were at the beginning.
     pub view: Arc<dyn View>,
     pub tx: Tx,
-    pub mode: Mode,
+    pub mode: RepairMode,
     pub now: Now,
-    acknowledged: Option<Acknowledged>,
+    acknowledged: Option<AcknowledgedHead>,
     /// Nobody knows what was acknowledged.
     head_unknown: bool,
     /// Numbers as they were at the beginning.
     pub counters: Counters,
-    pub met: Met,
+    pub highest: HighestNumbers,
     pub hosts: BTreeSet<u32>,
     /// With their numbering.
     pub upstreams: BTreeMap<u32, u32>,
     /// Repositories that there are now.
-    pub known: Numbers,
+    pub known: NumberSet,
     /// Repositories that have a name and no row.
     pub rowless: BTreeMap<u64, Did>,
-    pub report: Repaired,
+    pub report: RepairReport,
     tell: &'r mut dyn FnMut(Progress),
 }
 
-impl From<Unread> for StoreError {
-    fn from(unread: Unread) -> StoreError {
+impl From<TableReadError> for StoreError {
+    fn from(unread: TableReadError) -> StoreError {
         StoreError::System(
             format!(
                 "the table '{}' cannot be read to its end ({}), and a repair has no other source. Put the data folder back from a copy, or start with an empty one",
@@ -84,43 +85,43 @@ impl From<Unread> for StoreError {
     }
 }
 
-impl<'r> Fixing<'r> {
+impl<'r> RepairRun<'r> {
     pub fn new(
         engine: DiskEngine,
         folder: &'r Path,
-        mode: Mode,
-        condition: &Condition,
+        mode: RepairMode,
+        diagnosis: &Diagnosis,
         time: Time,
-        mut report: Repaired,
+        mut report: RepairReport,
         tell: &'r mut dyn FnMut(Progress),
-    ) -> Result<Fixing<'r>, StoreError> {
+    ) -> Result<RepairRun<'r>, StoreError> {
         let view = engine.snapshot();
         let tx = Tx::new(view.clone())?;
         let counters = *tx.counters();
         report.looked = true;
-        let acknowledged = condition.acknowledged;
+        let acknowledged = diagnosis.acknowledged;
         report.lost = report
             .lost
-            .or_else(|| behind(acknowledged, counters.batch, counters.next_seq));
+            .or_else(|| describe_loss(acknowledged, counters.batch, counters.next_seq));
         let lost = report.lost.is_some();
-        Ok(Fixing {
+        Ok(RepairRun {
             engine,
             folder,
-            marked: condition.trouble.is_some(),
+            marked: diagnosis.problem.is_some(),
             view,
             tx,
             mode,
             now: now_at(time, counters.last_tick, lost),
             acknowledged,
             head_unknown: matches!(
-                condition.trouble,
-                Some(Trouble::HeadMissing | Trouble::HeadDamaged)
+                diagnosis.problem,
+                Some(Problem::HeadMissing | Problem::HeadDamaged)
             ),
             counters,
-            met: Met::default(),
+            highest: HighestNumbers::default(),
             hosts: BTreeSet::new(),
             upstreams: BTreeMap::new(),
-            known: Numbers::below(counters.next_repo),
+            known: NumberSet::below(counters.next_repo),
             rowless: BTreeMap::new(),
             report,
             tell,
@@ -153,14 +154,14 @@ impl<'r> Fixing<'r> {
     /// The number after the last that was given out, for all we know.
     pub fn highest_seq(&self) -> u64 {
         let told = self.acknowledged.map_or(0, |told| told.next_seq);
-        self.counters.next_seq.max(self.met.next_seq).max(told)
+        self.counters.next_seq.max(self.highest.next_seq).max(told)
     }
 
     pub fn table(&self, table: Table) -> TableRows {
         TableRows::new(&*self.view, table)
     }
 
-    pub fn mend(
+    pub fn mend_row(
         &mut self,
         table: Table,
         key: impl Into<Slice>,
@@ -186,22 +187,22 @@ impl<'r> Fixing<'r> {
         self.flush_at(BATCH_BYTES)
     }
 
-    pub fn damaged(&mut self, did: &Did) {
+    pub fn count_damaged(&mut self, did: &Did) {
         self.report.damaged_repos += 1;
-        if self.report.damaged_dids.len() < TOLD_DIDS {
+        if self.report.damaged_dids.len() < REPORTED_DIDS {
             self.report.damaged_dids.push(did.to_string());
         }
     }
 
     pub fn progress(&mut self, stage: &'static str, done: u64, of: u64) {
-        if done.is_multiple_of(TELL_EVERY) || done == of {
+        if done.is_multiple_of(PROGRESS_ROWS) || done == of {
             (self.tell)(Progress { stage, done, of });
         }
     }
 
     /// Makes what was gathered durable.
     fn flush_at(&mut self, bytes: usize) -> Result<(), StoreError> {
-        if self.tx.bytes() < bytes || self.mode == Mode::DryRun {
+        if self.tx.bytes() < bytes || self.mode == RepairMode::DryRun {
             return Ok(());
         }
         self.commit()?;
@@ -224,14 +225,14 @@ impl<'r> Fixing<'r> {
 
     /// The last batch: the numbers go on above everything that was met or may
     /// have been given out. Returns the new head, if anything was written.
-    pub fn finish(mut self) -> Result<(Repaired, Option<Acknowledged>), StoreError> {
+    pub fn finish(mut self) -> Result<(RepairReport, Option<AcknowledgedHead>), StoreError> {
         let lost = self.lost();
-        let (met, before) = (&self.met, self.counters);
+        let (highest, before) = (&self.highest, self.counters);
         let next_seq = match self.head_unknown {
             true => self.highest_seq().saturating_add(LOST_NUMBERS),
             false => self.highest_seq(),
         };
-        let ends_at = met.next_seq;
+        let ends_at = highest.next_seq;
         if next_seq > ends_at {
             self.report.lost_numbers.push((ends_at, next_seq - 1));
         }
@@ -246,10 +247,10 @@ impl<'r> Fixing<'r> {
         let counters = Counters {
             batch: self.tx.counters().batch,
             next_seq: ends_at,
-            next_repo: wide(before.next_repo, met.repo, LOST_REPOS),
-            next_host: small(before.next_host, met.host, LOST_HOSTS),
-            next_upstream: small(before.next_upstream, met.upstream, LOST_UPSTREAMS),
-            next_dead: wide(before.next_dead, met.dead, LOST_REPOS),
+            next_repo: wide(before.next_repo, highest.repo, LOST_REPOS),
+            next_host: small(before.next_host, highest.host, LOST_HOSTS),
+            next_upstream: small(before.next_upstream, highest.upstream, LOST_UPSTREAMS),
+            next_dead: wide(before.next_dead, highest.dead, LOST_REPOS),
             last_tick: self.now.tick,
         };
         let ahead = Counters {
@@ -262,13 +263,13 @@ impl<'r> Fixing<'r> {
             self.report.mended_rows += 1;
         }
         let report = self.report.clone();
-        if report.tables_are_sound() || self.mode == Mode::DryRun {
+        if report.tables_are_sound() || self.mode == RepairMode::DryRun {
             return Ok((report, None));
         }
         self.tx.counters = counters;
-        cover_lost(&mut self.tx, counters.batch, next_seq, self.now.time);
+        log_lost_numbers(&mut self.tx, counters.batch, next_seq, self.now.time);
         self.commit()?;
-        let head = Acknowledged {
+        let head = AcknowledgedHead {
             batch: counters.batch + 1,
             next_seq,
         };

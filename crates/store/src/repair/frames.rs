@@ -1,20 +1,20 @@
 //! Frames: what is damaged, or stands for nothing, goes. Who reads the firehose is told
 //! where a repository is instead of how it got there.
 
-use super::Mode;
-use super::fix::Fixing;
-use crate::contents::Contents;
+use super::RepairMode;
+use super::fix::RepairRun;
 use crate::error::StoreError;
-use crate::frames::{FRAMES_FOLDER, Mended, mend};
+use crate::frames::{FRAMES_FOLDER, MendReport, mend};
+use crate::read_view::ReadView;
 use crate::table::log::LogKind;
 use crate::table::{Table, key};
 
-impl Fixing<'_> {
+impl RepairRun<'_> {
     pub(super) fn fix_frames(&mut self) -> Result<(), StoreError> {
         let folder = self.folder.join(FRAMES_FOLDER);
-        let write = self.mode == Mode::Repair;
+        let write = self.mode == RepairMode::Repair;
         let mut belongs = |seq| self.has_row(seq);
-        let Mended { damaged, strays } = mend(&folder, &mut belongs, write)?;
+        let MendReport { damaged, strays } = mend(&folder, &mut belongs, write)?;
         self.report.damaged_frames = damaged;
         self.report.stray_frames = strays;
         Ok(())
@@ -24,13 +24,13 @@ impl Fixing<'_> {
     /// beyond the log is seen to when it is opened.
     fn has_row(&self, seq: u64) -> Result<bool, StoreError> {
         let lost = |(first, last): &(u64, u64)| (*first..=*last).contains(&seq);
-        if seq >= self.met.next_seq || self.report.lost_numbers.iter().any(lost) {
+        if seq >= self.highest.next_seq || self.report.lost_numbers.iter().any(lost) {
             return Ok(true);
         }
         if self.tx.get(Table::Log, &key::seq(seq))?.is_some() {
             return Ok(true);
         }
-        let before = Contents::new(self.view.clone());
+        let before = ReadView::new(self.view.clone());
         let covering = before.log_from(seq)?.next().transpose()?;
         Ok(
             covering

@@ -1,13 +1,13 @@
 //! The log: what is missing, damaged or doubled becomes `lost`.
 
-use super::fix::Fixing;
+use super::fix::RepairRun;
 use crate::error::StoreError;
 use crate::table::log::{self, FIRST_SEQ, LogKind, LogRow};
 use crate::table::{Table, key};
 
 const STAGE: &str = "log";
 
-impl Fixing<'_> {
+impl RepairRun<'_> {
     pub(super) fn fix_log(&mut self) -> Result<(), StoreError> {
         let mut rows = self.table(Table::Log);
         let of = self.counters.next_seq;
@@ -19,12 +19,12 @@ impl Fixing<'_> {
                 continue;
             };
             self.progress(STAGE, first, of);
-            self.join(before, first)?;
+            self.fill_gap(before, first)?;
             let ends_at = log::decode(&row).ok();
             let ends_at = ends_at.map(|row| first.saturating_add(row.numbers()));
             before = Some((first, ends_at));
         }
-        self.met.next_seq = match before {
+        self.highest.next_seq = match before {
             None => FIRST_SEQ,
             Some((_, Some(ends_at))) => ends_at,
             // Nobody knows how long it was; what was given out tells.
@@ -37,7 +37,11 @@ impl Fixing<'_> {
     }
 
     /// Makes one row end where the next begins.
-    fn join(&mut self, before: Option<(u64, Option<u64>)>, next: u64) -> Result<(), StoreError> {
+    fn fill_gap(
+        &mut self,
+        before: Option<(u64, Option<u64>)>,
+        next: u64,
+    ) -> Result<(), StoreError> {
         let (from, count) = match before {
             None => (FIRST_SEQ, next.saturating_sub(FIRST_SEQ)),
             Some((_, Some(ends_at))) if ends_at <= next => (ends_at, next - ends_at),
@@ -46,11 +50,11 @@ impl Fixing<'_> {
         };
         match count {
             0 => Ok(()),
-            _ => self.lose(from, count),
+            _ => self.write_lost(from, count),
         }
     }
 
-    fn lose(&mut self, from: u64, count: u64) -> Result<(), StoreError> {
+    fn write_lost(&mut self, from: u64, count: u64) -> Result<(), StoreError> {
         let row = LogRow {
             kind: LogKind::Lost(count),
             at: self.now.time,
@@ -67,7 +71,7 @@ impl Fixing<'_> {
 
     /// Rows about a repository that is not there tell nobody anything.
     pub(super) fn fix_log_references(&mut self) -> Result<(), StoreError> {
-        let next_upstream = self.met.upstream.saturating_add(1);
+        let next_upstream = self.highest.upstream.saturating_add(1);
         let next_upstream = next_upstream.max(self.counters.next_upstream);
         let mut rows = self.table(Table::Log);
         while let Some((place, row)) = rows.next()? {
@@ -79,14 +83,14 @@ impl Fixing<'_> {
             // A row that was made `lost` above says so in the meantime.
             let still = || self.tx.read(Table::Log, &place, log::decode);
             if known == lost && still()?.as_ref() == Some(&row) {
-                self.lose(first, row.numbers())?;
+                self.write_lost(first, row.numbers())?;
             } else if row
                 .source
                 .is_some_and(|source| source.upstream.0 >= next_upstream)
                 && still()?.as_ref() == Some(&row)
             {
                 row.source = None;
-                self.mend(Table::Log, place, log::encode(&row))?;
+                self.mend_row(Table::Log, place, log::encode(&row))?;
             }
         }
         Ok(())

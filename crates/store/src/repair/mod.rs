@@ -27,30 +27,30 @@ use std::path::{Path, PathBuf};
 use gapless_core::ledger::{Now, Tick, Time};
 
 use crate::check::Progress;
-use crate::condition::{self, Condition, ENGINE_FOLDER, Trouble};
+use crate::diagnosis::{self, Diagnosis, ENGINE_FOLDER, Problem};
 use crate::engine::{DiskEngine, DiskSettings, Engine, RawBatch};
 use crate::error::StoreError;
 use crate::format;
-use crate::head::{Acknowledged, HeadFile};
+use crate::head::{AcknowledgedHead, HeadFile};
 use crate::journal::{self, DAMAGED_FOLDER};
 use crate::lock::Lock;
 use crate::table::Table;
 use crate::table::meta::{self, Counters};
 use crate::tx;
-use fix::Fixing;
+use fix::RepairRun;
 
-/// Whether anything is written.
+/// Whether a repair writes anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum RepairMode {
     /// Only says what would be done. The engine opens its files as at any start;
     /// where they are damaged they are not opened, and it says no more than that.
     DryRun,
     Repair,
 }
 
-/// What a repair found, and did unless it was a dry run.
+/// What a repair found, and what it did unless it was a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Repaired {
+pub struct RepairReport {
     /// Why the store counts as having lost something; none if it did not.
     pub lost: Option<String>,
     /// Whether the tables were looked at.
@@ -75,9 +75,9 @@ pub struct Repaired {
     pub stray_frames: u64,
 }
 
-impl Repaired {
-    /// Whether there was anything to do.
-    pub fn nothing(&self) -> bool {
+impl RepairReport {
+    /// Whether there was nothing to do.
+    pub fn found_nothing(&self) -> bool {
         self.tables_are_sound() && self.damaged_frames == 0 && self.stray_frames == 0
     }
 
@@ -96,10 +96,10 @@ impl Repaired {
 pub fn repair(
     folder: &Path,
     settings: &DiskSettings,
-    mode: Mode,
+    mode: RepairMode,
     now: Time,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Repaired, StoreError> {
+) -> Result<RepairReport, StoreError> {
     let failed = |error: std::io::Error| {
         StoreError::System(format!("cannot use {}: {error}", folder.display()).into())
     };
@@ -107,20 +107,20 @@ pub fn repair(
     format::read(folder)?;
     let _lock = Lock::acquire(folder)?;
     let found = format::read(folder)?;
-    let condition = Condition::of(folder).map_err(failed)?;
-    let mut repaired = Repaired {
-        lost: condition.trouble.as_ref().map(ToString::to_string),
-        ..Repaired::default()
+    let diagnosis = Diagnosis::inspect(folder).map_err(failed)?;
+    let mut repaired = RepairReport {
+        lost: diagnosis.problem.as_ref().map(ToString::to_string),
+        ..RepairReport::default()
     };
-    if mode == Mode::DryRun && (repaired.lost.is_some() || !condition.engine_made) {
+    if mode == RepairMode::DryRun && (repaired.lost.is_some() || !diagnosis.engine_made) {
         return Ok(repaired);
     }
-    if mode == Mode::Repair {
+    if mode == RepairMode::Repair {
         format::migrate(folder, found)?;
     }
-    repaired.journals = ready_engine(folder, &condition).map_err(failed)?;
+    repaired.journals = ready_engine(folder, &diagnosis).map_err(failed)?;
     let engine_folder = folder.join(ENGINE_FOLDER);
-    if matches!(condition.trouble, Some(Trouble::TablesMissing { .. })) {
+    if matches!(diagnosis.problem, Some(Problem::TablesMissing { .. })) {
         // Makes the tables anew. Opened once more, the engine fills them with what
         // its journals have for their names: better now than at the next start.
         drop(DiskEngine::open(&engine_folder, settings)?);
@@ -128,46 +128,46 @@ pub fn repair(
     let mut engine = DiskEngine::open(&engine_folder, settings)?;
     if let Err(fault) = tx::counters(&*engine.snapshot()) {
         repaired.lost.get_or_insert(fault.to_string());
-        if mode == Mode::DryRun {
+        if mode == RepairMode::DryRun {
             return Ok(repaired);
         }
-        condition::begin_repair(folder, condition.acknowledged).map_err(failed)?;
-        engine.commit(&new_counters(&condition))?;
+        diagnosis::begin_repair(folder, diagnosis.acknowledged).map_err(failed)?;
+        engine.commit(&new_counters(&diagnosis))?;
     }
-    let mut fixing = Fixing::new(engine, folder, mode, &condition, now, repaired, progress)?;
-    fixing.fix_all()?;
-    let (repaired, head) = fixing.finish()?;
+    let mut run = RepairRun::new(engine, folder, mode, &diagnosis, now, repaired, progress)?;
+    run.fix_all()?;
+    let (repaired, head) = run.finish()?;
     if let Some(head) = head {
         HeadFile::replace(folder, head)?;
         // Down to here a new start would have refused the folder.
-        condition::end_repair(folder).map_err(failed)?;
+        diagnosis::end_repair(folder).map_err(failed)?;
     }
     Ok(repaired)
 }
 
 /// Takes damage out of the journals. Whoever opens the folder from now on is told
 /// to repair it: what is taken out no longer shows.
-fn ready_engine(folder: &Path, condition: &Condition) -> std::io::Result<Vec<PathBuf>> {
+fn ready_engine(folder: &Path, diagnosis: &Diagnosis) -> std::io::Result<Vec<PathBuf>> {
     let mut rewritten = Vec::new();
-    if condition.trouble.is_none() {
-        condition.prepare()?;
+    if diagnosis.problem.is_none() {
+        diagnosis.prepare()?;
         return Ok(rewritten);
     }
-    condition::begin_repair(folder, condition.acknowledged)?;
+    diagnosis::begin_repair(folder, diagnosis.acknowledged)?;
     let keep = folder.join(DAMAGED_FOLDER);
-    for damaged in &condition.journals {
+    for damaged in &diagnosis.journals {
         if journal::excise(damaged, &keep)? {
             rewritten.push(damaged.path.clone());
         }
     }
-    condition.prepare()?;
+    diagnosis.prepare()?;
     Ok(rewritten)
 }
 
 /// Numbers to begin with where nobody knows them any more. What is met on the way
 /// raises them.
-fn new_counters(condition: &Condition) -> RawBatch {
-    let newest = condition
+fn new_counters(diagnosis: &Diagnosis) -> RawBatch {
+    let newest = diagnosis
         .journals
         .iter()
         .filter_map(|journal| journal.newest);
@@ -194,7 +194,11 @@ fn now_at(time: Time, last: Tick, lost: bool) -> Now {
 }
 
 /// Whether the engine is behind what was acknowledged.
-fn behind(acknowledged: Option<Acknowledged>, batch: u64, next_seq: u64) -> Option<String> {
+fn describe_loss(
+    acknowledged: Option<AcknowledgedHead>,
+    batch: u64,
+    next_seq: u64,
+) -> Option<String> {
     let told = acknowledged?;
     (batch < told.batch || next_seq < told.next_seq).then(|| {
         format!(

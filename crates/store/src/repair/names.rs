@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use gapless_core::ledger::notice::Reset;
+use gapless_core::ledger::notice::ResetReason;
 use gapless_core::ledger::{Host, HostId, stream};
 
-use super::fix::Fixing;
+use super::fix::RepairRun;
 use crate::error::StoreError;
 use crate::table::{Table, dead, host, key, upstream, wish};
 
-impl Fixing<'_> {
+impl RepairRun<'_> {
     pub(super) fn fix_hosts(&mut self) -> Result<(), StoreError> {
         let mut named = BTreeMap::new();
         let mut rows = self.table(Table::Host);
@@ -19,7 +19,7 @@ impl Fixing<'_> {
                 self.remove(Table::Host, place)?;
                 continue;
             };
-            self.met.host = self.met.host.max(id.0);
+            self.highest.host = self.highest.host.max(id.0);
             self.hosts.insert(id.0);
             if self.lost() && row.swept.take().is_some() {
                 self.put(Table::Host, key::host(id), host::encode(&row))?;
@@ -37,7 +37,7 @@ impl Fixing<'_> {
         for (name, id) in named {
             let found = self.tx.get(Table::HostName, name.as_bytes())?;
             if found.and_then(|row| host::decode_id(&row).ok()) != Some(id) {
-                self.mend(Table::HostName, name.as_str(), host::encode_id(id))?;
+                self.mend_row(Table::HostName, name.as_str(), host::encode_id(id))?;
             }
         }
         Ok(())
@@ -58,12 +58,12 @@ impl Fixing<'_> {
         if !self.hosts.insert(id.0) {
             return self.remove(Table::HostName, name.as_str());
         }
-        self.met.host = self.met.host.max(id.0);
+        self.highest.host = self.highest.host.max(id.0);
         let row = Host {
             name,
             ..Host::default()
         };
-        self.mend(Table::Host, key::host(id), host::encode(&row))
+        self.mend_row(Table::Host, key::host(id), host::encode(&row))
     }
 
     pub(super) fn fix_upstreams(&mut self) -> Result<(), StoreError> {
@@ -86,7 +86,7 @@ impl Fixing<'_> {
                     continue;
                 }
             };
-            self.met.upstream = self.met.upstream.max(id.0);
+            self.highest.upstream = self.highest.upstream.max(id.0);
             let Ok(mut row) = upstream::decode(&row) else {
                 self.remove(Table::Upstream, place)?;
                 continue;
@@ -95,10 +95,15 @@ impl Fixing<'_> {
             let host_known = row.host.is_none_or(|host| self.hosts.contains(&host.0));
             if !host_known {
                 row.host = None;
-                self.mend(Table::Upstream, key::upstream(id), upstream::encode(&row))?;
+                self.mend_row(Table::Upstream, key::upstream(id), upstream::encode(&row))?;
             }
             if self.lost() {
-                stream::reset(self.now, &mut row, Reset::StoreRepaired, &mut Vec::new());
+                stream::begin_epoch(
+                    self.now,
+                    &mut row,
+                    ResetReason::StoreRepaired,
+                    &mut Vec::new(),
+                );
                 self.report.resets += 1;
                 self.put(Table::Upstream, key::upstream(id), upstream::encode(&row))?;
             }
@@ -120,7 +125,7 @@ impl Fixing<'_> {
         let mut rows = self.table(Table::Dead);
         while let Some((place, row)) = rows.next()? {
             match key::read_seq(&place).and_then(|number| Ok((number, dead::decode(&row)?))) {
-                Ok((number, _)) => self.met.dead = self.met.dead.max(number),
+                Ok((number, _)) => self.highest.dead = self.highest.dead.max(number),
                 Err(_) => self.remove(Table::Dead, place)?,
             }
         }

@@ -4,23 +4,23 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::Builder;
 use gapless_atp::repo::Commit;
-use gapless_core::ledger::debt::{self, What};
-use gapless_core::ledger::{Debt, Head, Held, Repo, RepoId, UpstreamId, Why, cover};
+use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::ledger::{Debt, DebtReason, Head, Held, Repo, RepoId, UpstreamId, cover};
 
-use super::fix::Fixing;
-use crate::check::is_heads;
-use crate::engine::Row;
+use super::fix::RepairRun;
+use crate::check::is_commit_of;
+use crate::engine::RawRow;
 use crate::error::StoreError;
 use crate::table::repo::{self, RepoRow};
 use crate::table::{Table, claimed, debt as debts, did, hosted, key, parked, record, version};
-use crate::walk::{Beside, RepoRows};
+use crate::walk::{RepoRows, RepoTables};
 
 const STAGE: &str = "repositories";
 
-/// What the other tables hold of a repository, after what cannot be read was
-/// taken out.
+/// What the other tables hold of a repository, without the rows that cannot be read: the repair
+/// removes those.
 #[derive(Default)]
-struct Found {
+struct RepoContents {
     records: u64,
     /// A record was taken out.
     broken: bool,
@@ -29,7 +29,7 @@ struct Found {
     debt: Option<Debt>,
 }
 
-impl Fixing<'_> {
+impl RepairRun<'_> {
     /// Repositories that have a name and no row: the row was lost, or was damaged.
     pub(super) fn find_rowless(&mut self) -> Result<(), StoreError> {
         let mut rows = self.table(Table::Did);
@@ -40,7 +40,7 @@ impl Fixing<'_> {
                 self.remove(Table::Did, place)?;
                 continue;
             };
-            self.met.repo = self.met.repo.max(id.0);
+            self.highest.repo = self.highest.repo.max(id.0);
             let row = self.view.get(Table::Repo, &key::repo(id))?;
             let sound = row.is_some_and(|row| repo::decode(&row).is_ok());
             if !sound {
@@ -66,18 +66,19 @@ impl Fixing<'_> {
 
     pub(super) fn fix_repos(&mut self) -> Result<(), StoreError> {
         let view = self.view.clone();
-        let mut beside = Beside::new(&*view)?;
+        let mut tables = RepoTables::new(&*view)?;
         let mut rows = RepoRows::new(&*view, Table::Repo)?;
         let of = self.counters.next_repo;
-        while let Some(id) = lowest([rows.ahead(), beside.ahead(), self.next_rowless()]) {
+        while let Some(id) = lowest_id([rows.next_repo(), tables.next_repo(), self.next_rowless()])
+        {
             self.progress(STAGE, id, of);
-            self.met.repo = self.met.repo.max(id);
+            self.highest.repo = self.highest.repo.max(id);
             let id = RepoId(id);
-            let there = rows.upto(id.0)?.map(|(_, (_, row))| row);
+            let there = rows.next_up_to(id.0)?.map(|(_, (_, row))| row);
             let stored = there.as_ref().and_then(|row| repo::decode(row).ok());
             let named = self.rowless.remove(&id.0);
-            let row = stored.clone().or_else(|| named.map(blank));
-            let found = self.look(id, &mut beside, row.is_some())?;
+            let row = stored.clone().or_else(|| named.map(blank_row));
+            let found = self.read_tables(id, &mut tables, row.is_some())?;
             self.report.repos += u64::from(row.is_some());
             if row.is_some() {
                 self.known.insert(id.0);
@@ -97,10 +98,15 @@ impl Fixing<'_> {
 
     /// Reads what the other tables hold, and takes out what cannot be read; all
     /// of it, if the repository is nobody's.
-    fn look(&mut self, id: RepoId, beside: &mut Beside, keep: bool) -> Result<Found, StoreError> {
-        let mut found = Found::default();
+    fn read_tables(
+        &mut self,
+        id: RepoId,
+        tables: &mut RepoTables,
+        keep: bool,
+    ) -> Result<RepoContents, StoreError> {
+        let mut found = RepoContents::default();
         let mut builder = Builder::new(|_| {});
-        while let Some(row) = self.next_of(id, &mut beside.record, keep)? {
+        while let Some(row) = self.next_of(id, &mut tables.record, keep)? {
             let (place, row) = row;
             let path = place.get(8..).unwrap_or_default();
             let sound = record::decode(&row).is_ok_and(|row| {
@@ -116,7 +122,7 @@ impl Fixing<'_> {
             }
         }
         found.root = Some(builder.finish());
-        while let Some((place, row)) = self.next_of(id, &mut beside.version, keep)? {
+        while let Some((place, row)) = self.next_of(id, &mut tables.version, keep)? {
             let read = key::read_version(&place).and_then(|_| version::decode(&row));
             let sound = read.is_ok_and(|row| {
                 row.superseded_by < self.highest_seq()
@@ -126,20 +132,20 @@ impl Fixing<'_> {
                 self.remove(Table::Version, place)?;
             }
         }
-        while let Some((place, row)) = self.next_of(id, &mut beside.claimed, keep)? {
+        while let Some((place, row)) = self.next_of(id, &mut tables.claimed, keep)? {
             match claimed::decode(&row) {
                 Ok(_) => found.claims = true,
                 Err(_) => self.remove(Table::Claimed, place)?,
             }
         }
-        while let Some((place, row)) = self.next_of(id, &mut beside.parked, keep)? {
+        while let Some((place, row)) = self.next_of(id, &mut tables.parked, keep)? {
             let read = key::read_parked(&place).and_then(|key| Ok((key, parked::decode(&row)?)));
             let sound = read.is_ok_and(|((_, rev), frame)| frame.parked.head.rev == rev);
             if !sound {
                 self.remove(Table::Parked, place)?;
             }
         }
-        while let Some((place, row)) = self.next_of(id, &mut beside.debt, keep)? {
+        while let Some((place, row)) = self.next_of(id, &mut tables.debt, keep)? {
             found.debt = debts::decode(&row).ok();
             if found.debt.is_none() {
                 self.remove(Table::Debt, place)?;
@@ -155,8 +161,8 @@ impl Fixing<'_> {
         id: RepoId,
         rows: &mut RepoRows,
         keep: bool,
-    ) -> Result<Option<Row>, StoreError> {
-        while let Some((of, (place, row))) = rows.upto(id.0)? {
+    ) -> Result<Option<RawRow>, StoreError> {
+        while let Some((of, (place, row))) = rows.next_up_to(id.0)? {
             if of == id.0 && keep {
                 return Ok(Some((place, row)));
             }
@@ -170,13 +176,18 @@ impl Fixing<'_> {
         id: RepoId,
         stored: Option<RepoRow>,
         mut row: RepoRow,
-        found: Found,
+        found: RepoContents,
     ) -> Result<(), StoreError> {
         let now = self.now;
         let owed = (row.owes, found.debt);
         row.repo.debt = found.debt.unwrap_or_default();
         if row.owes && found.debt.is_none() {
-            debt::owe(now, &mut row.repo, What::Compare, Why::StoreRepaired);
+            debt::owe(
+                now,
+                &mut row.repo,
+                DebtKind::Compare,
+                DebtReason::StoreRepaired,
+            );
         }
         row.claims |= found.claims;
         self.fix_references(&mut row.repo);
@@ -198,18 +209,18 @@ impl Fixing<'_> {
             Held::Damaged { .. } => true,
         };
         if !whole {
-            take_head(&mut row);
-            debt::owe_fetch(now, &mut row.repo, Why::StoreRepaired);
-            cover::unset(now.tick, &mut row.repo);
-            self.damaged(&row.repo.did);
+            drop_head(&mut row);
+            debt::owe_fetch(now, &mut row.repo, DebtReason::StoreRepaired);
+            cover::unset_marker(now.tick, &mut row.repo);
+            self.count_damaged(&row.repo.did);
         } else if let Held::Exactly(head) = row.repo.held
             && !row.commit.is_empty()
-            && !is_heads(&row.commit, row.repo.did.as_str(), &head)
+            && !is_commit_of(&row.commit, row.repo.did.as_str(), &head)
         {
             row.commit = Default::default();
-            debt::owe_fetch(now, &mut row.repo, Why::StoreRepaired);
+            debt::owe_fetch(now, &mut row.repo, DebtReason::StoreRepaired);
         } else if stored.is_none() || owes_no_fetch_though_damaged(&row.repo) {
-            debt::owe_fetch(now, &mut row.repo, Why::StoreRepaired);
+            debt::owe_fetch(now, &mut row.repo, DebtReason::StoreRepaired);
         }
         row.owes = !debts::is_empty(&row.repo.debt);
         self.write_repo(id, stored.as_ref(), &row, owed)
@@ -219,7 +230,7 @@ impl Fixing<'_> {
     fn fix_references(&mut self, repo: &mut Repo) {
         if repo.host.is_some_and(|host| !self.hosts.contains(&host.0)) {
             repo.host = None;
-            debt::owe(self.now, repo, What::Resolve, Why::StoreRepaired);
+            debt::owe(self.now, repo, DebtKind::Resolve, DebtReason::StoreRepaired);
         }
         let known = |id: UpstreamId| self.upstreams.contains_key(&id.0);
         repo.relay = repo.relay.filter(|id| known(*id));
@@ -228,7 +239,7 @@ impl Fixing<'_> {
         {
             repo.cover = None;
             repo.first_rev_since_reset = None;
-            cover::unset(self.now.tick, repo);
+            cover::unset_marker(self.now.tick, repo);
         }
     }
 
@@ -252,25 +263,25 @@ impl Fixing<'_> {
         });
         if changed {
             let encoded = repo::encode(row);
-            self.mend(Table::Repo, place, encoded)?;
+            self.mend_row(Table::Repo, place, encoded)?;
         }
         let wanted = row.owes.then_some(row.repo.debt);
         if wanted != debt || row.owes != owed {
             match wanted {
-                Some(debt) => self.mend(Table::Debt, place, debts::encode(&debt))?,
+                Some(debt) => self.mend_row(Table::Debt, place, debts::encode(&debt))?,
                 None => self.remove(Table::Debt, place)?,
             }
         }
         let name = key::did(&row.repo.did);
         let named = self.tx.get(Table::Did, &name)?;
         if named.and_then(|row| did::decode(&row).ok()) != Some(id) {
-            self.mend(Table::Did, name, did::encode(id))?;
+            self.mend_row(Table::Did, name, did::encode(id))?;
         }
         if let Some(host) = row.repo.host {
             let place = key::hosted(host, id);
             let listed = self.tx.get(Table::Hosted, &place)?;
             if listed.is_none_or(|row| hosted::decode(&row).is_err()) {
-                self.mend(Table::Hosted, place, hosted::encode())?;
+                self.mend_row(Table::Hosted, place, hosted::encode())?;
             }
         }
         Ok(())
@@ -312,7 +323,7 @@ impl Fixing<'_> {
     }
 }
 
-fn lowest(ids: [Option<u64>; 3]) -> Option<u64> {
+fn lowest_id(ids: [Option<u64>; 3]) -> Option<u64> {
     ids.into_iter().flatten().min()
 }
 
@@ -336,7 +347,7 @@ fn signed_head(row: &RepoRow, root: Option<Cid>) -> Option<Head> {
 }
 
 /// All that is known of a repository whose row is gone.
-fn blank(did: gapless_atp::syntax::Did) -> RepoRow {
+fn blank_row(did: gapless_atp::syntax::Did) -> RepoRow {
     RepoRow {
         repo: Repo::new(did),
         owes: false,
@@ -347,7 +358,7 @@ fn blank(did: gapless_atp::syntax::Did) -> RepoRow {
 
 /// The state is not what it was: its keys are kept to be compared, nothing else
 /// is believed.
-fn take_head(row: &mut RepoRow) {
+fn drop_head(row: &mut RepoRow) {
     // The commit is signed; the row may be what is damaged.
     let commit = Commit::decode(&row.commit).ok();
     let signed = commit.filter(|commit| commit.did == row.repo.did.as_str());

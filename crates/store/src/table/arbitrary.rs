@@ -3,8 +3,9 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
-    Account, Behind, Bucket, Epoch, FilterGen, Head, Hearsay, Held, HostId, Key, KeyBytes, Marker,
-    Named, Past, Proven, Repo, Signing, Swept, SweptBy, Tick, Time, UpstreamId,
+    Account, Behind, DocumentKeys, Epoch, FilterGen, Head, Hearsay, Held, HostId, KeyBytes, Marker,
+    NamedHead, PastHead, Repo, RepoSweep, RootProof, SignerKey, SweepSource, Tick, Time,
+    TokenBucket, UpstreamId,
 };
 use proptest::option::of;
 use proptest::prelude::*;
@@ -29,8 +30,8 @@ pub fn cid() -> impl Strategy<Value = Cid> {
         .prop_map(|(codec, digest)| Cid::from_digest(codec, digest))
 }
 
-pub fn named() -> impl Strategy<Value = Named> {
-    (rev(), cid()).prop_map(|(rev, commit)| Named { rev, commit })
+pub fn named() -> impl Strategy<Value = NamedHead> {
+    (rev(), cid()).prop_map(|(rev, commit)| NamedHead { rev, commit })
 }
 
 pub fn head() -> impl Strategy<Value = Head> {
@@ -82,17 +83,17 @@ fn held() -> impl Strategy<Value = Held> {
     ]
 }
 
-fn past() -> impl Strategy<Value = Past> {
-    (rev(), any::<u64>()).prop_map(|(rev, tag)| Past { rev, tag })
+fn past() -> impl Strategy<Value = PastHead> {
+    (rev(), any::<u64>()).prop_map(|(rev, tag)| PastHead { rev, tag })
 }
 
-fn swept() -> impl Strategy<Value = Swept> {
-    (tick(), time(), any::<bool>()).prop_map(|(tick, at, by_head)| Swept {
+fn swept() -> impl Strategy<Value = RepoSweep> {
+    (tick(), time(), any::<bool>()).prop_map(|(tick, at, by_head)| RepoSweep {
         tick,
         at,
         by: match by_head {
-            true => SweptBy::Head,
-            false => SweptBy::Listing,
+            true => SweepSource::Head,
+            false => SweepSource::Listing,
         },
     })
 }
@@ -172,14 +173,14 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
             repo.confirmed_at = evidence.1;
             repo.stale_listing = evidence.2;
             repo.behind = evidence.3;
-            repo.proven = evidence.4.map(|(rev, at)| Proven { rev, at });
+            repo.proven = evidence.4.map(|(rev, at)| RootProof { rev, at });
             repo.filter = FilterGen(rest.0);
             repo.fetched_at = rest.1;
             repo.key = match rest.2 {
-                true => Key::Previous,
-                false => Key::Present,
+                true => SignerKey::Previous,
+                false => SignerKey::Present,
             };
-            repo.strangers = Bucket {
+            repo.strangers = TokenBucket {
                 used: rest.3,
                 at: rest.4,
             };
@@ -191,10 +192,10 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
     )
 }
 
-fn signing() -> impl Strategy<Value = Signing> {
+fn signing() -> impl Strategy<Value = DocumentKeys> {
     let key =
         || (any::<u8>(), any::<[u8; 33]>()).prop_map(|(curve, point)| KeyBytes { curve, point });
-    (of(key()), of(key()), tick(), time()).prop_map(|(key, former, asked, at)| Signing {
+    (of(key()), of(key()), tick(), time()).prop_map(|(key, former, asked, at)| DocumentKeys {
         key,
         former,
         asked,

@@ -9,7 +9,7 @@ use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::UpstreamId;
 
-use crate::codec::{RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
@@ -22,7 +22,7 @@ pub struct Claim {
 }
 
 pub fn encode(claim: &Claim) -> Vec<u8> {
-    let mut row = Writer::new(VERSION, 64);
+    let mut row = RowWriter::new(VERSION, 64);
     row.upstream(claim.upstream).rev(claim.rev);
     row.maybe(claim.record.as_ref(), |row, (cid, bytes)| {
         row.cid(cid).bytes(bytes);

@@ -4,8 +4,8 @@
 
 use gapless_core::ledger::{RepoId, Time};
 
-use super::log::Source;
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use super::log::SourceEvent;
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
@@ -37,7 +37,7 @@ pub enum Resolution {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     pub class: DeadClass,
-    pub source: Option<Source>,
+    pub source: Option<SourceEvent>,
     pub repo: Option<RepoId>,
     pub error: String,
     pub payload: Vec<u8>,
@@ -47,7 +47,7 @@ pub struct DeadLetter {
 }
 
 pub fn encode(letter: &DeadLetter) -> Vec<u8> {
-    let mut row = Writer::new(VERSION, 64 + letter.error.len() + letter.payload.len());
+    let mut row = RowWriter::new(VERSION, 64 + letter.error.len() + letter.payload.len());
     row.byte(match letter.class {
         DeadClass::Unreadable => 0,
         DeadClass::Undecodable => 1,
@@ -82,12 +82,12 @@ pub fn decode(bytes: &[u8]) -> Result<DeadLetter, RowFault> {
                 _ => return Err(RowFault::Value("class")),
             },
             source: row.maybe(|row| {
-                Ok(Source {
+                Ok(SourceEvent {
                     upstream: row.upstream()?,
                     seq: row.number()?,
                 })
             })?,
-            repo: row.maybe(Reader::repo)?,
+            repo: row.maybe(RowReader::repo)?,
             error: row.text()?.to_owned(),
             payload: row.bytes()?.to_vec(),
             attempts: row.small()?,
@@ -133,7 +133,7 @@ mod tests {
                 Resolution::Dropped,
             ]),
         ) {
-            let source = source.map(|(upstream, seq)| Source { upstream, seq });
+            let source = source.map(|(upstream, seq)| SourceEvent { upstream, seq });
             let letter = DeadLetter {
                 class, source, repo, error, payload, attempts, first_seen, resolution,
             };

@@ -5,9 +5,9 @@
 //! deleted all the time is what this engine is worst at. Whoever works the debts
 //! off keeps their order in memory and reads this table once.
 
-use gapless_core::ledger::{Debt, Named, Oversize, Owed, Why};
+use gapless_core::ledger::{Debt, DebtItem, DebtReason, NamedHead, Oversize};
 
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 /// 2 added what was too large to be taken.
 const VERSION: u8 = 2;
@@ -28,7 +28,7 @@ pub fn encode(debt: &Debt) -> Vec<u8> {
         next_try,
         oversize,
     } = debt;
-    let mut row = Writer::new(VERSION, 80);
+    let mut row = RowWriter::new(VERSION, 80);
     for owed in [resolve, compare, fetch] {
         row.maybe(*owed, |row, owed| {
             row.tick(owed.at).byte(code(owed.why));
@@ -62,90 +62,90 @@ pub fn decode(bytes: &[u8]) -> Result<Debt, RowFault> {
     })
 }
 
-fn oversize(row: &mut Reader<'_>) -> Result<Oversize, RowFault> {
+fn oversize(row: &mut RowReader<'_>) -> Result<Oversize, RowFault> {
     Ok(Oversize {
         limit: row.number()?,
         until: row.time()?,
     })
 }
 
-fn owed(row: &mut Reader<'_>) -> Result<Owed, RowFault> {
+fn owed(row: &mut RowReader<'_>) -> Result<DebtItem, RowFault> {
     let at = row.tick()?;
     let why = of_code(row.byte()?).ok_or(RowFault::Value("reason"))?;
-    Ok(Owed { at, why })
+    Ok(DebtItem { at, why })
 }
 
-pub(super) fn write_named(row: &mut Writer, named: &Named) {
+pub(super) fn write_named(row: &mut RowWriter, named: &NamedHead) {
     row.rev(named.rev).cid(&named.commit);
 }
 
-pub(super) fn read_named(row: &mut Reader<'_>) -> Result<Named, RowFault> {
-    Ok(Named {
+pub(super) fn read_named(row: &mut RowReader<'_>) -> Result<NamedHead, RowFault> {
+    Ok(NamedHead {
         rev: row.rev()?,
         commit: row.cid()?,
     })
 }
 
 /// Numbers on disk: a new reason gets the next one, none is ever changed.
-const WHYS: &[Why] = &[
-    Why::FirstSighting,
-    Why::BrokenChain,
-    Why::Unresolved,
-    Why::TooBig,
-    Why::OtherRoot,
-    Why::Legacy,
-    Why::WhileInactive,
-    Why::Unauthenticated,
-    Why::Fork,
-    Why::Misrouted,
-    Why::OtherHost,
-    Why::Abandoned,
-    Why::IdentityEvent,
-    Why::Moved,
-    Why::AccountEvent,
-    Why::ListedElsewhere,
-    Why::ListedNewer,
-    Why::NewerHead,
-    Why::HostBehind,
-    Why::Interrupted,
-    Why::FilterChanged,
-    Why::StoreRepaired,
-    Why::Operator,
-    Why::Closed,
-    Why::Claimed,
+const WHYS: &[DebtReason] = &[
+    DebtReason::FirstSighting,
+    DebtReason::BrokenChain,
+    DebtReason::Unresolved,
+    DebtReason::TooBig,
+    DebtReason::OtherRoot,
+    DebtReason::Legacy,
+    DebtReason::WhileInactive,
+    DebtReason::Unauthenticated,
+    DebtReason::Fork,
+    DebtReason::Misrouted,
+    DebtReason::OtherHost,
+    DebtReason::Abandoned,
+    DebtReason::IdentityEvent,
+    DebtReason::Moved,
+    DebtReason::AccountEvent,
+    DebtReason::ListedElsewhere,
+    DebtReason::ListedNewer,
+    DebtReason::NewerHead,
+    DebtReason::HostBehind,
+    DebtReason::Interrupted,
+    DebtReason::FilterChanged,
+    DebtReason::StoreRepaired,
+    DebtReason::Operator,
+    DebtReason::Closed,
+    DebtReason::Claimed,
 ];
 
-fn of_code(code: u8) -> Option<Why> {
+fn of_code(code: u8) -> Option<DebtReason> {
     WHYS.get(usize::from(code)).copied()
 }
 
-fn code(why: Why) -> u8 {
+fn code(why: DebtReason) -> u8 {
     match why {
-        Why::FirstSighting => 0,
-        Why::BrokenChain => 1,
-        Why::Unresolved => 2,
-        Why::TooBig => 3,
-        Why::OtherRoot => 4,
-        Why::Legacy => 5,
-        Why::WhileInactive => 6,
-        Why::Unauthenticated => 7,
-        Why::Fork => 8,
-        Why::Misrouted => 9,
-        Why::OtherHost => 10,
-        Why::Abandoned => 11,
-        Why::IdentityEvent => 12,
-        Why::Moved => 13,
-        Why::AccountEvent => 14,
-        Why::ListedElsewhere => 15,
-        Why::ListedNewer => 16,
-        Why::NewerHead => 17,
-        Why::HostBehind => 18,
-        Why::Interrupted => 19,
-        Why::FilterChanged => 20,
-        Why::StoreRepaired => 21,
-        Why::Operator => 22,
-        Why::Closed => 23,
-        Why::Claimed => 24,
+        DebtReason::FirstSighting => 0,
+        DebtReason::BrokenChain => 1,
+        DebtReason::Unresolved => 2,
+        DebtReason::TooBig => 3,
+        DebtReason::OtherRoot => 4,
+        DebtReason::Legacy => 5,
+        DebtReason::WhileInactive => 6,
+        DebtReason::Unauthenticated => 7,
+        DebtReason::Fork => 8,
+        DebtReason::Misrouted => 9,
+        DebtReason::OtherHost => 10,
+        DebtReason::Abandoned => 11,
+        DebtReason::IdentityEvent => 12,
+        DebtReason::Moved => 13,
+        DebtReason::AccountEvent => 14,
+        DebtReason::ListedElsewhere => 15,
+        DebtReason::ListedNewer => 16,
+        DebtReason::NewerHead => 17,
+        DebtReason::HostBehind => 18,
+        DebtReason::Interrupted => 19,
+        DebtReason::FilterChanged => 20,
+        DebtReason::StoreRepaired => 21,
+        DebtReason::Operator => 22,
+        DebtReason::Closed => 23,
+        DebtReason::Claimed => 24,
     }
 }
 
@@ -157,8 +157,9 @@ pub(super) mod tests {
     use super::super::arbitrary::{named, time};
     use super::*;
 
-    fn any_owed() -> impl Strategy<Value = Owed> {
-        (any::<u64>(), prop::sample::select(WHYS)).prop_map(|(at, why)| Owed { at: Tick(at), why })
+    fn any_owed() -> impl Strategy<Value = DebtItem> {
+        (any::<u64>(), prop::sample::select(WHYS))
+            .prop_map(|(at, why)| DebtItem { at: Tick(at), why })
     }
 
     pub fn any_debt() -> impl Strategy<Value = Debt> {

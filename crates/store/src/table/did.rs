@@ -5,12 +5,12 @@
 
 use gapless_core::ledger::RepoId;
 
-use crate::codec::{RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
 pub fn encode(repo: RepoId) -> Vec<u8> {
-    let mut row = Writer::new(VERSION, 8);
+    let mut row = RowWriter::new(VERSION, 8);
     row.repo(repo);
     row.finish()
 }

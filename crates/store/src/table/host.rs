@@ -1,9 +1,9 @@
 //! `host`: host → its name, the state of its sweep, and who named it; and
 //! `host_name`: name → host. A number is given once and never to another.
 
-use gapless_core::ledger::{Host, HostId, HostSwept, NamedBy};
+use gapless_core::ledger::{Host, HostId, HostSweep, NamedBy};
 
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 /// 2 added who named it and when, and whether it has answered.
 const VERSION: u8 = 2;
@@ -18,7 +18,7 @@ pub fn encode(host: &Host) -> Vec<u8> {
         since,
         reached,
     } = host;
-    let mut row = Writer::new(VERSION, 32 + name.len());
+    let mut row = RowWriter::new(VERSION, 32 + name.len());
     row.text(name);
     row.maybe(*swept, |row, swept| {
         row.tick(swept.tick).time(swept.at);
@@ -47,7 +47,7 @@ pub fn decode(bytes: &[u8]) -> Result<Host, RowFault> {
         let mut host = Host {
             name: row.text()?.to_owned(),
             swept: row.maybe(|row| {
-                Ok(HostSwept {
+                Ok(HostSweep {
                     tick: row.tick()?,
                     at: row.time()?,
                 })
@@ -61,17 +61,17 @@ pub fn decode(bytes: &[u8]) -> Result<Host, RowFault> {
             return Ok(host);
         }
         host.named = named_by(row)?;
-        host.since = row.maybe(Reader::time)?;
+        host.since = row.maybe(RowReader::time)?;
         host.reached = row.flag()?;
         Ok(host)
     })
 }
 
-fn named_by(row: &mut Reader<'_>) -> Result<NamedBy, RowFault> {
+fn named_by(row: &mut RowReader<'_>) -> Result<NamedBy, RowFault> {
     Ok(match row.byte()? {
         0 => NamedBy::Unsaid,
         1 => NamedBy::Operator,
-        2 => NamedBy::Document(row.maybe(Reader::host)?),
+        2 => NamedBy::Document(row.maybe(RowReader::host)?),
         3 => NamedBy::Relay(row.text()?.to_owned()),
         4 => NamedBy::Stranger(row.maybe(|row| row.text().map(str::to_owned))?),
         _ => return Err(RowFault::Value("who named it")),
@@ -79,7 +79,7 @@ fn named_by(row: &mut Reader<'_>) -> Result<NamedBy, RowFault> {
 }
 
 pub fn encode_id(host: HostId) -> Vec<u8> {
-    let mut row = Writer::new(ID_VERSION, 8);
+    let mut row = RowWriter::new(ID_VERSION, 8);
     row.host(host);
     row.finish()
 }
@@ -129,7 +129,7 @@ mod tests {
             reached in any::<bool>(),
             id in any::<u32>(),
         ) {
-            let swept = swept.map(|(tick, at)| HostSwept { tick, at });
+            let swept = swept.map(|(tick, at)| HostSweep { tick, at });
             let host = Host { name, swept, hiding_suspended, named, since, reached };
             prop_assert_eq!(decode(&encode(&host)), Ok(host));
             prop_assert_eq!(decode_id(&encode_id(HostId(id))), Ok(HostId(id)));

@@ -10,7 +10,7 @@ use gapless_atp::limits;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{HostId, RepoId, UpstreamId, tag};
 
-use crate::codec::{Reader, RowFault};
+use crate::codec::{RowFault, RowReader};
 
 const REPO_BYTES: usize = 8;
 
@@ -50,7 +50,7 @@ pub fn write_path(key: &mut Vec<u8>, repo: RepoId, path: &[u8]) {
 }
 
 pub fn read_path(key: &[u8]) -> Result<(RepoId, &[u8]), RowFault> {
-    let mut reader = Reader::new(key);
+    let mut reader = RowReader::new(key);
     let repo = RepoId(reader.wide()?);
     Ok((repo, reader.remainder()))
 }
@@ -76,7 +76,7 @@ pub fn versions_of(repo: RepoId, path: &[u8]) -> Vec<u8> {
 
 /// The repository, the path and the rev of a key in `version`.
 pub fn read_version(key: &[u8]) -> Result<(RepoId, &[u8], Rev), RowFault> {
-    let mut reader = Reader::new(key);
+    let mut reader = RowReader::new(key);
     let repo = RepoId(reader.wide()?);
     let length = u16::from_be_bytes(reader.array()?);
     let path = reader.raw(length.into())?;
@@ -126,7 +126,7 @@ fn upstream_part(upstream: UpstreamId, part: u8) -> [u8; 5] {
 
 /// Which upstream, and whether it is the row (or the cursor).
 pub fn read_upstream(key: &[u8]) -> Result<(UpstreamId, bool), RowFault> {
-    let mut reader = Reader::new(key);
+    let mut reader = RowReader::new(key);
     let upstream = UpstreamId(u32::from_be_bytes(reader.array()?));
     match (reader.byte()?, reader.left()) {
         (UPSTREAM_ROW, 0) => Ok((upstream, true)),
@@ -156,7 +156,7 @@ pub fn hosted(host: HostId, repo: RepoId) -> [u8; 12] {
 }
 
 pub fn read_hosted(key: &[u8]) -> Result<(HostId, RepoId), RowFault> {
-    let mut reader = Reader::new(key);
+    let mut reader = RowReader::new(key);
     let host = HostId(u32::from_be_bytes(reader.array()?));
     Ok((host, read_repo(reader.remainder())?))
 }

@@ -13,7 +13,7 @@ use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{Account, RepoId, Time, UpstreamId};
 
 use super::repo::{account_code, account_of};
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
@@ -45,16 +45,16 @@ pub enum LogKind {
     Redacted(u64),
 }
 
-/// Where a row came from.
+/// The upstream's event that a row came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceEvent {
     pub upstream: UpstreamId,
     pub seq: u64,
 }
 
-/// The record that an operation replaced or deleted; the key in `version`.
+/// The record that an operation replaced or deleted: its key in the table `version`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Previous {
+pub struct PreviousRecord {
     pub cid: Cid,
     pub rev: Rev,
 }
@@ -65,7 +65,7 @@ pub struct Previous {
 pub struct LogOp {
     pub path: Vec<u8>,
     pub cid: Option<Cid>,
-    pub previous: Option<Previous>,
+    pub previous: Option<PreviousRecord>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub struct LogRow {
     pub last: bool,
     /// The revs before it belong to a line of commits that was given up.
     pub new_lineage: bool,
-    pub source: Option<Source>,
+    pub source: Option<SourceEvent>,
     pub ops: Vec<LogOp>,
 }
 
@@ -97,7 +97,7 @@ impl LogRow {
 
 /// A row without its operations: what it is about, and how many numbers it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct LogRowSummary {
     pub kind: LogKind,
     pub at: Time,
     pub repo: Option<RepoId>,
@@ -107,13 +107,13 @@ pub struct Glance {
     pub numbers: u64,
 }
 
-/// Reads the beginning of a row. Its operations are counted and not looked at, so
-/// that whoever passes over many rows does so quickly.
-pub fn glance(bytes: &[u8]) -> Result<Glance, RowFault> {
+/// Decodes a row up to its operations, which are counted and not decoded: this makes scans over
+/// many rows fast.
+pub fn decode_summary(bytes: &[u8]) -> Result<LogRowSummary, RowFault> {
     read_row(bytes, VERSION, |row, _| {
         let (log, count) = read_beginning(row)?;
         row.remainder();
-        Ok(Glance {
+        Ok(LogRowSummary {
             kind: log.kind,
             at: log.at,
             repo: log.repo,
@@ -129,12 +129,12 @@ pub fn glance(bytes: &[u8]) -> Result<Glance, RowFault> {
 }
 
 pub fn encode(row: &LogRow) -> Vec<u8> {
-    let mut writer = Writer::default();
+    let mut writer = RowWriter::default();
     write(&mut writer, row);
     writer.finish()
 }
 
-pub fn write(writer: &mut Writer, row: &LogRow) {
+pub fn write(writer: &mut RowWriter, row: &LogRow) {
     writer.restart(VERSION);
     write_kind(writer, row.kind);
     writer.flag(row.last).flag(row.new_lineage).time(row.at);
@@ -172,16 +172,16 @@ pub fn decode(bytes: &[u8]) -> Result<LogRow, RowFault> {
 }
 
 /// Everything before the operations, and how many these are.
-fn read_beginning(row: &mut Reader<'_>) -> Result<(LogRow, u64), RowFault> {
+fn read_beginning(row: &mut RowReader<'_>) -> Result<(LogRow, u64), RowFault> {
     let log = LogRow {
         kind: read_kind(row)?,
         last: row.flag()?,
         new_lineage: row.flag()?,
         at: row.time()?,
-        repo: row.maybe(Reader::repo)?,
+        repo: row.maybe(RowReader::repo)?,
         commit: row.maybe(|row| Ok((row.rev()?, row.cid()?)))?,
         source: row.maybe(|row| {
-            Ok(Source {
+            Ok(SourceEvent {
                 upstream: row.upstream()?,
                 seq: row.number()?,
             })
@@ -196,7 +196,7 @@ fn read_beginning(row: &mut Reader<'_>) -> Result<(LogRow, u64), RowFault> {
     Ok((log, count))
 }
 
-fn read_op(row: &mut Reader<'_>) -> Result<LogOp, RowFault> {
+fn read_op(row: &mut RowReader<'_>) -> Result<LogOp, RowFault> {
     let flags = row.byte()?;
     if flags > 3 {
         return Err(RowFault::Value("operation"));
@@ -208,7 +208,7 @@ fn read_op(row: &mut Reader<'_>) -> Result<LogOp, RowFault> {
     };
     let previous = match flags & 2 {
         0 => None,
-        _ => Some(Previous {
+        _ => Some(PreviousRecord {
             cid: row.cid()?,
             rev: row.rev()?,
         }),
@@ -220,7 +220,7 @@ fn read_op(row: &mut Reader<'_>) -> Result<LogOp, RowFault> {
     })
 }
 
-fn write_kind(writer: &mut Writer, kind: LogKind) {
+fn write_kind(writer: &mut RowWriter, kind: LogKind) {
     match kind {
         LogKind::Live => writer.byte(0),
         LogKind::Backfill => writer.byte(1),
@@ -233,7 +233,7 @@ fn write_kind(writer: &mut Writer, kind: LogKind) {
     };
 }
 
-fn read_kind(row: &mut Reader<'_>) -> Result<LogKind, RowFault> {
+fn read_kind(row: &mut RowReader<'_>) -> Result<LogKind, RowFault> {
     Ok(match row.byte()? {
         0 => LogKind::Live,
         1 => LogKind::Backfill,
@@ -259,7 +259,7 @@ mod tests {
         (path(), of(cid()), of((cid(), rev()))).prop_map(|(path, cid, previous)| LogOp {
             path,
             cid,
-            previous: previous.map(|(cid, rev)| Previous { cid, rev }),
+            previous: previous.map(|(cid, rev)| PreviousRecord { cid, rev }),
         })
     }
 
@@ -289,7 +289,7 @@ mod tests {
                     commit,
                     last,
                     new_lineage,
-                    source: source.map(|(upstream, seq)| Source { upstream, seq }),
+                    source: source.map(|(upstream, seq)| SourceEvent { upstream, seq }),
                     ops,
                 },
             )
@@ -303,7 +303,7 @@ mod tests {
 
         #[test]
         fn a_glance_sees_what_the_whole_row_says(row in any_row()) {
-            let Ok(seen) = glance(&encode(&row)) else {
+            let Ok(seen) = decode_summary(&encode(&row)) else {
                 panic!("it is a row");
             };
             prop_assert_eq!(
@@ -316,7 +316,7 @@ mod tests {
         #[test]
         fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes);
-            let _ = glance(&bytes);
+            let _ = decode_summary(&bytes);
         }
 
         #[test]

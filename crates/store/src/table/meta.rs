@@ -4,7 +4,7 @@
 use gapless_core::ledger::Tick;
 
 use super::log::FIRST_SEQ;
-use crate::codec::{RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
@@ -50,7 +50,7 @@ pub fn encode(counters: &Counters) -> Vec<u8> {
         next_dead,
         last_tick,
     } = counters;
-    let mut row = Writer::new(VERSION, 48);
+    let mut row = RowWriter::new(VERSION, 48);
     row.number(*batch).number(*next_seq).number(*next_repo);
     row.number((*next_host).into())
         .number((*next_upstream).into());

@@ -1,10 +1,10 @@
 //! `parked`: repository, rev → a frame that waits, as it came, with what the
 //! ledger has to know of it and how it was read.
 
-use gapless_core::ledger::{Before, Epoch, Parked, UpstreamId};
+use gapless_core::ledger::{Epoch, Parked, PriorState, UpstreamId};
 
 use super::repo::{read_head, write_head};
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
@@ -25,13 +25,13 @@ pub fn encode(row: &ParkedFrame) -> Vec<u8> {
         origin,
         bytes,
     } = &row.parked;
-    let mut writer = Writer::new(VERSION, 160 + row.frame.len());
+    let mut writer = RowWriter::new(VERSION, 160 + row.frame.len());
     write_head(&mut writer, head);
     match before {
-        Before::Root(root) => writer.byte(0).cid(root),
-        Before::Recompute => writer.byte(1),
-        Before::Untold => writer.byte(2),
-        Before::Unjudged => writer.byte(3),
+        PriorState::Root(root) => writer.byte(0).cid(root),
+        PriorState::Recompute => writer.byte(1),
+        PriorState::Untold => writer.byte(2),
+        PriorState::Unjudged => writer.byte(3),
     };
     writer.maybe(*origin, |writer, host| {
         writer.host(host);
@@ -65,19 +65,19 @@ pub fn decode_parked(bytes: &[u8]) -> Result<Parked, RowFault> {
     })
 }
 
-fn read_parked(row: &mut Reader<'_>) -> Result<(Parked, UpstreamId, Option<Epoch>), RowFault> {
+fn read_parked(row: &mut RowReader<'_>) -> Result<(Parked, UpstreamId, Option<Epoch>), RowFault> {
     let head = read_head(row)?;
     let before = match row.byte()? {
-        0 => Before::Root(row.cid()?),
-        1 => Before::Recompute,
-        2 => Before::Untold,
-        3 => Before::Unjudged,
+        0 => PriorState::Root(row.cid()?),
+        1 => PriorState::Recompute,
+        2 => PriorState::Untold,
+        3 => PriorState::Unjudged,
         _ => return Err(RowFault::Value("link")),
     };
     let parked = Parked {
         head,
         before,
-        origin: row.maybe(Reader::host)?,
+        origin: row.maybe(RowReader::host)?,
         bytes: row.small()?,
     };
     let upstream = row.upstream()?;
@@ -94,10 +94,10 @@ mod tests {
 
     fn any_parked() -> impl Strategy<Value = Parked> {
         let before = prop_oneof![
-            cid().prop_map(Before::Root),
-            Just(Before::Recompute),
-            Just(Before::Untold),
-            Just(Before::Unjudged),
+            cid().prop_map(PriorState::Root),
+            Just(PriorState::Recompute),
+            Just(PriorState::Untold),
+            Just(PriorState::Unjudged),
         ];
         (head(), before, prop::option::of(host()), any::<u32>()).prop_map(
             |(head, before, origin, bytes)| Parked {

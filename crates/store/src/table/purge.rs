@@ -9,7 +9,7 @@
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{HostId, RepoId, Time};
 
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
@@ -56,7 +56,7 @@ pub fn read_key(key: &[u8]) -> Result<u64, RowFault> {
 }
 
 pub fn encode(purge: &PurgeRow) -> Vec<u8> {
-    let mut row = Writer::new(VERSION, 128);
+    let mut row = RowWriter::new(VERSION, 128);
     row.repo(purge.repo).text(purge.did.as_str());
     row.maybe(purge.host, |row, host| {
         row.host(host);
@@ -88,8 +88,8 @@ pub fn decode(bytes: &[u8]) -> Result<PurgeRow, RowFault> {
         Ok(PurgeRow {
             repo: row.repo()?,
             did: Did::parse(row.text()?).map_err(|_| RowFault::Value("DID"))?,
-            host: row.maybe(Reader::host)?,
-            deleted_at: row.maybe(Reader::time)?,
+            host: row.maybe(RowReader::host)?,
+            deleted_at: row.maybe(RowReader::time)?,
             purged_at: row.time()?,
             records: row.number()?,
             bytes: row.number()?,
@@ -98,7 +98,7 @@ pub fn decode(bytes: &[u8]) -> Result<PurgeRow, RowFault> {
             frames_redacted: row.number()?,
             rows_redacted: row.number()?,
             letters_redacted: row.number()?,
-            finished_at: row.maybe(Reader::time)?,
+            finished_at: row.maybe(RowReader::time)?,
             compacted: row.flag()?,
         })
     })

@@ -8,7 +8,7 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 
-use crate::codec::{RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowWriter, read_row};
 use crate::engine::Slice;
 
 const VERSION: u8 = 1;
@@ -27,7 +27,7 @@ pub struct RecordRow<'a> {
 
 pub fn encode(row: &RecordRow<'_>) -> Vec<u8> {
     let bytes = row.bytes.unwrap_or_default();
-    let mut writer = Writer::new(VERSION, FIXED_BYTES + bytes.len());
+    let mut writer = RowWriter::new(VERSION, FIXED_BYTES + bytes.len());
     writer.rev(row.rev).cid(&row.cid);
     writer.flag(row.bytes.is_some()).raw(bytes);
     writer.finish()

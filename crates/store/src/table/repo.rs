@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{
-    Account, Behind, Bucket, Debt, FilterGen, Head, Hearsay, Held, Key, KeyBytes, Marker, Past,
-    Proven, Repo, Signing, Swept, SweptBy,
+    Account, Behind, Debt, DocumentKeys, FilterGen, Head, Hearsay, Held, KeyBytes, Marker,
+    PastHead, Repo, RepoSweep, RootProof, SignerKey, SweepSource, TokenBucket,
 };
 
 use super::debt::{read_named, write_named};
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 /// 2 added the signing key, and whether it is tracked by name; 3 what only a relay says.
 const VERSION: u8 = 3;
@@ -34,12 +34,12 @@ pub struct RepoRow {
 }
 
 pub fn encode(row: &RepoRow) -> Vec<u8> {
-    let mut writer = Writer::default();
+    let mut writer = RowWriter::default();
     write(&mut writer, row);
     writer.finish()
 }
 
-pub fn write(row: &mut Writer, value: &RepoRow) {
+pub fn write(row: &mut RowWriter, value: &RepoRow) {
     let RepoRow {
         repo,
         owes,
@@ -126,7 +126,7 @@ pub fn write(row: &mut Writer, value: &RepoRow) {
     row.maybe(*fetched_at, |row, at| {
         row.time(at);
     });
-    row.flag(*key == Key::Previous);
+    row.flag(*key == SignerKey::Previous);
     row.number(strangers.used.into()).time(strangers.at);
     row.maybe(*signing, |row, signing| {
         for key in [signing.key, signing.former] {
@@ -147,31 +147,31 @@ pub fn decode(bytes: &[u8]) -> Result<RepoRow, RowFault> {
     read_row(bytes, VERSION, read)
 }
 
-fn read(row: &mut Reader<'_>, version: u8) -> Result<RepoRow, RowFault> {
+fn read(row: &mut RowReader<'_>, version: u8) -> Result<RepoRow, RowFault> {
     let did = Did::parse(row.text()?).map_err(|_| RowFault::Value("DID"))?;
     let (owes, claims) = (row.flag()?, row.flag()?);
     let mut repo = Repo::new(did);
-    repo.host = row.maybe(Reader::host)?;
+    repo.host = row.maybe(RowReader::host)?;
     repo.host_since = row.tick()?;
     repo.document = row.number()?;
     repo.account = account_of(row.byte()?)?;
-    repo.deleted_at = row.maybe(Reader::time)?;
+    repo.deleted_at = row.maybe(RowReader::time)?;
     repo.held = read_held(row)?;
     for past in &mut repo.trail {
         *past = row.maybe(|row| {
-            Ok(Past {
+            Ok(PastHead {
                 rev: row.rev()?,
                 tag: row.wide()?,
             })
         })?;
     }
     repo.lineage = row.small()?;
-    repo.abandoned = row.maybe(Reader::rev)?;
-    repo.last_indexed_rev = row.maybe(Reader::rev)?;
-    repo.last_firehose_rev = row.maybe(Reader::rev)?;
-    repo.first_rev_since_reset = row.maybe(Reader::rev)?;
-    repo.relay = row.maybe(Reader::upstream)?;
-    repo.cover = row.maybe(Reader::upstream)?;
+    repo.abandoned = row.maybe(RowReader::rev)?;
+    repo.last_indexed_rev = row.maybe(RowReader::rev)?;
+    repo.last_firehose_rev = row.maybe(RowReader::rev)?;
+    repo.first_rev_since_reset = row.maybe(RowReader::rev)?;
+    repo.relay = row.maybe(RowReader::upstream)?;
+    repo.cover = row.maybe(RowReader::upstream)?;
     repo.marker = row.maybe(|row| {
         Ok(Marker {
             cover: row.upstream()?,
@@ -180,16 +180,16 @@ fn read(row: &mut Reader<'_>, version: u8) -> Result<RepoRow, RowFault> {
     })?;
     repo.unset_at = row.tick()?;
     read_evidence(row, &mut repo)?;
-    repo.confirmed_at = row.maybe(Reader::time)?;
-    repo.stale_listing = row.maybe(Reader::wide)?;
+    repo.confirmed_at = row.maybe(RowReader::time)?;
+    repo.stale_listing = row.maybe(RowReader::wide)?;
     repo.filter = FilterGen(row.small()?);
-    repo.fetched_at = row.maybe(Reader::time)?;
+    repo.fetched_at = row.maybe(RowReader::time)?;
     repo.key = match row.flag()? {
-        false => Key::Present,
-        true => Key::Previous,
+        false => SignerKey::Present,
+        true => SignerKey::Previous,
     };
     repo.debt = Debt::default();
-    repo.strangers = Bucket {
+    repo.strangers = TokenBucket {
         used: row.small()?,
         at: row.time()?,
     };
@@ -213,14 +213,14 @@ fn read(row: &mut Reader<'_>, version: u8) -> Result<RepoRow, RowFault> {
     })
 }
 
-fn read_signing(row: &mut Reader<'_>) -> Result<Signing, RowFault> {
-    let key = |row: &mut Reader<'_>| {
+fn read_signing(row: &mut RowReader<'_>) -> Result<DocumentKeys, RowFault> {
+    let key = |row: &mut RowReader<'_>| {
         Ok(KeyBytes {
             curve: row.byte()?,
             point: row.array()?,
         })
     };
-    Ok(Signing {
+    Ok(DocumentKeys {
         key: row.maybe(key)?,
         former: row.maybe(key)?,
         asked: row.tick()?,
@@ -229,14 +229,14 @@ fn read_signing(row: &mut Reader<'_>) -> Result<Signing, RowFault> {
 }
 
 fn write_evidence(
-    row: &mut Writer,
-    swept: &Option<Swept>,
-    proven: &Option<Proven>,
+    row: &mut RowWriter,
+    swept: &Option<RepoSweep>,
+    proven: &Option<RootProof>,
     behind: &Option<Behind>,
 ) {
     row.maybe(*swept, |row, swept| {
         row.tick(swept.tick).time(swept.at);
-        row.flag(swept.by == SweptBy::Head);
+        row.flag(swept.by == SweepSource::Head);
     });
     row.maybe(*proven, |row, proven| {
         row.rev(proven.rev).time(proven.at);
@@ -248,19 +248,19 @@ fn write_evidence(
     });
 }
 
-fn read_evidence(row: &mut Reader<'_>, repo: &mut Repo) -> Result<(), RowFault> {
+fn read_evidence(row: &mut RowReader<'_>, repo: &mut Repo) -> Result<(), RowFault> {
     repo.swept = row.maybe(|row| {
-        Ok(Swept {
+        Ok(RepoSweep {
             tick: row.tick()?,
             at: row.time()?,
             by: match row.flag()? {
-                false => SweptBy::Listing,
-                true => SweptBy::Head,
+                false => SweepSource::Listing,
+                true => SweepSource::Head,
             },
         })
     })?;
     repo.proven = row.maybe(|row| {
-        Ok(Proven {
+        Ok(RootProof {
             rev: row.rev()?,
             at: row.time()?,
         })
@@ -276,11 +276,11 @@ fn read_evidence(row: &mut Reader<'_>, repo: &mut Repo) -> Result<(), RowFault> 
     Ok(())
 }
 
-pub(super) fn write_head(row: &mut Writer, head: &Head) {
+pub(super) fn write_head(row: &mut RowWriter, head: &Head) {
     row.rev(head.rev).cid(&head.data).cid(&head.commit);
 }
 
-pub(super) fn read_head(row: &mut Reader<'_>) -> Result<Head, RowFault> {
+pub(super) fn read_head(row: &mut RowReader<'_>) -> Result<Head, RowFault> {
     Ok(Head {
         rev: row.rev()?,
         data: row.cid()?,
@@ -288,8 +288,8 @@ pub(super) fn read_head(row: &mut Reader<'_>) -> Result<Head, RowFault> {
     })
 }
 
-fn write_held(row: &mut Writer, held: &Held) {
-    let rev = |row: &mut Writer, rev| {
+fn write_held(row: &mut RowWriter, held: &Held) {
+    let rev = |row: &mut RowWriter, rev| {
         row.rev(rev);
     };
     match held {
@@ -311,16 +311,16 @@ fn write_held(row: &mut Writer, held: &Held) {
     }
 }
 
-fn read_held(row: &mut Reader<'_>) -> Result<Held, RowFault> {
+fn read_held(row: &mut RowReader<'_>) -> Result<Held, RowFault> {
     Ok(match row.byte()? {
         0 => Held::Nothing,
         1 => Held::Exactly(read_head(row)?),
         2 => Held::Applying {
             target: read_head(row)?,
-            from: row.maybe(Reader::rev)?,
+            from: row.maybe(RowReader::rev)?,
         },
         3 => Held::Damaged {
-            from: row.maybe(Reader::rev)?,
+            from: row.maybe(RowReader::rev)?,
         },
         _ => return Err(RowFault::Value("state")),
     })

@@ -6,9 +6,9 @@
 //! counts only while its numbering is the row's: raising the numbering clears the
 //! cursor, in the same single write.
 
-use gapless_core::ledger::{Cursor, Epoch, Followed, Kind, Upstream};
+use gapless_core::ledger::{Cursor, Epoch, FollowReason, Upstream, UpstreamKind};
 
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 /// 2 added who wants it followed.
 const VERSION: u8 = 2;
@@ -33,12 +33,12 @@ pub fn encode(upstream: &Upstream) -> Vec<u8> {
         unread_at,
         followed,
     } = upstream;
-    let mut row = Writer::new(VERSION, 48 + url.len());
+    let mut row = RowWriter::new(VERSION, 48 + url.len());
     row.text(url);
     row.byte(match kind {
-        Kind::Pds => 0,
-        Kind::Relay => 1,
-        Kind::Jetstream => 2,
+        UpstreamKind::Pds => 0,
+        UpstreamKind::Relay => 1,
+        UpstreamKind::Jetstream => 2,
     });
     row.maybe(*host, |row, host| {
         row.host(host);
@@ -52,12 +52,12 @@ pub fn encode(upstream: &Upstream) -> Vec<u8> {
         row.tick(tick);
     });
     row.byte(match followed {
-        Followed::No => 0,
-        Followed::Configured => 1,
-        Followed::Added => 2,
-        Followed::ForTracked => 3,
-        Followed::Discovered => 4,
-        Followed::Narrowed => 5,
+        FollowReason::No => 0,
+        FollowReason::Configured => 1,
+        FollowReason::Added => 2,
+        FollowReason::ForTracked => 3,
+        FollowReason::Discovered => 4,
+        FollowReason::Narrowed => 5,
     });
     row.finish()
 }
@@ -67,39 +67,39 @@ pub fn decode(bytes: &[u8]) -> Result<Upstream, RowFault> {
         Ok(Upstream {
             url: row.text()?.to_owned(),
             kind: match row.byte()? {
-                0 => Kind::Pds,
-                1 => Kind::Relay,
-                2 => Kind::Jetstream,
+                0 => UpstreamKind::Pds,
+                1 => UpstreamKind::Relay,
+                2 => UpstreamKind::Jetstream,
                 _ => return Err(RowFault::Value("kind")),
             },
-            host: row.maybe(Reader::host)?,
+            host: row.maybe(RowReader::host)?,
             epoch: Epoch(row.number()?),
-            first_cursor_since_reset: row.maybe(Reader::number)?,
+            first_cursor_since_reset: row.maybe(RowReader::number)?,
             numbering: row.small()?,
             reset_at: row.tick()?,
-            unread_at: row.maybe(Reader::tick)?,
+            unread_at: row.maybe(RowReader::tick)?,
             followed: match version {
-                1 => Followed::No,
+                1 => FollowReason::No,
                 _ => followed(row.byte()?)?,
             },
         })
     })
 }
 
-fn followed(code: u8) -> Result<Followed, RowFault> {
+fn followed(code: u8) -> Result<FollowReason, RowFault> {
     Ok(match code {
-        0 => Followed::No,
-        1 => Followed::Configured,
-        2 => Followed::Added,
-        3 => Followed::ForTracked,
-        4 => Followed::Discovered,
-        5 => Followed::Narrowed,
+        0 => FollowReason::No,
+        1 => FollowReason::Configured,
+        2 => FollowReason::Added,
+        3 => FollowReason::ForTracked,
+        4 => FollowReason::Discovered,
+        5 => FollowReason::Narrowed,
         _ => return Err(RowFault::Value("who follows")),
     })
 }
 
 pub fn encode_cursor(row: &CursorRow) -> Vec<u8> {
-    let mut writer = Writer::new(CURSOR_VERSION, 32);
+    let mut writer = RowWriter::new(CURSOR_VERSION, 32);
     writer.number(row.numbering.into()).number(row.cursor.seq);
     writer.raw(&row.cursor.event);
     writer.finish()
@@ -129,7 +129,7 @@ mod tests {
         #[test]
         fn round_trip(
             url in "wss?://[a-z.:0-9]{1,40}",
-            kind in prop::sample::select(vec![Kind::Pds, Kind::Relay, Kind::Jetstream]),
+            kind in prop::sample::select(vec![UpstreamKind::Pds, UpstreamKind::Relay, UpstreamKind::Jetstream]),
             host in of(host()),
             epoch in any::<u64>().prop_map(Epoch),
             first_cursor_since_reset in of(any::<u64>()),
@@ -137,12 +137,12 @@ mod tests {
             reset_at in tick(),
             unread_at in of(tick()),
             followed in prop::sample::select(vec![
-                Followed::No,
-                Followed::Configured,
-                Followed::Added,
-                Followed::ForTracked,
-                Followed::Discovered,
-                Followed::Narrowed,
+                FollowReason::No,
+                FollowReason::Configured,
+                FollowReason::Added,
+                FollowReason::ForTracked,
+                FollowReason::Discovered,
+                FollowReason::Narrowed,
             ]),
         ) {
             let upstream = Upstream {

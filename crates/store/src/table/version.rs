@@ -6,7 +6,7 @@
 
 use gapless_atp::cid::Cid;
 
-use crate::codec::{RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
@@ -20,12 +20,12 @@ pub struct VersionRow<'a> {
 }
 
 pub fn encode(row: &VersionRow<'_>) -> Vec<u8> {
-    let mut writer = Writer::default();
+    let mut writer = RowWriter::default();
     write(&mut writer, row);
     writer.finish()
 }
 
-pub fn write(writer: &mut Writer, row: &VersionRow<'_>) {
+pub fn write(writer: &mut RowWriter, row: &VersionRow<'_>) {
     writer.restart(VERSION);
     writer.cid(&row.cid).number(row.superseded_by);
     writer

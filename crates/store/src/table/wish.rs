@@ -4,7 +4,7 @@
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{FilterGen, Time};
 
-use crate::codec::{Reader, RowFault, Writer, read_row};
+use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 /// 2 added by what it was found.
@@ -17,11 +17,11 @@ pub const FILTER_KEY: &[u8] = b"filter";
 pub const TRACKED_PREFIX: &[u8] = b"tracked/";
 
 /// Patterns of one filter at most.
-const PATTERNS: usize = 100_000;
+const MAX_PATTERNS: usize = 100_000;
 
-/// The collections that are kept.
+/// The row of the filter: the collections that are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Filter {
+pub struct FilterRow {
     pub generation: FilterGen,
     /// Empty: all.
     pub patterns: Vec<String>,
@@ -29,9 +29,9 @@ pub struct Filter {
     pub wanted_keys_only: bool,
 }
 
-/// A repository that is tracked.
+/// The row of a repository that is tracked by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tracked {
+pub struct TrackedRow {
     pub since: Time,
     /// The collection by which it was found; none: an operator has named it.
     pub found: Option<String>,
@@ -48,9 +48,9 @@ pub fn read_tracked_key(key: &[u8]) -> Result<Did, RowFault> {
         .ok_or(RowFault::Value("DID"))
 }
 
-pub fn encode_tracked(tracked: &Tracked) -> Vec<u8> {
-    let Tracked { since, found } = tracked;
-    let mut row = Writer::new(TRACKED_VERSION, 40);
+pub fn encode_tracked(tracked: &TrackedRow) -> Vec<u8> {
+    let TrackedRow { since, found } = tracked;
+    let mut row = RowWriter::new(TRACKED_VERSION, 40);
     row.time(*since);
     row.maybe(found.as_deref(), |row, found| {
         row.text(found);
@@ -58,9 +58,9 @@ pub fn encode_tracked(tracked: &Tracked) -> Vec<u8> {
     row.finish()
 }
 
-pub fn decode_tracked(bytes: &[u8]) -> Result<Tracked, RowFault> {
+pub fn decode_tracked(bytes: &[u8]) -> Result<TrackedRow, RowFault> {
     read_row(bytes, TRACKED_VERSION, |row, version| {
-        Ok(Tracked {
+        Ok(TrackedRow {
             since: row.time()?,
             found: match version {
                 1 => None,
@@ -70,13 +70,13 @@ pub fn decode_tracked(bytes: &[u8]) -> Result<Tracked, RowFault> {
     })
 }
 
-pub fn encode_filter(filter: &Filter) -> Vec<u8> {
-    let Filter {
+pub fn encode_filter(filter: &FilterRow) -> Vec<u8> {
+    let FilterRow {
         generation,
         patterns,
         wanted_keys_only,
     } = filter;
-    let mut row = Writer::new(VERSION, 32);
+    let mut row = RowWriter::new(VERSION, 32);
     row.number(generation.0.into()).flag(*wanted_keys_only);
     row.number(patterns.len() as u64);
     for pattern in patterns {
@@ -85,16 +85,16 @@ pub fn encode_filter(filter: &Filter) -> Vec<u8> {
     row.finish()
 }
 
-pub fn decode_filter(bytes: &[u8]) -> Result<Filter, RowFault> {
+pub fn decode_filter(bytes: &[u8]) -> Result<FilterRow, RowFault> {
     read_row(bytes, VERSION, |row, _| {
         let generation = FilterGen(row.small()?);
         let wanted_keys_only = row.flag()?;
         let count = row.number()? as usize;
-        if count > PATTERNS {
+        if count > MAX_PATTERNS {
             return Err(RowFault::Value("patterns"));
         }
-        let patterns = (0..count).map(|_| Reader::text(row).map(str::to_owned));
-        Ok(Filter {
+        let patterns = (0..count).map(|_| RowReader::text(row).map(str::to_owned));
+        Ok(FilterRow {
             generation,
             patterns: patterns.collect::<Result<_, _>>()?,
             wanted_keys_only,
@@ -120,9 +120,9 @@ mod tests {
             wanted_keys_only in any::<bool>(),
         ) {
             prop_assert_eq!(read_tracked_key(&tracked_key(&did)), Ok(did));
-            let tracked = Tracked { since, found };
+            let tracked = TrackedRow { since, found };
             prop_assert_eq!(decode_tracked(&encode_tracked(&tracked)), Ok(tracked));
-            let filter = Filter { generation, patterns, wanted_keys_only };
+            let filter = FilterRow { generation, patterns, wanted_keys_only };
             prop_assert_eq!(decode_filter(&encode_filter(&filter)), Ok(filter));
         }
 

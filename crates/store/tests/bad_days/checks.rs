@@ -3,9 +3,9 @@
 
 use gapless_store::Store;
 use gapless_store::check::check;
-use gapless_store::contents::Contents;
 use gapless_store::engine::{Engine, KeyRange, MemoryEngine, RawBatch};
 use gapless_store::queue::GroupLimits;
+use gapless_store::read_view::ReadView;
 use gapless_store::table::Table;
 use gapless_store::table::log::{self, LogKind};
 use gapless_store::table::meta::{self, Counters};
@@ -29,8 +29,8 @@ fn filled() -> MemoryEngine {
 }
 
 fn codes(engine: &MemoryEngine) -> Vec<&'static str> {
-    let report = check(&Contents::new(engine.snapshot()), &mut |_| {}).unwrap();
-    assert_eq!(report.clean(), report.findings.is_empty());
+    let report = check(&ReadView::new(engine.snapshot()), &mut |_| {}).unwrap();
+    assert_eq!(report.is_clean(), report.findings.is_empty());
     let mut codes: Vec<_> = report
         .findings
         .iter()
@@ -99,8 +99,8 @@ fn fewer(change: fn(&mut Counters)) -> impl Fn(&[u8]) -> Vec<u8> {
 #[test]
 fn a_sound_store_passes_and_is_counted() {
     let engine = filled();
-    let report = check(&Contents::new(engine.snapshot()), &mut |_| {}).unwrap();
-    assert!(report.clean(), "{:?}", report.findings);
+    let report = check(&ReadView::new(engine.snapshot()), &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
     assert!(report.proven > 10 && report.proven <= report.repos);
     assert!(report.records > 500 && report.log_rows >= 400);
     assert!(report.log_numbers > report.log_rows);
@@ -193,7 +193,7 @@ fn rows_of_a_repository_that_is_not_there_are_found_in_every_table() {
         batch.put(table, key, vec![1]);
         engine.clone().commit(&batch).unwrap();
     }
-    let report = check(&Contents::new(engine.snapshot()), &mut |_| {}).unwrap();
+    let report = check(&ReadView::new(engine.snapshot()), &mut |_| {}).unwrap();
     assert_eq!(report.found, 5);
     assert!(
         report

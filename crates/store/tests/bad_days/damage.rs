@@ -3,9 +3,9 @@
 
 use std::fs::{self, OpenOptions};
 
-use gapless_store::condition::ENGINE_FOLDER;
+use gapless_store::diagnosis::ENGINE_FOLDER;
 use gapless_store::error::StoreError;
-use gapless_store::head::{Acknowledged, HEAD_FILE, HeadFile};
+use gapless_store::head::{AcknowledgedHead, HEAD_FILE, HeadFile};
 use gapless_store::journal;
 
 use crate::power::{Dice, copy_folder};
@@ -129,7 +129,7 @@ fn a_table_that_is_gone_is_not_taken_for_an_empty_one() {
 #[test]
 fn an_engine_that_is_behind_the_head_is_noticed() {
     let folder = copy_of_sample();
-    let head = Acknowledged {
+    let head = AcknowledgedHead {
         batch: sample().head.batch,
         next_seq: sample().head.next_seq + 5,
     };

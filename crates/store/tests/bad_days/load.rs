@@ -10,18 +10,18 @@ use gapless_atp::mst;
 use gapless_atp::repo::Commit;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
-    Account, Before, Debt, Epoch, Head, Held, HostId, Kind, Owed, Parked, Repo, Tick, Time,
-    Upstream, UpstreamId, Why,
+    Account, Debt, DebtItem, DebtReason, Epoch, Head, Held, HostId, Parked, PriorState, Repo, Tick,
+    Time, Upstream, UpstreamId, UpstreamKind,
 };
 use gapless_store::Store;
 use gapless_store::change::{
-    Change, DeadChange, Entry, HostChange, Put, RecordOp, Records, RecordsKind, RepoChange,
-    Subject, UpstreamChange, What,
+    Change, DeadChange, EntryContent, HostChange, LogEntry, RecordOp, RecordValue, Records,
+    RecordsKind, RepoChange, Subject, UpstreamChange,
 };
-use gapless_store::contents::Contents;
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
+use gapless_store::read_view::ReadView;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
-use gapless_store::table::log::{LogRow, Source};
+use gapless_store::table::log::{LogRow, SourceEvent};
 use gapless_store::table::parked::ParkedFrame;
 
 use crate::power::Dice;
@@ -153,7 +153,7 @@ impl Load {
     fn finish(&mut self, number: u64, changes: &mut [Change], purged: u32) -> (u32, bool) {
         let last = changes.last_mut().expect("every event changes something");
         last.tick = Tick(self.tick);
-        last.done = Some(Position {
+        last.done = Some(EventPosition {
             upstream: UPSTREAM,
             numbering: 0,
             seq: number,
@@ -165,18 +165,18 @@ impl Load {
         let entry = last.repo.as_mut().and_then(|repo| repo.entry.as_mut());
         let entry = entry.expect("every event is in the log");
         let ops = match &entry.what {
-            What::Records(records) => ops_hash(records.ops.iter().map(|op| {
+            EntryContent::Records(records) => ops_hash(records.ops.iter().map(|op| {
                 let cid = op.put.as_ref().map(|put| &put.cid);
                 (&op.path[..], cid)
             })),
             _ => purged,
         };
-        entry.source = Some(Source {
+        entry.source = Some(SourceEvent {
             upstream: UPSTREAM,
             seq: number,
         });
         // What is purged is not sent on.
-        let has_frame = !matches!(entry.what, What::Purge);
+        let has_frame = !matches!(entry.what, EntryContent::Purge);
         entry.frame = has_frame.then(|| frame(number, ops));
         (ops, has_frame)
     }
@@ -194,7 +194,7 @@ fn name_host(store: &Store, host: u32) -> HostId {
 fn set_up(store: &Store) {
     let relay = Upstream {
         url: "wss://relay.example.org".to_owned(),
-        kind: Kind::Relay,
+        kind: UpstreamKind::Relay,
         host: None,
         epoch: Epoch(5),
         first_cursor_since_reset: None,
@@ -211,7 +211,7 @@ fn set_up(store: &Store) {
 }
 
 impl Owner {
-    fn resume(view: &Contents, number: u64) -> Owner {
+    fn resume(view: &ReadView, number: u64) -> Owner {
         let did = did(number);
         let Some((id, row)) = view.repo_by_did(&did).unwrap() else {
             return Owner {
@@ -250,7 +250,7 @@ impl Owner {
         (Head { rev, data, commit }, block)
     }
 
-    fn change(&self, entry: Entry) -> Change {
+    fn change(&self, entry: LogEntry) -> Change {
         Change {
             repo: Some(RepoChange {
                 entry: Some(entry),
@@ -267,7 +267,7 @@ impl Owner {
         ops: Vec<RecordOp>,
         commit: Vec<u8>,
     ) -> Change {
-        self.change(entry(What::Records(Records {
+        self.change(entry(EntryContent::Records(Records {
             kind,
             before,
             ops,
@@ -343,28 +343,28 @@ impl Owner {
             Account::Active => Account::Deactivated,
             _ => Account::Active,
         };
-        vec![self.change(entry(What::Account))]
+        vec![self.change(entry(EntryContent::Account))]
     }
 
     fn owe(&mut self, tick: u64) -> Vec<Change> {
         self.row.debt.compare = match self.row.debt.compare {
             Some(_) => None,
-            None => Some(Owed {
+            None => Some(DebtItem {
                 at: Tick(tick),
-                why: Why::Operator,
+                why: DebtReason::Operator,
             }),
         };
-        vec![self.change(entry(What::Identity))]
+        vec![self.change(entry(EntryContent::Identity))]
     }
 
     fn park(&mut self) -> Vec<Change> {
         let head = *self.row.head().expect("only what is exact is parked upon");
-        let mut change = self.change(entry(What::Identity));
+        let mut change = self.change(entry(EntryContent::Identity));
         if let Some(repo) = &mut change.repo {
             repo.park.push(ParkedFrame {
                 parked: Parked {
                     head,
-                    before: Before::Untold,
+                    before: PriorState::Untold,
                     origin: None,
                     bytes: 300,
                 },
@@ -379,7 +379,7 @@ impl Owner {
     fn purge(&mut self) -> Vec<Change> {
         self.purged = std::mem::take(&mut self.records);
         self.row.held = Held::Nothing;
-        vec![self.change(entry(What::Purge))]
+        vec![self.change(entry(EntryContent::Purge))]
     }
 }
 
@@ -395,7 +395,7 @@ fn record(dice: &mut Dice) -> Vec<u8> {
 fn op(path: &[u8], bytes: Option<&Vec<u8>>) -> RecordOp {
     RecordOp {
         path: path.to_vec(),
-        put: bytes.map(|bytes| Put {
+        put: bytes.map(|bytes| RecordValue {
             cid: Cid::dag_cbor(bytes),
             bytes: Some(bytes.clone()),
         }),
@@ -403,8 +403,8 @@ fn op(path: &[u8], bytes: Option<&Vec<u8>>) -> RecordOp {
     }
 }
 
-fn entry(what: What) -> Entry {
-    Entry {
+fn entry(what: EntryContent) -> LogEntry {
+    LogEntry {
         at: Time(77),
         source: None,
         what,

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use gapless_core::ledger::Held;
-use gapless_store::condition::ENGINE_FOLDER;
+use gapless_store::diagnosis::ENGINE_FOLDER;
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, KeyRange, RawBatch};
-use gapless_store::head::{Acknowledged, HeadFile};
-use gapless_store::repair::Mode;
+use gapless_store::head::{AcknowledgedHead, HeadFile};
+use gapless_store::repair::RepairMode;
 use gapless_store::table::Table;
 use gapless_store::table::meta;
 
@@ -57,7 +57,7 @@ const REPAIR: &str = "GAPLESS_TEST_REPAIR";
 #[test]
 fn repairing_process() {
     if let Ok(folder) = std::env::var(REPAIR) {
-        fix(Path::new(&folder), Mode::Repair).unwrap();
+        fix(Path::new(&folder), RepairMode::Repair).unwrap();
     }
 }
 
@@ -80,14 +80,14 @@ fn a_snapshot_that_was_being_written_is_begun_anew_after_a_loss() {
         store.close().unwrap();
         drop(store);
         if lost {
-            let head = Acknowledged {
+            let head = AcknowledgedHead {
                 batch: head.batch + 1,
                 next_seq: head.next_seq + 1,
             };
             HeadFile::replace(folder.path(), head).unwrap();
         }
-        let fix = || fix(folder.path(), Mode::Repair);
-        assert_eq!(fix().unwrap().nothing(), !lost);
+        let fix = || fix(folder.path(), RepairMode::Repair);
+        assert_eq!(fix().unwrap().found_nothing(), !lost);
         let store = open(folder.path()).unwrap();
         let repo = store.view().repo(id).unwrap().unwrap();
         match lost {
@@ -169,11 +169,11 @@ fn whatever_rows_are_damaged_a_repair_leaves_nothing_that_is_wrong() {
     for round in 0..rounds(10) {
         let folder = copy_of_sample();
         let said = damage_rows(folder.path(), &mut dice);
-        let fix = || fix(folder.path(), Mode::Repair);
+        let fix = || fix(folder.path(), RepairMode::Repair);
         let done = fix().unwrap_or_else(|error| panic!("round {round}, {said:?}: {error}"));
         let again = fix().unwrap();
         assert!(
-            again.nothing(),
+            again.found_nothing(),
             "round {round}, {said:?}: {done:?}, then {again:?}"
         );
         let store = open(folder.path()).unwrap_or_else(|error| panic!("{said:?}: {error}"));
@@ -188,8 +188,8 @@ fn whatever_rows_are_damaged_a_repair_leaves_nothing_that_is_wrong() {
 #[test]
 fn a_sound_store_is_not_changed_by_a_repair() {
     let folder = copy_of_sample();
-    let done = fix(folder.path(), Mode::Repair).unwrap();
-    assert!(done.nothing(), "{done:?}");
+    let done = fix(folder.path(), RepairMode::Repair).unwrap();
+    assert!(done.found_nothing(), "{done:?}");
     assert!(done.repos > 0);
     let store = open(folder.path()).unwrap();
     assert_eq!(store.durable_head().batch, sample().head.batch);
@@ -202,7 +202,7 @@ fn a_dry_run_says_what_is_wrong_and_changes_nothing() {
     let journal = newest_journal(folder.path());
     overwrite(&journal, data_bytes(&journal) / 2, &[0xee; 40]);
     let before = fs::read(&journal).unwrap();
-    let dry = |folder: &Path| fix(folder, Mode::DryRun).unwrap();
+    let dry = |folder: &Path| fix(folder, RepairMode::DryRun).unwrap();
     let done = dry(folder.path());
     assert!(done.lost.is_some() && !done.looked);
     assert_eq!(fs::read(&journal).unwrap(), before);
@@ -254,13 +254,13 @@ fn frames_that_are_damaged_or_stand_for_nothing_go_and_all_others_stay() {
         &mut |_| {},
     );
     let report = report.unwrap();
-    assert!(!report.clean() && report.frames < before, "{report:?}");
+    assert!(!report.is_clean() && report.frames < before, "{report:?}");
     let left = report.frames;
     store.close().unwrap();
     drop(store);
     let bytes = fs::read(first).unwrap();
-    let dry = fix(copy.path(), Mode::DryRun).unwrap();
-    assert!(dry.damaged_frames > 0 && !dry.nothing(), "{dry:?}");
+    let dry = fix(copy.path(), RepairMode::DryRun).unwrap();
+    assert!(dry.damaged_frames > 0 && !dry.found_nothing(), "{dry:?}");
     assert_eq!(fs::read(first).unwrap(), bytes, "only said");
     let done = repaired(copy.path());
     assert_eq!(done.damaged_frames, dry.damaged_frames);

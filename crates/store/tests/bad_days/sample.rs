@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 use gapless_core::ledger::{Tick, Time};
 use gapless_store::Store;
 use gapless_store::change::Change;
-use gapless_store::condition::ENGINE_FOLDER;
+use gapless_store::diagnosis::ENGINE_FOLDER;
 use gapless_store::engine::DiskSettings;
 use gapless_store::error::StoreError;
-use gapless_store::head::{Acknowledged, HeadFile};
+use gapless_store::head::{AcknowledgedHead, HeadFile};
 use gapless_store::journal;
-use gapless_store::repair::{Mode, Repaired, repair};
+use gapless_store::repair::{RepairMode, RepairReport, repair};
 use gapless_store::table::log::LogKind;
 use tempfile::TempDir;
 
@@ -28,7 +28,7 @@ pub const NOW: Time = Time(1_800_000_000_000_000);
 pub struct Sample {
     pub folder: TempDir,
     pub memory: Memory,
-    pub head: Acknowledged,
+    pub head: AcknowledgedHead,
 }
 
 pub fn sample() -> &'static Sample {
@@ -104,11 +104,11 @@ pub fn refused(folder: &Path) -> String {
     open(folder).err().unwrap().to_string()
 }
 
-pub fn repaired(folder: &Path) -> Repaired {
-    let done = fix(folder, Mode::Repair).expect("it can be repaired");
-    let again = fix(folder, Mode::Repair).expect("and once more");
+pub fn repaired(folder: &Path) -> RepairReport {
+    let done = fix(folder, RepairMode::Repair).expect("it can be repaired");
+    let again = fix(folder, RepairMode::Repair).expect("and once more");
     assert!(
-        again.nothing(),
+        again.found_nothing(),
         "a second time finds nothing: {done:?}, then {again:?}"
     );
     done
@@ -161,6 +161,6 @@ pub fn write_on(store: &Store) {
 }
 
 /// One repair.
-pub fn fix(folder: &Path, mode: Mode) -> Result<Repaired, StoreError> {
+pub fn fix(folder: &Path, mode: RepairMode) -> Result<RepairReport, StoreError> {
     repair(folder, &DiskSettings::default(), mode, NOW, &mut |_| {})
 }

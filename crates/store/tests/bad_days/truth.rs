@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use gapless_store::check::{Report, check_with_frames};
+use gapless_store::check::{CheckReport, check_with_frames};
 use gapless_store::table::log::LogKind;
 use gapless_store::{Settings, Store};
 
@@ -11,14 +11,14 @@ use crate::load::{UPSTREAM, frame, row_hash};
 use crate::writer::{Memory, settings};
 
 /// Opens a store as the next start would, and checks it.
-pub fn verify(folder: &Path, memory: &Memory) -> Report {
+pub fn verify(folder: &Path, memory: &Memory) -> CheckReport {
     let store = Store::open(folder, &settings()).expect("the store opens");
     let report = verify_open(&store, memory);
     store.close().expect("it closes");
     report
 }
 
-pub fn verify_open(store: &Store, memory: &Memory) -> Report {
+pub fn verify_open(store: &Store, memory: &Memory) -> CheckReport {
     let report = clean(store);
     let view = store.view();
     let cursor = view
@@ -83,11 +83,15 @@ fn frames(store: &Store, memory: &Memory) {
 }
 
 /// The whole check, which must find nothing.
-pub fn clean(store: &Store) -> Report {
+pub fn clean(store: &Store) -> CheckReport {
     let frames = store.frames().expect("a store on disk has frames");
     let report = check_with_frames(&store.view(), frames, &mut |_| {}).expect("it can be read");
     let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-    assert!(report.clean(), "{} findings: {findings:#?}", report.found);
+    assert!(
+        report.is_clean(),
+        "{} findings: {findings:#?}",
+        report.found
+    );
     report
 }
 

@@ -1,7 +1,7 @@
 //! A data folder: opened again, opened twice, behind its head, without room.
 
 use gapless_store::error::StoreError;
-use gapless_store::head::{Acknowledged, HeadFile};
+use gapless_store::head::{AcknowledgedHead, HeadFile};
 use gapless_store::{Settings, Store};
 
 use crate::event;
@@ -69,13 +69,13 @@ fn a_store_behind_its_acknowledged_head_is_refused_and_left_alone() {
         (head.batch, head.next_seq + 1),
     ];
     for (batch, next_seq) in ahead {
-        HeadFile::replace(folder.path(), Acknowledged { batch, next_seq }).unwrap();
+        HeadFile::replace(folder.path(), AcknowledgedHead { batch, next_seq }).unwrap();
         let refused = Store::open(folder.path(), &settings()).err().unwrap();
         assert!(matches!(refused, StoreError::Lost { .. }), "{refused}");
         let text = refused.to_string();
         assert!(text.contains("gapless store repair"), "{text}");
     }
-    let told = Acknowledged {
+    let told = AcknowledgedHead {
         batch: head.batch,
         next_seq: head.next_seq,
     };

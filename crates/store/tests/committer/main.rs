@@ -11,7 +11,7 @@ mod threads;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Repo, Time};
-use gapless_store::change::{Change, Entry, RepoChange, Subject, What};
+use gapless_store::change::{Change, EntryContent, LogEntry, RepoChange, Subject};
 
 /// A change of one log number, about one of a few repositories.
 fn event(who: u32) -> Change {
@@ -22,10 +22,10 @@ fn event(who: u32) -> Change {
     let did = Did::parse(&format!("did:plc:{name}")).unwrap();
     Change {
         repo: Some(RepoChange {
-            entry: Some(Entry {
+            entry: Some(LogEntry {
                 at: Time(1),
                 source: None,
-                what: What::Identity,
+                what: EntryContent::Identity,
                 frame: Some(format!("frame of {who}").into_bytes()),
             }),
             ..RepoChange::row(Subject::Did(did.clone()), Repo::new(did))

@@ -5,7 +5,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use gapless_core::ledger::{Account, RepoId, Time};
 use gapless_store::Store;
-use gapless_store::change::{Ack, Change, Entry, Redact, RepoChange, Subject, Upkeep, What};
+use gapless_store::change::{
+    Ack, Change, EntryContent, LogEntry, Redaction, RepoChange, Subject, Upkeep,
+};
 use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
 use gapless_store::error::StoreError;
 use gapless_store::queue::GroupLimits;
@@ -52,10 +54,10 @@ fn frames_are_redacted_before_the_batch_that_says_so() {
     let id = store.view().repos(RepoId(0)).next().unwrap().unwrap().0;
     let mut row = store.view().repo(id).unwrap().unwrap();
     row.account = Account::Deleted;
-    let purge = Entry {
+    let purge = LogEntry {
         at: Time(2),
         source: None,
-        what: What::Purge,
+        what: EntryContent::Purge,
         frame: None,
     };
     let purged = store
@@ -70,10 +72,10 @@ fn frames_are_redacted_before_the_batch_that_says_so() {
     let before = recorder.steps().len();
     store
         .write(Change {
-            upkeep: Some(Upkeep::Redact(Redact {
+            upkeep: Some(Upkeep::Redact(Redaction {
                 purge: purged.numbers.unwrap().start,
                 frames: vec![1],
-                ..Redact::default()
+                ..Redaction::default()
             })),
             ..Change::default()
         })
@@ -273,7 +275,7 @@ impl Engine for Panics {
 #[test]
 fn nobody_waits_for_a_thread_that_is_gone() {
     let engine = Box::new(Panics(MemoryEngine::new()));
-    let beside = Box::new(gapless_store::book::Nothing);
+    let beside = Box::new(gapless_store::sync_writer::NoSidecar);
     let store = Store::start(engine, beside, GroupLimits::default()).unwrap();
     let answer = store.write(event(1));
     assert!(

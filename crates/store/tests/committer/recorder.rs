@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use gapless_store::Store;
-use gapless_store::book::{Beside, DurableHead, Room};
 use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
 use gapless_store::error::StoreError;
 use gapless_store::queue::GroupLimits;
-use gapless_store::space::Full;
+use gapless_store::space::DiskFull;
+use gapless_store::sync_writer::{DurableHead, Sidecar, SpaceCheck};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -102,11 +102,11 @@ impl Engine for Recorder {
     }
 }
 
-impl Room for Recorder {
+impl SpaceCheck for Recorder {
     fn check(&mut self) -> Result<(), StoreError> {
         self.step(Step::Room, "room")?;
         match self.shared.lock().unwrap().full {
-            true => Err(StoreError::Full(Full {
+            true => Err(StoreError::Full(DiskFull {
                 folder: "/data".into(),
                 free_bytes: 5,
                 min_free_bytes: 10,
@@ -115,18 +115,18 @@ impl Room for Recorder {
         }
     }
 
-    fn taken(&mut self, bytes: u64) {
+    fn count_taken(&mut self, bytes: u64) {
         assert!(bytes > 0);
         self.shared.lock().unwrap().taken += bytes;
     }
 }
 
-impl Beside for Recorder {
-    fn room(&mut self) -> Box<dyn Room> {
+impl Sidecar for Recorder {
+    fn space_check(&mut self) -> Box<dyn SpaceCheck> {
         Box::new(self.clone())
     }
 
-    fn keep_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+    fn write_frames(&mut self, frames: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
         for (seq, _) in frames {
             self.step(Step::Frames(*seq), "frames")?;
         }

@@ -3,15 +3,15 @@
 
 #![cfg(feature = "engine")]
 
-mod aftermath;
-mod book;
+mod access;
 mod engine;
-mod looks;
 mod numbers;
 mod owner;
+mod purge_cleanup;
 mod random;
 mod refused;
 mod rows;
+mod sync_writer;
 mod weights;
 mod world;
 
@@ -40,10 +40,10 @@ on_every_engine!(
     engine::an_empty_batch_is_nothing,
     engine::like_ordered_maps,
     engine::what_was_committed_is_there_again,
-    book::a_live_commit_in_full,
-    book::updates_and_deletes_keep_what_they_replace,
-    book::a_snapshot_in_chunks,
-    book::changes_of_one_group_see_each_other,
+    sync_writer::a_live_commit_in_full,
+    sync_writer::updates_and_deletes_keep_what_they_replace,
+    sync_writer::a_snapshot_in_chunks,
+    sync_writer::changes_of_one_group_see_each_other,
     refused::a_refused_change_fails_alone,
     refused::contradictions_are_refused,
     refused::what_was_refused_is_not_read_back,
@@ -57,9 +57,9 @@ on_every_engine!(
     rows::a_host_goes_only_when_nothing_refers_to_it,
     rows::what_is_shown_again_is_said_to_be_where_it_is,
     rows::a_purge_leaves_nothing_but_the_log,
-    aftermath::what_a_purge_left_behind_goes_bit_by_bit,
-    aftermath::nothing_of_others_is_ever_redacted,
-    aftermath::superseded_records_expire_by_their_keys,
+    purge_cleanup::what_a_purge_left_behind_goes_bit_by_bit,
+    purge_cleanup::nothing_of_others_is_ever_redacted,
+    purge_cleanup::superseded_records_expire_by_their_keys,
     numbers::the_cursor_is_never_ahead,
     numbers::a_cleared_cursor_stays_cleared,
     numbers::lost_numbers_are_covered_once,

@@ -1,13 +1,13 @@
 //! Cursors, lost numbers and ticks.
 
 use gapless_core::ledger::{Tick, Time};
-use gapless_store::apply::cover_lost;
+use gapless_store::apply::log_lost_numbers;
 use gapless_store::change::{Change, UpstreamChange};
 use gapless_store::error::Contradiction;
 use gapless_store::table::log::LogKind;
 use gapless_store::tx::Tx;
 
-use crate::looks::{cursor, log, refusal};
+use crate::access::{cursor, log, refusal};
 use crate::owner::{Owner, done, new_upstream, relay};
 use crate::world::World;
 
@@ -109,8 +109,8 @@ pub fn lost_numbers_are_covered_once(world: &dyn World) {
     drop(book);
     let mut engine = world.engine();
     let mut tx = Tx::new(engine.snapshot()).unwrap();
-    cover_lost(&mut tx, 40, 100, Time(5));
-    cover_lost(&mut tx, 40, 100, Time(5));
+    log_lost_numbers(&mut tx, 40, 100, Time(5));
+    log_lost_numbers(&mut tx, 40, 100, Time(5));
     engine.commit(&tx.finish().0).unwrap();
     drop(engine);
     let mut book = world.book();

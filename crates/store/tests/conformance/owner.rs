@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use gapless_atp::cid::Cid;
 use gapless_atp::mst;
 use gapless_atp::syntax::{Did, Rev};
-use gapless_core::ledger::{Head, Held, Kind, Repo, Tick, Time, Upstream, UpstreamId};
-use gapless_store::book::Book;
+use gapless_core::ledger::{Head, Held, Repo, Tick, Time, Upstream, UpstreamId, UpstreamKind};
 use gapless_store::change::{
-    Change, Entry, Put, RecordOp, Records, RecordsKind, RepoChange, Subject, UpstreamChange, What,
+    Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
+    Subject, UpstreamChange,
 };
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
+use gapless_store::sync_writer::SyncWriter;
 
 pub struct Owner {
     pub did: Did,
@@ -94,7 +95,7 @@ impl Owner {
         let before = std::mem::replace(&mut self.row.held, held);
         Change {
             repo: Some(RepoChange {
-                entry: Some(entry(What::Records(Records {
+                entry: Some(entry(EntryContent::Records(Records {
                     kind,
                     before,
                     ops,
@@ -118,7 +119,7 @@ impl Owner {
 pub fn op(path: &[u8], bytes: Option<&[u8]>) -> RecordOp {
     RecordOp {
         path: path.to_vec(),
-        put: bytes.map(|bytes| Put {
+        put: bytes.map(|bytes| RecordValue {
             cid: Cid::dag_cbor(bytes),
             bytes: Some(bytes.to_vec()),
         }),
@@ -126,8 +127,8 @@ pub fn op(path: &[u8], bytes: Option<&[u8]>) -> RecordOp {
     }
 }
 
-pub fn entry(what: What) -> Entry {
-    Entry {
+pub fn entry(what: EntryContent) -> LogEntry {
+    LogEntry {
         at: Time(77),
         source: None,
         what,
@@ -138,7 +139,7 @@ pub fn entry(what: What) -> Entry {
 pub fn relay(numbering: u32) -> Upstream {
     Upstream {
         url: "wss://relay.example.org".to_owned(),
-        kind: Kind::Relay,
+        kind: UpstreamKind::Relay,
         host: None,
         epoch: gapless_core::ledger::Epoch(5),
         first_cursor_since_reset: None,
@@ -149,7 +150,7 @@ pub fn relay(numbering: u32) -> Upstream {
     }
 }
 
-pub fn new_upstream(book: &mut Book) -> UpstreamId {
+pub fn new_upstream(book: &mut SyncWriter) -> UpstreamId {
     let change = Change {
         upstream: Some(UpstreamChange::New(relay(0))),
         ..Change::default()
@@ -157,8 +158,8 @@ pub fn new_upstream(book: &mut Book) -> UpstreamId {
     book.write(change).unwrap().upstream.unwrap()
 }
 
-pub fn done(upstream: UpstreamId, numbering: u32, seq: u64) -> Option<Position> {
-    Some(Position {
+pub fn done(upstream: UpstreamId, numbering: u32, seq: u64) -> Option<EventPosition> {
+    Some(EventPosition {
         upstream,
         numbering,
         seq,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use gapless_core::ledger::{Account, Debt, Held, Owed, RepoId, Tick, Time, Why};
+use gapless_core::ledger::{Account, Debt, DebtItem, DebtReason, Held, RepoId, Tick, Time};
 use gapless_store::Store;
-use gapless_store::change::{Change, HostChange, RecordOp, RecordsKind, RepoChange, What};
-use gapless_store::contents::Contents;
+use gapless_store::change::{Change, EntryContent, HostChange, RecordOp, RecordsKind, RepoChange};
 use gapless_store::engine::{KeyRange, MemoryEngine};
 use gapless_store::error::StoreError;
 use gapless_store::queue::GroupLimits;
+use gapless_store::read_view::ReadView;
 use gapless_store::table::Table;
 
 use crate::owner::{Owner, done, entry, new_upstream, op};
@@ -111,7 +111,7 @@ impl Story {
         owner.change(kind, Held::Exactly(head), ops.into_values().collect())
     }
 
-    fn with_entry(&mut self, who: usize, what: What) -> Change {
+    fn with_entry(&mut self, who: usize, what: EntryContent) -> Change {
         let owner = &self.owners[who];
         Change {
             repo: Some(RepoChange {
@@ -128,13 +128,13 @@ impl Story {
             0 => Account::Active,
             _ => Account::Deactivated,
         };
-        self.with_entry(who, What::Account)
+        self.with_entry(who, EntryContent::Account)
     }
 
     fn identity(&mut self, who: usize) -> Change {
         self.numbers += 1;
         self.owners[who].row.document += 1;
-        self.with_entry(who, What::Identity)
+        self.with_entry(who, EntryContent::Identity)
     }
 
     fn purge(&mut self, who: usize) -> Change {
@@ -143,16 +143,16 @@ impl Story {
         owner.records.clear();
         owner.row.held = Held::Nothing;
         owner.row.lineage += 1;
-        self.with_entry(who, What::Purge)
+        self.with_entry(who, EntryContent::Purge)
     }
 
     fn owing(&mut self, who: usize) -> Change {
         let owes = self.dice.below(2) == 0;
         let owner = &mut self.owners[who];
         owner.row.debt = Debt {
-            fetch: owes.then_some(Owed {
+            fetch: owes.then_some(DebtItem {
                 at: Tick(owner.rev),
-                why: Why::BrokenChain,
+                why: DebtReason::BrokenChain,
             }),
             ..Debt::default()
         };
@@ -171,7 +171,7 @@ impl Story {
     }
 
     /// Everything the store holds is what the story says.
-    fn check(&self, view: &Contents) {
+    fn check(&self, view: &ReadView) {
         let mut held = 0;
         for owner in &self.owners {
             let Some((id, row)) = view.repo_by_did(&owner.did).unwrap() else {
@@ -202,7 +202,7 @@ impl Story {
     }
 
     /// Dense, in order, and it tells the same story.
-    fn check_log(&self, view: &Contents) {
+    fn check_log(&self, view: &ReadView) {
         let mut next = 1;
         let mut replayed: BTreeMap<RepoId, BTreeMap<Vec<u8>, _>> = BTreeMap::new();
         for row in view.log_from(0).unwrap() {
@@ -277,7 +277,7 @@ pub fn many_random_changes(world: &dyn World) {
 }
 
 /// All but the counters, which count groups.
-fn rows(view: &Contents) -> Vec<(Table, Vec<u8>, Vec<u8>)> {
+fn rows(view: &ReadView) -> Vec<(Table, Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     for table in Table::ALL.into_iter().filter(|table| *table != Table::Meta) {
         for row in view.raw().range(table, KeyRange::all()) {

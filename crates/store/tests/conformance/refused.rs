@@ -2,17 +2,17 @@
 
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{
-    Epoch, Head, Held, HostId, Owed, RepoId, Tick, Upstream, UpstreamId, Why,
+    DebtItem, DebtReason, Epoch, Head, Held, HostId, RepoId, Tick, Upstream, UpstreamId,
 };
-use gapless_store::book::{Book, Nothing};
 use gapless_store::change::{
-    Change, HostChange, RecordOp, RecordsKind, RepoChange, Subject, UpstreamChange, What,
+    Change, EntryContent, HostChange, RecordOp, RecordsKind, RepoChange, Subject, UpstreamChange,
 };
 use gapless_store::engine::{Engine, MemoryEngine, RawBatch};
 use gapless_store::error::{Contradiction, StoreError};
+use gapless_store::sync_writer::{NoSidecar, SyncWriter};
 use gapless_store::table::{Table, key};
 
-use crate::looks::{log, refusal, set_entry, set_records};
+use crate::access::{log, refusal, set_entry, set_records};
 use crate::owner::{Owner, done, entry, new_upstream, op, relay};
 use crate::world::World;
 
@@ -111,7 +111,7 @@ pub fn contradictions_are_refused(world: &dyn World) {
     assert_eq!(refusal(&mut book, swapped), Contradiction::OtherRepo);
     let purge = Change {
         repo: Some(RepoChange {
-            entry: Some(entry(What::Purge)),
+            entry: Some(entry(EntryContent::Purge)),
             ..RepoChange::row(alice.subject(), alice.row.clone())
         }),
         ..Change::default()
@@ -119,9 +119,9 @@ pub fn contradictions_are_refused(world: &dyn World) {
     assert_eq!(refusal(&mut book, purge), Contradiction::PurgeHolds);
     let frame = Change {
         repo: Some(RepoChange {
-            entry: Some(gapless_store::change::Entry {
+            entry: Some(gapless_store::change::LogEntry {
                 frame: Some(vec![0; gapless_atp::limits::FRAME_BYTES + 1]),
-                ..entry(What::Identity)
+                ..entry(EntryContent::Identity)
             }),
             ..RepoChange::row(alice.subject(), alice.row.clone())
         }),
@@ -196,7 +196,7 @@ pub fn what_was_refused_is_not_read_back(world: &dyn World) {
     let mut later = Owner::new(1).row_change();
     set_entry(&mut later, |change| {
         change.row = None;
-        change.entry = Some(entry(What::Identity));
+        change.entry = Some(entry(EntryContent::Identity));
     });
     let answers = book.write_group(vec![bad, later]).unwrap();
     assert!(matches!(
@@ -259,13 +259,13 @@ pub fn an_upstream_never_goes_back(world: &dyn World) {
 fn a_debt_that_is_lost_is_said_and_not_written_over() {
     let mut engine = MemoryEngine::new();
     let mut alice = Owner::new(1);
-    alice.row.debt.fetch = Some(Owed {
+    alice.row.debt.fetch = Some(DebtItem {
         at: Tick(1),
-        why: Why::BrokenChain,
+        why: DebtReason::BrokenChain,
     });
     let open = |engine: &MemoryEngine| {
         let engine = Box::new(engine.clone());
-        Book::open(engine, Box::new(Nothing)).unwrap()
+        SyncWriter::open(engine, Box::new(NoSidecar)).unwrap()
     };
     let id = open(&engine).write(alice.row_change()).unwrap().repo;
     let id = id.unwrap();
@@ -277,7 +277,7 @@ fn a_debt_that_is_lost_is_said_and_not_written_over() {
     let mut identity = alice.row_change();
     set_entry(&mut identity, |change| {
         change.row = None;
-        change.entry = Some(entry(What::Identity));
+        change.entry = Some(entry(EntryContent::Identity));
     });
     assert!(matches!(book.write(identity), Err(StoreError::Row { .. })));
     assert!(book.view().repo(id).is_err(), "and still are");
@@ -287,7 +287,7 @@ fn a_debt_that_is_lost_is_said_and_not_written_over() {
 #[test]
 fn a_failed_engine_latches() {
     let engine = MemoryEngine::new();
-    let mut book = Book::open(Box::new(engine.clone()), Box::new(Nothing)).unwrap();
+    let mut book = SyncWriter::open(Box::new(engine.clone()), Box::new(NoSidecar)).unwrap();
     let mut alice = Owner::new(1);
     book.write(alice.live(&[("a/1", Some("x"))])).unwrap();
     let head = book.head();
@@ -307,6 +307,6 @@ fn a_failed_engine_latches() {
     assert_eq!(book.head(), head, "nothing is called durable that is not");
     assert!(book.latched().is_some());
     assert!(book.close().is_err());
-    let book = Book::open(Box::new(engine), Box::new(Nothing)).unwrap();
+    let book = SyncWriter::open(Box::new(engine), Box::new(NoSidecar)).unwrap();
     assert_eq!(book.head(), head);
 }

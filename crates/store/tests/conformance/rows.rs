@@ -4,20 +4,20 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{
-    Account, Before, Debt, Held, Host, HostId, NamedBy, Owed, Parked, RepoId, Tick, Time, Upstream,
-    Why,
+    Account, Debt, DebtItem, DebtReason, Held, Host, HostId, NamedBy, Parked, PriorState, RepoId,
+    Tick, Time, Upstream,
 };
-use gapless_store::book::Book;
 use gapless_store::change::{
-    Change, DeadChange, HostChange, RepoChange, Subject, UpstreamChange, What,
+    Change, DeadChange, EntryContent, HostChange, RepoChange, Subject, UpstreamChange,
 };
 use gapless_store::error::Contradiction;
+use gapless_store::sync_writer::SyncWriter;
 use gapless_store::table::claimed::Claim;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
-use gapless_store::table::log::{LogKind, LogRow, Source};
+use gapless_store::table::log::{LogKind, LogRow, SourceEvent};
 use gapless_store::table::parked::ParkedFrame;
 
-use crate::looks::{log, refusal};
+use crate::access::{log, refusal};
 use crate::owner::{Owner, entry, new_upstream};
 use crate::world::World;
 
@@ -148,15 +148,15 @@ pub fn debts_and_hosts_follow_the_row(world: &dyn World) {
     let mut alice = Owner::new(1);
     alice.row.host = Some(hosts[0]);
     alice.row.debt = Debt {
-        fetch: Some(Owed {
+        fetch: Some(DebtItem {
             at: Tick(3),
-            why: Why::FirstSighting,
+            why: DebtReason::FirstSighting,
         }),
         next_try: Time(50),
         ..Debt::default()
     };
     let id = book.write(alice.row_change()).unwrap().repo.unwrap();
-    let hosted = |book: &Book, host| -> Vec<RepoId> {
+    let hosted = |book: &SyncWriter, host| -> Vec<RepoId> {
         book.view().hosted(host).map(|repo| repo.unwrap()).collect()
     };
     assert_eq!(hosted(&book, hosts[0]), [id]);
@@ -185,7 +185,7 @@ pub fn parked_frames_come_and_go(world: &dyn World) {
         park.push(ParkedFrame {
             parked: Parked {
                 head,
-                before: Before::Untold,
+                before: PriorState::Untold,
                 origin: None,
                 bytes: 5,
             },
@@ -205,7 +205,7 @@ pub fn parked_frames_come_and_go(world: &dyn World) {
         })
         .unwrap();
     let id = id.repo.unwrap();
-    let revs = |book: &Book| -> Vec<u64> {
+    let revs = |book: &SyncWriter| -> Vec<u64> {
         book.view()
             .parked(id)
             .unwrap()
@@ -240,7 +240,7 @@ pub fn dead_letters_are_kept(world: &dyn World) {
     let upstream = new_upstream(&mut book);
     let mut letter = DeadLetter {
         class: DeadClass::Unreadable,
-        source: Some(Source { upstream, seq: 4 }),
+        source: Some(SourceEvent { upstream, seq: 4 }),
         repo: None,
         error: "no DID".to_owned(),
         payload: vec![1, 2, 3],
@@ -292,12 +292,12 @@ pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
     };
     let claims = vec![(b"a/1".to_vec(), claim(1)), (b"a/2".to_vec(), claim(9))];
     // It is owed to look whether it is so.
-    alice.row.debt.compare = Some(Owed {
+    alice.row.debt.compare = Some(DebtItem {
         at: Tick(3),
-        why: Why::Claimed,
+        why: DebtReason::Claimed,
     });
     let change = RepoChange {
-        entry: Some(entry(What::Claims(claims))),
+        entry: Some(entry(EntryContent::Claims(claims))),
         ..RepoChange::row(alice.subject(), alice.row.clone())
     };
     let ack = book
@@ -311,7 +311,7 @@ pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
     assert_eq!(log(&book)[0].1.kind, LogKind::Claimed);
     let empty = gapless_atp::mst::empty_root();
     assert_eq!(book.view().root(id).unwrap(), empty, "never part of a root");
-    let paths = |book: &Book| -> Vec<Vec<u8>> {
+    let paths = |book: &SyncWriter| -> Vec<Vec<u8>> {
         book.view()
             .claims(id)
             .map(|claim| claim.unwrap().0)
@@ -330,7 +330,10 @@ pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
     // Above all that is signed: it stays while it is owed to look, and no longer.
     let lie = |alice: &Owner| Change {
         repo: Some(RepoChange {
-            entry: Some(entry(What::Claims(vec![(b"a/3".to_vec(), claim(99))]))),
+            entry: Some(entry(EntryContent::Claims(vec![(
+                b"a/3".to_vec(),
+                claim(99),
+            )]))),
             ..RepoChange::row(alice.subject(), alice.row.clone())
         }),
         ..Change::default()
@@ -352,7 +355,7 @@ pub fn what_is_shown_again_is_said_to_be_where_it_is(world: &dyn World) {
     let block = book.view().signed_commit(id).unwrap();
     let shown = |alice: &Owner| Change {
         repo: Some(RepoChange {
-            entry: Some(entry(What::Shown)),
+            entry: Some(entry(EntryContent::Shown)),
             ..RepoChange::row(alice.subject(), alice.row.clone())
         }),
         ..Change::default()
@@ -398,7 +401,7 @@ pub fn a_purge_leaves_nothing_but_the_log(world: &dyn World) {
     alice.row.account = Account::Deleted;
     alice.row.lineage += 1;
     let purge = RepoChange {
-        entry: Some(entry(What::Purge)),
+        entry: Some(entry(EntryContent::Purge)),
         ..RepoChange::row(alice.subject(), alice.row.clone())
     };
     let ack = book

@@ -4,9 +4,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use gapless_store::Store;
-use gapless_store::book::Nothing;
 use gapless_store::engine::{Engine, EngineError, MemoryEngine, RawBatch, View};
 use gapless_store::queue::GroupLimits;
+use gapless_store::sync_writer::NoSidecar;
 
 use crate::owner::Owner;
 
@@ -49,7 +49,7 @@ fn a_group_has_no_more_bytes_than_it_may() {
         group_bytes: 256 << 10,
         ..GroupLimits::default()
     };
-    let store = Store::start(Box::new(engine.clone()), Box::new(Nothing), limits).unwrap();
+    let store = Store::start(Box::new(engine.clone()), Box::new(NoSidecar), limits).unwrap();
     let mut alice = Owner::new(1);
     let large = "x".repeat(100_000);
     let paths: Vec<String> = (0..200).map(|number| format!("a/{number:03}")).collect();

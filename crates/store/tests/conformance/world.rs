@@ -1,14 +1,14 @@
 //! Where a test runs: an engine that can be closed and opened again.
 
-use gapless_store::book::{Book, Nothing};
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, MemoryEngine};
+use gapless_store::sync_writer::{NoSidecar, SyncWriter};
 
 pub trait World {
     /// Opens what is there. The one before must be gone.
     fn engine(&self) -> Box<dyn Engine>;
 
-    fn book(&self) -> Book {
-        Book::open(self.engine(), Box::new(Nothing)).unwrap()
+    fn book(&self) -> SyncWriter {
+        SyncWriter::open(self.engine(), Box::new(NoSidecar)).unwrap()
     }
 }
 

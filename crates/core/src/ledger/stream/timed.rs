@@ -7,44 +7,46 @@
 //! is a new epoch. Such a stream never opens: nothing that it brings, or does not
 //! bring, vouches for any repository.
 
-use super::super::notice::{Notice, Reset};
-use super::super::settings::{BACKWARD_FRAMES, OVERLAP};
+use super::super::notice::{Notice, ResetReason};
+use super::super::settings::{BACKWARD_FRAMES, TIMED_OVERLAP};
 use super::super::state::{Cursor, Upstream};
 use super::super::time::Now;
-use super::{Phase, Read, Stream, reset};
+use super::{Phase, Placement, StreamState, begin_epoch};
 
-/// It has come before, or too early to tell: the cursor stays.
-const PASSED: Read = Read {
+/// The placement of an event that came before, or that cannot be placed yet: the
+/// cursor stays.
+const PASSED: Placement = Placement {
     epoch: None,
     repeat: false,
     counts: false,
 };
 
-fn overlapped(at: u64) -> u64 {
-    at.saturating_sub(OVERLAP.as_micros() as u64)
+/// The time, in microseconds, that lies [`TIMED_OVERLAP`] before `at`.
+fn minus_overlap(at: u64) -> u64 {
+    at.saturating_sub(TIMED_OVERLAP.as_micros() as u64)
 }
 
-impl Stream {
+impl StreamState {
     /// Begins to connect. Returns the time to ask for, in microseconds.
     pub fn dial_timed(&mut self, durable: Option<Cursor>) -> Option<u64> {
         self.timed = true;
         self.dial(durable);
         match self.phase {
-            Phase::Dialing { expect } => expect.map(|cursor| overlapped(cursor.seq)),
+            Phase::Dialing { expect } => expect.map(|cursor| minus_overlap(cursor.seq)),
             _ => None,
         }
     }
 
-    /// An event with a time came. What was had before is not told apart here: who
-    /// takes it in sees that it is nothing new.
-    pub fn told(
+    /// Places an event that has a time instead of a number. Duplicates are not detected
+    /// here: the rules of claims find that they are not newer than the held state.
+    pub fn timed_event(
         &mut self,
         now: Now,
         row: &mut Upstream,
         at: u64,
         event: [u8; 16],
         notices: &mut Vec<Notice>,
-    ) -> Read {
+    ) -> Placement {
         self.heard_at = Some(now.time);
         let this = Cursor { seq: at, event };
         match self.phase {
@@ -60,13 +62,13 @@ impl Stream {
             }
             Phase::Awaiting { expect, lost, .. } => {
                 // Older than what was asked for: its clock is another one.
-                let other_clock = at < overlapped(expect.seq);
+                let other_clock = at < minus_overlap(expect.seq);
                 if at <= expect.seq && !other_clock {
                     return PASSED;
                 }
                 self.phase = Phase::Flowing;
                 if !lost {
-                    reset(now, row, Reset::OtherEvent, notices);
+                    begin_epoch(now, row, ResetReason::OtherEvent, notices);
                 }
                 if other_clock {
                     self.renumber(row);
@@ -83,7 +85,7 @@ impl Stream {
         row: &mut Upstream,
         this: Cursor,
         notices: &mut Vec<Notice>,
-    ) -> Read {
+    ) -> Placement {
         let last = self.read.map_or(0, |read| read.seq);
         if self.read == Some(this) {
             return self.repeated(row);
@@ -92,7 +94,7 @@ impl Stream {
             self.backward = 0;
             return self.flows(now, row, this);
         }
-        if this.seq >= overlapped(last) {
+        if this.seq >= minus_overlap(last) {
             return PASSED;
         }
         // Its clock went back, or that one time was wrong: many of them tell.
@@ -105,7 +107,7 @@ impl Stream {
             return PASSED;
         }
         self.backward = 0;
-        reset(now, row, Reset::Backwards, notices);
+        begin_epoch(now, row, ResetReason::Backwards, notices);
         self.renumber(row);
         self.flows(now, row, this)
     }

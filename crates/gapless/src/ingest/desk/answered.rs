@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use gapless_core::ledger::Why;
-use gapless_core::ledger::debt::{self, What};
+use gapless_core::ledger::DebtReason;
+use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::DeadClass;
 
@@ -31,7 +31,7 @@ impl Worker {
             number,
             result,
         } = answer;
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         let Some(slot) = self.slots.get(place) else {
             return;
         };
@@ -43,7 +43,7 @@ impl Worker {
         };
         match result {
             Ok(ack) => {
-                shared.metrics.dead_letters.add(u64::from(flight.letter));
+                services.metrics.dead_letters.add(u64::from(flight.letter));
                 if slot.id.is_none() && ack.repo.is_some() {
                     slot.id = ack.repo;
                     if slot.has_parked
@@ -54,9 +54,9 @@ impl Worker {
                 }
                 if let Some(event) = flight.event {
                     let took = event.at.elapsed().as_micros() as u64;
-                    shared.metrics.arrival_to_durable.observe(took);
+                    services.metrics.arrival_to_durable.observe(took);
                     if let (Some(rev), Some(lag)) = (event.applied, &event.lag) {
-                        lag.note(shared.clock.time(), rev);
+                        lag.note(services.clock.time(), rev);
                     }
                 }
                 if let Some(then) = flight.then {
@@ -80,25 +80,25 @@ impl Worker {
 
     /// A change was refused: nothing that stands on it counts.
     fn refused(&mut self, place: usize, number: u64, flight: Flight, error: StoreError) {
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         let Some(slot) = self.slots.get(place) else {
             return;
         };
         slot.broken = true;
         if flight.letter {
             // It is written with whatever the event leads to next.
-            shared.settle_dead_letter();
+            services.totals.resolve_dead_letter();
         }
         let no_room = matches!(error, StoreError::Full(_));
         if let StoreError::Full(full) = &error {
-            shared.room.lacks(shared.clock.time(), full);
+            services.disk.refused(services.clock.time(), full);
         }
         if error.is_final() {
-            shared.end.fail(error.clone());
+            services.shutdown.fail(error.clone());
         } else if no_room {
             slot.rests = true;
         } else {
-            shared.metrics.refused_changes.inc();
+            services.metrics.refused_changes.inc();
             tracing::error!(did = %slot.did, %error, "the store refuses a change; it is decided anew");
         }
         if let Some(mut event) = flight.event {
@@ -113,33 +113,33 @@ impl Worker {
     /// Nothing is on its way any more: the row is read again, and the events that
     /// were refused come first.
     fn begin_anew(&mut self, place: usize) {
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         let Some(slot) = self.slots.get(place) else {
             return;
         };
         let did = slot.did.clone();
         let mut failed = std::mem::take(&mut slot.failed);
         failed.sort_by_key(|(number, _)| *number);
-        let found = match shared.store.view().repo_by_did(&did) {
+        let found = match services.store.view().repo_by_did(&did) {
             Ok(found) => found,
             Err(error) => {
-                shared.end.fail(error);
+                services.shutdown.fail(error);
                 return;
             }
         };
         let parked = match &found {
             None => Ok(BTreeMap::new()),
-            Some((id, _)) => shared.store.view().parked(*id),
+            Some((id, _)) => services.store.view().parked(*id),
         };
         let parked = match parked {
             Ok(parked) => parked,
             Err(error) => {
-                shared.end.fail(error);
+                services.shutdown.fail(error);
                 return;
             }
         };
         if let Some((_, repo)) = &found {
-            shared.schedule.note(shared.clock.time(), repo);
+            services.schedule.note(services.clock.time(), repo);
         }
         let (id, repo) = found.unzip();
         slot.id = id;
@@ -147,7 +147,7 @@ impl Worker {
         slot.has_parked = !parked.is_empty();
         // What was refused has not come, and what it took away has not gone.
         let bytes = parked.values().map(|one| u64::from(one.bytes)).sum();
-        slot.count_parked(&shared.parked_bytes, bytes);
+        slot.count_parked(&services.totals.parked_bytes, bytes);
         if let Some(id) = id {
             match slot.has_parked {
                 true => self.waiting.insert(id),
@@ -176,16 +176,21 @@ impl Worker {
 
     /// A fault of our own: the event becomes a dead letter, and its host is asked.
     pub(super) fn give_up(&mut self, place: usize, event: Box<Arrived>, what: &str) {
-        let shared = self.shared.clone();
-        let now = shared.clock.now();
+        let services = self.services.clone();
+        let now = services.clock.now();
         let Some(slot) = self.slots.get(place) else {
             return;
         };
         let mut draft = match &slot.repo {
             Some(repo) => Draft::rows_only(slot.id, repo.clone()),
-            None => first_heard(&shared, &slot.did),
+            None => first_heard(&services, &slot.did),
         };
-        debt::owe(now, &mut draft.repo, What::Compare, Why::BrokenChain);
+        debt::owe(
+            now,
+            &mut draft.repo,
+            DebtKind::Compare,
+            DebtReason::BrokenChain,
+        );
         let dead = letter(
             &event,
             DeadClass::Refused,

@@ -1,10 +1,10 @@
 //! What a Jetstream says of a repository: a hint, and a claim where it is owed to look.
 
 use gapless_core::ledger::RepoId;
-use gapless_core::ledger::claim::{self, Heard};
+use gapless_core::ledger::claim::{self, ClaimDecision};
 use gapless_core::ledger::event::Event;
-use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 use gapless_store::table::claimed::Claim;
 
 use super::Arrived;
@@ -15,15 +15,15 @@ use crate::claims::{BYTES_OF_ONE, CLAIMS_OF_ONE};
 use crate::filter::Keep;
 use crate::ingest::draft::Draft;
 use crate::ingest::lines::{self, Operation, Said};
-use crate::ingest::sources::Proof;
-use crate::shared::Shared;
+use crate::services::Services;
 use crate::stop;
+use crate::upstreams::sources::Proof;
 
 impl Worker {
     /// Decides a message of a Jetstream. Nothing at the desk has changed when this
     /// returns, or panics.
     pub(super) fn claim(&mut self, place: usize, event: &Arrived) -> Decided {
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         let Some(slot) = self.slots.get(place) else {
             return Decided::nothing();
         };
@@ -34,12 +34,12 @@ impl Worker {
         let unknown = slot.repo.is_none();
         let said = match lines::read(&event.bytes) {
             Ok(Said::Other) => return Decided::nothing(),
-            _ if unknown && !may_come(&shared, event) => return Decided::nothing(),
+            _ if unknown && !may_come(&services, event) => return Decided::nothing(),
             Ok(said) => said,
             Err(error) => return self.undecodable(place, event, error),
         };
         if let (Said::Commit { rev, .. }, Some(tally)) = (&said, &event.tally) {
-            brought(&shared, tally, event, slot, *rev, Proof::Claimed);
+            brought(&services, tally, event, slot, *rev, Proof::Claimed);
         }
         let hint = match &said {
             Said::Other => return Decided::nothing(),
@@ -51,38 +51,38 @@ impl Worker {
             Ok(draft) => draft,
             Err(error) => return Decided::Unreadable(error),
         };
-        let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &event.did));
+        let mut draft = draft.unwrap_or_else(|| first_heard(&services, &event.did));
         if let Some(hint) = hint {
-            draft.event(&shared, &event.arrival(), &hint, &[], &[]);
+            draft.event(&services, &event.arrival(), &hint, &[], &[]);
         }
         if let Said::Commit { rev, said } = said {
-            let now = shared.clock.now();
+            let now = services.clock.now();
             let repo = &mut draft.repo;
-            let heard = shared.decide(now, |context| {
-                claim::claimed(context, repo, event.origin, rev)
+            let heard = services.decide(now, |context| {
+                claim::claim_event(context, repo, event.origin, rev)
             });
             let reason = match (heard, said) {
-                (Heard::Keep, Ok(operation)) => {
+                (ClaimDecision::Keep, Ok(operation)) => {
                     let claim = Claim {
                         upstream: event.origin.upstream,
                         rev,
                         record: operation.record.clone(),
                     };
-                    match keep(&shared, &mut draft, event, operation, claim) {
+                    match keep(&services, &mut draft, event, operation, claim) {
                         Ok(reason) => reason,
                         Err(error) => return Decided::Unreadable(error),
                     }
                 }
-                (Heard::Keep, Err(unfit)) => Some(unfit.name()),
-                (Heard::Old, _) => Some("old"),
-                (Heard::Future, _) => Some("future"),
-                (Heard::Hidden, _) => Some("hidden"),
-                (Heard::Covered, _) => Some("covered"),
-                (Heard::TooMany, _) => Some("too_many"),
+                (ClaimDecision::Keep, Err(unfit)) => Some(unfit.name()),
+                (ClaimDecision::Old, _) => Some("old"),
+                (ClaimDecision::Future, _) => Some("future"),
+                (ClaimDecision::Hidden, _) => Some("hidden"),
+                (ClaimDecision::Covered, _) => Some("covered"),
+                (ClaimDecision::TooMany, _) => Some("too_many"),
             };
             match reason {
-                None => shared.metrics.claims_kept.inc(),
-                Some(reason) => shared.metrics.claims_passed.inc(reason),
+                None => services.metrics.claims_kept.inc(),
+                Some(reason) => services.metrics.claims_passed.inc(reason),
             }
         }
         stop::event_of(&event.did);
@@ -95,34 +95,34 @@ impl Worker {
 
 /// Keeps a claim, or says why not.
 fn keep(
-    shared: &Shared,
+    services: &Services,
     draft: &mut Draft,
     event: &Arrived,
     operation: Operation,
     claim: Claim,
 ) -> Result<Option<&'static str>, StoreError> {
-    if shared.filter.keep(&operation.path) != Keep::Record {
+    if services.rules.filter.keep(&operation.path) != Keep::Record {
         return Ok(Some("unwanted"));
     }
     let bytes = operation.record.map_or(0, |(_, bytes)| bytes.len() as u64);
-    let view = shared.store.view();
+    let view = services.store.view();
     if let Some(id) = draft.id
         && let Some(reason) = beside(&view, id, &operation.path, &claim, bytes)?
     {
         return Ok(Some(reason));
     }
-    if !shared.claims.has_room(bytes, &view)? {
+    if !services.totals.claims.has_room(bytes, &view)? {
         return Ok(Some("no_room"));
     }
-    shared.claims.add(bytes);
-    let at = shared.clock.time();
+    services.totals.claims.add(bytes);
+    let at = services.clock.time();
     draft.claim(at, &event.arrival(), operation.path, claim);
     Ok(None)
 }
 
 /// What is claimed of the repository already leaves no place for this.
 fn beside(
-    view: &Contents,
+    view: &ReadView,
     id: RepoId,
     path: &[u8],
     claim: &Claim,

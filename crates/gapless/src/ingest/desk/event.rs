@@ -6,7 +6,7 @@ use std::time::Duration;
 use gapless_atp::frame;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::{Before, Repo, Time};
+use gapless_core::ledger::{PriorState, Repo, Time};
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadClass, DeadLetter};
 
@@ -16,9 +16,9 @@ use super::worker::{Done, Worker};
 use super::{Arrived, Item, Wire};
 use crate::ingest::draft::Draft;
 use crate::ingest::judge::{self, Known};
-use crate::ingest::sources::{Proof, Sight, Tally};
-use crate::shared::Shared;
+use crate::services::Services;
 use crate::stop;
+use crate::upstreams::sources::{Proof, Sight, Tally};
 
 /// A document older than this is read again, and serves meanwhile.
 const DOCUMENT_FRESH: Duration = Duration::from_secs(24 * 3600);
@@ -66,9 +66,9 @@ impl Worker {
                 event.applied = applied.and_then(|draft| Some(draft.repo.head()?.rev));
                 self.finish(place, draft.map(|draft| *draft), Some(event), dead);
             }
-            Ok(Decided::Unreadable(error)) => self.shared.end.fail(error),
+            Ok(Decided::Unreadable(error)) => self.services.shutdown.fail(error),
             Err(_) => {
-                self.shared.metrics.faults.inc();
+                self.services.metrics.faults.inc();
                 tracing::error!(
                     did = %event.did, seq = event.seq,
                     "deciding an event ended unexpectedly; it is kept as a dead letter, and the host is asked"
@@ -82,8 +82,8 @@ impl Worker {
 
     /// Nothing at the desk has changed when this returns, or panics.
     fn decide(&mut self, place: usize, event: &Arrived) -> Decided {
-        let shared = self.shared.clone();
-        let now = shared.clock.time();
+        let services = self.services.clone();
+        let now = services.clock.time();
         let Some(slot) = self.slots.get(place) else {
             return Decided::nothing();
         };
@@ -94,7 +94,7 @@ impl Worker {
         if event.wire == Wire::Lines {
             return self.claim(place, event);
         }
-        if slot.repo.is_none() && !may_come(&shared, event) {
+        if slot.repo.is_none() && !may_come(&services, event) {
             return Decided::nothing();
         }
         let decoded = match frame::decode(&event.bytes) {
@@ -103,7 +103,7 @@ impl Worker {
         };
         let signing = slot.repo.as_ref().and_then(|repo| repo.signing);
         if signing.is_some_and(|signing| now.passed(signing.at, DOCUMENT_FRESH)) {
-            shared.schedule.refresh(&event.did);
+            services.schedule.refresh(&event.did);
         }
         let usable = signing.is_some_and(|signing| is_usable(now, signing.at));
         let bytes = signing.and_then(|signing| signing.key).filter(|_| usable);
@@ -118,16 +118,23 @@ impl Worker {
         let size = u32::try_from(event.bytes.len()).unwrap_or(u32::MAX);
         let judged = judge::judge(&decoded, slot.repo.as_ref(), &known, event.read, now, size);
         if let Some(tally) = &event.tally {
-            note_source(&shared, tally, event, &decoded, judged.event.as_ref(), slot);
+            note_source(
+                &services,
+                tally,
+                event,
+                &decoded,
+                judged.event.as_ref(),
+                slot,
+            );
         }
         let Some(told) = judged.event else {
-            shared.metrics.events_replayed.inc();
+            services.metrics.events_replayed.inc();
             return Decided::nothing();
         };
         let recompute = matches!(
             told,
             Event::Signed {
-                before: Before::Recompute,
+                before: PriorState::Recompute,
                 ..
             }
         );
@@ -138,12 +145,18 @@ impl Worker {
             Ok(draft) => draft,
             Err(error) => return Decided::Unreadable(error),
         };
-        let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &event.did));
-        note_stray(&shared, event, &told, &draft.repo);
-        draft.event(&shared, &event.arrival(), &told, &judged.ops, judged.block);
+        let mut draft = draft.unwrap_or_else(|| first_heard(&services, &event.did));
+        note_stray(&services, event, &told, &draft.repo);
+        draft.event(
+            &services,
+            &event.arrival(),
+            &told,
+            &judged.ops,
+            judged.block,
+        );
         if !draft.parked.is_empty()
             && !busy
-            && let Err(error) = draft.unpark(&shared, &shared.store.view())
+            && let Err(error) = draft.unpark(&services, &services.store.view())
         {
             return Decided::Unreadable(error);
         }
@@ -159,14 +172,14 @@ impl Worker {
 
     /// Its DID can be read, and nothing else.
     pub(super) fn undecodable(&mut self, place: usize, event: &Arrived, error: String) -> Decided {
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         let draft = match self.draft(place) {
             Ok(draft) => draft,
             Err(error) => return Decided::Unreadable(error),
         };
-        let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &event.did));
-        draft.event(&shared, &event.arrival(), &Event::Unsigned, &[], &[]);
-        let now = shared.clock.time();
+        let mut draft = draft.unwrap_or_else(|| first_heard(&services, &event.did));
+        draft.event(&services, &event.arrival(), &Event::Unsigned, &[], &[]);
+        let now = services.clock.time();
         let dead = letter(event, DeadClass::Undecodable, error, draft.id, now);
         Decided::Made {
             draft: Some(Box::new(draft)),
@@ -177,32 +190,33 @@ impl Worker {
 
 /// Whether somebody of whom nobody has heard may be written down for this event; if not,
 /// it is counted as passed over.
-pub(super) fn may_come(shared: &Shared, event: &Arrived) -> bool {
+pub(super) fn may_come(services: &Services, event: &Arrived) -> bool {
     let upstream = event.origin.upstream;
-    let may = shared.is_tracked(&event.did) || shared.newcomers.may_come(upstream, &event.did);
+    let may = services.admission.is_tracked(&event.did)
+        || services.admission.newcomers.may_come(upstream, &event.did);
     if !may {
-        shared.metrics.newcomers_passed.inc();
+        services.metrics.newcomers_passed.inc();
     }
     may
 }
 
 /// A host's own stream brings a commit of a repository that does not live there, as far
 /// as we know.
-fn note_stray(shared: &Shared, event: &Arrived, told: &Event, repo: &Repo) {
+fn note_stray(services: &Services, event: &Arrived, told: &Event, repo: &Repo) {
     // Whoever has left a host may be closed there.
     let commit = matches!(told, Event::Signed { .. } | Event::Unresolved { .. });
     if !commit || repo.cover == Some(event.origin.upstream) {
         return;
     }
-    let host = shared.upstreams.read().host_of(event.origin.upstream);
+    let host = services.upstreams.read().host_of(event.origin.upstream);
     if let Some(host) = host.filter(|host| repo.host != Some(*host)) {
-        shared.strays.brought(host, &event.did);
+        services.admission.strays.brought(host, &event.did);
     }
 }
 
 /// Counts who brought a commit, before or after others.
 fn note_source(
-    shared: &Shared,
+    services: &Services,
     tally: &Tally,
     event: &Arrived,
     decoded: &frame::Event<'_>,
@@ -217,13 +231,13 @@ fn note_source(
         _ => return,
     };
     if let Some(rev) = rev {
-        brought(shared, tally, event, slot, rev, proof);
+        brought(services, tally, event, slot, rev, proof);
     }
 }
 
 /// Counts who brought a commit, as far as it can be told that it is one.
 pub(super) fn brought(
-    shared: &Shared,
+    services: &Services,
     tally: &Tally,
     event: &Arrived,
     slot: &Slot,
@@ -240,7 +254,7 @@ pub(super) fn brought(
         proof,
         at: event.at,
     };
-    shared.sources.brought(tally, &sight);
+    services.upstreams.sources.brought(tally, &sight);
 }
 
 #[cfg(test)]

@@ -22,9 +22,9 @@ impl Worker {
         dead: Option<DeadLetter>,
     ) {
         let dead = dead.and_then(|letter| {
-            let kept = self.shared.take_dead_letter();
+            let kept = self.services.totals.take_dead_letter();
             if !kept {
-                self.shared.metrics.dead_letters.inc();
+                self.services.metrics.dead_letters.inc();
             }
             kept.then_some(letter)
         });
@@ -39,8 +39,8 @@ impl Worker {
         then: Option<Then>,
         dead: Option<DeadLetter>,
     ) {
-        let shared = self.shared.clone();
-        let now = shared.clock.now();
+        let services = self.services.clone();
+        let now = services.clock.now();
         let position = event.as_ref().and_then(|event| event.position);
         let mut changes = match draft {
             None => Vec::new(),
@@ -93,7 +93,7 @@ impl Worker {
                 });
             }
             let inbox = self.inbox.clone();
-            shared.store.submit(change, move |result| {
+            services.store.submit(change, move |result| {
                 stop::here("event.durable");
                 inbox.answer(Answer {
                     slot: place,
@@ -131,10 +131,10 @@ impl Worker {
         mut draft: Draft,
         now: gapless_core::ledger::Now,
     ) -> Vec<Change> {
-        let shared = &self.shared;
+        let services = &self.services;
         let notices = std::mem::take(&mut draft.notices);
-        report(shared, &draft.repo, &notices);
-        let metrics = &shared.metrics;
+        report(services, &draft.repo, &notices);
+        let metrics = &services.metrics;
         metrics.events_applied.add(draft.counts.applied);
         metrics.operations_applied.add(draft.counts.operations);
         metrics.events_parked.add(draft.counts.parked);
@@ -142,12 +142,12 @@ impl Worker {
         let parked_now: u64 = draft.parked.values().map(|one| u64::from(one.bytes)).sum();
         let has_parked = !draft.parked.is_empty();
         let complete_view = draft.knows_parked;
-        let (changes, repo) = draft.into_changes(now, || shared.store.view());
+        let (changes, repo) = draft.into_changes(now, || services.store.view());
         let Some(slot) = self.slots.get(place) else {
             return changes;
         };
         if complete_view {
-            slot.count_parked(&shared.parked_bytes, parked_now);
+            slot.count_parked(&services.totals.parked_bytes, parked_now);
             slot.has_parked = has_parked;
             if let Some(id) = slot.id {
                 match has_parked {
@@ -158,7 +158,7 @@ impl Worker {
         }
         let owed = slot.repo.as_ref().map(|repo| repo.debt);
         if owed != Some(repo.debt) || slot.repo.as_ref().map(|repo| repo.host) != Some(repo.host) {
-            shared.schedule.note(now.time, &repo);
+            services.schedule.note(now.time, &repo);
         }
         if !changes.is_empty() {
             slot.repo = Some(repo);
@@ -171,6 +171,6 @@ impl Worker {
     fn stands_on(&mut self, place: usize) -> u64 {
         let first = self.slots.get(place).and_then(|slot| slot.flights.front());
         let counted = first.map(|first| first.stands_on);
-        counted.unwrap_or_else(|| self.shared.store.refusals())
+        counted.unwrap_or_else(|| self.services.store.refusals())
     }
 }

@@ -4,7 +4,7 @@
 use gapless_atp::crypto::PublicKey;
 use gapless_core::ledger::KeyBytes;
 
-use crate::net::public_key;
+use gapless_net::public_key;
 
 /// Keys at one desk, about a hundred bytes each.
 const PLACES: usize = 1 << 16;

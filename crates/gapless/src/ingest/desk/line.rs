@@ -29,35 +29,37 @@ impl Worker {
         let Some(place) = self.slot(&did) else {
             return (did, Seen::Passed);
         };
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         let Some(slot) = self.slots.get(place) else {
             return (did, Seen::Passed);
         };
         if slot.broken || slot.rests {
             return (did, Seen::Passed);
         }
-        let now = shared.clock.now();
+        let now = services.clock.now();
         if slot
             .repo
             .as_ref()
             .is_some_and(|repo| may_have_left(repo, now.time))
         {
-            shared.schedule.refresh(&did);
+            services.schedule.refresh(&did);
         }
-        if slot.repo.is_none() && !adopt && !shared.is_tracked(&did) {
+        if slot.repo.is_none() && !adopt && !services.admission.is_tracked(&did) {
             return (did, Seen::Unwanted);
         }
         let draft = match &slot.repo {
             None => None,
             Some(repo) => Some(Draft::rows_only(slot.id, repo.clone())),
         };
-        let mut draft = draft.unwrap_or_else(|| first_heard(&shared, &did));
+        let mut draft = draft.unwrap_or_else(|| first_heard(&services, &did));
         let repo = &mut draft.repo;
         // Whoever has left a host may be closed there.
         if repo.host != Some(note.host) && !account::is_hidden(entry.account) {
-            shared.strays.brought(note.host, &did);
+            services.admission.strays.brought(note.host, &did);
         }
-        let listed = shared.decide(now, |context| sweep::listed(context, repo, note, &entry));
+        let listed = services.decide(now, |context| {
+            sweep::judge_entry(context, repo, note, &entry)
+        });
         self.submit(place, Some(draft), None, Some(written.line()), None);
         (did, Seen::Listed(listed))
     }

@@ -28,11 +28,11 @@ use bytes::Bytes;
 use foldhash::fast::FixedState;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::event::Origin;
-use gapless_core::ledger::sweep::{Entry, Listed, PageNote};
+use gapless_core::ledger::sweep::{ListingEntry, ListingVerdict, PageNote};
 use gapless_core::ledger::{Repo, RepoId, Tick};
-use gapless_store::contents::Contents;
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 pub use line::may_have_left;
@@ -40,9 +40,9 @@ pub use report::first_heard;
 
 use super::decide::Arrival;
 use super::draft::Draft;
-use super::link::Lag;
-use super::sources::Tally;
-use crate::shared::Shared;
+use crate::services::Services;
+use crate::upstreams::connection::Lag;
+use crate::upstreams::sources::Tally;
 use inbox::Inbox;
 use written::Written;
 
@@ -66,7 +66,7 @@ pub struct Arrived {
     pub origin: Origin,
     pub seq: u64,
     /// None when its number does not count for the cursor.
-    pub position: Option<Position>,
+    pub position: Option<EventPosition>,
     /// When it was read, in the order of all decisions and by the clock.
     pub read: Tick,
     pub at: Instant,
@@ -95,12 +95,12 @@ impl Arrived {
 /// One line of a page.
 pub struct Line {
     pub did: Did,
-    pub entry: Entry,
+    pub entry: ListingEntry,
 }
 
 /// What became of a line.
 pub enum Seen {
-    Listed(Listed),
+    Listed(ListingVerdict),
     /// Not known here, and not wanted.
     Unwanted,
     /// Could not be looked at now.
@@ -136,8 +136,8 @@ pub type Then = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// A repository, its desk, and the store as it is now.
 pub struct Turn<'a> {
-    pub shared: &'a Shared,
-    pub view: &'a Contents,
+    pub services: &'a Services,
+    pub view: &'a ReadView,
     /// None when nobody has heard of it.
     pub draft: Option<Draft>,
     pub did: &'a Did,
@@ -158,9 +158,9 @@ impl Turn<'_> {
 pub(crate) enum Item {
     Event(Box<Arrived>),
     /// An event that concerns nobody here: only the cursor moves.
-    Skipped(Position),
+    Skipped(EventPosition),
     /// The same, which the store had no room for, or did not take.
-    NotSkipped(Position, StoreError),
+    NotSkipped(EventPosition, StoreError),
     Page {
         note: Arc<PageNote>,
         lines: Vec<Line>,
@@ -184,27 +184,28 @@ pub struct Desks {
 
 impl Desks {
     /// Starts so many desks.
-    pub fn start(shared: &Arc<Shared>, desks: usize) -> Result<Desks, StoreError> {
+    pub fn start(services: &Arc<Services>, desks: usize) -> Result<Desks, StoreError> {
         let hasher = FixedState::with_seed(0x67_61_70_6c);
         let inboxes: Vec<Arc<Inbox>> = (0..desks.max(1))
             .map(|_| Arc::new(Inbox::new(desks.max(1))))
             .collect();
         let mut waiting: Vec<Vec<RepoId>> = vec![Vec::new(); inboxes.len()];
-        let view = shared.store.view();
+        let view = services.store.view();
         for (id, bytes) in view.parked_repos()? {
             let Some(repo) = view.repo(id)? else {
                 continue;
             };
             let place = place(&hasher, &repo.did, inboxes.len());
             waiting[place].push(id);
-            shared
+            services
+                .totals
                 .parked_bytes
                 .fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
         }
         let mut threads = Vec::new();
         for (number, (inbox, waiting)) in inboxes.iter().zip(waiting).enumerate() {
-            let worker = worker::Worker::new(shared.clone(), inbox.clone(), waiting);
-            let watched = shared.clone();
+            let worker = worker::Worker::new(services.clone(), inbox.clone(), waiting);
+            let watched = services.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("desk-{number}"))
                 .spawn(move || {
@@ -235,7 +236,7 @@ impl Desks {
     }
 
     /// An event that concerns nobody here.
-    pub fn skip(&self, did: &Did, position: Position) {
+    pub fn skip(&self, did: &Did, position: EventPosition) {
         self.inbox(did).push(Item::Skipped(position));
     }
 
@@ -335,13 +336,13 @@ impl Desks {
 
 /// A desk that ends by a fault of ours takes the program with it: its repositories
 /// would stand still while everything looks well.
-struct Watched(Arc<Shared>);
+struct Watched(Arc<Services>);
 
 impl Drop for Watched {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "a desk ended unexpectedly, a fault of Gapless; start it again";
-            self.0.end.fail(StoreError::System(what.into()));
+            self.0.shutdown.fail(StoreError::System(what.into()));
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use gapless_store::change::Change;
-use gapless_store::cursor::Position;
+use gapless_store::cursor::EventPosition;
 use gapless_store::error::StoreError;
 
 use super::Item;
@@ -12,28 +12,28 @@ use super::answered::NO_ROOM_PAUSE;
 use super::worker::Worker;
 
 impl Worker {
-    pub(super) fn pass(&mut self, position: Position) {
-        let (shared, inbox) = (self.shared.clone(), self.inbox.clone());
+    pub(super) fn pass(&mut self, position: EventPosition) {
+        let (services, inbox) = (self.services.clone(), self.inbox.clone());
         let change = Change {
             done: Some(position),
             ..Change::default()
         };
-        self.shared
+        self.services
             .store
             .submit(change, move |answer| match answer {
                 Ok(_) => {}
-                Err(error) if error.is_final() => shared.end.fail(error),
+                Err(error) if error.is_final() => services.shutdown.fail(error),
                 // It holds the cursor until it is done: nobody else does it.
                 Err(error) => inbox.push(Item::NotSkipped(position, error)),
             });
     }
 
     /// There was no room, or the store refused it: it is tried again after a while.
-    pub(super) fn not_passed(&mut self, position: Position, error: &StoreError) {
+    pub(super) fn not_passed(&mut self, position: EventPosition, error: &StoreError) {
         match error {
-            StoreError::Full(full) => self.shared.room.lacks(self.shared.clock.time(), full),
+            StoreError::Full(full) => self.services.disk.refused(self.services.clock.time(), full),
             error => {
-                self.shared.metrics.refused_changes.inc();
+                self.services.metrics.refused_changes.inc();
                 tracing::error!(
                     upstream = position.upstream.0, seq = position.seq, %error,
                     "the store refuses to pass over an event, and the cursor waits for it; tried again"

@@ -2,21 +2,21 @@
 //! should hear.
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::debt::{self, What};
-use gapless_core::ledger::{Notice, Repo, RepoId, Time, Why};
+use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::ledger::{DebtReason, Notice, Repo, RepoId, Time};
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
-use gapless_store::table::log::Source;
+use gapless_store::table::log::SourceEvent;
 
 use super::{Arrived, DEAD_PAYLOAD_BYTES};
 use crate::ingest::draft::Draft;
-use crate::shared::Shared;
+use crate::services::Services;
 
 /// A repository that nobody has heard of: a name that nothing is owed for would be
 /// forgotten.
-pub fn first_heard(shared: &Shared, did: &Did) -> Draft {
+pub fn first_heard(services: &Services, did: &Did) -> Draft {
     let mut repo = Repo::new(did.clone());
-    let now = shared.clock.now();
-    debt::owe(now, &mut repo, What::Resolve, Why::FirstSighting);
+    let now = services.clock.now();
+    debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::FirstSighting);
     Draft::unheard(repo)
 }
 
@@ -30,7 +30,7 @@ pub fn letter(
     let end = event.bytes.len().min(DEAD_PAYLOAD_BYTES);
     DeadLetter {
         class,
-        source: Some(Source {
+        source: Some(SourceEvent {
             upstream: event.origin.upstream,
             seq: event.seq,
         }),
@@ -44,9 +44,9 @@ pub fn letter(
 }
 
 /// Counts what the ledger noticed, and says what a person should hear.
-pub fn report(shared: &Shared, repo: &Repo, notices: &[Notice]) {
+pub fn report(services: &Services, repo: &Repo, notices: &[Notice]) {
     for notice in notices {
-        shared.metrics.notice(notice);
+        services.metrics.notice(notice);
         match notice {
             Notice::Fork { rev } => tracing::warn!(
                 did = %repo.did, %rev,
@@ -54,7 +54,7 @@ pub fn report(shared: &Shared, repo: &Repo, notices: &[Notice]) {
             ),
             Notice::HostBehind { named } => {
                 if let Some(host) = repo.host {
-                    shared.censuses.one_more(host);
+                    services.hosts.behind_counts.one_more(host);
                 }
                 tracing::warn!(
                     did = %repo.did, host_rev = %named.rev,
@@ -63,7 +63,10 @@ pub fn report(shared: &Shared, repo: &Repo, notices: &[Notice]) {
             }
             Notice::Adopted { rev } => {
                 if let Some(host) = repo.host {
-                    shared.censuses.adopted(shared.clock.time(), host);
+                    services
+                        .hosts
+                        .behind_counts
+                        .adopted(services.clock.time(), host);
                 }
                 tracing::warn!(did = %repo.did, %rev, "the host's older state was taken over");
             }

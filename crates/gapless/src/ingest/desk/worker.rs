@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::debt::{self, What};
-use gapless_core::ledger::notice::Dropped;
-use gapless_core::ledger::{Repo, RepoId, Why};
-use gapless_store::cursor::Position;
+use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::ledger::notice::DropReason;
+use gapless_core::ledger::{DebtReason, Repo, RepoId};
+use gapless_store::cursor::EventPosition;
 use gapless_store::error::StoreError;
 
 use super::inbox::Inbox;
@@ -22,13 +22,13 @@ use super::keys::Keys;
 use super::slot::Slots;
 use super::{Item, Turn, Visit};
 use crate::ingest::draft::Draft;
-use crate::shared::Shared;
+use crate::services::Services;
 
 /// How long a desk waits for something to come before it looks around.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 pub struct Worker {
-    pub(super) shared: Arc<Shared>,
+    pub(super) services: Arc<Services>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) slots: Slots,
     pub(super) keys: Keys,
@@ -40,7 +40,7 @@ pub struct Worker {
     pub(super) resting: Vec<usize>,
     pub(super) rest_until: Instant,
     /// Events that were passed over, which the store has not written down yet.
-    pub(super) unpassed: Vec<Position>,
+    pub(super) unpassed: Vec<EventPosition>,
     pub(super) next_number: u64,
     pub(super) closed: bool,
 }
@@ -53,9 +53,9 @@ pub(super) enum Done {
 }
 
 impl Worker {
-    pub fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, waiting: Vec<RepoId>) -> Worker {
+    pub fn new(services: Arc<Services>, inbox: Arc<Inbox>, waiting: Vec<RepoId>) -> Worker {
         Worker {
-            shared,
+            services,
             inbox,
             slots: Slots::default(),
             keys: Keys::default(),
@@ -195,23 +195,23 @@ impl Worker {
                             slot.parked_bytes = bytes;
                         }
                     }
-                    Err(error) => self.shared.end.fail(error),
+                    Err(error) => self.services.shutdown.fail(error),
                 }
                 Some(place)
             }
             Err(error) => {
-                self.shared.end.fail(error);
+                self.services.shutdown.fail(error);
                 None
             }
         }
     }
 
     fn read(&self, did: &Did) -> Result<Option<(RepoId, Repo)>, StoreError> {
-        self.shared.store.view().repo_by_did(did)
+        self.services.store.view().repo_by_did(did)
     }
 
     fn parked_bytes(&self, id: RepoId) -> Result<u64, StoreError> {
-        let parked = self.shared.store.view().parked(id)?;
+        let parked = self.services.store.view().parked(id)?;
         Ok(parked.values().map(|one| u64::from(one.bytes)).sum())
     }
 
@@ -225,7 +225,7 @@ impl Worker {
 
     /// The repository of a slot, with the frames that wait for it.
     pub(super) fn draft(&mut self, place: usize) -> Result<Option<Draft>, StoreError> {
-        let view = self.shared.store.view();
+        let view = self.services.store.view();
         let Some(slot) = self.slots.get(place) else {
             return Ok(None);
         };
@@ -240,7 +240,7 @@ impl Worker {
     }
 
     fn visit(&mut self, place: usize, did: Did, visit: Visit) -> Done {
-        let shared = self.shared.clone();
+        let services = self.services.clone();
         let Some(slot) = self.slots.get(place) else {
             return Done::Yes;
         };
@@ -250,13 +250,13 @@ impl Worker {
         let draft = match self.draft(place) {
             Ok(draft) => draft,
             Err(error) => {
-                shared.end.fail(error);
+                services.shutdown.fail(error);
                 return Done::Yes;
             }
         };
-        let view = shared.store.view();
+        let view = services.store.view();
         let mut turn = Turn {
-            shared: &shared,
+            services: &services,
             view: &view,
             draft,
             did: &did,
@@ -282,7 +282,7 @@ impl Worker {
     /// the cause, for they are judged in most visits: they go, and what the host says
     /// takes their place.
     fn after_fault(&mut self, place: usize, did: &Did) -> Option<Draft> {
-        self.shared.metrics.faults.inc();
+        self.services.metrics.faults.inc();
         tracing::error!(
             %did,
             "deciding about a repository ended unexpectedly; what waits for it is dropped, and the host is asked"
@@ -290,17 +290,22 @@ impl Worker {
         let mut draft = match self.draft(place) {
             Ok(draft) => draft?,
             Err(error) => {
-                self.shared.end.fail(error);
+                self.services.shutdown.fail(error);
                 return None;
             }
         };
-        let now = self.shared.clock.now();
+        let now = self.services.clock.now();
         let revs: Vec<_> = draft.parked.keys().copied().collect();
         for rev in revs {
-            draft.drop_frame(rev, Dropped::Superseded);
+            draft.drop_frame(rev, DropReason::Superseded);
         }
-        debt::owe(now, &mut draft.repo, What::Compare, Why::BrokenChain);
-        debt::failed(now, &mut draft.repo, None);
+        debt::owe(
+            now,
+            &mut draft.repo,
+            DebtKind::Compare,
+            DebtReason::BrokenChain,
+        );
+        debt::attempt_failed(now, &mut draft.repo, None);
         Some(draft)
     }
 }

@@ -21,7 +21,7 @@ struct Known {
 impl Mirror {
     /// Since when a listing speaks for what the streams of all hosts have missed.
     fn wide_reset(&self) -> Tick {
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let wide = covers
             .iter()
             .filter(|(_, source)| source.row.host.is_none());
@@ -33,9 +33,9 @@ impl Mirror {
     /// since relays last missed something.
     pub(in crate::mirror) fn unlisted_hosts(&self) -> Vec<HostId> {
         let mut unlisted = Vec::new();
-        if self.shared.scope.network {
+        if self.services.admission.scope.network {
             let reset = self.wide_reset();
-            self.shared.hosts.each(|id, host| {
+            self.services.hosts.each(|id, host| {
                 if host.swept.is_none_or(|swept| swept.tick <= reset) {
                     unlisted.push(id);
                 }
@@ -58,11 +58,11 @@ impl Mirror {
         failing_only: bool,
     ) -> HostsPage {
         let streams = self.host_streams();
-        let mut all = self.shared.hosts.all();
+        let mut all = self.services.hosts.all();
         all.sort_by_key(|(id, _)| *id);
-        let (over, refused) = self.shared.hosts.over_quota();
+        let (over, refused) = self.services.hosts.over_quota();
         let refused_by = over.into_iter().map(|(by, hosts, refused)| NamerAnswer {
-            named_by: self.shared.hosts.words(&by),
+            named_by: self.services.hosts.words(&by),
             hosts: hosts as u64,
             limit: quotas::limit(&by).map(|limit| limit as u64),
             refused,
@@ -93,11 +93,11 @@ impl Mirror {
 
     /// The streams of hosts, by their hosts.
     fn host_streams(&self) -> HashMap<HostId, (UpstreamId, Known)> {
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let own = covers.iter().filter_map(|(id, source)| {
             let known = Known {
                 followed: Some(followed_name(source.row.followed)),
-                by_operator: source.row.followed.is_operators(),
+                by_operator: source.row.followed.is_by_operator(),
             };
             Some((source.row.host?, (id, known)))
         });
@@ -125,7 +125,7 @@ impl Mirror {
             (_, None, None) if self.is_asked(id) => "waiting",
             (_, None, None) => "idle",
         };
-        let now = self.shared.clock.time();
+        let now = self.services.clock.time();
         HostAnswer {
             number: u64::from(id.0),
             host: host.name.clone(),
@@ -139,7 +139,7 @@ impl Mirror {
             .to_owned(),
             named_by: match &host.named {
                 NamedBy::Unsaid => None,
-                by => Some(self.shared.hosts.words(by)),
+                by => Some(self.services.hosts.words(by)),
             },
             never_reached_since: match host.reached {
                 true => None,
@@ -160,17 +160,21 @@ impl Mirror {
     /// Whether anything is asked of a host: all of it is wanted, or somebody whom we know
     /// lives there.
     fn is_asked(&self, id: HostId) -> bool {
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let own = |row: &Upstream| row.host == Some(id) && is_whole(row);
-        let whole = covers.concerned(id).any(|(_, source)| own(&source.row));
+        let whole = covers
+            .possible_covers(id)
+            .any(|(_, source)| own(&source.row));
         drop(covers);
-        whole || self.shared.scope.network || self.shared.store.view().hosted(id).next().is_some()
+        whole
+            || self.services.admission.scope.network
+            || self.services.store.view().hosted(id).next().is_some()
     }
 
     pub(in crate::mirror) fn discover_status(&self) -> DiscoverStatus {
-        let scope = &self.shared.scope;
+        let scope = &self.services.admission.scope;
         let (mut hosts, mut swept, mut repos) = (0, 0, 0);
-        self.shared.hosts.each(|id, host| {
+        self.services.hosts.each(|id, host| {
             hosts += 1;
             swept += u64::from(host.swept.is_some());
             repos += self.sweeps.listed(id).unwrap_or(0);
@@ -194,8 +198,8 @@ impl Mirror {
             hosts_swept: swept,
             hosts_failing: self.sweeps.failing_count() as u64,
             repos_listed: repos,
-            found: self.shared.found_dids().len() as u64,
-            found_dropped: self.shared.metrics.found_dropped.get(),
+            found: self.services.admission.found_dids().len() as u64,
+            found_dropped: self.services.metrics.found_dropped.get(),
             listings: listings.collect(),
         }
     }

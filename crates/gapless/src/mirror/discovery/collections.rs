@@ -5,20 +5,20 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use gapless_core::ledger::Kind;
+use gapless_core::ledger::UpstreamKind;
+use gapless_net::HostAddress;
 
 use super::{Asked, next_look};
-use crate::candidates::Candidate;
+use crate::admission::candidates::Candidate;
 use crate::config::Pattern;
 use crate::mirror::Mirror;
-use crate::net::HostAddress;
 
 /// Pages of one listing: more repositories than any network has.
 const PAGES: usize = 100_000;
 
 pub async fn run(mirror: Weak<Mirror>) {
     if let Some(now) = mirror.upgrade() {
-        for pattern in &now.shared.scope.collections {
+        for pattern in &now.services.admission.scope.collections {
             if let Pattern::Below(_) = pattern {
                 tracing::info!(%pattern, "listings know whole names of collections only: what is below this is found by its next operation");
             }
@@ -26,7 +26,7 @@ pub async fn run(mirror: Weak<Mirror>) {
     }
     while let Some(now) = next_look(mirror.clone()).await {
         for asked in now.collection_listings() {
-            if now.discovery.is_due(&asked) && !now.shared.end.is_ending() {
+            if now.discovery.is_due(&asked) && !now.services.shutdown.has_begun() {
                 now.list_collection(&asked).await;
             }
         }
@@ -40,7 +40,7 @@ impl Mirror {
         let mut sources: BTreeSet<String> = self.relays();
         let own = self.config.upstreams.iter();
         sources.extend(
-            own.filter(|one| one.kind == Kind::Pds)
+            own.filter(|one| one.kind == UpstreamKind::Pds)
                 .map(|one| one.url.clone()),
         );
         sources.extend(config.collection_source.clone());
@@ -63,18 +63,18 @@ impl Mirror {
     }
 
     async fn list_collection(&self, asked: &Asked) {
-        let metrics = &self.shared.metrics;
+        let metrics = &self.services.metrics;
         let how = self.read_collection(asked).await;
         match &how {
             // The next start asks.
-            Err(_) if self.shared.end.is_ending() => return,
+            Err(_) if self.services.shutdown.has_begun() => return,
             Ok(_) => metrics.collection_listings.inc(),
             Err(error) => {
                 metrics.collection_listing_failures.inc();
                 tracing::warn!(source = %asked.url, collection = asked.collection, %error, "who has records in a collection could not all be read; asked again soon");
             }
         }
-        let (now, every) = (self.shared.clock.time(), self.config.discover.every);
+        let (now, every) = (self.services.clock.time(), self.config.discover.every);
         self.discovery.ended(asked, now, every, how);
     }
 
@@ -89,7 +89,7 @@ impl Mirror {
             let net = &self.fetcher.net;
             let page = tokio::select! {
                 page = net.list_by_collection(&source, &collection, cursor.as_deref()) => page,
-                () = self.shared.end.ended() => return Err("Gapless ends".to_owned()),
+                () = self.services.shutdown.begun() => return Err("Gapless ends".to_owned()),
             };
             let Some(page) = page.map_err(|error| error.to_string())? else {
                 if self.discovery.lock().without.insert(asked.url.clone()) {
@@ -99,7 +99,9 @@ impl Mirror {
             };
             for did in page.names {
                 count += 1;
-                if self.shared.is_tracked(&did) || self.found_nothing_in(&did, &collection) {
+                if self.services.admission.is_tracked(&did)
+                    || self.found_nothing_in(&did, &collection)
+                {
                     continue;
                 }
                 let candidate = Candidate {
@@ -109,8 +111,8 @@ impl Mirror {
                     since: Instant::now(),
                 };
                 tokio::select! {
-                    () = self.shared.candidates.bring(candidate) => {}
-                    () = self.shared.end.ended() => return Err("Gapless ends".to_owned()),
+                    () = self.services.admission.candidates.bring(candidate) => {}
+                    () = self.services.shutdown.begun() => return Err("Gapless ends".to_owned()),
                 }
             }
             let Some(next) = page.cursor else {

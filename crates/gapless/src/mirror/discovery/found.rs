@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::{Repo, RepoId, Time};
-use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
 
 use super::LOOK_EVERY;
-use crate::candidates::Candidate;
+use crate::admission::candidates::Candidate;
 use crate::config::Pattern;
 use crate::ingest::desk::Turn;
 use crate::mirror::Mirror;
-use crate::mirror::tracking::By;
-use crate::net::{Known, ResolveError};
-use crate::shared::Shared;
+use crate::services::Services;
+use crate::tracking::TrackedBy;
+use gapless_net::{Known, ResolveError};
 
 /// Names that the directory is asked about at a time.
 const AT_A_TIME: usize = 8;
@@ -71,14 +71,17 @@ pub async fn run(mirror: Weak<Mirror>) {
         return;
     };
     // Those that were being asked about when this ended by a fault.
-    now.shared.candidates.ask_again();
-    now.found.lock().fresh.extend(now.shared.found_dids());
-    let shared = now.shared.clone();
+    now.services.admission.candidates.ask_again();
+    now.found
+        .lock()
+        .fresh
+        .extend(now.services.admission.found_dids());
+    let services = now.services.clone();
     let mut asking = FuturesUnordered::new();
     let mut looked = Instant::now();
-    while !shared.end.is_ending() {
+    while !services.shutdown.has_begun() {
         while asking.len() < AT_A_TIME
-            && let Some(candidate) = shared.candidates.take()
+            && let Some(candidate) = services.admission.candidates.take()
         {
             asking.push(settle(now.clone(), candidate));
         }
@@ -89,9 +92,9 @@ pub async fn run(mirror: Weak<Mirror>) {
                     return;
                 }
             }
-            () = shared.candidates.came.notified(), if asking.len() < AT_A_TIME => {}
+            () = services.admission.candidates.came.notified(), if asking.len() < AT_A_TIME => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = shared.end.ended() => return,
+            () = services.shutdown.begun() => return,
         }
         if looked.elapsed() >= LOOK_AT_EVERY {
             looked = Instant::now();
@@ -107,7 +110,7 @@ pub async fn run(mirror: Weak<Mirror>) {
 /// Asks about a candidate, tracks it, and lets its streams go on. When the program ends
 /// before, no cursor has passed it, and the next start reads it again.
 async fn settle(mirror: Arc<Mirror>, mut candidate: Candidate) -> Result<(), StoreError> {
-    let shared = &mirror.shared;
+    let services = &mirror.services;
     let did = candidate.did.clone();
     let held = loop {
         let settled = match mirror.settle(&candidate).await {
@@ -122,12 +125,12 @@ async fn settle(mirror: Arc<Mirror>, mut candidate: Candidate) -> Result<(), Sto
         };
         let counted = match settled {
             Settled::Ends => return Ok(()),
-            Settled::Tracked => break shared.candidates.tracked(&did),
-            Settled::Nobody => &shared.metrics.found_unknown,
+            Settled::Tracked => break services.admission.candidates.tracked(&did),
+            Settled::Nobody => &services.metrics.found_unknown,
             // A listing comes again.
-            Settled::Unsaid => &shared.metrics.found_dropped,
+            Settled::Unsaid => &services.metrics.found_dropped,
         };
-        match shared.candidates.nobody(&candidate) {
+        match services.admission.candidates.nobody(&candidate) {
             Ok(held) => {
                 counted.inc();
                 break held;
@@ -164,22 +167,22 @@ fn is_final(did: &Did, live: bool, error: &ResolveError) -> bool {
 
 impl Mirror {
     async fn settle(&self, candidate: &Candidate) -> Result<Settled, StoreError> {
-        let (shared, did) = (&self.shared, &candidate.did);
-        if shared.is_tracked(did) {
+        let (services, did) = (&self.services, &candidate.did);
+        if services.admission.is_tracked(did) {
             return Ok(Settled::Tracked);
         }
         let known = tokio::select! {
             known = self.is_somebody(candidate) => known,
-            () = shared.end.ended() => return Ok(Settled::Ends),
+            () = services.shutdown.begun() => return Ok(Settled::Ends),
         };
         match known {
             Some(true) => {}
             Some(false) => return Ok(Settled::Nobody),
             None => return Ok(Settled::Unsaid),
         }
-        let by = By::Found(candidate.collection.clone());
-        if self.track_found(did, by).await? {
-            shared.metrics.repos_found.inc();
+        let by = TrackedBy::Found(candidate.collection.clone());
+        if self.tracking.track_found(did, by).await? {
+            services.metrics.repos_found.inc();
             self.found.lock().fresh.push_back(did.clone());
         }
         Ok(Settled::Tracked)
@@ -194,7 +197,7 @@ impl Mirror {
         if live && left.is_zero() {
             return Some(true);
         }
-        self.shared.metrics.resolutions.inc();
+        self.services.metrics.resolutions.inc();
         let asked = self.fetcher.net.resolve(&candidate.did, Known::default());
         let patience = if live { left } else { HELD_AT_MOST };
         let error = match tokio::time::timeout(patience, asked).await {
@@ -207,7 +210,7 @@ impl Mirror {
         {
             return Some(false);
         }
-        self.shared.metrics.resolution_failures.inc();
+        self.services.metrics.resolution_failures.inc();
         live.then_some(true)
     }
 
@@ -226,14 +229,14 @@ impl Mirror {
         };
         let mut some = some.into_iter();
         while let Some(did) = some.next() {
-            let Some((pattern, since)) = self.shared.found_by(&did) else {
+            let Some((pattern, since)) = self.services.admission.found_by(&did) else {
                 // An operator wants it by now, or nobody does.
                 continue;
             };
-            let view = self.shared.store.view();
+            let view = self.services.store.view();
             let looked = match view.repo_by_did(&did)? {
                 None => Looked::Waits,
-                Some((id, repo)) => look_at(&self.shared, &view, id, &repo, &pattern, since)?,
+                Some((id, repo)) => look_at(&self.services, &view, id, &repo, &pattern, since)?,
             };
             drop(view);
             match looked {
@@ -257,14 +260,14 @@ impl Mirror {
         let still = move |turn: &Turn<'_>| match known(turn) {
             None => Ok(false),
             Some((id, repo)) => {
-                let looked = look_at(turn.shared, turn.view, id, repo, &named, since)?;
+                let looked = look_at(turn.services, turn.view, id, repo, &named, since)?;
                 Ok(matches!(looked, Looked::Without))
             }
         };
         let named = pattern.clone();
         let has = move |turn: &Turn<'_>| match known(turn) {
             None => Ok(false),
-            Some((id, _)) => has_any(turn.shared, turn.view, id, &named),
+            Some((id, _)) => has_any(turn.services, turn.view, id, &named),
         };
         // First this: a listing that is being read would find it again.
         let asked = (did.clone(), pattern.clone());
@@ -275,7 +278,7 @@ impl Mirror {
             }
             kept.without.insert(asked.clone());
         }
-        let untracked = self.untrack_found(&did, still, has).await;
+        let untracked = self.tracking.untrack_found(&did, still, has).await;
         if !matches!(untracked, Ok(true)) {
             // Something was written meanwhile, or nothing can be now: looked at again.
             let mut kept = self.found.lock();
@@ -283,7 +286,7 @@ impl Mirror {
             kept.fresh.push_back(did);
             return untracked.map(|_| ());
         }
-        self.shared.metrics.found_without.inc();
+        self.services.metrics.found_without.inc();
         tracing::debug!(%did, %pattern, "found by a collection of which it has nothing; tracked no more");
         Ok(())
     }
@@ -297,8 +300,8 @@ fn known<'a>(turn: &'a Turn<'_>) -> Option<(RepoId, &'a Repo)> {
 
 /// Whether a repository is fetched, and has a record in anything that is looked for.
 fn look_at(
-    shared: &Shared,
-    view: &Contents,
+    services: &Services,
+    view: &ReadView,
     id: RepoId,
     repo: &Repo,
     found_by: &str,
@@ -306,13 +309,13 @@ fn look_at(
 ) -> Result<Looked, StoreError> {
     if repo.head().is_none() || !repo.debt.is_empty() {
         let nobody = repo.host.is_none() && repo.head().is_none();
-        let over = shared.clock.time().passed(since, NOBODY_AFTER);
+        let over = services.clock.time().passed(since, NOBODY_AFTER);
         return Ok(match nobody && over {
             true => Looked::Without,
             false => Looked::Waits,
         });
     }
-    if has_any(shared, view, id, found_by)? {
+    if has_any(services, view, id, found_by)? {
         return Ok(Looked::Has);
     }
     Ok(Looked::Without)
@@ -321,27 +324,33 @@ fn look_at(
 /// Whether it has a record in anything that is looked for, or may have: not only in
 /// what it was found by.
 fn has_any(
-    shared: &Shared,
-    view: &Contents,
+    services: &Services,
+    view: &ReadView,
     id: RepoId,
     found_by: &str,
 ) -> Result<bool, StoreError> {
     let Some(found_by) = Pattern::parse(found_by) else {
         return Ok(true);
     };
-    for pattern in shared.scope.collections.iter().chain([&found_by]) {
+    for pattern in services
+        .admission
+        .scope
+        .collections
+        .iter()
+        .chain([&found_by])
+    {
         let prefix = match pattern {
             Pattern::Exactly(name) => format!("{name}/"),
             Pattern::Below(prefix) => prefix.clone(),
         };
         // Where keys are dropped, nobody can tell.
         let collection = prefix.trim_end_matches(['/', '.']);
-        let wanted = &shared.filter.wanted;
-        let drops = shared.settings.wanted_keys_only && !wanted.is_empty();
+        let wanted = &services.rules.filter.wanted;
+        let drops = services.rules.settings.wanted_keys_only && !wanted.is_empty();
         if drops && !wanted.iter().any(|one| one.matches(collection)) {
             return Ok(true);
         }
-        if let Some(record) = view.records_with(id, prefix.as_bytes()).next() {
+        if let Some(record) = view.records_with_prefix(id, prefix.as_bytes()).next() {
             record?;
             return Ok(true);
         }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 
 use futures_util::{StreamExt, stream};
 use gapless_core::ledger::{HostId, NamedBy};
+use gapless_net::HostAddress;
 use gapless_store::error::StoreError;
 
 use super::{Asked, next_look};
 use crate::mirror::Mirror;
-use crate::net::HostAddress;
 use crate::quotas::Over;
 
 /// Pages of one listing: more hosts than are ever remembered.
@@ -36,7 +36,7 @@ pub async fn run(mirror: Weak<Mirror>) {
 impl Mirror {
     /// Reads one relay's listing. What came before an error counts.
     async fn list_hosts(&self, asked: &Asked) -> Result<(), StoreError> {
-        let metrics = &self.shared.metrics;
+        let metrics = &self.services.metrics;
         let mut count = 0;
         let how = self.read_hosts(asked, &mut count).await;
         let how = match how {
@@ -46,14 +46,14 @@ impl Mirror {
         };
         match &how {
             // The next start asks.
-            Err(_) if self.shared.end.is_ending() => return Ok(()),
+            Err(_) if self.services.shutdown.has_begun() => return Ok(()),
             Ok(()) => metrics.host_listings.inc(),
             Err(error) => {
                 metrics.host_listing_failures.inc();
                 tracing::warn!(relay = %asked.url, %error, "the hosts that a relay knows could not all be read; asked again soon");
             }
         }
-        let now = self.shared.clock.time();
+        let now = self.services.clock.time();
         let every = self.config.discover.every;
         self.discovery.ended(asked, now, every, how.map(|()| count));
         Ok(())
@@ -72,13 +72,13 @@ impl Mirror {
         for _ in 0..PAGES {
             let page = tokio::select! {
                 page = self.fetcher.net.list_hosts(&relay, cursor.as_deref()) => page,
-                () = self.shared.end.ended() => return Ok(Err("Gapless ends".to_owned())),
+                () = self.services.shutdown.begun() => return Ok(Err("Gapless ends".to_owned())),
             };
             let page = match page {
                 Ok(page) => page,
                 Err(error) => return Ok(Err(error.to_string())),
             };
-            self.shared.metrics.hosts_refused.add(page.skipped);
+            self.services.metrics.hosts_refused.add(page.skipped);
             *count += self.take_in_hosts(&name, page.names).await?;
             let Some(next) = page.cursor else {
                 return Ok(Ok(()));
@@ -93,7 +93,7 @@ impl Mirror {
 
     /// Remembers hosts that a relay lists. Returns how many of them are known now.
     async fn take_in_hosts(&self, relay: &Arc<str>, names: Vec<String>) -> Result<u64, StoreError> {
-        let hosts = &self.shared.hosts;
+        let hosts = &self.services.hosts;
         let before = hosts.len();
         let by = NamedBy::Relay(relay.to_string());
         let named: Vec<Result<Result<HostId, Over>, StoreError>> = stream::iter(names)
@@ -109,7 +109,7 @@ impl Mirror {
             let host = match host? {
                 Ok(host) => host,
                 Err(over) => {
-                    self.shared.metrics.host_refused(over);
+                    self.services.metrics.host_refused(over);
                     continue;
                 }
             };

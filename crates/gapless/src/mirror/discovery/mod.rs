@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use gapless_core::ledger::{HostId, Kind, Time};
+use gapless_core::ledger::{HostId, Time, UpstreamKind};
 
 use super::Mirror;
 pub use found::Found;
@@ -104,18 +104,18 @@ impl Mirror {
     /// those that are followed.
     fn relays(&self) -> BTreeSet<String> {
         let configured = self.config.upstreams.iter();
-        let configured = configured.filter(|one| one.kind == Kind::Relay);
+        let configured = configured.filter(|one| one.kind == UpstreamKind::Relay);
         let mut relays: BTreeSet<String> = configured.map(|one| one.url.clone()).collect();
-        let covers = self.shared.upstreams.read();
+        let covers = self.services.upstreams.read();
         let followed = covers.iter().map(|(_, source)| &source.row);
-        let followed = followed.filter(|row| row.kind == Kind::Relay);
+        let followed = followed.filter(|row| row.kind == UpstreamKind::Relay);
         relays.extend(followed.map(|row| row.url.clone()));
         relays
     }
 
     /// Starts what finds things by itself, if anything is to be found.
     pub(super) fn discover(self: &Arc<Self>) {
-        let scope = &self.shared.scope;
+        let scope = &self.services.admission.scope;
         let mirror = Arc::downgrade(self);
         self.supervise("newcomers", move || newcomers::run(mirror.clone()));
         if scope.network {
@@ -137,10 +137,10 @@ impl Mirror {
 
 /// Waits a moment. None: the program ends.
 async fn next_look(mirror: Weak<Mirror>) -> Option<Arc<Mirror>> {
-    let shared = mirror.upgrade()?.shared.clone();
+    let services = mirror.upgrade()?.services.clone();
     tokio::select! {
         () = tokio::time::sleep(LOOK_EVERY) => {}
-        () = shared.end.ended() => return None,
+        () = services.shutdown.begun() => return None,
     }
-    mirror.upgrade().filter(|_| !shared.end.is_ending())
+    mirror.upgrade().filter(|_| !services.shutdown.has_begun())
 }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Weak};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use gapless_atp::syntax::Did;
+use gapless_net::Known;
 use gapless_store::error::StoreError;
 
 use super::LOOK_EVERY;
 use crate::ingest::desk::{Turn, first_heard};
 use crate::mirror::Mirror;
-use crate::net::Known;
 
 /// Names that the directory is asked about at a time.
 const AT_A_TIME: usize = 4;
@@ -19,11 +19,11 @@ pub async fn run(mirror: Weak<Mirror>) {
     let Some(now) = mirror.upgrade() else {
         return;
     };
-    let shared = now.shared.clone();
+    let services = now.services.clone();
     let mut asking = FuturesUnordered::new();
-    while !shared.end.is_ending() {
+    while !services.shutdown.has_begun() {
         while asking.len() < AT_A_TIME
-            && let Some(did) = shared.newcomers.take()
+            && let Some(did) = services.admission.newcomers.take()
         {
             asking.push(ask(now.clone(), did));
         }
@@ -36,16 +36,16 @@ pub async fn run(mirror: Weak<Mirror>) {
                 // It comes with its next event, or with a sweep.
                 Ok(()) | Err(_) => {}
             },
-            () = shared.newcomers.came.notified(), if asking.len() < AT_A_TIME => {}
+            () = services.admission.newcomers.came.notified(), if asking.len() < AT_A_TIME => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = shared.end.ended() => return,
+            () = services.shutdown.begun() => return,
         }
     }
 }
 
 /// Asks about one, and writes it down if the directory knows it: from then on it is owed.
 async fn ask(mirror: Arc<Mirror>, did: Did) -> Result<(), StoreError> {
-    let metrics = &mirror.shared.metrics;
+    let metrics = &mirror.services.metrics;
     metrics.resolutions.inc();
     let Ok(document) = mirror.fetcher.net.resolve(&did, Known::default()).await else {
         metrics.resolution_failures.inc();
@@ -57,7 +57,7 @@ async fn ask(mirror: Arc<Mirror>, did: Did) -> Result<(), StoreError> {
     metrics.newcomers_known.inc();
     let visit = mirror.desks.visit(&did, |turn: &mut Turn<'_>| {
         if turn.draft.is_none() {
-            turn.draft = Some(first_heard(turn.shared, turn.did));
+            turn.draft = Some(first_heard(turn.services, turn.did));
         }
     });
     visit.await

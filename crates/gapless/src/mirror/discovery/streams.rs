@@ -3,11 +3,11 @@
 
 use std::sync::Weak;
 
-use gapless_core::ledger::{Followed, HostId, Kind};
+use gapless_core::ledger::{FollowReason, HostId, UpstreamKind};
 
 use super::next_look;
+use crate::following::FollowError;
 use crate::mirror::Mirror;
-use crate::mirror::following::FollowError;
 
 /// Hosts that are dialed for the first time at each look.
 const AT_A_TIME: usize = 10;
@@ -27,7 +27,7 @@ pub async fn run(mirror: Weak<Mirror>) {
         for (_, name) in hosts {
             let added = now
                 .following
-                .add(Kind::Pds, &name, None, Followed::Discovered);
+                .add(UpstreamKind::Pds, &name, None, FollowReason::Discovered);
             match added.await {
                 Ok(_) => {}
                 Err(FollowError::Store(error)) if error.is_final() => return,
@@ -45,7 +45,7 @@ impl Mirror {
         let (streams, found) = self.following.streams();
         let room = self.config.discover.max_streams.saturating_sub(found);
         let mut hosts = Vec::new();
-        self.shared.hosts.each(|id, host| {
+        self.services.hosts.each(|id, host| {
             if !streams.contains(&id) {
                 hosts.push((id, host.name.clone()));
             }

@@ -15,42 +15,24 @@
 
 mod page;
 mod start;
-pub mod words;
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use gapless_store::error::StoreError;
 use gapless_store::frames::FramesReader;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::share::{Share, Shares};
-use crate::shared::Shared;
+use crate::config::FirehoseSettings;
+use crate::metrics::head;
+use crate::services::Services;
 
 pub use page::{Page, Place, Stopped};
 pub use start::{Start, start};
-
-/// How it is served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirehoseSettings {
-    /// Consumers at a time; more are turned away.
-    pub consumers: usize,
-    /// A consumer that takes nothing for so long, or is silent for so long when it
-    /// is asked whether it is there, is cut.
-    pub stall: Duration,
-}
-
-impl Default for FirehoseSettings {
-    fn default() -> FirehoseSettings {
-        FirehoseSettings {
-            consumers: 64,
-            stall: Duration::from_secs(30),
-        }
-    }
-}
 
 /// Why somebody cannot subscribe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +61,7 @@ impl From<StoreError> for Unserved {
 /// One for a running mirror.
 pub struct Firehose {
     pub settings: FirehoseSettings,
-    shared: Arc<Shared>,
+    services: Arc<Services>,
     room: Arc<Semaphore>,
     shares: Arc<Shares>,
     /// The number after the last one that is durable.
@@ -89,10 +71,10 @@ pub struct Firehose {
 }
 
 impl Firehose {
-    pub fn new(shared: Arc<Shared>, settings: FirehoseSettings) -> Firehose {
-        let head = watch::Sender::new(shared.store.durable_head().next_seq);
+    pub fn new(services: Arc<Services>, settings: FirehoseSettings) -> Firehose {
+        let head = watch::Sender::new(services.store.durable_head().next_seq);
         let tell = head.clone();
-        shared.store.on_durable(move |durable| {
+        services.store.on_durable(move |durable| {
             tell.send_if_modified(|next| {
                 let more = durable.next_seq > *next;
                 *next = durable.next_seq.max(*next);
@@ -106,7 +88,7 @@ impl Firehose {
             head,
             positions: Mutex::default(),
             next_consumer: AtomicU64::new(0),
-            shared,
+            services,
         }
     }
 
@@ -117,22 +99,22 @@ impl Firehose {
         cursor: Option<u64>,
         peer: Option<IpAddr>,
     ) -> Result<(Consumer, Start), Unserved> {
-        if self.shared.filter.is_narrow() {
+        if self.services.rules.filter.is_narrow() {
             return Err(Unserved::Filtered);
         }
         let frames = self.frames().ok_or(Unserved::NoFrames)?;
         let share = match self.shares.take(peer) {
             Ok(share) => share,
             Err(all) => {
-                self.shared.metrics.firehose_turned_away.inc();
+                self.services.metrics.firehose_turned_away.inc();
                 return Err(Unserved::Share(all));
             }
         };
         let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
-            self.shared.metrics.firehose_turned_away.inc();
+            self.services.metrics.firehose_turned_away.inc();
             return Err(Unserved::Full(self.settings.consumers));
         };
-        let next = self.shared.store.durable_head().next_seq;
+        let next = self.services.store.durable_head().next_seq;
         let start = start(cursor, frames.oldest_seq(), next);
         let from = match start {
             Start::At { from, .. } => from,
@@ -141,7 +123,7 @@ impl Firehose {
         let position = Arc::new(AtomicU64::new(from));
         let number = self.next_consumer.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, position.clone());
-        self.shared.metrics.firehose_subscriptions.inc();
+        self.services.metrics.firehose_subscriptions.inc();
         let consumer = Consumer {
             firehose: self.clone(),
             number,
@@ -155,15 +137,36 @@ impl Firehose {
 
     /// Consumers now, and by how many numbers the slowest is behind.
     pub fn consumers(&self) -> (u64, u64) {
-        let next = self.shared.store.durable_head().next_seq;
+        let next = self.services.store.durable_head().next_seq;
         let positions = self.lock();
         let behind = positions.values().map(|at| at.load(Ordering::Relaxed));
         let lag = behind.min().map_or(0, |least| next.saturating_sub(least));
         (positions.len() as u64, lag)
     }
 
+    /// Appends the gauges of the firehose in the text format of Prometheus.
+    pub fn write_metrics(&self, out: &mut String) {
+        let (consumers, lag) = self.consumers();
+        let gauges = [
+            (
+                "gapless_firehose_consumers",
+                "Consumers of the firehose.",
+                consumers,
+            ),
+            (
+                "gapless_firehose_lag",
+                "By how many log numbers the slowest of them is behind.",
+                lag,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            head(out, name, "gauge", help);
+            let _ = writeln!(out, "{name} {value}");
+        }
+    }
+
     fn frames(&self) -> Option<&FramesReader> {
-        self.shared.store.frames()
+        self.services.store.frames()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<AtomicU64>>> {
@@ -192,12 +195,12 @@ impl Consumer {
 
     /// A reader of its own, from this number on.
     pub fn place(&self, from: u64) -> Place {
-        Place::new(self.firehose.shared.clone(), from)
+        Place::new(self.firehose.services.clone(), from)
     }
 
     /// So many frames and bytes were handed to its socket, up to this number.
     pub fn sent(&self, frames: u64, bytes: u64, next: u64) {
-        let metrics = &self.firehose.shared.metrics;
+        let metrics = &self.firehose.services.metrics;
         metrics.firehose_frames.add(frames);
         metrics.firehose_bytes.add(bytes);
         self.position.store(next, Ordering::Relaxed);
@@ -205,7 +208,7 @@ impl Consumer {
 
     /// It is cut.
     pub fn cut(&self, why: &'static str) {
-        self.firehose.shared.metrics.firehose_cut.inc();
+        self.firehose.services.metrics.firehose_cut.inc();
         tracing::info!(
             consumer = self.number,
             at = self.position.load(Ordering::Relaxed),

@@ -15,13 +15,13 @@ use gapless_atp::limits::FRAME_BYTES;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::account::is_hidden;
 use gapless_core::ledger::{Repo, RepoId};
-use gapless_store::contents::Contents;
 use gapless_store::error::StoreError;
-use gapless_store::frames::{Frame, FramesError};
-use gapless_store::table::log::{Glance, LogKind};
+use gapless_store::frames::{FramesError, StoredFrame};
+use gapless_store::read_view::ReadView;
+use gapless_store::table::log::{LogKind, LogRowSummary};
 
-use super::words;
-use crate::shared::Shared;
+use crate::log::frames;
+use crate::services::Services;
 
 /// Bytes of frames in a page; one frame may go beyond it.
 const PAGE_BYTES: usize = 1 << 20;
@@ -57,19 +57,19 @@ pub struct Page {
 
 /// How far one consumer is.
 pub struct Place {
-    shared: Arc<Shared>,
+    services: Arc<Services>,
     next: u64,
     /// Frames that were read and are not used yet; all there are below `read_upto`.
-    frames: VecDeque<Frame>,
+    frames: VecDeque<StoredFrame>,
     read_upto: u64,
     /// Where it was told that repositories are.
     told: BTreeMap<RepoId, (Rev, Cid)>,
 }
 
 impl Place {
-    pub fn new(shared: Arc<Shared>, from: u64) -> Place {
+    pub fn new(services: Arc<Services>, from: u64) -> Place {
         Place {
-            shared,
+            services,
             next: from,
             frames: VecDeque::new(),
             read_upto: 0,
@@ -85,14 +85,14 @@ impl Place {
     /// Hands the next frames to `send`, in parts that belong together, until there
     /// are enough for a page or no more.
     pub fn page(&mut self, send: &mut dyn FnMut(&[&[u8]])) -> Result<Page, Stopped> {
-        let shared = self.shared.clone();
-        let view = shared.store.view();
+        let services = self.services.clone();
+        let view = services.store.view();
         let end = view.counters()?.next_seq;
         if self.next < end {
             self.read_frames(end)?;
         }
         let mut reading = Reading {
-            shared: &shared,
+            services: &services,
             view: &view,
             repos: HashMap::with_hasher(FixedState::default()),
             told: &mut self.told,
@@ -102,7 +102,7 @@ impl Place {
         };
         let mut rows = 0;
         if self.next < self.read_upto {
-            for row in view.log_glances(self.next)? {
+            for row in view.log_summaries(self.next)? {
                 let (first, row) = row?;
                 if first >= self.read_upto || rows == PAGE_ROWS || reading.bytes >= PAGE_BYTES {
                     break;
@@ -128,7 +128,7 @@ impl Place {
     }
 
     fn read_frames(&mut self, end: u64) -> Result<(), Stopped> {
-        let Some(frames) = self.shared.store.frames() else {
+        let Some(frames) = self.services.store.frames() else {
             return Err(Stopped::Passed);
         };
         if self.next < frames.oldest_seq() {
@@ -151,8 +151,8 @@ impl Place {
 
 /// A page as it fills.
 struct Reading<'a> {
-    shared: &'a Shared,
-    view: &'a Contents,
+    services: &'a Services,
+    view: &'a ReadView,
     /// Repositories as they are now; none for those that are not there, or hidden.
     repos: HashMap<RepoId, Option<Repo>, FixedState>,
     told: &'a mut BTreeMap<RepoId, (Rev, Cid)>,
@@ -163,7 +163,12 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// One row, if it says anything to outsiders.
-    fn tell(&mut self, seq: u64, row: &Glance, frame: Option<Vec<u8>>) -> Result<(), StoreError> {
+    fn tell(
+        &mut self,
+        seq: u64,
+        row: &LogRowSummary,
+        frame: Option<Vec<u8>>,
+    ) -> Result<(), StoreError> {
         let Some(id) = row.repo else {
             return Ok(());
         };
@@ -173,13 +178,13 @@ impl Reading<'_> {
                 // Said of hidden ones, too: it is how others learn that they are.
                 if let Some(repo) = self.view.repo(id)?.filter(|_| row.last) {
                     let did = repo.did.as_str();
-                    self.put(&[&words::account(seq, did, account, row.at)]);
+                    self.put(&[&frames::account(seq, did, account, row.at)]);
                 }
                 Ok(())
             }
             LogKind::Identity => {
                 if let Some(repo) = self.shown(id)? {
-                    let said = words::identity(seq, repo.did.as_str(), row.at);
+                    let said = frames::identity(seq, repo.did.as_str(), row.at);
                     self.put(&[&said]);
                 }
                 Ok(())
@@ -197,7 +202,7 @@ impl Reading<'_> {
         &mut self,
         seq: u64,
         id: RepoId,
-        row: &Glance,
+        row: &LogRowSummary,
         frame: Option<Vec<u8>>,
     ) -> Result<(), StoreError> {
         if self.shown(id)?.is_none() {
@@ -213,14 +218,14 @@ impl Reading<'_> {
                     self.told.remove(&id);
                 }
                 if !is_step {
-                    self.shared.metrics.firehose_syncs.inc();
+                    self.services.metrics.firehose_syncs.inc();
                 }
                 self.put(&frame.parts());
                 Ok(())
             }
             // Damaged, redacted, or too large by the bytes of our number.
             _ => {
-                self.shared.metrics.firehose_frames_missing.inc();
+                self.services.metrics.firehose_frames_missing.inc();
                 self.now_at(seq, id, row)
             }
         }
@@ -228,7 +233,7 @@ impl Reading<'_> {
 
     /// The repository got somewhere by a way that cannot be told. Where it is now
     /// is told, once.
-    fn now_at(&mut self, seq: u64, id: RepoId, row: &Glance) -> Result<(), StoreError> {
+    fn now_at(&mut self, seq: u64, id: RepoId, row: &LogRowSummary) -> Result<(), StoreError> {
         let Some(repo) = self.shown(id)? else {
             return Ok(());
         };
@@ -241,16 +246,16 @@ impl Reading<'_> {
             return Ok(());
         }
         let Some(block) = self.view.signed_commit(id)? else {
-            self.shared.metrics.firehose_untold.inc();
+            self.services.metrics.firehose_untold.inc();
             return Ok(());
         };
         if self.told.len() >= REMEMBERED {
             self.told.clear();
         }
         self.told.insert(id, now);
-        self.shared.metrics.firehose_syncs.inc();
+        self.services.metrics.firehose_syncs.inc();
         // A frame of our own making has a number to be replaced.
-        if let Ok(said) = renumber(&words::sync(&did, &head, &block, row.at), seq) {
+        if let Ok(said) = renumber(&frames::sync(&did, &head, &block, row.at), seq) {
             self.put(&said.parts());
         }
         Ok(())

@@ -23,7 +23,7 @@ use parameters::Parameters;
 
 /// A question, read as far as every method needs it.
 struct Question {
-    app: App,
+    app: Arc<App>,
     serving: Arc<Serving>,
     parameters: Parameters,
     /// Who asks.
@@ -34,7 +34,7 @@ struct Question {
 
 /// Answers one request. Whatever becomes of it, pages anywhere may read the answer.
 pub async fn answer(
-    State(app): State<App>,
+    State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
     peer: Result<ConnectInfo<Peer>, ExtensionRejection>,
     method: Method,
@@ -60,7 +60,12 @@ pub async fn answer(
     }
 }
 
-fn read(app: App, method: &Method, uri: &Uri, peer: Option<IpAddr>) -> Result<Question, Refusal> {
+fn read(
+    app: Arc<App>,
+    method: &Method,
+    uri: &Uri,
+    peer: Option<IpAddr>,
+) -> Result<Question, Refusal> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Refusal::invalid(format!(
             "Incorrect HTTP method ({method}) expected GET"
@@ -69,10 +74,14 @@ fn read(app: App, method: &Method, uri: &Uri, peer: Option<IpAddr>) -> Result<Qu
     Ok(Question {
         parameters: Parameters::of(uri)?,
         peer,
-        serving: app.mirror.serving().map_err(unavailable)?,
+        serving: serving(&app).map_err(unavailable)?,
         head_only: method == Method::HEAD,
         app,
     })
+}
+
+fn serving(app: &App) -> Result<Arc<Serving>, ApiError> {
+    app.running()?.serving().cloned()
 }
 
 /// The methods that there are.

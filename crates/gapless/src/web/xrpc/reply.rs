@@ -11,7 +11,7 @@ use axum::response::Response;
 use gapless_core::ledger::Head;
 use serde::Serialize;
 
-use super::super::answer;
+use super::super::response;
 use crate::api::ErrorBody;
 use crate::serve::Refusal;
 use crate::serve::which::Exact;
@@ -46,7 +46,7 @@ pub fn options() -> Response {
 }
 
 pub fn json<T: Serialize>(value: &T) -> Response {
-    answer::json(StatusCode::OK, value)
+    response::json(StatusCode::OK, value)
 }
 
 /// JSON about one state of a repository.
@@ -56,7 +56,11 @@ pub fn json_of<T: Serialize>(exact: &Exact, value: &T) -> Response {
 
 /// A CAR about one state of a repository.
 pub fn car(head: &Head, evidence: &str, body: Body) -> Response {
-    stated(answer::with_body(StatusCode::OK, CAR, body), head, evidence)
+    stated(
+        response::with_body(StatusCode::OK, CAR, body),
+        head,
+        evidence,
+    )
 }
 
 fn stated(mut response: Response, head: &Head, evidence: &str) -> Response {
@@ -94,5 +98,5 @@ fn error(status: StatusCode, name: &str, message: &str) -> Response {
         error: name.to_owned(),
         message: message.to_owned(),
     };
-    open(answer::json(status, &body))
+    open(response::json(status, &body))
 }

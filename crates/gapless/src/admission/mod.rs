@@ -1,0 +1,54 @@
+//! Which repositories are wanted: those that are tracked by name, those that a collection
+//! found, and those that the scope of discovery covers; and which names are being
+//! considered.
+
+pub mod candidates;
+pub mod newcomers;
+pub mod scope;
+pub mod strays;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::Time;
+
+use candidates::Candidates;
+use newcomers::Newcomers;
+use scope::Scope;
+use strays::Strays;
+
+/// What decides whether a repository is wanted.
+pub struct Admission {
+    /// Repositories that are wanted without being named.
+    pub scope: Scope,
+    /// Repositories that are tracked.
+    pub tracked: RwLock<HashSet<Did>>,
+    /// Tracked repositories that a collection found: by which collection, and when.
+    pub found: RwLock<HashMap<Did, (Arc<str>, Time)>>,
+    /// Names that were unknown before an event brought them.
+    pub newcomers: Newcomers,
+    /// Names that may be found next.
+    pub candidates: Candidates,
+    /// Hosts that bring repositories of other hosts.
+    pub strays: Strays,
+}
+
+impl Admission {
+    pub fn is_tracked(&self, did: &Did) -> bool {
+        let tracked = self.tracked.read().unwrap_or_else(PoisonError::into_inner);
+        tracked.contains(did)
+    }
+
+    /// The collection by which a tracked repository was found, and when.
+    pub fn found_by(&self, did: &Did) -> Option<(Arc<str>, Time)> {
+        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        found.get(did).cloned()
+    }
+
+    /// All tracked repositories that a collection found.
+    pub fn found_dids(&self) -> Vec<Did> {
+        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        found.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,3 @@
+//! The log as others read it. Every reader of the log uses this module.
+
+pub mod frames;

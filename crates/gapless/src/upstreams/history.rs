@@ -1,0 +1,97 @@
+//! When upstreams came and went since the start. Nothing is decided by it: it is
+//! for people who ask since when a repository has had no stream, or another one.
+
+use std::collections::BTreeMap;
+
+use gapless_core::ledger::{Repo, Time, Upstream, UpstreamId, UpstreamKind};
+
+/// One entry for each upstream there was: as many as there are rows.
+#[derive(Debug, Default)]
+pub struct UpstreamHistory {
+    came: BTreeMap<UpstreamId, Time>,
+    went: BTreeMap<UpstreamId, (Time, Upstream)>,
+}
+
+impl UpstreamHistory {
+    pub fn came(&mut self, now: Time, id: UpstreamId) {
+        self.came.insert(id, now);
+        self.went.remove(&id);
+    }
+
+    pub fn went(&mut self, now: Time, id: UpstreamId, row: &Upstream) {
+        self.came.remove(&id);
+        self.went.insert(id, (now, row.clone()));
+    }
+
+    /// Since when an upstream has been followed without a break.
+    pub fn followed_since(&self, id: UpstreamId) -> Option<Time> {
+        self.came.get(&id).copied()
+    }
+
+    /// When an upstream was left that is not followed now.
+    pub fn left_at(&self, id: UpstreamId) -> Option<Time> {
+        self.went.get(&id).map(|(at, _)| *at)
+    }
+
+    /// When the last one was left that could speak for a repository.
+    pub fn last_left(&self, repo: &Repo) -> Option<Time> {
+        let could = |row: &Upstream| match row.kind {
+            UpstreamKind::Relay => row.followed.reads_all() || repo.tracked,
+            UpstreamKind::Pds => {
+                let read = row.followed.reads_all() || repo.tracked;
+                read && row.host.is_some() && row.host == repo.host
+            }
+            UpstreamKind::Jetstream => false,
+        };
+        let left = self.went.values().filter(|(_, row)| could(row));
+        left.map(|(at, _)| *at).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_atp::syntax::Did;
+    use gapless_core::ledger::{Epoch, FollowReason, HostId, Tick};
+
+    use super::*;
+
+    fn row(kind: UpstreamKind, host: Option<u32>, followed: FollowReason) -> Upstream {
+        Upstream {
+            url: String::new(),
+            kind,
+            host: host.map(HostId),
+            epoch: Epoch(0),
+            first_cursor_since_reset: None,
+            numbering: 0,
+            reset_at: Tick(0),
+            unread_at: None,
+            followed,
+        }
+    }
+
+    #[test]
+    fn only_those_count_that_could_speak_for_it() {
+        let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
+        let mut repo = Repo::new(did);
+        repo.host = Some(HostId(1));
+        let mut history = UpstreamHistory::default();
+        let own = row(UpstreamKind::Pds, Some(1), FollowReason::Added);
+        history.came(Time(1), UpstreamId(1));
+        assert_eq!(history.followed_since(UpstreamId(1)), Some(Time(1)));
+        history.went(Time(2), UpstreamId(1), &own);
+        assert_eq!(history.followed_since(UpstreamId(1)), None);
+        assert_eq!(history.left_at(UpstreamId(1)), Some(Time(2)));
+        let other = row(UpstreamKind::Pds, Some(2), FollowReason::Added);
+        history.went(Time(3), UpstreamId(2), &other);
+        let for_others = row(UpstreamKind::Pds, Some(1), FollowReason::ForTracked);
+        history.went(Time(4), UpstreamId(3), &for_others);
+        assert_eq!(history.last_left(&repo), Some(Time(2)));
+        let relay = row(UpstreamKind::Relay, None, FollowReason::Added);
+        history.went(Time(5), UpstreamId(4), &relay);
+        assert_eq!(history.last_left(&repo), Some(Time(5)));
+        history.came(Time(6), UpstreamId(4));
+        assert_eq!(history.last_left(&repo), Some(Time(2)), "it is back");
+        repo.tracked = true;
+        assert_eq!(history.last_left(&repo), Some(Time(4)));
+    }
+}

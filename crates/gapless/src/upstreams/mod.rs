@@ -1,0 +1,195 @@
+//! The upstreams, shared: what each connection shows, and the row that says so.
+//!
+//! One task follows one upstream and is the only one to change it. When a change
+//! reaches the row (a new epoch, a new numbering), nothing that was read after it
+//! is handed on before the row is durable: otherwise a cursor could pass a gap
+//! that nobody remembers.
+//!
+//! When the clock was set back, an upstream that was lost an hour ago would count as
+//! just lost: every connection is given up then, before anybody looks at it, and made
+//! anew from its durable cursor as after a start.
+
+pub mod connection;
+pub mod history;
+pub mod sources;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use gapless_core::ledger::cover::Covers;
+use gapless_core::ledger::stream::StreamState;
+use gapless_core::ledger::{Notice, Now, Upstream, UpstreamId};
+use gapless_store::Store;
+use gapless_store::change::{Change, UpstreamChange};
+use gapless_store::error::StoreError;
+use gapless_store::space::DiskFull;
+
+use crate::clock::Clock;
+use crate::disk_space::DiskSpace;
+use crate::shutdown::Shutdown;
+use crate::store_io::write;
+use history::UpstreamHistory;
+use sources::Sources;
+
+/// How long until a row is tried again that there was no room for.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
+
+pub struct Upstreams {
+    covers: RwLock<Covers>,
+    store: Arc<Store>,
+    clock: Arc<Clock>,
+    disk: Arc<DiskSpace>,
+    shutdown: Arc<Shutdown>,
+    history: Mutex<UpstreamHistory>,
+    /// Which upstream brought which commit, and how late.
+    pub sources: Sources,
+    /// The steps back of the clock that the connections know of.
+    steps_back: AtomicU64,
+}
+
+/// A connection and its row, for one decision.
+pub struct Look<'a> {
+    pub now: Now,
+    pub stream: &'a mut StreamState,
+    pub row: &'a mut Upstream,
+    pub notices: &'a mut Vec<Notice>,
+}
+
+impl Upstreams {
+    pub fn new(
+        store: Arc<Store>,
+        clock: Arc<Clock>,
+        disk: Arc<DiskSpace>,
+        shutdown: Arc<Shutdown>,
+    ) -> Upstreams {
+        Upstreams {
+            covers: RwLock::new(Covers::new()),
+            history: Mutex::default(),
+            sources: Sources::new(clock.clone()),
+            steps_back: AtomicU64::new(clock.steps_back()),
+            store,
+            clock,
+            disk,
+            shutdown,
+        }
+    }
+
+    /// Never hold it while waiting for anything.
+    pub fn read(&self) -> RwLockReadGuard<'_, Covers> {
+        if self.steps_back.load(Ordering::SeqCst) != self.clock.steps_back() {
+            self.renew(&mut self.write());
+        }
+        // Nothing in here can panic half way.
+        self.covers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Covers> {
+        self.covers.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives every connection up if the clock was set back since the last look. Whoever
+    /// has the time from after the step comes here first: the clock counts steps before
+    /// it tells the time.
+    fn renew(&self, covers: &mut Covers) {
+        let steps = self.clock.steps_back();
+        if self.steps_back.swap(steps, Ordering::SeqCst) != steps {
+            tracing::warn!("the clock was set back; every upstream is dialed again");
+            covers.reset_connections();
+        }
+    }
+
+    /// Follows an upstream from now on. A removed one that comes back is a new
+    /// connection, but keeps its number and its epochs.
+    pub fn add(&self, id: UpstreamId, row: Upstream) {
+        let mut covers = self.write();
+        let now = self.clock.now();
+        covers.add(now.tick, id, row);
+        self.history().came(now.time, id);
+    }
+
+    pub fn remove(&self, id: UpstreamId) -> Option<Upstream> {
+        let mut covers = self.write();
+        let now = self.clock.now();
+        let row = covers.remove(now.tick, id)?.row;
+        self.history().went(now.time, id, &row);
+        Some(row)
+    }
+
+    /// When each came, or went.
+    pub fn history(&self) -> MutexGuard<'_, UpstreamHistory> {
+        // Nothing in here can panic half way.
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the ledger look at a connection. Returns what it said, and the row if
+    /// that changed: then [`Upstreams::keep`] comes before anything else.
+    pub fn look<T>(
+        &self,
+        id: UpstreamId,
+        notices: &mut Vec<Notice>,
+        act: impl FnOnce(&mut Look<'_>) -> T,
+    ) -> Option<(T, Option<Upstream>)> {
+        let mut covers = self.write();
+        let now = self.clock.now();
+        self.renew(&mut covers);
+        let source = covers.get_mut(id)?;
+        let before = Kept::of(&source.row);
+        let mut look = Look {
+            now,
+            stream: &mut source.stream,
+            row: &mut source.row,
+            notices,
+        };
+        let told = act(&mut look);
+        let changed = before != Kept::of(&source.row);
+        Some((told, changed.then(|| source.row.clone())))
+    }
+
+    /// Writes a row down and waits until it is durable, for as long as it takes, or
+    /// until the program ends.
+    pub async fn keep(&self, id: UpstreamId, row: Upstream) -> Result<(), StoreError> {
+        loop {
+            let change = Change {
+                tick: self.clock.glance().tick,
+                upstream: Some(UpstreamChange::Row(id, row.clone())),
+                ..Change::default()
+            };
+            match write(&self.store, change).await {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Full(full)) => self.wait_for_room(&full).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// There is no disk: everybody is told, and it is waited for a moment. An error
+    /// when the program ends.
+    pub async fn wait_for_room(&self, full: &DiskFull) -> Result<(), StoreError> {
+        self.disk.refused(self.clock.time(), full);
+        tokio::select! {
+            () = tokio::time::sleep(NO_ROOM_PAUSE) => {}
+            () = self.shutdown.begun() => {}
+        }
+        match self.shutdown.has_begun() {
+            true => Err(StoreError::Closed),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The part of a row that streams change.
+#[derive(PartialEq, Eq)]
+struct Kept(u64, Option<u64>, u32, u64, Option<u64>);
+
+impl Kept {
+    fn of(row: &Upstream) -> Kept {
+        Kept(
+            row.epoch.0,
+            row.first_cursor_since_reset,
+            row.numbering,
+            row.reset_at.0,
+            row.unread_at.map(|tick| tick.0),
+        )
+    }
+}

@@ -1,0 +1,296 @@
+//! A WebSocket to an upstream, dialled by our own rules.
+//!
+//! The name is resolved here, every address is checked when a stranger named the
+//! host, and the connection goes to the addresses that were checked. A refusal
+//! by HTTP keeps its status and when to come back. Redirects before the upgrade
+//! are followed a few times, each through the same rules. A message larger than
+//! the protocol allows ends the connection before it is in memory.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gapless_atp::limits::FRAME_BYTES;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+pub use tokio_tungstenite::tungstenite::error::ProtocolError;
+use tokio_tungstenite::tungstenite::handshake::client::{Request, Response};
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+pub use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use url::{Host, Url};
+
+use super::client::{CONNECT, MOST_REDIRECTS, Net, authority, is_redirect, parse, redirect_target};
+use super::error::{AskClass, AskError, clean};
+use super::guard::Trust;
+use super::headers::retry_after;
+use super::lookup::{Lookup, LookupError};
+
+/// A whole dial: names, connections, redirects, TLS and the upgrade.
+const DIAL: Duration = Duration::from_secs(30);
+/// A frame of the protocol, and a little for whoever counts differently.
+const MESSAGE_BYTES: usize = FRAME_BYTES + 64 * 1024;
+/// Read at once; every open socket holds so much.
+const READ_BYTES: usize = 64 * 1024;
+/// What waits to be sent: pongs and a goodbye.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// An open connection.
+pub type Socket = WebSocketStream<Stream>;
+
+/// The connection below a WebSocket.
+#[derive(Debug)]
+pub enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct DialError {
+    pub class: AskClass,
+    /// With which the upgrade was refused.
+    pub status: Option<u16>,
+    pub retry_after: Option<Duration>,
+    pub message: String,
+}
+
+impl From<AskError> for DialError {
+    fn from(error: AskError) -> DialError {
+        DialError {
+            status: match error.class {
+                AskClass::Http(status) => Some(status),
+                _ => None,
+            },
+            class: error.class,
+            retry_after: error.retry_after,
+            message: error.message,
+        }
+    }
+}
+
+/// What a handshake came to.
+enum Upgrade {
+    Open(Box<Socket>),
+    Redirect(Url),
+}
+
+impl Net {
+    /// Opens a WebSocket; `http` and `https` are taken as `ws` and `wss`.
+    pub async fn dial(&self, url: &str, trust: Trust) -> Result<Socket, DialError> {
+        let url = socket_url(parse(url)?)?;
+        let host = authority(&url);
+        match timeout(DIAL, self.follow(url, trust)).await {
+            Ok(dialled) => dialled,
+            Err(_) => {
+                let what = format!("no WebSocket within {DIAL:?}");
+                Err(AskError::new(AskClass::Timeout, &host, what).into())
+            }
+        }
+    }
+
+    async fn follow(&self, mut url: Url, mut trust: Trust) -> Result<Socket, DialError> {
+        for _ in 0..=MOST_REDIRECTS {
+            self.check(&url, trust)?;
+            let stream = self.connect(&url, trust).await?;
+            match self.upgrade(&url, stream).await? {
+                Upgrade::Open(socket) => return Ok(*socket),
+                Upgrade::Redirect(next) => {
+                    trust = trust.redirected(&url, &next);
+                    url = next;
+                }
+            }
+        }
+        let what = format!("it redirects more than {MOST_REDIRECTS} times");
+        Err(AskError::new(AskClass::Refused, &authority(&url), what).into())
+    }
+
+    async fn connect(&self, url: &Url, trust: Trust) -> Result<Stream, AskError> {
+        let host = authority(url);
+        let lookup = match trust {
+            Trust::Configured => self.0.lookup.for_configured(),
+            Trust::Named => self.0.lookup.clone(),
+        };
+        let addresses = addresses(&lookup, url).await.map_err(|error| match error {
+            LookupError::Refused(refusal) => AskError::refused(&host, &refusal),
+            LookupError::Failed(_) => AskError::new(AskClass::Unreachable, &host, error),
+        })?;
+        let connected = connect_any(&addresses).await;
+        let connected = connected.map_err(|error| unreachable_by(&host, &error))?;
+        // Pongs must not wait for more to send.
+        let set = connected.set_nodelay(true);
+        set.map_err(|error| unreachable_by(&host, &error))?;
+        match url.scheme() {
+            "wss" => self.secure(url, connected).await,
+            _ => Ok(Stream::Plain(connected)),
+        }
+    }
+
+    async fn secure(&self, url: &Url, connected: TcpStream) -> Result<Stream, AskError> {
+        let host = authority(url);
+        let name = match url.host() {
+            Some(Host::Domain(name)) => ServerName::try_from(name.to_owned()).ok(),
+            Some(Host::Ipv4(address)) => Some(ServerName::from(std::net::IpAddr::V4(address))),
+            Some(Host::Ipv6(address)) => Some(ServerName::from(std::net::IpAddr::V6(address))),
+            None => None,
+        };
+        let name = name.ok_or_else(|| {
+            let what = "no certificate can have this name";
+            AskError::new(AskClass::Unreachable, &host, what)
+        })?;
+        let connector = TlsConnector::from(Arc::clone(&self.0.tls));
+        let secured = connector.connect(name, connected).await;
+        let secured = secured.map_err(|error| unreachable_by(&host, &error))?;
+        Ok(Stream::Tls(Box::new(secured)))
+    }
+
+    async fn upgrade(&self, url: &Url, stream: Stream) -> Result<Upgrade, DialError> {
+        let host = authority(url);
+        let request = self.request(url)?;
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MESSAGE_BYTES))
+            .max_frame_size(Some(MESSAGE_BYTES))
+            .read_buffer_size(READ_BYTES)
+            .write_buffer_size(0)
+            .max_write_buffer_size(WRITE_BYTES);
+        match client_async_with_config(request, stream, Some(config)).await {
+            Ok((socket, _)) => Ok(Upgrade::Open(Box::new(socket))),
+            Err(SocketError::Http(answer)) => refused(url, &answer),
+            Err(SocketError::Io(error)) => Err(unreachable_by(&host, &error).into()),
+            Err(error) => {
+                let what = format!("it does not speak WebSocket: {error}");
+                Err(AskError::malformed(&host, clean(&what)).into())
+            }
+        }
+    }
+
+    fn request(&self, url: &Url) -> Result<Request, AskError> {
+        let unusable = |error: &dyn std::fmt::Display| {
+            let what = format!("the address cannot be dialled: {error}");
+            AskError::new(AskClass::Refused, &authority(url), what)
+        };
+        let request = url.as_str().into_client_request();
+        let mut request = request.map_err(|error| unusable(&error))?;
+        let agent = HeaderValue::from_str(&self.0.agent).map_err(|error| unusable(&error))?;
+        request.headers_mut().insert("user-agent", agent);
+        Ok(request)
+    }
+}
+
+/// An answer other than an upgrade.
+fn refused(url: &Url, answer: &Response) -> Result<Upgrade, DialError> {
+    let status = answer.status().as_u16();
+    if is_redirect(status) {
+        let next = redirect_target(url, answer.headers())?;
+        return Ok(Upgrade::Redirect(socket_url(next)?));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |now| now.as_secs());
+    // As much of the body as came with the head; the handshake bounds it.
+    let body = answer.body().as_deref().unwrap_or_default();
+    let said = clean(&String::from_utf8_lossy(body));
+    let what = format!("the WebSocket was refused with {status}: {said}");
+    let error = AskError::new(AskClass::Http(status), &authority(url), what);
+    Err(error.after(retry_after(answer.headers(), now)).into())
+}
+
+/// `http` as `ws`, `https` as `wss`, and no fragment, which is not sent.
+fn socket_url(mut url: Url) -> Result<Url, AskError> {
+    let scheme = match url.scheme() {
+        "http" | "ws" => "ws",
+        "https" | "wss" => "wss",
+        _ => "",
+    };
+    if scheme.is_empty() || !url.has_host() || url.set_scheme(scheme).is_err() {
+        let what = "only http, https, ws and wss can be dialled";
+        return Err(AskError::new(AskClass::Refused, &authority(&url), what));
+    }
+    url.set_fragment(None);
+    Ok(url)
+}
+
+async fn addresses(lookup: &Lookup, url: &Url) -> Result<Vec<SocketAddr>, LookupError> {
+    // Both schemes have a port of their own.
+    let port = url.port_or_known_default().unwrap_or(443);
+    match url.host() {
+        Some(Host::Domain(name)) => {
+            let found = timeout(CONNECT, lookup.addresses(name, port)).await;
+            found.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        }
+        Some(Host::Ipv4(address)) => Ok(vec![SocketAddr::from((address, port))]),
+        Some(Host::Ipv6(address)) => Ok(vec![SocketAddr::from((address, port))]),
+        None => Err(io::Error::from(io::ErrorKind::InvalidInput).into()),
+    }
+}
+
+/// The first address that answers; the error of the last if none does.
+async fn connect_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for address in addresses {
+        match timeout(CONNECT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = io::Error::from(io::ErrorKind::TimedOut),
+        }
+    }
+    Err(failure)
+}
+
+fn unreachable_by(host: &str, error: &io::Error) -> AskError {
+    let class = match error.kind() {
+        io::ErrorKind::TimedOut => AskClass::Timeout,
+        _ => AskClass::Unreachable,
+    };
+    let what = format!("cannot connect: {error}");
+    AskError::new(class, host, clean(&what))
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What is asked of a host: its heads, its accounts, its listing.
+//!
+//! Every call takes its turn at the host and heeds what the host says about
+//! asking again. An error that names a state of the account is an answer, not a
+//! failure; every other error is an [`AskError`], and changes nothing.
+
+use std::fmt;
+use std::time::Duration;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::pick::Wanted;
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::{Account, NamedHead};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value as Json;
+use url::Url;
+
+use super::client::{Answer, Limits, MOST_REDIRECTS, Net, authority, heed, parse, turn};
+use super::error::{AskClass, AskError, clean};
+use super::guard::{Refusal, Trust};
+
+/// A question about one account, or an error: small.
+const SMALL: Limits = Limits {
+    total: Duration::from_secs(15),
+    bytes: 64 * 1024,
+};
+/// A page of a listing: a thousand entries have about 200 kB.
+const PAGE: Limits = Limits {
+    total: Duration::from_secs(60),
+    bytes: 4_000_000,
+};
+/// Entries of one page, as many as hosts give.
+const PAGE_ENTRIES: &str = "1000";
+/// Entries of a page of a host that gives more than it was asked for. Many sweeps
+/// run at a time, and the shortest entries would be a million to a page.
+const MOST_PAGE_ENTRIES: u32 = 10_000;
+/// A cursor is an opaque word that we send back in a URL.
+const CURSOR_BYTES: usize = 2048;
+
+/// Where a host is, and who says so.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostAddress {
+    /// `https://host` or `http://host:port`.
+    pub url: String,
+    pub trust: Trust,
+}
+
+impl HostAddress {
+    pub fn configured(url: impl Into<String>) -> HostAddress {
+        HostAddress {
+            url: url.into(),
+            trust: Trust::Configured,
+        }
+    }
+
+    pub fn named(url: impl Into<String>) -> HostAddress {
+        HostAddress {
+            url: url.into(),
+            trust: Trust::Named,
+        }
+    }
+
+    /// The host as messages name it: without credentials.
+    pub(super) fn name(&self) -> String {
+        parse(&self.url).map_or_else(|_| clean(&self.url), |url| authority(&url))
+    }
+}
+
+/// What a host says of a repository's head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latest {
+    Head(NamedHead),
+    /// It is not served, for this reason.
+    State(Account),
+}
+
+/// One entry of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    pub did: Did,
+    pub rev: Option<Rev>,
+    pub commit: Option<Cid>,
+    /// [`Account::Unknown`] when the word says nothing about the account itself.
+    pub account: Account,
+}
+
+/// One page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub repos: Vec<Listed>,
+    /// For the next page; none at the end.
+    pub cursor: Option<String>,
+    pub bytes: u64,
+    /// Entries that name no DID that we know how to follow.
+    pub skipped: u32,
+}
+
+/// A host's refusal: about the account, or about the question.
+#[derive(Debug)]
+pub(super) enum Failure {
+    State(Account),
+    Ask(AskError),
+}
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Failure {
+        Failure::Ask(error)
+    }
+}
+
+#[derive(Deserialize)]
+struct LatestCommit {
+    cid: String,
+    rev: String,
+}
+
+#[derive(Deserialize)]
+struct RepoStatus {
+    did: Option<String>,
+    active: bool,
+    status: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct RepoList {
+    repos: Entries,
+    cursor: Option<String>,
+}
+
+/// The entries of a page, read one by one: what is not kept of one is gone before
+/// the next is read.
+#[derive(Default)]
+struct Entries {
+    repos: Vec<Listed>,
+    skipped: u32,
+}
+
+/// What is read of an entry.
+const ENTRY: Wanted = Wanted::Fields(&[
+    ("did", Wanted::Word),
+    ("head", Wanted::Word),
+    ("rev", Wanted::Word),
+    ("active", Wanted::Word),
+    ("status", Wanted::Word),
+]);
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct XrpcError {
+    error: String,
+    message: String,
+}
+
+impl Net {
+    /// The head that the host names. A host that says the account is in some
+    /// state is asked once more, by getRepoStatus, which knows the states best.
+    pub async fn latest_commit(&self, host: &HostAddress, did: &Did) -> Result<Latest, AskError> {
+        let query = [("did", did.as_str())];
+        match self.ask(host, "getLatestCommit", &query, SMALL).await {
+            Ok(answer) => read_latest(&host.name(), did, &answer.body).map(Latest::Head),
+            Err(Failure::Ask(error)) => Err(error),
+            Err(Failure::State(told)) => match self.repo_status(host, did).await? {
+                Account::Active => {
+                    let what = format!(
+                        "the host contradicts itself about {did}: {told:?}, and active; \
+                         it is asked again later"
+                    );
+                    Err(AskError::malformed(&host.name(), what))
+                }
+                state => Ok(Latest::State(state)),
+            },
+        }
+    }
+
+    /// The state of an account on its host.
+    pub async fn repo_status(&self, host: &HostAddress, did: &Did) -> Result<Account, AskError> {
+        let query = [("did", did.as_str())];
+        match self.ask(host, "getRepoStatus", &query, SMALL).await {
+            Ok(answer) => read_status(&host.name(), did, &answer.body),
+            Err(Failure::State(state)) => Ok(state),
+            Err(Failure::Ask(error)) => Err(error),
+        }
+    }
+
+    /// One page of the host's repositories.
+    pub async fn list_repos(
+        &self,
+        host: &HostAddress,
+        cursor: Option<&str>,
+    ) -> Result<Page, AskError> {
+        let mut query = vec![("limit", PAGE_ENTRIES)];
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        match self.ask(host, "listRepos", &query, PAGE).await {
+            Ok(answer) => read_page(&host.name(), cursor, &answer.body),
+            Err(Failure::Ask(error)) => Err(error),
+            Err(Failure::State(state)) => {
+                let what = format!("a listing was refused as if it were one account ({state:?})");
+                Err(AskError::malformed(&host.name(), what))
+            }
+        }
+    }
+
+    /// One question to a host, in its turn.
+    pub(super) async fn ask(
+        &self,
+        host: &HostAddress,
+        method: &str,
+        query: &[(&str, &str)],
+        limits: Limits,
+    ) -> Result<Answer, Failure> {
+        let url = self.method_url(host, method, query)?;
+        let name = authority(&url);
+        let _permit = turn(&self.0.hosts, &name).await?;
+        let answer = self
+            .get_url(url, host.trust, MOST_REDIRECTS, limits)
+            .await?;
+        heed(&self.0.hosts, &name, answer.status, answer.retry_after);
+        match answer.status {
+            200 => Ok(answer),
+            _ => Err(refusal(&name, method, &answer)),
+        }
+    }
+
+    /// The URL of a method, checked before anybody waits for a turn.
+    pub(super) fn method_url(
+        &self,
+        host: &HostAddress,
+        method: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Url, AskError> {
+        let mut url = parse(&host.url)?;
+        let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+        if !bare || !url.has_host() {
+            return Err(AskError::refused(&host.name(), &Refusal::Unreadable));
+        }
+        self.check(&url, host.trust)?;
+        url.set_path(&format!("/xrpc/com.atproto.sync.{method}"));
+        url.query_pairs_mut().extend_pairs(query);
+        Ok(url)
+    }
+}
+
+/// An answer that is not 200, as what it means.
+pub(super) fn refusal(host: &str, method: &str, answer: &Answer) -> Failure {
+    let status = answer.status;
+    let told: XrpcError = serde_json::from_slice(&answer.body).unwrap_or_default();
+    if matches!(status, 400 | 403 | 404 | 410)
+        && let Some(state) = state_of(&told.error, &told.message)
+    {
+        return Failure::State(state);
+    }
+    let said = match told.error.is_empty() {
+        true => clean(&String::from_utf8_lossy(&answer.body)),
+        false => clean(&format!("{} {}", told.error, told.message)),
+    };
+    let what = format!("{method} was answered with {status}: {said}");
+    let error = AskError::new(AskClass::Http(status), host, what);
+    Failure::Ask(error.after(answer.retry_after))
+}
+
+/// The state that an error names. Some servers have only the general names, and
+/// say in the message what was not found.
+fn state_of(error: &str, message: &str) -> Option<Account> {
+    let unknown_repo = || {
+        let message = message.to_ascii_lowercase();
+        [
+            "could not find repo",
+            "repo not found",
+            "repository not found",
+        ]
+        .iter()
+        .any(|words| message.contains(words))
+    };
+    match error {
+        "RepoTakendown" => Some(Account::Takendown),
+        "RepoSuspended" => Some(Account::Suspended),
+        "RepoDeactivated" => Some(Account::Deactivated),
+        "RepoDeleted" => Some(Account::Deleted),
+        "RepoNotFound" => Some(Account::NotFound),
+        "NotFound" | "InvalidRequest" if unknown_repo() => Some(Account::NotFound),
+        _ => None,
+    }
+}
+
+/// The state that a status word names when the account is not active. `None` if
+/// the word is about the host's own troubles and not about the account.
+fn inactive(word: Option<&str>) -> Option<Account> {
+    match word {
+        Some("suspended") => Some(Account::Suspended),
+        Some("takendown") => Some(Account::Takendown),
+        Some("deleted") => Some(Account::Deleted),
+        Some("throttled" | "desynchronized") => None,
+        // Deactivated, a word of the future, or none: hidden, and kept.
+        _ => Some(Account::Deactivated),
+    }
+}
+
+pub(super) fn read<'a, T: Deserialize<'a>>(
+    host: &str,
+    method: &str,
+    body: &'a [u8],
+) -> Result<T, AskError> {
+    serde_json::from_slice(body).map_err(|error| {
+        let what = format!("the answer to {method} cannot be read: {error}");
+        AskError::malformed(host, clean(&what))
+    })
+}
+
+fn read_latest(host: &str, did: &Did, body: &[u8]) -> Result<NamedHead, AskError> {
+    let told: LatestCommit = read(host, "getLatestCommit", body)?;
+    let broken = |what: &dyn std::fmt::Display| {
+        let what = format!("the head of {did} cannot be read: {what}");
+        AskError::malformed(host, what)
+    };
+    Ok(NamedHead {
+        rev: Rev::parse(&told.rev).map_err(|error| broken(&error))?,
+        commit: told.cid.parse().map_err(|error| broken(&error))?,
+    })
+}
+
+fn read_status(host: &str, did: &Did, body: &[u8]) -> Result<Account, AskError> {
+    let told: RepoStatus = read(host, "getRepoStatus", body)?;
+    if let Some(other) = told.did.filter(|other| other != did.as_str()) {
+        let what = format!(
+            "asked for the state of {did}, it told that of {}",
+            clean(&other)
+        );
+        return Err(AskError::malformed(host, what));
+    }
+    if told.active {
+        return Ok(Account::Active);
+    }
+    inactive(told.status.as_deref()).ok_or_else(|| {
+        let word = told.status.unwrap_or_default();
+        let what = format!("it calls {did} {word}, which says nothing about the account");
+        AskError::malformed(host, what)
+    })
+}
+
+fn read_page(host: &str, asked: Option<&str>, body: &[u8]) -> Result<Page, AskError> {
+    let told: RepoList = read(host, "listRepos", body)?;
+    Ok(Page {
+        skipped: told.repos.skipped,
+        repos: told.repos.repos,
+        cursor: next_cursor(host, asked, told.cursor)?,
+        bytes: body.len() as u64,
+    })
+}
+
+/// The cursor of the next page, if there is one that leads on.
+pub(super) fn next_cursor(
+    host: &str,
+    asked: Option<&str>,
+    told: Option<String>,
+) -> Result<Option<String>, AskError> {
+    let cursor = told.filter(|cursor| !cursor.is_empty());
+    if cursor.is_some() && cursor.as_deref() == asked {
+        let what = "the listing does not end: a page has the cursor that it was asked with";
+        return Err(AskError::malformed(host, what));
+    }
+    if cursor
+        .as_ref()
+        .is_some_and(|cursor| cursor.len() > CURSOR_BYTES)
+    {
+        let what = format!("the listing has a cursor of more than {CURSOR_BYTES} bytes");
+        return Err(AskError::malformed(host, what));
+    }
+    Ok(cursor)
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Entries, D::Error> {
+        reader.deserialize_seq(EntryByEntry)
+    }
+}
+
+struct EntryByEntry;
+
+impl<'de> Visitor<'de> for EntryByEntry {
+    type Value = Entries;
+
+    fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("a list of repositories")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Entries, A::Error> {
+        let mut read = Entries::default();
+        let mut left = MOST_PAGE_ENTRIES;
+        while let Some(entry) = entries.next_element_seed(&ENTRY)? {
+            left = left.checked_sub(1).ok_or_else(|| {
+                let what = format_args!("the page has more than {MOST_PAGE_ENTRIES} entries");
+                A::Error::custom(what)
+            })?;
+            match read_listed(&entry) {
+                Some(listed) => read.repos.push(listed),
+                None => read.skipped += 1,
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn read_listed(entry: &Json) -> Option<Listed> {
+    let text = |field: &str| entry.get(field).and_then(Json::as_str);
+    let active = entry.get("active").and_then(Json::as_bool);
+    let account = match active.unwrap_or(true) {
+        true => Account::Active,
+        false => inactive(text("status")).unwrap_or(Account::Unknown),
+    };
+    Some(Listed {
+        did: Did::parse(text("did")?).ok()?,
+        rev: text("rev").and_then(|rev| Rev::parse(rev).ok()),
+        commit: text("head").and_then(|head| head.parse().ok()),
+        account,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! Diagnoses a data folder before its engine is opened: may the engine be opened, and what
+//! has to be done first?
+//!
+//! The diagnosis reads and changes nothing. The store opens a sound folder; a repair starts from
+//! the diagnosis of an unsound one.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::durable;
+use crate::engine::KEYSPACES_FOLDER;
+use crate::head::{AcknowledgedHead, HEAD_FILE, HeadError, HeadFile};
+use crate::journal::{self, DAMAGED_FOLDER, Hole, Journal, JournalLoss, JournalVerdict};
+use crate::table::Table;
+
+/// The engine's folder in the data folder.
+pub const ENGINE_FOLDER: &str = "engine";
+/// Written last when the engine makes its files: without it they are not whole.
+const ENGINE_MARK: &str = "version";
+/// One folder for each table, and one for the engine's own. A format with more
+/// tables makes them in its migration.
+const TABLE_FOLDERS: usize = Table::ALL.len() + 1;
+/// Written last when the engine makes a table.
+const TABLE_MARK: &str = "current";
+/// There while a repair is under way, or was cut short.
+const REPAIR_FILE: &str = "repairing";
+
+/// Why the engine must not be opened as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// A repair was begun and not finished.
+    Repairing,
+    /// The file with the acknowledged head is not there.
+    HeadMissing,
+    /// It cannot be read.
+    HeadDamaged,
+    /// Something was acknowledged, and there is no engine.
+    EngineMissing,
+    /// It has fewer tables than it made. It would make new, empty ones for them
+    /// and pass over what its journals have for the old.
+    TablesMissing { found: usize },
+    /// Its journals lost something.
+    Journals(JournalLoss),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Repairing => f.write_str("a repair was begun and not finished"),
+            Problem::HeadMissing => write!(
+                f,
+                "the file '{HEAD_FILE}' is missing, so it cannot be told whether everything is there"
+            ),
+            Problem::HeadDamaged => write!(
+                f,
+                "the file '{HEAD_FILE}' is damaged, so it cannot be told whether everything is there"
+            ),
+            Problem::EngineMissing => write!(f, "the folder '{ENGINE_FOLDER}' is missing or empty"),
+            Problem::TablesMissing { found } => write!(
+                f,
+                "only {found} of {TABLE_FOLDERS} tables are in '{ENGINE_FOLDER}'"
+            ),
+            Problem::Journals(lost) => lost.fmt(f),
+        }
+    }
+}
+
+/// What was found in a data folder.
+#[derive(Debug, Clone)]
+pub struct Diagnosis {
+    folder: PathBuf,
+    pub acknowledged: Option<AcknowledgedHead>,
+    /// The engine has made its files.
+    pub engine_made: bool,
+    pub journals: Vec<Journal>,
+    pub problem: Option<Problem>,
+    /// An end of the journal that nobody was told of.
+    torn: Option<Hole>,
+}
+
+impl Diagnosis {
+    /// Inspects a folder that is ours and locked.
+    pub fn inspect(folder: &Path) -> io::Result<Diagnosis> {
+        let engine = folder.join(ENGINE_FOLDER);
+        let mut diagnosis = Diagnosis {
+            folder: folder.to_owned(),
+            acknowledged: None,
+            engine_made: engine.join(ENGINE_MARK).try_exists()?,
+            journals: Vec::new(),
+            problem: None,
+            torn: None,
+        };
+        diagnosis.read_head()?;
+        if diagnosis.engine_made {
+            diagnosis.journals = journal::scan(&engine)?;
+            diagnosis.count_tables(&engine.join(KEYSPACES_FOLDER))?;
+            match journal::judge(&diagnosis.journals, diagnosis.acknowledged) {
+                JournalVerdict::Whole => {}
+                JournalVerdict::Torn(end) => diagnosis.torn = Some(end),
+                JournalVerdict::Lost(lost) => diagnosis.set_problem(Problem::Journals(lost)),
+            }
+        } else if diagnosis.acknowledged.is_some() {
+            diagnosis.set_problem(Problem::EngineMissing);
+        }
+        if let Some(noted) = read_repair_mark(folder)? {
+            diagnosis.problem = Some(Problem::Repairing);
+            diagnosis.acknowledged = diagnosis.acknowledged.max(noted);
+        }
+        Ok(diagnosis)
+    }
+
+    fn read_head(&mut self) -> io::Result<()> {
+        // It is made before the engine, in its full length.
+        let problem = match fs::metadata(self.folder.join(HEAD_FILE)) {
+            Ok(file) if file.len() == 0 => Some(Problem::HeadDamaged),
+            Ok(_) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Problem::HeadMissing),
+            Err(error) => return Err(error),
+        };
+        if let Some(problem) = problem {
+            if self.engine_made {
+                self.set_problem(problem);
+            }
+            return Ok(());
+        }
+        match HeadFile::open(&self.folder) {
+            Ok(head) => self.acknowledged = head.last(),
+            Err(HeadError::Damaged { .. }) => self.set_problem(Problem::HeadDamaged),
+            Err(HeadError::Io { source, .. }) => return Err(source),
+        }
+        Ok(())
+    }
+
+    fn count_tables(&mut self, folder: &Path) -> io::Result<()> {
+        let written = self.journals.iter().any(|journal| journal.newest.is_some());
+        if self.acknowledged.is_none() && !written {
+            // Its first start may have been cut short before it had made all.
+            return Ok(());
+        }
+        let mut found = 0;
+        match fs::read_dir(folder) {
+            Ok(entries) => {
+                for entry in entries {
+                    found += usize::from(entry?.path().join(TABLE_MARK).try_exists()?);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        if found < TABLE_FOLDERS {
+            self.set_problem(Problem::TablesMissing { found });
+        }
+        Ok(())
+    }
+
+    /// Replaces the problem: what the journals lost says more than that the head is unknown.
+    fn set_problem(&mut self, problem: Problem) {
+        self.problem = Some(problem);
+    }
+
+    /// Does what is harmless and needed before the engine may open its files.
+    pub fn prepare(&self) -> io::Result<()> {
+        let engine = self.folder.join(ENGINE_FOLDER);
+        if let Some(torn) = &self.torn {
+            journal::cut_torn_end(torn)?;
+        }
+        if !self.engine_made && engine.try_exists()? {
+            // Its first start was cut short. The engine takes the files of that
+            // for those of somebody else and would never open again.
+            match self.problem {
+                None => fs::remove_dir_all(&engine)?,
+                Some(_) => self.put_aside(&engine)?,
+            }
+            durable::sync_folder(&self.folder)?;
+        }
+        durable::create_folder(&engine)
+    }
+
+    /// Keeps what may be worth a look.
+    fn put_aside(&self, engine: &Path) -> io::Result<()> {
+        let keep = self.folder.join(DAMAGED_FOLDER);
+        durable::create_folder(&keep)?;
+        let mut names = (1..).map(|number: u32| keep.join(format!("{ENGINE_FOLDER}-{number}")));
+        match names.find(|name| !name.exists()) {
+            Some(name) => fs::rename(engine, name).and_then(|()| durable::sync_folder(&keep)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// From now on nobody but a repair opens the folder.
+pub fn begin_repair(folder: &Path, acknowledged: Option<AcknowledgedHead>) -> io::Result<()> {
+    let text = match acknowledged {
+        Some(AcknowledgedHead { batch, next_seq }) => format!("{batch} {next_seq}\n"),
+        None => "unknown\n".to_owned(),
+    };
+    durable::write_whole(&folder.join(REPAIR_FILE), text.as_bytes())
+}
+
+pub fn end_repair(folder: &Path) -> io::Result<()> {
+    fs::remove_file(folder.join(REPAIR_FILE))?;
+    durable::sync_folder(folder)
+}
+
+/// What was acknowledged when the repair began, if one did.
+fn read_repair_mark(folder: &Path) -> io::Result<Option<Option<AcknowledgedHead>>> {
+    let text = match fs::read_to_string(folder.join(REPAIR_FILE)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut parts = text.split_whitespace().map(str::parse);
+    Ok(Some(match (parts.next(), parts.next()) {
+        (Some(Ok(batch)), Some(Ok(next_seq))) => Some(AcknowledgedHead { batch, next_seq }),
+        _ => None,
+    }))
+}

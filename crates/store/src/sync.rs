@@ -1,0 +1,95 @@
+//! Locks that ignore poisoning.
+//!
+//! A panic in one thread must not make every other thread of the store panic at the same lock, so
+//! these locks return their guards directly. That is sound because no lock of this crate ever
+//! guards half an update:
+//!
+//! - Most updates are one statement: a published view, a segment list or a handle is replaced,
+//!   pushed or taken.
+//! - Updates of several statements (the queue, a cell of the row cache, the low-water marks, the
+//!   tables in memory) consist of arithmetic and of pushes to collections, which do not panic: a
+//!   failed allocation ends the process. No callback runs under these locks.
+//! - The index of a segment grows while the file is read under its lock. An index that was left
+//!   incomplete is still correct: the next reader goes on from where it ends.
+//!
+//! Keep it so: whatever can panic, and every callback, runs outside of a lock or before the first
+//! change.
+
+use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+/// A [`std::sync::Mutex`] whose poisoning is ignored.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex(std::sync::Mutex::new(value))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A [`std::sync::RwLock`] whose poisoning is ignored.
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(std::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
+        RwLock(std::sync::RwLock::new(value))
+    }
+
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A [`std::sync::Condvar`] for guards of [`Mutex`].
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(std::sync::Condvar);
+
+impl Condvar {
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_under_a_lock_leaves_it_usable() {
+        let (mutex, rw_lock) = (Mutex::new(1), RwLock::new(1));
+        for panicked in [
+            catch_unwind(AssertUnwindSafe(|| {
+                let _guard = mutex.lock();
+                panic!("under the mutex");
+            })),
+            catch_unwind(AssertUnwindSafe(|| {
+                let _guard = rw_lock.write();
+                panic!("under the lock");
+            })),
+        ] {
+            assert!(panicked.is_err());
+        }
+        *mutex.lock() += 1;
+        *rw_lock.write() += 1;
+        assert_eq!((*mutex.lock(), *rw_lock.read()), (2, 2));
+    }
+}
