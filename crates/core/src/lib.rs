@@ -8,4 +8,5 @@
 
 #![deny(clippy::iter_over_hash_type)]
 
+pub mod filter;
 pub mod ledger;

@@ -7,9 +7,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::{Config, LogFormat};
-use crate::mirror::{Mirror, StartError};
 use crate::serve::Serving;
 use crate::web::{self, App, Running, WebSettings};
+use gapless_mirror::lifecycle::{Mirror, StartError};
 
 /// Why the program ended.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ async fn run_mirror(
 ) -> Result<(), RunError> {
     let serve_config = config.serve.clone();
     let mirror = tokio::select! {
-        opened = Mirror::open(config) => opened?,
+        opened = Mirror::open(config.mirror_settings()) => opened?,
         () = signals.first() => {
             tracing::info!("stopped before the store was open");
             return Ok(());

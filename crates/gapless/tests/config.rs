@@ -5,11 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use gapless::config::{
-    Config, ConfigError, Flags, FollowWhat, KeepKeys, LoadedConfig, LogFormat, Pattern, load,
-};
+use gapless::config::{Config, ConfigError, Flags, LoadedConfig, LogFormat, load};
+use gapless_core::filter::Pattern;
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{FilterGen, UpstreamKind};
+use gapless_mirror::settings::{FollowWhat, KeepKeys};
 use tempfile::TempDir;
 
 const DID: &str = "did:plc:z72i7hdynmk6r22z27h6tvur";
@@ -139,7 +139,7 @@ fn a_file_can_say_everything() {
     assert_eq!(config.upstreams[1].kind, UpstreamKind::Relay);
     assert_eq!(config.upstreams[1].url, "https://relay.example.com");
     assert!(config.wants("app.bsky.feed.like") && !config.wants("app.bsky.graph.block"));
-    let rules = config.ledger(FilterGen(4));
+    let rules = config.mirror_settings().ledger(FilterGen(4));
     assert_eq!(rules.live_grace, Duration::from_millis(250));
     assert_eq!(rules.confirm_every, Duration::from_secs(6 * 3600));
     assert_eq!(rules.on_rollback, OnRollback::Hold);

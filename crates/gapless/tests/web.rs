@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fake::{BROKEN, COMPLETE, REPOS, Served, TOKEN, UNKNOWN, WEB};
-use gapless::api::Status;
+use gapless_mirror::api::Status;
 use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(20);

@@ -4,7 +4,7 @@ use super::{File, Report};
 use std::collections::BTreeSet;
 
 const DESCRIBED: &str = "docs/metrics.md";
-const CODE: &str = "crates/gapless/src/";
+const CODE: [&str; 2] = ["crates/gapless/src/", "crates/mirror/src/"];
 const PREFIX: &str = "gapless_";
 
 pub fn check(files: &[File], report: &mut Report) {
@@ -13,7 +13,7 @@ pub fn check(files: &[File], report: &mut Report) {
     };
     let code = files
         .iter()
-        .filter(|file| file.path.starts_with(CODE) && file.has_extension(&["rs"]));
+        .filter(|file| CODE.iter().any(|code| file.path.starts_with(code)) && file.has_extension(&["rs"]));
     let mut known = BTreeSet::new();
     for file in code {
         for (line, name) in names(&file.text, '"') {
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn both_sides_must_agree() {
         let code = file(
-            "crates/gapless/src/metrics.rs",
+            "crates/mirror/src/metrics.rs",
             "a: \"gapless_frames_total\",\n",
         );
         let right = file(DESCRIBED, "| `gapless_frames_total` | counter |\n");
@@ -76,7 +76,7 @@ mod tests {
         check(&[code, right], &mut report);
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         let code = file(
-            "crates/gapless/src/metrics.rs",
+            "crates/mirror/src/metrics.rs",
             "a: \"gapless_frames_total\",\n",
         );
         check(&[code, wrong], &mut report);

@@ -9,11 +9,11 @@ use serde_json::json;
 use super::client::{Client, talk};
 use super::pages::{self, Page};
 use super::{CommandOutcome, Failure, Server, check_did};
-use crate::api::{
+use crate::terminal::{format_age, format_table, or_dash, print_line, sanitize};
+use gapless_mirror::api::{
     DiscoverStatus, Gap, GapsPage, HostGap, Reach, RepoAnswer, Status, TrackedPage, UpstreamAnswer,
     sentences,
 };
-use crate::terminal::{format_age, format_table, or_dash, print_line, sanitize};
 
 /// Entries per request.
 const PAGE_ENTRIES: usize = 1000;

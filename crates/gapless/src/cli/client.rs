@@ -11,8 +11,8 @@ use tokio::fs::File;
 use url::Url;
 
 use super::{Failure, Server};
-use crate::api::ErrorBody;
 use crate::config::{self, HTTP_URL, Token, parse_http_url};
+use gapless_mirror::api::ErrorBody;
 
 /// The address of a mirror whose configuration sets none.
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::client::{Client, talk};
 use super::pages::{self, Page};
 use super::{CommandOutcome, Failure, Server};
-use crate::api::{DeadAnswer, DeadPage, DeadResolved};
 use crate::terminal::{or_dash, print_line, sanitize};
+use gapless_mirror::api::{DeadAnswer, DeadPage, DeadResolved};
 
 impl Page for DeadPage {
     fn entries(&self) -> usize {

@@ -12,9 +12,9 @@ use tempfile::NamedTempFile;
 use super::client::{Client, talk};
 use super::progress::ProgressBar;
 use super::{CommandOutcome, Failure, Server, check_did};
-use crate::fetch::snapshot::Snapshot;
-use crate::fetch::spill::{Spill, SpillLimits};
 use crate::terminal::{print_line, sanitize};
+use gapless_mirror::repair::snapshot::Snapshot;
+use gapless_mirror::repair::spill::{Spill, SpillLimits};
 
 const EVIDENCE_HEADER: &str = "gapless-evidence";
 

@@ -5,8 +5,8 @@ use serde_json::json;
 use super::client::Client;
 use super::pages::{self, Page};
 use super::{CommandOutcome, Failure, Server};
-use crate::api::{HostAnswer, HostsPage};
 use crate::terminal::{format_table, or_dash, print_line, sanitize};
+use gapless_mirror::api::{HostAnswer, HostsPage};
 
 impl Page for HostsPage {
     fn entries(&self) -> usize {

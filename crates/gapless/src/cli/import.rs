@@ -7,8 +7,8 @@ use tokio::fs::File;
 
 use super::client::{Client, talk};
 use super::{CommandOutcome, Failure, Server};
-use crate::api::ImportAnswer;
 use crate::terminal::{print_line, sanitize};
+use gapless_mirror::api::ImportAnswer;
 
 pub fn import(server: &Server, file: &Path) -> Result<CommandOutcome, Failure> {
     let client = Client::new(server)?;

@@ -8,9 +8,9 @@ use url::Url;
 
 use super::client::{Client, Reply, talk};
 use super::{CommandOutcome, Failure, Server, ask, check_did};
-use crate::api::{RepoAnswer, TrackedChange, UpstreamAnswer, UpstreamRemoved};
 use crate::config::{self, parse_url};
 use crate::terminal::{print_line, sanitize};
+use gapless_mirror::api::{RepoAnswer, TrackedChange, UpstreamAnswer, UpstreamRemoved};
 
 /// DIDs per request, which keeps the body below the server's limit.
 const DIDS_PER_REQUEST: usize = 400;

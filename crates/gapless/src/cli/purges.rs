@@ -5,8 +5,8 @@ use serde_json::json;
 use super::client::Client;
 use super::pages::{self, Page};
 use super::{CommandOutcome, Failure, Server};
-use crate::api::{PurgeAnswer, PurgesPage};
 use crate::terminal::{or_dash, print_line, sanitize};
+use gapless_mirror::api::{PurgeAnswer, PurgesPage};
 
 impl Page for PurgesPage {
     fn entries(&self) -> usize {

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::client::{Client, talk};
 use super::progress::ProgressBar;
 use super::{CommandOutcome, Failure, Server, check_did};
-use crate::api::{VerifyAnswer, VerifyLine, VerifyReport};
 use crate::terminal::{or_dash, print_line, sanitize};
+use gapless_mirror::api::{VerifyAnswer, VerifyLine, VerifyReport};
 
 pub fn verify_one(server: &Server, did: &str) -> Result<CommandOutcome, Failure> {
     check_did(did)?;

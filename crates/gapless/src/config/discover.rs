@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use gapless_core::ledger::UpstreamKind;
+use gapless_mirror::settings::{DiscoverConfig, FollowWhat, UpstreamConfig};
 
 use super::error::{ConfigError, ValueSource};
 use super::raw::RawConfig;
 use super::validate::{read_count, read_flag, read_patterns, read_span, read_with};
 use super::values;
-use super::{DiscoverConfig, FollowWhat, UpstreamConfig};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The shortest interval between two listings of the network.

@@ -22,9 +22,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gapless_atp::syntax::Did;
+use gapless_core::filter::Pattern;
 use gapless_core::ledger::settings::OnRollback;
-use gapless_core::ledger::{FilterGen, Settings, UpstreamKind};
-
+use gapless_mirror::settings::{
+    DiscoverConfig, FetchSettings, KeepKeys, MirrorSettings, ReadySettings, UpstreamConfig,
+};
 use gapless_net::NameServer;
 
 pub use authorities::Authorities;
@@ -33,7 +35,7 @@ pub use flags::Flags;
 pub use raw::environment;
 pub use serve::{FirehoseSettings, ServeLimits};
 pub use values::{
-    HOST, HTTP_URL, Pattern, Token, URL, format_duration, format_size, parse_duration, parse_host,
+    HOST, HTTP_URL, Token, URL, format_duration, format_size, parse_duration, parse_host,
     parse_http_url, parse_size, parse_url,
 };
 
@@ -77,52 +79,17 @@ pub struct Config {
     pub log: LogFormat,
     /// Bytes of free disk space below which nothing is written.
     pub min_free_disk: u64,
-    pub fetch: FetchConfig,
+    pub fetch: FetchSettings,
     pub limits: LimitsConfig,
-    pub ready: ReadyConfig,
+    pub ready: ReadySettings,
     pub serve: ServeConfig,
     pub discover: DiscoverConfig,
-}
-
-/// An upstream (a source of events) as the operator configures it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UpstreamConfig {
-    pub kind: UpstreamKind,
-    /// `http(s)://host[:port]`, without a path.
-    pub url: String,
-    /// The public host behind the URL, when the URL is that of a proxy: a host name,
-    /// which means https, or a whole origin.
-    pub host: Option<String>,
-}
-
-/// Which records have their keys held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeepKeys {
-    /// All records, so that the root can be recomputed at any time.
-    All,
-    /// Only records of the wanted collections.
-    Wanted,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     Json,
     Text,
-}
-
-/// How repositories are fetched.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FetchConfig {
-    /// Fetches that run at the same time.
-    pub concurrency: usize,
-    /// Fetches that run at the same time against one host.
-    pub per_host: usize,
-    /// Requests to one host per second.
-    pub requests_per_second: f64,
-    /// Repositories above this size are not fetched.
-    pub max_repo_bytes: u64,
-    /// The folder that snapshots are spilled to.
-    pub temp: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,18 +99,6 @@ pub struct LimitsConfig {
     /// New names that one upstream may bring before their DID documents are read. No
     /// configuration key sets this; tests set it lower.
     pub newcomers: usize,
-}
-
-/// The conditions under which `/ready` fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReadyConfig {
-    /// Time since the last frame of an upstream.
-    pub max_upstream_age: Duration,
-    /// Age of the oldest debt.
-    pub max_debt_age: Duration,
-    /// Time since the last sweep of a host that is followed whole. The sweep must also
-    /// be late by a whole sweep interval.
-    pub max_sweep_age: Duration,
 }
 
 /// How the mirror serves other programs: how long verified frames are kept, and who
@@ -163,32 +118,6 @@ pub struct ServeConfig {
     pub firehose: FirehoseSettings,
 }
 
-/// What the mirror discovers without being told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiscoverConfig {
-    /// Discover every repository of every host that relays or DID documents name.
-    pub network: bool,
-    /// The streams that bring the events of discovered repositories.
-    pub follow: FollowWhat,
-    /// How often the listings of hosts and of `collections` are read again.
-    pub every: Duration,
-    /// Hosts that are followed by a stream each at the same time.
-    pub max_streams: usize,
-    /// Repositories with a record in one of these collections are tracked.
-    pub collections: Vec<Pattern>,
-    /// A server that is asked for `collections` in addition to the upstreams.
-    pub collection_source: Option<String>,
-}
-
-/// The streams that bring the events of discovered repositories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FollowWhat {
-    #[default]
-    Relays,
-    /// One stream per host; relays only list the hosts.
-    Hosts,
-}
-
 impl Config {
     /// Whether the configuration names anything to follow. The store may know more.
     pub fn has_sources(&self) -> bool {
@@ -203,15 +132,34 @@ impl Config {
         self.collections.is_empty() || patterns.any(|pattern| pattern.matches(collection))
     }
 
-    /// The settings of the ledger.
-    pub fn ledger(&self, filter: FilterGen) -> Settings {
-        Settings {
-            live_grace: self.live_grace,
+    /// The settings of the mirror that this configuration describes.
+    pub fn mirror_settings(&self) -> MirrorSettings {
+        let authorities = self.authorities.as_ref();
+        MirrorSettings {
+            data: self.data.clone(),
+            plc: self.plc.clone(),
+            plc_requests_per_second: self.plc_requests_per_second,
+            contact: self.contact.clone(),
+            authorities: authorities.map_or(Vec::new(), |found| found.certificates.clone()),
+            upstreams: self.upstreams.clone(),
+            collections: self.collections.clone(),
+            keep_keys: self.keep_keys,
+            dids: self.dids.clone(),
             sweep_every: self.sweep_every,
             confirm_every: self.confirm_every,
+            live_grace: self.live_grace,
+            purge_grace: self.purge_grace,
+            keep_versions: self.keep_versions,
             on_rollback: self.on_rollback,
-            filter,
-            wanted_keys_only: self.keep_keys == KeepKeys::Wanted,
+            allow_private: self.allow_private,
+            min_free_disk: self.min_free_disk,
+            fetch: self.fetch.clone(),
+            workers: self.limits.workers,
+            newcomers: self.limits.newcomers,
+            ready: self.ready,
+            discover: self.discover.clone(),
+            window: self.serve.window,
+            window_bytes: self.serve.window_bytes,
         }
     }
 }

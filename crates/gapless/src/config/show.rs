@@ -8,7 +8,8 @@ use serde_json::json;
 use toml::Value;
 
 use super::values::{format_duration, format_size};
-use super::{Config, FollowWhat, KeepKeys, LoadedConfig, LogFormat, keys};
+use super::{Config, LoadedConfig, LogFormat, keys};
+use gapless_mirror::settings::{FollowWhat, KeepKeys, UpstreamConfig};
 
 /// Replaces the token.
 const REDACTED: &str = "(redacted)";
@@ -90,7 +91,7 @@ fn key_value(config: &Config, key: &str) -> Option<Value> {
 
 /// The keys and values of each upstream.
 fn upstream_entries(config: &Config) -> Vec<Vec<(&'static str, String)>> {
-    let entry = |upstream: &super::UpstreamConfig| {
+    let entry = |upstream: &UpstreamConfig| {
         let kind = upstream.kind.name().to_owned();
         let mut entry = vec![("kind", kind), ("url", upstream.url.clone())];
         entry.extend(upstream.host.clone().map(|host| ("host", host)));

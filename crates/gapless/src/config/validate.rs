@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gapless_atp::syntax::Did;
+use gapless_core::filter::Pattern;
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{Settings, UpstreamKind};
+use gapless_mirror::settings::{FetchSettings, KeepKeys, ReadySettings, UpstreamConfig};
+use gapless_net::{NAME_SERVER, NameServer};
 use toml::Value;
 
 use super::authorities::Authorities;
@@ -14,12 +17,8 @@ use super::discover::read_discover;
 use super::error::{ConfigError, ValueSource};
 use super::raw::{RawConfig, RawValue, read_text};
 use super::serve::{FirehoseSettings, ServeLimits};
-use super::values::{self, Pattern, Token};
-use super::{
-    Config, FetchConfig, KeepKeys, LimitsConfig, LogFormat, ReadyConfig, ServeConfig,
-    UpstreamConfig,
-};
-use gapless_net::{NAME_SERVER, NameServer};
+use super::values::{self, Token};
+use super::{Config, LimitsConfig, LogFormat, ServeConfig};
 
 /// New names that one upstream may bring before their documents are read.
 const NEWCOMERS_PER_UPSTREAM: usize = 100_000;
@@ -80,7 +79,7 @@ pub fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
             workers: read_count(raw, "limits.workers", count_cores())?,
             newcomers: NEWCOMERS_PER_UPSTREAM,
         },
-        ready: ReadyConfig {
+        ready: ReadySettings {
             max_upstream_age: read_span(raw, "ready.max_upstream_age", MIN_INTERVAL, HOUR / 12)?,
             max_debt_age: read_span(raw, "ready.max_debt_age", MIN_INTERVAL, 24 * HOUR)?,
             max_sweep_age: read_span(raw, "ready.max_sweep_age", MIN_INTERVAL, 2 * HOUR)?,
@@ -128,9 +127,9 @@ fn count_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
-fn read_fetch(raw: &RawConfig, data: &Path) -> Result<FetchConfig, ConfigError> {
+fn read_fetch(raw: &RawConfig, data: &Path) -> Result<FetchSettings, ConfigError> {
     let temp = read_with(raw, "fetch.temp", "a folder", parse_path)?;
-    Ok(FetchConfig {
+    Ok(FetchSettings {
         concurrency: read_count(raw, "fetch.concurrency", 32)?,
         per_host: read_count(raw, "fetch.per_host", 4)?,
         requests_per_second: read_rate(raw, "fetch.requests_per_second", 10.0)?,

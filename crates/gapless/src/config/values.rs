@@ -5,7 +5,6 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::Duration;
 
-use gapless_atp::syntax::Nsid;
 use url::{Host, Url};
 
 /// The form of a duration, for error texts.
@@ -85,49 +84,6 @@ fn format_scaled(amount: u64, units: &[(&str, u64)]) -> String {
     match unit.or(units.first()) {
         Some((name, factor)) => format!("{}{name}", amount / factor),
         None => amount.to_string(),
-    }
-}
-
-/// A pattern of collection names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pattern {
-    /// This collection.
-    Exactly(String),
-    /// Every collection with this prefix, which ends in a dot.
-    Below(String),
-}
-
-impl Pattern {
-    /// Parses an NSID, or a prefix that ends in `.*`.
-    pub fn parse(text: &str) -> Option<Pattern> {
-        match text.strip_suffix(".*") {
-            // A prefix is valid if a name below it is; an authority has two labels.
-            Some(prefix) if Nsid::parse(&format!("{prefix}.any")).is_ok() => {
-                Some(Pattern::Below(format!("{prefix}.")))
-            }
-            Some(_) => None,
-            None => Nsid::parse(text)
-                .ok()
-                .map(|nsid| Pattern::Exactly(nsid.as_str().to_owned())),
-        }
-    }
-
-    pub fn matches(&self, collection: &str) -> bool {
-        match self {
-            Pattern::Exactly(wanted) => collection == wanted,
-            Pattern::Below(prefix) => {
-                collection.len() > prefix.len() && collection.starts_with(prefix.as_str())
-            }
-        }
-    }
-}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Pattern::Exactly(wanted) => f.write_str(wanted),
-            Pattern::Below(prefix) => write!(f, "{prefix}*"),
-        }
     }
 }
 

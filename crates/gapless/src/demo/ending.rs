@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::story::{Seen, counts};
-use super::{Demo, DemoError, traffic};
-use crate::api::Inspect as _;
+use crate::demo::story::{Seen, counts};
+use crate::demo::{Demo, DemoError, traffic};
+use gapless_mirror::api::Inspect as _;
 
 impl Demo {
     /// With the traffic over: everything complete, compared once more with what is

@@ -7,7 +7,7 @@
 //! not repaired, and when a fault did not fire: that would prove nothing.
 
 mod ending;
-mod judge;
+mod oracle;
 mod play;
 mod script;
 mod stage;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use gapless_store::error::StoreError;
 use serde_json::json;
 
-use judge::{Judge, Tally};
+use oracle::{Judge, Tally};
 use script::LEAST_PER_HOST;
 use stage::{HOSTS, Stage, Wanted};
 use view::{Form, Standing, View};

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use gapless_atp::syntax::Did;
 use serde_json::json;
 
-use super::script::{ACTS, Act};
-use super::story::{Mark, Seen, Story};
-use super::{Demo, DemoError, PATIENCE, traffic};
+use crate::demo::script::{ACTS, Act};
+use crate::demo::story::{Mark, Seen, Story};
+use crate::demo::{Demo, DemoError, PATIENCE, traffic};
 
 /// How often it is looked whether something is repaired.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

@@ -8,10 +8,10 @@ use gapless_atp::crypto::Curve;
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Fault, NewAccount, Place, Spec, Status, Write};
 
-use super::DemoError;
-use super::stage::Stage;
-use super::traffic::{new_path, record};
-use crate::api::{Inspect as _, RepoAnswer, UpstreamAnswer};
+use crate::demo::DemoError;
+use crate::demo::stage::Stage;
+use crate::demo::traffic::{new_path, record};
+use gapless_mirror::api::{Inspect as _, RepoAnswer, UpstreamAnswer};
 
 /// Accounts of each host that nobody writes to but the script.
 pub const CAST: usize = 6;
@@ -259,7 +259,7 @@ impl Play<'_> {
     /// An account of a host that only the script writes to.
     fn cast(&self, host: usize, number: usize) -> Result<Did, DemoError> {
         let dids = self.stage.net.truth().dids();
-        let place = number * super::stage::HOSTS + host;
+        let place = number * crate::demo::stage::HOSTS + host;
         let did = dids.get(place).cloned();
         did.ok_or_else(|| DemoError::Network("there are too few accounts".to_owned()))
     }
@@ -347,7 +347,7 @@ impl Play<'_> {
     ) -> Result<(), DemoError> {
         let began = std::time::Instant::now();
         while !holds()? {
-            if began.elapsed() > super::PATIENCE {
+            if began.elapsed() > crate::demo::PATIENCE {
                 return Err(DemoError::Wrong(format!("in vain waited until {what}")));
             }
             tokio::time::sleep(LOOK_EVERY).await;

@@ -13,11 +13,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::DemoError;
 use crate::config::{self, Config, Flags};
-use crate::mirror::Mirror;
+use crate::demo::DemoError;
 use crate::serve::Serving;
 use crate::web::{self, App, Running, WebSettings};
+use gapless_mirror::Mirror;
 
 /// Servers of repositories in the network.
 pub const HOSTS: usize = 3;
@@ -110,7 +110,7 @@ impl Stage {
         let address = listener
             .local_addr()
             .map_err(|error| DemoError::Bind(bind, error))?;
-        let mirror = Mirror::start(self.config.clone(), true)
+        let mirror = Mirror::start(self.config.mirror_settings(), true)
             .await
             .map_err(|error| DemoError::Mirror(error.to_string()))?;
         let app = App::new(WebSettings {

@@ -10,8 +10,8 @@ use gapless_core::ledger::{HostId, RepoId};
 use gapless_store::error::StoreError;
 use gapless_store::table::log::LogKind;
 
-use crate::api::{owed_name, why_name};
-use crate::mirror::Mirror;
+use gapless_mirror::Mirror;
+use gapless_mirror::api::{owed_name, why_name};
 
 /// Everything that the mirror counts, by name.
 pub type Counts = BTreeMap<String, u64>;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Write, encode_record};
 
-use super::script::CAST;
-use super::stage::{HOSTS, Stage};
+use crate::demo::script::CAST;
+use crate::demo::stage::{HOSTS, Stage};
 
 /// Commits a second.
 const COMMITS_PER_SECOND: u64 = 30;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value as Json, json};
 
-use super::judge::Tally;
+use crate::demo::oracle::Tally;
 use crate::terminal::sanitize;
 
 /// Erases the line, and goes back to its beginning.

@@ -12,11 +12,11 @@ use gapless_atp::repo::Part;
 use gapless_atp::syntax::Did;
 use gapless_store::error::StoreError;
 
-use super::Serving;
-use super::limits::{BLOCKS, BLOCKS_BYTES};
-use super::refuse::Refusal;
-use super::trees::{Planned, blocking, in_time};
-use super::which::Exact;
+use crate::serve::Serving;
+use crate::serve::limits::{BLOCKS, BLOCKS_BYTES};
+use crate::serve::lookup::Exact;
+use crate::serve::refuse::Refusal;
+use crate::serve::tree_cache::{Planned, blocking, in_time};
 
 impl Serving {
     /// A CAR without roots that has all of these blocks.

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use gapless_core::ledger::Repo;
 use gapless_core::ledger::complete;
 
-use crate::api::timestamp;
-use crate::services::Services;
+use gapless_mirror::api::timestamp;
+use gapless_mirror::services::Services;
 
 /// The evidence for a repository, now.
 pub fn words(services: &Services, repo: &Repo) -> String {

@@ -9,9 +9,9 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Account, RepoId, account};
 use serde::Serialize;
 
-use super::Serving;
-use super::limits::LOOKED_AT;
-use super::refuse::Refusal;
+use crate::serve::Serving;
+use crate::serve::limits::LOOKED_AT;
+use crate::serve::refuse::Refusal;
 
 /// An entry of `listRepos`.
 #[derive(Debug, Serialize)]
@@ -150,7 +150,7 @@ impl Serving {
 
     /// Whether the keys of a collection are held.
     pub(super) fn needs_keys_of(&self, collection: &str) -> Result<(), Refusal> {
-        use crate::filter::Keep;
+        use gapless_core::filter::Keep;
         let path = format!("{collection}/");
         match self.services.rules.filter.keep(path.as_bytes()) {
             Keep::Record | Keep::Key => Ok(()),

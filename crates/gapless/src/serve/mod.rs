@@ -19,24 +19,19 @@
 //! Nothing is served that is not exactly what its owner signed: what is being fetched,
 //! or damaged, or hidden, is refused with its state.
 
-pub mod ahead;
 pub mod blocks;
-pub mod ends;
 pub mod evidence;
-pub mod hands;
+pub mod firehose;
+pub mod getrepo;
+pub mod handles;
+pub mod ip_limit;
 pub mod limits;
 pub mod listing;
-pub mod names;
-pub mod parcel;
+pub mod lookup;
 pub mod proof;
 pub mod records;
 pub mod refuse;
-pub mod repo_car;
-pub mod share;
-pub mod trees;
-pub mod which;
-
-pub mod firehose;
+pub mod tree_cache;
 
 use std::sync::Arc;
 
@@ -45,13 +40,13 @@ use gapless_core::ledger::Head;
 use tokio::sync::Semaphore;
 
 use crate::config::{ServeConfig, ServeLimits};
-use crate::damage;
-use crate::ingest::desk::Desks;
-use crate::services::Services;
+use gapless_mirror::damage;
+use gapless_mirror::desk::Desks;
+use gapless_mirror::services::Services;
 use gapless_net::Net;
-use names::Handles;
-use share::Shares;
-use trees::Trees;
+use handles::Handles;
+use ip_limit::Shares;
+use tree_cache::Trees;
 
 use firehose::Firehose;
 pub use refuse::Refusal;

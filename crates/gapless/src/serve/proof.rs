@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 
-use super::Serving;
-use super::refuse::Refusal;
-use super::trees::{Planned, blocking, in_time};
-use super::which::Exact;
+use crate::serve::Serving;
+use crate::serve::lookup::Exact;
+use crate::serve::refuse::Refusal;
+use crate::serve::tree_cache::{Planned, blocking, in_time};
 
 impl Serving {
     /// The CAR of the proof.

@@ -8,11 +8,11 @@ use gapless_store::table::record::Record;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::Serving;
-use super::limits::{COLLECTIONS, LOOKED_AT, RECORDS_BYTES};
-use super::refuse::Refusal;
-use super::which::Exact;
-use crate::filter::Keep;
+use crate::serve::Serving;
+use crate::serve::limits::{COLLECTIONS, LOOKED_AT, RECORDS_BYTES};
+use crate::serve::lookup::Exact;
+use crate::serve::refuse::Refusal;
+use gapless_core::filter::Keep;
 
 /// Above every path that names a record.
 const BEYOND: [u8; 1] = [u8::MAX];

@@ -22,8 +22,8 @@ use super::websocket::{
     ReaderMessage, Socket, SocketEvent, write_message,
 };
 use super::{App, Stopping, call, request};
-use crate::log::frames::{consumer_too_slow, future_cursor, outdated_cursor};
 use crate::serve::firehose::{Consumer, Page, Place, Start, Stopped, Unserved};
+use gapless_mirror::log::frames::{consumer_too_slow, future_cursor, outdated_cursor};
 
 /// How long a consumer that is cut may take to hear why.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);

@@ -11,8 +11,8 @@ use futures_util::StreamExt;
 
 use super::response::{HttpError, Json, JsonResult};
 use super::{App, drain, request};
-use crate::api::{ApiError, ImportAnswer};
-use crate::fetch::import::unfit;
+use gapless_mirror::api::{ApiError, ImportAnswer};
+use gapless_mirror::repair::import::unfit;
 
 /// How long a client may send nothing.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -48,8 +48,8 @@ async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<Impo
             Err(_) => return Err(request::invalid(format!("nothing came for {SILENCE:?}"))),
         };
         received = received.saturating_add(piece.len() as u64);
-        if received > importer.settings.repo_bytes {
-            let most = importer.settings.repo_bytes;
+        if received > importer.settings.max_repo_bytes {
+            let most = importer.settings.max_repo_bytes;
             let words = format!("the file has more than {most} bytes (fetch.max_repo_bytes)");
             return Err(HttpError::from(ApiError::Invalid(words)));
         }

@@ -23,11 +23,11 @@ use std::sync::{Arc, OnceLock};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use crate::api::{ApiError, Inspect, Operate};
 use crate::config::Token;
-use crate::fetch::work::Fetcher;
-use crate::mirror::Mirror;
 use crate::serve::Serving;
+use gapless_mirror::Mirror;
+use gapless_mirror::api::{ApiError, Inspect, Operate};
+use gapless_mirror::repair::worker::Fetcher;
 
 /// Calls into the mirror at a time; more wait.
 const CALLS_AT_ONCE: usize = 32;
@@ -184,7 +184,7 @@ mod tests {
     use axum::http::StatusCode;
 
     use super::*;
-    use crate::api::Readiness;
+    use gapless_mirror::api::Readiness;
 
     #[tokio::test]
     async fn before_the_store_is_open_nothing_is_ready_and_nothing_is_answered() {

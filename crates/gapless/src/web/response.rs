@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::api::{ApiError, ErrorBody};
+use gapless_mirror::api::{ApiError, ErrorBody};
 
 /// An error response: a status, a name for programs, and a message for people.
 #[derive(Debug)]

@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 use super::response::{self, HttpError, Json, JsonResult};
 use super::{App, call, firehose, guard, import, request, verify, xrpc};
-use crate::api::{
+use crate::config::{HOST, URL, parse_host, parse_url};
+use gapless_mirror::api::{
     ApiError, DeadPage, DeadResolved, Dids, GapsPage, HostsPage, NewUpstream, PurgesPage,
     Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage, UpstreamAnswer,
     UpstreamRemoved, VerifyAnswer,
 };
-use crate::config::{HOST, URL, parse_host, parse_url};
 
 type TextPath = Result<Path<String>, PathRejection>;
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{self, Sender};
 
 use super::App;
 use super::response::{HttpError, with_body};
-use crate::api::{ApiError, ErrorBody, VerifyLine, VerifyProgress};
+use gapless_mirror::api::{ApiError, ErrorBody, VerifyLine, VerifyProgress};
 
 /// Lines that wait for a slow client; further progress is left out.
 const BUFFERED_LINES: usize = 16;

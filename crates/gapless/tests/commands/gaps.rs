@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use gapless::api::{HostGap, HostReason};
+use gapless_mirror::api::{HostGap, HostReason};
 
 use crate::fake::{BROKEN, COMPLETE, REPOS, Served, UNKNOWN, WEB};
 use crate::{ends, err, json, out};

@@ -1,6 +1,8 @@
 //! How the mirror is: what needs a person, and which hosts fail.
 
-use gapless::api::{RepoCounts, SourceAnswer, Status, StoreStatus, SweepAnswer, UpstreamAnswer};
+use gapless_mirror::api::{
+    RepoCounts, SourceAnswer, Status, StoreStatus, SweepAnswer, UpstreamAnswer,
+};
 
 use crate::fake::{Served, reach};
 use crate::{ends, json, out};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use gapless::api::Inspect as _;
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::Inspect as _;
 use gapless_testnet::{Fault, Place, Spec, Write, encode_record};
 
 use crate::common::World;

@@ -1,7 +1,9 @@
 //! Hosts that do not answer, and names that are none.
 
-use gapless::api::{GapsPage, HostAnswer, Inspect as _, NewUpstream, Operate as _, RepoAnswer};
 use gapless_core::ledger::UpstreamKind;
+use gapless_mirror::api::{
+    GapsPage, HostAnswer, Inspect as _, NewUpstream, Operate as _, RepoAnswer,
+};
 use gapless_testnet::{Fault, Place, Spec};
 
 use crate::common::{World, network};

@@ -1,8 +1,8 @@
 //! The whole network by one relay: who is quiet, whom the relay leaves out, and hosts
 //! that it has never heard of.
 
-use gapless::api::{HostAnswer, HostsPage, Inspect as _, Status};
 use gapless_atp::crypto::Curve;
+use gapless_mirror::api::{HostAnswer, HostsPage, Inspect as _, Status};
 use gapless_testnet::{Config as NetConfig, Fault, NewAccount, Place, Spec};
 
 use crate::common::{World, network};

@@ -1,6 +1,6 @@
 //! A stream for each host of the network, instead of the relay's.
 
-use gapless::api::UpstreamAnswer;
+use gapless_mirror::api::UpstreamAnswer;
 use gapless_testnet::{Fault, Place, Spec};
 
 use crate::common::World;

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use gapless::api::*;
 use gapless::config::Token;
 use gapless::web::{App, Running, WebSettings, serve};
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::*;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 

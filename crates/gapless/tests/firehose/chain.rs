@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gapless::api::Inspect as _;
 use gapless::config::{self, Flags};
-use gapless::mirror::Mirror;
 use gapless_atp::frame::{self, Event};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Account;
+use gapless_mirror::Mirror;
+use gapless_mirror::api::Inspect as _;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
 use crate::common::{World, network};
@@ -250,7 +250,9 @@ async fn a_mirror_can_follow_a_mirror() {
     let loaded = config::load(&flags, &[], Path::new("/nonexistent")).expect("it is valid");
     let mut config = loaded.config;
     config.fetch.requests_per_second = 10_000.0;
-    let second = Mirror::start(config, true).await.expect("it starts");
+    let second = Mirror::start(config.mirror_settings(), true)
+        .await
+        .expect("it starts");
     for did in world.net.truth().dids() {
         world.post(&did);
         world.post(&did);

@@ -5,9 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gapless::api::{Inspect as _, PurgeAnswer, PurgesPage};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Time;
+use gapless_mirror::api::{Inspect as _, PurgeAnswer, PurgesPage};
 use gapless_store::engine::DiskSettings;
 use gapless_store::repair::{self, RepairMode, RepairReport};
 use gapless_store::table::log::{FIRST_SEQ, LogKind};

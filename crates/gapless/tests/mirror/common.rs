@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use gapless::api::Inspect as _;
-use gapless::api::RepoAnswer;
 use gapless::config::{self, Config, Flags, ServeConfig};
-use gapless::mirror::{Mirror, StartError};
 use gapless::serve::Serving;
 use gapless_atp::syntax::{Did, Rev};
+use gapless_mirror::api::Inspect as _;
+use gapless_mirror::api::RepoAnswer;
+use gapless_mirror::lifecycle::{Mirror, StartError};
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::{SetFault, Spec, Testnet};
 use tempfile::TempDir;
@@ -116,7 +116,7 @@ impl World {
         (self.adjust)(&mut config);
         let desks = config.limits.workers;
         let serve = config.serve.clone();
-        let mirror = Mirror::start(config, true).await?;
+        let mirror = Mirror::start(config.mirror_settings(), true).await?;
         self.listen_to_desks(&mirror, desks).await;
         self.mirror = Some(mirror);
         self.serve = Some(serve);

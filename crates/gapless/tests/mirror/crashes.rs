@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gapless::api::Status;
+use gapless_mirror::api::Status;
 use gapless_testnet::{Fault, Spec};
 
 use crate::common::{World, network};

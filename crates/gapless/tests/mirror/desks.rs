@@ -2,8 +2,8 @@
 //! The store is held while events come, so that they wait for certain.
 
 use futures_util::FutureExt;
-use gapless::ingest::desk::Turn;
 use gapless_core::ledger::{Repo, Time};
+use gapless_mirror::desk::Turn;
 use gapless_store::change::{Change, RepoChange, Subject};
 use gapless_store::cursor::EventPosition;
 use gapless_store::table::dead::DeadClass;
@@ -333,7 +333,7 @@ async fn an_event_that_brings_out_a_fault_of_ours_is_kept_and_disturbs_nobody() 
     world.expect("deciding an event ended unexpectedly");
     let (a, b) = (world.did(0), world.did(1));
     let asked = world.metrics().heads_asked.get();
-    gapless::stop::spoil(&a);
+    gapless_mirror::failpoints::spoil(&a);
     let lost = world.post(&a);
     let live = world.post(&b);
     world.caught_up(PDS).await;

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use gapless::api::{Inspect as _, RepoAnswer, UpstreamAnswer};
-use gapless::metrics::Metrics;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Tick, Time, UpstreamId, sweep};
+use gapless_mirror::api::{Inspect as _, RepoAnswer, UpstreamAnswer};
+use gapless_mirror::metrics::Metrics;
 use gapless_store::change::Change;
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::{Fault, NewCommit, Place, Spec, Write, encode_record};

@@ -1,7 +1,7 @@
 //! Events and snapshots: what comes in between, too late, twice, in the wrong
 //! order, or not at all.
 
-use gapless::api::Operate as _;
+use gapless_mirror::api::Operate as _;
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::{Fault, NewCommit, Place, Spec, Write};
 

@@ -3,9 +3,9 @@
 
 use std::process::Command;
 
-use gapless::api::Inspect as _;
-use gapless::api::VerifyAnswer;
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::Inspect as _;
+use gapless_mirror::api::VerifyAnswer;
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, RawBatch};
 use gapless_store::table::{Table, meta, wish};
 use gapless_testnet::{Config as NetConfig, Fault, Spec, Write, encode_record};
@@ -188,7 +188,7 @@ async fn a_panic_in_the_check_of_held_records_fails_that_check_alone() {
     world.widened = true;
     world.expect("a read of the store ended unexpectedly");
     world.expect("what was learned could not be written");
-    gapless::stop::panic_at("filter_check", &dids[0]);
+    gapless_mirror::failpoints::panic_at("filter_check", &dids[0]);
     world.begin().await;
     for did in &dids[1..] {
         world.complete(did).await;

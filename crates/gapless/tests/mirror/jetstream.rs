@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use gapless::api::{Inspect as _, Operate as _, RepoAnswer, Status};
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::Account;
+use gapless_mirror::api::{Inspect as _, Operate as _, RepoAnswer, Status};
 use gapless_store::table::claimed::Claim;
 use gapless_store::table::log::LogKind;
 use gapless_testnet::{Config as NetConfig, Place, Write, encode_record};
@@ -227,7 +227,7 @@ async fn where_a_stream_speaks_for_it_a_claim_makes_nobody_ask() {
     world.post(&did);
     until_proven(&world, &did).await;
     // A host that is followed covers it: then it can be complete.
-    let own = gapless::api::NewUpstream {
+    let own = gapless_mirror::api::NewUpstream {
         kind: gapless_core::ledger::UpstreamKind::Pds,
         url: world.url(PDS),
         host: None,

@@ -1,9 +1,9 @@
 //! A Jetstream that lies, repeats itself or talks nonsense: what is proven stays as it
 //! is, the stream goes on, and a signed state ends every lie.
 
-use gapless::api::RepoAnswer;
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
+use gapless_mirror::api::RepoAnswer;
 use gapless_store::table::log::LogKind;
 use serde_json::{Value as Json, json};
 

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gapless::fetch::counted;
-use gapless::ingest::desk::Turn;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::{Debt, DebtReason};
+use gapless_mirror::desk::Turn;
+use gapless_mirror::repair::reload;
 use gapless_store::space::pretended;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
@@ -171,7 +171,7 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
         })
         .await;
     // The store does not have it yet.
-    counted::read_debts(&services).expect("it can be read");
+    reload::read_debts(&services).expect("it can be read");
     let next = services.schedule.next_due();
     assert!(next.is_some_and(|next| next <= due.after(LATER / 2)));
     drop(hold);

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use gapless::api::RepoAnswer;
+use gapless_mirror::api::RepoAnswer;
 use gapless_testnet::Config as NetConfig;
 use serde_json::Value;
 

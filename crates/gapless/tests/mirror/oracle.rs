@@ -1,9 +1,9 @@
 //! What a mirror says of a repository, held against the truth. Every helper that
 //! sees an answer comes here first: nothing is believed because it says complete.
 
-use gapless::api::RepoAnswer;
 use gapless::config::Flags;
 use gapless_atp::syntax::{Did, Rev};
+use gapless_mirror::api::RepoAnswer;
 use gapless_testnet::{Records, Truth};
 
 /// Which records a mirror was told to keep.

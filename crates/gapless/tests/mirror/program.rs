@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use gapless::api::{RepoAnswer, Status, UpstreamAnswer};
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::{RepoAnswer, Status, UpstreamAnswer};
 use gapless_testnet::Truth;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use gapless::api::{Inspect as _, PurgeAnswer};
 use gapless::config::Config;
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::{Inspect as _, PurgeAnswer};
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
 use crate::common::{World, network};

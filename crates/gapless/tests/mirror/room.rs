@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use gapless::api::{ApiError, Inspect as _, NewUpstream, Operate as _};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::{Account, UpstreamKind};
+use gapless_mirror::api::{ApiError, Inspect as _, NewUpstream, Operate as _};
 use gapless_store::change::Change;
 use gapless_store::space::pretended;
 use gapless_store::table::log::{FIRST_SEQ, LogKind};

@@ -115,7 +115,7 @@ async fn a_relay_and_a_directory_are_followed_by_tls() {
 async fn refused(world: &World, authority: &Authority, why: &'static str) {
     world.expect("invalid peer certificate");
     let mut program = Program::start(world);
-    let told = |upstream: &gapless::api::UpstreamAnswer| {
+    let told = |upstream: &gapless_mirror::api::UpstreamAnswer| {
         let error = upstream.error.as_ref();
         !upstream.connected && error.is_some_and(|error| error.contains(why))
     };

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use gapless::api::{Inspect as _, NewUpstream, Operate as _, SourceAnswer, UpstreamAnswer};
-use gapless::upstreams::sources::MISSED_AFTER;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Tick, UpstreamKind};
+use gapless_mirror::api::{Inspect as _, NewUpstream, Operate as _, SourceAnswer, UpstreamAnswer};
+use gapless_mirror::upstreams::sources::MISSED_AFTER;
 use gapless_store::table::log::LogKind;
 use gapless_testnet::{Config as NetConfig, Place};
 

@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
-use gapless::api::{ApiError, Gap, Inspect as _, NewUpstream, Operate as _, Readiness, Status};
-use gapless::store_io::write;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::UpstreamKind;
+use gapless_mirror::api::{
+    ApiError, Gap, Inspect as _, NewUpstream, Operate as _, Readiness, Status,
+};
+use gapless_mirror::store_io::write;
 use gapless_store::change::Change;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
@@ -36,7 +38,7 @@ impl World {
     /// Asks the mirror on a thread that may wait.
     pub async fn ask<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&gapless::mirror::Mirror) -> T + Send + 'static,
+        ask: impl FnOnce(&gapless_mirror::Mirror) -> T + Send + 'static,
     ) -> T {
         let mirror = self.mirror().clone();
         let asked = tokio::task::spawn_blocking(move || ask(&mirror));
@@ -68,7 +70,7 @@ impl World {
 
     fn now(&self) -> String {
         let now = self.mirror().services.clock.time();
-        gapless::api::timestamp(now).expect("a time")
+        gapless_mirror::api::timestamp(now).expect("a time")
     }
 
     async fn known_since(&self, did: &Did) -> String {
@@ -457,7 +459,7 @@ async fn a_host_that_says_when_to_dial_again_is_not_dialed_before() {
     world.flags.upstream.push(format!("relay={url}"));
     world.begin().await;
     let before = world.mirror().services.clock.time();
-    let soonest = gapless::api::timestamp(before.after(Duration::from_secs(890)));
+    let soonest = gapless_mirror::api::timestamp(before.after(Duration::from_secs(890)));
     world
         .until("the next dial is told", async |world: &World| {
             let upstreams = world.ask(|mirror| mirror.upstreams()).await;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use gapless::api::{Inspect as _, NewUpstream, Operate as _, RepoAnswer};
 use gapless::config;
-use gapless::mirror::Mirror;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::UpstreamKind;
+use gapless_mirror::Mirror;
+use gapless_mirror::api::{Inspect as _, NewUpstream, Operate as _, RepoAnswer};
 use gapless_testnet::{Fault, Place, Spec};
 
 use crate::common::{World, network};
@@ -239,12 +239,14 @@ async fn what_is_tracked_no_longer_during_a_start_stays_so() {
     let loaded = config::load(&world.flags, &[], Path::new("/nonexistent"));
     let mut config = loaded.expect("it is valid").config;
     config.dids = many.clone();
-    let mirror = Mirror::start(config.clone(), true).await;
+    let mirror = Mirror::start(config.mirror_settings(), true).await;
     let mirror = mirror.expect("it starts");
     mirror.stop().await.expect("it stops");
     drop(mirror);
     config.dids = Vec::new();
-    let mirror = Mirror::open(config).await.expect("it opens");
+    let mirror = Mirror::open(config.mirror_settings())
+        .await
+        .expect("it opens");
     let (asked, dids) = (mirror.clone(), many[..1_000].to_vec());
     let removing = tokio::task::spawn_blocking(move || asked.untrack(&dids));
     mirror.begin(true).await.expect("it begins");
@@ -313,7 +315,9 @@ async fn an_upstream_that_is_added_while_it_starts_is_followed_once() {
     world.flags.upstream.clear();
     let loaded = config::load(&world.flags, &[], Path::new("/nonexistent"));
     let config = loaded.expect("it is valid").config;
-    let mirror = Mirror::open(config).await.expect("it opens");
+    let mirror = Mirror::open(config.mirror_settings())
+        .await
+        .expect("it opens");
     // The program answers from now on, and somebody comes in.
     let (asked, again) = (mirror.clone(), new());
     let added = tokio::task::spawn_blocking(move || asked.add_upstream(again)).await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use gapless::api::{Inspect as _, Operate as _, Status as MirrorStatus};
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::{Inspect as _, Operate as _, Status as MirrorStatus};
 use gapless_testnet::{Fault, Place, Spec, Status};
 
 use crate::common::World;

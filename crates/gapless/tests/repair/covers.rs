@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use gapless::api::Operate as _;
 use gapless_core::ledger::UpstreamKind;
+use gapless_mirror::api::Operate as _;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec};
 
 use crate::common::World;

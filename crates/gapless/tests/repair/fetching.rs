@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use gapless::api::{Inspect as _, Operate as _, RefusedAnswer};
 use gapless_atp::crypto::Curve;
+use gapless_mirror::api::{Inspect as _, Operate as _, RefusedAnswer};
 use gapless_testnet::{Fault, NewAccount, Spec, Status, Write, encode_record};
 
 use crate::common::World;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use gapless::api::Operate as _;
 use gapless_atp::frame;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::UpstreamKind;
+use gapless_mirror::api::Operate as _;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Fault, Place, Spec, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

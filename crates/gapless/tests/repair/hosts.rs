@@ -1,9 +1,9 @@
 //! Hosts: migrations, misrouted events, hosts that are behind (T12 to T15,
 //! T18, T23, T45, T56, T61).
 
-use gapless::api::Operate as _;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::settings::OnRollback;
+use gapless_mirror::api::Operate as _;
 use gapless_testnet::{Fault, Place, Spec};
 
 use crate::common::World;

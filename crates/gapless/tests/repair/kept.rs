@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gapless::api::{Inspect as _, Operate as _, timestamp};
 use gapless::config;
-use gapless::mirror::Mirror;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::{DebtReason, UpstreamKind};
+use gapless_mirror::Mirror;
+use gapless_mirror::api::{Inspect as _, Operate as _, timestamp};
 use gapless_store::change::{Change, WishChange};
 use gapless_testnet::{Fault, Place, Spec};
 
@@ -37,7 +37,12 @@ async fn what_the_schedule_believes_to_be_owed_and_is_not_is_forgotten() {
     let mut unheard = gapless_core::ledger::Repo::new(
         Did::parse("did:plc:zzzzzzzzzzzzzzzzzzzzzzzz").expect("a DID"),
     );
-    debt::owe(now, &mut unheard, DebtKind::Resolve, DebtReason::FirstSighting);
+    debt::owe(
+        now,
+        &mut unheard,
+        DebtKind::Resolve,
+        DebtReason::FirstSighting,
+    );
     services.schedule.note(now.time, &unheard);
     world
         .until("it is forgotten", async |world: &World| {
@@ -60,7 +65,7 @@ async fn a_start_without_room_on_the_disk_comes_to_an_end() {
     let loaded = config::load(&world.flags, &[], std::path::Path::new("/nonexistent"));
     let mut config = loaded.expect("it is valid").config;
     config.min_free_disk = u64::MAX;
-    let start = Mirror::start(config, true);
+    let start = Mirror::start(config.mirror_settings(), true);
     let started = tokio::time::timeout(Duration::from_secs(20), start).await;
     let started = started.expect("it comes to an end, one way or another");
     if let Ok(mirror) = started {
@@ -255,7 +260,7 @@ async fn what_is_on_the_list_is_begun_at_the_next_start() {
         wish: Some(WishChange::Track(half.clone(), services.clock.time())),
         ..Change::default()
     };
-    let written = gapless::store_io::write(&services.store, change);
+    let written = gapless_mirror::store_io::write(&services.store, change);
     written.await.expect("it is written");
     drop(services);
     world.stop().await;

@@ -1,7 +1,7 @@
 //! Repositories that are larger than is taken of one.
 
-use gapless::api::{Gap, Inspect as _};
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::{Gap, Inspect as _};
 use gapless_testnet::{Write, encode_record};
 
 use crate::common::World;

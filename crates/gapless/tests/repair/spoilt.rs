@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use gapless::api::{Inspect as _, Operate as _};
 use gapless_atp::mst::empty_root;
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::{Inspect as _, Operate as _};
 use gapless_store::change::{
     Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
     Subject,

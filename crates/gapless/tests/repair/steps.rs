@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gapless::api::{Inspect as _, NewUpstream, Operate as _, RepoAnswer};
 use gapless::config::Config;
-use gapless::metrics::Metrics;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Repo, Time, UpstreamKind};
+use gapless_mirror::api::{Inspect as _, NewUpstream, Operate as _, RepoAnswer};
+use gapless_mirror::metrics::Metrics;
 use gapless_testnet::{
     Config as NetConfig, Fault, NewCommit, Place, SetFault, Spec, Write, encode_record,
 };

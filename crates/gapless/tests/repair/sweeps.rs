@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use gapless::api::Operate as _;
 use gapless_core::ledger::Tick;
+use gapless_mirror::api::Operate as _;
 use gapless_testnet::{Fault, Place, Spec, Status};
 
 use crate::common::World;

@@ -1,8 +1,8 @@
 //! Hosts that are asked about each repository by itself, and do not answer: what
 //! was not answered vouches for nothing (T25, T46).
 
-use gapless::api::timestamp;
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::timestamp;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Config as NetConfig, Fault, Place, SetFault, Spec, Status};
 

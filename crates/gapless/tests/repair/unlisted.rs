@@ -1,8 +1,8 @@
 //! Hosts whose listing cannot be read: what lives there is not known, and a mirror
 //! of what it knows is not called whole.
 
-use gapless::api::{GapsPage, HostGap, Inspect as _, Readiness, UpstreamAnswer};
 use gapless_core::ledger::UpstreamKind;
+use gapless_mirror::api::{GapsPage, HostGap, Inspect as _, Readiness, UpstreamAnswer};
 use gapless_testnet::{Fault, Place, SetFault, Spec};
 
 use crate::common::World;
@@ -12,7 +12,7 @@ impl World {
     /// Asks the mirror on a thread that may wait.
     async fn ask<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&gapless::mirror::Mirror) -> T + Send + 'static,
+        ask: impl FnOnce(&gapless_mirror::Mirror) -> T + Send + 'static,
     ) -> T {
         let mirror = self.mirror().clone();
         let asked = tokio::task::spawn_blocking(move || ask(&mirror));

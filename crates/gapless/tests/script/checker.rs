@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use gapless::api::RepoAnswer;
 use gapless_atp::syntax::Did;
+use gapless_mirror::api::RepoAnswer;
 use gapless_testnet::Truth;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

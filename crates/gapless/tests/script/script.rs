@@ -149,7 +149,7 @@ impl Script {
         self.all_true().await;
         let healed = now();
         for did in self.world.net.truth().dids() {
-            let swept = |answer: &gapless::api::RepoAnswer| {
+            let swept = |answer: &gapless_mirror::api::RepoAnswer| {
                 answer.complete && answer.evidence.swept_at > Some(healed.clone())
             };
             self.program().until_repo(&did, "swept since", swept).await;
@@ -203,5 +203,5 @@ fn tell(layout: Layout, world: &World, figures: &Figures, audit: &Audit) {
 fn now() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = now.expect("after 1970").as_micros() as u64;
-    gapless::api::timestamp(Time(micros)).expect("a time")
+    gapless_mirror::api::timestamp(Time(micros)).expect("a time")
 }

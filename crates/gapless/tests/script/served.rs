@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use gapless::api::{Verdict, VerifyAnswer};
 use gapless_atp::repo::{ImportError, RepoCar};
 use gapless_atp::syntax::{Did, Rev};
+use gapless_mirror::api::{Verdict, VerifyAnswer};
 use gapless_testnet::Truth;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

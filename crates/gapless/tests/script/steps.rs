@@ -121,7 +121,7 @@ impl Script {
     pub async fn sequence_restart(&mut self) {
         let stream = self.stream();
         let url = self.world.url(stream);
-        let epoch_of = move |status: &gapless::api::Status| {
+        let epoch_of = move |status: &gapless_mirror::api::Status| {
             let mut all = status.upstreams.iter();
             all.find(|one| one.url == url).map(|one| one.epoch)
         };

@@ -26,10 +26,10 @@ use gapless_store::error::StoreError;
 use gapless_store::frames::FramesReader;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::share::{Share, Shares};
 use crate::config::FirehoseSettings;
-use crate::metrics::head;
-use crate::services::Services;
+use crate::serve::ip_limit::{Share, Shares};
+use gapless_mirror::metrics::head;
+use gapless_mirror::services::Services;
 
 pub use page::{Page, Place, Stopped};
 pub use start::{Start, start};

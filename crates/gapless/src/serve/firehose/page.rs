@@ -20,8 +20,8 @@ use gapless_store::frames::{FramesError, StoredFrame};
 use gapless_store::read_view::ReadView;
 use gapless_store::table::log::{LogKind, LogRowSummary};
 
-use crate::log::frames;
-use crate::services::Services;
+use gapless_mirror::log::frames;
+use gapless_mirror::services::Services;
 
 /// Bytes of frames in a page; one frame may go beyond it.
 const PAGE_BYTES: usize = 1 << 20;

@@ -17,8 +17,8 @@ use axum::response::Response;
 
 use super::listener::Peer;
 use super::{App, call};
-use crate::api::ApiError;
 use crate::serve::{Refusal, Serving};
+use gapless_mirror::api::ApiError;
 use parameters::Parameters;
 
 /// A question, read as far as every method needs it.

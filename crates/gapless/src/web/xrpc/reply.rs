@@ -12,9 +12,9 @@ use gapless_core::ledger::Head;
 use serde::Serialize;
 
 use super::super::response;
-use crate::api::ErrorBody;
 use crate::serve::Refusal;
-use crate::serve::which::Exact;
+use crate::serve::lookup::Exact;
+use gapless_mirror::api::ErrorBody;
 
 const CAR: &str = "application/vnd.ipld.car";
 /// The rev of the repository that an answer is about.

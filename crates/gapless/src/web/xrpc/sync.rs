@@ -8,8 +8,8 @@ use tokio::sync::mpsc::Receiver;
 
 use super::{Question, reply};
 use crate::serve::Refusal;
+use crate::serve::getrepo::Piece;
 use crate::serve::limits::{BY_COLLECTION_LONGEST, BY_COLLECTION_PAGE, REPOS_LONGEST, REPOS_PAGE};
-use crate::serve::repo_car::Piece;
 
 pub async fn get_repo(question: Question) -> Result<Response, Refusal> {
     let did = question.parameters.did()?;

@@ -1,0 +1,452 @@
+//! Why a repository is not complete, in words: what is done about it now, and
+//! what a person can do. One table for all reasons.
+
+use std::borrow::Cow;
+
+use gapless_core::ledger::complete::{Completeness, Reason};
+use gapless_core::ledger::{Account, Repo, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::api::hosts::HostGap;
+use crate::api::reach::Reach;
+use crate::api::repo::TroubleAnswer;
+use crate::api::time::timestamp;
+
+/// One repository that is not complete.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Gap {
+    pub did: String,
+    /// What stands in the way of the others comes first.
+    pub reasons: Vec<String>,
+    /// Since when, at least, and never before it was known here; null when nothing
+    /// that is written down tells.
+    pub since: Option<String>,
+    /// A sentence for each reason, in their order.
+    pub doing: String,
+    pub can_do: String,
+    /// Why the last try failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<TroubleAnswer>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GapsPage {
+    pub gaps: Vec<Gap>,
+    /// Where the next page begins; null on the last one.
+    pub cursor: Option<u64>,
+    /// Hidden ones that were passed over on this page: as their owners, or their
+    /// hosts, want them.
+    #[serde(default)]
+    pub hidden: u64,
+    /// Hosts whose repositories may not all be known, or compared. On the first
+    /// page alone, and not more than a hundred of them.
+    #[serde(default)]
+    pub hosts: Vec<HostGap>,
+    #[serde(default)]
+    pub hosts_total: u64,
+    /// Whom this is about. On the first page alone.
+    #[serde(default)]
+    pub reach: Option<Reach>,
+}
+
+/// The first sentences of a text.
+pub fn sentences(text: &str, count: usize) -> &str {
+    let mut ends = text.match_indices(". ").map(|(at, _)| at + 1);
+    let end = count.checked_sub(1).and_then(|before| ends.nth(before));
+    end.map_or(text, |end| &text[..end])
+}
+
+/// What is known of a gap beside the ledger's reasons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Circumstances {
+    pub since: Option<Time>,
+    /// There is no room on the disk.
+    pub full: bool,
+    /// The upstream that speaks for it is connected.
+    pub connected: bool,
+    /// The last try failed here, and not at its host.
+    pub here: bool,
+    /// A Jetstream is followed, which can speak for nobody.
+    pub jetstream: bool,
+}
+
+impl Gap {
+    /// None when the repository is complete.
+    pub fn new(repo: &Repo, answer: &Completeness, known: Circumstances) -> Option<Gap> {
+        if answer.complete() {
+            return None;
+        }
+        let mut reasons = answer.reasons.clone();
+        reasons.sort_by_key(|reason| place(*reason));
+        // Without room nothing else is done, either.
+        let full = known.full.then_some(FULL).into_iter();
+        let each = reasons.iter().map(|reason| said(*reason, repo, known));
+        let advice: Vec<Advice> = full.chain(each).collect();
+        let texts = |of: fn(&Advice) -> &str| {
+            let mut texts: Vec<&str> = Vec::new();
+            for text in advice.iter().map(of) {
+                if !texts.contains(&text) {
+                    texts.push(text);
+                }
+            }
+            texts.join(" ")
+        };
+        Some(Gap {
+            did: repo.did.to_string(),
+            reasons: reasons.iter().map(ToString::to_string).collect(),
+            since: known.since.and_then(timestamp),
+            doing: texts(|advice| &advice.doing),
+            can_do: texts(|advice| &advice.can_do),
+            last_error: None,
+        })
+    }
+}
+
+/// What is said about a reason in these circumstances.
+fn said(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
+    let unresolved = repo.host.is_none() && repo.debt.resolve.is_some();
+    match reason {
+        Reason::Inactive if repo.account == Account::NotFound => VANISHED,
+        Reason::NoSnapshot | Reason::NewerCommitKnown | Reason::TooLarge => {
+            match repo.debt.oversize {
+                Some(oversize) => too_large(oversize.limit),
+                None if known.here => HERE,
+                None => advice(reason),
+            }
+        }
+        Reason::FetchOwed if known.here => HERE,
+        Reason::CoverDown if known.connected && known.full => FULL,
+        Reason::CoverDown if known.connected => BEHIND,
+        Reason::NoCover | Reason::ResolveOwed if unresolved => UNRESOLVED,
+        Reason::NoCover if known.jetstream => CLAIMED_ONLY,
+        reason => advice(reason),
+    }
+}
+
+/// Where a reason stands among others: first what only a person can settle, then
+/// what stands in the way of the rest, at last what passes by itself.
+fn place(reason: Reason) -> u8 {
+    match reason {
+        Reason::Damaged => 0,
+        Reason::HostBehind => 1,
+        Reason::TooLarge => 2,
+        Reason::Inactive => 3,
+        Reason::ResolveOwed => 4,
+        Reason::NoCover => 5,
+        Reason::CoverDown => 6,
+        Reason::Applying => 7,
+        Reason::NoSnapshot => 8,
+        Reason::NewerCommitKnown => 9,
+        Reason::FilterChanged => 10,
+        Reason::FetchOwed => 11,
+        Reason::CompareOwed => 12,
+        Reason::UnreadableFrame => 13,
+        Reason::EpochChanged => 14,
+        Reason::NotCompared => 15,
+    }
+}
+
+/// What is said about a reason: a sentence each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Advice {
+    /// What Gapless does about it now.
+    pub doing: Cow<'static, str>,
+    /// What a person can do.
+    pub can_do: Cow<'static, str>,
+}
+
+impl Advice {
+    const fn new(doing: &'static str, can_do: &'static str) -> Advice {
+        Advice {
+            doing: Cow::Borrowed(doing),
+            can_do: Cow::Borrowed(can_do),
+        }
+    }
+}
+
+/// It has more bytes than these.
+fn too_large(limit: u64) -> Advice {
+    let mut said = advice(Reason::TooLarge);
+    said.doing = Cow::Owned(format!(
+        "It has more than {limit} bytes, which is all that is taken of one repository; it is asked \
+         for again once a day, and at once when more is taken."
+    ));
+    said
+}
+
+/// Inactive because its host does not have it: that is nobody's wish.
+const VANISHED: Advice = Advice::new(
+    "Its host says that it does not have it; it is hidden, and shown again once it is back.",
+    "Ask the host's operator, or the owner where it has gone; `gapless resync DID` asks again.",
+);
+
+/// There is no room on the disk, whatever else there is.
+const FULL: Advice = Advice::new(
+    "There is no room on the disk, so nothing is written; it goes on by itself once there is.",
+    "Make room on the disk: `gapless status` shows how much is missing.",
+);
+
+/// It was fetched, and our own disk did not take it.
+const HERE: Advice = Advice::new(
+    "It was fetched, and our own disk did not take it: its host has done nothing wrong, and it is \
+     fetched again.",
+    "Make room where `fetch.temp` and the data are, or look after that disk; the error says more.",
+);
+
+/// The upstream is connected, and yet cannot be relied on.
+const BEHIND: Advice = Advice::new(
+    "The upstream that speaks for it is connected, but what it sends is not all checked and written yet.",
+    "Wait; if it stays so, `gapless upstream list` shows how far behind it is.",
+);
+
+/// Nobody knows where it lives.
+const UNRESOLVED: Advice = Advice::new(
+    "Its DID document has not been read yet, so nobody knows where it lives; it is asked for \
+     again and again, ever more slowly, and then it is fetched from the host that it names.",
+    "If that keeps failing, check the directory, or the owner's domain for did:web; \
+     `gapless repo DID` shows the next try.",
+);
+
+/// A Jetstream carries what it does, and nothing else that is followed does.
+const CLAIMED_ONLY: Advice = Advice::new(
+    "Of what is followed only a Jetstream can tell of its changes, which proves nothing; it is only compared now and then.",
+    "Follow a relay or its host beside the Jetstream: `gapless upstream add relay URL`, or \
+     `gapless upstream add pds URL`, where `gapless repo DID` names its host.",
+);
+
+/// All reasons, in the order in which they are named.
+pub const REASONS: [Reason; 16] = [
+    Reason::NoSnapshot,
+    Reason::Applying,
+    Reason::Damaged,
+    Reason::NoCover,
+    Reason::CoverDown,
+    Reason::EpochChanged,
+    Reason::UnreadableFrame,
+    Reason::NotCompared,
+    Reason::NewerCommitKnown,
+    Reason::HostBehind,
+    Reason::Inactive,
+    Reason::ResolveOwed,
+    Reason::CompareOwed,
+    Reason::FetchOwed,
+    Reason::FilterChanged,
+    Reason::TooLarge,
+];
+
+/// The table.
+pub fn advice(reason: Reason) -> Advice {
+    let (doing, can_do) = match reason {
+        Reason::NoSnapshot => (
+            "Its first snapshot is queued.",
+            "Wait; `gapless repo DID` shows the next try and how often it failed.",
+        ),
+        Reason::Applying => (
+            "A large snapshot is being written; it goes on after a restart.",
+            "Wait.",
+        ),
+        Reason::Damaged => (
+            "The disk lost records of it; it is fetched again in full.",
+            "Look after the disk; `gapless store check` tells what else is gone.",
+        ),
+        Reason::NoCover => (
+            "Nothing that is followed tells of its changes; it is only compared now and then.",
+            "Follow its host or a relay: `gapless upstream add pds URL`.",
+        ),
+        Reason::CoverDown => (
+            "The upstream that speaks for it is dialled again and again, ever more slowly.",
+            "`gapless upstream list` shows why the last dial failed.",
+        ),
+        Reason::EpochChanged => (
+            "The stream was interrupted; the next sweep of its host shows what was missed.",
+            "Wait for the sweep, or ask at once: `gapless resync DID`.",
+        ),
+        Reason::UnreadableFrame => (
+            "A frame that nobody could read may have been its; the next sweep decides.",
+            "Wait for the sweep; the frame is among the dead letters.",
+        ),
+        Reason::NotCompared => (
+            "It waits to be compared with its host.",
+            "Wait for the sweep, or ask at once: `gapless resync DID`.",
+        ),
+        Reason::NewerCommitKnown => (
+            "A newer commit is known; what lies between is fetched.",
+            "Wait; `gapless repo DID` shows the next try.",
+        ),
+        Reason::HostBehind => (
+            "Its host serves an older state than was signed; ours is held and the host asked again.",
+            "Ask the host's operator; to take over the older state: `gapless resync DID --accept-rollback`.",
+        ),
+        Reason::Inactive => (
+            "The account is not active: it is hidden, and shown again once its host says so.",
+            "Nothing; this is the owner's or the host's decision.",
+        ),
+        Reason::ResolveOwed => (
+            "Its DID document is asked for.",
+            "If that keeps failing, check the directory, or the owner's domain for did:web.",
+        ),
+        Reason::CompareOwed => (
+            "Its host is asked for the newest commit.",
+            "If that keeps failing, check whether the host is up.",
+        ),
+        Reason::FetchOwed => (
+            "It is queued to be fetched.",
+            "If that keeps failing, check whether the host is up and within its rate limits.",
+        ),
+        Reason::FilterChanged => (
+            "Other collections are wanted than when it was fetched; it is fetched again.",
+            "Wait.",
+        ),
+        Reason::TooLarge => (
+            "It has more bytes than are taken of one repository; it is asked for again once a day.",
+            "Raise `fetch.max_repo_bytes` and start again, or leave it.",
+        ),
+    };
+    Advice::new(doing, can_do)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use gapless_atp::syntax::Did;
+    use gapless_core::ledger::complete::{Evidence, Level};
+    use gapless_core::ledger::{DebtItem, DebtReason, HostId, Oversize, SignerKey, Tick};
+
+    use super::*;
+
+    /// The commands show the first ones only.
+    fn one_sentence(said: Advice) {
+        for text in [said.doing, said.can_do] {
+            assert!(text.ends_with('.'), "{text}");
+            assert_eq!(sentences(&text, 1), text);
+        }
+    }
+
+    fn gap(repo: &Repo, reasons: &[Reason], known: Circumstances) -> Gap {
+        let answer = Completeness {
+            reasons: reasons.to_vec(),
+            as_of: None,
+            evidence: Evidence {
+                level: Level::Unknown,
+                via: None,
+                key: SignerKey::Present,
+                proven_at: None,
+                swept: None,
+            },
+        };
+        Gap::new(repo, &answer, known).expect("it is one")
+    }
+
+    fn unresolved() -> Repo {
+        let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
+        let mut repo = Repo::new(did);
+        repo.debt.resolve = Some(DebtItem {
+            at: Tick(1),
+            why: DebtReason::FirstSighting,
+        });
+        repo
+    }
+
+    #[test]
+    fn what_stands_in_the_way_comes_first_and_people_read_little() {
+        let reasons = [
+            Reason::NoSnapshot,
+            Reason::NotCompared,
+            Reason::NoCover,
+            Reason::ResolveOwed,
+            Reason::FilterChanged,
+        ];
+        let mut repo = unresolved();
+        let told = gap(&repo, &reasons, Circumstances::default());
+        assert_eq!(told.reasons[..2], ["resolve_owed", "no_cover"]);
+        assert_eq!(told.reasons.len(), reasons.len());
+        assert!(!told.can_do.contains("upstream add"), "{}", told.can_do);
+        assert!(told.doing.starts_with(&*UNRESOLVED.doing), "{}", told.doing);
+        let short = sentences(&told.doing, 2);
+        let expected = [UNRESOLVED.doing, advice(Reason::NoSnapshot).doing];
+        assert_eq!(short, expected.join(" "));
+        // Where it lives is known: then a stream is what is missing.
+        repo.host = Some(HostId(1));
+        let told = gap(&repo, &reasons, Circumstances::default());
+        assert!(told.can_do.contains("upstream add pds"), "{}", told.can_do);
+        assert!(!told.doing.contains("Jetstream"), "{}", told.doing);
+        // One that proves nothing is there already.
+        let jetstream = Circumstances {
+            jetstream: true,
+            ..Circumstances::default()
+        };
+        let told = gap(&repo, &reasons, jetstream);
+        for words in ["beside the Jetstream", "add relay URL", "add pds URL"] {
+            assert!(told.can_do.contains(words), "{}", told.can_do);
+        }
+        assert!(told.doing.contains("proves nothing"), "{}", told.doing);
+    }
+
+    #[test]
+    fn a_stream_that_is_connected_is_not_said_to_be_dialled() {
+        let repo = unresolved();
+        let said = |full, connected| {
+            let known = Circumstances {
+                since: None,
+                full,
+                connected,
+                here: false,
+                jetstream: false,
+            };
+            gap(&repo, &[Reason::CoverDown], known).doing
+        };
+        let dialled = advice(Reason::CoverDown).doing;
+        assert_eq!(said(false, false), dialled);
+        assert_eq!(said(true, true), FULL.doing);
+        assert_eq!(said(false, true), BEHIND.doing);
+        assert_eq!(said(true, false), format!("{} {dialled}", FULL.doing));
+    }
+
+    #[test]
+    fn every_reason_has_its_words() {
+        for (at, reason) in REASONS.into_iter().enumerate() {
+            // The list must be the enum, each reason at its place.
+            assert_eq!(reason as usize, at, "{reason}");
+            let said = advice(reason);
+            one_sentence(said.clone());
+            let others = REASONS[..at].iter();
+            assert!(
+                others
+                    .clone()
+                    .all(|other| advice(*other).doing != said.doing),
+                "{reason} has another's words"
+            );
+        }
+        for said in [
+            VANISHED,
+            FULL,
+            HERE,
+            BEHIND,
+            UNRESOLVED,
+            CLAIMED_ONLY,
+            too_large(7),
+        ] {
+            one_sentence(said);
+        }
+        let places: BTreeSet<u8> = REASONS.into_iter().map(place).collect();
+        assert_eq!(places.len(), REASONS.len(), "each has a place of its own");
+        // One more reason in the ledger must come into the list: it is the last.
+        assert_eq!(REASONS.len(), Reason::TooLarge as usize + 1);
+    }
+
+    #[test]
+    fn what_is_too_large_is_said_with_the_limit_and_with_the_key_to_raise() {
+        let mut repo = unresolved();
+        repo.host = Some(HostId(1));
+        repo.debt.fetch = repo.debt.resolve.take();
+        let (limit, until) = (8_000_000_000, Time(1));
+        repo.debt.oversize = Some(Oversize { limit, until });
+        let reasons = [Reason::NoSnapshot, Reason::TooLarge];
+        let told = gap(&repo, &reasons, Circumstances::default());
+        assert_eq!(told.reasons, ["too_large", "no_snapshot"]);
+        assert!(told.doing.contains("8000000000 bytes"), "{}", told.doing);
+        assert!(told.can_do.contains("fetch.max_repo_bytes"));
+        assert!(!told.can_do.contains("Wait"), "{}", told.can_do);
+    }
+}

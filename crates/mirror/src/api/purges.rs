@@ -1,0 +1,64 @@
+//! Purges: what went for good, by whose word, and what is left of it.
+
+use gapless_store::table::purge::PurgeRow;
+use serde::{Deserialize, Serialize};
+
+use crate::api::time::timestamp;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PurgeAnswer {
+    /// The first number of the log that it took.
+    pub number: u64,
+    pub did: String,
+    /// Where the repository lived. This host, or the DID's directory, called it
+    /// deleted; nobody else's word leads to a purge.
+    pub host: Option<String>,
+    /// When that was first heard.
+    pub deleted_at: Option<String>,
+    pub purged_at: Option<String>,
+    pub records: u64,
+    /// Bytes of records, superseded ones, claims and parked frames.
+    pub bytes: u64,
+    pub frames_redacted: u64,
+    pub log_rows_redacted: u64,
+    pub dead_letters_redacted: u64,
+    /// redacting, compacting or finished.
+    pub state: String,
+    /// When nothing of it was left.
+    pub finished_at: Option<String>,
+    /// Its files were written anew by then; else their compaction does that in its
+    /// time, because they are too large to do it at once.
+    pub compacted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PurgesPage {
+    pub purges: Vec<PurgeAnswer>,
+    /// Where the next page begins; null on the last one.
+    pub cursor: Option<u64>,
+}
+
+impl PurgeAnswer {
+    pub fn new(number: u64, purge: &PurgeRow, host: Option<String>) -> PurgeAnswer {
+        let state = match (purge.finished_at, purge.upto < number) {
+            (Some(_), _) => "finished",
+            (None, true) => "redacting",
+            (None, false) => "compacting",
+        };
+        PurgeAnswer {
+            number,
+            did: purge.did.to_string(),
+            host,
+            deleted_at: purge.deleted_at.and_then(timestamp),
+            purged_at: timestamp(purge.purged_at),
+            records: purge.records,
+            bytes: purge.bytes,
+            frames_redacted: purge.frames_redacted,
+            log_rows_redacted: purge.rows_redacted,
+            dead_letters_redacted: purge.letters_redacted,
+            state: state.to_owned(),
+            finished_at: purge.finished_at.and_then(timestamp),
+            compacted: purge.compacted,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What happens when held data turns out not to be what its owner signed: the damage
+//! is logged and counted, the repository is marked in the ledger, and its host is
+//! asked for all of it again. A damaged repository is not served.
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Head, damage};
+use gapless_store::error::StoreError;
+
+use crate::desk::{Desks, Turn};
+use crate::services::Services;
+
+/// Logs and counts the damage, and marks the repository as damaged unless it has moved
+/// on from `head` meanwhile.
+pub async fn report(services: &Services, desks: &Desks, did: &Did, head: Head, why: &str) {
+    services.metrics.damaged.inc();
+    tracing::error!(%did, rev = %head.rev, why, "what is held is not what was signed; nothing of it is served, and it is fetched anew");
+    let marked = desks.visit(did, move |turn: &mut Turn<'_>| {
+        let now = turn.services.clock.now();
+        if let Some(draft) = turn.draft.as_mut()
+            && draft.repo.head() == Some(&head)
+        {
+            damage::distrust(now, &mut draft.repo, &head);
+        }
+    });
+    if let Err(error) = marked.await
+        && !matches!(error, StoreError::Closed)
+    {
+        tracing::error!(%did, %error, "damage not recorded; the next read of this repository reports it again");
+    }
+}

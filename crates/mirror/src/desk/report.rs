@@ -1,0 +1,126 @@
+//! What a desk says of its work: first sightings, dead letters, and what people
+//! should hear.
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::ledger::{DebtReason, Notice, Repo, RepoId, Time};
+use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
+use gapless_store::table::log::SourceEvent;
+
+use crate::desk::draft::Draft;
+use crate::desk::{Arrived, DEAD_PAYLOAD_BYTES};
+use crate::services::Services;
+
+/// A repository that nobody has heard of: a name that nothing is owed for would be
+/// forgotten.
+pub fn first_heard(services: &Services, did: &Did) -> Draft {
+    let mut repo = Repo::new(did.clone());
+    let now = services.clock.now();
+    debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::FirstSighting);
+    Draft::unheard(repo)
+}
+
+pub fn letter(
+    event: &Arrived,
+    class: DeadClass,
+    error: String,
+    repo: Option<RepoId>,
+    first_seen: Time,
+) -> DeadLetter {
+    let end = event.bytes.len().min(DEAD_PAYLOAD_BYTES);
+    DeadLetter {
+        class,
+        source: Some(SourceEvent {
+            upstream: event.origin.upstream,
+            seq: event.seq,
+        }),
+        repo,
+        error,
+        payload: event.bytes[..end].to_vec(),
+        attempts: event.refused,
+        first_seen,
+        resolution: Resolution::Open,
+    }
+}
+
+/// Counts what the ledger noticed, and says what a person should hear.
+pub fn report(services: &Services, repo: &Repo, notices: &[Notice]) {
+    for notice in notices {
+        services.metrics.notice(notice);
+        match notice {
+            Notice::Fork { rev } => tracing::warn!(
+                did = %repo.did, %rev,
+                "the owner's key signed two commits with one rev; the host is asked which counts"
+            ),
+            Notice::HostBehind { named } => {
+                if let Some(host) = repo.host {
+                    services.hosts.behind_counts.one_more(host);
+                }
+                tracing::warn!(
+                    did = %repo.did, host_rev = %named.rev,
+                    "the host has an older state than ours; nothing is merged, and the repository is not complete"
+                );
+            }
+            Notice::Adopted { rev } => {
+                if let Some(host) = repo.host {
+                    services
+                        .hosts
+                        .behind_counts
+                        .adopted(services.clock.time(), host);
+                }
+                tracing::warn!(did = %repo.did, %rev, "the host's older state was taken over");
+            }
+            Notice::Moved { from: Some(_), .. } => {
+                tracing::info!(did = %repo.did, "lives on another host now")
+            }
+            Notice::Vanished { hidden: true } => tracing::warn!(
+                did = %repo.did, "the host says that it has no such repository; hidden, not purged"
+            ),
+            Notice::Vanished { hidden: false } => tracing::warn!(
+                did = %repo.did, "the host says that it has no such repository; not hidden, since hiding is suspended for this host"
+            ),
+            Notice::Account(state) => tracing::debug!(did = %repo.did, ?state, "account"),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use bytes::Bytes;
+    use gapless_core::ledger::event::Origin;
+    use gapless_core::ledger::{Tick, UpstreamId};
+
+    use super::super::Wire;
+    use super::*;
+
+    #[test]
+    fn a_dead_letter_keeps_the_beginning_of_a_large_frame() {
+        for bytes in [0, 1, DEAD_PAYLOAD_BYTES, DEAD_PAYLOAD_BYTES + 1] {
+            let frame: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
+            let event = Arrived {
+                did: Did::parse("did:web:a.test").expect("a DID"),
+                bytes: Bytes::from(frame.clone()),
+                wire: Wire::Frames,
+                origin: Origin {
+                    upstream: UpstreamId(1),
+                    epoch: None,
+                },
+                seq: 7,
+                position: None,
+                read: Tick(1),
+                at: Instant::now(),
+                refused: 0,
+                applied: None,
+                lag: None,
+                tally: None,
+                room: None,
+            };
+            let letter = letter(&event, DeadClass::Invalid, String::new(), None, Time(1));
+            let kept = bytes.min(DEAD_PAYLOAD_BYTES);
+            assert_eq!(letter.payload, frame[..kept]);
+        }
+    }
+}

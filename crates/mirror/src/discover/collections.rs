@@ -1,0 +1,128 @@
+//! Who has records in a collection? Whoever offers that listing is asked, page by page
+//! to the end, again and again. Entries are old claims: each becomes a candidate.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use gapless_core::ledger::UpstreamKind;
+use gapless_net::HostAddress;
+
+use crate::Mirror;
+use crate::admission::candidates::Candidate;
+use crate::discover::{ListingKey, next_look};
+use gapless_core::filter::Pattern;
+
+/// Pages of one listing: more repositories than any network has.
+const PAGES: usize = 100_000;
+
+pub async fn run(mirror: Weak<Mirror>) {
+    if let Some(now) = mirror.upgrade() {
+        for pattern in &now.services.admission.scope.collections {
+            if let Pattern::Below(_) = pattern {
+                tracing::info!(%pattern, "listings know whole names of collections only: what is below this is found by its next operation");
+            }
+        }
+    }
+    while let Some(now) = next_look(mirror.clone()).await {
+        for asked in now.collection_listings() {
+            if now.discovery.is_due(&asked) && !now.services.shutdown.has_begun() {
+                now.list_collection(&asked).await;
+            }
+        }
+    }
+}
+
+impl Mirror {
+    /// Everything that is asked for: each collection of each source.
+    fn collection_listings(&self) -> Vec<ListingKey> {
+        let config = &self.settings.discover;
+        let mut sources: BTreeSet<String> = self.relays();
+        let own = self.settings.upstreams.iter();
+        sources.extend(
+            own.filter(|one| one.kind == UpstreamKind::Pds)
+                .map(|one| one.url.clone()),
+        );
+        sources.extend(config.collection_source.clone());
+        let exact = config
+            .collections
+            .iter()
+            .filter_map(|pattern| match pattern {
+                Pattern::Exactly(name) => Some(name.clone()),
+                Pattern::Below(_) => None,
+            });
+        let exact: Vec<String> = exact.collect();
+        let all = sources.into_iter().flat_map(|url| {
+            let exact = exact.clone().into_iter();
+            exact.map(move |collection| ListingKey {
+                url: url.clone(),
+                collection: Some(collection),
+            })
+        });
+        all.collect()
+    }
+
+    async fn list_collection(&self, asked: &ListingKey) {
+        let metrics = &self.services.metrics;
+        let how = self.read_collection(asked).await;
+        match &how {
+            // The next start asks.
+            Err(_) if self.services.shutdown.has_begun() => return,
+            Ok(_) => metrics.collection_listings.inc(),
+            Err(error) => {
+                metrics.collection_listing_failures.inc();
+                tracing::warn!(source = %asked.url, collection = asked.collection, %error, "who has records in a collection could not all be read; asked again soon");
+            }
+        }
+        let (now, every) = (self.services.clock.time(), self.settings.discover.every);
+        self.discovery.ended(asked, now, every, how);
+    }
+
+    /// Returns how many it named.
+    async fn read_collection(&self, asked: &ListingKey) -> Result<u64, String> {
+        let source = HostAddress::configured(asked.url.clone());
+        let collection: Arc<str> = asked.collection.as_deref().unwrap_or_default().into();
+        let mut cursor: Option<String> = None;
+        let mut cursors = HashSet::new();
+        let mut count = 0;
+        for _ in 0..PAGES {
+            let net = &self.fetcher.net;
+            let page = tokio::select! {
+                page = net.list_by_collection(&source, &collection, cursor.as_deref()) => page,
+                () = self.services.shutdown.begun() => return Err("Gapless ends".to_owned()),
+            };
+            let Some(page) = page.map_err(|error| error.to_string())? else {
+                if self.discovery.lock().without.insert(asked.url.clone()) {
+                    tracing::info!(source = %asked.url, "it does not offer listReposByCollection; what is in a collection is found by live operations, and by those who do");
+                }
+                return Ok(count);
+            };
+            for did in page.names {
+                count += 1;
+                if self.services.admission.is_tracked(&did)
+                    || self.found_nothing_in(&did, &collection)
+                {
+                    continue;
+                }
+                let candidate = Candidate {
+                    did,
+                    collection: collection.clone(),
+                    position: None,
+                    since: Instant::now(),
+                };
+                tokio::select! {
+                    () = self.services.admission.candidates.bring(candidate) => {}
+                    () = self.services.shutdown.begun() => return Err("Gapless ends".to_owned()),
+                }
+            }
+            let Some(next) = page.cursor else {
+                return Ok(count);
+            };
+            if !cursors.insert(next.clone()) {
+                return Err("the listing leads in a circle".to_owned());
+            }
+            cursor = Some(next);
+        }
+        Err(format!("the listing has more than {PAGES} pages"))
+    }
+}

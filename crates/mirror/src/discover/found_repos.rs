@@ -1,0 +1,375 @@
+//! Whoever was found by a collection: asked about, tracked, and left again if there
+//! turns out to be nothing in it.
+//!
+//! A name that the directory does not know costs one question and leaves no trace. One
+//! that it knows is tracked, fetched whole, and then looked at: if no record of it is in
+//! the collection, the listing was old, and it is tracked no more.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use gapless_atp::syntax::{Did, DidMethod};
+use gapless_core::ledger::{Repo, RepoId, Time};
+use gapless_store::error::StoreError;
+use gapless_store::read_view::ReadView;
+
+use crate::Mirror;
+use crate::admission::candidates::Candidate;
+use crate::desk::Turn;
+use crate::discover::LOOK_EVERY;
+use crate::services::Services;
+use crate::tracking::TrackedBy;
+use gapless_core::filter::Pattern;
+use gapless_net::{Known, ResolveError};
+
+/// Names that the directory is asked about at a time.
+const AT_A_TIME: usize = 8;
+/// Found ones that are looked at at a time, and how often.
+const LOOKED_AT: usize = 1000;
+const LOOK_AT_EVERY: Duration = Duration::from_secs(1);
+/// A stream waits for the directory's word about one it has brought no longer than this.
+const HELD_AT_MOST: Duration = Duration::from_secs(20);
+/// How long until one is tried again that could not be written down.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// One whose host nobody knows after so long is tracked no more.
+const NOBODY_AFTER: Duration = Duration::from_secs(24 * 3600);
+/// Repositories that hold nothing of what they were found for, remembered.
+const WITHOUT: usize = 100_000;
+
+/// Found ones that nobody has looked at since, and those that were in vain.
+#[derive(Default)]
+pub struct Found {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    fresh: VecDeque<Did>,
+    /// With the collection, as it was asked for, of which they hold nothing.
+    without: HashSet<(Did, Arc<str>)>,
+}
+
+impl Found {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        // Nothing in here can panic half way.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a found one.
+enum Looked {
+    /// Not fetched yet.
+    Waits,
+    Has,
+    Without,
+}
+
+pub async fn run(mirror: Weak<Mirror>) {
+    let Some(now) = mirror.upgrade() else {
+        return;
+    };
+    // Those that were being asked about when this ended by a fault.
+    now.services.admission.candidates.ask_again();
+    now.found
+        .lock()
+        .fresh
+        .extend(now.services.admission.found_dids());
+    let services = now.services.clone();
+    let mut asking = FuturesUnordered::new();
+    let mut looked = Instant::now();
+    while !services.shutdown.has_begun() {
+        while asking.len() < AT_A_TIME
+            && let Some(candidate) = services.admission.candidates.take()
+        {
+            asking.push(settle(now.clone(), candidate));
+        }
+        tokio::select! {
+            Some(settled) = asking.next() => {
+                if settled.is_err() {
+                    // Nothing can be written any more: whoever saw that says so.
+                    return;
+                }
+            }
+            () = services.admission.candidates.came.notified(), if asking.len() < AT_A_TIME => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = services.shutdown.begun() => return,
+        }
+        if looked.elapsed() >= LOOK_AT_EVERY {
+            looked = Instant::now();
+            if let Err(error) = now.look_at_found().await
+                && error.is_final()
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// Asks about a candidate, tracks it, and lets its streams go on. When the program ends
+/// before, no cursor has passed it, and the next start reads it again.
+async fn settle(mirror: Arc<Mirror>, mut candidate: Candidate) -> Result<(), StoreError> {
+    let services = &mirror.services;
+    let did = candidate.did.clone();
+    let held = loop {
+        let settled = match mirror.settle(&candidate).await {
+            Ok(settled) => settled,
+            Err(error) if error.is_final() => return Err(error),
+            // There is no room on the disk, perhaps.
+            Err(error) => {
+                tracing::warn!(%did, %error, "a repository that was found could not be tracked; tried again");
+                tokio::time::sleep(AGAIN_AFTER).await;
+                continue;
+            }
+        };
+        let counted = match settled {
+            Settled::Ends => return Ok(()),
+            Settled::Tracked => break services.admission.candidates.tracked(&did),
+            Settled::Nobody => &services.metrics.found_unknown,
+            // A listing comes again.
+            Settled::Unsaid => &services.metrics.found_dropped,
+        };
+        match services.admission.candidates.nobody(&candidate) {
+            Ok(held) => {
+                counted.inc();
+                break held;
+            }
+            // A stream has brought it meanwhile: that counts for more.
+            Err(stronger) => candidate = stronger,
+        }
+    };
+    for position in held {
+        mirror.desks.skip(&did, position);
+    }
+    Ok(())
+}
+
+/// What became of a candidate.
+enum Settled {
+    Tracked,
+    Nobody,
+    /// The directory does not say, and no stream waits.
+    Unsaid,
+    /// The program ends.
+    Ends,
+}
+
+/// Whether an answer says that a name is nobody's. A web server that knows no document
+/// today may know it tomorrow: what a stream brought is owed then.
+fn is_final(did: &Did, live: bool, error: &ResolveError) -> bool {
+    match error {
+        ResolveError::NotFound => !live || did.method() != DidMethod::Web,
+        ResolveError::Document(_) => true,
+        ResolveError::Unsettled | ResolveError::Stale | ResolveError::Ask(_) => false,
+    }
+}
+
+impl Mirror {
+    async fn settle(&self, candidate: &Candidate) -> Result<Settled, StoreError> {
+        let (services, did) = (&self.services, &candidate.did);
+        if services.admission.is_tracked(did) {
+            return Ok(Settled::Tracked);
+        }
+        let known = tokio::select! {
+            known = self.is_somebody(candidate) => known,
+            () = services.shutdown.begun() => return Ok(Settled::Ends),
+        };
+        match known {
+            Some(true) => {}
+            Some(false) => return Ok(Settled::Nobody),
+            None => return Ok(Settled::Unsaid),
+        }
+        let by = TrackedBy::Found(candidate.collection.clone());
+        if self.tracking.track_found(did, by).await? {
+            services.metrics.repos_found.inc();
+            self.found.lock().fresh.push_back(did.clone());
+        }
+        Ok(Settled::Tracked)
+    }
+
+    /// Whether the directory knows a name. None: it does not say, and nobody waits.
+    /// The streams do not wait for long for what they brought: then it is owed,
+    /// durably, like any other.
+    async fn is_somebody(&self, candidate: &Candidate) -> Option<bool> {
+        let live = candidate.position.is_some();
+        let left = HELD_AT_MOST.saturating_sub(candidate.since.elapsed());
+        if live && left.is_zero() {
+            return Some(true);
+        }
+        self.services.metrics.resolutions.inc();
+        let asked = self.fetcher.net.resolve(&candidate.did, Known::default());
+        let patience = if live { left } else { HELD_AT_MOST };
+        let error = match tokio::time::timeout(patience, asked).await {
+            Ok(Ok(document)) => return Some(!document.tombstoned && document.host.is_some()),
+            Ok(Err(error)) => Some(error),
+            Err(_) => None,
+        };
+        if let Some(error) = &error
+            && is_final(&candidate.did, live, error)
+        {
+            return Some(false);
+        }
+        self.services.metrics.resolution_failures.inc();
+        live.then_some(true)
+    }
+
+    /// Whether it was fetched before, and held nothing of what it was found for.
+    pub(crate) fn found_nothing_in(&self, did: &Did, collection: &Arc<str>) -> bool {
+        let asked = (did.clone(), collection.clone());
+        self.found.lock().without.contains(&asked)
+    }
+
+    /// Looks at some of those that nobody has looked at since they were found.
+    async fn look_at_found(&self) -> Result<(), StoreError> {
+        let some: Vec<Did> = {
+            let mut kept = self.found.lock();
+            let many = kept.fresh.len().min(LOOKED_AT);
+            kept.fresh.drain(..many).collect()
+        };
+        let mut some = some.into_iter();
+        while let Some(did) = some.next() {
+            let Some((pattern, since)) = self.services.admission.found_by(&did) else {
+                // An operator wants it by now, or nobody does.
+                continue;
+            };
+            let view = self.services.store.view();
+            let looked = match view.repo_by_did(&did)? {
+                None => Looked::Waits,
+                Some((id, repo)) => look_at(&self.services, &view, id, &repo, &pattern, since)?,
+            };
+            drop(view);
+            match looked {
+                Looked::Has => {}
+                Looked::Waits => self.found.lock().fresh.push_back(did),
+                Looked::Without => {
+                    let left = self.leave(did, pattern, since).await;
+                    if left.is_err() {
+                        self.found.lock().fresh.extend(some);
+                        return left;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tracks one no more that has nothing of what is looked for; unless it has by now.
+    async fn leave(&self, did: Did, pattern: Arc<str>, since: Time) -> Result<(), StoreError> {
+        let named = pattern.clone();
+        let still = move |turn: &Turn<'_>| match known(turn) {
+            None => Ok(false),
+            Some((id, repo)) => {
+                let looked = look_at(turn.services, turn.view, id, repo, &named, since)?;
+                Ok(matches!(looked, Looked::Without))
+            }
+        };
+        let named = pattern.clone();
+        let has = move |turn: &Turn<'_>| match known(turn) {
+            None => Ok(false),
+            Some((id, _)) => has_any(turn.services, turn.view, id, &named),
+        };
+        // First this: a listing that is being read would find it again.
+        let asked = (did.clone(), pattern.clone());
+        {
+            let mut kept = self.found.lock();
+            if kept.without.len() >= WITHOUT {
+                kept.without.clear();
+            }
+            kept.without.insert(asked.clone());
+        }
+        let untracked = self.tracking.untrack_found(&did, still, has).await;
+        if !matches!(untracked, Ok(true)) {
+            // Something was written meanwhile, or nothing can be now: looked at again.
+            let mut kept = self.found.lock();
+            kept.without.remove(&asked);
+            kept.fresh.push_back(did);
+            return untracked.map(|_| ());
+        }
+        self.services.metrics.found_without.inc();
+        tracing::debug!(%did, %pattern, "found by a collection of which it has nothing; tracked no more");
+        Ok(())
+    }
+}
+
+/// The repository that a turn is about, once it has a row.
+fn known<'a>(turn: &'a Turn<'_>) -> Option<(RepoId, &'a Repo)> {
+    let draft = turn.draft.as_ref()?;
+    Some((draft.id?, &draft.repo))
+}
+
+/// Whether a repository is fetched, and has a record in anything that is looked for.
+fn look_at(
+    services: &Services,
+    view: &ReadView,
+    id: RepoId,
+    repo: &Repo,
+    found_by: &str,
+    since: Time,
+) -> Result<Looked, StoreError> {
+    if repo.head().is_none() || !repo.debt.is_empty() {
+        let nobody = repo.host.is_none() && repo.head().is_none();
+        let over = services.clock.time().passed(since, NOBODY_AFTER);
+        return Ok(match nobody && over {
+            true => Looked::Without,
+            false => Looked::Waits,
+        });
+    }
+    if has_any(services, view, id, found_by)? {
+        return Ok(Looked::Has);
+    }
+    Ok(Looked::Without)
+}
+
+/// Whether it has a record in anything that is looked for, or may have: not only in
+/// what it was found by.
+fn has_any(
+    services: &Services,
+    view: &ReadView,
+    id: RepoId,
+    found_by: &str,
+) -> Result<bool, StoreError> {
+    let Some(found_by) = Pattern::parse(found_by) else {
+        return Ok(true);
+    };
+    for pattern in services
+        .admission
+        .scope
+        .collections
+        .iter()
+        .chain([&found_by])
+    {
+        let prefix = match pattern {
+            Pattern::Exactly(name) => format!("{name}/"),
+            Pattern::Below(prefix) => prefix.clone(),
+        };
+        // Where keys are dropped, nobody can tell.
+        let collection = prefix.trim_end_matches(['/', '.']);
+        let wanted = &services.rules.filter.wanted;
+        let drops = services.rules.settings.wanted_keys_only && !wanted.is_empty();
+        if drops && !wanted.iter().any(|one| one.matches(collection)) {
+            return Ok(true);
+        }
+        if let Some(record) = view.records_with_prefix(id, prefix.as_bytes()).next() {
+            record?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_web_server_that_knows_no_document_is_not_believed_against_a_stream() {
+        let web = Did::parse("did:web:host.example.com").expect("a DID");
+        let plc = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").expect("a DID");
+        let none = ResolveError::NotFound;
+        assert!(!is_final(&web, true, &none), "it is owed");
+        assert!(is_final(&web, false, &none), "a listing comes again");
+        assert!(is_final(&plc, true, &none), "the directory knows all");
+        assert!(!is_final(&plc, true, &ResolveError::Unsettled));
+    }
+}

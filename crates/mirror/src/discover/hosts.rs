@@ -1,0 +1,128 @@
+//! Which hosts are there? Relays are asked, page by page to the end, again and again.
+//! A host that is new is swept soon; one that is listed no more is kept.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+
+use futures_util::{StreamExt, stream};
+use gapless_core::ledger::{HostId, NamedBy};
+use gapless_net::HostAddress;
+use gapless_store::error::StoreError;
+
+use crate::Mirror;
+use crate::discover::{ListingKey, next_look};
+use crate::hosts::quota::Over;
+
+/// Pages of one listing: more hosts than are ever remembered.
+const PAGES: usize = 200;
+/// New hosts that are on their way to the store at a time.
+const AT_A_TIME: usize = 64;
+
+pub async fn run(mirror: Weak<Mirror>) {
+    while let Some(now) = next_look(mirror.clone()).await {
+        for relay in now.relays() {
+            let asked = ListingKey {
+                url: relay,
+                collection: None,
+            };
+            if now.discovery.is_due(&asked) && now.list_hosts(&asked).await.is_err() {
+                // The store is closed, or cannot be written: whoever saw that says so.
+                return;
+            }
+        }
+    }
+}
+
+impl Mirror {
+    /// Reads one relay's listing. What came before an error counts.
+    async fn list_hosts(&self, asked: &ListingKey) -> Result<(), StoreError> {
+        let metrics = &self.services.metrics;
+        let mut count = 0;
+        let how = self.read_hosts(asked, &mut count).await;
+        let how = match how {
+            Ok(how) => how,
+            Err(error) if error.is_final() => return Err(error),
+            Err(error) => Err(error.to_string()),
+        };
+        match &how {
+            // The next start asks.
+            Err(_) if self.services.shutdown.has_begun() => return Ok(()),
+            Ok(()) => metrics.host_listings.inc(),
+            Err(error) => {
+                metrics.host_listing_failures.inc();
+                tracing::warn!(relay = %asked.url, %error, "the hosts that a relay knows could not all be read; asked again soon");
+            }
+        }
+        let now = self.services.clock.time();
+        let every = self.settings.discover.every;
+        self.discovery.ended(asked, now, every, how.map(|()| count));
+        Ok(())
+    }
+
+    async fn read_hosts(
+        &self,
+        asked: &ListingKey,
+        count: &mut u64,
+    ) -> Result<Result<(), String>, StoreError> {
+        // Relays are the operator's.
+        let relay = HostAddress::configured(asked.url.clone());
+        let name: Arc<str> = asked.url.as_str().into();
+        let mut cursor: Option<String> = None;
+        let mut cursors = HashSet::new();
+        for _ in 0..PAGES {
+            let page = tokio::select! {
+                page = self.fetcher.net.list_hosts(&relay, cursor.as_deref()) => page,
+                () = self.services.shutdown.begun() => return Ok(Err("Gapless ends".to_owned())),
+            };
+            let page = match page {
+                Ok(page) => page,
+                Err(error) => return Ok(Err(error.to_string())),
+            };
+            self.services.metrics.hosts_refused.add(page.skipped);
+            *count += self.take_in_hosts(&name, page.names).await?;
+            let Some(next) = page.cursor else {
+                return Ok(Ok(()));
+            };
+            if !cursors.insert(next.clone()) {
+                return Ok(Err("the listing leads in a circle".to_owned()));
+            }
+            cursor = Some(next);
+        }
+        Ok(Err(format!("the listing has more than {PAGES} pages")))
+    }
+
+    /// Remembers hosts that a relay lists. Returns how many of them are known now.
+    async fn take_in_hosts(&self, relay: &Arc<str>, names: Vec<String>) -> Result<u64, StoreError> {
+        let hosts = &self.services.hosts;
+        let before = hosts.len();
+        let by = NamedBy::Relay(relay.to_string());
+        let named: Vec<Result<Result<HostId, Over>, StoreError>> = stream::iter(names)
+            .map(|name| {
+                let by = by.clone();
+                async move { hosts.name_of_stranger(&name, by).await }
+            })
+            .buffer_unordered(AT_A_TIME)
+            .collect()
+            .await;
+        let mut known = 0;
+        for host in named {
+            let host = match host? {
+                Ok(host) => host,
+                Err(over) => {
+                    self.services.metrics.host_refused(over);
+                    continue;
+                }
+            };
+            known += 1;
+            let mut told = self.discovery.lock();
+            told.listed_by
+                .entry(host)
+                .or_default()
+                .insert(relay.clone());
+        }
+        if hosts.len() > before {
+            self.fetcher.sweep_wake.notify_one();
+        }
+        Ok(known)
+    }
+}

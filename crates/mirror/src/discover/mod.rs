@@ -1,0 +1,151 @@
+//! What is found by itself, in the order in which it happens:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `hosts` | asks relays, again and again, which hosts there are |
+//! | `streams` | opens a stream for each host, where that is wanted |
+//! | `collections` | asks who has records in a collection, again and again |
+//! | `found` | whoever was found is tracked, once the directory knows them |
+//! | `newcomers` | asks the directory first about names of which too many were told |
+//! | `answers` | says which hosts are known, and how each is |
+//!
+//! Hosts that are found are swept by the sweeps that there are; all that this adds are
+//! names. What a listing says is a claim: a host is believed about its own repositories
+//! alone, and a DID when the directory knows it.
+
+mod collections;
+mod found_repos;
+mod hosts;
+mod newcomers;
+mod streams;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use gapless_core::ledger::{HostId, Time, UpstreamKind};
+
+use crate::Mirror;
+pub use found_repos::Found;
+
+/// How often it is looked whether something is to be asked.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// After an error a listing is asked for again this soon, if it is not due before.
+const AFTER_ERROR: Duration = Duration::from_secs(60);
+
+/// What listings have told, since we run.
+#[derive(Default)]
+pub struct Discovery {
+    told: Mutex<Inner>,
+}
+
+#[derive(Default)]
+pub(crate) struct Inner {
+    /// By what was asked: a relay, or a source and a collection.
+    pub(crate) listings: BTreeMap<ListingKey, Listing>,
+    /// Which relays list a host.
+    pub(crate) listed_by: HashMap<HostId, BTreeSet<Arc<str>>>,
+    /// Servers that do not know collections: said once.
+    pub(crate) without: HashSet<String>,
+}
+
+/// What a listing is of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ListingKey {
+    pub(crate) url: String,
+    /// None: of hosts.
+    pub(crate) collection: Option<String>,
+}
+
+/// How a listing went.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Listing {
+    /// When it was last read to its end, and how many it had.
+    pub(crate) read: Option<(Time, u64)>,
+    /// Why it was not, the last time.
+    pub(crate) error: Option<String>,
+    pub(crate) next: Option<Instant>,
+}
+
+impl Discovery {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing in here can panic half way.
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_due(&self, asked: &ListingKey) -> bool {
+        let told = self.lock();
+        let next = told.listings.get(asked).and_then(|listing| listing.next);
+        next.is_none_or(|next| next <= Instant::now())
+    }
+
+    /// A listing was read to its end, or was not.
+    pub(crate) fn ended(
+        &self,
+        asked: &ListingKey,
+        now: Time,
+        every: Duration,
+        how: Result<u64, String>,
+    ) {
+        let mut told = self.lock();
+        let listing = told.listings.entry(asked.clone()).or_default();
+        let wait = match &how {
+            Ok(_) => every,
+            Err(_) => AFTER_ERROR.min(every),
+        };
+        listing.next = Some(Instant::now() + wait);
+        match how {
+            Ok(count) => {
+                listing.read = Some((now, count));
+                listing.error = None;
+            }
+            Err(error) => listing.error = Some(error),
+        }
+    }
+}
+
+impl Mirror {
+    /// The relays that are asked: those of the configuration, followed or not, and
+    /// those that are followed.
+    pub(crate) fn relays(&self) -> BTreeSet<String> {
+        let configured = self.settings.upstreams.iter();
+        let configured = configured.filter(|one| one.kind == UpstreamKind::Relay);
+        let mut relays: BTreeSet<String> = configured.map(|one| one.url.clone()).collect();
+        let covers = self.services.upstreams.read();
+        let followed = covers.iter().map(|(_, source)| &source.row);
+        let followed = followed.filter(|row| row.kind == UpstreamKind::Relay);
+        relays.extend(followed.map(|row| row.url.clone()));
+        relays
+    }
+
+    /// Starts what finds things by itself, if anything is to be found.
+    pub(crate) fn discover(self: &Arc<Self>) {
+        let scope = &self.services.admission.scope;
+        let mirror = Arc::downgrade(self);
+        self.supervise("newcomers", move || newcomers::run(mirror.clone()));
+        if scope.network {
+            let mirror = Arc::downgrade(self);
+            self.supervise("hosts", move || hosts::run(mirror.clone()));
+        }
+        if scope.network && scope.by_hosts {
+            let mirror = Arc::downgrade(self);
+            self.supervise("streams", move || streams::run(mirror.clone()));
+        }
+        if scope.is_narrow() {
+            let mirror = Arc::downgrade(self);
+            self.supervise("collections", move || collections::run(mirror.clone()));
+            let mirror = Arc::downgrade(self);
+            self.supervise("found", move || found_repos::run(mirror.clone()));
+        }
+    }
+}
+
+/// Waits a moment. None: the program ends.
+async fn next_look(mirror: Weak<Mirror>) -> Option<Arc<Mirror>> {
+    let services = mirror.upgrade()?.services.clone();
+    tokio::select! {
+        () = tokio::time::sleep(LOOK_EVERY) => {}
+        () = services.shutdown.begun() => return None,
+    }
+    mirror.upgrade().filter(|_| !services.shutdown.has_begun())
+}

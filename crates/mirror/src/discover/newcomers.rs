@@ -1,0 +1,64 @@
+//! Names that an upstream told of after it had told of too many: the directory is asked
+//! before anything is written down, few at a time, so that all else is asked as well.
+
+use std::sync::{Arc, Weak};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use gapless_atp::syntax::Did;
+use gapless_net::Known;
+use gapless_store::error::StoreError;
+
+use crate::Mirror;
+use crate::desk::{Turn, first_heard};
+use crate::discover::LOOK_EVERY;
+
+/// Names that the directory is asked about at a time.
+const AT_A_TIME: usize = 4;
+
+pub async fn run(mirror: Weak<Mirror>) {
+    let Some(now) = mirror.upgrade() else {
+        return;
+    };
+    let services = now.services.clone();
+    let mut asking = FuturesUnordered::new();
+    while !services.shutdown.has_begun() {
+        while asking.len() < AT_A_TIME
+            && let Some(did) = services.admission.newcomers.take()
+        {
+            asking.push(ask(now.clone(), did));
+        }
+        tokio::select! {
+            Some(asked) = asking.next() => match asked {
+                Err(error) if error.is_final() => {
+                    // Nothing can be written any more: whoever saw that says so.
+                    return;
+                }
+                // It comes with its next event, or with a sweep.
+                Ok(()) | Err(_) => {}
+            },
+            () = services.admission.newcomers.came.notified(), if asking.len() < AT_A_TIME => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = services.shutdown.begun() => return,
+        }
+    }
+}
+
+/// Asks about one, and writes it down if the directory knows it: from then on it is owed.
+async fn ask(mirror: Arc<Mirror>, did: Did) -> Result<(), StoreError> {
+    let metrics = &mirror.services.metrics;
+    metrics.resolutions.inc();
+    let Ok(document) = mirror.fetcher.net.resolve(&did, Known::default()).await else {
+        metrics.resolution_failures.inc();
+        return Ok(());
+    };
+    if document.tombstoned || document.host.is_none() {
+        return Ok(());
+    }
+    metrics.newcomers_known.inc();
+    let visit = mirror.desks.visit(&did, |turn: &mut Turn<'_>| {
+        if turn.draft.is_none() {
+            turn.draft = Some(first_heard(turn.services, turn.did));
+        }
+    });
+    visit.await
+}

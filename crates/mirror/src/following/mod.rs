@@ -1,0 +1,146 @@
+//! Which upstreams are followed: those of the configuration, those that an operator
+//! added while running, hosts of the network, and the hosts of tracked repositories.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `resume` | at the start: follows what is configured, and what was added before |
+//! | `change` | follows one more upstream, or one less |
+//! | `forget_hosts` | forgets a host that never answered once it is not followed |
+//! | `tracked_hosts` | follows the hosts of tracked repositories while one lives there |
+//! | `task` | the task that follows one upstream: starts, restarts and ends it |
+
+mod change;
+mod forget_hosts;
+mod resume;
+mod task;
+mod tracked_hosts;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gapless_core::ledger::{FollowReason, HostId, UpstreamId, UpstreamKind};
+use gapless_store::error::StoreError;
+use tokio::task::JoinHandle;
+
+use crate::api::ApiError;
+use crate::desk::Desks;
+use crate::services::Services;
+use crate::upstreams::connection::Link;
+use gapless_net::Net;
+
+pub use task::end_all;
+
+/// One upstream that is followed.
+struct Followee {
+    url: String,
+    kind: UpstreamKind,
+    host: Option<HostId>,
+    /// The host's name in DID documents.
+    host_name: Option<String>,
+    followed: FollowReason,
+    link: Arc<Mutex<Link>>,
+    task: JoinHandle<()>,
+}
+
+pub struct Following {
+    services: Arc<Services>,
+    desks: Arc<Desks>,
+    net: Net,
+    followees: Mutex<BTreeMap<UpstreamId, Followee>>,
+    /// One change of what is followed at a time.
+    changing: tokio::sync::Mutex<()>,
+    runtime: tokio::runtime::Handle,
+}
+
+/// Why an upstream was not added or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    #[error("{0} is followed already")]
+    Already(String),
+    #[error("the host {0} is followed already, by {1}")]
+    SameHost(String, String),
+    #[error("{0} is followed as a {1} already; one address is one or the other: remove it first")]
+    OtherKind(String, &'static str),
+    #[error("{0} is not followed")]
+    NotFollowed(String),
+    #[error(
+        "{0} is followed for tracked repositories; it is left when the last of them is: gapless track remove DID"
+    )]
+    ForTracked(String),
+    #[error(
+        "{0} is followed as a host of the network, like all others; without --follow hosts it is not"
+    )]
+    Discovered(String),
+    #[error(
+        "only what collections find is wanted of relays; name {0} in the configuration, and start again"
+    )]
+    Narrow(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<FollowError> for ApiError {
+    fn from(error: FollowError) -> ApiError {
+        match error {
+            FollowError::Store(error) => error.into(),
+            FollowError::NotFollowed(_) => ApiError::NotFound(error.to_string()),
+            FollowError::Already(_)
+            | FollowError::SameHost(..)
+            | FollowError::OtherKind(..)
+            | FollowError::ForTracked(_)
+            | FollowError::Discovered(_)
+            | FollowError::Narrow(_) => ApiError::Conflict(error.to_string()),
+        }
+    }
+}
+
+/// The name of a host as DID documents would give it.
+pub fn host_name(url: &str, host: Option<&str>) -> String {
+    match host {
+        None => url.to_owned(),
+        Some(host) if host.contains("://") => host.trim_end_matches('/').to_owned(),
+        Some(host) => format!("https://{host}"),
+    }
+}
+
+impl Following {
+    pub fn new(services: Arc<Services>, desks: Arc<Desks>, net: Net) -> Following {
+        Following {
+            services,
+            desks,
+            net,
+            followees: Mutex::default(),
+            changing: tokio::sync::Mutex::new(()),
+            runtime: tokio::runtime::Handle::current(),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<UpstreamId, Followee>> {
+        // Nothing in here can panic half way.
+        self.followees
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    pub fn link(&self, id: UpstreamId) -> Option<Link> {
+        let followees = self.lock();
+        let link = followees.get(&id)?.link.lock();
+        Some(link.unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Whether a host has a stream of its own, and how many such streams are followed
+    /// because they were discovered.
+    pub fn streams(&self) -> (HashSet<HostId>, usize) {
+        let followees = self.lock();
+        let whole = followees.values().filter(|one| one.followed.reads_all());
+        let hosts = whole.filter_map(|one| one.host).collect();
+        let found = followees
+            .values()
+            .filter(|one| one.followed == FollowReason::Discovered);
+        (hosts, found.count())
+    }
+}

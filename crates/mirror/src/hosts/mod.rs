@@ -1,0 +1,399 @@
+//! The hosts that repositories live on: their rows, all in memory, and their
+//! numbers; and what they served last that had to be refused, which is remembered
+//! while we run.
+
+pub mod quota;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Host, HostId, NamedBy, Tick, Time, Upstream, UpstreamId};
+use gapless_store::Store;
+use gapless_store::change::{Change, HostChange, UpstreamChange};
+use gapless_store::error::StoreError;
+
+use crate::behind_counts::BehindCounts;
+use crate::clock::Clock;
+use crate::hosts::quota::{Over, Quotas};
+use crate::store_io::write;
+
+/// How often it is said that names were refused because there are too many.
+const SAY_EVERY: Duration = Duration::from_secs(600);
+
+/// A repository as its host served it, and why that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub at: Time,
+    pub did: Did,
+    /// A short name.
+    pub class: &'static str,
+    pub error: String,
+}
+
+pub struct HostRows {
+    store: Arc<Store>,
+    clock: Arc<Clock>,
+    rows: RwLock<Rows>,
+    quotas: Mutex<Quotas>,
+    /// When it was last said that names were refused.
+    said: Mutex<Option<Instant>>,
+    /// One change at a time: each begins with the row that the last one left.
+    changing: tokio::sync::Mutex<()>,
+    refusals: Mutex<HashMap<HostId, Refused>>,
+    /// With how many repositories each host is behind.
+    pub behind_counts: BehindCounts,
+}
+
+#[derive(Default)]
+struct Rows {
+    by_id: HashMap<HostId, Host>,
+    by_name: HashMap<String, HostId>,
+}
+
+impl HostRows {
+    pub fn open(store: Arc<Store>, clock: Arc<Clock>) -> Result<HostRows, StoreError> {
+        let (mut rows, mut quotas) = (Rows::default(), Quotas::default());
+        for row in store.view().hosts() {
+            let (id, host) = row?;
+            quotas.add(&host.named);
+            rows.by_name.insert(host.name.clone(), id);
+            rows.by_id.insert(id, host);
+        }
+        Ok(HostRows {
+            store,
+            clock,
+            rows: RwLock::new(rows),
+            quotas: Mutex::new(quotas),
+            said: Mutex::default(),
+            changing: tokio::sync::Mutex::new(()),
+            refusals: Mutex::default(),
+            behind_counts: BehindCounts::default(),
+        })
+    }
+
+    pub fn get(&self, id: HostId) -> Option<Host> {
+        self.read().by_id.get(&id).cloned()
+    }
+
+    pub fn find(&self, name: &str) -> Option<HostId> {
+        self.read().by_name.get(name).copied()
+    }
+
+    pub fn all(&self) -> Vec<(HostId, Host)> {
+        let rows = self.read();
+        rows.by_id
+            .iter()
+            .map(|(id, host)| (*id, host.clone()))
+            .collect()
+    }
+
+    /// Looks at every host, without a copy of it. Never waits for anything.
+    pub fn each(&self, mut look: impl FnMut(HostId, &Host)) {
+        for (id, host) in &self.read().by_id {
+            look(*id, host);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.read().by_id.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of a host that somebody else than an operator has named; or why it
+    /// gets none: it is new, and they have named too many.
+    pub async fn name_of_stranger(
+        &self,
+        name: &str,
+        by: NamedBy,
+    ) -> Result<Result<HostId, Over>, StoreError> {
+        if let Some(id) = self.find(name) {
+            return Ok(Ok(id));
+        }
+        // Taken first: many are named at a time.
+        let taken = self.quotas().take(&by);
+        if let Err(over) = taken {
+            self.say(name, &by);
+            return Ok(Err(over));
+        }
+        self.name_new(name, by).await.map(Ok)
+    }
+
+    /// The number of a host that an operator names; it gets one if it has none.
+    pub async fn name(&self, name: &str) -> Result<HostId, StoreError> {
+        if let Some(id) = self.find(name) {
+            return Ok(id);
+        }
+        self.quotas().add(&NamedBy::Operator);
+        self.name_new(name, NamedBy::Operator).await
+    }
+
+    /// Writes down one that has a place. It is given back if it was not needed.
+    async fn name_new(&self, name: &str, by: NamedBy) -> Result<HostId, StoreError> {
+        let row = Host {
+            name: name.to_owned(),
+            named: by.clone(),
+            since: Some(self.clock.time()),
+            ..Host::default()
+        };
+        let change = Change {
+            host: Some(HostChange::New(row.clone())),
+            ..Change::default()
+        };
+        let written = write(&self.store, change).await;
+        let named = written.and_then(|ack| ack.host.ok_or(StoreError::CommitterGone));
+        let new = named.as_ref().is_ok_and(|id| {
+            let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+            rows.by_name.insert(name.to_owned(), *id);
+            let known = rows.by_id.contains_key(id);
+            rows.by_id.entry(*id).or_insert(row);
+            !known
+        });
+        if !new {
+            // Somebody else has named it meanwhile, or nobody has.
+            self.quotas().give_back(&by);
+        }
+        named
+    }
+
+    /// Who names the host that a document names: whoever made us know the repository.
+    /// `kept`: it is held, or an operator tracks it.
+    pub fn namer(&self, lives: Option<HostId>, kept: bool, relay: Option<String>) -> NamedBy {
+        if !kept {
+            return NamedBy::Stranger(relay);
+        }
+        let rows = self.read();
+        let lives = lives.and_then(|id| Some((id, rows.by_id.get(&id)?)));
+        match lives {
+            None => NamedBy::Document(None),
+            // With every move they would name one more, and have a share for each.
+            Some((_, host)) => match &host.named {
+                NamedBy::Document(from) => NamedBy::Document(*from),
+                NamedBy::Stranger(relay) => NamedBy::Stranger(relay.clone()),
+                NamedBy::Unsaid | NamedBy::Operator | NamedBy::Relay(_) => {
+                    NamedBy::Document(lives.map(|(id, _)| id))
+                }
+            },
+        }
+    }
+
+    /// Who named too many, how many of the rows are theirs, and how often they were
+    /// refused since the start; and how often anybody was.
+    pub fn over_quota(&self) -> (Vec<(NamedBy, usize, u64)>, u64) {
+        let quotas = self.quotas();
+        let (refused, in_all) = quotas.refused();
+        let refused = refused.iter();
+        let told = refused.map(|(by, count)| (by.clone(), quotas.share(by), *count));
+        (told.collect(), in_all)
+    }
+
+    fn say(&self, name: &str, by: &NamedBy) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.is_some_and(|at| at.elapsed() < SAY_EVERY) {
+            return;
+        }
+        *said = Some(Instant::now());
+        let (_, refused) = self.over_quota();
+        tracing::warn!(
+            host = name, named_by = %self.words(by), refused,
+            "a new host is not remembered, since whoever named it has named too many, or too many are known; gapless hosts says more"
+        );
+    }
+
+    /// Who named a host, in words.
+    pub fn words(&self, by: &NamedBy) -> String {
+        let at = |id: HostId| self.get(id).unwrap_or_default().name;
+        match by {
+            NamedBy::Unsaid => "nobody wrote down who".to_owned(),
+            NamedBy::Operator => "an operator".to_owned(),
+            NamedBy::Document(None) => "the document of a tracked repository".to_owned(),
+            NamedBy::Document(Some(id)) => {
+                format!("the document of a repository that came from {}", at(*id))
+            }
+            NamedBy::Relay(url) => format!("the relay {url}"),
+            NamedBy::Stranger(None) => {
+                "the document of a repository of which nothing was held".to_owned()
+            }
+            NamedBy::Stranger(Some(url)) => {
+                format!("the document of a repository that the relay {url} told of")
+            }
+        }
+    }
+
+    /// It has answered, to anything. Written down once.
+    pub async fn reached(&self, tick: Tick, id: HostId) -> Result<(), StoreError> {
+        let unreached = |host: &Host| !host.reached;
+        if self.read().by_id.get(&id).is_some_and(unreached) {
+            self.change(tick, id, |row| row.reached = true).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a host that never answered, and the upstream that spoke for it with it.
+    /// The store refuses that if anything else refers to it.
+    pub async fn forget(
+        &self,
+        id: HostId,
+        upstream: (UpstreamId, Upstream),
+    ) -> Result<(), StoreError> {
+        let _one = self.changing.lock().await;
+        let (number, row) = upstream;
+        let left = Upstream { host: None, ..row };
+        let change = Change {
+            host: Some(HostChange::Gone(id)),
+            upstream: Some(UpstreamChange::Row(number, left)),
+            ..Change::default()
+        };
+        write(&self.store, change).await?;
+        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gone) = rows.by_id.remove(&id) {
+            rows.by_name.remove(&gone.name);
+            drop(rows);
+            self.quotas().give_back(&gone.named);
+        }
+        self.refusals().remove(&id);
+        Ok(())
+    }
+
+    /// Changes a host's row. The row in memory is the new one only when it is
+    /// durable.
+    pub async fn change<T>(
+        &self,
+        tick: Tick,
+        id: HostId,
+        act: impl FnOnce(&mut Host) -> T,
+    ) -> Result<Option<T>, StoreError> {
+        let _one = self.changing.lock().await;
+        let Some(mut row) = self.get(id) else {
+            return Ok(None);
+        };
+        let told = act(&mut row);
+        let change = Change {
+            tick,
+            host: Some(HostChange::Row(id, row.clone())),
+            ..Change::default()
+        };
+        write(&self.store, change).await?;
+        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        rows.by_id.insert(id, row);
+        Ok(Some(told))
+    }
+
+    /// A host served something that is refused.
+    pub fn refuse(&self, host: HostId, refused: Refused) {
+        self.refusals().insert(host, refused);
+    }
+
+    /// What a host served last that was refused.
+    pub fn refused_by(&self, host: HostId) -> Option<Refused> {
+        self.refusals().get(&host).cloned()
+    }
+
+    fn quotas(&self) -> MutexGuard<'_, Quotas> {
+        // Nothing in here can panic half way.
+        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, HashMap<HostId, Refused>> {
+        // Nothing in here can panic half way.
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Rows> {
+        // Nothing in here can panic half way.
+        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gapless_core::ledger::HostSweep;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn two_changes_at_a_time_are_both_kept() {
+        let store = Arc::new(Store::memory().expect("it opens"));
+        let clock = || Arc::new(Clock::resume(Tick(0)));
+        let rows = HostRows::open(store.clone(), clock()).expect("it is empty");
+        let host = rows.name("https://pds.example").await.expect("it is new");
+        // A write may be durable before it is waited for: tried until one is not.
+        for round in 1..=200 {
+            let swept = HostSweep {
+                tick: Tick(round),
+                at: Time(round),
+            };
+            let suspended = round % 2 == 0;
+            let (one, other) = tokio::join!(
+                rows.change(Tick(round), host, |row| row.swept = Some(swept)),
+                rows.change(Tick(round), host, |row| row.hiding_suspended = suspended),
+            );
+            assert!(one.expect("written").is_some() && other.expect("written").is_some());
+            let told = rows.get(host).expect("it is known");
+            assert_eq!(
+                (told.swept, told.hiding_suspended),
+                (Some(swept), suspended)
+            );
+        }
+        let told = rows.get(host);
+        let again = HostRows::open(store, clock()).expect("it can be read");
+        assert_eq!(again.get(host), told, "and durably so");
+    }
+
+    fn open(store: &Arc<Store>) -> HostRows {
+        let clock = Arc::new(Clock::resume(Tick(0)));
+        HostRows::open(store.clone(), clock).expect("it can be read")
+    }
+
+    #[tokio::test]
+    async fn whoever_names_too_many_is_refused_also_after_a_start_and_others_are_not() {
+        let store = Arc::new(Store::memory().expect("it opens"));
+        let rows = open(&store);
+        let hostile = rows.name("https://hostile.example").await.expect("new");
+        let by = rows.namer(Some(hostile), true, None);
+        assert_eq!(by, NamedBy::Document(Some(hostile)));
+        let mut last = hostile;
+        for number in 0..10_000 {
+            // Each moves on to another one: that is no share of its own.
+            let by = rows.namer(Some(last), true, None);
+            let name = format!("https://host{number}.example");
+            let named = rows.name_of_stranger(&name, by).await.expect("written");
+            last = named.expect("there is a place");
+        }
+        for rows in [&rows, &open(&store)] {
+            let name = "https://one-more.example";
+            let by = rows.namer(Some(last), true, None);
+            let refused = rows.name_of_stranger(name, by).await.expect("an answer");
+            assert_eq!(refused, Err(Over::Share));
+            let (told, in_all) = rows.over_quota();
+            assert_eq!(told, [(NamedBy::Document(Some(hostile)), 10_000, 1)]);
+            assert_eq!(in_all, 1);
+            let known = rows.name_of_stranger("https://host7.example", NamedBy::Document(None));
+            assert!(known.await.expect("an answer").is_ok(), "it is known");
+        }
+        let relay = NamedBy::Relay("https://relay.example".to_owned());
+        let listed = rows.name_of_stranger("https://listed.example", relay).await;
+        assert!(listed.expect("written").is_ok());
+        rows.name("https://wanted.example").await.expect("written");
+    }
+
+    #[tokio::test]
+    async fn two_who_name_one_host_at_a_time_take_one_place() {
+        let rows = open(&Arc::new(Store::memory().expect("it opens")));
+        let by = || NamedBy::Document(None);
+        for number in 0..50 {
+            let name = format!("https://host{number}.example");
+            let (one, other) = tokio::join!(
+                rows.name_of_stranger(&name, by()),
+                rows.name_of_stranger(&name, by()),
+            );
+            assert_eq!(one.expect("written"), other.expect("written"));
+        }
+        assert_eq!(rows.quotas().share(&by()), 50);
+        assert_eq!(rows.len(), 50);
+    }
+}

@@ -1,0 +1,206 @@
+//! Which hosts are known, how each is, and what was found in all.
+
+use std::collections::HashMap;
+
+use gapless_core::ledger::{Host, HostId, NamedBy, Tick, Upstream, UpstreamId};
+
+use crate::Mirror;
+use crate::api::{
+    DiscoverStatus, HostAnswer, HostsPage, ListingAnswer, NamerAnswer, followed_name, timestamp,
+};
+use crate::hosts::quota;
+use crate::sweep::is_whole;
+use crate::sweep::queue::SweepState;
+
+/// What is told of a host beside its row.
+struct Known {
+    followed: Option<&'static str>,
+    by_operator: bool,
+}
+
+impl Mirror {
+    /// Since when a listing speaks for what the streams of all hosts have missed.
+    fn wide_reset(&self) -> Tick {
+        let covers = self.services.upstreams.read();
+        let wide = covers
+            .iter()
+            .filter(|(_, source)| source.row.host.is_none());
+        let resets = wide.map(|(_, source)| source.row.reset_at);
+        resets.max().unwrap_or_default()
+    }
+
+    /// The hosts of the network that have no stream of their own and were not listed
+    /// since relays last missed something.
+    pub(crate) fn unlisted_hosts(&self) -> Vec<HostId> {
+        let mut unlisted = Vec::new();
+        if self.services.admission.scope.network {
+            let reset = self.wide_reset();
+            self.services.hosts.each(|id, host| {
+                if host.swept.is_none_or(|swept| swept.tick <= reset) {
+                    unlisted.push(id);
+                }
+            });
+        }
+        unlisted
+    }
+
+    /// Whether a relay has told, since we run, which hosts there are.
+    pub(crate) fn knows_hosts(&self) -> bool {
+        let told = self.discovery.lock();
+        let mut listings = told.listings.iter();
+        listings.any(|(asked, listing)| asked.collection.is_none() && listing.read.is_some())
+    }
+
+    pub(crate) fn hosts_page(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        failing_only: bool,
+    ) -> HostsPage {
+        let streams = self.host_streams();
+        let mut all = self.services.hosts.all();
+        all.sort_by_key(|(id, _)| *id);
+        let (over, refused) = self.services.hosts.over_quota();
+        let refused_by = over.into_iter().map(|(by, hosts, refused)| NamerAnswer {
+            named_by: self.services.hosts.words(&by),
+            hosts: hosts as u64,
+            limit: quota::limit(&by).map(|limit| limit as u64),
+            refused,
+        });
+        let mut page = HostsPage {
+            total: all.len() as u64,
+            refused,
+            refused_by: refused_by.collect(),
+            ..HostsPage::default()
+        };
+        for (id, host) in all {
+            let sweep = self.sweeps.get(id).unwrap_or_default();
+            page.swept += u64::from(host.swept.is_some());
+            page.failing += u64::from(sweep.failing.is_some());
+            let shown = !failing_only || sweep.failing.is_some();
+            if !shown || after.is_some_and(|after| u64::from(id.0) <= after) {
+                continue;
+            }
+            if page.hosts.len() < limit {
+                page.hosts
+                    .push(self.host_answer(id, &host, &sweep, streams.get(&id)));
+            } else if page.cursor.is_none() {
+                page.cursor = page.hosts.last().map(|last| last.number);
+            }
+        }
+        page
+    }
+
+    /// The streams of hosts, by their hosts.
+    fn host_streams(&self) -> HashMap<HostId, (UpstreamId, Known)> {
+        let covers = self.services.upstreams.read();
+        let own = covers.iter().filter_map(|(id, source)| {
+            let known = Known {
+                followed: Some(followed_name(source.row.followed)),
+                by_operator: source.row.followed.is_by_operator(),
+            };
+            Some((source.row.host?, (id, known)))
+        });
+        own.collect()
+    }
+
+    fn host_answer(
+        &self,
+        id: HostId,
+        host: &Host,
+        sweep: &SweepState,
+        stream: Option<&(UpstreamId, Known)>,
+    ) -> HostAnswer {
+        let listed_by: Vec<String> = {
+            let told = self.discovery.lock();
+            let by = told.listed_by.get(&id).into_iter().flatten();
+            by.map(|relay| relay.to_string()).collect()
+        };
+        let known = stream.map(|(_, known)| known);
+        let failing = sweep.failing.as_ref();
+        let state = match (sweep.running, failing, host.swept) {
+            (true, ..) => "sweeping",
+            (_, Some(_), _) => "failing",
+            (_, None, Some(_)) => "swept",
+            (_, None, None) if self.is_asked(id) => "waiting",
+            (_, None, None) => "idle",
+        };
+        let now = self.services.clock.time();
+        HostAnswer {
+            number: u64::from(id.0),
+            host: host.name.clone(),
+            known_by: match &host.named {
+                _ if known.is_some_and(|known| known.by_operator) => "configured",
+                _ if !listed_by.is_empty() => "listed",
+                NamedBy::Operator => "operator",
+                NamedBy::Relay(_) => "listed",
+                NamedBy::Document(_) | NamedBy::Stranger(_) | NamedBy::Unsaid => "document",
+            }
+            .to_owned(),
+            named_by: match &host.named {
+                NamedBy::Unsaid => None,
+                by => Some(self.services.hosts.words(by)),
+            },
+            never_reached_since: match host.reached {
+                true => None,
+                false => host.since.and_then(timestamp),
+            },
+            listed_by,
+            followed: known.and_then(|known| known.followed).map(str::to_owned),
+            state: state.to_owned(),
+            repos_listed: sweep.listed,
+            last_sweep: host.swept.and_then(|swept| timestamp(swept.at)),
+            failing_since: failing.and_then(|failing| timestamp(failing.since)),
+            failures: sweep.failures(),
+            error: failing.map(|failing| failing.error.clone()),
+            next_try: failing.and_then(|_| timestamp(now.after(sweep.rests_for()))),
+        }
+    }
+
+    /// Whether anything is asked of a host: all of it is wanted, or somebody whom we know
+    /// lives there.
+    fn is_asked(&self, id: HostId) -> bool {
+        let covers = self.services.upstreams.read();
+        let own = |row: &Upstream| row.host == Some(id) && is_whole(row);
+        let whole = covers
+            .possible_covers(id)
+            .any(|(_, source)| own(&source.row));
+        drop(covers);
+        whole
+            || self.services.admission.scope.network
+            || self.services.store.view().hosted(id).next().is_some()
+    }
+
+    pub(crate) fn discover_status(&self) -> DiscoverStatus {
+        let scope = &self.services.admission.scope;
+        let (mut hosts, mut swept, mut repos) = (0, 0, 0);
+        self.services.hosts.each(|id, host| {
+            hosts += 1;
+            swept += u64::from(host.swept.is_some());
+            repos += self.sweeps.listed(id).unwrap_or(0);
+        });
+        let listings = self.discovery.lock().listings.clone();
+        let listings = listings.into_iter().map(|(asked, listing)| ListingAnswer {
+            url: asked.url,
+            collection: asked.collection,
+            read_at: listing.read.and_then(|(at, _)| timestamp(at)),
+            entries: listing.read.map(|(_, count)| count),
+            error: listing.error,
+        });
+        DiscoverStatus {
+            scope: scope.name().to_owned(),
+            follow: match scope.by_hosts {
+                true => "hosts".to_owned(),
+                false => "relays".to_owned(),
+            },
+            collections: scope.collections.iter().map(ToString::to_string).collect(),
+            hosts,
+            hosts_swept: swept,
+            hosts_failing: self.sweeps.failing_count() as u64,
+            repos_listed: repos,
+            found: self.services.admission.found_dids().len() as u64,
+            found_dropped: self.services.metrics.found_dropped.get(),
+            listings: listings.collect(),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Roots recomputed from what is held, one or all.
+
+use gapless_atp::cid::Cid;
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Head, Held, Repo, RepoId, RootProof, damage};
+use gapless_store::error::StoreError;
+use gapless_store::read_view::{ReadView, RootError};
+use gapless_store::table::record::Record;
+
+use crate::Mirror;
+use crate::api::{ApiError, Verdict, VerifyAnswer, VerifyProgress, VerifyReport};
+use crate::desk::Turn;
+use gapless_core::filter::Keep;
+
+/// Mismatches that a report names.
+const FOUND: usize = 100;
+/// How often the progress of a long command is told, in repositories.
+const TELL_EVERY: u64 = 16;
+/// Repositories that are read at a time.
+const AT_A_TIME: usize = 256;
+
+impl Mirror {
+    /// Recomputes the root of a repository, and writes down what came out.
+    pub(crate) fn prove(&self, id: RepoId, repo: &Repo) -> Result<VerifyAnswer, ApiError> {
+        let mut answer = VerifyAnswer {
+            did: repo.did.to_string(),
+            ..VerifyAnswer::default()
+        };
+        let Some(head) = repo.head().copied() else {
+            answer.problem = Some(
+                "nothing exact is held of it yet, so there is nothing to recompute".to_owned(),
+            );
+            return Ok(answer);
+        };
+        answer.rev = Some(head.rev.to_string());
+        answer.expected = Some(head.data.to_string());
+        if !self.holds_all_keys() {
+            answer.verdict = Verdict::NotRecomputable;
+            answer.problem = Some(
+                "only the keys of wanted collections are held (--keep-keys wanted): the root cannot be recomputed without a fetch".to_owned(),
+            );
+            return Ok(answer);
+        }
+        if repo.filter != self.services.rules.settings.filter {
+            answer.problem = Some(
+                "another filter was in force when it was fetched: it is fetched anew, and can be recomputed then".to_owned(),
+            );
+            return Ok(answer);
+        }
+        let view = self.services.store.view();
+        // The view may be newer than the row that was given.
+        let now_held = view.repo(id)?.map(|repo| repo.held);
+        if now_held != Some(Held::Exactly(head)) {
+            answer.verdict = Verdict::Moved;
+            answer.problem = Some("it moved on meanwhile; verify it again".to_owned());
+            return Ok(answer);
+        }
+        let (records, root) = self.recompute(&view, id)?;
+        answer.records = records;
+        answer.computed = root.map(|root| root.to_string());
+        answer.verified = root == Some(head.data);
+        answer.verdict = match answer.verified {
+            true => Verdict::Proven,
+            false => Verdict::Mismatch,
+        };
+        self.services.metrics.proven.inc();
+        if !answer.verified {
+            self.services.metrics.damaged.inc();
+            tracing::error!(did = %repo.did, "the held keys do not hash to the signed root; it is fetched anew");
+            answer.problem = Some(
+                "the held keys do not hash to the signed root: it is not complete any more, and is fetched anew".to_owned(),
+            );
+        }
+        let written = self.note_proof(&repo.did, head, answer.verified);
+        self.handle.block_on(written)?;
+        Ok(answer)
+    }
+
+    /// Writes down what came out, if it is still that state.
+    async fn note_proof(&self, did: &Did, head: Head, verified: bool) -> Result<(), StoreError> {
+        let visit = self.desks.visit(did, move |turn: &mut Turn<'_>| {
+            let now = turn.services.clock.now();
+            let Some(draft) = turn.draft.as_mut() else {
+                return;
+            };
+            if draft.repo.head() != Some(&head) {
+                return;
+            }
+            match verified {
+                true => {
+                    draft.repo.proven = Some(RootProof {
+                        rev: head.rev,
+                        at: now.time,
+                    });
+                }
+                false => {
+                    damage::distrust(now, &mut draft.repo, &head);
+                }
+            }
+        });
+        visit.await
+    }
+
+    /// The same for all. `progress` returns whether to go on.
+    pub(crate) fn prove_all(
+        &self,
+        progress: &dyn Fn(VerifyProgress) -> bool,
+    ) -> Result<VerifyReport, ApiError> {
+        let of = self.count()?.total();
+        let mut report = VerifyReport::default();
+        let mut from = RepoId(0);
+        let mut some = Vec::new().into_iter();
+        loop {
+            if some.len() == 0 {
+                // From a view of their own: an open one keeps what is written meanwhile.
+                let rows = self.services.store.view().repos(from);
+                let rows: Result<Vec<_>, _> = rows.take(AT_A_TIME).collect();
+                some = rows?.into_iter();
+            }
+            let Some((id, repo)) = some.next() else {
+                return Ok(report);
+            };
+            from = RepoId(id.0 + 1);
+            report.repos += 1;
+            let mut answer = self.prove(id, &repo)?;
+            if matches!(answer.verdict, Verdict::Nothing | Verdict::Moved)
+                && let Some(newer) = self.services.store.view().repo(id)?
+            {
+                // It moved on while others were verified.
+                answer = self.prove(id, &newer)?;
+            }
+            match answer.verdict {
+                Verdict::Proven => report.proven += 1,
+                Verdict::Mismatch => {
+                    report.mismatches += 1;
+                    if report.found.len() < FOUND {
+                        report.found.push(answer);
+                    }
+                }
+                Verdict::NotRecomputable => report.not_recomputable += 1,
+                Verdict::Nothing | Verdict::Moved => report.skipped += 1,
+            }
+            let told = VerifyProgress {
+                done: report.repos,
+                of: of.max(report.repos),
+                mismatches: report.mismatches,
+            };
+            if report.repos.is_multiple_of(TELL_EVERY) && !progress(told) {
+                report.stopped = true;
+                return Ok(report);
+            }
+        }
+    }
+
+    /// How many records are held, and the root of their keys. None for keys that make
+    /// no tree, for bytes that are missing or do not hash to their names, and for rows
+    /// that cannot be read: they are as wrong as other ones.
+    fn recompute(&self, view: &ReadView, id: RepoId) -> Result<(u64, Option<Cid>), ApiError> {
+        let mut records = 0;
+        for record in view.records(id) {
+            match record {
+                Ok(record) if self.is_sound(&record) => {
+                    records += 1;
+                }
+                Ok(record) => {
+                    let path = String::from_utf8_lossy(record.path()).into_owned();
+                    tracing::error!(path, cid = %record.cid, "a held record does not hash to its name");
+                    return Ok((records, None));
+                }
+                Err(error @ StoreError::Row { .. }) => {
+                    tracing::error!(%error, "a held record cannot be read");
+                    return Ok((records, None));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match view.root(id) {
+            Ok(root) => Ok((records, Some(root))),
+            Err(RootError::Store(StoreError::Row { .. }) | RootError::Tree(_)) => {
+                Ok((records, None))
+            }
+            Err(RootError::Store(error)) => Err(error.into()),
+        }
+    }
+
+    fn is_sound(&self, record: &Record) -> bool {
+        match record.bytes() {
+            Some(bytes) => record.cid.matches(bytes),
+            None => self.services.rules.filter.keep(record.path()) != Keep::Record,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Hosts whose repositories may not all be known, or compared: those that are
+//! followed whole and were not listed yet, and those whose last sweep failed. What
+//! is complete is said of repositories that are known; this is about the others.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gapless_core::ledger::{Host, HostId, Time, Upstream};
+
+use crate::Mirror;
+use crate::api::{HostGap, HostReason, seconds_between, timestamp};
+use crate::sweep::is_whole;
+use crate::sweep::queue::Failing;
+
+/// Hosts that are named; of more than these only the number is told.
+const HOSTS_NAMED: usize = 100;
+
+/// Of the hosts of a network so many may not be swept: one in ten.
+const UNLISTED_ONE_IN: usize = 10;
+
+/// What is in doubt about a host.
+#[derive(Default)]
+struct Doubt {
+    whole: bool,
+    unlisted: bool,
+    unlisted_since: Option<Time>,
+    failing: Option<Failing>,
+}
+
+impl Doubt {
+    fn since(&self) -> Option<Time> {
+        let failing = self.failing.as_ref().map(|failing| failing.since);
+        self.unlisted_since.into_iter().chain(failing).min()
+    }
+
+    fn reasons(&self) -> Vec<HostReason> {
+        let unlisted = self.unlisted.then_some(HostReason::NotListed);
+        let failing = self.failing.as_ref().map(|_| HostReason::SweepFailing);
+        unlisted.into_iter().chain(failing).collect()
+    }
+}
+
+/// Whether the whole listing of an upstream's host was read since it is followed,
+/// and since its stream last missed something: then all that lives there is known.
+pub(crate) fn is_listed(row: &Upstream, host: &Host) -> bool {
+    host.swept.is_some_and(|swept| swept.tick > row.reset_at)
+}
+
+impl Mirror {
+    /// Upstreams that are followed for all that lives on their hosts.
+    pub(crate) fn whole(&self) -> Vec<(HostId, Upstream)> {
+        let covers = self.services.upstreams.read();
+        let whole = covers.iter().filter(|(_, source)| is_whole(&source.row));
+        whole
+            .filter_map(|(_, source)| Some((source.row.host?, source.row.clone())))
+            .collect()
+    }
+
+    /// The hosts in doubt, those first of which all is wanted; and how many there
+    /// are.
+    pub(crate) fn host_gaps(&self) -> (Vec<HostGap>, u64) {
+        let mut doubts: BTreeMap<HostId, Doubt> = BTreeMap::new();
+        for (host, failing) in self.sweeps.failing() {
+            doubts.entry(host).or_default().failing = Some(failing);
+        }
+        for (host, row) in self.whole() {
+            let listed = self
+                .services
+                .hosts
+                .get(host)
+                .is_some_and(|found| is_listed(&row, &found));
+            if !listed {
+                let since = self.services.clock.tick_times().time_of(row.reset_at);
+                let since = since.unwrap_or_else(|| self.services.clock.time());
+                let doubt = doubts.entry(host).or_default();
+                doubt.unlisted = true;
+                doubt.unlisted_since = Some(since);
+            }
+            if let Some(doubt) = doubts.get_mut(&host) {
+                doubt.whole = true;
+            }
+        }
+        for host in self.unlisted_hosts() {
+            doubts.entry(host).or_default().unlisted = true;
+        }
+        let total = doubts.len() as u64;
+        let mut doubts: Vec<(HostId, Doubt)> = doubts.into_iter().collect();
+        doubts.sort_by_key(|(host, doubt)| (!doubt.whole, doubt.since(), *host));
+        doubts.truncate(HOSTS_NAMED);
+        let told = doubts
+            .into_iter()
+            .map(|(host, doubt)| self.host_gap(host, doubt));
+        (told.collect(), total)
+    }
+
+    fn host_gap(&self, host: HostId, doubt: Doubt) -> HostGap {
+        let name = self.services.hosts.get(host).unwrap_or_default().name;
+        let sweep = self.sweeps.get(host).unwrap_or_default();
+        let next = self.services.clock.time().after(sweep.rests_for());
+        HostGap {
+            failures: sweep.failures(),
+            next_try: sweep.failing.as_ref().and_then(|_| timestamp(next)),
+            since: doubt.since().and_then(timestamp),
+            error: doubt.failing.as_ref().map(|failing| failing.error.clone()),
+            ..HostGap::new(name, &doubt.reasons())
+        }
+    }
+
+    /// Hosts that are followed whole and whose listing was never read, cannot be
+    /// read since the stream missed something, or was not for too long.
+    pub(crate) fn unswept(&self, reasons: &mut Vec<String>) {
+        let now = self.services.clock.time();
+        let unlisted = self.unlisted_hosts().len();
+        let known = self.services.hosts.len();
+        if self.services.admission.scope.network && !self.knows_hosts() {
+            reasons.push("no relay has told yet which hosts there are".to_owned());
+        }
+        if unlisted * UNLISTED_ONE_IN > known {
+            reasons.push(format!(
+                "{unlisted} of {known} hosts of the network were not swept yet, or not since a relay was interrupted"
+            ));
+        }
+        // Of the hosts of a network some are always gone.
+        let named = |row: &Upstream| row.followed.is_by_operator();
+        for (id, row) in self.whole().into_iter().filter(|(_, row)| named(row)) {
+            let host = self.services.hosts.get(id).unwrap_or_default();
+            let state = self.sweeps.get(id).unwrap_or_default();
+            let why = match &state.failing {
+                None => String::new(),
+                Some(failing) => format!(": {}", failing.error),
+            };
+            let url = &row.url;
+            let Some(swept) = host.swept else {
+                reasons.push(format!("the listing of {url} has not been read yet{why}"));
+                continue;
+            };
+            let age = now.since(swept.at);
+            let longest = self
+                .settings
+                .ready
+                .max_sweep_age
+                .max(self.sweep_every() * 2);
+            if age > longest {
+                reasons.push(format!(
+                    "{url} was last swept {} s ago (ready.max_sweep_age is {} s){why}",
+                    age.as_secs(),
+                    self.settings.ready.max_sweep_age.as_secs()
+                ));
+            } else if !is_listed(&row, &host) && state.failing.is_some() {
+                reasons.push(format!(
+                    "the listing of {url} cannot be read since its stream was interrupted{why}"
+                ));
+            }
+        }
+    }
+
+    /// How often hosts are swept.
+    pub(crate) fn sweep_every(&self) -> Duration {
+        let stretched = self.sweeps.every();
+        stretched.max(self.services.rules.settings.sweep_every)
+    }
+
+    /// How long ago the hosts of upstreams were swept, by the upstreams' URLs.
+    pub(crate) fn sweep_ages(&self) -> Vec<(String, u64)> {
+        let now = self.services.clock.time();
+        let covers = self.services.upstreams.read();
+        let swept = covers.iter().filter_map(|(_, source)| {
+            let host = self.services.hosts.get(source.row.host?)?;
+            let age = seconds_between(host.swept?.at, now);
+            Some((source.row.url.clone(), age))
+        });
+        swept.collect()
+    }
+}

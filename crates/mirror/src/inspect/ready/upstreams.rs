@@ -1,0 +1,122 @@
+//! Upstreams of which nothing was heard, as `/ready` tells it: for too long, or not yet
+//! since they are followed. What is only just being connected is no reproach, and yet
+//! nobody can rely on it.
+
+use std::time::Duration;
+
+use gapless_core::ledger::Time;
+
+use crate::Mirror;
+use crate::api::timestamp;
+
+/// Of the hosts that are followed for tracked repositories so many may be silent:
+/// one in ten. Among many, some are always gone.
+const SILENT_ONE_IN: usize = 10;
+
+/// How an upstream is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Lately,
+    /// Not since it is followed, and that is not long ago: since then.
+    NotYet(Time),
+    /// For too long.
+    NotForLong,
+}
+
+/// `at`: when it was heard last. `followed`: since when it is, as far as we run.
+fn heard(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duration) -> Heard {
+    let lately = |at: Time| now.since(at) <= longest;
+    match (at, followed) {
+        (Some(at), _) if lately(at) => Heard::Lately,
+        (None, Some(since)) if lately(since) => Heard::NotYet(since),
+        _ => Heard::NotForLong,
+    }
+}
+
+impl Mirror {
+    pub(crate) fn unheard(&self, reasons: &mut Vec<String>) {
+        let now = self.services.clock.time();
+        let longest = self.settings.ready.max_upstream_age;
+        let all: Vec<_> = {
+            let covers = self.services.upstreams.read();
+            let all = covers.iter().map(|(id, source)| {
+                let row = &source.row;
+                let operators = row.followed.is_by_operator();
+                (id, row.url.clone(), operators, source.stream.heard_at())
+            });
+            all.collect()
+        };
+        if all.is_empty() {
+            reasons.push("no upstream is followed, or none yet".to_owned());
+        }
+        let (mut hosts, mut silent, mut not_yet) = (0, Vec::new(), Vec::new());
+        for (id, url, operators, at) in all {
+            let link = self.following.link(id).unwrap_or_default();
+            let how = heard(now, at, link.down_since, longest);
+            hosts += usize::from(!operators);
+            match (how, operators) {
+                (Heard::Lately, _) => {}
+                (Heard::NotYet(since), true) => reasons.push(connecting(
+                    &format!("connecting to {url}"),
+                    since,
+                    link.error.as_deref(),
+                )),
+                (Heard::NotForLong, true) => reasons.push(format!(
+                    "nothing was heard of {url} for longer than ready.max_upstream_age, {} s",
+                    longest.as_secs()
+                )),
+                (Heard::NotYet(since), false) => not_yet.push((since, url)),
+                (Heard::NotForLong, false) => silent.push(url),
+            }
+        }
+        if (silent.len() + not_yet.len()) * SILENT_ONE_IN <= hosts {
+            return;
+        }
+        if let Some(one) = silent.first() {
+            reasons.push(format!(
+                "nothing was heard of {} of {hosts} hosts of tracked repositories, or of the network, for longer than ready.max_upstream_age, {one} among them",
+                silent.len()
+            ));
+        }
+        if let Some((since, one)) = not_yet.first() {
+            let what = format!(
+                "connecting to {} of {hosts} hosts of tracked repositories, or of the network, {one} among them",
+                not_yet.len()
+            );
+            reasons.push(connecting(&what, *since, None));
+        }
+    }
+}
+
+fn connecting(what: &str, since: Time, error: Option<&str>) -> String {
+    let since = timestamp(since).unwrap_or_else(|| "the start".to_owned());
+    let error = error.map(|error| format!(": {error}")).unwrap_or_default();
+    format!("starting: {what}, of which nothing was heard yet, since {since}{error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_heard_is_not_called_silent_for_long_before_it_is() {
+        let longest = Duration::from_micros(100);
+        let at = |micros| Some(Time(micros));
+        let of = |now, heard_at, followed| heard(Time(now), heard_at, followed, longest);
+        assert_eq!(of(1_050, None, at(1_000)), Heard::NotYet(Time(1_000)));
+        assert_eq!(of(1_101, None, at(1_000)), Heard::NotForLong);
+        assert_eq!(of(1_050, at(1_000), None), Heard::Lately);
+        assert_eq!(of(1_101, at(1_000), at(1_090)), Heard::NotForLong);
+        assert_eq!(of(1_050, None, None), Heard::NotForLong);
+    }
+
+    #[test]
+    fn it_is_said_what_is_waited_for_and_since_when() {
+        let said = connecting("connecting to https://a.example", Time(0), Some("refused"));
+        assert!(
+            said.contains("https://a.example, of which nothing was heard yet, since 1970-01-01"),
+            "{said}"
+        );
+        assert!(said.ends_with(": refused"), "{said}");
+    }
+}

@@ -1,0 +1,100 @@
+//! How the upstreams compare with each other, and what unproven ones claim, for
+//! people and for Prometheus.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::Duration;
+
+use gapless_core::ledger::{RepoId, UpstreamId};
+
+use crate::Mirror;
+use crate::api::{ApiError, ClaimsAnswer, RepoAnswer, SourceAnswer, UpstreamAnswer, timestamp};
+use crate::metrics::head;
+
+/// The level of evidence of what nobody has proven.
+const CLAIMED: &str = "claimed";
+
+impl Mirror {
+    /// What is claimed of a repository, beside what is held of it.
+    pub(crate) fn add_claims(&self, id: RepoId, told: &mut RepoAnswer) -> Result<(), ApiError> {
+        let (mut count, mut newest, mut by) = (0, None, BTreeSet::new());
+        for row in self.services.store.view().claims(id) {
+            let (_, claim) = row?;
+            count += 1;
+            newest = newest.max(Some(claim.rev));
+            by.insert(claim.upstream);
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        if told.rev.is_none() {
+            told.evidence.level = CLAIMED.to_owned();
+        }
+        let named = |id: UpstreamId| self.url_of(id).unwrap_or_else(|| "left".to_owned());
+        told.claims = Some(ClaimsAnswer {
+            count,
+            rev: newest.map(|rev| rev.to_string()),
+            upstreams: by.into_iter().map(named).collect(),
+        });
+        Ok(())
+    }
+
+    /// None while there is nothing to compare it with, and never was.
+    pub(crate) fn source_answer(&self, id: UpstreamId) -> Option<SourceAnswer> {
+        let sources = &self.services.upstreams.sources;
+        let figures = sources.figures(id)?;
+        let counted = figures.first + figures.late + figures.missed > 0;
+        (counted || sources.several()).then(|| SourceAnswer {
+            first: figures.first,
+            late: figures.late,
+            missed: figures.missed,
+            lossy_since: figures.missed_first.and_then(timestamp),
+            last_missed: figures.missed_last.and_then(timestamp),
+            late_mean_seconds: figures.late_mean.as_ref().map(Duration::as_secs_f64),
+            late_p99_seconds: figures.late_p99.as_ref().map(Duration::as_secs_f64),
+            late_max_seconds: figures.late_max.as_ref().map(Duration::as_secs_f64),
+        })
+    }
+
+    pub(crate) fn source_metrics(&self, out: &mut String, upstreams: &[UpstreamAnswer]) {
+        type Read = fn(&SourceAnswer) -> Option<f64>;
+        let figures: [(&str, &str, &str, Read); 4] = [
+            (
+                "gapless_upstream_first_total",
+                "counter",
+                "Commits that an upstream brought before the others.",
+                |one| Some(one.first as f64),
+            ),
+            (
+                "gapless_upstream_late_total",
+                "counter",
+                "Commits that another upstream had brought before.",
+                |one| Some(one.late as f64),
+            ),
+            (
+                "gapless_upstream_missed_total",
+                "counter",
+                "Commits that others brought, and this one did not within a minute.",
+                |one| Some(one.missed as f64),
+            ),
+            (
+                "gapless_upstream_late_p99_seconds",
+                "gauge",
+                "Of a hundred late commits ninety-nine were not later than this.",
+                |one| one.late_p99_seconds,
+            ),
+        ];
+        for (name, kind, help, read) in figures {
+            head(out, name, kind, help);
+            for one in upstreams {
+                if let Some(value) = one.source.as_ref().and_then(read) {
+                    let _ = writeln!(out, "{name}{{upstream=\"{}\"}} {value}", one.url);
+                }
+            }
+        }
+        let name = "gapless_sources_unjudged_total";
+        let help = "Commits forgotten before it was clear who had missed them.";
+        head(out, name, "counter", help);
+        let _ = writeln!(out, "{name} {}", self.services.upstreams.sources.unjudged());
+    }
+}

@@ -1,0 +1,355 @@
+//! The wire of a Jetstream (v1): one JSON object a message. Whose is it, and what does
+//! it say?
+//!
+//! A record comes as JSON and is hashed as DAG-CBOR. What cannot be written so that
+//! it has the CID which the message names is not kept: either it is forged, or JSON
+//! could not carry it. That there is a newer commit is heard all the same.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use gapless_atp::cbor::from_json;
+use gapless_atp::cid::Cid;
+use gapless_atp::limits::RECORD_BYTES;
+use gapless_atp::syntax::{Did, Nsid, RecordKey, Rev};
+use gapless_core::ledger::Account;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use crate::admission::scope::Scope;
+use crate::ingest::read::Kind;
+
+/// Bytes of one message. A record is at most a megabyte, and JSON makes more of it.
+pub const LINE_BYTES: usize = 4 << 20;
+
+/// As much of a message as the reader needs.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    did: Cow<'a, str>,
+    time_us: u64,
+}
+
+/// Where a message writes.
+#[derive(Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    commit: WrittenIn<'a>,
+}
+
+#[derive(Deserialize)]
+struct WrittenIn<'a> {
+    #[serde(borrow)]
+    operation: Cow<'a, str>,
+    #[serde(borrow)]
+    collection: Cow<'a, str>,
+}
+
+/// All of a message.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(default, borrow)]
+    commit: Option<Commit<'a>>,
+    #[serde(default, borrow)]
+    account: Option<AccountLine<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Commit<'a> {
+    #[serde(borrow)]
+    rev: Cow<'a, str>,
+    #[serde(borrow)]
+    operation: Cow<'a, str>,
+    #[serde(borrow)]
+    collection: Cow<'a, str>,
+    #[serde(borrow)]
+    rkey: Cow<'a, str>,
+    #[serde(default)]
+    record: Option<Json>,
+    #[serde(default, borrow)]
+    cid: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct AccountLine<'a> {
+    active: bool,
+    #[serde(default, borrow)]
+    status: Option<Cow<'a, str>>,
+}
+
+/// What a message says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// There is a commit of this rev, and it did this.
+    Commit {
+        rev: Rev,
+        said: Result<Operation, Unfit>,
+    },
+    Identity,
+    Account(Account),
+    /// Something of the future.
+    Other,
+}
+
+/// One path, and what is said to be there now: none when it is said to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    pub path: Vec<u8>,
+    pub record: Option<(Cid, Vec<u8>)>,
+}
+
+/// Why an operation cannot be kept, though its commit is heard of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// The path is none.
+    Path,
+    /// Neither create, update nor delete; or a record where none belongs, or none.
+    Shape,
+    /// The JSON is not the JSON of a record.
+    Record,
+    /// The record does not hash to the CID that is named.
+    Cid,
+    TooLarge,
+}
+
+impl Unfit {
+    pub fn name(self) -> &'static str {
+        match self {
+            Unfit::Path => "path",
+            Unfit::Shape => "shape",
+            Unfit::Record => "record",
+            Unfit::Cid => "cid",
+            Unfit::TooLarge => "too_large",
+        }
+    }
+}
+
+/// Whose event is it, and which time has it?
+pub fn whose(line: &[u8], scope: &Scope) -> Kind {
+    if line.len() > LINE_BYTES {
+        return Kind::Unreadable {
+            seq: None,
+            error: format!("a message of {} bytes; at most {LINE_BYTES}", line.len()),
+        };
+    }
+    let envelope: Envelope<'_> = match serde_json::from_slice(line) {
+        Ok(envelope) => envelope,
+        Err(error) => {
+            return Kind::Unreadable {
+                seq: None,
+                error: format!("no message of a Jetstream: {error}"),
+            };
+        }
+    };
+    let seq = envelope.time_us;
+    match Did::parse(&envelope.did) {
+        Ok(did) => Kind::Event {
+            seq,
+            did,
+            found: find(line, scope),
+        },
+        Err(error) => Kind::Nobody {
+            seq,
+            error: error.to_string(),
+        },
+    }
+}
+
+/// The collection that is looked for and that a message writes in.
+fn find(line: &[u8], scope: &Scope) -> Option<Arc<str>> {
+    if !scope.is_narrow() {
+        return None;
+    }
+    let Written { commit } = serde_json::from_slice(line).ok()?;
+    let pattern = scope.finds_in(&commit.collection);
+    pattern
+        .filter(|_| commit.operation != "delete")
+        .map(|pattern| pattern.to_string().into())
+}
+
+/// Reads all of a message; an error when not even the rev can be told.
+pub fn read(line: &[u8]) -> Result<Said, String> {
+    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    match (&*line.kind, line.commit, line.account) {
+        ("commit", Some(commit), _) => {
+            let rev = commit.rev.parse::<Rev>();
+            let rev = rev.map_err(|error| format!("the rev is none: {error}"))?;
+            let said = operation(commit);
+            Ok(Said::Commit { rev, said })
+        }
+        ("identity", ..) => Ok(Said::Identity),
+        ("account", _, Some(account)) => Ok(Said::Account(state(&account))),
+        ("commit" | "account", ..) => Err(format!("a message of kind {} without it", line.kind)),
+        _ => Ok(Said::Other),
+    }
+}
+
+fn state(account: &AccountLine<'_>) -> Account {
+    match (account.active, account.status.as_deref()) {
+        (true, _) => Account::Active,
+        (false, Some("suspended")) => Account::Suspended,
+        (false, Some("takendown")) => Account::Takendown,
+        (false, Some("deleted")) => Account::Deleted,
+        (false, _) => Account::Deactivated,
+    }
+}
+
+fn operation(commit: Commit<'_>) -> Result<Operation, Unfit> {
+    let collection = Nsid::parse(&commit.collection).map_err(|_| Unfit::Path)?;
+    let rkey = RecordKey::parse(&commit.rkey).map_err(|_| Unfit::Path)?;
+    let path = format!("{}/{}", collection.as_str(), rkey.as_str()).into_bytes();
+    let record = match (&*commit.operation, commit.record, commit.cid) {
+        ("delete", None, None) => None,
+        ("create" | "update", Some(record), Some(cid)) => {
+            let cid: Cid = cid.parse().map_err(|_| Unfit::Cid)?;
+            let value = from_json(&record).map_err(|_| Unfit::Record)?;
+            let bytes = value.encode().ok_or(Unfit::Record)?;
+            if bytes.len() > RECORD_BYTES {
+                return Err(Unfit::TooLarge);
+            }
+            if !cid.matches(&bytes) {
+                return Err(Unfit::Cid);
+            }
+            Some((cid, bytes))
+        }
+        _ => return Err(Unfit::Shape),
+    };
+    Ok(Operation { path, record })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const DID: &str = "did:plc:z72i7hdynmk6r22z27h6tvur";
+
+    fn record() -> Json {
+        json!({
+            "$type": "app.bsky.feed.post",
+            "text": "a \u{1f41f}",
+            "size": 12,
+            "blob": {"$bytes": "AQID"},
+            "of": {"$link": Cid::dag_cbor(b"other").to_string()},
+        })
+    }
+
+    fn line(commit: Json) -> Vec<u8> {
+        let line = json!({"did": DID, "time_us": 7, "kind": "commit", "commit": commit});
+        line.to_string().into_bytes()
+    }
+
+    fn commit(operation: &str, record: Option<Json>, cid: Option<String>) -> Json {
+        let mut commit = json!({
+            "rev": "3jzfcijpj2z2a", "operation": operation,
+            "collection": "app.bsky.feed.post", "rkey": "abc",
+        });
+        if let Some(record) = record {
+            commit["record"] = record;
+        }
+        if let Some(cid) = cid {
+            commit["cid"] = cid.into();
+        }
+        commit
+    }
+
+    fn said(commit: Json) -> Result<Operation, Unfit> {
+        match read(&line(commit)) {
+            Ok(Said::Commit { said, .. }) => said,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_record_is_kept_as_the_bytes_that_its_cid_names() {
+        let bytes = from_json(&record())
+            .expect("a record")
+            .encode()
+            .expect("it can");
+        let cid = Cid::dag_cbor(&bytes);
+        let kept = said(commit("create", Some(record()), Some(cid.to_string())));
+        let expected = Operation {
+            path: b"app.bsky.feed.post/abc".to_vec(),
+            record: Some((cid, bytes)),
+        };
+        assert_eq!(kept, Ok(expected));
+        let gone = said(commit("delete", None, None)).expect("it is one");
+        assert_eq!(gone.record, None);
+        let forged = Some(Cid::dag_cbor(b"forged").to_string());
+        let kept = said(commit("update", Some(record()), forged));
+        assert_eq!(kept, Err(Unfit::Cid));
+    }
+
+    #[test]
+    fn what_cannot_be_a_record_is_refused_and_its_commit_heard() {
+        let cid = || Some(Cid::dag_cbor(b"x").to_string());
+        for (commit, why) in [
+            (commit("create", None, cid()), Unfit::Shape),
+            (commit("create", Some(record()), None), Unfit::Shape),
+            (commit("delete", Some(record()), cid()), Unfit::Shape),
+            (commit("rename", None, None), Unfit::Shape),
+            (commit("create", Some(json!(["x"])), cid()), Unfit::Record),
+            (
+                commit("create", Some(json!({"a": 1.5})), cid()),
+                Unfit::Record,
+            ),
+            (
+                commit("create", Some(record()), Some("x".to_owned())),
+                Unfit::Cid,
+            ),
+        ] {
+            assert_eq!(said(commit.clone()), Err(why), "{commit}");
+        }
+        let mut path = commit("delete", None, None);
+        path["rkey"] = "a/b".into();
+        assert_eq!(said(path), Err(Unfit::Path));
+    }
+
+    #[test]
+    fn hostile_messages_are_errors_and_never_panics() {
+        let deep = format!(
+            "{{\"did\":\"{DID}\",\"time_us\":1,\"x\":{}",
+            "[".repeat(100_000)
+        );
+        let twice = format!("{{\"did\":\"{DID}\",\"did\":\"{DID}\",\"time_us\":1}}");
+        let large = format!("{{\"x\":\"{}\"}}", "a".repeat(LINE_BYTES));
+        for text in [
+            "",
+            "null",
+            "[]",
+            "{}",
+            "{\"did\":1,\"time_us\":2}",
+            &deep,
+            &twice,
+            &large,
+        ] {
+            let kind = whose(text.as_bytes(), &Scope::default());
+            assert!(matches!(kind, Kind::Unreadable { seq: None, .. }));
+        }
+        let negative = format!("{{\"did\":\"{DID}\",\"time_us\":-1}}");
+        assert!(matches!(
+            whose(negative.as_bytes(), &Scope::default()),
+            Kind::Unreadable { .. }
+        ));
+        let nobody = br#"{"did":"did:key:z6Mk","time_us":3}"#;
+        assert!(matches!(
+            whose(nobody, &Scope::default()),
+            Kind::Nobody { seq: 3, .. }
+        ));
+        for text in [
+            r#"{"kind":"commit"}"#,
+            r#"{"kind":"commit","commit":{"rev":"x","operation":"delete","collection":"a.b.c","rkey":"d"}}"#,
+            r#"{"kind":"commit","commit":{"rev":7}}"#,
+            r#"{"kind":"account","account":{}}"#,
+            r#"{"kind":7}"#,
+            "\u{0}",
+        ] {
+            assert!(read(text.as_bytes()).is_err(), "{text}");
+        }
+        let other = read(br#"{"kind":"labels","commit":null}"#);
+        assert_eq!(other, Ok(Said::Other));
+    }
+}

@@ -1,0 +1,364 @@
+//! The mirror, running: everything started, wired, supervised, and stopped in the
+//! right order.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use gapless_store::Store;
+use gapless_store::error::StoreError;
+use gapless_store::space::DiskFull;
+use gapless_store::table::dead::Resolution;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::admission::Admission;
+use crate::admission::candidates::Candidates;
+use crate::admission::newcomers::Newcomers;
+use crate::admission::scope::Scope;
+use crate::admission::strays::Strays;
+use crate::clock::Clock;
+use crate::desk::Desks;
+use crate::desk_totals::DeskTotals;
+use crate::discover::{Discovery, Found};
+use crate::disk_space::{self, DiskSpace};
+use crate::filter_generation::filter_in_force;
+use crate::following::{Following, end_all};
+use crate::hosts::HostRows;
+use crate::inspect::counts::{self, Counted};
+use crate::metrics::Metrics;
+use crate::repair::reload::read_debts;
+use crate::repair::worker::{Addresses as _, Fetcher};
+use crate::schedule::Schedule;
+use crate::services::{Rules, Services};
+use crate::settings::MirrorSettings;
+use crate::shutdown::Shutdown;
+use crate::sweep::Sweeper;
+use crate::sweep::queue::Sweeps;
+use crate::tracking::Tracking;
+use crate::upkeep::UpkeepTask;
+use crate::upstreams::Upstreams;
+
+use gapless_net::{HostLimits, Net, NetError, NetSettings};
+
+/// How long the end may take before what is left is left for the next start.
+const END_WITHIN: Duration = Duration::from_secs(8);
+
+/// Why the mirror did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Store(StoreError),
+    #[error("there is no room to start: {0}")]
+    NoRoom(DiskFull),
+    #[error(transparent)]
+    Net(#[from] NetError),
+    #[error("cannot make the folder {0} for large repositories: {1}")]
+    Temp(String, std::io::Error),
+    /// The program exits with 2.
+    #[error(
+        "there is nothing to mirror: name an upstream (--upstream pds=https://… or relay=https://…), \
+         or repositories (--dids FILE), or put either into gapless.toml. What was added while running \
+         (gapless upstream add, gapless track add) is remembered in the data folder, and there is none in {0}"
+    )]
+    NoSources(String),
+}
+
+impl From<StoreError> for StartError {
+    fn from(error: StoreError) -> StartError {
+        match error {
+            // Whoever does not start does not read on.
+            StoreError::Full(full) => StartError::NoRoom(full),
+            error => StartError::Store(error),
+        }
+    }
+}
+
+pub struct Mirror {
+    pub services: Arc<Services>,
+    pub desks: Arc<Desks>,
+    pub fetcher: Arc<Fetcher>,
+    pub(crate) sweeps: Arc<Sweeps>,
+    pub(crate) following: Arc<Following>,
+    pub(crate) tracking: Tracking,
+    /// What listings of hosts and collections have told.
+    pub(crate) discovery: Discovery,
+    /// Repositories that were found by a collection.
+    pub(crate) found: Found,
+    pub(crate) settings: MirrorSettings,
+    pub(crate) handle: Handle,
+    pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) counted: Mutex<Option<Counted>>,
+    /// Held by whoever counts.
+    pub(crate) counting: Mutex<()>,
+    /// Somebody was told an older count.
+    pub(crate) recount: Arc<Notify>,
+    /// Upstreams and tracked repositories are taken in, and everything runs.
+    pub(crate) begun: AtomicBool,
+}
+
+impl Mirror {
+    /// Opens the store and starts everything.
+    pub async fn start(
+        settings: MirrorSettings,
+        sweep_fixed: bool,
+    ) -> Result<Arc<Mirror>, StartError> {
+        let mirror = Mirror::open(settings).await?;
+        if let Err(error) = mirror.begin(sweep_fixed).await {
+            mirror.stop().await?;
+            return Err(error);
+        }
+        Ok(mirror)
+    }
+
+    /// Opens the store. Questions can be answered from then on.
+    pub async fn open(settings: MirrorSettings) -> Result<Arc<Mirror>, StartError> {
+        // A large journal takes its time; whoever waits for signals goes on.
+        let place = settings.clone();
+        let opened = tokio::task::spawn_blocking(move || open(&place)).await;
+        let store = Arc::new(opened.map_err(|fault| {
+            StoreError::Fault(format!("opening the store ended unexpectedly: {fault}").into())
+        })??);
+        let services = Arc::new(share(&settings, store).await?);
+        let desks = Arc::new(Desks::start(&services, settings.workers)?);
+        let net = Net::with_limits(
+            NetSettings {
+                allow_private: settings.allow_private,
+                contact: settings.contact.clone(),
+                authorities: settings.authorities.clone(),
+                plc: settings.plc.clone(),
+                plc_requests_per_second: settings.plc_requests_per_second,
+            },
+            HostLimits {
+                concurrency: settings.fetch.per_host,
+                requests_per_second: settings.fetch.requests_per_second,
+                ..HostLimits::default()
+            },
+        )?;
+        let following = Arc::new(Following::new(services.clone(), desks.clone(), net.clone()));
+        std::fs::create_dir_all(&settings.fetch.temp)
+            .map_err(|error| StartError::Temp(settings.fetch.temp.display().to_string(), error))?;
+        let fetcher = Arc::new(Fetcher::new(
+            services.clone(),
+            desks.clone(),
+            net,
+            settings.fetch.clone(),
+            Arc::new(following.clone()),
+        ));
+        let tracking = Tracking::new(
+            services.clone(),
+            desks.clone(),
+            following.clone(),
+            fetcher.last_errors.clone(),
+        );
+        let mirror = Arc::new(Mirror {
+            services,
+            desks,
+            fetcher,
+            sweeps: Arc::new(Sweeps::default()),
+            following,
+            tracking,
+            discovery: Discovery::default(),
+            found: Found::default(),
+            settings,
+            handle: Handle::current(),
+            tasks: Mutex::default(),
+            counted: Mutex::default(),
+            counting: Mutex::default(),
+            recount: Arc::default(),
+            begun: AtomicBool::new(false),
+        });
+        let services = mirror.services.clone();
+        mirror.supervise("disk", move || {
+            let (clock, disk) = (services.clock.clone(), services.disk.clone());
+            disk_space::watch(clock, disk, services.shutdown.clone())
+        });
+        Ok(mirror)
+    }
+
+    /// Takes in what is to be followed, and begins to work.
+    pub async fn begin(self: &Arc<Self>, sweep_fixed: bool) -> Result<(), StartError> {
+        self.following.resume(&self.settings.upstreams).await?;
+        self.tracking.resume(&self.settings.dids).await?;
+        // The end may have come between a move and its consequence.
+        for host in self.following.for_tracked() {
+            self.following.tracked_left(host);
+        }
+        let nothing = self.following.is_empty()
+            && self.tracking.tracked_count() == 0
+            && !self.settings.has_sources();
+        if nothing {
+            let folder = self.settings.data.display().to_string();
+            return Err(StartError::NoSources(folder));
+        }
+        let services = self.services.clone();
+        self.supervise("debts", move || {
+            let services = services.clone();
+            async move {
+                let worker = services.clone();
+                let read = tokio::task::spawn_blocking(move || read_debts(&worker)).await;
+                match read {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => services.shutdown.fail(error),
+                    // Whoever supervises it starts it again.
+                    Err(fault) => std::panic::resume_unwind(fault.into_panic()),
+                }
+            }
+        });
+        let fetcher = self.fetcher.clone();
+        self.supervise("fetcher", move || fetcher.clone().run());
+        let sweeper = Arc::new(Sweeper {
+            fetcher: self.fetcher.clone(),
+            sweeps: self.sweeps.clone(),
+            fixed: sweep_fixed,
+            requests_per_second: self.settings.fetch.requests_per_second,
+        });
+        self.supervise("sweeper", move || sweeper.clone().run());
+        let upkeep = Arc::new(UpkeepTask::new(
+            self.services.clone(),
+            self.desks.clone(),
+            self.settings.purge_grace,
+            self.settings.keep_versions,
+        ));
+        self.supervise("upkeep", move || upkeep.clone().run());
+        let counting = Arc::downgrade(self);
+        self.supervise("counting", move || counts::run(counting.clone()));
+        self.discover();
+        self.begun.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What answers questions about this mirror.
+    pub fn inspector(&self) -> &Mirror {
+        self
+    }
+
+    /// What carries out an operator's orders to this mirror.
+    pub fn control(&self) -> &Mirror {
+        self
+    }
+
+    /// Starts a task, and starts it again when it ends by a fault of ours.
+    pub(crate) fn supervise<F>(
+        &self,
+        name: &'static str,
+        mut task: impl FnMut() -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let services = self.services.clone();
+        let supervisor = tokio::spawn(async move {
+            loop {
+                match tokio::spawn(task()).await {
+                    Ok(()) => return,
+                    Err(_) if services.shutdown.has_begun() => return,
+                    Err(error) => {
+                        services.metrics.restarts.inc();
+                        tracing::error!(name, %error, "a task ended unexpectedly; started again");
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                }
+            }
+        });
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.push(supervisor);
+    }
+
+    /// Stops: sockets first, then the desks, then the store. What was read and is
+    /// not written is read again at the next start.
+    pub async fn stop(&self) -> Result<(), StoreError> {
+        self.services.shutdown.begin();
+        self.following.stop().await;
+        let tasks = {
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *tasks)
+        };
+        end_all(tasks, END_WITHIN / 4).await;
+        let (desks, store) = (self.desks.clone(), self.services.store.clone());
+        let closed = tokio::task::spawn_blocking(move || {
+            desks.close();
+            store.close()
+        });
+        match tokio::time::timeout(END_WITHIN, closed).await {
+            Ok(Ok(closed)) => closed,
+            Ok(Err(_)) => Err(StoreError::CommitterGone),
+            Err(_) => Err(StoreError::System(
+                "the store did not close in time; nothing that was acknowledged is lost".into(),
+            )),
+        }
+    }
+
+    /// Resolves when the program is to end; the reason, if it is a fault.
+    pub async fn ended(&self) -> Option<StoreError> {
+        self.services.shutdown.begun().await;
+        self.services.shutdown.fault()
+    }
+}
+
+fn open(settings: &MirrorSettings) -> Result<Store, StoreError> {
+    let defaults = gapless_store::Settings::default();
+    let store = gapless_store::Settings {
+        min_free_disk_bytes: settings.min_free_disk,
+        frames: gapless_store::frames::FramesSettings {
+            max_age_ms: settings.window.as_millis() as u64,
+            max_bytes: settings.window_bytes,
+            // A firehose of a part of the collections cannot be verified: none is served.
+            keep: settings.collections.is_empty(),
+            ..defaults.frames
+        },
+        ..defaults
+    };
+    Store::open(&settings.data, &store)
+}
+
+async fn share(settings: &MirrorSettings, store: Arc<Store>) -> Result<Services, StartError> {
+    let view = store.view();
+    let counters = view.counters()?;
+    let clock = Arc::new(Clock::resume(counters.last_tick));
+    let generation = filter_in_force(settings, &store, clock.time()).await?;
+    let mut tracked = std::collections::HashSet::new();
+    let mut found = std::collections::HashMap::new();
+    for row in view.tracked() {
+        let (did, row) = row?;
+        if let Some(collection) = row.found {
+            found.insert(did.clone(), (collection.into(), row.since));
+        }
+        tracked.insert(did);
+    }
+    let mut dead_letters = 0;
+    for row in view.dead_letters() {
+        let (_, letter) = row?;
+        dead_letters += u64::from(letter.resolution == Resolution::Open);
+    }
+    let totals = DeskTotals {
+        dead_letters: AtomicU64::new(dead_letters),
+        ..DeskTotals::default()
+    };
+    totals.claims.recount(&view)?;
+    let disk = Arc::new(DiskSpace::new(&settings.data, settings.min_free_disk));
+    let shutdown = Arc::new(Shutdown::default());
+    Ok(Services {
+        hosts: HostRows::open(store.clone(), clock.clone())?,
+        upstreams: Upstreams::new(store.clone(), clock.clone(), disk.clone(), shutdown.clone()),
+        clock,
+        store,
+        rules: Rules {
+            settings: settings.ledger(generation),
+            filter: settings.filter(),
+        },
+        schedule: Schedule::default(),
+        metrics: Metrics::default(),
+        admission: Admission {
+            scope: Scope::of(&settings.discover),
+            tracked: RwLock::new(tracked),
+            found: RwLock::new(found),
+            newcomers: Newcomers::new(settings.newcomers),
+            candidates: Candidates::default(),
+            strays: Strays::default(),
+        },
+        totals,
+        disk,
+        shutdown,
+    })
+}

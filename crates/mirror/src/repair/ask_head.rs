@@ -1,0 +1,245 @@
+//! A host is asked for the head of a repository: because that is owed, because a listing
+//! names another one, or because no listing says enough. What it answers is heard at the
+//! repository's desk; that it does not answer is written down as well.
+
+use std::time::Duration;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::debt;
+use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
+use gapless_core::ledger::sweep::{self, Suspect};
+use gapless_core::ledger::{Account, HostId, account};
+use gapless_net::{AskClass, AskError, Latest};
+use gapless_store::error::StoreError;
+
+use crate::desk::Turn;
+use crate::failpoints;
+use crate::repair::worker::{Fetcher, Released, Trouble, note};
+use crate::schedule::Payee;
+
+/// What a question is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum For {
+    /// It is owed.
+    Debt,
+    /// A listing names another head.
+    Suspect(Suspect),
+    /// A sweep asks, since no listing says enough.
+    Sweep,
+}
+
+/// What came of a question that nothing was owed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The host has answered, and that is written down.
+    Answered,
+    /// It does not have the repository, which was shown so far. That is not written
+    /// down: how many others are gone as well?
+    Vanished,
+    /// It has not, or that could not be written down.
+    Failed,
+    /// Somebody else is at work for the repository.
+    Busy,
+}
+
+impl Fetcher {
+    /// Asks the host for its head, and writes down what that means.
+    pub(crate) async fn question(&self, did: &Did, note: Note, why: For) -> Result<Next, Trouble> {
+        let Some(told) = self.told(did, note, why).await? else {
+            return Ok(Next::Done);
+        };
+        Ok(self.hear(did, note, told, why).await?)
+    }
+
+    /// What the host says; nothing that counts if the repository has left it
+    /// meanwhile. Without an answer, that is written down.
+    async fn told(&self, did: &Did, note: Note, why: For) -> Result<Option<HeadAnswer>, Trouble> {
+        let Some(address) = self.address(note.host) else {
+            self.unanswered(did, why, None).await?;
+            return Err(Trouble::Failed);
+        };
+        self.services.metrics.heads_asked.inc();
+        let asked = tokio::select! {
+            asked = self.net.latest_commit(&address, did) => asked,
+            // Another host is to be asked.
+            () = self.services.schedule.moved_away(did) => return Ok(None),
+        };
+        self.note_reach(note.host, asked.as_ref().err()).await?;
+        let told = match asked {
+            Ok(Latest::Head(named)) => HeadAnswer::Head(named),
+            Ok(Latest::State(state)) => HeadAnswer::State(state),
+            Err(error) => {
+                self.refused(did, &error);
+                self.unanswered(did, why, error.retry_after).await?;
+                return Err(Trouble::Failed);
+            }
+        };
+        failpoints::here("fetch.asked");
+        Ok(Some(told))
+    }
+
+    /// Whether anybody is there. Of a host that is not, each of its repositories is not
+    /// tried by itself.
+    async fn note_reach(&self, host: HostId, error: Option<&AskError>) -> Result<(), StoreError> {
+        let schedule = &self.services.schedule;
+        match is_answer(error) {
+            false => schedule.unreachable(self.services.clock.time(), host),
+            true => schedule.reached(host),
+        }
+        self.note_answer(host, error).await
+    }
+
+    /// Whether a host has ever answered is written down.
+    pub(crate) async fn note_answer(
+        &self,
+        host: HostId,
+        error: Option<&AskError>,
+    ) -> Result<(), StoreError> {
+        if !is_answer(error) {
+            return Ok(());
+        }
+        let tick = self.services.clock.glance().tick;
+        self.services.hosts.reached(tick, host).await
+    }
+
+    pub(crate) fn refused(&self, did: &Did, error: &AskError) {
+        self.services.metrics.request_failures.inc();
+        self.note_error(did, error);
+        tracing::debug!(%did, %error, "the host did not answer; asked again later");
+    }
+
+    /// The host has answered.
+    pub(crate) async fn hear(
+        &self,
+        did: &Did,
+        note: Note,
+        told: HeadAnswer,
+        why: For,
+    ) -> Result<Next, StoreError> {
+        let census = match told {
+            HeadAnswer::Head(named) if fetch::may_be_behind(&note, &named) => {
+                Some(self.census(note.host).await?)
+            }
+            _ => None,
+        };
+        let host = self.services.hosts.get(note.host).unwrap_or_default();
+        let next = self.desks.visit(did, move |turn| {
+            let (services, view) = (turn.services, turn.view);
+            let Some(draft) = turn.draft.as_mut() else {
+                return Ok(Next::Done);
+            };
+            let now = services.clock.now();
+            let (repo, notices) = (&mut draft.repo, &mut draft.notices);
+            let next = services.decide(now, |context| {
+                fetch::head_answered(context, repo, &note, told, &host, census, notices)
+            });
+            if let For::Suspect(suspect) = &why
+                && let HeadAnswer::Head(named) = told
+            {
+                sweep::suspect_answered(now, &mut draft.repo, suspect, Some(named));
+            }
+            if !matches!(why, For::Debt) && matches!(next, Next::Adopt(_)) {
+                // Put off for a host that is behind; here it is time.
+                debt::ask_host_next(now, &mut draft.repo);
+            }
+            draft.unpark(services, view)?;
+            Ok::<Next, StoreError>(next)
+        });
+        let next = next.await??;
+        if next == Next::Done {
+            self.last_errors.clear(did);
+        }
+        Ok(next)
+    }
+
+    /// A request failed: the debt stays, and is tried later.
+    pub(crate) async fn failed(
+        &self,
+        did: &Did,
+        retry_after: Option<Duration>,
+    ) -> Result<(), StoreError> {
+        self.unanswered(did, For::Debt, retry_after).await
+    }
+
+    /// A question failed: what was not owed is owed now, and is tried later.
+    async fn unanswered(
+        &self,
+        did: &Did,
+        why: For,
+        retry_after: Option<Duration>,
+    ) -> Result<(), StoreError> {
+        let visit = self.desks.visit(did, move |turn| {
+            let now = turn.services.clock.now();
+            if let Some(draft) = turn.draft.as_mut() {
+                let repo = &mut draft.repo;
+                match &why {
+                    For::Debt => {}
+                    For::Suspect(suspect) => sweep::suspect_answered(now, repo, suspect, None),
+                    For::Sweep => sweep::question_unanswered(now, repo, now.tick),
+                }
+                debt::attempt_failed(now, repo, retry_after);
+            }
+        });
+        visit.await
+    }
+
+    /// Asks about one repository although nothing is owed: a suspect, or a head
+    /// that only a listing has confirmed. Not if somebody is at work for it. What
+    /// follows from the answer is owed, and waits for its turn: a download may take
+    /// hours, and a sweep does not wait for it.
+    pub(crate) async fn ask(&self, did: &Did, host: HostId, why: For) -> Asked {
+        if !self.services.schedule.begin(did, host) {
+            return Asked::Busy;
+        }
+        let _released = Released(&self.services, did, Payee::Host(host));
+        match self.ask_now(did, host, why).await {
+            Ok(asked) => asked,
+            Err(trouble) => {
+                self.see_to(Err(trouble));
+                Asked::Failed
+            }
+        }
+    }
+
+    async fn ask_now(&self, did: &Did, host: HostId, why: For) -> Result<Asked, Trouble> {
+        let noted = self.desks.visit(did, note).await?;
+        let Some(note) = noted.filter(|note| note.host == host) else {
+            // It does not live there any more.
+            return Ok(Asked::Answered);
+        };
+        let Some(told) = self.told(did, note, why).await? else {
+            return Ok(self.has_left(did, host).await?);
+        };
+        let gone = told == HeadAnswer::State(Account::NotFound);
+        if gone && self.is_shown(did)? {
+            return Ok(Asked::Vanished);
+        }
+        self.hear(did, note, told, why).await?;
+        Ok(Asked::Answered)
+    }
+
+    /// A question was called off, because the repository has left the host. That is
+    /// no answer unless it is durable.
+    async fn has_left(&self, did: &Did, host: HostId) -> Result<Asked, StoreError> {
+        let lives = self.desks.visit(did, |turn: &mut Turn<'_>| {
+            let draft = turn.draft.as_ref();
+            draft.and_then(|draft| draft.repo.host)
+        });
+        Ok(match lives.await? == Some(host) {
+            true => Asked::Failed,
+            false => Asked::Answered,
+        })
+    }
+
+    fn is_shown(&self, did: &Did) -> Result<bool, StoreError> {
+        let found = self.services.store.view().repo_by_did(did)?;
+        Ok(found.is_some_and(|(_, repo)| !account::is_hidden(repo.account)))
+    }
+}
+
+/// Whether anybody has answered, were it with an error.
+fn is_answer(error: Option<&AskError>) -> bool {
+    let class = error.map(|error| error.class);
+    let none = [AskClass::Unreachable, AskClass::Timeout, AskClass::Refused];
+    class.is_none_or(|class| !none.contains(&class))
+}

@@ -1,0 +1,68 @@
+//! Another filter than the one that a repository was fetched under: what it wants may
+//! be held already. Where all keys are held a walk over them tells, and only those are
+//! fetched of which something is missing.
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::fetch::{self, Note};
+use gapless_core::ledger::{DebtReason, NamedHead};
+use gapless_store::error::StoreError;
+
+use crate::failpoints;
+use crate::repair::worker::Fetcher;
+use crate::services::Services;
+use crate::store_io::blocking;
+use gapless_core::filter::Keep;
+
+impl Fetcher {
+    /// Whether a fetch that is owed for another filter need not be made. The host's
+    /// head is ours, as it has just said: nothing else is missing.
+    pub(crate) async fn walk(
+        &self,
+        did: &Did,
+        note: Note,
+        named: NamedHead,
+    ) -> Result<bool, StoreError> {
+        if note.head.is_none_or(|head| head.commit != named.commit) {
+            return Ok(false);
+        }
+        let (services, walked) = (self.services.clone(), did.clone());
+        let check = move || holds_all(&services, &walked, named);
+        let work = "checking held records against the filter";
+        if !blocking(&self.services.metrics, work, check).await? {
+            return Ok(false);
+        }
+        let visit = self.desks.visit(did, move |turn| {
+            let now = turn.services.clock.now();
+            let Some(draft) = turn.draft.as_mut() else {
+                return false;
+            };
+            fetch::filter_walked(now, &mut draft.repo, &note, named.commit)
+        });
+        visit.await
+    }
+}
+
+/// Whether every record that is wanted is held with its bytes, at this head.
+fn holds_all(services: &Services, did: &Did, named: NamedHead) -> Result<bool, StoreError> {
+    failpoints::pass("filter_check", did);
+    let view = services.store.view();
+    let Some((id, repo)) = view.repo_by_did(did)? else {
+        return Ok(false);
+    };
+    let for_filter = repo
+        .debt
+        .fetch
+        .is_some_and(|owed| owed.why == DebtReason::FilterChanged);
+    let there = repo.head().is_some_and(|head| head.commit == named.commit);
+    if !for_filter || !there || !repo.filter.holds_all_keys() {
+        return Ok(false);
+    }
+    for record in view.records(id) {
+        let record = record?;
+        let wanted = services.rules.filter.keep(record.path()) == Keep::Record;
+        if wanted && record.bytes().is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

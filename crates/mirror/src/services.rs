@@ -1,0 +1,65 @@
+//! What most modules of the running mirror need: the store, the clock, the rules, and
+//! what is known of upstreams, hosts, debts and wanted repositories.
+
+use std::sync::Arc;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::event::Context;
+use gapless_core::ledger::{Now, Settings, UpstreamKind};
+use gapless_store::Store;
+
+use crate::admission::Admission;
+use crate::clock::Clock;
+use crate::desk_totals::DeskTotals;
+use crate::disk_space::DiskSpace;
+use crate::hosts::HostRows;
+use crate::metrics::Metrics;
+use crate::schedule::Schedule;
+use crate::shutdown::Shutdown;
+use crate::upstreams::Upstreams;
+use gapless_core::filter::Filter;
+
+/// The rules of the ledger and the filter of collections, both fixed while the mirror runs.
+pub struct Rules {
+    pub settings: Settings,
+    pub filter: Filter,
+}
+
+/// The parts of the running mirror that most of its modules need.
+pub struct Services {
+    pub store: Arc<Store>,
+    pub clock: Arc<Clock>,
+    pub rules: Rules,
+    pub metrics: Metrics,
+    pub shutdown: Arc<Shutdown>,
+    pub disk: Arc<DiskSpace>,
+    pub upstreams: Upstreams,
+    pub hosts: HostRows,
+    pub schedule: Schedule,
+    pub admission: Admission,
+    pub totals: DeskTotals,
+}
+
+impl Services {
+    /// Calls `act` with the context of one decision. The covers stay locked meanwhile.
+    pub fn decide<T>(&self, now: Now, act: impl FnOnce(Context<'_>) -> T) -> T {
+        let covers = self.upstreams.read();
+        act(Context {
+            now,
+            covers: &covers,
+            settings: &self.rules.settings,
+        })
+    }
+
+    /// Whether the host of a repository is followed for its sake: the repository is
+    /// tracked, and if a collection found it, no relay brings its events.
+    pub fn wants_stream(&self, did: &Did) -> bool {
+        let relayed = || {
+            let covers = self.upstreams.read();
+            covers
+                .iter()
+                .any(|(_, source)| source.row.kind == UpstreamKind::Relay)
+        };
+        self.admission.is_tracked(did) && (self.admission.found_by(did).is_none() || !relayed())
+    }
+}

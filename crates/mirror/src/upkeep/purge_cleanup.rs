@@ -1,0 +1,347 @@
+//! Removes what a purge leaves behind, in small steps: the frames that brought the
+//! records, what older rows of the log say of them, dead letters, and at last the bytes
+//! in the engine's own files.
+//!
+//! The progress is in the store, so a cleanup that was cut short goes on at the next
+//! start. Each step is small, so other writes never wait for one of them for long.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gapless_core::ledger::RepoId;
+use gapless_store::Store;
+use gapless_store::apply::is_redactable;
+use gapless_store::change::{Redaction, Upkeep};
+use gapless_store::engine::{JOURNAL_BYTES, Scourer};
+use gapless_store::error::StoreError;
+use gapless_store::frames::FramesError;
+use gapless_store::table::Table;
+use gapless_store::table::dead::Resolution;
+use gapless_store::table::purge::PurgeRow;
+
+use crate::failpoints;
+use crate::store_io::blocking;
+use crate::upkeep::{ROWS_PER_READ, UpkeepTask};
+
+/// What the reads of this module are called in the log.
+const PURGE_READ: &str = "cleaning up after a purge";
+
+/// Rows, frames or letters that one change redacts.
+const REDACTED_PER_CHANGE: usize = 64;
+/// The engine's files are not rewritten more often than this, or than the grace period if
+/// that is less.
+const SCOUR_EVERY: Duration = Duration::from_secs(24 * 3600);
+/// Bytes that are written at once to make the engine begin a new journal.
+const FILL_BYTES: usize = 1 << 20;
+/// How often, and at which interval, the cleanup checks whether the old journals are gone.
+const JOURNAL_CHECKS: u32 = 20;
+const JOURNAL_CHECK_EVERY: Duration = Duration::from_millis(250);
+/// How often, and at which interval, the cleanup checks whether old views are gone. Long
+/// reads take a new view now and then.
+const VIEW_CHECKS: u32 = 20;
+const VIEW_CHECK_EVERY: Duration = Duration::from_millis(250);
+/// The tables that may hold something of a repository.
+const TABLES: [Table; 9] = [
+    Table::Record,
+    Table::Version,
+    Table::Claimed,
+    Table::Parked,
+    Table::Log,
+    Table::Repo,
+    Table::Debt,
+    Table::Dead,
+    Table::Meta,
+];
+
+/// Purges whose cleanup is not finished, by their first log number.
+type OpenPurges = Vec<(u64, PurgeRow)>;
+
+impl UpkeepTask {
+    /// Goes on with the cleanup of all open purges.
+    pub(crate) async fn clean_up_purges(&self) -> Result<(), StoreError> {
+        let store = self.services.store.clone();
+        let open = blocking(&self.services.metrics, PURGE_READ, move || {
+            let mut open = OpenPurges::new();
+            for row in store.view().purges(0) {
+                let (number, purge) = row?;
+                if purge.finished_at.is_none() {
+                    open.push((number, purge));
+                }
+            }
+            Ok(open)
+        });
+        let open = open.await?;
+        if open.is_empty() {
+            return Ok(());
+        }
+        failpoints::here("purge.unfollowed");
+        self.redact_letters(&open).await?;
+        if self.redact_log(&open).await? {
+            self.scour(&open).await?;
+        }
+        Ok(())
+    }
+
+    async fn redact_letters(&self, open: &OpenPurges) -> Result<(), StoreError> {
+        let by_repo: BTreeMap<RepoId, u64> = open
+            .iter()
+            .map(|(number, purge)| (purge.repo, *number))
+            .collect();
+        let store = self.services.store.clone();
+        let letters = blocking(&self.services.metrics, PURGE_READ, move || {
+            let mut letters = Vec::new();
+            for row in store.view().dead_letters() {
+                let (number, letter) = row?;
+                let purge = letter.repo.and_then(|repo| by_repo.get(&repo));
+                if let Some(purge) = purge
+                    && !letter.payload.is_empty()
+                {
+                    letters.push((*purge, number, letter.resolution == Resolution::Open));
+                }
+            }
+            Ok(letters)
+        });
+        for (purge, number, is_open) in letters.await? {
+            self.write(Upkeep::Redact(Redaction {
+                purge,
+                letters: vec![number],
+                ..Redaction::default()
+            }))
+            .await?;
+            if is_open {
+                self.services.totals.resolve_dead_letter();
+            }
+        }
+        Ok(())
+    }
+
+    /// Redacts the log. Returns whether it has come to the end.
+    async fn redact_log(&self, open: &OpenPurges) -> Result<bool, StoreError> {
+        let mut scan = RedactionScan::new(open);
+        while scan.next < scan.end {
+            if self.services.shutdown.has_begun() {
+                return Ok(false);
+            }
+            let store = self.services.store.clone();
+            let (scanned, found) = blocking(&self.services.metrics, PURGE_READ, move || {
+                let found = scan.next_redactions(&store)?;
+                Ok((scan, found))
+            })
+            .await?;
+            scan = scanned;
+            for part in found {
+                let metrics = &self.services.metrics;
+                metrics.purged_frames.add(part.frames.len() as u64);
+                self.write(Upkeep::Redact(part)).await?;
+                failpoints::here("purge.redacting");
+            }
+        }
+        for (number, purge) in open {
+            if purge.upto < *number {
+                self.write(Upkeep::Redact(Redaction {
+                    purge: *number,
+                    upto: *number,
+                    ..Redaction::default()
+                }))
+                .await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Rewrites the engine's files without the purged bytes, and finishes the purges.
+    async fn scour(&self, open: &OpenPurges) -> Result<(), StoreError> {
+        let every = self.purge_grace.min(SCOUR_EVERY);
+        let lately = |at: Instant| at.elapsed() < every;
+        let scoured = self.scoured.lock().ok().and_then(|at| *at);
+        // With no room nothing is written, and a table written anew takes some.
+        failpoints::here("purge.redacted");
+        if scoured.is_some_and(lately) || self.services.disk.shortage().is_some() {
+            return Ok(());
+        }
+        let Some(scourer) = self.services.store.scourer() else {
+            return Ok(());
+        };
+        if let Ok(mut at) = self.scoured.lock() {
+            *at = Some(Instant::now());
+        }
+        let scourer = Arc::new(scourer);
+        let redacted = scourer.mark();
+        if !self.drop_journals(&scourer).await? {
+            self.put_off("the engine's journals still hold what was purged");
+            return Ok(());
+        }
+        // What somebody reads is kept in the new tables, too.
+        if !self.wait_for_views(&scourer, redacted).await? {
+            self.put_off("somebody still reads what was there before a purge");
+            return Ok(());
+        }
+        let compacting = scourer.clone();
+        let compacted = blocking(&self.services.metrics, PURGE_READ, move || {
+            let mut all = true;
+            for table in TABLES {
+                all &= compacting.compact(table)?;
+            }
+            Ok(all)
+        });
+        let compacted = compacted.await?;
+        // And the old ones stay for as long as anybody reads them.
+        if !self.wait_for_views(&scourer, scourer.mark()).await? {
+            self.put_off("somebody still reads tables that were written anew");
+            return Ok(());
+        }
+        for (number, purge) in open {
+            let at = self.services.clock.time();
+            self.write(Upkeep::Finish {
+                purge: *number,
+                at,
+                compacted,
+            })
+            .await?;
+            self.services.metrics.purges_finished.inc();
+            tracing::info!(
+                did = %purge.did, number, compacted,
+                "nothing of a purged repository is left"
+            );
+        }
+        Ok(())
+    }
+
+    fn put_off(&self, why: &'static str) {
+        self.services.metrics.purges_put_off.inc();
+        tracing::info!(
+            why,
+            "the bytes of a purge are not off the disk yet; tried again later"
+        );
+    }
+
+    /// Waits a while until no view from before `mark` is open and the engine has dropped
+    /// what it kept for such views. Returns whether that is so.
+    async fn wait_for_views(&self, scourer: &Arc<Scourer>, mark: u64) -> Result<bool, StoreError> {
+        for _ in 0..VIEW_CHECKS {
+            // Looked at before the flush: by what is so by then, the flush lets go.
+            let past = scourer.is_past(mark);
+            self.write(Upkeep::Fill(Vec::new())).await?;
+            let flushing = scourer.clone();
+            blocking(&self.services.metrics, PURGE_READ, move || {
+                Ok(flushing.flush()?)
+            })
+            .await?;
+            if past {
+                return Ok(true);
+            }
+            tokio::time::sleep(VIEW_CHECK_EVERY).await;
+        }
+        Ok(false)
+    }
+
+    /// Makes the engine begin a new journal, and waits until the old ones have gone.
+    async fn drop_journals(&self, scourer: &Arc<Scourer>) -> Result<bool, StoreError> {
+        let before = scourer.journals();
+        for _ in 0..JOURNAL_BYTES / FILL_BYTES + 2 {
+            self.write(Upkeep::Fill(vec![0; FILL_BYTES])).await?;
+        }
+        self.write(Upkeep::Fill(Vec::new())).await?;
+        for _ in 0..JOURNAL_CHECKS {
+            let flushing = scourer.clone();
+            blocking(&self.services.metrics, PURGE_READ, move || {
+                Ok(flushing.flush()?)
+            })
+            .await?;
+            if before.iter().all(|journal| !journal.exists()) {
+                return Ok(true);
+            }
+            tokio::time::sleep(JOURNAL_CHECK_EVERY).await;
+            // Something new, so that there is something to flush.
+            self.write(Upkeep::Fill(Vec::new())).await?;
+        }
+        Ok(false)
+    }
+}
+
+/// A scan of the log for rows of purged repositories.
+struct RedactionScan {
+    next: u64,
+    end: u64,
+    /// Repository → its purges, lowest first.
+    purges: BTreeMap<RepoId, Vec<u64>>,
+}
+
+impl RedactionScan {
+    fn new(open: &OpenPurges) -> RedactionScan {
+        let mut purges: BTreeMap<RepoId, Vec<u64>> = BTreeMap::new();
+        for (number, purge) in open {
+            purges.entry(purge.repo).or_default().push(*number);
+        }
+        let begun = open.iter().filter(|(number, purge)| purge.upto < *number);
+        RedactionScan {
+            next: begun
+                .clone()
+                .map(|(_, purge)| purge.upto)
+                .min()
+                .unwrap_or(0),
+            end: begun.map(|(number, _)| *number).max().unwrap_or(0),
+            purges,
+        }
+    }
+
+    /// Reads some rows, and returns what of them has to be redacted.
+    fn next_redactions(&mut self, store: &Store) -> Result<Vec<Redaction>, StoreError> {
+        let view = store.view();
+        let mut found: BTreeMap<u64, Vec<Redaction>> = BTreeMap::new();
+        let from = self.next;
+        for row in view.log_summaries(self.next)?.take(ROWS_PER_READ) {
+            let (first, row) = row?;
+            self.next = first.saturating_add(row.numbers);
+            if first >= self.end {
+                break;
+            }
+            let purges = row.repo.and_then(|repo| self.purges.get(&repo));
+            let purge = purges.and_then(|of| of.iter().find(|number| **number > first));
+            let Some(purge) = purge.filter(|_| is_redactable(row.kind)) else {
+                continue;
+            };
+            let parts = found.entry(*purge).or_default();
+            let full = |part: &Redaction| part.rows.len() >= REDACTED_PER_CHANGE;
+            if parts.last().is_none_or(full) {
+                parts.push(Redaction {
+                    purge: *purge,
+                    ..Redaction::default()
+                });
+            }
+            if let Some(part) = parts.last_mut() {
+                part.rows.push(first);
+                if has_frame(store, first)? {
+                    part.frames.push(first);
+                }
+            }
+        }
+        if self.next == from {
+            // The log ends here; then there is no more to look for.
+            self.next = self.end;
+        }
+        Ok(found.into_values().flatten().collect())
+    }
+}
+
+/// Whether there are bytes under this number, whole or damaged.
+fn has_frame(store: &Store, seq: u64) -> Result<bool, StoreError> {
+    let Some(frames) = store.frames() else {
+        return Ok(false);
+    };
+    if seq < frames.oldest_seq() {
+        return Ok(false);
+    }
+    match frames.read(seq, seq + 1, 1) {
+        Ok(page) => {
+            let whole = page
+                .frames
+                .first()
+                .is_some_and(|frame| frame.bytes.is_some());
+            Ok(whole || !page.damaged.is_empty())
+        }
+        Err(FramesError::Gone { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
