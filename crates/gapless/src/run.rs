@@ -87,9 +87,9 @@ async fn run_mirror(
         }
     };
     let serving = Serving::new(
-        mirror.services.clone(),
-        mirror.desks.clone(),
-        mirror.fetcher.net.clone(),
+        mirror.services().clone(),
+        mirror.desks().clone(),
+        mirror.fetcher().net.clone(),
         &serve_config,
     );
     app.set_running(Running::new(&mirror, Arc::new(serving)));

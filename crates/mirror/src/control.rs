@@ -1,23 +1,49 @@
-//! What an operator does to a running mirror.
+//! Carries out an operator's orders: upstreams, tracked repositories, dead letters, a
+//! confirmed loss, a new fetch.
 
+use std::sync::Arc;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{DebtReason, FollowReason, Host, HostId, account, debt, rollback};
+use gapless_store::change::{Change, DeadChange};
 use gapless_store::error::StoreError;
+use gapless_store::table::dead::{DeadLetter, Resolution};
+use tokio::runtime::Handle;
 
-use crate::Mirror;
 use crate::api::{
-    ApiError, DeadPage, DeadResolved, GapsPage, HostsPage, Inspect, NewUpstream, Operate,
-    PurgesPage, Readiness, RepoAnswer, ReposPage, Status, TrackedChange, TrackedPage,
-    UpstreamAnswer, UpstreamRemoved, VerifyAnswer, VerifyProgress, VerifyReport,
+    ApiError, DeadResolved, Inspect, NewUpstream, Operate, RepoAnswer, TrackedChange,
+    UpstreamAnswer, UpstreamRemoved,
 };
-use crate::desk::Turn;
+use crate::desk::{Desks, Turn};
+use crate::following::Following;
+use crate::inspect::Inspector;
 use crate::repair::reload;
-use crate::store_io::blocking;
+use crate::services::Services;
+use crate::settings::MirrorSettings;
+use crate::store_io::{blocking, write};
+use crate::sweep::queue::Sweeps;
+use crate::tracking::Tracking;
 
-/// Repositories that are hidden at a time when a loss is confirmed.
-const AT_A_TIME: usize = 256;
+/// Dead letters that are resolved at the same time.
+const CONCURRENT_LETTERS: usize = 256;
+/// Repositories that are hidden at the same time when a loss is confirmed.
+const CONCURRENT_HIDES: usize = 256;
 
-impl Mirror {
+/// Carries out an operator's orders to a running mirror.
+pub struct Control {
+    pub(crate) services: Arc<Services>,
+    pub(crate) desks: Arc<Desks>,
+    pub(crate) following: Arc<Following>,
+    pub(crate) tracking: Arc<Tracking>,
+    pub(crate) sweeps: Arc<Sweeps>,
+    pub(crate) settings: Arc<MirrorSettings>,
+    /// Describes what an order has changed.
+    pub(crate) inspector: Arc<Inspector>,
+    pub(crate) handle: Handle,
+}
+
+impl Control {
     /// Hides what a host has lost, then lets it hide again. In this order: what is
     /// hidden is not counted as lost by the next sweep.
     async fn hide_lost(&self, host: HostId) -> Result<(), StoreError> {
@@ -30,7 +56,7 @@ impl Mirror {
         };
         let work = "reading the repositories of a host";
         let dids = blocking(&self.services.metrics, work, read).await?;
-        for some in dids.chunks(AT_A_TIME) {
+        for some in dids.chunks(CONCURRENT_HIDES) {
             let visits = some.iter().map(|did| {
                 self.desks.visit(did, |turn: &mut Turn<'_>| {
                     let now = turn.services.clock.now();
@@ -48,7 +74,7 @@ impl Mirror {
     }
 }
 
-impl Mirror {
+impl Control {
     /// What is followed is written down, and most who write that wait for room. An
     /// operator is told at once that there is none.
     fn has_room(&self) -> Result<(), ApiError> {
@@ -57,88 +83,27 @@ impl Mirror {
     }
 }
 
-impl Inspect for Mirror {
-    fn status(&self) -> Result<Status, ApiError> {
-        self.state()
-    }
-
-    fn repo(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError> {
-        self.one(did)
-    }
-
-    fn repos(&self, after: Option<u64>, limit: usize) -> Result<ReposPage, ApiError> {
-        self.page(after, limit)
-    }
-
-    fn gaps(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
-        self.gaps_page(after, limit)
-    }
-
-    fn hosts(
-        &self,
-        after: Option<u64>,
-        limit: usize,
-        failing: bool,
-    ) -> Result<HostsPage, ApiError> {
-        Ok(self.hosts_page(after, limit, failing))
-    }
-
-    fn upstreams(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
-        self.upstream_answers()
-    }
-
-    fn tracked(&self, after: Option<&Did>, limit: usize) -> Result<TrackedPage, ApiError> {
-        let mut page = TrackedPage::default();
-        for row in self.services.store.view().tracked() {
-            let (did, tracked) = row?;
-            if after.is_some_and(|after| did <= *after) {
-                continue;
-            }
-            if page.tracked.len() == limit {
-                page.cursor = page.tracked.last().cloned();
-                return Ok(page);
-            }
-            if let Some(collection) = tracked.found {
-                page.found.insert(did.to_string(), collection);
-            }
-            page.tracked.push(did.to_string());
-        }
-        Ok(page)
-    }
-
-    fn verify(&self, did: &Did) -> Result<VerifyAnswer, ApiError> {
-        let found = self.services.store.view().repo_by_did(did)?;
-        match found {
-            None => Err(ApiError::NotFound(format!("{did} is not mirrored here"))),
-            Some((id, repo)) => self.prove(id, &repo),
-        }
-    }
-
-    fn verify_all(
-        &self,
-        progress: &dyn Fn(VerifyProgress) -> bool,
-    ) -> Result<VerifyReport, ApiError> {
-        self.prove_all(progress)
-    }
-
-    fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError> {
-        self.dead_page(after, limit)
-    }
-
-    fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError> {
-        self.purges_page(after, limit)
-    }
-
-    fn metrics(&self) -> Result<String, ApiError> {
-        self.metrics_text()
-    }
-
-    fn ready(&self) -> Readiness {
-        self.readiness()
+impl Control {
+    /// What it was and why stays; its bytes go, so that letters that somebody has
+    /// looked at take no room.
+    async fn settle_letter(&self, number: u64, letter: DeadLetter) -> Result<(), StoreError> {
+        let letter = DeadLetter {
+            resolution: Resolution::Dropped,
+            payload: Vec::new(),
+            ..letter
+        };
+        let change = Change {
+            tick: self.services.clock.now().tick,
+            dead: Some(DeadChange::Row(number, letter)),
+            ..Change::default()
+        };
+        write(&self.services.store, change).await?;
+        self.services.totals.resolve_dead_letter();
+        Ok(())
     }
 }
 
-impl Operate for Mirror {
+impl Operate for Control {
     fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError> {
         let plain = |host: &String| host.starts_with("http://");
         if new.host.as_ref().is_some_and(plain) && !self.settings.allow_private {
@@ -150,7 +115,7 @@ impl Operate for Mirror {
             self.following
                 .add(new.kind, &new.url, new.host.as_deref(), FollowReason::Added);
         self.handle.block_on(adding)?;
-        let all = self.upstream_answers()?;
+        let all = self.inspector.upstreams()?;
         let found = all
             .into_iter()
             .find(|one| one.url == new.url && one.kind == new.kind.name());
@@ -228,11 +193,31 @@ impl Operate for Mirror {
             Ok(())
         });
         self.handle.block_on(resync).map_err(ApiError::from)??;
-        let answer = self.one(did)?;
+        let answer = self.inspector.repo(did)?;
         answer.ok_or_else(|| ApiError::NotFound(format!("{did} is not mirrored here")))
     }
 
     fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError> {
-        self.settle_dead(number)
+        let mut open = Vec::new();
+        for row in self.services.store.view().dead_letters() {
+            let (at, letter) = row?;
+            if letter.resolution == Resolution::Open && number.is_none_or(|number| number == at) {
+                open.push((at, letter));
+            }
+        }
+        if let Some(number) = number
+            && open.is_empty()
+        {
+            return Err(ApiError::NotFound(format!(
+                "there is no open dead letter {number}; `gapless dead list` shows them"
+            )));
+        }
+        let resolved = open.len() as u64;
+        let settled = stream::iter(open)
+            .map(|(number, letter)| self.settle_letter(number, letter))
+            .buffer_unordered(CONCURRENT_LETTERS)
+            .try_for_each(|()| async { Ok(()) });
+        self.handle.block_on(settled)?;
+        Ok(DeadResolved { resolved })
     }
 }

@@ -10,7 +10,6 @@ use gapless_store::error::StoreError;
 use gapless_store::space::DiskFull;
 use gapless_store::table::dead::Resolution;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::admission::Admission;
@@ -19,14 +18,17 @@ use crate::admission::newcomers::Newcomers;
 use crate::admission::scope::Scope;
 use crate::admission::strays::Strays;
 use crate::clock::Clock;
+use crate::control::Control;
 use crate::desk::Desks;
 use crate::desk_totals::DeskTotals;
-use crate::discover::{Discovery, Found};
+use crate::discover::found_repos::{self, FoundRepos};
+use crate::discover::{Discovery, collections, hosts, newcomers, streams};
 use crate::disk_space::{self, DiskSpace};
 use crate::filter_generation::filter_in_force;
 use crate::following::{Following, end_all};
 use crate::hosts::HostRows;
-use crate::inspect::counts::{self, Counted};
+use crate::inspect::Inspector;
+use crate::inspect::counts;
 use crate::metrics::Metrics;
 use crate::repair::reload::read_debts;
 use crate::repair::worker::{Addresses as _, Fetcher};
@@ -76,26 +78,19 @@ impl From<StoreError> for StartError {
 }
 
 pub struct Mirror {
-    pub services: Arc<Services>,
-    pub desks: Arc<Desks>,
-    pub fetcher: Arc<Fetcher>,
-    pub(crate) sweeps: Arc<Sweeps>,
-    pub(crate) following: Arc<Following>,
-    pub(crate) tracking: Tracking,
-    /// What listings of hosts and collections have told.
-    pub(crate) discovery: Discovery,
-    /// Repositories that were found by a collection.
-    pub(crate) found: Found,
-    pub(crate) settings: MirrorSettings,
-    pub(crate) handle: Handle,
-    pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
-    pub(crate) counted: Mutex<Option<Counted>>,
-    /// Held by whoever counts.
-    pub(crate) counting: Mutex<()>,
-    /// Somebody was told an older count.
-    pub(crate) recount: Arc<Notify>,
-    /// Upstreams and tracked repositories are taken in, and everything runs.
-    pub(crate) begun: AtomicBool,
+    services: Arc<Services>,
+    desks: Arc<Desks>,
+    fetcher: Arc<Fetcher>,
+    sweeps: Arc<Sweeps>,
+    following: Arc<Following>,
+    tracking: Arc<Tracking>,
+    discovery: Arc<Discovery>,
+    inspector: Arc<Inspector>,
+    control: Arc<Control>,
+    settings: Arc<MirrorSettings>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether upstreams and tracked repositories are taken in, and everything runs.
+    begun: Arc<AtomicBool>,
 }
 
 impl Mirror {
@@ -146,28 +141,59 @@ impl Mirror {
             settings.fetch.clone(),
             Arc::new(following.clone()),
         ));
-        let tracking = Tracking::new(
+        let tracking = Arc::new(Tracking::new(
             services.clone(),
             desks.clone(),
             following.clone(),
             fetcher.last_errors.clone(),
-        );
+        ));
+        let (settings, sweeps) = (Arc::new(settings), Arc::new(Sweeps::default()));
+        let discovery = Arc::new(Discovery {
+            services: services.clone(),
+            desks: desks.clone(),
+            fetcher: fetcher.clone(),
+            following: following.clone(),
+            tracking: tracking.clone(),
+            settings: settings.clone(),
+            listings: Arc::default(),
+            found: FoundRepos::default(),
+        });
+        let begun = Arc::new(AtomicBool::new(false));
+        let inspector = Arc::new(Inspector {
+            services: services.clone(),
+            desks: desks.clone(),
+            following: following.clone(),
+            sweeps: sweeps.clone(),
+            last_errors: fetcher.last_errors.clone(),
+            listings: discovery.listings.clone(),
+            settings: settings.clone(),
+            begun: begun.clone(),
+            counter: counts::Counter::default(),
+            handle: Handle::current(),
+        });
+        let control = Arc::new(Control {
+            services: services.clone(),
+            desks: desks.clone(),
+            following: following.clone(),
+            tracking: tracking.clone(),
+            sweeps: sweeps.clone(),
+            settings: settings.clone(),
+            inspector: inspector.clone(),
+            handle: Handle::current(),
+        });
         let mirror = Arc::new(Mirror {
             services,
             desks,
             fetcher,
-            sweeps: Arc::new(Sweeps::default()),
+            sweeps,
             following,
             tracking,
-            discovery: Discovery::default(),
-            found: Found::default(),
+            discovery,
+            inspector,
+            control,
             settings,
-            handle: Handle::current(),
             tasks: Mutex::default(),
-            counted: Mutex::default(),
-            counting: Mutex::default(),
-            recount: Arc::default(),
-            begun: AtomicBool::new(false),
+            begun,
         });
         let services = mirror.services.clone();
         mirror.supervise("disk", move || {
@@ -222,29 +248,61 @@ impl Mirror {
             self.settings.keep_versions,
         ));
         self.supervise("upkeep", move || upkeep.clone().run());
-        let counting = Arc::downgrade(self);
-        self.supervise("counting", move || counts::run(counting.clone()));
-        self.discover();
+        let inspector = self.inspector.clone();
+        self.supervise("counting", move || counts::run(inspector.clone()));
+        self.begin_discovery();
         self.begun.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// What answers questions about this mirror.
-    pub fn inspector(&self) -> &Mirror {
-        self
+    /// Starts the tasks that find hosts and repositories, as far as the scope wants them.
+    fn begin_discovery(&self) {
+        let scope = &self.services.admission.scope;
+        let discovery = self.discovery.clone();
+        self.supervise("newcomers", move || newcomers::run(discovery.clone()));
+        if scope.network {
+            let discovery = self.discovery.clone();
+            self.supervise("hosts", move || hosts::run(discovery.clone()));
+        }
+        if scope.network && scope.by_hosts {
+            let discovery = self.discovery.clone();
+            self.supervise("streams", move || streams::run(discovery.clone()));
+        }
+        if scope.is_narrow() {
+            let discovery = self.discovery.clone();
+            self.supervise("collections", move || collections::run(discovery.clone()));
+            let discovery = self.discovery.clone();
+            self.supervise("found", move || found_repos::run(discovery.clone()));
+        }
     }
 
-    /// What carries out an operator's orders to this mirror.
-    pub fn control(&self) -> &Mirror {
-        self
+    /// Answers questions about this mirror.
+    pub fn inspector(&self) -> &Arc<Inspector> {
+        &self.inspector
+    }
+
+    /// Carries out an operator's orders to this mirror.
+    pub fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    /// What serving what is held needs of the running mirror.
+    pub fn services(&self) -> &Arc<Services> {
+        &self.services
+    }
+
+    pub fn desks(&self) -> &Arc<Desks> {
+        &self.desks
+    }
+
+    /// Fetches repositories, and imports them from files.
+    pub fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.fetcher
     }
 
     /// Starts a task, and starts it again when it ends by a fault of ours.
-    pub(crate) fn supervise<F>(
-        &self,
-        name: &'static str,
-        mut task: impl FnMut() -> F + Send + 'static,
-    ) where
+    fn supervise<F>(&self, name: &'static str, mut task: impl FnMut() -> F + Send + 'static)
+    where
         F: Future<Output = ()> + Send + 'static,
     {
         let services = self.services.clone();

@@ -9,8 +9,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gapless_core::ledger::Notice;
 use gapless_core::ledger::notice::{DropReason, ResetReason};
 
-use crate::hosts::quota::Over;
-
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -224,12 +222,6 @@ pub fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 }
 
 impl Metrics {
-    /// A host that others named is one too many.
-    pub fn host_refused(&self, over: Over) {
-        self.hosts_refused.inc();
-        self.hosts_over.inc(over.name());
-    }
-
     /// Counts what the ledger noticed.
     pub fn notice(&self, notice: &Notice) {
         match notice {

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 const DESCRIBED: &str = "docs/api.md";
 const HEADING: &str = "## Errors";
 const CODE: [&str; 4] = [
-    "crates/gapless/src/api/",
-    "crates/gapless/src/log/",
+    "crates/mirror/src/api/",
+    "crates/mirror/src/log/",
     "crates/gapless/src/serve/",
     "crates/gapless/src/web/",
 ];

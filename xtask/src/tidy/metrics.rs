@@ -11,9 +11,9 @@ pub fn check(files: &[File], report: &mut Report) {
     let Some(described) = files.iter().find(|file| file.path == DESCRIBED) else {
         return;
     };
-    let code = files
-        .iter()
-        .filter(|file| CODE.iter().any(|code| file.path.starts_with(code)) && file.has_extension(&["rs"]));
+    let code = files.iter().filter(|file| {
+        CODE.iter().any(|code| file.path.starts_with(code)) && file.has_extension(&["rs"])
+    });
     let mut known = BTreeSet::new();
     for file in code {
         for (line, name) in names(&file.text, '"') {

@@ -22,7 +22,8 @@ impl Demo {
         let judged = tokio::task::spawn_blocking(move || judge.pass(&last)).await;
         judged.map_err(|error| DemoError::Wrong(error.to_string()))??;
         let tally = self.judge.tally();
-        let proof = tokio::task::spawn_blocking(move || mirror.verify_all(&|_| true)).await;
+        let proof =
+            tokio::task::spawn_blocking(move || mirror.inspector().verify_all(&|_| true)).await;
         let proof = proof
             .map_err(|error| DemoError::Wrong(error.to_string()))?
             .map_err(|error| DemoError::Mirror(error.to_string()))?;

@@ -253,7 +253,7 @@ async fn draw_always(demo: Arc<Demo>) {
     loop {
         ticks.tick().await;
         let mirror = demo.stage.mirror();
-        let frames = mirror.map_or(0, |mirror| mirror.services.metrics.frames.get());
+        let frames = mirror.map_or(0, |mirror| mirror.services().metrics.frames.get());
         // A mirror that was started anew counts from zero.
         let events = frames.checked_sub(before).unwrap_or(frames);
         demo.events_per_second.store(events, Ordering::Relaxed);

@@ -87,7 +87,7 @@ impl Judge {
 
     /// Compares everything once. Blocks for as long as that takes.
     pub fn pass(&self, mirror: &Mirror) -> Result<(), StoreError> {
-        let view = mirror.services.store.view();
+        let view = mirror.services().store.view();
         let dids = self.truth.dids();
         let mut complete = 0;
         for did in &dids {
@@ -142,7 +142,7 @@ impl Judge {
         let Some((id, repo)) = view.repo_by_did(did)? else {
             return Ok(None);
         };
-        let complete = mirror.answer(&repo).complete();
+        let complete = mirror.inspector().answer(&repo).complete();
         let Some(head) = repo.head() else {
             return Ok(complete.then(|| Compared {
                 complete,
@@ -175,11 +175,11 @@ impl Judge {
         let Some(head) = self.truth.head(did) else {
             return Ok(Some("its host has lost it".to_owned()));
         };
-        let view = mirror.services.store.view();
+        let view = mirror.services().store.view();
         let Some((_, repo)) = view.repo_by_did(did)? else {
             return Ok(Some("not known yet".to_owned()));
         };
-        let answer = mirror.answer(&repo);
+        let answer = mirror.inspector().answer(&repo);
         if !answer.complete() {
             let reasons: Vec<&str> = answer.reasons.iter().map(|one| one.as_str()).collect();
             return Ok(Some(reasons.join(", ")));

@@ -322,13 +322,13 @@ impl Play<'_> {
 
     fn repo(&self, did: &Did) -> Result<Option<RepoAnswer>, DemoError> {
         let mirror = self.stage.running()?;
-        let answer = mirror.repo(did);
+        let answer = mirror.inspector().repo(did);
         answer.map_err(|error| DemoError::Mirror(error.to_string()))
     }
 
     /// What the mirror says of a host's stream.
     fn upstream(&self, host: usize) -> Result<UpstreamAnswer, DemoError> {
-        let all = self.stage.running()?.upstreams();
+        let all = self.stage.running()?.inspector().upstreams();
         let all = all.map_err(|error| DemoError::Mirror(error.to_string()))?;
         let url = &self.stage.net.urls().pds[host];
         let ours = all.into_iter().find(|one| one.url == *url);
@@ -406,7 +406,7 @@ impl Play<'_> {
         self.clear(silent);
         let url = self.stage.net.urls().pds[2].clone();
         self.until("the mirror doubts the host", || {
-            let status = self.stage.running()?.status();
+            let status = self.stage.running()?.inspector().status();
             let status = status.map_err(|error| DemoError::Mirror(error.to_string()))?;
             let suspended = status.hiding_suspended.contains(&url);
             let mut in_doubt = lost.iter().map(|did| self.in_doubt(did));

@@ -119,9 +119,9 @@ impl Stage {
             open: true,
         });
         let serving = Serving::new(
-            mirror.services.clone(),
-            mirror.desks.clone(),
-            mirror.fetcher.net.clone(),
+            mirror.services().clone(),
+            mirror.desks().clone(),
+            mirror.fetcher().net.clone(),
             &self.config.serve,
         );
         app.set_running(Running::new(&mirror, Arc::new(serving)));
@@ -143,7 +143,7 @@ impl Stage {
         up.web.abort();
         // An aborted task says so, and nothing else.
         let _ = up.web.await;
-        let store: Weak<Store> = Arc::downgrade(&up.mirror.services.store);
+        let store: Weak<Store> = Arc::downgrade(&up.mirror.services().store);
         let stopped = up.mirror.stop().await;
         drop(up.mirror);
         stopped.map_err(|error| DemoError::Mirror(error.to_string()))?;

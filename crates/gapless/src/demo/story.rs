@@ -18,7 +18,7 @@ pub type Counts = BTreeMap<String, u64>;
 
 pub fn counts(mirror: &Mirror) -> Counts {
     let mut text = String::new();
-    mirror.services.metrics.write(&mut text);
+    mirror.services().metrics.write(&mut text);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let pairs = lines.filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
@@ -40,9 +40,9 @@ pub struct Mark {
 
 impl Mark {
     pub fn set(mirror: &Mirror) -> Result<Mark, StoreError> {
-        let log_next = mirror.services.store.durable_head().next_seq;
+        let log_next = mirror.services().store.durable_head().next_seq;
         let mut hosts = BTreeMap::new();
-        for row in mirror.services.store.view().repos(RepoId(0)) {
+        for row in mirror.services().store.view().repos(RepoId(0)) {
             let (id, repo) = row?;
             hosts.extend(repo.host.map(|host| (id, host)));
         }
@@ -79,10 +79,10 @@ pub struct Seen(BTreeMap<Did, Said>);
 impl Seen {
     /// Looks at a repository once.
     pub fn look(&mut self, mirror: &Mirror, did: &Did) -> Result<(), StoreError> {
-        let Some((_, repo)) = mirror.services.store.view().repo_by_did(did)? else {
+        let Some((_, repo)) = mirror.services().store.view().repo_by_did(did)? else {
             return Ok(());
         };
-        let answer = mirror.answer(&repo);
+        let answer = mirror.inspector().answer(&repo);
         if answer.complete() {
             return Ok(());
         }
@@ -292,7 +292,7 @@ fn ways(mirror: &Mirror, mark: &Mark, dids: &[Did]) -> Result<Ways, StoreError> 
         records: u64,
         commits: u64,
     }
-    let view = mirror.services.store.view();
+    let view = mirror.services().store.view();
     let mut ours: BTreeMap<RepoId, One> = BTreeMap::new();
     let mut moved = 0;
     for did in dids {

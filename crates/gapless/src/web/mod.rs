@@ -59,10 +59,10 @@ impl Running {
     /// The parts of a mirror that the handlers call.
     pub fn new(mirror: &Arc<Mirror>, serving: Arc<Serving>) -> Running {
         Running {
-            inspector: mirror.clone(),
-            control: mirror.clone(),
+            inspector: mirror.inspector().clone(),
+            control: mirror.control().clone(),
             serving: Some(serving),
-            importer: Some(mirror.fetcher.clone()),
+            importer: Some(mirror.fetcher().clone()),
         }
     }
 

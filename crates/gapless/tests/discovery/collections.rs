@@ -37,7 +37,7 @@ async fn looking(pattern: &str) -> World {
 /// Who is tracked, and by what they were found.
 async fn found(world: &World) -> BTreeMap<String, String> {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.tracked(None, 1000));
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().tracked(None, 1000));
     asked.await.expect("no panic").expect("an answer").found
 }
 

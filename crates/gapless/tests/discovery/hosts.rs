@@ -12,7 +12,7 @@ use crate::network::{host, hosts, relayed, whole};
 
 async fn gaps(world: &World) -> GapsPage {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.gaps(None, 1000));
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().gaps(None, 1000));
     asked.await.expect("no panic").expect("an answer")
 }
 
@@ -88,7 +88,7 @@ async fn known(world: &World, name: &str) -> Option<HostAnswer> {
 
 async fn remove(world: &World, url: &str) {
     let (mirror, url) = (world.mirror().clone(), url.to_owned());
-    let removed = tokio::task::spawn_blocking(move || mirror.remove_upstream(&url));
+    let removed = tokio::task::spawn_blocking(move || mirror.control().remove_upstream(&url));
     removed.await.expect("no panic").expect("it is removed");
 }
 
@@ -116,7 +116,7 @@ async fn a_host_that_somebody_mistyped_is_shown_as_it_is_and_forgotten_with_its_
         url: TYPO.to_owned(),
         host: None,
     };
-    let added = tokio::task::spawn_blocking(move || mirror.add_upstream(typo));
+    let added = tokio::task::spawn_blocking(move || mirror.control().add_upstream(typo));
     added.await.expect("no panic").expect("it is followed");
     let told = until_failing(&world, TYPO).await;
     assert!(told.never_reached_since.is_some(), "{told:?}");
@@ -168,7 +168,11 @@ async fn a_host_of_which_nothing_is_asked_is_not_swept() {
     let own = world.url(Place::Pds(0));
     world.flags.upstream.push(format!("pds={own}"));
     world.begin().await;
-    let named = world.mirror().services.hosts.name("https://nobody.example");
+    let named = world
+        .mirror()
+        .services()
+        .hosts
+        .name("https://nobody.example");
     named.await.expect("it is named");
     world.all_complete().await;
     let before = world.metrics().sweeps.get();

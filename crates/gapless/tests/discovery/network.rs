@@ -29,13 +29,13 @@ pub async fn whole(config: NetConfig) -> World {
 
 pub async fn hosts(world: &World) -> HostsPage {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.hosts(None, 1000, false));
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().hosts(None, 1000, false));
     asked.await.expect("no panic").expect("an answer")
 }
 
 pub async fn status(world: &World) -> Status {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.status());
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().status());
     asked.await.expect("no panic").expect("an answer")
 }
 

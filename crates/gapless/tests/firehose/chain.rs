@@ -191,7 +191,7 @@ async fn what_was_kept_back_is_explained_to_whoever_comes_again() {
         .expect("it is active");
     world
         .until("it is hidden", async |world: &World| {
-            let view = world.mirror().services.store.view();
+            let view = world.mirror().services().store.view();
             let found = view.repo_by_did(&hidden).expect("read");
             let account = found.map(|(_, repo)| repo.account);
             said(account == Some(Account::Deactivated), &account)
@@ -263,14 +263,14 @@ async fn a_mirror_can_follow_a_mirror() {
     for did in world.net.truth().dids() {
         same_root(&world, &second, &did).await;
     }
-    let applied = second.services.metrics.events_applied.get();
+    let applied = second.services().metrics.events_applied.get();
     for did in world.net.truth().dids() {
         world.post(&did);
     }
     for did in world.net.truth().dids() {
         same_root(&world, &second, &did).await;
     }
-    let live = second.services.metrics.events_applied.get() - applied;
+    let live = second.services().metrics.events_applied.get() - applied;
     assert_eq!(live, 6, "each of them came over the first mirror's stream");
     second.stop().await.expect("it stops");
     served.stop().await;
@@ -282,14 +282,14 @@ async fn same_root(world: &World, second: &Arc<Mirror>, did: &Did) {
     world
         .until("the second is where the first is", async |world: &World| {
             let (asked, of) = (second.clone(), did.clone());
-            let answer = tokio::task::spawn_blocking(move || asked.repo(&of)).await;
+            let answer = tokio::task::spawn_blocking(move || asked.inspector().repo(&of)).await;
             let answer = answer.expect("no panic").expect("an answer");
             let head = world.net.truth().head(did).expect("it exists");
             let Some(answer) = answer else {
                 return Err("unknown".to_owned());
             };
             let there = answer.complete && answer.rev == Some(head.rev.to_string());
-            let view = second.services.store.view();
+            let view = second.services().store.view();
             let (id, _) = view.repo_by_did(did).expect("read").expect("known");
             let root = view.root(id).expect("the keys make a tree");
             said(there && root == head.data, &answer)

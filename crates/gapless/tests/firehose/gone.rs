@@ -85,7 +85,7 @@ fn write_secrets(world: &World, did: &Did) -> (String, [String; 2]) {
 
 async fn purges(world: &World) -> Vec<PurgeAnswer> {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.purges(None, 100));
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().purges(None, 100));
     asked.await.expect("no panic").expect("an answer").purges
 }
 
@@ -106,7 +106,7 @@ fn delete(world: &World, did: &Did) {
 /// Puts what is held into tables, as what is old is: otherwise it is in a journal alone,
 /// and no table has to be written anew.
 async fn flush(world: &World) {
-    let scourer = world.mirror().services.store.scourer().expect("on disk");
+    let scourer = world.mirror().services().store.scourer().expect("on disk");
     let flushed = tokio::task::spawn_blocking(move || scourer.flush()).await;
     assert!(flushed.expect("no panic").expect("it is flushed"));
 }
@@ -142,7 +142,7 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
         let in_table = tables.iter().any(|file| !file.ends_with(".jnl"));
         assert!(in_table, "in a table: {tables:?}");
     }
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let (id, _) = view.repo_by_did(&gone).expect("read").expect("known");
     drop(view);
     delete(&world, &gone);
@@ -165,7 +165,7 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
         "{audit:?}"
     );
     // The numbers stay dense; what they said is gone but for what was deleted.
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let mut next = FIRST_SEQ;
     let mut redacted = 0;
     for row in view.log_from(FIRST_SEQ).expect("read") {
@@ -227,7 +227,7 @@ async fn a_dead_letter_of_a_purged_account_loses_what_it_holds() {
     world.set(Spec::new(Fault::Undecodable { part }).of(&gone).times(1));
     world.post(&gone);
     let letters = |world: &World| -> Vec<usize> {
-        let rows = world.mirror().services.store.view().dead_letters();
+        let rows = world.mirror().services().store.view().dead_letters();
         rows.map(|row| row.expect("read").1.payload.len()).collect()
     };
     world
@@ -251,7 +251,7 @@ async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
     let (_, secrets) = write_secrets(&world, &gone);
     world.complete(&gone).await;
     flush(&world).await;
-    let reader = world.mirror().services.store.view();
+    let reader = world.mirror().services().store.view();
     delete(&world, &gone);
     world
         .until("it is put off", async |world: &World| {
@@ -454,7 +454,7 @@ async fn superseded_records_go_after_their_time() {
     write_secrets(&world, &did);
     world.complete(&did).await;
     let versions = |world: &World| {
-        let counts = world.mirror().services.store.view().counts();
+        let counts = world.mirror().services().store.view().counts();
         counts.expect("read").versions
     };
     world

@@ -26,7 +26,7 @@ async fn settled() -> World {
 }
 
 fn set_wall(world: &World, ahead_seconds: i64) {
-    world.mirror().services.clock.set_wall(ahead_seconds);
+    world.mirror().services().clock.set_wall(ahead_seconds);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +57,7 @@ async fn a_clock_that_is_set_back_makes_no_lost_upstream_live_again() {
 async fn a_clock_that_ran_ahead_is_followed_back_and_connections_are_made_anew() {
     let mut world = settled().await;
     let (a, epoch) = (world.did(0), world.epoch(PDS));
-    let clock = world.mirror().services.clock.clone();
+    let clock = world.mirror().services().clock.clone();
     let (dials, real) = (world.metrics().dials.get(), clock.time());
     set_wall(&world, DAY);
     world.post(&a);

@@ -129,7 +129,7 @@ impl World {
         for number in 0.. {
             let nobody = Did::parse(&format!("did:web:nobody{number}.example")).expect("a DID");
             let visit = mirror
-                .desks
+                .desks()
                 .visit(&nobody, |_| std::thread::current().id())
                 .await;
             let thread = visit.expect("it answers");
@@ -176,9 +176,9 @@ impl World {
         let serving = self.serving.get_or_init(|| {
             let mirror = self.mirror();
             Arc::new(Serving::new(
-                mirror.services.clone(),
-                mirror.desks.clone(),
-                mirror.fetcher.net.clone(),
+                mirror.services().clone(),
+                mirror.desks().clone(),
+                mirror.fetcher().net.clone(),
                 self.serve.as_ref().expect("it runs"),
             ))
         });
@@ -195,7 +195,7 @@ impl World {
     /// What the mirror says of a repository; never anything that is not true.
     pub async fn repo(&self, did: &Did) -> Option<RepoAnswer> {
         let (mirror, did) = (self.mirror().clone(), did.clone());
-        let asked = tokio::task::spawn_blocking(move || mirror.repo(&did));
+        let asked = tokio::task::spawn_blocking(move || mirror.inspector().repo(&did));
         let answer = asked.await.expect("no panic").expect("an answer");
         if let Some(answer) = &answer {
             self.check(answer);
@@ -254,7 +254,7 @@ impl World {
         };
         let did = Did::parse(&answer.did).expect("a DID");
         let rev: Option<Rev> = answer.rev.as_deref().and_then(|rev| rev.parse().ok());
-        let view = self.mirror().services.store.view();
+        let view = self.mirror().services().store.view();
         let Ok(Some((id, repo))) = view.repo_by_did(&did) else {
             panic!("{did} is not in the store");
         };

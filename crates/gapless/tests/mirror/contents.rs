@@ -32,7 +32,7 @@ async fn t31_a_two_keys_with_one_record_are_two_records() {
     world.too_big(&a);
     world.complete(&a).await;
     assert_eq!(world.snapshots().await, fetched + 1);
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let id = view.repo_id(&a).expect("it can be read").expect("known");
     for path in [other, third] {
         let found = view.record(id, path.as_bytes()).expect("it can be read");

@@ -31,7 +31,7 @@ async fn what_waits_at_a_desk_keeps_its_order() {
     let first = world.post(&a);
     world.applied(applied + 1).await;
     // It waits until nothing of the repository is on its way to the store.
-    let desks = world.mirror().desks.clone();
+    let desks = world.mirror().desks().clone();
     let visit = desks.visit(&a, |turn| {
         let draft = turn.draft.as_ref().expect("it is known");
         draft.repo.head().map(|head| head.rev)
@@ -56,7 +56,7 @@ async fn what_waits_at_a_desk_keeps_its_order() {
 /// Behind the desk's back the row is another one: what the desk decides on the one
 /// that it has at hand is refused.
 fn overtake(world: &World, number: usize) {
-    let services = &world.mirror().services;
+    let services = &world.mirror().services();
     let did = world.did(number);
     let found = services.store.view().repo_by_did(&did);
     let (id, row) = found.expect("it can be read").expect("it is known");
@@ -100,7 +100,7 @@ async fn what_the_store_refuses_is_decided_anew_in_its_order() {
     assert_eq!(metrics.dead_letters.get(), dead);
     world.assert_complete(&a).await;
     world.assert_complete(&b).await;
-    let row = world.mirror().services.store.view().repo_by_did(&a);
+    let row = world.mirror().services().store.view().repo_by_did(&a);
     let (_, row) = row.expect("it can be read").expect("it is known");
     assert_eq!(row.lineage, 1, "on the row that the store has");
     assert_eq!(world.snapshots().await, fetched);
@@ -180,7 +180,7 @@ async fn a_suspect_is_asked_about_only_when_the_stream_is_written() {
     world.lose_commit(&a);
     // As if it had been read and were on its way to the store.
     let upstream = world.upstream_id(PDS);
-    let store = &world.mirror().services.store;
+    let store = &world.mirror().services().store;
     let row = store.view().upstream(upstream).expect("it can be read");
     let on_its_way = EventPosition {
         upstream,
@@ -209,7 +209,7 @@ async fn a_suspect_is_asked_about_only_when_the_stream_is_written() {
     };
     world
         .mirror()
-        .services
+        .services()
         .store
         .write(done)
         .expect("it is done");
@@ -257,7 +257,7 @@ async fn a_desk_that_is_behind_makes_its_reader_wait() {
 /// As if the document of a repository had been read so many hours ago.
 async fn aged(world: &World, number: usize, hours: u64) {
     let did = world.did(number);
-    let visit = world.mirror().desks.visit(&did, move |turn| {
+    let visit = world.mirror().desks().visit(&did, move |turn| {
         let now = turn.services.clock.time();
         let draft = turn.draft.as_mut().expect("it is known");
         let signing = draft.repo.signing.as_mut().expect("it was resolved");
@@ -351,7 +351,7 @@ async fn an_event_that_brings_out_a_fault_of_ours_is_kept_and_disturbs_nobody() 
     let answer = world.answer(&a).await;
     assert_eq!(answer.last_firehose_rev, Some(live.rev.to_string()));
     assert_eq!(world.metrics().faults.get(), 1);
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let letters: Vec<_> = view.dead_letters().collect();
     let [Ok((_, letter))] = letters.as_slice() else {
         panic!("{letters:?}");
@@ -367,7 +367,7 @@ async fn a_visit_that_brings_out_a_fault_of_ours_disturbs_nobody() {
     world.expect("deciding about a repository ended unexpectedly");
     let (a, b) = (world.did(0), world.did(1));
     let (desks, asked) = (
-        world.mirror().desks.clone(),
+        world.mirror().desks().clone(),
         world.metrics().heads_asked.get(),
     );
     let visit = desks.visit(&a, |turn: &mut Turn<'_>| -> () {

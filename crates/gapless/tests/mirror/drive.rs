@@ -80,7 +80,7 @@ impl World {
         }
         self.all_complete().await;
         self.until("nothing left to do", async |world: &World| {
-            let services = &world.mirror().services;
+            let services = &world.mirror().services();
             let now = services.clock.glance();
             let due = services.decide(now, |context| {
                 let mut hosts = services.hosts.all().into_iter();
@@ -188,14 +188,14 @@ impl World {
     }
 
     pub fn metrics(&self) -> &Metrics {
-        &self.mirror().services.metrics
+        &self.mirror().services().metrics
     }
 
     /// How many snapshots were written, once nobody is at work: they are counted
     /// when they are durable already.
     pub async fn snapshots(&self) -> u64 {
         self.until("nobody is at work", async |world: &World| {
-            let at_work = world.mirror().services.schedule.at_work();
+            let at_work = world.mirror().services().schedule.at_work();
             said(at_work == 0, &at_work)
         })
         .await;
@@ -204,7 +204,7 @@ impl World {
 
     /// The log's next number: it stays while nothing is applied.
     pub fn log_next(&self) -> u64 {
-        self.mirror().services.store.durable_head().next_seq
+        self.mirror().services().store.durable_head().next_seq
     }
 
     pub fn url(&self, place: Place) -> String {
@@ -218,7 +218,7 @@ impl World {
 
     pub async fn upstream(&self, place: Place) -> UpstreamAnswer {
         let (mirror, url) = (self.mirror().clone(), self.url(place));
-        let asked = tokio::task::spawn_blocking(move || mirror.upstreams());
+        let asked = tokio::task::spawn_blocking(move || mirror.inspector().upstreams());
         let all = asked.await.expect("no panic").expect("an answer");
         let mut ours = all.into_iter().filter(|one| one.url == url);
         ours.next().expect("it is followed")
@@ -226,7 +226,7 @@ impl World {
 
     pub fn upstream_id(&self, place: Place) -> UpstreamId {
         let url = self.url(place);
-        let covers = self.mirror().services.upstreams.read();
+        let covers = self.mirror().services().upstreams.read();
         let mut ours = covers.iter().filter(|(_, source)| source.row.url == url);
         ours.next().expect("it is followed").0
     }
@@ -234,20 +234,20 @@ impl World {
     /// The number of the event that was last read, durable or not.
     pub fn read(&self, place: Place) -> Option<u64> {
         let id = self.upstream_id(place);
-        let covers = self.mirror().services.upstreams.read();
+        let covers = self.mirror().services().upstreams.read();
         let stream = &covers.get(id).expect("it is followed").stream;
         stream.read().map(|cursor| cursor.seq)
     }
 
     pub fn epoch(&self, place: Place) -> u64 {
         let id = self.upstream_id(place);
-        let covers = self.mirror().services.upstreams.read();
+        let covers = self.mirror().services().upstreams.read();
         covers.get(id).expect("it is followed").row.epoch.0
     }
 
     /// When the last sweep began that went through.
     pub fn swept(&self) -> Option<Tick> {
-        let hosts = self.mirror().services.hosts.all();
+        let hosts = self.mirror().services().hosts.all();
         let swept = hosts.into_iter().map(|(_, host)| host.swept);
         swept.flatten().map(|swept| swept.tick).max()
     }
@@ -310,7 +310,7 @@ impl World {
     pub async fn hold_desk(&self, did: &Did) -> SyncSender<()> {
         let (hold, held) = sync_channel::<()>(1);
         let (enter, entered) = channel();
-        let (desks, did) = (self.mirror().desks.clone(), did.clone());
+        let (desks, did) = (self.mirror().desks().clone(), did.clone());
         tokio::spawn(async move {
             let visit = desks.visit(&did, move |_| {
                 let _ = enter.send(());
@@ -338,7 +338,7 @@ impl World {
     pub fn hold_store_here(&self) -> (SyncSender<()>, Receiver<()>) {
         let (hold, held) = sync_channel::<()>(1);
         let (enter, entered) = channel();
-        let store = &self.mirror().services.store;
+        let store = &self.mirror().services().store;
         store.submit(Change::default(), move |_| {
             let _ = enter.send(());
             // Ends when the other end is dropped.
@@ -385,7 +385,7 @@ impl World {
 
     /// What is owed to a repository is tried now, as if the time for it had come.
     pub async fn try_now(&self, did: &Did) {
-        let visit = self.mirror().desks.visit(did, |turn| {
+        let visit = self.mirror().desks().visit(did, |turn| {
             if let Some(draft) = turn.draft.as_mut() {
                 draft.repo.debt.next_try = Time(0);
             }

@@ -71,7 +71,7 @@ async fn t02_a_delete_of_a_key_still_unknown_outlives_the_older_snapshot() {
     world.clear(held).await;
     world.complete(&a).await;
     assert_eq!(world.fired("car-old"), 1, "it still had the key");
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let id = view.repo_id(&a).expect("it can be read").expect("known");
     let found = view.record(id, path.as_bytes()).expect("it can be read");
     assert!(found.is_none(), "{path} is back");
@@ -330,7 +330,7 @@ async fn t22_b_a_whole_older_snapshot_that_comes_last_undoes_nothing() {
     let a = world.did(0);
     let held = world.hold_of("getRepo", &a);
     let (mirror, did) = (world.mirror().clone(), a.clone());
-    let asked = tokio::task::spawn_blocking(move || mirror.resync(&did, false));
+    let asked = tokio::task::spawn_blocking(move || mirror.control().resync(&did, false));
     asked.await.expect("no panic").expect("it is owed");
     world.until_fired("stall", 1).await;
     let made = world.post(&a);
@@ -399,7 +399,7 @@ async fn failing(times: u64) {
         assert!(u64::from(debt.attempts) <= failure, "{debt:?}");
         world
             .until("the failure is written", async |world: &World| {
-                let at_work = world.mirror().services.schedule.at_work();
+                let at_work = world.mirror().services().schedule.at_work();
                 said(at_work == 0, &at_work)
             })
             .await;
@@ -450,13 +450,13 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     let fetched = world.snapshots().await;
     let held = world.hold_of("getRepo", &a);
     let (mirror, did) = (world.mirror().clone(), a.clone());
-    let asked = tokio::task::spawn_blocking(move || mirror.resync(&did, false));
+    let asked = tokio::task::spawn_blocking(move || mirror.control().resync(&did, false));
     asked.await.expect("no panic").expect("it is owed");
     world.until_fired("stall", 1).await;
     // The desk is busy: a create comes by the stream, and its delete, of which the
     // stream says nothing, is in the snapshot.
     let desk = world.hold_desk(&a).await;
-    let waiting = world.mirror().desks.waiting();
+    let waiting = world.mirror().desks().waiting();
     let path = new_path();
     let create = Write::Create {
         path: path.clone(),
@@ -466,7 +466,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     world.all_read(PDS).await;
     world
         .until("it waits", async |world: &World| {
-            let now = world.mirror().desks.waiting();
+            let now = world.mirror().desks().waiting();
             said(now == waiting + 1, &now)
         })
         .await;
@@ -476,7 +476,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     world.clear(held).await;
     world
         .until("the snapshot waits behind it", async |world: &World| {
-            let now = world.mirror().desks.waiting();
+            let now = world.mirror().desks().waiting();
             said(now == waiting + 2, &now)
         })
         .await;
@@ -484,7 +484,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     world.complete(&a).await;
     let answer = world.answer(&a).await;
     assert_eq!(answer.rev, Some(deleted.rev.to_string()));
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let id = view.repo_id(&a).expect("it can be read").expect("known");
     let found = view.record(id, path.as_bytes()).expect("it can be read");
     assert!(found.is_none(), "{path} was deleted");

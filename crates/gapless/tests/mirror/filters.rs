@@ -37,7 +37,7 @@ fn post() -> Write {
 
 /// Records of this repository that are held with their bytes, and without.
 fn held(world: &World, did: &Did) -> (usize, usize) {
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let id = view.repo_id(did).expect("it can be read").expect("known");
     let records = view.records(id).map(|one| one.expect("it can be read"));
     let (full, keys): (Vec<bool>, Vec<bool>) = records
@@ -48,7 +48,7 @@ fn held(world: &World, did: &Did) -> (usize, usize) {
 
 async fn verified(world: &World, did: &Did) -> VerifyAnswer {
     let (mirror, did) = (world.mirror().clone(), did.clone());
-    let asked = tokio::task::spawn_blocking(move || mirror.verify(&did));
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().verify(&did));
     asked.await.expect("no panic").expect("an answer")
 }
 
@@ -199,7 +199,7 @@ async fn a_panic_in_the_check_of_held_records_fails_that_check_alone() {
             said(faults == 1, &faults)
         })
         .await;
-    assert!(!world.mirror().services.shutdown.has_begun());
+    assert!(!world.mirror().services().shutdown.has_begun());
     // The debt stays, counts the failed attempt, and is worked off after its backoff.
     world.complete(&dids[0]).await;
     assert_eq!(held(&world, &dids[0]).1, 0, "keys without their records");

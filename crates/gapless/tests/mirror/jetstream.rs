@@ -33,7 +33,7 @@ async fn connected(world: &World, url: &str) {
     world
         .until("connected", async |world: &World| {
             let mirror = world.mirror().clone();
-            let asked = tokio::task::spawn_blocking(move || mirror.upstreams()).await;
+            let asked = tokio::task::spawn_blocking(move || mirror.inspector().upstreams()).await;
             let all = asked.expect("no panic").expect("an answer");
             let ours = all.iter().find(|one| one.url == url);
             said(ours.is_some_and(|one| one.connected), &all)
@@ -58,7 +58,7 @@ pub async fn follow(world: &mut World, url: &str) {
 }
 
 pub fn claims(world: &World, did: &Did) -> Vec<(String, Claim)> {
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let Some(id) = view.repo_id(did).expect("it can be read") else {
         return Vec::new();
     };
@@ -99,7 +99,7 @@ async fn until_proven(world: &World, did: &Did) -> RepoAnswer {
 
 async fn status(world: &World) -> Status {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.status());
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().status());
     asked.await.expect("no panic").expect("an answer")
 }
 
@@ -182,7 +182,7 @@ async fn what_it_says_is_claimed_until_a_fetch_proves_it_and_never_complete() {
     assert_eq!(claimed.rev, Some(last.rev.to_string()));
     assert_eq!(status(&world).await.claims, 3);
     // In the log they are what they are.
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let kinds: Vec<LogKind> = view
         .log_from(0)
         .expect("it can be read")
@@ -233,7 +233,7 @@ async fn where_a_stream_speaks_for_it_a_claim_makes_nobody_ask() {
         host: None,
     };
     let mirror = world.mirror().clone();
-    let added = tokio::task::spawn_blocking(move || mirror.add_upstream(own)).await;
+    let added = tokio::task::spawn_blocking(move || mirror.control().add_upstream(own)).await;
     added.expect("no panic").expect("it is followed");
     world.all_complete().await;
     // And what the Jetstream says meanwhile makes nobody ask.
@@ -274,7 +274,7 @@ async fn a_restart_asks_for_a_little_more_and_a_clamped_cursor_is_a_gap() {
     }
     until_claims(&world, &did, 4).await;
     let durable = async |world: &World, at: u64| {
-        let view = || world.mirror().services.store.view();
+        let view = || world.mirror().services().store.view();
         let all = view().upstreams().expect("they can be read");
         let id = *all.keys().next().expect("it is followed");
         world
@@ -287,7 +287,7 @@ async fn a_restart_asks_for_a_little_more_and_a_clamped_cursor_is_a_gap() {
     durable(&world, last).await;
     assert_eq!(teller.asked(), [None]);
     let epoch = |world: &World| {
-        let covers = world.mirror().services.upstreams.read();
+        let covers = world.mirror().services().upstreams.read();
         let (_, source) = covers.iter().next().expect("it is followed");
         source.row.epoch
     };
@@ -307,7 +307,7 @@ async fn a_restart_asks_for_a_little_more_and_a_clamped_cursor_is_a_gap() {
         3,
         "the repeat itself is not even looked at"
     );
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let log = view.log_from(0).expect("it can be read");
     let kinds = log.map(|row| row.expect("it can be read").1.kind);
     let told = kinds.filter(|kind| *kind == LogKind::Claimed).count();
@@ -383,7 +383,7 @@ async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
     world.until_fired("stall", 1).await;
     // Never fetched: nothing is held of it, and then it is gone, as the directory's word
     // leaves the row.
-    let gone = world.mirror().desks.visit(&did, |turn| {
+    let gone = world.mirror().desks().visit(&did, |turn| {
         let now = turn.services.clock.now();
         let repo = &mut turn.draft.as_mut().expect("it is known").repo;
         (repo.account, repo.deleted_at) = (Account::Deleted, Some(now.time));

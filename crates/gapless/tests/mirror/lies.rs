@@ -62,7 +62,7 @@ async fn assert_unmoved(world: &World, did: &Did, before: &RepoAnswer, log: u64)
     assert_eq!((&after.rev, &after.account), (&before.rev, &before.account));
     assert_eq!(after.claims, before.claims);
     assert!(!after.complete);
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     for row in view.log_from(log).expect("it can be read") {
         let (_, row) = row.expect("it can be read");
         let passed = !matches!(row.kind, LogKind::Claimed | LogKind::Live);
@@ -217,7 +217,7 @@ async fn of_names_that_nobody_has_few_are_written_down_and_whoever_is_somebody_i
     until_held(&world, &did).await;
     assert_eq!(world.metrics().newcomers_passed.get(), passed + 1);
     assert_eq!(world.metrics().newcomers_known.get(), 1);
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let known = |did: &&Did| view.repo_id(did).expect("it reads").is_some();
     assert_eq!(made_up.iter().filter(known).count(), FEW);
     drop(view);

@@ -69,10 +69,14 @@ async fn a_question_that_is_called_off_by_a_move_that_is_refused_is_no_answer() 
     world.doubted(&did, &["unreadable_frame"]).await;
     world.until_fired("stall", 2).await;
     // It moves, as far as its desk knows; the store does not take that.
-    let elsewhere = world.mirror().services.hosts.find(&world.net.urls().pds[1]);
+    let elsewhere = world
+        .mirror()
+        .services()
+        .hosts
+        .find(&world.net.urls().pds[1]);
     world.expect(FULL);
     pretended::set(&data(&world), Some(0));
-    let moved = world.mirror().desks.visit(&did, move |turn| {
+    let moved = world.mirror().desks().visit(&did, move |turn| {
         let now = turn.services.clock.now();
         let repo = &mut turn.draft.as_mut().expect("it is known").repo;
         (repo.host, repo.host_since) = (elsewhere, now.tick);
@@ -122,13 +126,13 @@ async fn where_to_look_for_a_repository_survives_a_full_disk() {
     // The new host has a number already: only what is learned of the repository is
     // refused.
     let name = world.net.urls().pds[1].clone();
-    let named = world.mirror().services.hosts.name(&name).await;
+    let named = world.mirror().services().hosts.name(&name).await;
     named.expect("there is room");
     pretended::set(&data(&world), Some(0));
     world.clear(directory).await;
     world
         .until("it is refused", async |world: &World| {
-            let lack = world.mirror().services.disk.shortage();
+            let lack = world.mirror().services().disk.shortage();
             said(lack.is_some(), &lack)
         })
         .await;
@@ -144,18 +148,18 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     world.begin().await;
     world.settle().await;
     let (did, other) = (world.did(0), world.did(1));
-    let services = world.mirror().services.clone();
-    let visit = world.mirror().desks.visit(&did, |turn| owe(turn, LATER));
+    let services = world.mirror().services().clone();
+    let visit = world.mirror().desks().visit(&did, |turn| owe(turn, LATER));
     visit.await.expect("it is written");
     // The only place is taken.
     let held = world.hold_of("getLatestCommit", &other);
-    let visit = world.mirror().desks.visit(&other, |turn| {
+    let visit = world.mirror().desks().visit(&other, |turn| {
         owe(turn, Duration::ZERO);
     });
     visit.await.expect("it is written");
     world.until_fired("stall", 1).await;
     let hold = world.hold_store().await;
-    let (desks, again) = (world.mirror().desks.clone(), did.clone());
+    let (desks, again) = (world.mirror().desks().clone(), did.clone());
     let again = tokio::spawn(async move {
         let visit = desks.visit(&again, |turn| {
             let now = turn.services.clock.now();
@@ -166,7 +170,7 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     let due = services.clock.time();
     world
         .until("its desk has noted it", async |world: &World| {
-            let next = world.mirror().services.schedule.next_due();
+            let next = world.mirror().services().schedule.next_due();
             said(next.is_some_and(|next| next <= due.after(LATER / 2)), &next)
         })
         .await;
@@ -186,11 +190,11 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
 async fn a_debt_that_was_paid_when_it_was_read_leaves_the_next_one_alone() {
     let mut world = World::settled(listed(4, 1)).await;
     let did = world.did(0);
-    let services = world.mirror().services.clone();
+    let services = world.mirror().services().clone();
     let paid = services.store.view().repo_by_did(&did);
     let (_, paid) = paid.expect("it can be read").expect("it is known");
     assert_eq!(paid.debt, Debt::default());
-    let visit = world.mirror().desks.visit(&did, |turn| owe(turn, LATER));
+    let visit = world.mirror().desks().visit(&did, |turn| owe(turn, LATER));
     visit.await.expect("it is written");
     // As a reader finds it who looked before that.
     services.schedule.found(services.clock.time(), &paid);

@@ -19,7 +19,7 @@ async fn a_new_epoch_is_durable_before_what_came_after_it_is_used() {
     world.post(&a);
     world.meanwhile(&elsewhere, Place::Pds(1), 25).await;
     assert_eq!(world.read(PDS), read, "nobody would know of the gap");
-    let row = world.mirror().services.store.view().upstream(id);
+    let row = world.mirror().services().store.view().upstream(id);
     let row = row.expect("it can be read").expect("it is followed");
     assert_eq!(row.epoch.0, epoch, "it was held all the while");
     drop(store);
@@ -41,7 +41,7 @@ async fn events_of_others_move_the_cursor() {
     world
         .until("its host is followed", async |world: &World| {
             let followed = {
-                let covers = world.mirror().services.upstreams.read();
+                let covers = world.mirror().services().upstreams.read();
                 covers.iter().count()
             };
             match followed {

@@ -117,7 +117,7 @@ async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
     world.post(&world.did(0));
     world.complete(&world.did(0)).await;
     let page = world
-        .ask(|mirror| mirror.gaps(None, 100))
+        .ask(|mirror| mirror.inspector().gaps(None, 100))
         .await
         .expect("an answer");
     assert_eq!(page.gaps, [], "one was heard of, and is complete");
@@ -132,13 +132,15 @@ async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
     for words in words {
         assert!(reach.says.contains(words), "{}", reach.says);
     }
-    let next = world.ask(|mirror| mirror.gaps(Some(0), 100)).await;
+    let next = world
+        .ask(|mirror| mirror.inspector().gaps(Some(0), 100))
+        .await;
     assert_eq!(next.expect("an answer").reach, None);
     world.stop().await;
     // The host itself, followed whole, says who lives there.
     let mut world = World::settled(network(3, 1)).await;
     let reach = world
-        .ask(|mirror| mirror.status().expect("an answer"))
+        .ask(|mirror| mirror.inspector().status().expect("an answer"))
         .await
         .reach;
     assert_eq!((reach.repos, reach.listed_total), (3, 1), "{reach:?}");
@@ -292,7 +294,7 @@ async fn by_relay_without_grace(listed: bool) -> World {
 
 async fn purges(world: &World) -> Vec<PurgeAnswer> {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.purges(None, 100));
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().purges(None, 100));
     asked.await.expect("no panic").expect("an answer").purges
 }
 
@@ -373,7 +375,7 @@ async fn kept_behind_a_relay(listed: bool) {
     assert!(answer.records > Some(0), "{answer:?}");
     assert!(purges(&world).await.is_empty());
     let mirror = world.mirror().clone();
-    let gaps = tokio::task::spawn_blocking(move || mirror.gaps(None, 100));
+    let gaps = tokio::task::spawn_blocking(move || mirror.inspector().gaps(None, 100));
     let gaps = gaps.await.expect("no panic").expect("an answer");
     let named = gaps.gaps.iter().any(|gap| gap.did == gone.as_str());
     assert!(!named, "it is no gap: {gaps:?}");
@@ -442,7 +444,7 @@ async fn shortened(fault: Fault) {
     let short = world.set(Spec::new(fault).on(PDS));
     world.until_fired(&name, 2).await;
     let suspended = |world: &World| {
-        let mut hosts = world.mirror().services.hosts.all().into_iter();
+        let mut hosts = world.mirror().services().hosts.all().into_iter();
         hosts.any(|(_, host)| host.hiding_suspended)
     };
     world

@@ -41,7 +41,7 @@ impl World {
     /// Waits until so many changes wait for the store, if not more.
     async fn queued(&self, changes: usize) {
         self.until("it waits for the store", async |world: &World| {
-            let (waiting, _) = world.mirror().services.store.queue_depth();
+            let (waiting, _) = world.mirror().services().store.queue_depth();
             said(waiting >= changes, &waiting)
         })
         .await;
@@ -50,7 +50,7 @@ impl World {
     /// Waits until no change waits for the store.
     async fn none_queued(&self) {
         self.until("nothing waits for the store", async |world: &World| {
-            let (waiting, _) = world.mirror().services.store.queue_depth();
+            let (waiting, _) = world.mirror().services().store.queue_depth();
             said(waiting == 0, &waiting)
         })
         .await;
@@ -62,7 +62,7 @@ impl World {
         let hold = self.hold_store().await;
         for _ in 0..2 {
             self.mirror()
-                .services
+                .services()
                 .store
                 .submit(Change::default(), |_| {});
             self.none_queued().await;
@@ -72,7 +72,7 @@ impl World {
 
     /// What the log tells of a repository, oldest first.
     fn told(&self, number: usize) -> Vec<LogKind> {
-        let view = self.mirror().services.store.view();
+        let view = self.mirror().services().store.view();
         let found = view.repo_by_did(&self.did(number)).expect("it can be read");
         let (id, _) = found.expect("it is known");
         let rows = view.log_from(FIRST_SEQ).expect("it can be read");
@@ -100,7 +100,7 @@ async fn a_cursor_moves_past_events_of_others_once_there_is_room_again() {
     drop(hold);
     world
         .until("it is refused", async |world: &World| {
-            let lack = world.mirror().services.disk.shortage();
+            let lack = world.mirror().services().disk.shortage();
             said(lack.is_some(), &lack)
         })
         .await;
@@ -179,7 +179,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
     world.settle().await;
     let did = world.did(0);
     let counted = |world: &World| {
-        let parked = &world.mirror().services.totals.parked_bytes;
+        let parked = &world.mirror().services().totals.parked_bytes;
         parked.load(Ordering::Relaxed)
     };
     let held = world.hold_of("getLatestCommit", &did);
@@ -192,7 +192,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
         .await;
     world.caught_up(PDS).await;
     world.fill_disk();
-    let desks = world.mirror().desks.clone();
+    let desks = world.mirror().desks().clone();
     let refused = desks.visit(&did, |turn| {
         let draft = turn.draft.as_mut().expect("it is known");
         let revs: Vec<_> = draft.parked.keys().copied().collect();
@@ -227,18 +227,18 @@ async fn a_dead_letter_that_waits_for_room_counts_once() {
     world.fill_disk();
     let undecodable = Fault::Undecodable { part: Part::Rest };
     world.set(Spec::new(undecodable).of(&did).times(1));
-    let refusals = world.mirror().services.store.refusals();
+    let refusals = world.mirror().services().store.refusals();
     world.post(&did);
     world
         .until("it is tried again and again", async |world: &World| {
-            let now = world.mirror().services.store.refusals();
+            let now = world.mirror().services().store.refusals();
             said(now >= refusals + 3, &now)
         })
         .await;
     world.free_disk();
     world.caught_up(PDS).await;
     world.complete(&did).await;
-    let services = &world.mirror().services;
+    let services = &world.mirror().services();
     let kept = services.store.view().dead_letters().count() as u64;
     assert_eq!(kept, 1);
     assert_eq!(services.totals.dead_letters.load(Ordering::Relaxed), kept);
@@ -263,9 +263,9 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
     // As an answer of the directory leaves the row.
     let url = world.net.urls().pds[host].clone();
     let mirror = world.mirror().clone();
-    let named = mirror.services.hosts.name(&url).await;
+    let named = mirror.services().hosts.name(&url).await;
     let id = named.expect("it is written");
-    let moved = mirror.desks.visit(&ours, move |turn| {
+    let moved = mirror.desks().visit(&ours, move |turn| {
         let now = turn.services.clock.now();
         let draft = turn.draft.as_mut().expect("it is known");
         draft.repo.host = Some(id);
@@ -274,18 +274,18 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
     });
     moved.await.expect("it is written");
     world.fill_disk();
-    let refusals = mirror.services.store.refusals();
-    mirror.fetcher.addresses.follow_for_tracked(id);
+    let refusals = mirror.services().store.refusals();
+    mirror.fetcher().addresses.follow_for_tracked(id);
     world
         .until("there is no room", async |world: &World| {
-            let now = world.mirror().services.store.refusals();
+            let now = world.mirror().services().store.refusals();
             said(now > refusals, &now)
         })
         .await;
     world.free_disk();
     world
         .until("its host is followed", async |world: &World| {
-            let followed = world.mirror().services.upstreams.read().iter().count();
+            let followed = world.mirror().services().upstreams.read().iter().count();
             said(followed == 1, &followed)
         })
         .await;
@@ -299,14 +299,16 @@ async fn orders_about_upstreams_do_not_wait_for_room() {
     let url = world.url(PDS);
     world.fill_disk();
     let gone = url.clone();
-    let removing = world.ask(move |mirror| mirror.remove_upstream(&gone));
+    let removing = world.ask(move |mirror| mirror.control().remove_upstream(&gone));
     let removed = tokio::time::timeout(SOON, removing).await;
     let refused = removed.expect("at once").expect_err("there is no room");
     assert!(refused.to_string().contains("min_free_disk"), "{refused}");
     assert!(world.upstream(PDS).await.connected, "and nothing was done");
     world.free_disk();
     let gone = url.clone();
-    let removed = world.ask(move |mirror| mirror.remove_upstream(&gone)).await;
+    let removed = world
+        .ask(move |mirror| mirror.control().remove_upstream(&gone))
+        .await;
     let removed = removed.expect("there is room");
     assert!(removed.configured && removed.note.is_some(), "{removed:?}");
     // Its row and its host are there: nothing but the row has to be written.
@@ -317,13 +319,15 @@ async fn orders_about_upstreams_do_not_wait_for_room() {
         host: None,
     };
     let again = new();
-    let adding = world.ask(move |mirror| mirror.add_upstream(again));
+    let adding = world.ask(move |mirror| mirror.control().add_upstream(again));
     let added = tokio::time::timeout(SOON, adding).await;
     let refused = added.expect("at once").expect_err("there is no room");
     assert!(matches!(refused, ApiError::Unavailable(_)), "{refused:?}");
     world.free_disk();
     let again = new();
-    let added = world.ask(move |mirror| mirror.add_upstream(again)).await;
+    let added = world
+        .ask(move |mirror| mirror.control().add_upstream(again))
+        .await;
     added.expect("there is room");
     world.stop().await;
 }
@@ -342,7 +346,7 @@ async fn a_full_disk_is_not_held_against_the_hosts_that_are_swept_meanwhile() {
             said(now >= failures + 2, &now)
         })
         .await;
-    let gaps = world.ask(|mirror| mirror.gaps(None, 100)).await;
+    let gaps = world.ask(|mirror| mirror.inspector().gaps(None, 100)).await;
     let gaps = gaps.expect("an answer");
     assert!(gaps.hosts.is_empty(), "{:?}", gaps.hosts);
     for gap in &gaps.gaps {

@@ -25,7 +25,7 @@ fn relayed(repos: usize) -> NetConfig {
 
 async fn upstreams(world: &World) -> Vec<UpstreamAnswer> {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.upstreams());
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().upstreams());
     asked.await.expect("no panic").expect("an answer")
 }
 
@@ -37,7 +37,7 @@ async fn source(world: &World, url: &str) -> SourceAnswer {
 
 /// A minute later, as far as who missed what is concerned.
 fn a_minute_later(world: &World) {
-    let sources = &world.mirror().services.upstreams.sources;
+    let sources = &world.mirror().services().upstreams.sources;
     sources.settle_at(Instant::now() + MISSED_AFTER);
 }
 
@@ -52,7 +52,7 @@ async fn all_connected(world: &World) {
 
 /// Commits that came by streams, and how often each is in the log.
 fn live_rows(world: &World) -> HashMap<(u64, String), u64> {
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let mut rows = HashMap::new();
     for row in view.log_from(0).expect("it can be read") {
         let (_, row) = row.expect("it can be read");
@@ -121,12 +121,12 @@ async fn of_two_relays_and_the_hosts_the_lossy_one_is_named_and_all_is_applied_o
     let rows = live_rows(&world);
     assert_eq!(rows.len(), rows_before + made.len());
     assert!(rows.values().all(|times| *times == 1), "{rows:?}");
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     for (did, rev) in made {
         let id = view.repo_id(&did).expect("it reads").expect("it is known");
         assert!(rows.contains_key(&(id.0, rev.clone())), "{did} {rev}");
     }
-    let text = world.mirror().metrics().expect("they are told");
+    let text = world.mirror().inspector().metrics().expect("they are told");
     let line = format!(
         "gapless_upstream_missed_total{{upstream=\"{}\"}} {lost}",
         lossy.url
@@ -163,7 +163,7 @@ async fn a_miss_by_the_cover_has_the_host_swept_and_a_miss_by_another_does_not()
         host: None,
     };
     let mirror = world.mirror().clone();
-    let added = tokio::task::spawn_blocking(move || mirror.add_upstream(new)).await;
+    let added = tokio::task::spawn_blocking(move || mirror.control().add_upstream(new)).await;
     added.expect("no panic").expect("it is followed");
     all_connected(&world).await;
     for did in [&own, &far] {
@@ -180,7 +180,7 @@ async fn a_miss_by_the_cover_has_the_host_swept_and_a_miss_by_another_does_not()
     a_minute_later(&world);
     let host_of = async |world: &World, did: &Did| {
         let host = world.answer(did).await.host.expect("it lives somewhere");
-        let mut hosts = world.mirror().services.hosts.all().into_iter();
+        let mut hosts = world.mirror().services().hosts.all().into_iter();
         let (id, _) = hosts
             .find(|(_, row)| row.name == host)
             .expect("it is known");
@@ -188,7 +188,7 @@ async fn a_miss_by_the_cover_has_the_host_swept_and_a_miss_by_another_does_not()
     };
     let (own_host, far_host) = (host_of(&world, &own).await, host_of(&world, &far).await);
     let wants = |world: &World, host| {
-        let sources = &world.mirror().services.upstreams.sources;
+        let sources = &world.mirror().services().upstreams.sources;
         sources.wants_sweep(host, Tick(0), MISSED_AFTER)
     };
     lossy.one_in.store(1, Ordering::SeqCst);

@@ -55,21 +55,22 @@ impl World {
     }
 
     pub async fn status(&self) -> Status {
-        self.ask(|mirror| mirror.status().expect("an answer")).await
+        self.ask(|mirror| mirror.inspector().status().expect("an answer"))
+            .await
     }
 
     pub async fn ready(&self) -> Readiness {
-        self.ask(|mirror| mirror.ready()).await
+        self.ask(|mirror| mirror.inspector().ready()).await
     }
 
     async fn gap(&self, did: &Did) -> Option<Gap> {
-        let page = self.ask(|mirror| mirror.gaps(None, 100)).await;
+        let page = self.ask(|mirror| mirror.inspector().gaps(None, 100)).await;
         let gaps = page.expect("an answer").gaps;
         gaps.into_iter().find(|gap| gap.did == did.as_str())
     }
 
     fn now(&self) -> String {
-        let now = self.mirror().services.clock.time();
+        let now = self.mirror().services().clock.time();
         gapless_mirror::api::timestamp(now).expect("a time")
     }
 
@@ -120,7 +121,7 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
         })
         .await;
     world.unready_because("min_free_disk").await;
-    let metrics = world.ask(|mirror| mirror.metrics()).await;
+    let metrics = world.ask(|mirror| mirror.inspector().metrics()).await;
     assert!(metrics.expect("text").contains("\ngapless_store_full 1\n"));
     // Frames come, and none of them gets durable: the stream vouches for nobody.
     world.doubted(&did, &["cover_down"]).await;
@@ -137,7 +138,9 @@ async fn a_gap_is_no_older_than_what_is_known_of_it_and_no_younger_for_others() 
     // Nobody has heard of it before now.
     let (late, before) = (nobody(1), world.now());
     let name = late.clone();
-    let tracked = world.ask(move |mirror| mirror.track(&[name])).await;
+    let tracked = world
+        .ask(move |mirror| mirror.control().track(&[name]))
+        .await;
     assert_eq!(tracked.expect("tracked").changed, 1);
     let first = world.known_since(&late).await;
     assert!(first >= before, "{first} < {before}");
@@ -146,17 +149,23 @@ async fn a_gap_is_no_older_than_what_is_known_of_it_and_no_younger_for_others() 
     assert!(!gap.can_do.contains("upstream add"), "{gap:?}");
     // The stream of one host goes, then that of another.
     let (ours, url) = (world.account(0, 0), world.url(PDS));
-    let removed = world.ask(move |mirror| mirror.remove_upstream(&url)).await;
+    let removed = world
+        .ask(move |mirror| mirror.control().remove_upstream(&url))
+        .await;
     removed.expect("it was followed");
     world.doubted(&ours, &["no_cover"]).await;
     let left = world.known_since(&ours).await;
     let url = world.url(Place::Pds(1));
-    let removed = world.ask(move |mirror| mirror.remove_upstream(&url)).await;
+    let removed = world
+        .ask(move |mirror| mirror.control().remove_upstream(&url))
+        .await;
     removed.expect("it was followed");
     assert_eq!(world.known_since(&ours).await, left);
     // Its row learns of it only now.
     let ask = ours.clone();
-    let resynced = world.ask(move |mirror| mirror.resync(&ask, false)).await;
+    let resynced = world
+        .ask(move |mirror| mirror.control().resync(&ask, false))
+        .await;
     resynced.expect("it is fetched again");
     world
         .until("fetched again", async |world: &World| {
@@ -228,7 +237,9 @@ async fn every_gap_has_a_time_since_when_it_is_one() {
     assert!(reset >= before, "{reset} < {before}");
     let before = world.now();
     let url = world.url(PDS);
-    let removed = world.ask(move |mirror| mirror.remove_upstream(&url)).await;
+    let removed = world
+        .ask(move |mirror| mirror.control().remove_upstream(&url))
+        .await;
     removed.expect("it was followed");
     world.doubted(&other, &["no_cover"]).await;
     let left = world.known_since(&other).await;
@@ -243,9 +254,11 @@ async fn many_names_are_taken_in_together() {
     let mut world = World::network(small()).await;
     world.adjust = |config| config.dids = (0..NAMES).map(nobody).collect();
     world.begin().await;
-    let tracked = world.ask(|mirror| mirror.tracked(None, 1000)).await;
+    let tracked = world
+        .ask(|mirror| mirror.inspector().tracked(None, 1000))
+        .await;
     assert_eq!(tracked.expect("a page").tracked.len(), NAMES);
-    let ack = write(&world.mirror().services.store, Change::default()).await;
+    let ack = write(&world.mirror().services().store, Change::default()).await;
     let batches = ack.expect("it is written").batch;
     assert!(batches < NAMES as u64, "{batches} writes to the disk");
     world.stop().await;
@@ -277,7 +290,9 @@ async fn a_mirror_that_follows_nobody_or_hears_nothing_is_not_ready() {
     // The host of a tracked repository is heard, and then not any more.
     let did = world.did(0);
     let tracked = did.clone();
-    let changed = world.ask(move |mirror| mirror.track(&[tracked])).await;
+    let changed = world
+        .ask(move |mirror| mirror.control().track(&[tracked]))
+        .await;
     assert_eq!(changed.expect("tracked").changed, 1);
     world.complete(&did).await;
     world
@@ -307,14 +322,18 @@ async fn what_cannot_be_recomputed_is_said_to_be_so() {
         })
         .await;
     let did = dids[0].clone();
-    let one = world.ask(move |mirror| mirror.verify(&did)).await;
+    let one = world
+        .ask(move |mirror| mirror.inspector().verify(&did))
+        .await;
     assert!(!one.expect("an answer").verified);
-    let all = world.ask(|mirror| mirror.verify_all(&|_| true)).await;
+    let all = world
+        .ask(|mirror| mirror.inspector().verify_all(&|_| true))
+        .await;
     let report = all.expect("a report");
     assert_eq!((report.not_recomputable, report.skipped), (repos, 0));
     assert_eq!(world.status().await.repos.not_recomputable, repos);
     let did = dids[0].clone();
-    let answer = world.ask(move |mirror| mirror.repo(&did)).await;
+    let answer = world.ask(move |mirror| mirror.inspector().repo(&did)).await;
     let answer = answer.expect("an answer").expect("it is known");
     assert!(!answer.evidence.recomputable);
     world.stop().await;
@@ -329,7 +348,9 @@ async fn one_address_is_a_host_or_a_relay_and_not_both() {
         url,
         host: None,
     };
-    let added = world.ask(move |mirror| mirror.add_upstream(new)).await;
+    let added = world
+        .ask(move |mirror| mirror.control().add_upstream(new))
+        .await;
     let Err(ApiError::Conflict(words)) = added else {
         panic!("{added:?}");
     };
@@ -348,7 +369,7 @@ async fn a_dead_letter_waits_for_a_person_and_for_no_longer() {
         world.caught_up(PDS).await;
     }
     assert_eq!(world.status().await.dead_letters, 2);
-    let page = world.ask(|mirror| mirror.dead(None, 1)).await;
+    let page = world.ask(|mirror| mirror.inspector().dead(None, 1)).await;
     let page = page.expect("a page");
     let (letter, cursor) = (page.dead[0].clone(), page.cursor);
     assert_eq!(letter.class, "undecodable");
@@ -357,21 +378,23 @@ async fn a_dead_letter_waits_for_a_person_and_for_no_longer() {
     assert!(cursor.is_some() && letter.bytes > 0, "{letter:?}");
     let number = letter.number;
     let settled = world
-        .ask(move |mirror| mirror.resolve_dead(Some(number)))
+        .ask(move |mirror| mirror.control().resolve_dead(Some(number)))
         .await;
     assert_eq!(settled.expect("settled").resolved, 1);
     assert_eq!(world.status().await.dead_letters, 1);
     let again = world
-        .ask(move |mirror| mirror.resolve_dead(Some(number)))
+        .ask(move |mirror| mirror.control().resolve_dead(Some(number)))
         .await;
     assert!(matches!(again, Err(ApiError::NotFound(_))), "{again:?}");
     world.stop().await;
     world.begin().await;
     assert_eq!(world.status().await.dead_letters, 1, "after a start, too");
-    let all = world.ask(|mirror| mirror.resolve_dead(None)).await;
+    let all = world
+        .ask(|mirror| mirror.control().resolve_dead(None))
+        .await;
     assert_eq!(all.expect("settled").resolved, 1);
     assert_eq!(world.status().await.dead_letters, 0);
-    let left = world.ask(|mirror| mirror.dead(None, 10)).await;
+    let left = world.ask(|mirror| mirror.inspector().dead(None, 10)).await;
     assert_eq!(left.expect("a page").dead, []);
     world.stop().await;
 }
@@ -425,9 +448,25 @@ async fn counts_are_not_remembered_across_a_change_of_upstreams() {
     let url = world.url(PDS);
     let removed = world.ask(move |mirror| {
         // Young enough to be remembered.
-        let before = mirror.status().expect("an answer").repos.complete;
-        mirror.remove_upstream(&url).expect("it was followed");
-        (before, mirror.status().expect("an answer").repos.complete)
+        let before = mirror
+            .inspector()
+            .status()
+            .expect("an answer")
+            .repos
+            .complete;
+        mirror
+            .control()
+            .remove_upstream(&url)
+            .expect("it was followed");
+        (
+            before,
+            mirror
+                .inspector()
+                .status()
+                .expect("an answer")
+                .repos
+                .complete,
+        )
     });
     assert_eq!(removed.await, (all, 0));
     world.stop().await;
@@ -458,11 +497,11 @@ async fn a_host_that_says_when_to_dial_again_is_not_dialed_before() {
     let url = busy_host(900).await;
     world.flags.upstream.push(format!("relay={url}"));
     world.begin().await;
-    let before = world.mirror().services.clock.time();
+    let before = world.mirror().services().clock.time();
     let soonest = gapless_mirror::api::timestamp(before.after(Duration::from_secs(890)));
     world
         .until("the next dial is told", async |world: &World| {
-            let upstreams = world.ask(|mirror| mirror.upstreams()).await;
+            let upstreams = world.ask(|mirror| mirror.inspector().upstreams()).await;
             let next = upstreams.expect("an answer")[0].next_dial.clone();
             said(next >= soonest, &next)
         })

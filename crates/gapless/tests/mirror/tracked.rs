@@ -148,7 +148,7 @@ async fn repositories_are_tracked_and_left_while_it_runs() {
 /// The addresses that are followed.
 async fn followed(world: &World) -> Vec<String> {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.upstreams());
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().upstreams());
     let all = asked.await.expect("no panic").expect("an answer");
     all.into_iter().map(|one| one.url).collect()
 }
@@ -207,8 +207,8 @@ async fn tracked_and_untracked_at_once_is_one_or_the_other() {
         let order = |track: bool| {
             let (mirror, dids) = (world.mirror().clone(), vec![a.clone()]);
             tokio::task::spawn_blocking(move || match track {
-                true => mirror.track(&dids),
-                false => mirror.untrack(&dids),
+                true => mirror.control().track(&dids),
+                false => mirror.control().untrack(&dids),
             })
         };
         let remove = order(false);
@@ -218,11 +218,11 @@ async fn tracked_and_untracked_at_once_is_one_or_the_other() {
         add.await.expect("no panic").expect("it is done");
         // A row that calls itself tracked is covered by a stream that is read for
         // those that are.
-        let row = world.mirror().services.store.view().repo_by_did(&a);
+        let row = world.mirror().services().store.view().repo_by_did(&a);
         let (_, row) = row.expect("it can be read").expect("it is known");
         assert_eq!(
             row.tracked,
-            world.mirror().services.admission.is_tracked(&a),
+            world.mirror().services().admission.is_tracked(&a),
             "round {round}"
         );
         order(true).await.expect("no panic").expect("it is done");
@@ -248,13 +248,13 @@ async fn what_is_tracked_no_longer_during_a_start_stays_so() {
         .await
         .expect("it opens");
     let (asked, dids) = (mirror.clone(), many[..1_000].to_vec());
-    let removing = tokio::task::spawn_blocking(move || asked.untrack(&dids));
+    let removing = tokio::task::spawn_blocking(move || asked.control().untrack(&dids));
     mirror.begin(true).await.expect("it begins");
     let gone = removing.await.expect("no panic").expect("it is done");
     assert_eq!(gone.changed, 1_000);
     let mut first = many[..1_000].iter();
     assert_eq!(
-        first.find(|did| mirror.services.admission.is_tracked(did)),
+        first.find(|did| mirror.services().admission.is_tracked(did)),
         None
     );
     mirror.stop().await.expect("it stops");
@@ -265,17 +265,23 @@ async fn what_is_tracked_stays_followed_when_its_upstream_is_removed() {
     let mut world = World::settled(network(3, 1)).await;
     let (did, url) = (world.did(0), world.url(Place::Pds(0)));
     let named = vec![did.clone()];
-    let tracked = world.ask(move |mirror| mirror.track(&named)).await;
+    let tracked = world
+        .ask(move |mirror| mirror.control().track(&named))
+        .await;
     tracked.expect("it is tracked");
     world.complete(&did).await;
     let gone = url.clone();
-    let removed = world.ask(move |mirror| mirror.remove_upstream(&gone)).await;
+    let removed = world
+        .ask(move |mirror| mirror.control().remove_upstream(&gone))
+        .await;
     removed.expect("it was followed");
     world.post(&did);
     world.complete(&did).await;
     // For the tracked one alone, and not by an order.
     let gone = url.clone();
-    let refused = world.ask(move |mirror| mirror.remove_upstream(&gone)).await;
+    let refused = world
+        .ask(move |mirror| mirror.control().remove_upstream(&gone))
+        .await;
     let refused = refused.expect_err("it is needed").to_string();
     assert!(refused.contains("gapless track remove"), "{refused}");
     // A relay of that address is another one.
@@ -284,11 +290,15 @@ async fn what_is_tracked_stays_followed_when_its_upstream_is_removed() {
         url: url.clone(),
         host: None,
     };
-    let added = world.ask(move |mirror| mirror.add_upstream(new)).await;
+    let added = world
+        .ask(move |mirror| mirror.control().add_upstream(new))
+        .await;
     assert_eq!(added.expect("it is new").kind, "relay");
-    let removed = world.ask(move |mirror| mirror.remove_upstream(&url)).await;
+    let removed = world
+        .ask(move |mirror| mirror.control().remove_upstream(&url))
+        .await;
     removed.expect("it was followed");
-    let left = world.ask(|mirror| mirror.upstreams()).await;
+    let left = world.ask(|mirror| mirror.inspector().upstreams()).await;
     let left = left.expect("an answer");
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!(left[0].kind, "pds");
@@ -306,10 +316,14 @@ async fn an_upstream_that_is_added_while_it_starts_is_followed_once() {
     };
     // From the configuration to one that was added while running.
     let gone = url.clone();
-    let removed = world.ask(move |mirror| mirror.remove_upstream(&gone)).await;
+    let removed = world
+        .ask(move |mirror| mirror.control().remove_upstream(&gone))
+        .await;
     removed.expect("it was followed");
     let again = new();
-    let added = world.ask(move |mirror| mirror.add_upstream(again)).await;
+    let added = world
+        .ask(move |mirror| mirror.control().add_upstream(again))
+        .await;
     added.expect("it is followed");
     world.stop().await;
     world.flags.upstream.clear();
@@ -320,7 +334,7 @@ async fn an_upstream_that_is_added_while_it_starts_is_followed_once() {
         .expect("it opens");
     // The program answers from now on, and somebody comes in.
     let (asked, again) = (mirror.clone(), new());
-    let added = tokio::task::spawn_blocking(move || asked.add_upstream(again)).await;
+    let added = tokio::task::spawn_blocking(move || asked.control().add_upstream(again)).await;
     added.expect("no panic").expect("it is followed");
     mirror.begin(true).await.expect("it begins");
     world.mirror = Some(mirror);
@@ -361,11 +375,13 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
     let before = world.status().await.repos;
     let wrong = Did::parse("did:web:nobody.invalid").expect("a DID");
     let named = vec![wrong.clone()];
-    let tracked = world.ask(move |mirror| mirror.track(&named)).await;
+    let tracked = world
+        .ask(move |mirror| mirror.control().track(&named))
+        .await;
     tracked.expect("it is tracked");
     world
         .until("it is asked for", async |world: &World| {
-            let trouble = world.mirror().fetcher.last_errors.of(&wrong);
+            let trouble = world.mirror().fetcher().last_errors.of(&wrong);
             said(trouble.is_some(), &trouble.is_some())
         })
         .await;
@@ -376,7 +392,9 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
         })
         .await;
     let named = vec![wrong.clone()];
-    let gone = world.ask(move |mirror| mirror.untrack(&named)).await;
+    let gone = world
+        .ask(move |mirror| mirror.control().untrack(&named))
+        .await;
     assert_eq!(gone.expect("it was tracked").changed, 1);
     world
         .until("as if it had never been named", async |world: &World| {
@@ -385,10 +403,12 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
             said(forgotten, &status)
         })
         .await;
-    let gaps = world.ask(|mirror| mirror.gaps(None, 9)).await;
+    let gaps = world.ask(|mirror| mirror.inspector().gaps(None, 9)).await;
     assert_eq!(gaps.expect("an answer").gaps, []);
     let asked = wrong.clone();
-    let none = world.ask(move |mirror| mirror.repo(&asked)).await;
+    let none = world
+        .ask(move |mirror| mirror.inspector().repo(&asked))
+        .await;
     assert_eq!(none.expect("an answer"), None);
     // What is held stays.
     let did = world.did(0);
@@ -396,8 +416,8 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
     for track in [true, false] {
         let named = named.clone();
         let changed = world.ask(move |mirror| match track {
-            true => mirror.track(&named),
-            false => mirror.untrack(&named),
+            true => mirror.control().track(&named),
+            false => mirror.control().untrack(&named),
         });
         changed.await.expect("it is done");
     }

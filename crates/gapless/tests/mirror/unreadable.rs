@@ -83,7 +83,13 @@ async fn t25_c_the_ten_thousandth_frame_that_cannot_be_read_stops_nothing_either
     world.caught_up(PDS).await;
     world.complete(&b).await;
     assert_eq!(world.metrics().dead_letters.get(), MANY, "all are counted");
-    let kept = world.mirror().services.store.view().dead_letters().count();
+    let kept = world
+        .mirror()
+        .services()
+        .store
+        .view()
+        .dead_letters()
+        .count();
     assert_eq!(
         kept as u64,
         gapless_mirror::desk_totals::MAX_DEAD_LETTERS,

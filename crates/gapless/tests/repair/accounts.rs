@@ -196,7 +196,7 @@ fn lose(world: &World, dids: &[Did]) {
 
 async fn status(world: &World) -> MirrorStatus {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.status());
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().status());
     asked.await.expect("no panic").expect("an answer")
 }
 
@@ -214,7 +214,7 @@ async fn suspended(world: &World) {
 
 async fn confirm_loss(world: &World) {
     let (mirror, url) = (world.mirror().clone(), world.url(0));
-    let confirmed = tokio::task::spawn_blocking(move || mirror.confirm_loss(&url));
+    let confirmed = tokio::task::spawn_blocking(move || mirror.control().confirm_loss(&url));
     confirmed.await.expect("no panic").expect("it is suspended");
 }
 

@@ -12,7 +12,7 @@ use crate::way::Way;
 
 async fn remove(world: &World, url: String) {
     let mirror = world.mirror().clone();
-    let removed = tokio::task::spawn_blocking(move || mirror.remove_upstream(&url));
+    let removed = tokio::task::spawn_blocking(move || mirror.control().remove_upstream(&url));
     removed.await.expect("no panic").expect("it was followed");
 }
 
@@ -108,8 +108,8 @@ async fn tracked_by_name_and_no_longer_changes_nothing_where_the_host_is_followe
     let tracked = |track: bool| {
         let (mirror, dids) = (world.mirror().clone(), vec![did.clone()]);
         tokio::task::spawn_blocking(move || match track {
-            true => mirror.track(&dids),
-            false => mirror.untrack(&dids),
+            true => mirror.control().track(&dids),
+            false => mirror.control().untrack(&dids),
         })
     };
     tracked(true).await.expect("no panic").expect("it is done");

@@ -230,7 +230,7 @@ async fn last_error(world: &World, did: &gapless_atp::syntax::Did) -> Option<Str
 /// What the first upstream is marked with.
 async fn refused_by_host(world: &World) -> Option<RefusedAnswer> {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.upstreams());
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().upstreams());
     let all = asked.await.expect("no panic").expect("an answer");
     all.into_iter().next().and_then(|one| one.refused)
 }
@@ -353,7 +353,7 @@ async fn t51_b_a_reason_that_no_commit_tells_of_outlives_the_fetch_under_way() {
     world.fires("drip", 1).await;
     let stalled = world.stall(0, "getLatestCommit", Some(&did));
     let (mirror, asked) = (world.mirror().clone(), did.clone());
-    let resync = tokio::task::spawn_blocking(move || mirror.resync(&asked, false));
+    let resync = tokio::task::spawn_blocking(move || mirror.control().resync(&asked, false));
     resync.await.expect("no panic").expect("it is known");
     assert_eq!(world.metrics().snapshots_written.get(), written);
     let progress = world
@@ -376,7 +376,7 @@ async fn a_fetch_whose_answer_comes_after_the_end_ends_too() {
     let stalled = world.stall(0, "getRepo", Some(&did));
     world.too_big(&did);
     world.fires("stall", 1).await;
-    let services = std::sync::Arc::downgrade(&world.mirror().services);
+    let services = std::sync::Arc::downgrade(&world.mirror().services());
     world.stop().await;
     world.clear(stalled).await;
     // Whoever still works for it holds it.

@@ -192,7 +192,7 @@ async fn a_sweep_whose_questions_got_no_answer_vouches_for_nobody() {
 }
 
 fn suspended(world: &World) -> bool {
-    let hosts = world.mirror().services.hosts.all();
+    let hosts = world.mirror().services().hosts.all();
     hosts.iter().any(|(_, host)| host.hiding_suspended)
 }
 
@@ -235,7 +235,7 @@ async fn a_loss_that_was_confirmed_is_believed() {
         .await;
     world.sweeps(5).await;
     let (mirror, url) = (world.mirror().clone(), world.url(0));
-    let confirmed = tokio::task::spawn_blocking(move || mirror.confirm_loss(&url));
+    let confirmed = tokio::task::spawn_blocking(move || mirror.control().confirm_loss(&url));
     confirmed.await.expect("no panic").expect("it is confirmed");
     for did in &gone {
         world.reason(did, "inactive").await;
@@ -312,7 +312,7 @@ async fn listings_without_an_end_keep_no_other_host_from_being_swept() {
     world.add(UpstreamKind::Pds, world.url(0), None).await;
     world
         .until("the honest host is swept", async |world: &World| {
-            let hosts = &world.mirror().services.hosts;
+            let hosts = &world.mirror().services().hosts;
             let host = hosts.find(&world.url(0)).and_then(|id| hosts.get(id));
             let swept = host.and_then(|host| host.swept);
             swept.map(drop).ok_or("never".to_owned())

@@ -265,7 +265,7 @@ async fn t23_a_host_restored_from_a_backup_rolls_nothing_back_when_told_to_hold(
     world.honestly_complete(&busy).await;
     assert_eq!(world.honest(&quiet).await.rev, held[0]);
     let (mirror, did) = (world.mirror().clone(), quiet.clone());
-    let resync = tokio::task::spawn_blocking(move || mirror.resync(&did, true));
+    let resync = tokio::task::spawn_blocking(move || mirror.control().resync(&did, true));
     resync.await.expect("no panic").expect("it is behind");
     world.honestly_complete(&quiet).await;
     assert_eq!(world.metrics().adopted.get(), 1);

@@ -22,10 +22,10 @@ use crate::steps::{listed, swept, unswept};
 async fn what_the_schedule_believes_to_be_owed_and_is_not_is_forgotten() {
     let mut world = World::settled(listed(3, 1), unswept).await;
     let did = world.account(0, 0);
-    let services = world.mirror().services.clone();
+    let services = world.mirror().services().clone();
     world
         .until("nothing is owed", async |world: &World| {
-            let owed = world.mirror().services.schedule.len();
+            let owed = world.mirror().services().schedule.len();
             (owed == 0).then_some(()).ok_or(format!("{owed}"))
         })
         .await;
@@ -46,7 +46,7 @@ async fn what_the_schedule_believes_to_be_owed_and_is_not_is_forgotten() {
     services.schedule.note(now.time, &unheard);
     world
         .until("it is forgotten", async |world: &World| {
-            let owed = world.mirror().services.schedule.len();
+            let owed = world.mirror().services().schedule.len();
             (owed == 0).then_some(()).ok_or(format!("{owed}"))
         })
         .await;
@@ -75,7 +75,7 @@ async fn a_start_without_room_on_the_disk_comes_to_an_end() {
 
 /// Bytes of parked frames, as the store has them.
 fn parked_in_store(world: &World) -> u64 {
-    let view = world.mirror().services.store.view();
+    let view = world.mirror().services().store.view();
     let parked = view.parked_repos().expect("it can be read");
     parked.into_values().sum()
 }
@@ -110,7 +110,7 @@ async fn frames_that_wait_are_counted_once_after_a_restart() {
         .await;
     let counted = world
         .mirror()
-        .services
+        .services()
         .totals
         .parked_bytes
         .load(Ordering::SeqCst);
@@ -131,7 +131,7 @@ async fn as_of_is_not_later_than_what_was_looked_at() {
     // The page is made, and on its way.
     let sweeps = world.metrics().sweeps.get();
     world.omitted(&did);
-    let omitted = timestamp(world.mirror().services.clock.time()).expect("a year of four digits");
+    let omitted = timestamp(world.mirror().services().clock.time()).expect("a year of four digits");
     let seen = AtomicBool::new(false);
     world
         .until("the sweep has ended", async |world: &World| {
@@ -185,7 +185,7 @@ async fn a_filter_that_was_widened_and_not_fetched_yet_is_no_damage() {
     world.need_not_fire(stalled.id);
     world.begin().await;
     let (mirror, asked) = (world.mirror().clone(), did.clone());
-    let verified = tokio::task::spawn_blocking(move || mirror.verify(&asked));
+    let verified = tokio::task::spawn_blocking(move || mirror.inspector().verify(&asked));
     let verified = verified.await.expect("no panic").expect("an answer");
     assert!(
         verified.computed.is_none(),
@@ -223,7 +223,7 @@ async fn what_is_tracked_is_on_the_list_before_its_row_says_so() {
     let (mut world, half) = one_tracked().await;
     // Its desk is held: the row cannot be written.
     let (hold, held) = std::sync::mpsc::sync_channel::<()>(1);
-    let (desks, did) = (world.mirror().desks.clone(), half.clone());
+    let (desks, did) = (world.mirror().desks().clone(), half.clone());
     let holding = tokio::spawn(async move {
         let visit = desks.visit(&did, move |_| {
             let _ = held.recv();
@@ -231,10 +231,10 @@ async fn what_is_tracked_is_on_the_list_before_its_row_says_so() {
         visit.await
     });
     let (mirror, did) = (world.mirror().clone(), half.clone());
-    let tracking = tokio::task::spawn_blocking(move || mirror.track(&[did]));
+    let tracking = tokio::task::spawn_blocking(move || mirror.control().track(&[did]));
     let until = Instant::now() + Duration::from_secs(10);
     let listed = loop {
-        let view = world.mirror().services.store.view();
+        let view = world.mirror().services().store.view();
         let on_it = view
             .tracked()
             .any(|row| row.expect("it can be read").0 == half);
@@ -255,7 +255,7 @@ async fn what_is_tracked_is_on_the_list_before_its_row_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_on_the_list_is_begun_at_the_next_start() {
     let (mut world, half) = one_tracked().await;
-    let services = world.mirror().services.clone();
+    let services = world.mirror().services().clone();
     let change = Change {
         wish: Some(WishChange::Track(half.clone(), services.clock.time())),
         ..Change::default()
@@ -280,7 +280,7 @@ async fn a_stream_that_was_read_for_some_alone_begins_anew_for_all() {
     world.complete(&tracked).await;
     world
         .until("nothing is owed", async |world: &World| {
-            let schedule = &world.mirror().services.schedule;
+            let schedule = &world.mirror().services().schedule;
             let left = (schedule.len(), schedule.at_work());
             (left == (0, 0)).then_some(()).ok_or(format!("{left:?}"))
         })
@@ -290,8 +290,11 @@ async fn a_stream_that_was_read_for_some_alone_begins_anew_for_all() {
     let (mirror, url) = (world.mirror().clone(), world.url(0));
     let did = tracked.clone();
     let done = tokio::task::spawn_blocking(move || {
-        mirror.remove_upstream(&url).expect("it is followed");
-        mirror.track(&[did]).expect("it is tracked");
+        mirror
+            .control()
+            .remove_upstream(&url)
+            .expect("it is followed");
+        mirror.control().track(&[did]).expect("it is tracked");
     });
     done.await.expect("no panic");
     world.opened(&world.url(0)).await;

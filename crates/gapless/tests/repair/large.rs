@@ -10,7 +10,7 @@ use crate::steps::{listed, next};
 /// What `gaps` says of a repository.
 pub async fn gap_of(world: &World, did: &Did) -> Option<Gap> {
     let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.gaps(None, 100));
+    let asked = tokio::task::spawn_blocking(move || mirror.inspector().gaps(None, 100));
     let page = asked.await.expect("no panic").expect("an answer");
     page.gaps.into_iter().find(|gap| gap.did == did.as_str())
 }

@@ -29,7 +29,7 @@ fn spoil(world: &World, did: &Did) {
 
 /// Puts something else, or nothing, in the place of a held record.
 fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> Option<RecordValue>) {
-    let services = &world.mirror().services;
+    let services = &world.mirror().services();
     let view = services.store.view();
     let found = view.repo_by_did(did).expect("it can be read");
     let (id, row) = found.expect("it is known");
@@ -67,7 +67,7 @@ async fn a_resync_replaces_what_the_disk_has_spoilt() {
     let written = world.metrics().snapshots_written.get();
     spoil(&world, &did);
     let (mirror, asked) = (world.mirror().clone(), did.clone());
-    let resync = tokio::task::spawn_blocking(move || mirror.resync(&asked, false));
+    let resync = tokio::task::spawn_blocking(move || mirror.control().resync(&asked, false));
     resync.await.expect("no panic").expect("it is known");
     world
         .counted(
@@ -107,7 +107,7 @@ async fn verifying_all_finds_what_is_missing_renamed_or_altered_and_all_are_fetc
         })
     });
     let mirror = world.mirror().clone();
-    let verified = tokio::task::spawn_blocking(move || mirror.verify_all(&|_| true));
+    let verified = tokio::task::spawn_blocking(move || mirror.inspector().verify_all(&|_| true));
     let report = verified.await.expect("no panic").expect("an answer");
     assert_eq!((report.repos, report.proven, report.mismatches), (5, 2, 3));
     let found: BTreeSet<String> = report.found.into_iter().map(|one| one.did).collect();
@@ -128,7 +128,9 @@ async fn what_was_spoilt_and_is_fetched_anew_is_not_what_was_proven() {
     let did = world.account(0, 1);
     let verified = |world: &World| {
         let (mirror, did) = (world.mirror().clone(), did.clone());
-        tokio::task::spawn_blocking(move || mirror.verify(&did).expect("an answer").verified)
+        tokio::task::spawn_blocking(move || {
+            mirror.inspector().verify(&did).expect("an answer").verified
+        })
     };
     assert!(verified(&world).await.expect("no panic"));
     assert_eq!(world.answer(&did).await.evidence.level, "proven");

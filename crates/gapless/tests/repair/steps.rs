@@ -92,7 +92,7 @@ impl World {
     pub async fn add(&self, kind: UpstreamKind, url: String, host: Option<String>) {
         let mirror = self.mirror().clone();
         let new = NewUpstream { kind, url, host };
-        let added = tokio::task::spawn_blocking(move || mirror.add_upstream(new));
+        let added = tokio::task::spawn_blocking(move || mirror.control().add_upstream(new));
         added.await.expect("no panic").expect("it is added");
     }
 
@@ -100,7 +100,7 @@ impl World {
     pub async fn opened(&self, url: &str) {
         self.until("open", async |world: &World| {
             let mirror = world.mirror().clone();
-            let all = tokio::task::spawn_blocking(move || mirror.upstreams());
+            let all = tokio::task::spawn_blocking(move || mirror.inspector().upstreams());
             let all = all.await.expect("no panic").expect("an answer");
             let open = all.iter().any(|one| one.url == url && one.open);
             open.then_some(()).ok_or(format!("{all:?}"))
@@ -159,7 +159,7 @@ impl World {
     }
 
     pub fn metrics(&self) -> &Metrics {
-        &self.mirror().services.metrics
+        &self.mirror().services().metrics
     }
 
     /// Waits until a counter is at least this.
@@ -257,14 +257,14 @@ impl World {
 
     /// The durable row.
     pub fn row(&self, did: &Did) -> Repo {
-        let view = self.mirror().services.store.view();
+        let view = self.mirror().services().store.view();
         let found = view.repo_by_did(did).expect("it can be read");
         found.expect("it is known").1
     }
 
     /// How far the stream of a host is durable.
     pub fn cursor(&self, host: usize) -> Option<u64> {
-        let services = &self.mirror().services;
+        let services = &self.mirror().services();
         let covers = services.upstreams.read();
         let mut all = covers.iter();
         let (id, _) = all.find(|(_, source)| source.row.url == self.url(host))?;
@@ -274,7 +274,7 @@ impl World {
 
     /// What is owed to a repository is tried now, as if the time for it had come.
     pub async fn try_now(&self, did: &Did) {
-        let visit = self.mirror().desks.visit(did, |turn| {
+        let visit = self.mirror().desks().visit(did, |turn| {
             if let Some(draft) = turn.draft.as_mut() {
                 draft.repo.debt.next_try = Time(0);
             }

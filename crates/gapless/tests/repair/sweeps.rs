@@ -330,7 +330,7 @@ async fn t59_a_newer_head_is_named_while_the_fetch_fails_and_an_older_commit_cha
 }
 
 fn is_suspended(world: &World) -> bool {
-    let hosts = world.mirror().services.hosts.all();
+    let hosts = world.mirror().services().hosts.all();
     hosts.iter().any(|(_, host)| host.hiding_suspended)
 }
 
@@ -391,7 +391,7 @@ async fn a_wiped_host_hides_nobody_until_somebody_confirms() {
         assert!(!answer.complete && answer.records > Some(0), "{answer:?}");
     }
     let (mirror, url) = (world.mirror().clone(), world.url(0));
-    let confirm = tokio::task::spawn_blocking(move || mirror.confirm_loss(&url));
+    let confirm = tokio::task::spawn_blocking(move || mirror.control().confirm_loss(&url));
     confirm.await.expect("no panic").expect("it is suspended");
     for did in &dids {
         world.try_now(did).await;
@@ -436,7 +436,7 @@ async fn a_listing_that_breaks_off_is_no_sweep() {
 /// How often a host was swept: its sweeps have different beginnings.
 fn swept_tick(world: &World, host: usize) -> Option<Tick> {
     let name = world.url(host);
-    let hosts = world.mirror().services.hosts.all();
+    let hosts = world.mirror().services().hosts.all();
     let mut named = hosts.into_iter().filter(|(_, row)| row.name == name);
     named
         .next()

@@ -35,7 +35,7 @@ async fn behind_a_relay() -> World {
     world.begin().await;
     world
         .until("connected", async |world: &World| {
-            let covers = world.mirror().services.upstreams.read();
+            let covers = world.mirror().services().upstreams.read();
             let open = covers.iter().any(|(id, _)| covers.open_epoch(id).is_some());
             open.then_some(()).ok_or("not yet".to_owned())
         })
@@ -64,7 +64,7 @@ fn no_heads(world: &World) -> SetFault {
 
 /// When the only host was last swept.
 fn swept_at(world: &World) -> Option<String> {
-    let hosts = world.mirror().services.hosts.all();
+    let hosts = world.mirror().services().hosts.all();
     let swept = hosts.into_iter().find_map(|(_, host)| host.swept);
     swept.and_then(|swept| timestamp(swept.at))
 }
@@ -92,7 +92,7 @@ async fn asked(world: &World, did: &Did, since: &str, times: u64) {
 }
 
 fn now(world: &World) -> String {
-    timestamp(world.mirror().services.clock.time()).expect("a time")
+    timestamp(world.mirror().services().clock.time()).expect("a time")
 }
 
 async fn an_omission_is_not_vouched_for(mut world: World, omit: Spec) {
@@ -231,7 +231,7 @@ async fn a_wiped_host_that_is_asked_about_each_hides_nobody() {
     world
         .counted("asked", |metrics| metrics.vanished.get(), all)
         .await;
-    let hosts = world.mirror().services.hosts.all();
+    let hosts = world.mirror().services().hosts.all();
     assert!(hosts.iter().any(|(_, host)| host.hiding_suspended));
     // However often it is asked.
     world.sweeps(2).await;

@@ -20,23 +20,23 @@ impl World {
     }
 
     async fn gaps(&self) -> GapsPage {
-        let page = self.ask(|mirror| mirror.gaps(None, 100)).await;
+        let page = self.ask(|mirror| mirror.inspector().gaps(None, 100)).await;
         page.expect("an answer")
     }
 
     async fn ready(&self) -> Readiness {
-        self.ask(|mirror| mirror.ready()).await
+        self.ask(|mirror| mirror.inspector().ready()).await
     }
 
     async fn upstream(&self, url: String) -> UpstreamAnswer {
-        let all = self.ask(|mirror| mirror.upstreams()).await;
+        let all = self.ask(|mirror| mirror.inspector().upstreams()).await;
         let mut all = all.expect("an answer").into_iter();
         all.find(|one| one.url == url).expect("it is followed")
     }
 
     /// A measure of the mirror, if it has one.
     async fn measure(&self, name: &str) -> Option<f64> {
-        let text = self.ask(|mirror| mirror.metrics()).await;
+        let text = self.ask(|mirror| mirror.inspector().metrics()).await;
         let text = text.expect("an answer");
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.trim().parse().ok())
@@ -110,7 +110,9 @@ async fn a_host_whose_listing_fails_from_the_start_is_not_passed_over() {
             only.then_some(()).ok_or(format!("{page:?}"))
         })
         .await;
-    let second = world.ask(|mirror| mirror.gaps(Some(0), 100)).await;
+    let second = world
+        .ask(|mirror| mirror.inspector().gaps(Some(0), 100))
+        .await;
     assert!(second.expect("an answer").hosts.is_empty(), "told once");
     let ready = world.ready().await;
     let url = world.url(1);

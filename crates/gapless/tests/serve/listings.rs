@@ -101,7 +101,7 @@ async fn a_page_looks_at_so_many_and_goes_on() {
     let (mut world, served) = mirrored(small(1)).await;
     let before = served.good("sync.listRepos", &[]).await.json();
     assert_eq!(before["cursor"], Value::Null);
-    let desks = world.mirror().desks.clone();
+    let desks = world.mirror().desks().clone();
     let names = (0..5_100).map(|number| format!("did:web:n{number}.example"));
     let visits = names.map(|name| {
         let desks = desks.clone();
@@ -123,7 +123,7 @@ async fn a_page_looks_at_so_many_and_goes_on() {
         .to_owned();
     let last = world
         .mirror()
-        .services
+        .services()
         .store
         .view()
         .repos(RepoId(0))

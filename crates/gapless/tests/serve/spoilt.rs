@@ -14,7 +14,7 @@ use crate::served::{Served, mirrored, records_of, small, true_records};
 
 /// Puts something else in the place of a held record, as a disk might.
 fn damage(world: &World, did: &Did, instead: impl FnOnce(&Record) -> RecordValue) -> String {
-    let services = &world.mirror().services;
+    let services = &world.mirror().services();
     let view = services.store.view();
     let found = view.repo_by_did(did).expect("it can be read");
     let (id, row) = found.expect("it is known");

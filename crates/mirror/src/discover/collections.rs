@@ -2,38 +2,35 @@
 //! to the end, again and again. Entries are old claims: each becomes a candidate.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use gapless_core::ledger::UpstreamKind;
 use gapless_net::HostAddress;
 
-use crate::Mirror;
 use crate::admission::candidates::Candidate;
-use crate::discover::{ListingKey, next_look};
+use crate::discover::{Discovery, ListingKey};
 use gapless_core::filter::Pattern;
 
 /// Pages of one listing: more repositories than any network has.
 const PAGES: usize = 100_000;
 
-pub async fn run(mirror: Weak<Mirror>) {
-    if let Some(now) = mirror.upgrade() {
-        for pattern in &now.services.admission.scope.collections {
-            if let Pattern::Below(_) = pattern {
-                tracing::info!(%pattern, "listings know whole names of collections only: what is below this is found by its next operation");
-            }
+pub async fn run(discovery: Arc<Discovery>) {
+    for pattern in &discovery.services.admission.scope.collections {
+        if let Pattern::Below(_) = pattern {
+            tracing::info!(%pattern, "listings know whole names of collections only: what is below this is found by its next operation");
         }
     }
-    while let Some(now) = next_look(mirror.clone()).await {
-        for asked in now.collection_listings() {
-            if now.discovery.is_due(&asked) && !now.services.shutdown.has_begun() {
-                now.list_collection(&asked).await;
+    while discovery.wait().await {
+        for asked in discovery.collection_listings() {
+            if discovery.listings.is_due(&asked) && !discovery.services.shutdown.has_begun() {
+                discovery.list_collection(&asked).await;
             }
         }
     }
 }
 
-impl Mirror {
+impl Discovery {
     /// Everything that is asked for: each collection of each source.
     fn collection_listings(&self) -> Vec<ListingKey> {
         let config = &self.settings.discover;
@@ -75,7 +72,7 @@ impl Mirror {
             }
         }
         let (now, every) = (self.services.clock.time(), self.settings.discover.every);
-        self.discovery.ended(asked, now, every, how);
+        self.listings.ended(asked, now, every, how);
     }
 
     /// Returns how many it named.
@@ -92,7 +89,7 @@ impl Mirror {
                 () = self.services.shutdown.begun() => return Err("Gapless ends".to_owned()),
             };
             let Some(page) = page.map_err(|error| error.to_string())? else {
-                if self.discovery.lock().without.insert(asked.url.clone()) {
+                if self.listings.lock().without.insert(asked.url.clone()) {
                     tracing::info!(source = %asked.url, "it does not offer listReposByCollection; what is in a collection is found by live operations, and by those who do");
                 }
                 return Ok(count);

@@ -6,7 +6,7 @@
 //! the collection, the listing was old, and it is tracked no more.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -15,10 +15,9 @@ use gapless_core::ledger::{Repo, RepoId, Time};
 use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
 
-use crate::Mirror;
 use crate::admission::candidates::Candidate;
 use crate::desk::Turn;
-use crate::discover::LOOK_EVERY;
+use crate::discover::{Discovery, LOOK_EVERY};
 use crate::services::Services;
 use crate::tracking::TrackedBy;
 use gapless_core::filter::Pattern;
@@ -26,7 +25,7 @@ use gapless_net::{Known, ResolveError};
 
 /// Names that the directory is asked about at a time.
 const AT_A_TIME: usize = 8;
-/// Found ones that are looked at at a time, and how often.
+/// FoundRepos ones that are looked at at a time, and how often.
 const LOOKED_AT: usize = 1000;
 const LOOK_AT_EVERY: Duration = Duration::from_secs(1);
 /// A stream waits for the directory's word about one it has brought no longer than this.
@@ -38,23 +37,23 @@ const NOBODY_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Repositories that hold nothing of what they were found for, remembered.
 const WITHOUT: usize = 100_000;
 
-/// Found ones that nobody has looked at since, and those that were in vain.
+/// FoundRepos ones that nobody has looked at since, and those that were in vain.
 #[derive(Default)]
-pub struct Found {
-    kept: Mutex<Kept>,
+pub struct FoundRepos {
+    inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Inner {
     fresh: VecDeque<Did>,
     /// With the collection, as it was asked for, of which they hold nothing.
     without: HashSet<(Did, Arc<str>)>,
 }
 
-impl Found {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+impl FoundRepos {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here can panic half way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,24 +65,22 @@ enum Looked {
     Without,
 }
 
-pub async fn run(mirror: Weak<Mirror>) {
-    let Some(now) = mirror.upgrade() else {
-        return;
-    };
+pub async fn run(discovery: Arc<Discovery>) {
     // Those that were being asked about when this ended by a fault.
-    now.services.admission.candidates.ask_again();
-    now.found
+    discovery.services.admission.candidates.ask_again();
+    discovery
+        .found
         .lock()
         .fresh
-        .extend(now.services.admission.found_dids());
-    let services = now.services.clone();
+        .extend(discovery.services.admission.found_dids());
+    let services = discovery.services.clone();
     let mut asking = FuturesUnordered::new();
     let mut looked = Instant::now();
     while !services.shutdown.has_begun() {
         while asking.len() < AT_A_TIME
             && let Some(candidate) = services.admission.candidates.take()
         {
-            asking.push(settle(now.clone(), candidate));
+            asking.push(admit(discovery.clone(), candidate));
         }
         tokio::select! {
             Some(settled) = asking.next() => {
@@ -98,7 +95,7 @@ pub async fn run(mirror: Weak<Mirror>) {
         }
         if looked.elapsed() >= LOOK_AT_EVERY {
             looked = Instant::now();
-            if let Err(error) = now.look_at_found().await
+            if let Err(error) = discovery.look_at_found().await
                 && error.is_final()
             {
                 return;
@@ -109,11 +106,11 @@ pub async fn run(mirror: Weak<Mirror>) {
 
 /// Asks about a candidate, tracks it, and lets its streams go on. When the program ends
 /// before, no cursor has passed it, and the next start reads it again.
-async fn settle(mirror: Arc<Mirror>, mut candidate: Candidate) -> Result<(), StoreError> {
-    let services = &mirror.services;
+async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<(), StoreError> {
+    let services = &discovery.services;
     let did = candidate.did.clone();
     let held = loop {
-        let settled = match mirror.settle(&candidate).await {
+        let settled = match discovery.resolve_candidate(&candidate).await {
             Ok(settled) => settled,
             Err(error) if error.is_final() => return Err(error),
             // There is no room on the disk, perhaps.
@@ -140,7 +137,7 @@ async fn settle(mirror: Arc<Mirror>, mut candidate: Candidate) -> Result<(), Sto
         }
     };
     for position in held {
-        mirror.desks.skip(&did, position);
+        discovery.desks.skip(&did, position);
     }
     Ok(())
 }
@@ -165,8 +162,8 @@ fn is_final(did: &Did, live: bool, error: &ResolveError) -> bool {
     }
 }
 
-impl Mirror {
-    async fn settle(&self, candidate: &Candidate) -> Result<Settled, StoreError> {
+impl Discovery {
+    async fn resolve_candidate(&self, candidate: &Candidate) -> Result<Settled, StoreError> {
         let (services, did) = (&self.services, &candidate.did);
         if services.admission.is_tracked(did) {
             return Ok(Settled::Tracked);

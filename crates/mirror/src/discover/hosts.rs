@@ -2,15 +2,14 @@
 //! A host that is new is swept soon; one that is listed no more is kept.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use gapless_core::ledger::{HostId, NamedBy};
 use gapless_net::HostAddress;
 use gapless_store::error::StoreError;
 
-use crate::Mirror;
-use crate::discover::{ListingKey, next_look};
+use crate::discover::{Discovery, ListingKey};
 use crate::hosts::quota::Over;
 
 /// Pages of one listing: more hosts than are ever remembered.
@@ -18,14 +17,14 @@ const PAGES: usize = 200;
 /// New hosts that are on their way to the store at a time.
 const AT_A_TIME: usize = 64;
 
-pub async fn run(mirror: Weak<Mirror>) {
-    while let Some(now) = next_look(mirror.clone()).await {
-        for relay in now.relays() {
+pub async fn run(discovery: Arc<Discovery>) {
+    while discovery.wait().await {
+        for relay in discovery.relays() {
             let asked = ListingKey {
                 url: relay,
                 collection: None,
             };
-            if now.discovery.is_due(&asked) && now.list_hosts(&asked).await.is_err() {
+            if discovery.listings.is_due(&asked) && discovery.list_hosts(&asked).await.is_err() {
                 // The store is closed, or cannot be written: whoever saw that says so.
                 return;
             }
@@ -33,7 +32,7 @@ pub async fn run(mirror: Weak<Mirror>) {
     }
 }
 
-impl Mirror {
+impl Discovery {
     /// Reads one relay's listing. What came before an error counts.
     async fn list_hosts(&self, asked: &ListingKey) -> Result<(), StoreError> {
         let metrics = &self.services.metrics;
@@ -55,7 +54,7 @@ impl Mirror {
         }
         let now = self.services.clock.time();
         let every = self.settings.discover.every;
-        self.discovery.ended(asked, now, every, how.map(|()| count));
+        self.listings.ended(asked, now, every, how.map(|()| count));
         Ok(())
     }
 
@@ -109,12 +108,12 @@ impl Mirror {
             let host = match host? {
                 Ok(host) => host,
                 Err(over) => {
-                    self.services.metrics.host_refused(over);
+                    over.count(&self.services.metrics);
                     continue;
                 }
             };
             known += 1;
-            let mut told = self.discovery.lock();
+            let mut told = self.listings.lock();
             told.listed_by
                 .entry(host)
                 .or_default()

@@ -13,20 +13,25 @@
 //! names. What a listing says is a claim: a host is believed about its own repositories
 //! alone, and a DID when the directory knows it.
 
-mod collections;
-mod found_repos;
-mod hosts;
-mod newcomers;
-mod streams;
+pub(crate) mod collections;
+pub(crate) mod found_repos;
+pub(crate) mod hosts;
+pub(crate) mod newcomers;
+pub(crate) mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use gapless_core::ledger::{HostId, Time, UpstreamKind};
 
-use crate::Mirror;
-pub use found_repos::Found;
+use crate::desk::Desks;
+use crate::following::Following;
+use crate::repair::worker::Fetcher;
+use crate::services::Services;
+use crate::settings::MirrorSettings;
+use crate::tracking::Tracking;
+pub use found_repos::FoundRepos;
 
 /// How often it is looked whether something is to be asked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -35,8 +40,8 @@ const AFTER_ERROR: Duration = Duration::from_secs(60);
 
 /// What listings have told, since we run.
 #[derive(Default)]
-pub struct Discovery {
-    told: Mutex<Inner>,
+pub struct Listings {
+    inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
@@ -67,10 +72,10 @@ pub(crate) struct Listing {
     pub(crate) next: Option<Instant>,
 }
 
-impl Discovery {
+impl Listings {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here can panic half way.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_due(&self, asked: &ListingKey) -> bool {
@@ -104,10 +109,23 @@ impl Discovery {
     }
 }
 
-impl Mirror {
+/// Finds hosts and repositories that nobody named.
+pub struct Discovery {
+    pub(crate) services: Arc<Services>,
+    pub(crate) desks: Arc<Desks>,
+    pub(crate) fetcher: Arc<Fetcher>,
+    pub(crate) following: Arc<Following>,
+    pub(crate) tracking: Arc<Tracking>,
+    pub(crate) settings: Arc<MirrorSettings>,
+    pub(crate) listings: Arc<Listings>,
+    /// Repositories that were found by a collection.
+    pub(crate) found: FoundRepos,
+}
+
+impl Discovery {
     /// The relays that are asked: those of the configuration, followed or not, and
     /// those that are followed.
-    pub(crate) fn relays(&self) -> BTreeSet<String> {
+    fn relays(&self) -> BTreeSet<String> {
         let configured = self.settings.upstreams.iter();
         let configured = configured.filter(|one| one.kind == UpstreamKind::Relay);
         let mut relays: BTreeSet<String> = configured.map(|one| one.url.clone()).collect();
@@ -118,34 +136,12 @@ impl Mirror {
         relays
     }
 
-    /// Starts what finds things by itself, if anything is to be found.
-    pub(crate) fn discover(self: &Arc<Self>) {
-        let scope = &self.services.admission.scope;
-        let mirror = Arc::downgrade(self);
-        self.supervise("newcomers", move || newcomers::run(mirror.clone()));
-        if scope.network {
-            let mirror = Arc::downgrade(self);
-            self.supervise("hosts", move || hosts::run(mirror.clone()));
+    /// Waits until listings are checked again. Returns `false` once the program ends.
+    async fn wait(&self) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = self.services.shutdown.begun() => return false,
         }
-        if scope.network && scope.by_hosts {
-            let mirror = Arc::downgrade(self);
-            self.supervise("streams", move || streams::run(mirror.clone()));
-        }
-        if scope.is_narrow() {
-            let mirror = Arc::downgrade(self);
-            self.supervise("collections", move || collections::run(mirror.clone()));
-            let mirror = Arc::downgrade(self);
-            self.supervise("found", move || found_repos::run(mirror.clone()));
-        }
+        !self.services.shutdown.has_begun()
     }
-}
-
-/// Waits a moment. None: the program ends.
-async fn next_look(mirror: Weak<Mirror>) -> Option<Arc<Mirror>> {
-    let services = mirror.upgrade()?.services.clone();
-    tokio::select! {
-        () = tokio::time::sleep(LOOK_EVERY) => {}
-        () = services.shutdown.begun() => return None,
-    }
-    mirror.upgrade().filter(|_| !services.shutdown.has_begun())
 }

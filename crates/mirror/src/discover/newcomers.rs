@@ -1,31 +1,27 @@
 //! Names that an upstream told of after it had told of too many: the directory is asked
 //! before anything is written down, few at a time, so that all else is asked as well.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use gapless_atp::syntax::Did;
 use gapless_net::Known;
 use gapless_store::error::StoreError;
 
-use crate::Mirror;
 use crate::desk::{Turn, first_heard};
-use crate::discover::LOOK_EVERY;
+use crate::discover::{Discovery, LOOK_EVERY};
 
 /// Names that the directory is asked about at a time.
 const AT_A_TIME: usize = 4;
 
-pub async fn run(mirror: Weak<Mirror>) {
-    let Some(now) = mirror.upgrade() else {
-        return;
-    };
-    let services = now.services.clone();
+pub async fn run(discovery: Arc<Discovery>) {
+    let services = discovery.services.clone();
     let mut asking = FuturesUnordered::new();
     while !services.shutdown.has_begun() {
         while asking.len() < AT_A_TIME
             && let Some(did) = services.admission.newcomers.take()
         {
-            asking.push(ask(now.clone(), did));
+            asking.push(ask(discovery.clone(), did));
         }
         tokio::select! {
             Some(asked) = asking.next() => match asked {
@@ -44,10 +40,10 @@ pub async fn run(mirror: Weak<Mirror>) {
 }
 
 /// Asks about one, and writes it down if the directory knows it: from then on it is owed.
-async fn ask(mirror: Arc<Mirror>, did: Did) -> Result<(), StoreError> {
-    let metrics = &mirror.services.metrics;
+async fn ask(discovery: Arc<Discovery>, did: Did) -> Result<(), StoreError> {
+    let metrics = &discovery.services.metrics;
     metrics.resolutions.inc();
-    let Ok(document) = mirror.fetcher.net.resolve(&did, Known::default()).await else {
+    let Ok(document) = discovery.fetcher.net.resolve(&did, Known::default()).await else {
         metrics.resolution_failures.inc();
         return Ok(());
     };
@@ -55,7 +51,7 @@ async fn ask(mirror: Arc<Mirror>, did: Did) -> Result<(), StoreError> {
         return Ok(());
     }
     metrics.newcomers_known.inc();
-    let visit = mirror.desks.visit(&did, |turn: &mut Turn<'_>| {
+    let visit = discovery.desks.visit(&did, |turn: &mut Turn<'_>| {
         if turn.draft.is_none() {
             turn.draft = Some(first_heard(turn.services, turn.did));
         }

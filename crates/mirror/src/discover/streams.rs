@@ -1,33 +1,33 @@
 //! A stream for each host of the network, where that is wanted. Dialing is spread: so
 //! many a second, those first that are known longest.
 
-use std::sync::Weak;
+use std::sync::Arc;
 
 use gapless_core::ledger::{FollowReason, HostId, UpstreamKind};
 
-use crate::Mirror;
-use crate::discover::next_look;
+use crate::discover::Discovery;
 use crate::following::FollowError;
 
 /// Hosts that are dialed for the first time at each look.
 const AT_A_TIME: usize = 10;
 
-pub async fn run(mirror: Weak<Mirror>) {
+pub async fn run(discovery: Arc<Discovery>) {
     let mut full = false;
-    while let Some(now) = next_look(mirror.clone()).await {
-        let (hosts, left_out) = now.unfollowed();
+    while discovery.wait().await {
+        let (hosts, left_out) = discovery.unfollowed();
         if left_out > 0 && !full {
             full = true;
             tracing::warn!(
                 left_out,
-                limit = now.settings.discover.max_streams,
+                limit = discovery.settings.discover.max_streams,
                 "more hosts are known than are followed at a time (discover.max_streams): repositories of the others are not complete"
             );
         }
         for (_, name) in hosts {
-            let added = now
-                .following
-                .add(UpstreamKind::Pds, &name, None, FollowReason::Discovered);
+            let added =
+                discovery
+                    .following
+                    .add(UpstreamKind::Pds, &name, None, FollowReason::Discovered);
             match added.await {
                 Ok(_) => {}
                 Err(FollowError::Store(error)) if error.is_final() => return,
@@ -39,7 +39,7 @@ pub async fn run(mirror: Weak<Mirror>) {
     }
 }
 
-impl Mirror {
+impl Discovery {
     /// Hosts that have no stream yet and get one now; and how many find no place.
     fn unfollowed(&self) -> (Vec<(HostId, String)>, usize) {
         let (streams, found) = self.following.streams();

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use gapless_core::ledger::NamedBy;
 
+use crate::metrics::Metrics;
+
 /// Hosts that are remembered, but for those that an operator names.
 const MOST_HOSTS: usize = 100_000;
 /// Of these: left to documents of what is held or tracked.
@@ -43,6 +45,12 @@ impl Over {
             Over::Reserve => "reserve",
             Over::All => "all",
         }
+    }
+
+    /// Counts a host that was not remembered because of this quota.
+    pub fn count(self, metrics: &Metrics) {
+        metrics.hosts_refused.inc();
+        metrics.hosts_over.inc(self.name());
     }
 }
 

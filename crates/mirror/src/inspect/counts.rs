@@ -6,15 +6,16 @@
 //! one is made.
 
 use std::ops::ControlFlow;
-use std::sync::{PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gapless_core::ledger::complete::Level;
 use gapless_core::ledger::{Epoch, RepoId, Tick, Time, UpstreamId, account, cover};
 use gapless_store::error::StoreError;
+use tokio::sync::Notify;
 
-use crate::Mirror;
 use crate::api::{ApiError, RepoCounts, seconds_between};
+use crate::inspect::Inspector;
 use crate::scan::{ROWS_PER_VIEW, scan_rows};
 
 /// Counting is not done more often than this, and takes at most a twentieth of the
@@ -44,74 +45,85 @@ pub struct Counted {
 /// relied on, and which doubts there are.
 type Shown = (UpstreamId, bool, Epoch, Option<Tick>);
 
-/// What is told to whoever asks.
+/// Where the counts of an answer come from.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum CountSource {
     Remembered,
     /// And another count is made meanwhile.
     RememberedForNow,
     Anew,
 }
 
-fn told(age: Duration, took: Duration, as_shown: bool) -> Told {
+fn count_source(age: Duration, took: Duration, as_shown: bool) -> CountSource {
     match age < COUNT_EVERY.max(took * SHARE) && as_shown {
-        true => Told::Remembered,
-        false if took > WAITED_FOR => Told::RememberedForNow,
-        false => Told::Anew,
+        true => CountSource::Remembered,
+        false if took > WAITED_FOR => CountSource::RememberedForNow,
+        false => CountSource::Anew,
     }
 }
 
-/// Counts when somebody has asked and was told an older count.
-pub async fn run(mirror: Weak<Mirror>) {
+/// The last count, and who makes the next one.
+#[derive(Default)]
+pub(crate) struct Counter {
+    counted: Mutex<Option<Counted>>,
+    /// Held while repositories are counted: one count runs at a time.
+    counting: Mutex<()>,
+    /// Wakes the task that counts: a question was answered with an older count.
+    recount: Notify,
+}
+
+/// Counts again whenever a question was answered with an older count.
+pub(crate) async fn run(inspector: Arc<Inspector>) {
     loop {
-        let Some(strong) = mirror.upgrade() else {
-            return;
-        };
-        let (asked, services) = (strong.recount.clone(), strong.services.clone());
-        drop(strong);
         tokio::select! {
-            () = asked.notified() => {}
-            () = services.shutdown.begun() => return,
+            () = inspector.counter.recount.notified() => {}
+            () = inspector.services.shutdown.begun() => return,
         }
-        let Some(strong) = mirror.upgrade() else {
-            return;
-        };
-        let counted = tokio::task::spawn_blocking(move || strong.count_anew()).await;
+        let counting = inspector.clone();
+        let counted = tokio::task::spawn_blocking(move || counting.count_anew()).await;
         if let Ok(Err(error)) = counted {
-            tracing::warn!(%error, "repositories could not be counted; tried again when somebody asks");
+            tracing::warn!(%error, "repositories could not be counted; the next question about them counts again");
         }
     }
 }
 
-impl Mirror {
+impl Inspector {
     /// Counts every repository, or remembers.
     pub(crate) fn count(&self) -> Result<Counted, ApiError> {
         let remembered = {
-            let counted = self.counted.lock();
+            let counted = self.counter.counted.lock();
             counted.unwrap_or_else(PoisonError::into_inner).clone()
         };
         let Some(counted) = remembered else {
             return self.count_anew();
         };
         let as_shown = counted.shown == self.shown();
-        match told(counted.at.elapsed(), counted.took, as_shown) {
-            Told::Remembered => Ok(counted),
-            Told::RememberedForNow => {
-                self.recount.notify_one();
+        match count_source(counted.at.elapsed(), counted.took, as_shown) {
+            CountSource::Remembered => Ok(counted),
+            CountSource::RememberedForNow => {
+                self.counter.recount.notify_one();
                 Ok(counted)
             }
-            Told::Anew => self.count_anew(),
+            CountSource::Anew => self.count_anew(),
         }
     }
 
     fn count_anew(&self) -> Result<Counted, ApiError> {
         let asked = Instant::now();
         // One at a time: whoever comes meanwhile has the same answer.
-        let _one = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self
+            .counter
+            .counting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let shown = self.shown();
         let began = Instant::now();
         {
-            let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let counted = self
+                .counter
+                .counted
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if let Some(counted) = &*counted
                 && counted.at.checked_sub(counted.took) > Some(asked)
                 && counted.shown == shown
@@ -149,7 +161,11 @@ impl Mirror {
             overdue,
             oldest_debt: oldest,
         };
-        let mut kept = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self
+            .counter
+            .counted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *kept = Some(counted.clone());
         Ok(counted)
     }
@@ -217,12 +233,25 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_long_count_who_can_be_told_an_older_one() {
         let ms = Duration::from_millis;
-        assert_eq!(told(ms(499), ms(1), true), Told::Remembered);
-        assert_eq!(told(ms(501), ms(1), true), Told::Anew);
-        assert_eq!(told(ms(1), ms(1), false), Told::Anew, "an upstream is down");
-        assert_eq!(told(ms(19_000), ms(1_000), true), Told::Remembered);
-        assert_eq!(told(ms(20_000), ms(1_000), true), Told::Anew);
-        assert_eq!(told(ms(50_000), ms(2_000), true), Told::RememberedForNow);
-        assert_eq!(told(ms(1), ms(2_000), false), Told::RememberedForNow);
+        assert_eq!(count_source(ms(499), ms(1), true), CountSource::Remembered);
+        assert_eq!(count_source(ms(501), ms(1), true), CountSource::Anew);
+        assert_eq!(
+            count_source(ms(1), ms(1), false),
+            CountSource::Anew,
+            "an upstream is down"
+        );
+        assert_eq!(
+            count_source(ms(19_000), ms(1_000), true),
+            CountSource::Remembered
+        );
+        assert_eq!(count_source(ms(20_000), ms(1_000), true), CountSource::Anew);
+        assert_eq!(
+            count_source(ms(50_000), ms(2_000), true),
+            CountSource::RememberedForNow
+        );
+        assert_eq!(
+            count_source(ms(1), ms(2_000), false),
+            CountSource::RememberedForNow
+        );
     }
 }

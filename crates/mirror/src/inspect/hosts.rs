@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use gapless_core::ledger::{Host, HostId, NamedBy, Tick, Upstream, UpstreamId};
 
-use crate::Mirror;
 use crate::api::{
     DiscoverStatus, HostAnswer, HostsPage, ListingAnswer, NamerAnswer, followed_name, timestamp,
 };
 use crate::hosts::quota;
+use crate::inspect::Inspector;
 use crate::sweep::is_whole;
 use crate::sweep::queue::SweepState;
 
@@ -18,7 +18,7 @@ struct Known {
     by_operator: bool,
 }
 
-impl Mirror {
+impl Inspector {
     /// Since when a listing speaks for what the streams of all hosts have missed.
     fn wide_reset(&self) -> Tick {
         let covers = self.services.upstreams.read();
@@ -46,7 +46,7 @@ impl Mirror {
 
     /// Whether a relay has told, since we run, which hosts there are.
     pub(crate) fn knows_hosts(&self) -> bool {
-        let told = self.discovery.lock();
+        let told = self.listings.lock();
         let mut listings = told.listings.iter();
         listings.any(|(asked, listing)| asked.collection.is_none() && listing.read.is_some())
     }
@@ -112,7 +112,7 @@ impl Mirror {
         stream: Option<&(UpstreamId, Known)>,
     ) -> HostAnswer {
         let listed_by: Vec<String> = {
-            let told = self.discovery.lock();
+            let told = self.listings.lock();
             let by = told.listed_by.get(&id).into_iter().flatten();
             by.map(|relay| relay.to_string()).collect()
         };
@@ -179,7 +179,7 @@ impl Mirror {
             swept += u64::from(host.swept.is_some());
             repos += self.sweeps.listed(id).unwrap_or(0);
         });
-        let listings = self.discovery.lock().listings.clone();
+        let listings = self.listings.lock().listings.clone();
         let listings = listings.into_iter().map(|(asked, listing)| ListingAnswer {
             url: asked.url,
             collection: asked.collection,

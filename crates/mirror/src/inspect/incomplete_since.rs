@@ -6,17 +6,17 @@
 use gapless_core::ledger::complete::{Completeness, Reason};
 use gapless_core::ledger::{Repo, Tick, Time, UpstreamId, UpstreamKind};
 
-use crate::Mirror;
 use crate::api::Circumstances;
+use crate::inspect::Inspector;
 
-impl Mirror {
+impl Inspector {
     /// Since when, and what else a person has to know of it.
     pub(crate) fn circumstances(&self, repo: &Repo, answer: &Completeness) -> Circumstances {
         let via = answer.evidence.via;
         let times = answer.reasons.iter();
         let times = times.filter_map(|reason| self.since_reason(*reason, repo, via));
         let since = since(times.min(), self.known_at(repo));
-        let trouble = self.fetcher.last_errors.of(&repo.did);
+        let trouble = self.last_errors.of(&repo.did);
         let covers = self.services.upstreams.read();
         let source = via.and_then(|id| covers.get(id));
         Circumstances {

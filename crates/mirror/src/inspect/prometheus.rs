@@ -4,11 +4,11 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use crate::Mirror;
 use crate::api::{ApiError, UpstreamAnswer};
+use crate::inspect::Inspector;
 use crate::metrics::head;
 
-impl Mirror {
+impl Inspector {
     pub(crate) fn metrics_text(&self) -> Result<String, ApiError> {
         let mut out = String::new();
         self.services.metrics.write(&mut out);

@@ -7,9 +7,9 @@ use gapless_store::error::StoreError;
 use gapless_store::read_view::{ReadView, RootError};
 use gapless_store::table::record::Record;
 
-use crate::Mirror;
 use crate::api::{ApiError, Verdict, VerifyAnswer, VerifyProgress, VerifyReport};
 use crate::desk::Turn;
+use crate::inspect::Inspector;
 use gapless_core::filter::Keep;
 
 /// Mismatches that a report names.
@@ -19,7 +19,7 @@ const TELL_EVERY: u64 = 16;
 /// Repositories that are read at a time.
 const AT_A_TIME: usize = 256;
 
-impl Mirror {
+impl Inspector {
     /// Recomputes the root of a repository, and writes down what came out.
     pub(crate) fn prove(&self, id: RepoId, repo: &Repo) -> Result<VerifyAnswer, ApiError> {
         let mut answer = VerifyAnswer {

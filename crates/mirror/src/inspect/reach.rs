@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use gapless_core::ledger::{HostId, Time, UpstreamKind};
 
-use crate::Mirror;
 use crate::api::{ApiError, ListedHost, Reach, timestamp};
+use crate::inspect::Inspector;
 use crate::inspect::ready::hosts::is_listed;
 
 /// Hosts that are named; of more than these only the number is told.
 const HOSTS_NAMED: usize = 100;
 
-impl Mirror {
+impl Inspector {
     pub(crate) fn reach(&self) -> Result<Reach, ApiError> {
         let repos = self.count()?.counts.total;
         let mut listed: BTreeMap<HostId, (Time, String)> = BTreeMap::new();

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use gapless_core::ledger::{RepoId, UpstreamId};
 
-use crate::Mirror;
 use crate::api::{ApiError, ClaimsAnswer, RepoAnswer, SourceAnswer, UpstreamAnswer, timestamp};
+use crate::inspect::Inspector;
 use crate::metrics::head;
 
 /// The level of evidence of what nobody has proven.
 const CLAIMED: &str = "claimed";
 
-impl Mirror {
+impl Inspector {
     /// What is claimed of a repository, beside what is held of it.
     pub(crate) fn add_claims(&self, id: RepoId, told: &mut RepoAnswer) -> Result<(), ApiError> {
         let (mut count, mut newest, mut by) = (0, None, BTreeSet::new());

@@ -269,7 +269,7 @@ impl Fetcher {
                 match self.services.hosts.name_of_stranger(name, by).await? {
                     Ok(host) => Some(host),
                     Err(over) => {
-                        self.services.metrics.host_refused(over);
+                        over.count(&self.services.metrics);
                         let what = "its document names a host that is new, and too many are known; gapless hosts says more";
                         self.note_error(did, what);
                         self.failed(did, None).await?;

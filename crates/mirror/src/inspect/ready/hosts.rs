@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use gapless_core::ledger::{Host, HostId, Time, Upstream};
 
-use crate::Mirror;
 use crate::api::{HostGap, HostReason, seconds_between, timestamp};
+use crate::inspect::Inspector;
 use crate::sweep::is_whole;
 use crate::sweep::queue::Failing;
 
@@ -46,7 +46,7 @@ pub(crate) fn is_listed(row: &Upstream, host: &Host) -> bool {
     host.swept.is_some_and(|swept| swept.tick > row.reset_at)
 }
 
-impl Mirror {
+impl Inspector {
     /// Upstreams that are followed for all that lives on their hosts.
     pub(crate) fn whole(&self) -> Vec<(HostId, Upstream)> {
         let covers = self.services.upstreams.read();

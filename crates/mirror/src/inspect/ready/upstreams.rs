@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use gapless_core::ledger::Time;
 
-use crate::Mirror;
 use crate::api::timestamp;
+use crate::inspect::Inspector;
 
 /// Of the hosts that are followed for tracked repositories so many may be silent:
 /// one in ten. Among many, some are always gone.
@@ -33,7 +33,7 @@ fn heard(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duration)
     }
 }
 
-impl Mirror {
+impl Inspector {
     pub(crate) fn unheard(&self, reasons: &mut Vec<String>) {
         let now = self.services.clock.time();
         let longest = self.settings.ready.max_upstream_age;

@@ -1,0 +1,132 @@
+//! Answers about repositories, one or page by page, each with its evidence.
+
+use std::ops::ControlFlow;
+
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::complete::{self, Completeness};
+use gapless_core::ledger::{Account, Repo, RepoId, UpstreamId, account, cover};
+
+use crate::api::{ApiError, Gap, GapsPage, RepoAnswer, ReposPage};
+use crate::inspect::Inspector;
+use crate::scan::{ROWS_PER_VIEW, scan_rows};
+
+impl Inspector {
+    /// The whole answer about a repository.
+    pub fn answer(&self, repo: &Repo) -> Completeness {
+        let host = repo.host.and_then(|host| self.services.hosts.get(host));
+        let now = self.services.clock.glance();
+        self.services.decide(now, |context| {
+            complete::completeness(context, repo, host.as_ref())
+        })
+    }
+
+    pub(crate) fn url_of(&self, id: UpstreamId) -> Option<String> {
+        let covers = self.services.upstreams.read();
+        covers.get(id).map(|source| source.row.url.clone())
+    }
+
+    pub(crate) fn repo_answer(
+        &self,
+        id: RepoId,
+        repo: &Repo,
+        count: bool,
+    ) -> Result<RepoAnswer, ApiError> {
+        let answer = self.answer(repo);
+        let host = repo.host.and_then(|host| self.services.hosts.get(host));
+        let via = answer.evidence.via.and_then(|id| self.url_of(id));
+        let mut records = count.then_some(0);
+        if let Some(counted) = &mut records {
+            for record in self.services.store.view().records(id) {
+                record?;
+                *counted += 1;
+            }
+        }
+        let mut told = RepoAnswer::new(repo, &answer, host.as_ref(), via, records);
+        if count {
+            self.add_claims(id, &mut told)?;
+        }
+        told.evidence.recomputable = repo.head().is_some() && self.holds_all_keys();
+        if !told.complete {
+            told.last_error = self.last_errors.of(&repo.did).map(Into::into);
+        }
+        Ok(told)
+    }
+
+    /// Whether the keys of all records are held, so that roots can be recomputed.
+    pub(crate) fn holds_all_keys(&self) -> bool {
+        !self.services.rules.settings.wanted_keys_only
+            || self.services.rules.filter.wanted.is_empty()
+    }
+
+    pub(crate) fn repo_by_did(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError> {
+        let found = self.services.store.view().repo_by_did(did)?;
+        match found {
+            None => Ok(None),
+            Some((_, repo)) if cover::is_bare_name(&repo) => Ok(None),
+            Some((id, repo)) => self.repo_answer(id, &repo, true).map(Some),
+        }
+    }
+
+    pub(crate) fn repos_page(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<ReposPage, ApiError> {
+        let view = self.services.store.view();
+        let from = RepoId(after.map_or(0, |after| after.saturating_add(1)));
+        let mut page = ReposPage::default();
+        let mut read = 0;
+        for row in view.repos(from).take(limit) {
+            let (id, _) = row?;
+            page.cursor = Some(id.0);
+            read += 1;
+            let repo = view.repo(id)?;
+            if let Some(repo) = repo.filter(|repo| !cover::is_bare_name(repo)) {
+                // Not counted: a walk through all pages would read every record.
+                page.repos.push(self.repo_answer(id, &repo, false)?);
+            }
+        }
+        if read < limit {
+            page.cursor = None;
+        }
+        Ok(page)
+    }
+
+    pub(crate) fn gaps_page(&self, after: Option<u64>, limit: usize) -> Result<GapsPage, ApiError> {
+        let from = RepoId(after.map_or(0, |after| after.saturating_add(1)));
+        let mut page = GapsPage::default();
+        if after.is_none() {
+            (page.hosts, page.hosts_total) = self.host_gaps();
+            page.reach = Some(self.reach()?);
+        }
+        let read = |from| self.services.store.view().repos(from);
+        let looked = scan_rows(ROWS_PER_VIEW, from, read, |id, _| {
+            let found = self.services.store.view().repo(id)?;
+            let Some(repo) = found.filter(|repo| !cover::is_bare_name(repo)) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            // Hidden ones are as their owners, or hosts, want them; unless the host
+            // has lost them.
+            if account::is_hidden(repo.account) && repo.account != Account::NotFound {
+                page.hidden += 1;
+                return Ok(ControlFlow::Continue(()));
+            }
+            let answer = self.answer(&repo);
+            let known = self.circumstances(&repo, &answer);
+            if let Some(mut gap) = Gap::new(&repo, &answer, known) {
+                gap.last_error = self.last_errors.of(&repo.did).map(Into::into);
+                page.gaps.push(gap);
+                page.cursor = Some(id.0);
+            }
+            Ok(match page.gaps.len() < limit {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        });
+        looked?;
+        if page.gaps.len() < limit {
+            page.cursor = None;
+        }
+        Ok(page)
+    }
+}
