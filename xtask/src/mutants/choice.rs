@@ -1,13 +1,15 @@
 //! Selects the mutants of a run.
 //!
 //! The names and `--since` narrow the lists down; `--part` or `--sample` then takes
-//! some of the rest. All selections keep the order of the lists, because neighbours
-//! share layers.
+//! some of the rest; `--resume` skips what an earlier run has caught. All selections
+//! keep the order of [`grouped`], in which neighbours share a crate and a layer.
 
+use super::layer::Target;
 use super::list::Mutant;
 use std::collections::BTreeSet;
 
-pub const ARGUMENTS: &str = "[NAME…] [--since COMMIT] [--part I/N | --sample N] [--json] [--list]";
+pub const ARGUMENTS: &str =
+    "[NAME…] [--since COMMIT] [--part I/N | --sample N] [--resume] [--json] [--list]";
 const NAME_MEANS: &str = "NAME is a mutant, a list (`codec`) or a mutated file";
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub struct Request {
     pub since: Option<String>,
     pub part: Option<Part>,
     pub sample: Option<usize>,
+    /// Skip the mutants that an earlier run has caught.
+    pub resume: bool,
     pub json: bool,
     pub list: bool,
 }
@@ -29,6 +33,7 @@ impl Request {
             match argument.as_str() {
                 "--json" => request.json = true,
                 "--list" => request.list = true,
+                "--resume" => request.resume = true,
                 "--sample" => {
                     let value = rest.next().ok_or("--sample needs a number")?;
                     request.sample = match value.parse() {
@@ -89,6 +94,23 @@ fn answers_to(mutant: &Mutant, name: &str) -> bool {
         list.trim_end_matches(".txt"),
     ]
     .contains(&name)
+}
+
+/// Orders the mutants so that each recompiles as little as possible after the one
+/// before: by the crate of the edited file, then by the first layer, then by the file.
+/// The order does not depend on the names or on the lists.
+pub fn grouped(mut mutants: Vec<Mutant>) -> Vec<Mutant> {
+    fn group(mutant: &Mutant) -> (&str, Option<(&str, &Target)>, &str) {
+        let folder = mutant.file.split_once("/src/");
+        let layer = mutant.layers.first();
+        (
+            folder.map_or(mutant.file.as_str(), |(folder, _)| folder),
+            layer.map(|layer| (layer.package.as_str(), &layer.target)),
+            &mutant.file,
+        )
+    }
+    mutants.sort_by(|a, b| group(a).cmp(&group(b)));
+    mutants
 }
 
 /// One of `of` parts of about equal size, counted from 1.
@@ -191,10 +213,12 @@ mod tests {
         assert_eq!(request(&order), Ok(expected));
         let expected = Request {
             part: Some(Part { number: 2, of: 5 }),
+            resume: true,
             list: true,
             ..Request::default()
         };
-        assert_eq!(request(&["--list", "--part", "2/5"]), Ok(expected));
+        let order = ["--list", "--part", "2/5", "--resume"];
+        assert_eq!(request(&order), Ok(expected));
         assert_eq!(request(&[]), Ok(Request::default()));
     }
 
@@ -240,6 +264,25 @@ mod tests {
         }
         let why = request(&["a", "d"]).unwrap().choose(all()).unwrap_err();
         assert!(why.contains("`d`"), "{why}");
+    }
+
+    #[test]
+    fn neighbours_share_a_crate_then_a_layer_then_a_file() {
+        let mutant = |name: &str, file: &str, layer: &str| {
+            format!("mutant {name}\nwhy w\nfile {file}\ntest {layer}\n-a\n+b\n")
+        };
+        let text = [
+            mutant("a", "crates/b/src/z.rs", "-p b --test t"),
+            mutant("b", "crates/a/src/z.rs", "-p b --test t"),
+            mutant("c", "crates/b/src/y.rs", "-p b --lib x"),
+            mutant("d", "crates/b/src/x.rs", "-p b --test t"),
+            mutant("e", "crates/a/src/y.rs", "-p a --lib"),
+            mutant("f", "crates/b/src/x.rs", "-p b --test t x"),
+            mutant("g", "crates/a/src/z.rs", "-p a --lib y"),
+        ]
+        .concat();
+        let order = grouped(parse("mutants/a.txt", &text).unwrap());
+        assert_eq!(names(&order), ["e", "g", "b", "c", "d", "f", "a"]);
     }
 
     #[test]

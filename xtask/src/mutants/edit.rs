@@ -3,7 +3,7 @@
 //! It applies only where its old lines stand exactly once, so that a mutant can
 //! never be made in a place that nobody meant, nor of code that is gone.
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Edit {
     old: Vec<String>,
     new: Vec<String>,

@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 const SHAPE: &str = "a test is `-p PACKAGE --lib` or `-p PACKAGE --test TARGET`, then the name \
                      of a test, or `--` and several";
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layer {
     pub package: String,
     pub target: Target,
@@ -19,7 +19,7 @@ pub struct Layer {
     pub filters: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// The unit tests of the package's library.
     Library,
@@ -62,13 +62,19 @@ impl Layer {
     }
 }
 
+impl Layer {
+    /// The arguments that select the test program, without names of tests.
+    pub fn program(&self) -> String {
+        match &self.target {
+            Target::Library => format!("-p {} --lib", self.package),
+            Target::Named(name) => format!("-p {} --test {name}", self.package),
+        }
+    }
+}
+
 impl fmt::Display for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "-p {}", self.package)?;
-        match &self.target {
-            Target::Library => write!(f, " --lib")?,
-            Target::Named(name) => write!(f, " --test {name}")?,
-        }
+        write!(f, "{}", self.program())?;
         match &self.filters[..] {
             [] => Ok(()),
             [one] => write!(f, " {one}"),

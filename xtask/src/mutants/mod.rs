@@ -3,7 +3,8 @@
 //! Each mutant of `mutants/*.txt` is made in a copy of the project, and the
 //! layer written beside it must fail. A survivor fails the run (exit 1), as does
 //! a list that is out of step with the code, a mutant that does not compile, and
-//! a layer that fails without a mutant. The working tree is never written.
+//! a layer that fails without a mutant. The working tree is never written. Each
+//! verdict is also appended to a file, from which `--resume` continues.
 
 mod child;
 mod choice;
@@ -12,6 +13,7 @@ mod layer;
 mod list;
 mod manifests;
 mod report;
+mod results;
 mod scratch;
 #[cfg(test)]
 mod tests;
@@ -22,8 +24,9 @@ pub use layer::{Layer, Target};
 pub use list::{Flaw, doubles, is_list, parse};
 
 use crate::process::{Failure, cargo, output_of, program, project_listing, root};
-use choice::{Request, changed, sample};
+use choice::{Request, changed, grouped, sample};
 use list::Mutant;
+use results::Results;
 use scratch::{Folders, Scratch};
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,7 +41,7 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         .map(str::to_string)
         .collect();
     let mut mutants = request
-        .choose(load(&root(), &paths)?)
+        .choose(grouped(load(&root(), &paths)?))
         .map_err(Failure::usage)?;
     if let Some(revision) = &request.since {
         let listing = changes_since(&root(), revision)?;
@@ -51,6 +54,14 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         let commit = output_of(program("git").args(["rev-parse", "HEAD"]))?;
         mutants = sample(mutants, count, &commit).map_err(Failure::usage)?;
     }
+    let folders = folders()?;
+    let results = Results::of(&folders);
+    if request.resume {
+        let selected = mutants.len();
+        mutants = results.not_caught(mutants)?;
+        let skipped = selected - mutants.len();
+        eprintln!("{skipped} of {selected} mutants are skipped: already caught");
+    }
     if request.list {
         for mutant in &mutants {
             println!("{:<36} {:<44} {}", mutant.name, mutant.file, mutant.why);
@@ -61,19 +72,18 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         eprintln!("no mutant is selected");
         return Ok(());
     }
-    let results = run_all(&folders()?, &paths, mutants, |mutant, judged| {
+    let judged = run_all(&folders, &paths, mutants, |mutant, judged| {
         if request.json {
             println!("{}", report::json(mutant, judged));
         } else {
             println!("{}", report::line(mutant, judged));
         }
+        results.append(mutant, judged)
     })?;
-    match report::complaint(&results) {
+    eprintln!("{}", report::summary(&judged));
+    match report::complaint(&judged) {
         Some(complaint) => Err(Failure::check(complaint)),
-        None => {
-            eprintln!("{} mutants, all caught", results.len());
-            Ok(())
-        }
+        None => Ok(()),
     }
 }
 
@@ -127,7 +137,7 @@ fn run_all(
     folders: &Folders,
     paths: &[String],
     mutants: Vec<Mutant>,
-    say: impl Fn(&Mutant, &Judged),
+    say: impl Fn(&Mutant, &Judged) -> Result<(), Failure>,
 ) -> Result<Vec<(Mutant, Judged)>, Failure> {
     let start = Instant::now();
     let scratch = Scratch::of(folders, paths)?;
@@ -148,7 +158,7 @@ fn run_all(
     let mut results = Vec::new();
     for mutant in mutants {
         let judged = judge(&scratch, &mutant, &seconds)?;
-        say(&mutant, &judged);
+        say(&mutant, &judged)?;
         results.push((mutant, judged));
     }
     Ok(results)

@@ -3,6 +3,7 @@
 use super::layer::Outcome;
 use super::list::Mutant;
 use super::trial::{Judged, Verdict};
+use std::collections::BTreeMap;
 
 const NAMES_SHOWN: usize = 2;
 
@@ -27,9 +28,9 @@ pub fn json(mutant: &Mutant, judged: &Judged) -> String {
         ("file", quoted(&mutant.file)),
         ("why", quoted(&mutant.why)),
     ];
+    fields.push(("verdict", quoted(judged.verdict.name())));
     match &judged.verdict {
         Verdict::Caught { by, how } => {
-            fields.push(("verdict", quoted("caught")));
             fields.push(("by", quoted(&by.to_string())));
             fields.push(("how", quoted(kind(how))));
             if let Outcome::Failed(tests) = how {
@@ -37,11 +38,8 @@ pub fn json(mutant: &Mutant, judged: &Judged) -> String {
                 fields.push(("tests", format!("[{}]", tests.join(","))));
             }
         }
-        Verdict::Survived => fields.push(("verdict", quoted("survived"))),
-        Verdict::Unbuildable(output) => {
-            fields.push(("verdict", quoted("unbuildable")));
-            fields.push(("output", quoted(output)));
-        }
+        Verdict::Survived => {}
+        Verdict::Unbuildable(output) => fields.push(("output", quoted(output))),
     }
     fields.push(("seconds", format!("{:.1}", judged.seconds)));
     let fields: Vec<String> = fields
@@ -49,6 +47,42 @@ pub fn json(mutant: &Mutant, judged: &Judged) -> String {
         .map(|(key, value)| format!("{}:{value}", quoted(key)))
         .collect();
     format!("{{{}}}", fields.join(","))
+}
+
+/// How many mutants ended in which way, and what a mutant of each layer costs.
+pub fn summary(results: &[(Mutant, Judged)]) -> String {
+    let mut costs: BTreeMap<String, (usize, f64)> = BTreeMap::new();
+    for (mutant, judged) in results {
+        if let Some(layer) = mutant.layers.first() {
+            let (count, seconds) = costs.entry(layer.program()).or_default();
+            *count += 1;
+            *seconds += judged.seconds;
+        }
+    }
+    let mut lines = vec!["mutants   mean s  first layer".to_string()];
+    for (layer, (count, seconds)) in costs {
+        let mean = seconds / count as f64;
+        lines.push(format!("{count:>7} {mean:>8.1}  {layer}"));
+    }
+    let count = |wanted: &str| {
+        let kinds = results.iter().map(|(_, judged)| judged.verdict.name());
+        kinds.filter(|kind| *kind == wanted).count()
+    };
+    let seconds: f64 = results.iter().map(|(_, judged)| judged.seconds).sum();
+    lines.push(format!(
+        "{} caught, {} survived, {} unbuildable in {seconds:.1} s",
+        count("caught"),
+        count("survived"),
+        count("unbuildable")
+    ));
+    for (mutant, judged) in results {
+        let name = judged.verdict.name();
+        if name != "caught" {
+            let seconds = judged.seconds;
+            lines.push(format!("{name:<11} {seconds:>6.1} s  {}", mutant.name));
+        }
+    }
+    lines.join("\n")
 }
 
 /// What is wrong with the tests or the list, at the end; none if nothing is.
@@ -187,6 +221,23 @@ mod tests {
             &judged(Verdict::Unbuildable("a\tb\n".to_string())),
         );
         assert!(text.contains("\"output\":\"a\\u0009b\\n\""), "{text}");
+    }
+
+    #[test]
+    fn the_summary_counts_verdicts_and_seconds() {
+        let results = [
+            (mutant(), caught(Outcome::Hung)),
+            (mutant(), judged(Verdict::Survived)),
+            (mutant(), judged(Verdict::Unbuildable(String::new()))),
+        ];
+        let expected = [
+            "mutants   mean s  first layer",
+            "      3      1.2  -p a --lib",
+            "1 caught, 1 survived, 1 unbuildable in 3.8 s",
+            "survived       1.2 s  a",
+            "unbuildable    1.2 s  a",
+        ];
+        assert_eq!(summary(&results).lines().collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -30,12 +30,24 @@ pub struct Folders {
     pub build: PathBuf,
 }
 
+impl Folders {
+    /// The folder of everything that runs keep.
+    pub fn home(&self) -> PathBuf {
+        self.target.join("mutants")
+    }
+
+    /// The copy of the project.
+    pub fn tree(&self) -> PathBuf {
+        self.home().join("tree")
+    }
+}
+
 impl Scratch {
     /// Makes the copy hold what `paths` of the project hold, and nothing else.
     pub fn of(folders: &Folders, paths: &[String]) -> Result<Scratch, Failure> {
-        let home = folders.target.join("mutants");
+        let home = folders.home();
         let mut scratch = Scratch {
-            tree: home.join("tree"),
+            tree: folders.tree(),
             target: home.join("target"),
             build: folders.build.clone(),
             packages: BTreeMap::new(),

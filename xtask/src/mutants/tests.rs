@@ -92,7 +92,7 @@ impl Project {
         self.write("mutants/numbers.txt", list);
         let folders = self.folders();
         let mutants = load(&folders.project, &self.paths())?;
-        run_all(&folders, &self.paths(), mutants, |_, _| {})
+        run_all(&folders, &self.paths(), mutants, |_, _| Ok(()))
     }
 }
 

@@ -36,6 +36,17 @@ pub enum Verdict {
     Unbuildable(String),
 }
 
+impl Verdict {
+    /// As results and output for programs name the verdict.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Caught { .. } => "caught",
+            Verdict::Survived => "survived",
+            Verdict::Unbuildable(_) => "unbuildable",
+        }
+    }
+}
+
 /// The seconds of each layer without a mutant.
 pub type Seconds = BTreeMap<Layer, f64>;
 
@@ -146,6 +157,8 @@ fn build(scratch: &Scratch, layers: &[Layer]) -> Result<Result<Programs, String>
         .current_dir(&scratch.tree)
         .env("CARGO_TARGET_DIR", &scratch.target)
         .env("CARGO_BUILD_BUILD_DIR", &scratch.build)
+        // A mutant is one line: all but its own functions is compiled already.
+        .env("CARGO_INCREMENTAL", "1")
         .args(["test", "--workspace", "--all-features", "--no-run"])
         .arg("--message-format=json-render-diagnostics");
     for layer in layers {
