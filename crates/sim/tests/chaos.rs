@@ -1,5 +1,5 @@
 //! Chaos: a thousand seeds and a million events, each followed by the checks
-//! that docs/promises.md lists. Seeds that failed once run first, for ever.
+//! that docs/promises/simulator.md lists. Seeds that failed once run first, for ever.
 //! `GAPLESS_SIM_SEEDS` asks for more.
 
 use std::collections::BTreeMap;

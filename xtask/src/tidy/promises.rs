@@ -1,70 +1,71 @@
-//! Every promise of `docs/promises.md` names tests that exist.
+//! Every promise of `docs/promises/` names tests that exist.
 //!
-//! The format: tables whose last column is headed `tests` and holds one or more
-//! names in backticks, each `path/to/file.rs::test_name`, the path as seen from
-//! the project's root. The file must be there and must hold a function of that
-//! name with a test attribute, or one that the suite beside it makes a test of
-//! for each implementation: a macro in `main.rs` that writes `#[test] fn $…`, and
-//! is called with `module::test_name`. A row without a name fails too: a promise
-//! without a test is not kept.
+//! The format: a promise is an item of a list, and below it stand its tests, one item
+//! each: `path/to/file.rs::test_name` in backticks, the path as seen from the project's
+//! root. The file must be there and must hold a function of that name with a test
+//! attribute, or one that the suite beside it makes a test of for each implementation: a
+//! macro in `main.rs` that writes `#[test] fn $…`, and is called with
+//! `module::test_name`. A promise without a test fails, too. `README.md` describes the
+//! folder and is not checked.
 
 use super::rust::functions;
 use super::{File, Report};
 
-const PROMISES: &str = "docs/promises.md";
+const FOLDER: &str = "docs/promises/";
+const INDEX: &str = "docs/promises/README.md";
 
 pub fn check(files: &[File], report: &mut Report) {
-    let Some(promises) = files.iter().find(|file| file.path == PROMISES) else {
-        return;
-    };
-    let mut in_table = false;
-    for (index, line) in promises.text.lines().enumerate() {
-        let Some(last) = last_cell(line) else {
-            in_table = false;
-            continue;
-        };
-        if !in_table {
-            in_table = last == "tests";
-            if !in_table && !is_rule(last) {
-                let wrong = format!("the last column is `{last}`, not `tests`");
-                report.fail(
-                    promises,
-                    index + 1,
-                    wrong,
-                    "end each table with the column `tests`",
-                );
-                in_table = true;
-            }
-            continue;
-        }
-        if is_rule(last) {
-            continue;
-        }
-        check_row(files, promises, index + 1, last, report);
+    let pages = files.iter().filter(|file| {
+        file.path.starts_with(FOLDER) && file.has_extension(&["md"]) && file.path != INDEX
+    });
+    for page in pages {
+        check_page(files, page, report);
     }
 }
 
-fn check_row(files: &[File], promises: &File, line: usize, cell: &str, report: &mut Report) {
-    let names: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
-    if names.is_empty() {
-        let wrong = "a promise without a test".to_string();
-        report.fail(
-            promises,
-            line,
-            wrong,
-            "name its test, or take the promise back",
-        );
-    }
-    for name in names {
-        if let Some(why) = missing(files, name) {
-            report.fail(
-                promises,
-                line,
-                why,
-                "write the test, or name the one that shows it",
-            );
+fn check_page(files: &[File], page: &File, report: &mut Report) {
+    // The line of the promise whose tests have not come yet.
+    let mut untested = None;
+    let mut in_promise = false;
+    for (index, text) in page.text.lines().enumerate() {
+        let line = index + 1;
+        if text.starts_with("- ") {
+            fail_untested(page, untested.replace(line), report);
+            in_promise = true;
+        } else if let Some(item) = text.strip_prefix("  - ") {
+            untested = None;
+            let wrong = match name_of(item) {
+                _ if !in_promise => Some("a test without a promise above it".to_string()),
+                Some(name) => missing(files, name),
+                None => Some(format!("`{item}` is not one test in backticks")),
+            };
+            if let Some(wrong) = wrong {
+                let remedy = "write the test, or name the one that shows the promise";
+                report.fail(page, line, wrong, remedy);
+            }
+        } else if text.starts_with('|') {
+            let remedy = "write each promise as an item of a list, with its tests below it";
+            report.fail(page, line, "a table".to_string(), remedy);
+        } else if !text.starts_with(' ') {
+            fail_untested(page, untested.take(), report);
+            in_promise = false;
         }
     }
+    fail_untested(page, untested, report);
+}
+
+fn fail_untested(page: &File, line: Option<usize>, report: &mut Report) {
+    if let Some(line) = line {
+        let wrong = "a promise without a test".to_string();
+        let remedy = "name its test below it, or take the promise back";
+        report.fail(page, line, wrong, remedy);
+    }
+}
+
+/// The one name in backticks that makes up an item.
+fn name_of(item: &str) -> Option<&str> {
+    let name = item.strip_prefix('`')?.strip_suffix('`')?;
+    (!name.contains('`')).then_some(name)
 }
 
 fn missing(files: &[File], name: &str) -> Option<String> {
@@ -96,16 +97,6 @@ fn in_suite(files: &[File], path: &str, test: &str) -> bool {
     code.contains("#[test] fn $") && code.lines().any(|line| line.trim() == called)
 }
 
-/// The last cell of a table's row; none for a line that is not one.
-fn last_cell(line: &str) -> Option<&str> {
-    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
-    Some(inner.rsplit('|').next().unwrap_or(inner).trim())
-}
-
-fn is_rule(cell: &str) -> bool {
-    !cell.is_empty() && cell.chars().all(|c| "-: ".contains(c))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::findings;
@@ -113,22 +104,28 @@ mod tests {
     const TESTS: &str =
         "//! Tests.\n#[test]\nfn kept() {}\nfn only_a_helper() {}\n// #[test] fn gone() {}\n";
 
-    fn with_row(cell: &str) -> Vec<String> {
-        let table = format!("# Promises\n\n| promise | tests |\n|---|---|\n| A. | {cell} |\n");
-        findings(&[("docs/promises.md", &table), ("crates/a/tests/a.rs", TESTS)])
+    fn with_items(items: &str) -> Vec<String> {
+        let page = format!("# Parts\n\nOf parts.\n\n- It works,\n  always.\n{items}");
+        let readme = "# Promises\n\n- [Parts](parts.md): one item without tests\n";
+        findings(&[
+            ("docs/promises/README.md", readme),
+            ("docs/promises/parts.md", &page),
+            ("crates/a/tests/a.rs", TESTS),
+        ])
     }
 
     #[test]
     fn a_promise_with_its_test_passes() {
-        assert_eq!(
-            with_row("`crates/a/tests/a.rs::kept`"),
-            Vec::<String>::new()
-        );
+        let kept = "  - `crates/a/tests/a.rs::kept`\n";
+        let second = format!("{kept}{kept}- More.\n{kept}\nAn end.\n");
+        for items in [kept, &second] {
+            assert_eq!(with_items(items), Vec::<String>::new(), "{items}");
+        }
     }
 
     #[test]
     fn a_test_that_does_not_exist_fails() {
-        for (cell, why) in [
+        for (item, why) in [
             ("`crates/a/tests/a.rs::lost`", "has no test `lost`"),
             ("`crates/a/tests/a.rs::gone`", "has no test `gone`"),
             (
@@ -138,17 +135,48 @@ mod tests {
             ("`crates/a/tests/b.rs::kept`", "no file crates/a/tests/b.rs"),
             ("`kept`", "is not of the form"),
             (
-                "`crates/a/tests/a.rs::kept`, `crates/a/tests/a.rs::lost`",
-                "has no test `lost`",
+                "`crates/a/tests/a.rs::kept`, `crates/a/tests/a.rs::kept`",
+                "is not one test in backticks",
             ),
-            ("later", "a promise without a test"),
-            ("", "a promise without a test"),
+            ("later", "is not one test in backticks"),
         ] {
-            let found = with_row(cell);
-            assert_eq!(found.len(), 1, "{cell}: {found:?}");
-            assert!(found[0].starts_with("docs/promises.md:5: "), "{found:?}");
+            let found = with_items(&format!("  - {item}\n"));
+            assert_eq!(found.len(), 1, "{item}: {found:?}");
+            let place = "docs/promises/parts.md:7: ";
+            assert!(found[0].starts_with(place), "{found:?}");
             assert!(found[0].contains(why), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_promise_without_a_test_fails() {
+        let kept = "  - `crates/a/tests/a.rs::kept`\n";
+        for (items, line) in [
+            (String::new(), 5),
+            ("\nLater.\n".to_string(), 5),
+            (format!("- More.\n{kept}"), 5),
+            (format!("{kept}- More.\n"), 8),
+            (format!("{kept}- More.\n\n## Others\n"), 8),
+        ] {
+            let found = with_items(&items);
+            assert_eq!(found.len(), 1, "{items}: {found:?}");
+            let expected = format!("docs/promises/parts.md:{line}: a promise without a test");
+            assert!(found[0].starts_with(&expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn tables_and_tests_without_a_promise_fail() {
+        let kept = "  - `crates/a/tests/a.rs::kept`\n";
+        let found = with_items(&format!("{kept}\nOthers:\n{kept}"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains(":10: a test without a promise"),
+            "{found:?}"
+        );
+        let found = with_items(&format!("{kept}\n| promise | tests |\n"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(":9: a table"), "{found:?}");
     }
 
     #[test]
@@ -157,11 +185,9 @@ mod tests {
                      each!(\n    rows::shared,\n    // rows::dropped,\n);\n";
         let rows = "//! Rows.\npub fn shared() {}\npub fn dropped() {}\n";
         let promise = |test: &str| {
-            let table = format!(
-                "| promise | tests |\n|---|---|\n| A. | `crates/a/tests/c/rows.rs::{test}` |\n"
-            );
+            let page = format!("- A.\n  - `crates/a/tests/c/rows.rs::{test}`\n");
             findings(&[
-                ("docs/promises.md", &table),
+                ("docs/promises/rows.md", &page),
                 ("crates/a/tests/c/main.rs", suite),
                 ("crates/a/tests/c/rows.rs", rows),
             ])
@@ -169,13 +195,5 @@ mod tests {
         };
         assert_eq!(promise("shared"), 0);
         assert_eq!(promise("dropped"), 1);
-    }
-
-    #[test]
-    fn a_table_without_the_column_fails() {
-        let table = "| promise | proof |\n|---|---|\n";
-        let found = findings(&[("docs/promises.md", table)]);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("not `tests`"), "{found:?}");
     }
 }
