@@ -6,6 +6,7 @@
 //! that are long, but not yet too long, and rules that the tree does not keep everywhere.
 
 mod errors;
+mod glossary;
 mod imports;
 mod layers;
 mod links;
@@ -18,6 +19,7 @@ mod rust;
 mod sources;
 mod text;
 mod types;
+mod walks;
 
 use crate::process::{Failure, project_listing, root};
 use std::cell::OnceCell;
@@ -135,6 +137,8 @@ fn check(files: &[File]) -> Report {
     layers::check(files, &mut report);
     links::check(files, &mut report);
     promises::check(files, &mut report);
+    glossary::check(files, &mut report);
+    walks::check(files, &mut report);
     mutants::check(files, &mut report);
     metrics::check(files, &mut report);
     errors::check(files, &mut report);

@@ -1,0 +1,206 @@
+//! The walks of `ARCHITECTURE.md`: the functions that a commit, a repair and a request
+//! for a repository pass through, in order.
+//!
+//! The format: a section `## Walks` with a subsection for each of [`WALKS`], and in it a
+//! numbered list. Each step names one function or more, as `path/file.rs::function` in
+//! backticks, the path as seen from the project's root. Each file must exist and its
+//! production code must define the function; one walk has a bounded number of distinct
+//! files. Without the section there is nothing to check.
+
+use super::rust::is_word;
+use super::{File, Report};
+use std::collections::BTreeSet;
+
+const DOCUMENT: &str = "ARCHITECTURE.md";
+const SECTION: &str = "## Walks";
+
+/// What the title of a subsection contains, and the most distinct files of its walk.
+const WALKS: [(&str, usize); 3] = [("live record", 25), ("repair", 24), ("getrepo", 18)];
+
+pub fn check(files: &[File], report: &mut Report) {
+    let Some(document) = files.iter().find(|file| file.path == DOCUMENT) else {
+        return;
+    };
+    let lines = || document.text.lines().enumerate();
+    let Some((start, _)) = lines().find(|(_, line)| line.trim_end() == SECTION) else {
+        return;
+    };
+    let section = lines().skip(start + 1);
+    let section = section.take_while(|(_, line)| !line.starts_with("## "));
+    let mut walks: Vec<Walk> = Vec::new();
+    for (index, text) in section {
+        if let Some(title) = text.strip_prefix("### ") {
+            walks.push(Walk::new(title, index + 1));
+        } else if let Some(walk) = walks.last_mut() {
+            walk.read(index + 1, text);
+        }
+    }
+    for (wanted, _) in WALKS {
+        if !walks.iter().any(|walk| walk.title.contains(wanted)) {
+            let wrong = format!("no walk of the {wanted}");
+            let remedy = "write it as a numbered list below a heading of its own";
+            report.fail(document, start + 1, wrong, remedy);
+        }
+    }
+    for walk in &walks {
+        walk.check(files, document, report);
+    }
+}
+
+struct Walk<'a> {
+    /// In small letters.
+    title: String,
+    line: usize,
+    steps: Vec<Step<'a>>,
+}
+
+/// One item of the list, with the names in it.
+struct Step<'a> {
+    line: usize,
+    names: Vec<(usize, &'a str)>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(title: &str, line: usize) -> Walk<'a> {
+        Walk {
+            title: title.to_lowercase(),
+            line,
+            steps: Vec::new(),
+        }
+    }
+
+    fn read(&mut self, line: usize, text: &'a str) {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 && text[digits..].starts_with(". ") {
+            self.steps.push(Step {
+                line,
+                names: Vec::new(),
+            });
+        }
+        if let Some(step) = self.steps.last_mut() {
+            let quoted = text.split('`').skip(1).step_by(2);
+            let names = quoted.filter(|name| name.contains(".rs::"));
+            step.names.extend(names.map(|name| (line, name)));
+        }
+    }
+
+    fn check(&self, files: &[File], document: &File, report: &mut Report) {
+        let mut walked = BTreeSet::new();
+        for step in &self.steps {
+            if step.names.is_empty() {
+                let wrong = "a step that names no function".to_string();
+                let remedy = "name it as `path/file.rs::function`";
+                report.fail(document, step.line, wrong, remedy);
+            }
+            for (line, name) in &step.names {
+                if let Some(wrong) = missing(files, name) {
+                    report.fail(document, *line, wrong, "name the function that does this");
+                }
+                walked.extend(name.split("::").next());
+            }
+        }
+        let limit = WALKS
+            .iter()
+            .find(|(wanted, _)| self.title.contains(wanted))
+            .map(|(_, limit)| *limit);
+        if let Some(limit) = limit.filter(|limit| walked.len() > *limit) {
+            let wrong = format!("{} files, more than {limit}", walked.len());
+            let remedy = "let the data pass through fewer files";
+            report.fail(document, self.line, wrong, remedy);
+        }
+    }
+}
+
+fn missing(files: &[File], name: &str) -> Option<String> {
+    let (path, function) = name.split_once("::")?;
+    let Some(file) = files.iter().find(|file| file.path == path) else {
+        return Some(format!("`{name}`: there is no file {path}"));
+    };
+    let code = file.production_code();
+    let defined = code
+        .match_indices(&format!("fn {function}"))
+        .any(|(at, found)| {
+            let after = code.as_bytes().get(at + found.len());
+            !after.is_some_and(|byte| is_word(*byte))
+        });
+    (!defined).then(|| format!("`{name}`: {path} has no function `{function}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::*;
+
+    const CODE: &str = "//! A.\n/// Does it.\nfn accept() {}\n#[cfg(test)]\nfn pretend() {}\n";
+
+    fn walks(live: &str) -> String {
+        let step = "1. It comes: `src/a.rs::accept`.\n";
+        format!(
+            "# A\n\n## Walks\n\n### A live record\n\n{live}\n### A repair\n\n{step}\n\
+             ### getRepo\n\n{step}\n## Else\n\n### Live record\n\n1. `src/b.rs::lost`\n"
+        )
+    }
+
+    fn check_with(document: &str) -> Vec<String> {
+        findings(&[("ARCHITECTURE.md", document), ("src/a.rs", CODE)])
+    }
+
+    #[test]
+    fn without_the_section_there_is_nothing_to_check() {
+        let other = "# A\n\n## Ways\n\n1. `src/b.rs::lost`\n";
+        assert_eq!(check_with(other), Vec::<String>::new());
+    }
+
+    #[test]
+    fn steps_that_name_functions_pass() {
+        let live = "In order:\n\n1. It comes\n   (`src/a.rs::accept`), not `x`.\n\
+                    2. `src/a.rs::accept`, `src/a.rs::accept`\n";
+        assert_eq!(check_with(&walks(live)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_function_that_is_not_there_fails() {
+        for (step, why) in [
+            ("`src/b.rs::accept`", "there is no file src/b.rs"),
+            ("`src/a.rs::accep`", "has no function `accep`"),
+            ("`src/a.rs::pretend`", "has no function `pretend`"),
+            ("`src/a.rs`", "a step that names no function"),
+        ] {
+            let found = check_with(&walks(&format!("1. {step}\n")));
+            assert_eq!(found.len(), 1, "{step}: {found:?}");
+            assert!(found[0].starts_with("ARCHITECTURE.md:7: "), "{found:?}");
+            assert!(found[0].contains(why), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn every_walk_is_there() {
+        let found = check_with(&walks("").replacen("A repair", "A swim", 1));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(":3: no walk of the repair"), "{found:?}");
+    }
+
+    #[test]
+    fn a_walk_through_too_many_files_fails() {
+        for (title, limit) in WALKS {
+            for (count, expected) in [(limit, 0), (limit + 1, 1)] {
+                let paths: Vec<String> = (0..count).map(|i| format!("src/f{i}.rs")).collect();
+                let steps: String = paths
+                    .iter()
+                    .map(|path| format!("1. `{path}::accept` and `{path}::accept`\n"))
+                    .collect();
+                let mut document = "## Walks\n".to_string();
+                for (other, _) in WALKS {
+                    let steps = if other == title { steps.as_str() } else { "" };
+                    document.push_str(&format!("\n### The {other}\n\n{steps}"));
+                }
+                let mut files = vec![("ARCHITECTURE.md", document.as_str())];
+                files.extend(paths.iter().map(|path| (path.as_str(), CODE)));
+                let found = findings(&files);
+                assert_eq!(found.len(), expected, "{title}: {found:?}");
+                let wrong = format!("{count} files, more than {limit}");
+                assert!(found.iter().all(|f| f.contains(&wrong)), "{found:?}");
+            }
+        }
+    }
+}
