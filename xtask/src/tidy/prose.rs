@@ -8,7 +8,7 @@
 use super::rust::strings;
 use super::{File, Report};
 
-const DOC_OPENINGS: &[&str] = &["Likewise", "The same"];
+const DOC_OPENINGS: &[&str] = &["Likewise", "The same", "Of these"];
 const HELP_OPENINGS: &[&str] = &["Of these", "Their", "Such"];
 
 const METRIC_PREFIX: &str = "gapless_";
@@ -108,7 +108,9 @@ mod tests {
                 "src/a.rs:6: a doc comment begins with `The same`",
             ]
         );
-        assert_eq!(notes("//! The same.\n").len(), 1);
+        for opening in ["The same", "Of these"] {
+            assert_eq!(notes(&format!("//! {opening}.\n")).len(), 1);
+        }
     }
 
     #[test]
