@@ -14,9 +14,10 @@ const CPU_MICROS: f64 = 10.0;
 const MEGABYTES: f64 = 600.0;
 
 pub fn run(report: &mut Report) {
-    let (repos, records, large) = match report.quick() {
-        true => (10, 500, 5_000),
-        false => (400, 10_000, 2_700_000),
+    let (repos, records, large) = if report.quick() {
+        (10, 500, 5_000)
+    } else {
+        (400, 10_000, 2_700_000)
     };
     let folder = tempfile::tempdir().expect("a folder");
     let sender = Sender::start(repos, records, 1);

@@ -24,14 +24,16 @@ pub fn run(report: &mut Report) {
 
 fn measure(report: &mut Report, name: &str, records: usize, shuffled: bool, least: f64) {
     let repo = Repo::new(records);
-    let car = match shuffled {
-        true => shuffle(&repo.car()),
-        false => repo.car(),
+    let car = if shuffled {
+        shuffle(&repo.car())
+    } else {
+        repo.car()
     };
     let public = repo.key.public();
-    let rounds = match report.quick() {
-        true => 3,
-        false => (3_000_000 / records).clamp(15, 200),
+    let rounds = if report.quick() {
+        3
+    } else {
+        (3_000_000 / records).clamp(15, 200)
     };
     let (figure, limit) = best_of(
         rounds,

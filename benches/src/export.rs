@@ -19,9 +19,10 @@ use crate::report::{Figure, Report, Target};
 const SHARE: f64 = 0.4;
 
 pub fn run(report: &mut Report) {
-    let sizes: &[(u32, usize)] = match report.quick() {
-        true => &[(5, 500)],
-        false => &[(100, 5_000), (1, 400_000)],
+    let sizes: &[(u32, usize)] = if report.quick() {
+        &[(5, 500)]
+    } else {
+        &[(100, 5_000), (1, 400_000)]
     };
     for (repos, records) in sizes {
         one(report, *repos, *records);
@@ -29,10 +30,7 @@ pub fn run(report: &mut Report) {
 }
 
 fn one(report: &mut Report, repos: u32, records: usize) {
-    let rounds = match report.quick() {
-        true => 1,
-        false => 3,
-    };
+    let rounds = if report.quick() { 1 } else { 3 };
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let sender = Sender::start(repos, records, 1);

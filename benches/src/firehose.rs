@@ -21,9 +21,10 @@ const COMMITS_PER_SECOND: f64 = 50_000.0;
 const COMMIT: &[u8] = b"\xa2atg#commit";
 
 pub fn run(report: &mut Report) {
-    let (repos, commits) = match report.quick() {
-        true => (5, 5_000),
-        false => (100, 300_000),
+    let (repos, commits) = if report.quick() {
+        (5, 5_000)
+    } else {
+        (100, 300_000)
     };
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");

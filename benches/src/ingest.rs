@@ -49,9 +49,10 @@ struct Run {
 }
 
 pub fn run(report: &mut Report) {
-    let (repos, many, commits) = match report.quick() {
-        true => (1_000, 2_000, 20_000),
-        false => (100_000, 1_000_000, 1_200_000),
+    let (repos, many, commits) = if report.quick() {
+        (1_000, 2_000, 20_000)
+    } else {
+        (100_000, 1_000_000, 1_200_000)
     };
     let few = measure(repos, commits, Some(report));
     report.print(&Figure {

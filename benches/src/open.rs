@@ -26,10 +26,7 @@ const RECORD_BYTES: usize = 16 << 10;
 const RECORDS: usize = 200;
 
 pub fn run(report: &mut Report) {
-    let megabytes = match report.quick() {
-        true => 64,
-        false => 10_240,
-    };
+    let megabytes = if report.quick() { 64 } else { 10_240 };
     let folder = tempfile::tempdir().expect("a folder");
     let mut writer = start(folder.path());
     let told = wait_for(&mut writer, folder.path(), megabytes << 20);

@@ -35,9 +35,10 @@ fn measure(report: &mut Report, name: &str, records: usize) {
     }
     assert_eq!(builder.finish(), repo.data);
 
-    let rounds = match report.quick() {
-        true => 3,
-        false => (5_000_000 / records).clamp(20, 500),
+    let rounds = if report.quick() {
+        3
+    } else {
+        (5_000_000 / records).clamp(20, 500)
     };
     let (figure, limit) = best_of(
         rounds,

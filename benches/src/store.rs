@@ -55,9 +55,10 @@ const CHUNK: usize = 1_000;
 const IDLE_WITHIN: Duration = Duration::from_secs(120);
 
 pub fn run(report: &mut Report) {
-    let (commits, records, rounds) = match report.quick() {
-        true => (5_000, 10_000, 1),
-        false => (150_000, 300_000, 6),
+    let (commits, records, rounds) = if report.quick() {
+        (5_000, 10_000, 1)
+    } else {
+        (150_000, 300_000, 6)
     };
     let live = best(rounds, || live_load(commits));
     print(report, "store", "commits", &live, commits);
@@ -334,10 +335,7 @@ fn idle(engine: &DiskEngine) {
     let (start, mut quiet) = (Instant::now(), 0);
     while quiet < 20 && start.elapsed() < IDLE_WITHIN {
         std::thread::sleep(Duration::from_millis(5));
-        quiet = match engine.is_busy() {
-            true => 0,
-            false => quiet + 1,
-        };
+        quiet = if engine.is_busy() { 0 } else { quiet + 1 };
     }
 }
 

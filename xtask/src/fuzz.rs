@@ -28,9 +28,10 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
     }
     println!("\n{}", table(&reports));
     let crashes: Vec<String> = reports.iter().filter_map(Report::complaint).collect();
-    match crashes.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::check(crashes.join("\n"))),
+    if crashes.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::check(crashes.join("\n")))
     }
 }
 

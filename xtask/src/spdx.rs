@@ -61,9 +61,10 @@ impl<'a> Reader<'a> {
         let word = self.next().ok_or("it ends too early")?;
         if word == "(" {
             let verdict = self.any()?;
-            return match self.take(")") {
-                true => Ok(verdict),
-                false => Err("a parenthesis is not closed".to_string()),
+            return if self.take(")") {
+                Ok(verdict)
+            } else {
+                Err("a parenthesis is not closed".to_string())
             };
         }
         if matches!(word, ")" | "OR" | "AND" | "WITH") {

@@ -207,15 +207,16 @@ impl Download<'_> {
     }
 
     fn silent(&self, over: bool) -> AskError {
-        let (class, what) = match over {
-            true => (
+        let (class, what) = if over {
+            (
                 AskClass::Timeout,
                 format!("did not end within {:?}", self.limits.total),
-            ),
-            false => (
+            )
+        } else {
+            (
                 AskClass::Slow,
                 format!("went silent for {:?}", self.limits.stall),
-            ),
+            )
         };
         let what = format!("getRepo of {} {what} after {} bytes", self.did, self.bytes);
         AskError::new(class, self.name, what)

@@ -207,9 +207,10 @@ impl Net {
     /// no certificates for them.
     fn web_url(&self, did: &Did) -> Result<Url, AskError> {
         let host = did.web_host().unwrap_or_default();
-        let scheme = match self.0.allow_private && host.contains(':') {
-            true => "http",
-            false => "https",
+        let scheme = if self.0.allow_private && host.contains(':') {
+            "http"
+        } else {
+            "https"
         };
         parse(&format!("{scheme}://{host}/.well-known/did.json"))
     }

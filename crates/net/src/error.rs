@@ -88,9 +88,10 @@ pub(super) fn sort(host: &str, error: reqwest::Error) -> AskError {
     if let Some(refusal) = find_refusal(&error) {
         return AskError::refused(host, refusal);
     }
-    let class = match error.is_timeout() {
-        true => AskClass::Timeout,
-        false => AskClass::Unreachable,
+    let class = if error.is_timeout() {
+        AskClass::Timeout
+    } else {
+        AskClass::Unreachable
     };
     AskError::new(class, host, chain(&error))
 }

@@ -28,9 +28,10 @@ impl Trust {
     /// The trust in where a redirect leads: the operator trusts an origin. Another
     /// port of the same host is another service, which nobody meant to be asked.
     pub fn redirected(self, from: &Url, to: &Url) -> Trust {
-        match from.origin() == to.origin() {
-            true => self,
-            false => Trust::Named,
+        if from.origin() == to.origin() {
+            self
+        } else {
+            Trust::Named
         }
     }
 }
@@ -169,9 +170,10 @@ pub fn check_address(address: IpAddr) -> Result<(), Refusal> {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
     };
-    match public {
-        true => Ok(()),
-        false => Err(Refusal::Address(address)),
+    if public {
+        Ok(())
+    } else {
+        Err(Refusal::Address(address))
     }
 }
 

@@ -175,9 +175,10 @@ impl Hosts {
     pub fn pause(&self, host: &str, pause: Duration) {
         let now = Instant::now();
         let place = self.place(host);
-        let pause = match Arc::ptr_eq(&place, &self.0.crowd) {
-            true => pause.min(SHARED_PAUSE),
-            false => pause,
+        let pause = if Arc::ptr_eq(&place, &self.0.crowd) {
+            pause.min(SHARED_PAUSE)
+        } else {
+            pause
         };
         let mut pace = place.pace();
         pace.used = now;

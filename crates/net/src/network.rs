@@ -137,9 +137,10 @@ impl Net {
             Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
             Some(Host::Ipv4(_) | Host::Ipv6(_)) => true,
         };
-        let scheme = match local && self.0.allow_private {
-            true => "http",
-            false => "https",
+        let scheme = if local && self.0.allow_private {
+            "http"
+        } else {
+            "https"
         };
         let host = url.host_str().unwrap_or_default();
         let name = match url.port() {

@@ -250,9 +250,10 @@ pub(super) fn refusal(host: &str, method: &str, answer: &Answer) -> Failure {
     {
         return Failure::State(state);
     }
-    let said = match told.error.is_empty() {
-        true => clean(&String::from_utf8_lossy(&answer.body)),
-        false => clean(&format!("{} {}", told.error, told.message)),
+    let said = if told.error.is_empty() {
+        clean(&String::from_utf8_lossy(&answer.body))
+    } else {
+        clean(&format!("{} {}", told.error, told.message))
     };
     let what = format!("{method} was answered with {status}: {said}");
     let error = AskError::new(AskClass::Http(status), host, what);
@@ -404,9 +405,10 @@ impl<'de> Visitor<'de> for EntryByEntry {
 fn read_listed(entry: &Json) -> Option<Listed> {
     let text = |field: &str| entry.get(field).and_then(Json::as_str);
     let active = entry.get("active").and_then(Json::as_bool);
-    let account = match active.unwrap_or(true) {
-        true => Account::Active,
-        false => inactive(text("status")).unwrap_or(Account::Unknown),
+    let account = if active.unwrap_or(true) {
+        Account::Active
+    } else {
+        inactive(text("status")).unwrap_or(Account::Unknown)
     };
     Some(Listed {
         did: Did::parse(text("did")?).ok()?,

@@ -197,9 +197,10 @@ impl<'a> RowReader<'a> {
             value |= bits << shift;
             if byte < 0x80 {
                 // One number, one spelling.
-                return match byte == 0 && place > 0 {
-                    true => Err(RowFault::Value("number")),
-                    false => Ok(value),
+                return if byte == 0 && place > 0 {
+                    Err(RowFault::Value("number"))
+                } else {
+                    Ok(value)
                 };
             }
         }
@@ -247,9 +248,10 @@ impl<'a> RowReader<'a> {
     pub fn cid(&mut self) -> Result<Cid, RowFault> {
         let bytes: [u8; CID_BYTES] = self.array()?;
         let [codec, digest @ ..] = bytes;
-        match codec < 0x80 {
-            true => Ok(Cid::from_digest(codec, digest)),
-            false => Err(RowFault::Value("CID")),
+        if codec < 0x80 {
+            Ok(Cid::from_digest(codec, digest))
+        } else {
+            Err(RowFault::Value("CID"))
         }
     }
 
@@ -281,9 +283,10 @@ impl<'a> RowReader<'a> {
         &mut self,
         read: impl FnOnce(&mut RowReader<'a>) -> Result<T, RowFault>,
     ) -> Result<Option<T>, RowFault> {
-        match self.flag()? {
-            true => Ok(Some(read(self)?)),
-            false => Ok(None),
+        if self.flag()? {
+            Ok(Some(read(self)?))
+        } else {
+            Ok(None)
         }
     }
 }

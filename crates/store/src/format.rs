@@ -294,9 +294,10 @@ mod tests {
         let first = |folder: &Path| fs::write(folder.join("one"), "1");
         let second = |folder: &Path| {
             assert!(folder.join("one").exists(), "in order");
-            match folder.join("ready").exists() {
-                true => fs::write(folder.join("two"), "2"),
-                false => Err(io::Error::other("not yet")),
+            if folder.join("ready").exists() {
+                fs::write(folder.join("two"), "2")
+            } else {
+                Err(io::Error::other("not yet"))
             }
         };
         let steps = [

@@ -113,9 +113,10 @@ fn check_records(records: &Records, head: &Head) -> Result<(), Contradiction> {
 }
 
 fn check_count(ops: usize) -> Result<(), Contradiction> {
-    match ops > ROW_OPS {
-        true => Err(Contradiction::TooLarge),
-        false => Ok(()),
+    if ops > ROW_OPS {
+        Err(Contradiction::TooLarge)
+    } else {
+        Ok(())
     }
 }
 
@@ -127,9 +128,10 @@ fn check_path(path: &[u8]) -> Result<(), Contradiction> {
 }
 
 fn check_frame(frame: &[u8]) -> Result<(), Contradiction> {
-    match frame.len() > limits::FRAME_BYTES {
-        true => Err(Contradiction::FrameTooLarge),
-        false => Ok(()),
+    if frame.len() > limits::FRAME_BYTES {
+        Err(Contradiction::FrameTooLarge)
+    } else {
+        Ok(())
     }
 }
 

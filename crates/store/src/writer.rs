@@ -114,9 +114,10 @@ impl DiskWriter {
             Ok(()) => Ok(self.engine.snapshot()),
             Err(failure) => {
                 // What comes after stands on this: there is no second try.
-                let failure = match failure.is_final() {
-                    true => failure,
-                    false => StoreError::System(failure.to_string().into()),
+                let failure = if failure.is_final() {
+                    failure
+                } else {
+                    StoreError::System(failure.to_string().into())
                 };
                 self.latched = Some(failure.clone());
                 Err(failure)

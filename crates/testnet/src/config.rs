@@ -99,9 +99,10 @@ pub enum ConfigError {
 
 /// Whether background traffic may have this rate; not a number is none.
 pub fn check_rate(commits_per_second: f64) -> Result<(), ConfigError> {
-    match (0.0..=MOST_COMMITS_PER_SECOND).contains(&commits_per_second) {
-        true => Ok(()),
-        false => Err(ConfigError::Rate),
+    if (0.0..=MOST_COMMITS_PER_SECOND).contains(&commits_per_second) {
+        Ok(())
+    } else {
+        Err(ConfigError::Rate)
     }
 }
 

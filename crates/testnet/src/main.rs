@@ -163,9 +163,10 @@ async fn serve_network(arguments: &Arguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match arguments.json {
-        true => println!("{}", json!({ "ready": true, "urls": testnet.urls() })),
-        false => show(&testnet),
+    if arguments.json {
+        println!("{}", json!({ "ready": true, "urls": testnet.urls() }))
+    } else {
+        show(&testnet)
     }
     progress(&testnet, arguments.json).await
 }

@@ -265,13 +265,15 @@ impl Listeners {
         for _ in 0..config.pds {
             pds.push(bind(port()).await?);
         }
-        let relay = match config.relay {
-            true => Some(bind(port()).await?),
-            false => None,
+        let relay = if config.relay {
+            Some(bind(port()).await?)
+        } else {
+            None
         };
-        let jetstream = match config.jetstream {
-            true => Some(bind(port()).await?),
-            false => None,
+        let jetstream = if config.jetstream {
+            Some(bind(port()).await?)
+        } else {
+            None
         };
         Ok(Listeners {
             plc,
@@ -327,9 +329,10 @@ async fn background(net: Arc<Net>, mut rate: watch::Receiver<f64>) {
             (owed, last) = (0.0, Instant::now());
             continue;
         }
-        match owed >= 1.0 {
-            true => tokio::task::yield_now().await,
-            false => drop(ticks.tick().await),
+        if owed >= 1.0 {
+            tokio::task::yield_now().await
+        } else {
+            drop(ticks.tick().await)
         }
         let (now, per_second) = (Instant::now(), *rate.borrow());
         owed += per_second * (now - last).as_secs_f64();

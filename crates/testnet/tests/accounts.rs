@@ -36,9 +36,10 @@ fn write(testnet: &Testnet, did: &Did, name: &str) {
 async fn since(testnet: &Testnet, host: usize, seq: u64) -> Vec<Vec<u8>> {
     let mut consumer = Consumer::connect(&testnet.urls().pds[host], Some(seq)).await;
     let last = testnet.last_seq(Place::Pds(host)).unwrap();
-    match last > seq {
-        true => consumer.until(last).await,
-        false => Vec::new(),
+    if last > seq {
+        consumer.until(last).await
+    } else {
+        Vec::new()
     }
 }
 

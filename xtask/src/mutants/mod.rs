@@ -120,16 +120,18 @@ fn load(project: &Path, paths: &[String]) -> Result<Vec<Mutant>, Failure> {
     }
     let mut flaws = doubles(&mutants);
     for mutant in &mutants {
-        let text = match paths.contains(&mutant.file) {
-            true => Some(read(&mutant.file)?),
-            false => None,
+        let text = if paths.contains(&mutant.file) {
+            Some(read(&mutant.file)?)
+        } else {
+            None
         };
         flaws.extend(mutant.misfit(text.as_deref()));
     }
     let lines: Vec<String> = flaws.iter().map(Flaw::to_string).collect();
-    match lines.is_empty() {
-        true => Ok(mutants),
-        false => Err(Failure::check(lines.join("\n"))),
+    if lines.is_empty() {
+        Ok(mutants)
+    } else {
+        Err(Failure::check(lines.join("\n")))
     }
 }
 

@@ -260,9 +260,10 @@ impl<'a> Source<'a> {
                 report.fail(file, import.line, wrong, "import by name");
             }
             Target::Name(name) => {
-                let to = match modules.contains(name) {
-                    true => name,
-                    false => handed_on.get(name).copied().unwrap_or(ROOT),
+                let to = if modules.contains(name) {
+                    name
+                } else {
+                    handed_on.get(name).copied().unwrap_or(ROOT)
                 };
                 if from != to {
                     edges.push(Edge {

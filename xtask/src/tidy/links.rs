@@ -34,9 +34,10 @@ fn broken(files: &[File], from: &File, target: &str) -> Option<String> {
         format!("{full}/")
     };
     let Some(found) = files.iter().find(|file| file.path == full) else {
-        return match files.iter().any(|file| file.path.starts_with(&folder)) {
-            true => None,
-            false => Some(format!("link `{target}` leads nowhere")),
+        return if files.iter().any(|file| file.path.starts_with(&folder)) {
+            None
+        } else {
+            Some(format!("link `{target}` leads nowhere"))
         };
     };
     let known = anchor.is_empty()

@@ -59,9 +59,10 @@ fn varint(bytes: &[u8]) -> Result<Option<(u64, &[u8])>, CarError> {
             return Ok(Some((value, &bytes[at + 1..])));
         }
     }
-    match bytes.len() < limits::VARINT_BYTES {
-        true => Ok(None),
-        false => Err(CarError::Varint),
+    if bytes.len() < limits::VARINT_BYTES {
+        Ok(None)
+    } else {
+        Err(CarError::Varint)
     }
 }
 
@@ -139,8 +140,9 @@ fn section(bytes: &[u8]) -> Result<Option<Section<'_>>, CarError> {
 
 #[inline]
 fn check(cid: &Cid, data: &[u8]) -> Result<(), CarError> {
-    match cid.matches(data) {
-        true => Ok(()),
-        false => Err(CarError::Hash(*cid)),
+    if cid.matches(data) {
+        Ok(())
+    } else {
+        Err(CarError::Hash(*cid))
     }
 }

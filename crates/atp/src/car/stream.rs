@@ -68,9 +68,10 @@ impl CarStream {
 
     /// Ends the file; returns the number of blocks.
     pub fn finish(self) -> Result<usize, CarError> {
-        match self.roots.is_some() && self.buffered() == 0 {
-            true => Ok(self.blocks),
-            false => Err(CarError::Truncated),
+        if self.roots.is_some() && self.buffered() == 0 {
+            Ok(self.blocks)
+        } else {
+            Err(CarError::Truncated)
         }
     }
 }

@@ -78,9 +78,10 @@ impl PublicKey {
 
 fn check_form(curve: Curve, signature: &[u8]) -> Result<&[u8; SIGNATURE_BYTES], SignatureError> {
     let Ok(whole) = <&[u8; SIGNATURE_BYTES]>::try_from(signature) else {
-        return Err(match is_der(signature) {
-            true => SignatureError::Der,
-            false => SignatureError::Length(signature.len()),
+        return Err(if is_der(signature) {
+            SignatureError::Der
+        } else {
+            SignatureError::Length(signature.len())
         });
     };
     let (r, s) = whole.split_at(32);

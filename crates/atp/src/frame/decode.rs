@@ -278,9 +278,10 @@ fn seq(reader: &mut Reader<'_>) -> Result<u64, PayloadError> {
 }
 
 fn text_or_null<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a str>, CborError> {
-    match reader.null() {
-        true => Ok(None),
-        false => reader.text().map(Some),
+    if reader.null() {
+        Ok(None)
+    } else {
+        reader.text().map(Some)
     }
 }
 

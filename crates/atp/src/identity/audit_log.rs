@@ -172,9 +172,10 @@ fn service_endpoint(operation: &Value) -> Option<Endpoint> {
 /// of them say https.
 fn legacy_endpoint(operation: &Value) -> Option<Endpoint> {
     let service = operation.get("service")?.as_str()?;
-    match service.starts_with("http://") || service.starts_with("https://") {
-        true => Endpoint::parse(service).ok(),
-        false => Endpoint::parse(&format!("https://{service}")).ok(),
+    if service.starts_with("http://") || service.starts_with("https://") {
+        Endpoint::parse(service).ok()
+    } else {
+        Endpoint::parse(&format!("https://{service}")).ok()
     }
 }
 

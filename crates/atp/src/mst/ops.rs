@@ -55,9 +55,10 @@ pub enum OpsError {
 /// Undoes `ops` on the tree `root` and checks that `before` is what is left.
 pub fn invert(root: Cid, before: Cid, ops: &[Op<'_>], source: &dyn Blocks) -> Result<(), OpsError> {
     if ops.is_empty() {
-        return match root == before {
-            true => Ok(()),
-            false => Err(OpsError::OtherRoot),
+        return if root == before {
+            Ok(())
+        } else {
+            Err(OpsError::OtherRoot)
         };
     }
     let mut order: Vec<&Op<'_>> = ops.iter().collect();
@@ -86,9 +87,10 @@ fn invert_in_order(
     for op in ops {
         undo(&mut tree, op)?;
     }
-    match tree.finish(&mut |_, _| ()) == before {
-        true => Ok(()),
-        false => Err(OpsError::OtherRoot),
+    if tree.finish(&mut |_, _| ()) == before {
+        Ok(())
+    } else {
+        Err(OpsError::OtherRoot)
     }
 }
 

@@ -124,9 +124,10 @@ pub struct Tree<'s> {
 impl<'s> Tree<'s> {
     /// A tree whose top is `root`; nothing is read yet.
     pub fn open(root: Cid, source: &'s dyn Blocks) -> Tree<'s> {
-        let root = match root == super::empty_root() {
-            true => Child::None,
-            false => Child::Stub(root),
+        let root = if root == super::empty_root() {
+            Child::None
+        } else {
+            Child::Stub(root)
         };
         Tree {
             source,

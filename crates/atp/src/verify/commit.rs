@@ -155,9 +155,10 @@ pub fn claimed_commit(event: &CommitEvent<'_>, now_micros: u64) -> Result<(Cid, 
     let rev = check_event(event, now_micros)?;
     let named = event.commit.ok_or(Fault::NoCommitCid)?;
     let (cid, commit, _) = open_commit(event.repo, event.blocks, Some(named))?;
-    match commit.rev == rev {
-        true => Ok((cid, rev, commit.data)),
-        false => Err(Fault::OtherRev(commit.rev)),
+    if commit.rev == rev {
+        Ok((cid, rev, commit.data))
+    } else {
+        Err(Fault::OtherRev(commit.rev))
     }
 }
 
@@ -277,9 +278,10 @@ fn judge<'a>(
     }
     // Where nothing is held, nothing is what the commit must start from.
     let held = held.map_or_else(empty_root, |held| held.data);
-    match commit.before == held {
-        true => Verdict::Applies(commit),
-        false => Verdict::Discontinuous(commit),
+    if commit.before == held {
+        Verdict::Applies(commit)
+    } else {
+        Verdict::Discontinuous(commit)
     }
 }
 

@@ -44,9 +44,10 @@ pub fn check_sync<'a>(
     if authentic.rev == held.rev {
         return SyncVerdict::Fork(authentic);
     }
-    match authentic.data == held.data {
-        true => SyncVerdict::SameRoot(authentic),
-        false => SyncVerdict::OtherRoot(authentic),
+    if authentic.data == held.data {
+        SyncVerdict::SameRoot(authentic)
+    } else {
+        SyncVerdict::OtherRoot(authentic)
     }
 }
 
@@ -63,9 +64,10 @@ pub fn claimed_sync(event: &SyncEvent<'_>, now_micros: u64) -> Result<(Cid, Rev,
     let most = limits::SYNC_BLOCKS_BYTES;
     check_outside(event.did, stated, event.blocks, most, now_micros)?;
     let (cid, commit, _) = open_commit(event.did, event.blocks, None)?;
-    match commit.rev.is_future(now_micros) {
-        true => Err(Fault::FutureRev(commit.rev)),
-        false => Ok((cid, commit.rev, commit.data)),
+    if commit.rev.is_future(now_micros) {
+        Err(Fault::FutureRev(commit.rev))
+    } else {
+        Ok((cid, commit.rev, commit.data))
     }
 }
 

@@ -78,14 +78,14 @@ async fn the_status_decides_and_a_contradiction_settles_nothing() {
         (200, r#"{"active":true}"#, None),
         (500, "oh", None),
     ] {
-        let (url, asked) =
-            serve(
-                move |request| match request.uri().path().ends_with("getRepoStatus") {
-                    true => answer(status, body),
-                    false => answer(400, r#"{"error":"RepoNotFound","message":"x"}"#),
-                },
-            )
-            .await;
+        let (url, asked) = serve(move |request| {
+            if request.uri().path().ends_with("getRepoStatus") {
+                answer(status, body)
+            } else {
+                answer(400, r#"{"error":"RepoNotFound","message":"x"}"#)
+            }
+        })
+        .await;
         let net = net_of("https://plc.directory", true);
         let latest = within(net.latest_commit(&HostAddress::named(url), &did)).await;
         match (expected, latest) {

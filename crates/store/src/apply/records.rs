@@ -74,9 +74,10 @@ fn check_state(stored: &Repo, next: &Repo, kind: RecordsKind) -> Result<Head, Co
         // An equal snapshot is written all the same: it may heal something.
         (Some(floor), _) => head.rev >= floor,
     };
-    match above || next.lineage > stored.lineage {
-        true => Ok(*head),
-        false => Err(Contradiction::NotAbove),
+    if above || next.lineage > stored.lineage {
+        Ok(*head)
+    } else {
+        Err(Contradiction::NotAbove)
     }
 }
 
@@ -102,9 +103,10 @@ fn write_record(
     let id = row_change.id;
     let place = tx.path_key(id, &op.path);
     let known = empty || op.fresh;
-    let old = match known && !cfg!(debug_assertions) {
-        true => None,
-        false => tx.get(Table::Record, &place)?,
+    let old = if known && !cfg!(debug_assertions) {
+        None
+    } else {
+        tx.get(Table::Record, &place)?
     };
     if known && old.is_some() {
         return Err(Contradiction::NotFresh.into());
@@ -163,9 +165,10 @@ pub fn forget_claims(tx: &mut Tx, id: RepoId, upto: Option<Rev>) -> Result<bool,
     for (place, row) in tx.prefix(Table::Claimed, &key::repo(id))? {
         let claim = claimed::decode(&row)
             .map_err(|fault| StoreError::row(Table::Claimed, &place, fault))?;
-        match upto.is_some_and(|rev| claim.rev > rev) {
-            true => newer = true,
-            false => tx.delete(Table::Claimed, place),
+        if upto.is_some_and(|rev| claim.rev > rev) {
+            newer = true;
+        } else {
+            tx.delete(Table::Claimed, place)
         }
     }
     Ok(newer)

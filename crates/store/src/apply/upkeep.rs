@@ -40,9 +40,10 @@ pub fn write_upkeep(
             Ok(())
         }
         Upkeep::Fill(bytes) => {
-            match bytes.is_empty() {
-                true => tx.delete(Table::Meta, purge::FILLER_KEY),
-                false => tx.put(Table::Meta, purge::FILLER_KEY, bytes),
+            if bytes.is_empty() {
+                tx.delete(Table::Meta, purge::FILLER_KEY)
+            } else {
+                tx.put(Table::Meta, purge::FILLER_KEY, bytes)
             }
             Ok(())
         }

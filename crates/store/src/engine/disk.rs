@@ -179,19 +179,21 @@ impl DiskEngine {
 }
 
 fn options(tuning: &Tuning) -> KeyspaceCreateOptions {
-    let compression = match tuning.compressed {
+    let compression = if tuning.compressed {
         // The first level too, though it is short-lived: while it is synced, so is nothing
         // else.
-        true => CompressionPolicy::all(CompressionType::Lz4),
-        false => CompressionPolicy::disabled(),
+        CompressionPolicy::all(CompressionType::Lz4)
+    } else {
+        CompressionPolicy::disabled()
     };
-    let (filters, indexes) = match tuning.reads_hit {
+    let (filters, indexes) = if tuning.reads_hit {
         // Whoever reads here reads often: the way to a row does not lead by the cache.
-        true => (PinningPolicy::all(true), PinningPolicy::all(true)),
-        false => (
+        (PinningPolicy::all(true), PinningPolicy::all(true))
+    } else {
+        (
             PinningPolicy::new([true, false]),
             PinningPolicy::new([true, true, false]),
-        ),
+        )
     };
     KeyspaceCreateOptions::default()
         .filter_block_pinning_policy(filters)

@@ -267,15 +267,17 @@ impl MemoryRows {
         let mut range = rows
             .range::<[u8], _>(bounds)
             .filter_map(|(key, versions)| Some((key, visible(versions, self.view.at)?)));
-        let (key, value) = match from_the_end {
-            false => range.next()?,
-            true => range.next_back()?,
+        let (key, value) = if from_the_end {
+            range.next_back()?
+        } else {
+            range.next()?
         };
         let passed = Excluded(key.to_vec());
         let row = (key.clone(), value.clone());
-        match from_the_end {
-            false => self.rest.start = passed,
-            true => self.rest.end = passed,
+        if from_the_end {
+            self.rest.end = passed;
+        } else {
+            self.rest.start = passed;
         }
         Some(Ok(row))
     }

@@ -67,9 +67,10 @@ impl Ord for Slice {
 impl fmt::Debug for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.iter().take(24) {
-            match byte.is_ascii_graphic() {
-                true => write!(f, "{}", char::from(*byte))?,
-                false => write!(f, "\\x{byte:02x}")?,
+            if byte.is_ascii_graphic() {
+                write!(f, "{}", char::from(*byte))?
+            } else {
+                write!(f, "\\x{byte:02x}")?
             }
         }
         match self.len() {

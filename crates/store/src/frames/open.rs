@@ -65,9 +65,10 @@ impl Frames {
             None => {
                 let header = SegmentHeader {
                     mark: SegmentMark::random(),
-                    first_seq: match settings.keep {
-                        true => durable_next_seq,
-                        false => NEVER,
+                    first_seq: if settings.keep {
+                        durable_next_seq
+                    } else {
+                        NEVER
                     },
                     follows: 0,
                     created_ms: now_ms(),

@@ -136,9 +136,10 @@ impl<R: Read> BatchReader<'_, R> {
         self.body(key_bytes + value_bytes)?;
         self.checksum.update(&self.scratch);
         let (key, value) = self.scratch.split_at(key_bytes);
-        Ok(match key == meta::KEY {
-            true => meta::decode(value).ok(),
-            false => None,
+        Ok(if key == meta::KEY {
+            meta::decode(value).ok()
+        } else {
+            None
         })
     }
 

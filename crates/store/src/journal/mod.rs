@@ -84,9 +84,12 @@ fn widen(range: Option<(u64, u64)>, first: u64, last: u64) -> (u64, u64) {
 
 impl fmt::Display for JournalLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let span = |one: &str, many: &str, (first, last): (u64, u64)| match first == last {
-            true => format!("{one} {first} is missing"),
-            false => format!("{many} {first} to {last} are missing"),
+        let span = |one: &str, many: &str, (first, last): (u64, u64)| {
+            if first == last {
+                format!("{one} {first} is missing")
+            } else {
+                format!("{many} {first} to {last} are missing")
+            }
         };
         let mut parts = Vec::new();
         parts.extend(self.batches.map(|range| span("batch", "batches", range)));

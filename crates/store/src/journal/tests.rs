@@ -118,16 +118,15 @@ fn an_end_that_nobody_was_told_of_is_torn_wherever_it_was_torn() {
     for torn in from..until {
         let written = written_from(&bytes[..torn as usize]);
         let verdict = written.verdict(4);
-        match torn == from {
-            true => assert_eq!(verdict, JournalVerdict::Whole),
-            false => {
-                let JournalVerdict::Torn(torn) = verdict else {
-                    panic!("torn at {torn}: {verdict:?}");
-                };
-                assert_eq!(torn.at, from);
-                cut_torn_end(&torn).unwrap();
-                assert_eq!(written.verdict(4), JournalVerdict::Whole);
-            }
+        if torn == from {
+            assert_eq!(verdict, JournalVerdict::Whole)
+        } else {
+            let JournalVerdict::Torn(torn) = verdict else {
+                panic!("torn at {torn}: {verdict:?}");
+            };
+            assert_eq!(torn.at, from);
+            cut_torn_end(&torn).unwrap();
+            assert_eq!(written.verdict(4), JournalVerdict::Whole);
         }
     }
     // Some pages of the last batch came to the disk and others did not.

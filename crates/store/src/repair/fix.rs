@@ -228,9 +228,10 @@ impl<'r> RepairRun<'r> {
     pub fn finish(mut self) -> Result<(RepairReport, Option<AcknowledgedHead>), StoreError> {
         let lost = self.lost();
         let (highest, before) = (&self.highest, self.counters);
-        let next_seq = match self.head_unknown {
-            true => self.highest_seq().saturating_add(LOST_NUMBERS),
-            false => self.highest_seq(),
+        let next_seq = if self.head_unknown {
+            self.highest_seq().saturating_add(LOST_NUMBERS)
+        } else {
+            self.highest_seq()
         };
         let ends_at = highest.next_seq;
         if next_seq > ends_at {

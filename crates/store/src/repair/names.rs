@@ -115,9 +115,10 @@ impl RepairRun<'_> {
     pub(super) fn fix_filter(&mut self) -> Result<(), StoreError> {
         let (table, key) = (Table::Meta, wish::FILTER_KEY);
         let row = self.view.get(table, key)?;
-        match row.is_some_and(|row| wish::decode_filter(&row).is_err()) {
-            true => self.remove(table, key),
-            false => Ok(()),
+        if row.is_some_and(|row| wish::decode_filter(&row).is_err()) {
+            self.remove(table, key)
+        } else {
+            Ok(())
         }
     }
 

@@ -113,12 +113,11 @@ impl RepairRun<'_> {
                 row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
                     && builder.push(path, row.cid).is_ok()
             });
-            match sound {
-                true => found.records += 1,
-                false => {
-                    found.broken = true;
-                    self.remove(Table::Record, place)?;
-                }
+            if sound {
+                found.records += 1;
+            } else {
+                found.broken = true;
+                self.remove(Table::Record, place)?;
             }
         }
         found.root = Some(builder.finish());
@@ -196,10 +195,11 @@ impl RepairRun<'_> {
         }
         let whole = match &row.repo.held {
             Held::Exactly(head) => {
-                let sound = match row.repo.filter.holds_all_keys() {
-                    true => found.root == Some(head.data),
+                let sound = if row.repo.filter.holds_all_keys() {
+                    found.root == Some(head.data)
+                } else {
                     // Nothing shows that it is what it was.
-                    false => !self.lost(),
+                    !self.lost()
                 };
                 sound && !found.broken
             }

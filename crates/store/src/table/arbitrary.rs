@@ -91,9 +91,10 @@ fn swept() -> impl Strategy<Value = RepoSweep> {
     (tick(), time(), any::<bool>()).prop_map(|(tick, at, by_head)| RepoSweep {
         tick,
         at,
-        by: match by_head {
-            true => SweepSource::Head,
-            false => SweepSource::Listing,
+        by: if by_head {
+            SweepSource::Head
+        } else {
+            SweepSource::Listing
         },
     })
 }
@@ -176,9 +177,10 @@ pub fn any_repo() -> impl Strategy<Value = Repo> {
             repo.proven = evidence.4.map(|(rev, at)| RootProof { rev, at });
             repo.filter = FilterGen(rest.0);
             repo.fetched_at = rest.1;
-            repo.key = match rest.2 {
-                true => SignerKey::Previous,
-                false => SignerKey::Present,
+            repo.key = if rest.2 {
+                SignerKey::Previous
+            } else {
+                SignerKey::Present
             };
             repo.strangers = TokenBucket {
                 used: rest.3,

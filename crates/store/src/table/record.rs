@@ -38,9 +38,10 @@ pub fn decode(bytes: &[u8]) -> Result<RecordRow<'_>, RowFault> {
         Ok(RecordRow {
             rev: row.rev()?,
             cid: row.cid()?,
-            bytes: match row.flag()? {
-                true => Some(row.remainder()),
-                false => None,
+            bytes: if row.flag()? {
+                Some(row.remainder())
+            } else {
+                None
             },
         })
     })
@@ -77,9 +78,10 @@ impl Record {
 
     /// The record verbatim, unless only its key is kept.
     pub fn bytes(&self) -> Option<&[u8]> {
-        match self.has_bytes {
-            true => self.row.get(FIXED_BYTES..),
-            false => None,
+        if self.has_bytes {
+            self.row.get(FIXED_BYTES..)
+        } else {
+            None
         }
     }
 }

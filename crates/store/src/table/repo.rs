@@ -184,9 +184,10 @@ fn read(row: &mut RowReader<'_>, version: u8) -> Result<RepoRow, RowFault> {
     repo.stale_listing = row.maybe(RowReader::wide)?;
     repo.filter = FilterGen(row.small()?);
     repo.fetched_at = row.maybe(RowReader::time)?;
-    repo.key = match row.flag()? {
-        false => SignerKey::Present,
-        true => SignerKey::Previous,
+    repo.key = if row.flag()? {
+        SignerKey::Previous
+    } else {
+        SignerKey::Present
     };
     repo.debt = Debt::default();
     repo.strangers = TokenBucket {
@@ -253,9 +254,10 @@ fn read_evidence(row: &mut RowReader<'_>, repo: &mut Repo) -> Result<(), RowFaul
         Ok(RepoSweep {
             tick: row.tick()?,
             at: row.time()?,
-            by: match row.flag()? {
-                false => SweepSource::Listing,
-                true => SweepSource::Head,
+            by: if row.flag()? {
+                SweepSource::Head
+            } else {
+                SweepSource::Listing
             },
         })
     })?;

@@ -38,9 +38,10 @@ pub fn decode(bytes: &[u8]) -> Result<VersionRow<'_>, RowFault> {
         Ok(VersionRow {
             cid: row.cid()?,
             superseded_by: row.number()?,
-            bytes: match row.flag()? {
-                true => Some(row.remainder()),
-                false => None,
+            bytes: if row.flag()? {
+                Some(row.remainder())
+            } else {
+                None
             },
         })
     })

@@ -186,9 +186,10 @@ fn a_head_that_cannot_be_read_or_is_missing_is_noticed_and_repaired() {
     for missing in [false, true] {
         let folder = copy_of_sample();
         let head = folder.path().join(HEAD_FILE);
-        match missing {
-            true => fs::remove_file(&head).unwrap(),
-            false => fs::write(&head, vec![0xa5; 8192]).unwrap(),
+        if missing {
+            fs::remove_file(&head).unwrap()
+        } else {
+            fs::write(&head, vec![0xa5; 8192]).unwrap()
         }
         let said = refused(folder.path());
         assert!(said.contains("'head'"), "{said}");

@@ -282,9 +282,10 @@ impl Owner {
             let path = path.into_bytes();
             let held = self.records.contains_key(&path);
             was_held.entry(path.clone()).or_insert(held);
-            match held && dice.below(3) == 0 {
-                true => self.records.remove(&path),
-                false => self.records.insert(path, record(dice)),
+            if held && dice.below(3) == 0 {
+                self.records.remove(&path)
+            } else {
+                self.records.insert(path, record(dice))
             };
         }
         let ops = was_held

@@ -90,12 +90,11 @@ fn a_snapshot_that_was_being_written_is_begun_anew_after_a_loss() {
         assert_eq!(fix().unwrap().found_nothing(), !lost);
         let store = open(folder.path()).unwrap();
         let repo = store.view().repo(id).unwrap().unwrap();
-        match lost {
-            false => assert!(matches!(repo.held, Held::Applying { .. })),
-            true => {
-                assert!(matches!(repo.held, Held::Damaged { .. }));
-                assert!(repo.debt.fetch.is_some(), "it must be fetched in full");
-            }
+        if lost {
+            assert!(matches!(repo.held, Held::Damaged { .. }));
+            assert!(repo.debt.fetch.is_some(), "it must be fetched in full");
+        } else {
+            assert!(matches!(repo.held, Held::Applying { .. }))
         }
         clean(&store);
     }

@@ -78,9 +78,10 @@ impl Recorder {
     fn step(&self, step: Step, name: &'static str) -> Result<(), StoreError> {
         let mut script = self.shared.lock().unwrap();
         script.steps.push(step);
-        match script.fail == Some(name) {
-            true => Err(StoreError::System(name.into())),
-            false => Ok(()),
+        if script.fail == Some(name) {
+            Err(StoreError::System(name.into()))
+        } else {
+            Ok(())
         }
     }
 }
@@ -105,13 +106,14 @@ impl Engine for Recorder {
 impl SpaceCheck for Recorder {
     fn check(&mut self) -> Result<(), StoreError> {
         self.step(Step::Room, "room")?;
-        match self.shared.lock().unwrap().full {
-            true => Err(StoreError::Full(DiskFull {
+        if self.shared.lock().unwrap().full {
+            Err(StoreError::Full(DiskFull {
                 folder: "/data".into(),
                 free_bytes: 5,
                 min_free_bytes: 10,
-            })),
-            false => Ok(()),
+            }))
+        } else {
+            Ok(())
         }
     }
 

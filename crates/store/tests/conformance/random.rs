@@ -70,9 +70,10 @@ impl Story {
         for _ in 0..self.dice.below(5) {
             let path = format!("app.c{}/{}", self.dice.below(3), self.dice.below(8));
             let held = self.owners[who].records.contains_key(path.as_bytes());
-            let bytes = match held && self.dice.below(3) == 0 {
-                true => None,
-                false => Some(format!("record {}", self.dice.below(1 << 40))),
+            let bytes = if held && self.dice.below(3) == 0 {
+                None
+            } else {
+                Some(format!("record {}", self.dice.below(1 << 40)))
             };
             writes.insert(path, bytes);
         }

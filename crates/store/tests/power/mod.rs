@@ -231,9 +231,10 @@ pub fn copy_folder(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
         let copy = to.join(path.file_name().unwrap());
-        match path.is_dir() {
-            true => copy_folder(&path, &copy),
-            false => copy_sparse(&path, &copy).unwrap(),
+        if path.is_dir() {
+            copy_folder(&path, &copy)
+        } else {
+            copy_sparse(&path, &copy).unwrap()
         }
     }
 }
@@ -267,11 +268,10 @@ fn key(path: &Path) -> String {
 fn files_by_key(folder: &Path, found: &mut HashMap<String, PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => files_by_key(&path, found),
-            false => {
-                found.insert(key(&path), path);
-            }
+        if path.is_dir() {
+            files_by_key(&path, found)
+        } else {
+            found.insert(key(&path), path);
         }
     }
 }

@@ -272,10 +272,7 @@ impl Load {
         let whole = sent / u64::from(self.config.repos);
         let next = whole + 1;
         let last = self.index(repo, next);
-        match last < sent {
-            true => next,
-            false => whole,
-        }
+        if last < sent { next } else { whole }
     }
 
     // --- blocks --------------------------------------------------------------

@@ -85,9 +85,10 @@ pub fn list_records(net: &Net, host: usize, query: &Query) -> Result<Answer, Ref
     }
     let range = (Bound::Excluded(low), Bound::Excluded(high));
     let in_range = copy.repo.records.range::<String, _>(range);
-    let page: Vec<(&String, &Cid)> = match reverse {
-        true => in_range.take(limit).collect(),
-        false => in_range.rev().take(limit).collect(),
+    let page: Vec<(&String, &Cid)> = if reverse {
+        in_range.take(limit).collect()
+    } else {
+        in_range.rev().take(limit).collect()
     };
     let records = page
         .iter()

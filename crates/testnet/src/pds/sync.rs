@@ -122,12 +122,11 @@ pub fn get_blocks(net: &Net, host: usize, query: &Query) -> Given {
             None => missing.push(cid.to_string()),
         }
     }
-    match missing.is_empty() {
-        true => Ok(car_answer(out)),
-        false => {
-            let message = format!("Could not find cids: {}", missing.join(", "));
-            Err(Refusal::new(400, "BlockNotFound", message))
-        }
+    if missing.is_empty() {
+        Ok(car_answer(out))
+    } else {
+        let message = format!("Could not find cids: {}", missing.join(", "));
+        Err(Refusal::new(400, "BlockNotFound", message))
     }
 }
 

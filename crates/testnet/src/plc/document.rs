@@ -9,8 +9,16 @@ use super::operation::Statement;
 pub fn document(did: &str, statement: &Statement, legacy: bool) -> Json {
     let key = statement.signing_key.strip_prefix("did:key:");
     let multikey = key.unwrap_or_default();
-    let (context, method) = match legacy {
-        false => (
+    let (context, method) = if legacy {
+        (
+            json!([
+                "https://www.w3.org/ns/did/v1",
+                "https://w3id.org/security/suites/secp256k1-2019/v1",
+            ]),
+            legacy_method(did, multikey),
+        )
+    } else {
+        (
             json!([
                 "https://www.w3.org/ns/did/v1",
                 "https://w3id.org/security/multikey/v1",
@@ -22,14 +30,7 @@ pub fn document(did: &str, statement: &Statement, legacy: bool) -> Json {
                 "controller": did,
                 "publicKeyMultibase": multikey,
             }),
-        ),
-        true => (
-            json!([
-                "https://www.w3.org/ns/did/v1",
-                "https://w3id.org/security/suites/secp256k1-2019/v1",
-            ]),
-            legacy_method(did, multikey),
-        ),
+        )
     };
     json!({
         "@context": context,

@@ -120,9 +120,10 @@ impl World {
             in_place && self.hosted(did).is_some()
         });
         let dids: Vec<Did> = here.take(wanted).cloned().collect();
-        match dids.is_empty() {
-            true => Err(ActionError::NoAccount),
-            false => Ok(dids),
+        if dids.is_empty() {
+            Err(ActionError::NoAccount)
+        } else {
+            Ok(dids)
         }
     }
 

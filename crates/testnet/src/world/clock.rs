@@ -39,9 +39,10 @@ impl Clock {
 
     /// Microseconds since 1970, later than any given out before.
     pub fn tick(&mut self) -> u64 {
-        self.last_micros = match self.wall {
-            false => self.last_micros + LOGICAL_STEP_MICROS,
-            true => wall_micros().max(self.last_micros + 1),
+        self.last_micros = if self.wall {
+            wall_micros().max(self.last_micros + 1)
+        } else {
+            self.last_micros + LOGICAL_STEP_MICROS
         };
         self.last_micros
     }

@@ -99,12 +99,11 @@ impl World {
             endpoint: self.hosts[new.host].url.clone(),
         };
         let (handle, key) = (statement.handle.clone(), statement.signing_key.clone());
-        let did = match new.web {
-            true => {
-                let host = self.hosts[new.host].hostname.replace(':', "%3A");
-                Did::parse(&format!("did:web:{host}"))
-            }
-            false => self.found_in_directory(new.host, statement, &rotation),
+        let did = if new.web {
+            let host = self.hosts[new.host].hostname.replace(':', "%3A");
+            Did::parse(&format!("did:web:{host}"))
+        } else {
+            self.found_in_directory(new.host, statement, &rotation)
         };
         match did {
             Ok(did) if !self.accounts.contains_key(&did) => Ok(Account {

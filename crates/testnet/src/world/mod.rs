@@ -69,9 +69,10 @@ impl World {
         });
         World {
             rng: Rng::new(config.seed),
-            clock: match config.wall_clock {
-                true => Clock::wall(),
-                false => Clock::logical(),
+            clock: if config.wall_clock {
+                Clock::wall()
+            } else {
+                Clock::logical()
             },
             blocks: BlockStore::default(),
             accounts: BTreeMap::new(),
@@ -122,12 +123,12 @@ impl World {
 
     /// Finds an account by DID or handle.
     pub fn find(&self, identifier: &str) -> Option<&Account> {
-        match identifier.starts_with("did:") {
-            true => self.accounts.get(identifier),
-            false => self
-                .accounts
+        if identifier.starts_with("did:") {
+            self.accounts.get(identifier)
+        } else {
+            self.accounts
                 .values()
-                .find(|account| account.handle == identifier),
+                .find(|account| account.handle == identifier)
         }
     }
 

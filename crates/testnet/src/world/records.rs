@@ -78,9 +78,10 @@ impl Drawer<'_> {
     }
 
     fn other(&mut self) -> String {
-        match self.others.is_empty() {
-            true => "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa".to_owned(),
-            false => self.rng.pick(self.others).to_string(),
+        if self.others.is_empty() {
+            "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa".to_owned()
+        } else {
+            self.rng.pick(self.others).to_string()
         }
     }
 
