@@ -1,7 +1,11 @@
 //! The lists of mutants keep step with the code, as far as that shows without a
 //! build: each can be read, each name is given once, each edit fits exactly one
-//! place, and each layer is a test target that exists.
+//! place, and each layer is a test target that exists and has tests of such names.
+//!
+//! A name counts if its modules and its function, or parts of them, exist in the target's
+//! folder. Whether they belong together only a run shows.
 
+use super::rust::{functions, is_word};
 use super::{File, Report};
 use crate::mutants::{Flaw, Layer, Target, doubles, is_list, parse};
 
@@ -21,8 +25,13 @@ pub fn check(files: &[File], report: &mut Report) {
         let mutated = files.iter().find(|file| file.path == mutant.file);
         flaws.extend(mutant.misfit(mutated.map(|file| file.text.as_str())));
         for layer in &mutant.layers {
-            if !has_target(files, layer) {
+            let Some(sources) = sources(files, layer) else {
                 flaws.push(mutant.flaw(format!("{}: there is no `{layer}`", mutant.name)));
+                continue;
+            };
+            for filter in layer.filters.iter().filter(|f| !has_test(&sources, f)) {
+                let wrong = format!("{}: `{layer}` has no test `{filter}`", mutant.name);
+                flaws.push(mutant.flaw(wrong));
             }
         }
     }
@@ -33,21 +42,60 @@ pub fn check(files: &[File], report: &mut Report) {
     }
 }
 
-fn has_target(files: &[File], layer: &Layer) -> bool {
+/// The files in which the tests of a layer are: of a library its sources, of a test
+/// target the `tests` of its package, because targets may share files. None if there is
+/// no such target.
+fn sources<'a>(files: &'a [File], layer: &Layer) -> Option<Vec<&'a File>> {
     let name = format!("name = \"{}\"", layer.package);
     let package = files.iter().find_map(|file| {
         let folder = file.path.strip_suffix("/Cargo.toml")?;
         file.text.lines().any(|line| line == name).then_some(folder)
-    });
-    let Some(folder) = package else { return false };
-    let candidates = match &layer.target {
-        Target::Library => vec![format!("{folder}/src/lib.rs")],
-        Target::Named(name) => vec![
-            format!("{folder}/tests/{name}.rs"),
-            format!("{folder}/tests/{name}/main.rs"),
-        ],
+    })?;
+    let (candidates, folder) = match &layer.target {
+        Target::Library => (
+            vec![format!("{package}/src/lib.rs")],
+            format!("{package}/src/"),
+        ),
+        Target::Named(name) => (
+            vec![
+                format!("{package}/tests/{name}.rs"),
+                format!("{package}/tests/{name}/main.rs"),
+            ],
+            format!("{package}/tests/"),
+        ),
     };
-    files.iter().any(|file| candidates.contains(&file.path))
+    let exists = files.iter().any(|file| candidates.contains(&file.path));
+    let sources = files.iter();
+    let sources = sources.filter(|f| f.path.starts_with(&folder) && f.has_extension(&["rs"]));
+    exists.then(|| sources.collect())
+}
+
+/// Whether a test may have a filter in its path. The filter may begin and end anywhere
+/// in a name.
+fn has_test(sources: &[&File], filter: &str) -> bool {
+    let (path, last) = filter.rsplit_once("::").unwrap_or(("", filter));
+    let mut modules = path.split("::").filter(|module| !module.is_empty());
+    let first = modules.next();
+    let is_module = |fits: &dyn Fn(&str) -> bool| sources.iter().any(|f| has_module(f, fits));
+    let is_function = || {
+        let mut functions = sources.iter().flat_map(|file| functions(file.code()));
+        functions.any(|function| function.name.contains(last))
+    };
+    first.is_none_or(|first| is_module(&|module| module.ends_with(first)))
+        && modules.all(|wanted| is_module(&|module| module == wanted))
+        && (is_function() || is_module(&|module| module.contains(last)))
+}
+
+/// Whether a file is, lies in, or declares such a module.
+fn has_module(file: &File, fits: &dyn Fn(&str) -> bool) -> bool {
+    let mut parts = file.path.trim_end_matches(".rs").split('/');
+    let code = file.code();
+    let mut declared = code.match_indices("mod ").map(|(at, found)| {
+        let rest = &code[at + found.len()..];
+        let length = rest.bytes().take_while(|byte| is_word(*byte)).count();
+        &rest[..length]
+    });
+    parts.any(fits) || declared.any(fits)
 }
 
 #[cfg(test)]
@@ -107,6 +155,49 @@ mod tests {
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].starts_with("mutants/a.txt:"), "{found:?}");
             assert!(found[0].contains(why), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_layer_without_a_test_of_such_a_name_fails() {
+        let suite = "//! T.\nmod rows;\nmod power { #[test]\nfn cut_off() {} }\n";
+        let has = |layer: &str| {
+            let found = findings(&[
+                ("mutants/a.txt", &LIST.replace("-p a --test t", layer)),
+                ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
+                (
+                    "crates/a/src/lib.rs",
+                    "//! A.\nfn a() {}\nmod inner;\n// fn noted() {}\n",
+                ),
+                ("crates/a/tests/t/main.rs", suite),
+                ("crates/a/tests/t/rows.rs", "//! R.\nfn each_row() {}\n"),
+                ("crates/a/tests/shared/ends.rs", "//! E.\n"),
+            ]);
+            let expected = format!("a: `{layer}` has no test `");
+            assert!(found.iter().all(|f| f.contains(&expected)), "{found:?}");
+            found.is_empty()
+        };
+        for layer in [
+            "-p a --test t rows::each_",
+            "-p a --test t rows::",
+            "-p a --test t ws::each_row",
+            "-p a --test t rows",
+            "-p a --test t power::cut",
+            "-p a --test t ends::cut",
+            "-p a --lib inner::",
+            "-p a --test t -- rows cut",
+        ] {
+            assert!(has(layer), "{layer}");
+        }
+        for layer in [
+            "-p a --test t row::each_row",
+            "-p a --test t rows::all_rows",
+            "-p a --test t rows::ends_with::cut",
+            "-p a --lib rows::",
+            "-p a --lib noted",
+            "-p a --test t -- rows lost",
+        ] {
+            assert!(!has(layer), "{layer}");
         }
     }
 }
