@@ -332,7 +332,7 @@ async fn background(net: Arc<Net>, mut rate: watch::Receiver<f64>) {
         if owed >= 1.0 {
             tokio::task::yield_now().await
         } else {
-            drop(ticks.tick().await)
+            ticks.tick().await;
         }
         let (now, per_second) = (Instant::now(), *rate.borrow());
         owed += per_second * (now - last).as_secs_f64();
