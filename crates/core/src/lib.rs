@@ -1,10 +1,10 @@
-//! The decisions of Gapless, as pure functions: state, input and time go in, new
-//! state and effects come out.
+//! The decisions of Gapless, as pure functions: state, input and time go in; new state
+//! and effects come out.
 //!
-//! Nothing here reads a clock, a file or a socket, and nothing depends on the
-//! order of a hash map: the same inputs give the same decisions, always, which
-//! is what lets the simulator replay a seed. Whoever calls performs the effects
-//! and brings the results back as further inputs.
+//! No function here reads a clock, a file or a socket, or depends on the iteration order
+//! of a hash map. The same inputs always give the same decisions, so the simulator can
+//! replay a run from its seed. The caller performs the effects and passes their results
+//! back as further inputs.
 
 #![deny(clippy::iter_over_hash_type)]
 

@@ -1,11 +1,13 @@
-//! Hidden, shown, or purged? (account states, R12)
+//! Decides whether a repository is hidden, shown, or purged (account states, R12).
 //!
-//! Deactivated, suspended, taken down and deleted hide a repository at once.
-//! `#account` counts from the cover alone; from anyone else it means "ask". An
-//! account that comes back is not complete until its head was compared. Purging
-//! is for what the present host, or the directory, calls deleted, after a time of
-//! grace: a wiped host never empties its mirror. What a relay alone calls deleted
-//! waits for more ([`deletion`]).
+//! Deactivated, suspended, taken down and deleted accounts hide their repository at once.
+//! An `#account` event counts only if it comes from the cover; from any other source it
+//! makes Gapless ask the host. A reactivated account is not complete until its head has
+//! been compared.
+//!
+//! A repository is purged only if its present host or the directory calls the account
+//! deleted, and only after a grace period: a wiped host never empties its mirror. A
+//! deletion that only a relay reports needs more evidence (see [`deletion`]).
 
 use std::time::Duration;
 
@@ -40,7 +42,7 @@ pub fn account_event(
     notices: &mut Vec<Notice>,
 ) {
     if !from_cover {
-        // Nobody signed it: a hint, worth a question while there are any left.
+        // Unsigned, so only a hint: worth a question while tokens are left.
         if debt::may_ask(repo, now.time) {
             debt::owe(now, repo, DebtKind::Compare, DebtReason::Unauthenticated);
         }
@@ -53,7 +55,7 @@ pub fn account_event(
     if state == Account::Deleted && !host_itself {
         deletion::relay_says_deleted(now, repo);
     }
-    // Active: what did it do meanwhile? Hidden by a relay's word: is it so?
+    // An active account may have changed meanwhile; a relay's word must be checked.
     if !is_hidden(state) || !host_itself {
         debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
@@ -102,9 +104,10 @@ fn void_answers(now: Now, repo: &mut Repo) {
     repo.unset_at = now.tick;
 }
 
-/// How much longer a repository is kept when nobody could tell whether it lives
-/// elsewhere: no directory is away for so long, but the domain of a did:web may
-/// never come back.
+/// How much longer than the grace period a deleted repository is kept while a resolve is
+/// owed, that is, while it is unknown whether the account moved elsewhere. The PLC
+/// directory is not unreachable for that long, but the domain of a did:web may never come
+/// back.
 pub const UNRESOLVED_GRACE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Whether a repository may be purged: it is deleted, and the grace period has passed. A
@@ -135,10 +138,10 @@ pub fn purge_row(now: Now, repo: &mut Repo) {
     cover::unset_marker(now.tick, repo);
 }
 
-/// An operator says that what a host does not list any more is really gone. What
-/// is asked about for that is hidden now: as long as it is not, the next sweep
-/// would count it as lost once more. The host is asked all the same, and its
-/// answer may show it again.
+/// Hides a repository whose host no longer lists it, because an operator confirmed the
+/// loss. Without this, the next sweep would count the repository as lost once more. The
+/// host is still asked, and its answer may show the repository again. Does nothing unless
+/// a comparison is owed for [`DebtReason::AccountEvent`].
 pub fn confirm_lost(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
     let asked = repo
         .debt
@@ -149,8 +152,8 @@ pub fn confirm_lost(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
     }
 }
 
-/// Whether so many repositories of a host vanished in one sweep that the host is
-/// to be doubted rather than they.
+/// Whether `vanished` of a host's `of` repositories are too many for one sweep: then the
+/// host is doubted, and none of its repositories is hidden.
 pub fn too_many_vanished(vanished: u64, of: u64) -> bool {
     vanished >= VANISHED_AT_LEAST && vanished.saturating_mul(100) > of
 }

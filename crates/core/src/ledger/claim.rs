@@ -1,11 +1,11 @@
-//! What does the word of an unproven source mean? (R6)
+//! Decides what a commit means that a source without proofs reports (R6).
 //!
-//! A Jetstream tells of commits that it does not prove. Its word raises nothing: no
-//! head, no marker, no first rev. It makes us ask, within what strangers may make us
-//! ask, and what it says is kept as a claim only where the question is owed: then
-//! losing a claim loses nothing, and of a repository of which something is held none
-//! outlives the question. Where a stream speaks for the repository and can be relied on,
-//! that stream brings the commit itself, and nobody asks because of every single one.
+//! A Jetstream reports commits without proving them. Such a report raises no head, no
+//! marker and no first rev. It makes Gapless ask the host, within the limit on questions
+//! that strangers can cause, and is kept as a claim only if that question is owed. Losing
+//! a claim therefore loses nothing, and where something of the repository is held, a
+//! claim never outlives its question. If a live stream covers the repository, that stream
+//! brings the commit itself, and no question is asked.
 
 use gapless_atp::syntax::Rev;
 
@@ -60,7 +60,8 @@ pub fn claim_event(
     if repo.cover.is_some_and(relied_on) && cover::is_marker_valid(repo, covers) {
         return ClaimDecision::Covered;
     }
-    // Without a cover it is complete in no case: a question may wait for its turn.
+    // A repository without a cover is not complete anyway: a question may wait for a
+    // token.
     if repo.cover.is_some() && !debt::may_ask(repo, now.time) {
         return ClaimDecision::TooMany;
     }

@@ -1,7 +1,7 @@
-//! Is it complete, why not, and as of when? (R3)
+//! Whether a repository is complete, why not, and as of when (R3).
 //!
-//! Computed, never stored: an upstream that goes down makes all its repositories
-//! incomplete with no write. Anything unset means not complete.
+//! The answer is computed on demand and never stored: when an upstream goes down, all its
+//! repositories become incomplete without a write. Anything unset means not complete.
 
 use std::fmt;
 
@@ -19,38 +19,40 @@ pub enum Reason {
     NoSnapshot,
     /// A large snapshot is being written.
     Applying,
-    /// The disk lost something; it must be fetched again.
+    /// The disk lost data of the repository, which must be fetched again.
     Damaged,
-    /// No upstream that we follow speaks for it.
+    /// No followed upstream covers the repository.
     NoCover,
-    /// The upstream that speaks for it is down.
+    /// The upstream that covers the repository is down.
     CoverDown,
-    /// The upstream's stream was interrupted, and what was missed is not known.
+    /// The upstream's stream was interrupted, and it is not known which events were
+    /// missed.
     EpochChanged,
-    /// A frame of the upstream could not be read; it may have been this one's.
+    /// A frame of the upstream could not be read; it may have concerned this repository.
     UnreadableFrame,
-    /// It was not compared with its host since something cast doubt on it.
+    /// The repository has not been compared with its host since something cast doubt on
+    /// it.
     NotCompared,
-    /// The owner signed a newer commit than the one that is held.
+    /// The owner signed a newer commit than the held one.
     NewerCommitKnown,
-    /// The host has an older state than ours.
+    /// The host has an older state than the held one.
     HostBehind,
     /// The account is not active.
     Inactive,
-    /// Where it lives must be asked.
+    /// The directory must be asked where the repository lives.
     ResolveOwed,
-    /// The host must be asked for its head.
+    /// The host must be asked for the repository's head.
     CompareOwed,
-    /// It must be fetched.
+    /// The repository must be fetched.
     FetchOwed,
-    /// The filter was widened since it was fetched.
+    /// The filter has changed since the repository was fetched.
     FilterChanged,
-    /// It has more bytes than are taken of one repository.
+    /// The repository is larger than `fetch.max_repo_bytes`.
     TooLarge,
 }
 
 impl Reason {
-    /// The reason as programs know it.
+    /// The name of the reason in the API. A published name never changes.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::NoSnapshot => "no_snapshot",
@@ -79,16 +81,17 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How we know that a copy is whole.
+/// How strong the evidence is that the held copy is whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Nothing is held, and its host has not been heard of.
+    /// Nothing is held, and the repository's host is not known.
     Unknown,
-    /// A host says that it exists.
+    /// Nothing is held, but the repository's host is known.
     Listed,
-    /// A verified snapshot, and every commit since links to the one before.
+    /// A verified snapshot is held, and every commit since then links to the one before
+    /// it.
     Chained,
-    /// The root was recomputed from the stored keys.
+    /// The root recomputed from the stored keys is the signed root.
     Proven,
 }
 
@@ -135,7 +138,7 @@ impl Completeness {
 pub fn completeness(context: Context<'_>, repo: &Repo, host: Option<&Host>) -> Completeness {
     let mut reasons = Vec::new();
     for_each_reason(context, repo, host, |reason| {
-        // Several doubts may have one name.
+        // Several checks may give the same reason.
         if !reasons.contains(&reason) {
             reasons.push(reason);
         }

@@ -1,8 +1,9 @@
-//! Which upstream speaks for a repository? (R2)
+//! Decides which upstream covers a repository, that is, speaks for it (R2).
 //!
-//! The stream of the host that its DID document names, if we follow it; else one
-//! relay, chosen at first sighting and kept. Events of any source are applied if
-//! they prove themselves; only the cover's can say that nothing is missing.
+//! The cover is the stream of the host that the DID document names, if Gapless follows
+//! that stream, and otherwise one relay, chosen at first sighting and kept. Events of any
+//! source are applied if they prove themselves; only events of the cover can show that
+//! nothing is missing.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +22,13 @@ pub struct UpstreamState {
     pub stream: StreamState,
 }
 
-/// All upstreams.
+/// All upstreams, indexed by the hosts that they speak for.
 #[derive(Debug, Clone, Default)]
 pub struct Covers {
     sources: BTreeMap<UpstreamId, UpstreamState>,
     hosts: BTreeMap<HostId, UpstreamId>,
     relay: Option<UpstreamId>,
-    /// Those that speak for no host alone. There may be thousands of the others.
+    /// The upstreams that are not the stream of one host. The others may be thousands.
     wide: Vec<UpstreamId>,
     /// When an upstream was last added or removed.
     changed_at: Tick,
@@ -130,19 +131,20 @@ impl Covers {
         })
     }
 
-    /// The epoch of an upstream, if what begins now may raise a marker to it.
+    /// The open epoch of an upstream: work that begins now may raise a marker to it.
+    /// `None` while the epoch is not open.
     pub fn open_epoch(&self, id: UpstreamId) -> Option<Epoch> {
         let source = self.get(id)?;
         source.stream.open_epoch(&source.row)
     }
 
-    /// Whether an upstream can be relied on now.
+    /// Whether an upstream can be relied on now; see [`StreamState::live`].
     pub fn live(&self, id: UpstreamId, now: Time, settings: &Settings) -> bool {
         self.get(id)
             .is_some_and(|source| source.stream.live(now, settings))
     }
 
-    /// The host that an upstream speaks for, if it speaks for one only.
+    /// The host that an upstream speaks for; `None` if it is not the stream of one host.
     pub fn host_of(&self, id: UpstreamId) -> Option<HostId> {
         let source = self.get(id)?;
         match source.row.kind {
@@ -166,9 +168,9 @@ pub fn update_cover(repo: &mut Repo, covers: &Covers) {
         if repo.first_rev_since_reset <= repo.floor() {
             repo.first_rev_since_reset = None;
         }
-        // What began before the upstreams changed was noted for another cover,
-        // or before this one was left for a while. What began since is good,
-        // even before this row knew of the change.
+        // Work that began before the upstreams changed was noted for another cover, or
+        // before this cover was left for a while. Work that began since then is good,
+        // even if this row learns of the change only now.
         repo.unset_at = repo.unset_at.max(covers.changed_at);
         repo.marker = None;
     }
@@ -190,7 +192,7 @@ pub fn set_tracked(now: Tick, repo: &mut Repo, covers: &Covers, tracked: bool) -
 /// Reduces a repository to its bare name, without debts, if it is not tracked, has no
 /// cover, is not hidden and nothing of it was ever held. Returns whether it did so.
 pub fn forget_unwanted(now: Tick, repo: &mut Repo, covers: &Covers) -> bool {
-    // A relay that never told of it does not speak for it.
+    // A relay that never sent an event of it does not speak for it.
     let told = repo.host.is_some() || repo.relay.is_some();
     let wanted = repo.tracked || (told && covers.of(repo).is_some());
     let held = repo.held != Held::Nothing

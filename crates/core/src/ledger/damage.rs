@@ -1,15 +1,15 @@
-//! Held data turned out to be damaged: the keys or bytes on the disk are not those of
-//! the state that the row names.
+//! Handles damage to held data: the keys or bytes on the disk are not those of the state
+//! that the row names.
 //!
-//! The repository stops being complete at once, its proof is withdrawn, and a fetch
-//! that no commit pays is owed.
+//! The repository stops being complete at once, its proof is withdrawn, and a fetch is
+//! owed that no commit pays.
 
 use super::debt;
 use super::state::{DebtReason, Head, Held, Repo};
 use super::time::Now;
 
-/// Marks a repository as damaged: its held data is not that of `head`, which its row
-/// says it is.
+/// Marks a repository as damaged: its held data is not that of `head`, which the row
+/// names.
 pub fn distrust(now: Now, repo: &mut Repo, head: &Head) {
     repo.held = Held::Damaged {
         from: Some(head.rev),

@@ -1,10 +1,9 @@
-//! What is owed, and when is it tried next?
+//! What is owed for a repository, and when it is tried next.
 //!
-//! Every reason carries the tick at which it arose. Work notes the tick at which
-//! it began and pays only reasons that are older: one that arises while a fetch
-//! is under way outlives it. Reasons that strangers can cause draw on a bucket of
-//! tokens, so that forged input, however much, costs a bounded number of
-//! requests.
+//! Each reason carries the tick at which it arose. Work notes the tick at which it began
+//! and pays only older reasons, so a reason that arises during a fetch outlives that
+//! fetch. Reasons that strangers can cause draw on a token bucket: any amount of forged
+//! input causes a bounded number of requests.
 
 use std::time::Duration;
 
@@ -25,17 +24,17 @@ pub enum DebtKind {
 /// The next thing to do for a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// Resolve the DID.
+    /// Resolve the DID: read its document.
     Resolve,
-    /// Ask the host for head and state.
+    /// Ask the host for the repository's head and the account's state.
     Compare,
-    /// Ask the host for its head, then fetch.
+    /// Ask the host for the repository's head, then fetch the repository.
     Fetch,
 }
 
 impl DebtReason {
-    /// Whether somebody without the owner's key can cause it, or cause it again
-    /// and again with what the owner signed once.
+    /// Whether a party without the owner's key can cause the reason, or cause it
+    /// repeatedly by replaying what the owner signed once.
     pub fn is_strangers(self) -> bool {
         matches!(
             self,
@@ -75,13 +74,15 @@ impl Debt {
         self.resolve.is_none() && self.compare.is_none() && self.fetch.is_none()
     }
 
-    /// Whether something is owed and may be tried. Nothing waits longer than
-    /// [`WAIT_LONGEST`]: what should was put off by a clock that ran ahead.
+    /// Whether something is owed and may be tried at `now`. A wait that would end more
+    /// than [`WAIT_LONGEST`] from now counts as over: it was set by a clock that ran
+    /// ahead.
     pub fn is_due(&self, now: Time) -> bool {
         !self.is_empty() && !is_ahead(self.due_at(), now)
     }
 
-    /// When it may be tried. A fetch that is put off keeps no question waiting.
+    /// When the debt may be tried. A postponed fetch does not delay a resolve or a
+    /// comparison.
     pub fn due_at(&self) -> Time {
         let asks = self.resolve.is_some() || self.compare.is_some();
         match self.oversize {
@@ -90,13 +91,13 @@ impl Debt {
         }
     }
 
-    /// Whether the fetch is put off, because it was larger than is taken.
+    /// Whether the fetch is postponed because the repository is larger than the limit.
     pub fn puts_off(&self, now: Time) -> bool {
         let until = self.oversize.map(|oversize| oversize.until);
         until.is_some_and(|until| is_ahead(until, now))
     }
 
-    /// Whether it was too large when less was taken than so much.
+    /// Whether the repository was found too large under a lower limit than `limit` bytes.
     pub fn is_too_large_for_less_than(&self, limit: u64) -> bool {
         self.oversize.is_some_and(|oversize| oversize.limit < limit)
     }
@@ -116,12 +117,14 @@ impl Debt {
     }
 }
 
-/// Whether something is to wait. Nothing waits longer than [`WAIT_LONGEST`].
+/// Whether `at` is still ahead. A time more than [`WAIT_LONGEST`] ahead is not: a wrong
+/// clock set it.
 fn is_ahead(at: Time, now: Time) -> bool {
     at > now && at <= now.after(WAIT_LONGEST)
 }
 
-/// Owes something, from now on.
+/// Owes something from now on. A debt that only strangers caused is due when a token is
+/// ready.
 pub fn owe(now: Now, repo: &mut Repo, what: DebtKind, why: DebtReason) {
     let ready = match why.is_strangers() {
         true => token_ready_at(&repo.strangers, now.time),
@@ -140,20 +143,19 @@ pub fn owe(now: Now, repo: &mut Repo, what: DebtKind, why: DebtReason) {
     }
     let slot = debt.slot(what);
     let why = match slot {
-        // What equal heads do not settle is not hidden behind what they do. The
-        // commit that is the new reason is remembered as the first rev, and a
-        // busy repository is not fetched for ever.
+        // A reason that equal heads do not settle is kept. The commit of the new reason
+        // is remembered as the first rev, and a busy repository is not fetched for ever.
         Some(old) if what == DebtKind::Fetch && old.why.outlasts(why) => return,
-        // An owner's reason is not hidden behind a stranger's.
+        // An owner's reason is not replaced by a stranger's.
         Some(old) if why.is_strangers() => old.why,
         _ => why,
     };
     *slot = Some(DebtItem { at: now.tick, why });
 }
 
-/// Owes a fetch as the outcome of work that began at `began`, and goes on with
-/// that fetch: it is paid like what was owed before. With a commit, reaching
-/// that commit pays it too.
+/// Owes a fetch as the outcome of work that began at `began` and continues with that
+/// fetch: the fetch pays the debt like one that was owed before. If `named` is given,
+/// reaching that commit pays the debt too.
 pub fn owe_outcome(
     now: Now,
     repo: &mut Repo,
@@ -173,11 +175,11 @@ pub fn owe_outcome(
     }
 }
 
-/// Owes a fetch that is for a certain commit: the newest named one counts.
+/// Owes a fetch for a certain commit. Of several named commits the newest one counts.
 pub fn owe_commit(now: Now, repo: &mut Repo, why: DebtReason, named: NamedHead) {
     let newer = match (repo.debt.fetch, repo.debt.named) {
         (None, _) => true,
-        // Already owed for another reason: reaching a commit does not pay that.
+        // A fetch is owed for another reason, which reaching a commit does not pay.
         (Some(_), None) => false,
         (Some(_), Some(old)) => old.rev < named.rev,
     };
@@ -193,8 +195,8 @@ pub fn owe_fetch(now: Now, repo: &mut Repo, why: DebtReason) {
     repo.debt.named = None;
 }
 
-/// Owes a fetch in case the batches of a snapshot are not all written. Whichever
-/// fetch writes a whole state pays it, this one too.
+/// Owes a fetch in case the batches of a snapshot are not all written. Any fetch that
+/// writes a whole state pays it, including the current one.
 pub fn owe_interrupted(now: Now, repo: &mut Repo) {
     owe_fetch(now, repo, DebtReason::Interrupted);
     if let Some(owed) = &mut repo.debt.fetch {
@@ -202,7 +204,8 @@ pub fn owe_interrupted(now: Now, repo: &mut Repo) {
     }
 }
 
-/// Pays what was owed before the work began. What arose later stays.
+/// Pays what was owed before the work began. A reason that arose at `began` or later
+/// stays.
 pub fn pay(now: Now, repo: &mut Repo, what: DebtKind, began: Tick) {
     let slot = repo.debt.slot(what);
     if slot.is_none_or(|owed| owed.at >= began) {
@@ -214,7 +217,7 @@ pub fn pay(now: Now, repo: &mut Repo, what: DebtKind, began: Tick) {
     }
     clear_if_empty(repo);
     if !repo.debt.is_empty() {
-        // Something worked: what is left need not wait for the backoff.
+        // The attempt succeeded: what is left need not wait for the backoff.
         retry_soon(now, repo);
     }
 }
@@ -334,19 +337,21 @@ pub fn refill_strangers(repo: &mut Repo) {
     repo.strangers = TokenBucket::default();
 }
 
-/// Whether a stranger's reason may make us ask now.
+/// Whether a token is left, so that a reason caused by strangers may cause a question
+/// now.
 pub fn may_ask(repo: &Repo, now: Time) -> bool {
     token_ready_at(&repo.strangers, now) <= now
 }
 
-/// Not before then.
+/// Delays the next try to `until`, by at most [`WAIT_LONGEST`].
 pub fn postpone(now: Now, repo: &mut Repo, until: Time) {
     let until = until.min(now.time.after(WAIT_LONGEST));
     repo.debt.next_try = repo.debt.next_try.max(until);
 }
 
-/// Doubling waits, spread between half and the whole so that many repositories
-/// of one host do not come back together.
+/// The wait before the next attempt. The wait doubles with each attempt, up to
+/// [`BACKOFF_LONGEST`], and is spread between half of that and the whole by `tick`, so
+/// that the repositories of one host do not all retry together.
 pub fn backoff(attempts: u32, tick: Tick) -> Duration {
     let doubled = BACKOFF_FIRST.saturating_mul(1 << attempts.saturating_sub(1).min(20));
     let whole = doubled.min(BACKOFF_LONGEST);
@@ -366,7 +371,7 @@ fn tokens_used(bucket: &TokenBucket, now: Time) -> u32 {
 fn token_ready_at(bucket: &TokenBucket, now: Time) -> Time {
     match tokens_used(bucket, now) < STRANGER_TOKENS {
         true => now,
-        // Not from a time that a wrong clock gave.
+        // A wrong clock may have set a time that is ahead.
         false => bucket.at.min(now).after(STRANGER_REFILL).max(now),
     }
 }
@@ -374,7 +379,7 @@ fn token_ready_at(bucket: &TokenBucket, now: Time) -> Time {
 /// Takes one token. A partial refill is kept.
 fn take_token(bucket: &mut TokenBucket, now: Time) {
     let left = tokens_used(bucket, now);
-    // What is partly refilled stays partly refilled.
+    // Keep the part of a refill that has already passed.
     let at = match left {
         0 => now,
         _ => Time(

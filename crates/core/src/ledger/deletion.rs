@@ -1,11 +1,13 @@
-//! Was it deleted, when only a relay says so? (account states)
+//! Decides whether to believe a relay that reports a deletion (account states).
 //!
-//! A relay hands on that an account is deleted, and its host, when it is asked, does not
-//! know the repository any more: of the reference PDS nothing else is ever heard. A host
-//! that was wiped answers the same, and relays can be wrong. Together the two words count
-//! as the host's own only while the host shows that it was not wiped: a whole sweep, begun
-//! after the relay's word, misses this one, and finds those that are known to have lived
-//! beside it, all but a few. Until then it is hidden, and nothing of it is purged.
+//! A relay forwards that an account is deleted, and the account's host, when asked, does
+//! not know the repository any more. From the reference PDS nothing else is ever heard of
+//! a deletion. But a wiped host answers the same, and relays can be wrong. The relay's
+//! report and the host's answer together count as the host's own word only if the host
+//! shows that it was not wiped: a whole sweep, begun after the report, does not find this
+//! repository, but finds the repositories that are known to have lived on the host at the
+//! same time, all but a few (see [`MISSING_ONE_IN`]). Until then the repository is
+//! hidden, and nothing of it is purged.
 
 use super::account;
 use super::settings::MISSING_ONE_IN;
@@ -41,7 +43,7 @@ pub fn host_denies(repo: &mut Repo, asked: Tick) -> bool {
         return false;
     }
     match &mut repo.hearsay {
-        // It has said itself that it deleted it: of course it has it no more.
+        // The host reported the deletion itself, so its answer agrees.
         None => repo.deleted_at.is_some(),
         Some(hearsay) => {
             hearsay.denied |= hearsay.told < asked;
@@ -60,36 +62,37 @@ pub fn awaited_evidence(repo: &Repo) -> Option<AwaitedEvidence> {
     })
 }
 
-/// Who lives on a host, as a whole sweep found it.
+/// The repositories that live on a host, as a whole sweep found them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Residents {
-    /// Since when each of those has lived there that the host has.
+    /// For each repository that the host has: the tick since which it has lived there.
     found: Vec<Tick>,
-    /// Those that it does not have, though nobody calls them deleted.
+    /// The number of repositories that the host does not have, although no source reports
+    /// them as deleted.
     missing: u64,
 }
 
 impl Residents {
-    /// Counts one that is known to live there. `found`: the sweep that began then has
-    /// found it.
+    /// Counts a repository that is known to live on the host. `found`: whether the sweep
+    /// that began at `began` found it.
     pub fn add(&mut self, repo: &Repo, began: Tick, found: bool) {
         match (repo.account, found) {
             (Account::NotFound, _) => self.missing += 1,
             (Account::Active, true) if repo.host_since < began => self.found.push(repo.host_since),
             (_, false) if sweep::counts_as_vanished(repo, began) => self.missing += 1,
-            // Hidden, or not there yet: this says nothing of the host.
+            // A hidden or newly arrived repository says nothing about the host.
             _ => {}
         }
     }
 
-    /// To be called once all are counted.
+    /// Finishes the count; call it after the last [`Residents::add`].
     pub fn counted(mut self) -> Residents {
         self.found.sort_unstable();
         self
     }
 
-    /// Whether the host was not wiped since then: it has whoever lived there by then,
-    /// all but a few.
+    /// Whether the host was not wiped since `then`: of the repositories that lived there
+    /// by then it misses only a few.
     fn are_there_since(&self, then: Tick) -> bool {
         let there = self.found.partition_point(|since| *since <= then) as u64;
         let few = self.missing.saturating_mul(MISSING_ONE_IN) <= there;

@@ -1,10 +1,10 @@
-//! Ask for the whole repository, or for what is new? (R11)
+//! Decides whether to request a whole repository or only a difference (R11).
 //!
-//! `getRepo?since=` saves bytes and proves nothing: a host may leave something
-//! out, answer from another rev, or bring nothing at all. So a difference counts
-//! only when what is held, with the difference, hashes to the root that the owner
-//! signed. Then it is a snapshot like any other. If not, the whole is fetched at
-//! once: a host that cannot tell differences has not failed.
+//! `getRepo?since=` saves bytes and proves nothing: a host may omit something, answer
+//! from another rev, or send nothing at all. A difference therefore counts only if the
+//! held state with the difference applied hashes to the root that the owner signed. Then
+//! it is a snapshot like any other. Otherwise the whole repository is fetched at once:
+//! a host that cannot compute differences has not failed.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
@@ -22,7 +22,8 @@ pub enum RepoRequest {
     Since(Rev),
 }
 
-/// The root that results from applying a difference to the held state.
+/// The root that results from applying a difference to the held state, if the difference
+/// fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecomputedRoot {
     /// The commit whose state was held when the root was recomputed.
@@ -43,10 +44,11 @@ pub enum DiffVerdict {
     InFull,
 }
 
-/// What to ask for, at the moment of asking. `adopting`: the host's older state
-/// is to be taken over. `tried` is the rev from which a difference was last asked
-/// for: from there none is asked for again, or a host that cannot tell them would
-/// never be asked for the whole. It need not survive a restart.
+/// Decides what to request, at the moment of the request. `adopting`: whether the host's
+/// older state is to be adopted. `tried`: the rev since which a difference was last
+/// requested. No second difference is requested since that rev; otherwise a host that
+/// cannot compute differences would never be asked for the whole repository. `tried` need
+/// not survive a restart.
 pub fn choose_request(
     settings: &Settings,
     repo: &Repo,
@@ -57,8 +59,7 @@ pub fn choose_request(
     let Some(head) = repo.head() else {
         return RepoRequest::InFull;
     };
-    // What is damaged or was never kept does not change, so it is in no
-    // difference.
+    // Damaged keys, and keys that were never kept, are not part of any difference.
     let for_contents = repo
         .debt
         .fetch
@@ -76,9 +77,10 @@ pub fn choose_request(
     }
 }
 
-/// A difference has come, with a commit of this head. The state that it was asked
-/// from does not matter any more: only what is held now, and where it leads from
-/// there. `None`: it does not even fit what is held.
+/// Judges a difference that arrived with a commit of the head `signed`. Only the state
+/// that is held now and the root that it leads to matter; the state since which the
+/// difference was requested does not. `recomputed` is `None` if the difference does not
+/// fit the held state.
 pub fn judge_difference(
     repo: &Repo,
     note: &Note,
@@ -91,7 +93,7 @@ pub fn judge_difference(
     if signed.rev < held.rev {
         return DiffVerdict::Passed;
     }
-    // Something else may have been written under an older filter meanwhile.
+    // Another writer may have written under an older filter meanwhile.
     let narrow = repo.filter != note.filter;
     let leads = recomputed
         .is_some_and(|recomputed| recomputed.over == held.commit && recomputed.root == signed.data);

@@ -1,10 +1,11 @@
-//! Apply, park, refuse, or owe? (R4, R5, R6, R8, R9)
+//! Decides whether an event is applied, parked, refused, or owes work (R4, R5, R6, R8,
+//! R9).
 //!
-//! One event of one repository, already verified as far as it can be. Applied is
-//! only what leads from the held root to the next signed one. Whatever the owner
-//! signed and we cannot apply says that something newer exists: it is parked, the
-//! first rev since reset goes up, and a fetch is owed. What the owner did not
-//! sign raises nothing: it only makes us ask.
+//! An event concerns one repository and arrives verified as far as possible. It is
+//! applied only if it leads from the held root to the next signed one. A commit that the
+//! owner signed and that cannot be applied shows that something newer exists: it is
+//! parked, the first rev since reset rises, and a fetch is owed. Input that the owner did
+//! not sign raises nothing; it only makes Gapless ask.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +26,12 @@ use super::state::{
 };
 use super::time::Now;
 
-/// Where an event came from, as it was read: both travel with it through queues.
+/// Where an event was read. The origin travels through queues with its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     pub upstream: UpstreamId,
-    /// The epoch that it may raise a marker to; none if it was not open then.
+    /// The epoch that the event may raise a marker to; `None` if no epoch was open when
+    /// it was read.
     pub epoch: Option<Epoch>,
 }
 
@@ -42,11 +44,11 @@ pub enum Event {
         before: PriorState,
         bytes: u32,
     },
-    /// Nothing in it can be relied on but that it came: a bad signature, a
-    /// payload that cannot be decoded.
+    /// The event proves nothing but that it arrived: its signature is bad, or its payload
+    /// cannot be decoded.
     Unsigned,
-    /// Signed or not, nobody knows: the DID could not be resolved. The head is
-    /// what the event claims.
+    /// The event cannot be verified, because the DID could not be resolved. `claimed` is
+    /// the head that the event names.
     Unresolved { claimed: Head, bytes: u32 },
     /// `#identity`.
     Identity,
@@ -54,29 +56,29 @@ pub enum Event {
     Account(Account),
 }
 
-/// How much is parked already: of one repository, and in all.
+/// What is parked already, of one repository and of all repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ParkedTotals {
     pub frames: u32,
     pub bytes: u64,
     pub bytes_in_all: u64,
-    /// What the frame proves that is parked under this event's rev, if there is one.
+    /// What the frame that is parked under this event's rev proves, if there is one.
     pub same_rev: Option<PriorState>,
 }
 
-/// What is to be done with the event's operations or frame.
+/// What the caller does with the event's operations or frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Write its operations; the row names it as the head. Then look at the
-    /// parked frames.
+    /// Write the operations; the row names the commit as the head. Then look at the
+    /// parked frames (see [`super::parked`]).
     Apply,
     /// Keep the frame.
     Park(Parked),
-    /// Nothing but the row, if that changed.
+    /// Write nothing but the row, and that only if it changed.
     Pass,
 }
 
-/// What every decision about a repository is taken with.
+/// The inputs that every decision about a repository uses.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub now: Now,
@@ -84,7 +86,7 @@ pub struct Context<'a> {
     pub settings: &'a Settings,
 }
 
-/// Decides about one event.
+/// Decides about one event and updates the repository's row.
 pub fn decide(
     context: Context<'_>,
     repo: &mut Repo,
@@ -97,7 +99,7 @@ pub fn decide(
     owe_first_sight(context, repo, origin);
     cover::update_cover(repo, covers);
     let from_cover = repo.cover == Some(origin.upstream);
-    // A DID that could not be resolved yet lives nowhere, so nobody is wrong.
+    // A DID that could not be resolved lives nowhere yet, so the event is not misrouted.
     let lives_nowhere = repo.host.is_none() && matches!(event, Event::Unresolved { .. });
     if let Some(host) = covers.host_of(origin.upstream)
         && repo.host != Some(host)
@@ -147,7 +149,8 @@ pub fn decide(
     }
 }
 
-/// The first event of a repository makes it known, and fetched.
+/// Makes a repository known at its first event: a fetch is owed, and a relay that sent
+/// the event is remembered.
 pub(super) fn owe_first_sight(context: Context<'_>, repo: &mut Repo, origin: Origin) {
     let source = context.covers.get(origin.upstream);
     if repo.relay.is_none() && source.is_some_and(|source| source.row.kind == UpstreamKind::Relay) {
@@ -158,9 +161,9 @@ pub(super) fn owe_first_sight(context: Context<'_>, repo: &mut Repo, origin: Ori
     }
 }
 
-/// An event from the stream of a host that the repository does not live on, as
-/// far as we know. The directory is asked. Signed and newer, it still says that
-/// there is something we do not have.
+/// Decides about an event from the stream of a host that the repository, as far as is
+/// known, does not live on. The directory is asked. A signed and newer commit still shows
+/// that something is missing.
 fn decide_misrouted(
     context: Context<'_>,
     repo: &mut Repo,
@@ -179,8 +182,8 @@ fn decide_misrouted(
         }
         _ => false,
     };
-    // Whoever leaves a host is closed there: that it is not there is no news, and
-    // takes no question from what is.
+    // A host closes the account of an owner who leaves. That the account is not there is
+    // no news, and must not use up a token.
     let gone_there = matches!(event, Event::Account(told) if account::is_hidden(*told));
     if newer || (!gone_there && debt::may_ask(repo, now.time)) {
         debt::owe(now, repo, DebtKind::Resolve, DebtReason::Misrouted);
@@ -218,21 +221,22 @@ fn decide_unauthenticated(
     Decision::Pass
 }
 
-/// From anyone but the cover it is a hint, worth a question while there are any
-/// left: else a flood of them would keep everybody incomplete.
+/// Whether an event counts. From a source other than the cover it is a hint, worth a
+/// question only while tokens are left: otherwise a flood of hints would keep
+/// repositories incomplete.
 fn is_heard(now: Now, repo: &Repo, from_cover: bool) -> bool {
     from_cover || debt::may_ask(repo, now.time)
 }
 
-/// Input of which nobody can say whether the owner signed it makes us ask the host.
-/// False when it is passed over.
+/// Owes a comparison for input that may not be signed by the owner. Returns false if the
+/// input is ignored.
 fn ask_about(now: Now, repo: &mut Repo, from_cover: bool, why: DebtReason) -> bool {
     let heard = is_heard(now, repo, from_cover);
     if heard {
         debt::owe(now, repo, DebtKind::Compare, why);
     }
     if from_cover {
-        // It took the place of an event that we may have missed.
+        // It took the place of an event that may have been missed.
         cover::unset_marker(now.tick, repo);
     }
     heard
@@ -294,7 +298,7 @@ fn decide_signed(
     park(repo, parked, totals, notices)
 }
 
-/// Owes the fetch for a commit that does not chain.
+/// Owes a fetch for a commit that does not chain.
 fn owe_unchained(context: Context<'_>, repo: &mut Repo, head: &Head, before: PriorState) {
     let now = context.now;
     let why = match before {
@@ -304,7 +308,7 @@ fn owe_unchained(context: Context<'_>, repo: &mut Repo, head: &Head, before: Pri
         PriorState::Root(_) | PriorState::Unjudged => DebtReason::BrokenChain,
     };
     debt::owe_commit(now, repo, why, named_head(head));
-    // Every single commit of such a host would be fetched: not too often.
+    // Otherwise every single commit of such a host would cause a fetch.
     if why == DebtReason::Legacy
         && context.settings.wanted_keys_only
         && let Some(last) = repo.fetched_at
@@ -313,11 +317,11 @@ fn owe_unchained(context: Context<'_>, repo: &mut Repo, head: &Head, before: Pri
     }
 }
 
-/// Whether a signed commit follows exactly what is held.
+/// Whether a signed commit directly follows the held state.
 pub fn chains(repo: &Repo, head: &Head, before: PriorState) -> bool {
     match (&repo.held, before) {
         (Held::Exactly(held), PriorState::Root(root)) => root == held.data,
-        // The owner signed our root again, under a newer rev.
+        // The owner signed the held root again, under a newer rev.
         (Held::Exactly(held), PriorState::Untold) => head.data == held.data,
         // Its operations are the whole repository.
         (Held::Nothing, PriorState::Root(root)) => root == empty_root(),
@@ -327,7 +331,7 @@ pub fn chains(repo: &Repo, head: &Head, before: PriorState) -> bool {
     }
 }
 
-/// Moves the head by a live commit.
+/// Moves the head to a live commit.
 pub fn advance_head(repo: &mut Repo, head: &Head) {
     push_trail(repo);
     repo.held = Held::Exactly(*head);
@@ -337,7 +341,7 @@ pub fn advance_head(repo: &mut Repo, head: &Head) {
     debt::pay_reached_commit(repo);
 }
 
-/// Puts the head that is left behind on the trail.
+/// Puts the present head on the trail, before another one replaces it.
 pub fn push_trail(repo: &mut Repo) {
     if let Held::Exactly(old) = repo.held {
         repo.trail.rotate_right(1);
@@ -349,7 +353,8 @@ pub fn push_trail(repo: &mut Repo) {
     }
 }
 
-/// The owner signed a commit of this rev: below it we are not complete.
+/// Records that the owner signed a commit of this rev. While the head is below it, the
+/// repository is not complete.
 pub fn raise_first_rev(repo: &mut Repo, rev: Rev) {
     repo.first_rev_since_reset = repo.first_rev_since_reset.max(Some(rev));
 }
@@ -361,7 +366,7 @@ fn named_head(head: &Head) -> NamedHead {
     }
 }
 
-/// Whether a rev belongs to a lineage that was given up.
+/// Whether a rev belongs to an abandoned lineage.
 pub fn is_abandoned(repo: &Repo, rev: Rev) -> bool {
     repo.abandoned.is_some_and(|last| rev <= last)
 }
@@ -373,8 +378,7 @@ fn park(repo: &Repo, parked: Parked, totals: &ParkedTotals, notices: &mut Vec<No
         Decision::Pass
     };
     match (totals.same_rev, parked.before) {
-        // What nobody has judged makes room for what is signed, not the other
-        // way round.
+        // A signed frame replaces an unjudged one, never the other way round.
         (None, _) => {}
         (Some(PriorState::Unjudged), before) if before != PriorState::Unjudged => {}
         (Some(_), _) => return drop(DropReason::SameRev),
@@ -396,7 +400,7 @@ fn park(repo: &Repo, parked: Parked, totals: &ParkedTotals, notices: &mut Vec<No
     Decision::Park(parked)
 }
 
-/// Room as it follows from what is parked of one repository.
+/// Sums up what is parked of one repository, for a decision about an event of `rev`.
 pub fn parked_totals(parked: &BTreeMap<Rev, Parked>, rev: Rev, bytes_in_all: u64) -> ParkedTotals {
     ParkedTotals {
         frames: u32::try_from(parked.len()).unwrap_or(u32::MAX),

@@ -1,11 +1,11 @@
-//! What does a named head, or a snapshot, mean? (R10)
+//! Decides what a head that a host names, or a snapshot, means (R10).
 //!
-//! The order of the questions is what makes the answers count. First the cover's
-//! epoch and the tick are *noted*, then the host is asked for its head, then the
-//! repository is fetched. A snapshot that is the named head, or newer, raises the
-//! marker to the noted epoch: everything before the note is in it, everything
-//! after the note comes by the stream. An older one is progress, and the debt
-//! stays. Whatever unset the marker after the note keeps it unset.
+//! The order of the steps makes the answers count. First the cover's epoch and the tick
+//! are *noted*, then the host is asked for its head, then the repository is fetched. A
+//! snapshot that is the named head or newer raises the marker to the noted epoch:
+//! everything before the note is in the snapshot, and everything after the note arrives
+//! by the stream. An older snapshot is progress, but the debt stays. If the marker is
+//! unset after the note was taken, it stays unset.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
@@ -23,19 +23,19 @@ use super::state::{
 };
 use super::time::{Now, Tick, Time};
 
-/// What was known when the work began.
+/// What was known when a piece of work began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note {
     pub host: HostId,
     pub at: Tick,
-    /// The wall clock then: what is found out is about this time, however long
-    /// the answer takes.
+    /// The wall clock at that tick. The outcome describes this time, however long the
+    /// answer takes.
     pub time: Time,
-    /// The cover and its epoch, if that was open.
+    /// The cover and its epoch, if that epoch was open.
     pub cover: Option<(UpstreamId, Epoch)>,
     /// The newest rev that the owner is known to have signed.
     pub known: Option<Rev>,
-    /// What was held.
+    /// The head that was held.
     pub head: Option<Head>,
     pub lineage: u32,
     pub filter: FilterGen,
@@ -50,13 +50,13 @@ pub enum HeadAnswer {
     State(Account),
 }
 
-/// What to do after an answer.
+/// What to do after a host's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     Done,
     /// Fetch the repository, which should be this commit or a newer one.
     Fetch(NamedHead),
-    /// Fetch exactly this older commit, to take it over.
+    /// Fetch exactly this older commit, to adopt it.
     Adopt(NamedHead),
 }
 
@@ -74,7 +74,8 @@ pub enum SnapshotDecision {
     Discard,
 }
 
-/// Notes what is known, before the first question.
+/// Takes the note with which work begins, before the first question. `None` if the
+/// repository's host is not known.
 pub fn take_note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
     let Context {
         now,
@@ -112,19 +113,24 @@ fn note_applies(repo: &Repo, note: &Note) -> bool {
     repo.host == Some(note.host) && repo.lineage == note.lineage
 }
 
-/// Whether a named head may be behind what the owner has signed: only then does
-/// [`head_answered`] use the host's share, which is expensive to count. What is signed after
-/// the note does not matter: an earlier answer gives nothing up.
+/// Whether a named head may be behind what the owner has signed. [`head_answered`] uses
+/// the host's share, which is expensive to count, only if this returns true. Commits that
+/// were signed after the note do not matter: an answer to an earlier question gives
+/// nothing up.
 pub fn may_be_behind(note: &Note, named: &NamedHead) -> bool {
     let ours = note.head.filter(|head| head.commit == named.commit);
-    // An equal commit is equal, whatever rev the host gives it.
+    // An equal commit counts as equal, whatever rev the host gives it.
     let rev = ours.map_or(named.rev, |head| head.rev);
     let behind = |known| rev < known || (rev == known && ours.is_none());
     note.known.is_some_and(behind)
 }
 
-/// The host answered: see [`judge_answer`]. What is too large is not fetched again so soon,
-/// whatever made us ask.
+/// Handles a host's answer to the question for a repository's head. A repository that was
+/// too large is not fetched again before its wait is over, whatever caused the question.
+///
+/// `host` is the row of the answering host, and `share` says with how many of its
+/// repositories the host is behind. If `share` is `None` because it was not counted, no
+/// signed commit is given up.
 pub fn head_answered(
     context: Context<'_>,
     repo: &mut Repo,
@@ -140,9 +146,8 @@ pub fn head_answered(
     }
 }
 
-/// The host answered. `host` is its row; the census says how many repositories it
-/// has, and with how many of them it is behind. Where it was not taken, nothing
-/// that is signed is given up.
+/// Judges a host's answer, as [`head_answered`] describes, without regard to postponed
+/// fetches.
 fn judge_answer(
     context: Context<'_>,
     repo: &mut Repo,
@@ -156,7 +161,7 @@ fn judge_answer(
     cover::update_cover(repo, context.covers);
     if !note_applies(repo, note) {
         if repo.host == Some(note.host) {
-            // Overtaken by a new lineage: what the host says now is asked again.
+            // A new lineage has begun since the note: ask the host again.
             debt::owe(now, repo, DebtKind::Compare, DebtReason::HostBehind);
         }
         return Next::Done;
@@ -169,7 +174,7 @@ fn judge_answer(
         HeadAnswer::Head(named) => named,
     };
     if account::is_hidden(repo.account) && repo.unset_at >= note.at {
-        // It was hidden since we asked: what is owed is asked again.
+        // The repository was hidden since the note: ask again for what is owed.
         debt::retry_soon(now, repo);
         return Next::Done;
     }
@@ -184,7 +189,7 @@ fn judge_answer(
         debt::pay(now, repo, DebtKind::Compare, note.at);
         return Next::Fetch(named);
     };
-    // An equal commit is equal, whatever rev the host gives it.
+    // An equal commit counts as equal, whatever rev the host gives it.
     let named = match named.commit == head.commit {
         true => NamedHead {
             rev: head.rev,
@@ -201,7 +206,7 @@ fn judge_answer(
     }
     if named.commit == head.commit {
         heads_equal(context, repo, note);
-        // Owed for the contents: equal heads do not pay that.
+        // A fetch that is owed for the contents is not paid by equal heads.
         return match repo.debt.fetch {
             Some(_) => Next::Fetch(named),
             None => Next::Done,
@@ -228,7 +233,7 @@ fn reason_without_head(repo: &Repo) -> DebtReason {
     }
 }
 
-/// The host says that the repository is not to be had.
+/// Handles an answer by which the host does not serve the repository.
 fn host_hides(
     now: Now,
     repo: &mut Repo,
@@ -243,7 +248,8 @@ fn host_hides(
         return;
     }
     if state == Account::NotFound && host.hiding_suspended {
-        // A wiped host: neither hidden nor complete, until somebody decides.
+        // Perhaps the host was wiped: neither hidden nor complete, until an operator
+        // decides.
         doubt_host(now, repo, notices);
         return;
     }
@@ -260,15 +266,15 @@ fn host_hides(
     }
 }
 
-/// The host does not have it, and is not believed. It stays owed; the first try
-/// tells of it.
+/// Keeps a comparison owed, because the host denies having the repository and is not
+/// believed. Only the first try adds a notice.
 fn doubt_host(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
     let first = repo.debt.compare.is_none() || repo.debt.attempts <= 1;
     if repo.debt.compare.is_none() {
         debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
     if repo.debt.attempts == 0 {
-        // Asked by a sweep: this was a try as well.
+        // A sweep asked: count that as an attempt too.
         debt::begin_attempt(now, repo);
     }
     if first {
@@ -276,9 +282,9 @@ fn doubt_host(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
     }
 }
 
-/// The work is done, and has not raised the marker to the epoch that is open now:
-/// that one began, or opened, meanwhile. No sweep may be left to tell what was
-/// missed, so the host is asked once more.
+/// Owes another comparison if the finished work has not raised the marker to the epoch
+/// that is open now, because that epoch began or opened meanwhile. Perhaps no further
+/// sweep would show what was missed.
 fn owe_missed_epoch(context: Context<'_>, repo: &mut Repo) {
     let covers = context.covers;
     let open = repo.cover.and_then(|id| covers.open_epoch(id)).is_some();
@@ -292,8 +298,8 @@ fn owe_missed_epoch(context: Context<'_>, repo: &mut Repo) {
     }
 }
 
-/// The host's own answer: its head is ours. Everything that was owed by the note
-/// is settled, but for what is about contents.
+/// Handles the host's own answer that its head is the held one. The answer settles
+/// everything that was owed at the note, except debts about contents.
 pub fn heads_equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
     let now = context.now;
     let Some(head) = repo.head().copied() else {
@@ -313,21 +319,21 @@ pub fn heads_equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
     }
 }
 
-/// Another filter than the one that a repository was fetched under: what it now
-/// wants is not held, or what it does not want is.
+/// Owes a fetch if the repository was fetched under another filter than the present one:
+/// wanted keys may be missing, or unwanted ones held.
 pub fn owe_filter_change(context: Context<'_>, repo: &mut Repo) {
     let narrow = repo.held != Held::Nothing && repo.filter != context.settings.filter;
     if narrow && repo.debt.fetch.is_none() {
-        // What begins at this very moment pays it.
+        // Work that begins at this very moment pays it.
         let now = context.now;
         debt::owe_outcome(now, repo, DebtReason::FilterChanged, None, now.tick);
     }
 }
 
-/// What is held was walked at this head, and nothing that the filter wants is missing:
-/// what was owed for another filter is paid without a fetch. Only where all keys are
-/// held, under the old filter and under this one, can that be told. Returns whether it
-/// is so.
+/// Handles the outcome of a walk over the held state at `commit` that found nothing
+/// missing that the filter wants: the fetch that is owed for the filter is paid without
+/// being done. That can be told only if all keys are held, under the old filter and under
+/// the present one. Returns whether the debt is paid.
 pub fn filter_walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> bool {
     let owed = repo.debt.fetch;
     let for_filter =
@@ -343,7 +349,7 @@ pub fn filter_walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> boo
     true
 }
 
-/// Remembers that our head was found to be the host's, as of the note.
+/// Remembers that the held head was found to be the host's head, as of the note.
 pub fn record_sweep(now: Now, repo: &mut Repo, note: &Note, by: SweepSource) {
     if repo.swept.is_none_or(|swept| swept.tick < note.at) {
         repo.swept = Some(RepoSweep {
@@ -357,7 +363,7 @@ pub fn record_sweep(now: Now, repo: &mut Repo, note: &Note, by: SweepSource) {
     }
 }
 
-/// Raises the marker to the noted epoch, unless it was unset since.
+/// Raises the marker to the noted epoch, unless the marker was unset after the note.
 pub fn restore_marker(repo: &mut Repo, note: &Note) {
     if repo.unset_at < note.at
         && let Some((cover, epoch)) = note.cover
@@ -366,7 +372,7 @@ pub fn restore_marker(repo: &mut Repo, note: &Note) {
     }
 }
 
-/// Whether a verified snapshot is to be written.
+/// Decides whether a verified snapshot is written.
 pub fn judge_snapshot(
     context: Context<'_>,
     repo: &mut Repo,
@@ -389,7 +395,8 @@ pub fn judge_snapshot(
     SnapshotDecision::Write
 }
 
-/// The first of several batches: until the last one, what is held is no state.
+/// Records the first of several batches of a snapshot: until the last one is written, the
+/// held keys form no state.
 pub fn begin_snapshot(now: Now, repo: &mut Repo, snapshot: &CheckedHead) {
     let from = repo.floor();
     event::push_trail(repo);
@@ -398,20 +405,20 @@ pub fn begin_snapshot(now: Now, repo: &mut Repo, snapshot: &CheckedHead) {
         from,
     };
     event::raise_first_rev(repo, snapshot.head.rev);
-    // What is owed already stays as it is: it may be for something newer.
+    // An existing debt stays as it is: it may be for something newer.
     if repo.debt.fetch.is_none() {
         debt::owe_interrupted(now, repo);
     }
 }
 
-/// The last batch, or the only one: the state is exact again. Then look at the
-/// parked frames, then [`settle_snapshot`].
+/// Records the last batch of a snapshot, or its only one: the held state is exact again.
+/// The caller then looks at the parked frames and calls [`settle_snapshot`].
 pub fn finish_snapshot(now: Now, repo: &mut Repo, note: &Note, snapshot: &CheckedHead) {
     event::push_trail(repo);
     repo.held = Held::Exactly(snapshot.head);
     repo.last_indexed_rev = repo.last_indexed_rev.max(Some(snapshot.head.rev));
     repo.key = snapshot.key;
-    // Nobody has recomputed what is held now.
+    // The present state has not been recomputed yet.
     repo.proven = None;
     repo.filter = note.filter;
     repo.fetched_at = Some(now.time);
@@ -421,8 +428,8 @@ pub fn finish_snapshot(now: Now, repo: &mut Repo, note: &Note, snapshot: &Checke
     debt::pay_reached_commit(repo);
 }
 
-/// After the parked frames: what is the snapshot worth? `named` is the head that
-/// the host named before it was fetched.
+/// Decides what a written snapshot is worth, after the parked frames. `named` is the head
+/// that the host named before the fetch.
 pub fn settle_snapshot(
     context: Context<'_>,
     repo: &mut Repo,
@@ -436,7 +443,7 @@ pub fn settle_snapshot(
     if !note_applies(repo, note) {
         return;
     }
-    // An equal commit is equal, whatever rev the host gives it.
+    // An equal commit counts as equal, whatever rev the host gives it.
     let named = match named.commit == snapshot.head.commit {
         true => NamedHead {
             rev: snapshot.head.rev,
@@ -451,14 +458,14 @@ pub fn settle_snapshot(
     }
     restore_marker(repo, note);
     record_sweep(now, repo, note, SweepSource::Head);
-    // What a listing said before this state was held was not about it.
+    // A listing that was read before this state was held says nothing about this state.
     repo.unset_at = repo.unset_at.max(now.tick);
     repo.behind = None;
     let reached = repo
         .head()
         .is_some_and(|head| repo.first_rev_since_reset <= Some(head.rev));
     if !reached {
-        // A newer commit is known than the host has: it is asked again.
+        // A newer commit is known than the host has: the host is asked again.
         return;
     }
     debt::pay(now, repo, DebtKind::Compare, note.at);
@@ -483,8 +490,8 @@ pub enum ImportRefusal {
     BeingWritten,
 }
 
-/// Whether a repository that somebody brought, with every check passed, may be
-/// written: only forward, and never where the owner or the host wants nothing shown.
+/// Whether a repository from a file, with every check passed, may be written. An import
+/// only moves a repository forward, and never writes one that is hidden.
 pub fn may_import(now: Now, repo: &Repo, head: &Head) -> Result<(), ImportRefusal> {
     if account::is_hidden(repo.account) {
         return Err(ImportRefusal::Hidden);
@@ -508,12 +515,14 @@ pub fn may_import(now: Now, repo: &Repo, head: &Head) -> Result<(), ImportRefusa
     }
 }
 
-/// After the parked frames of an imported snapshot. It is signed and whole, and says
-/// nothing about being current: no marker is raised, and the host is asked.
+/// Updates the row after an import and the parked frames. The imported snapshot is signed
+/// and whole, but nothing shows that it is current: no marker is raised, and the host is
+/// asked.
 pub fn import_written(context: Context<'_>, repo: &mut Repo) {
     let now = context.now;
     cover::update_cover(repo, context.covers);
-    // What was asked or listed before this state was held was not about it.
+    // Questions and listings from before this state was held say nothing about this
+    // state.
     repo.unset_at = now.tick.max(repo.unset_at);
     repo.swept = None;
     if repo
@@ -521,7 +530,7 @@ pub fn import_written(context: Context<'_>, repo: &mut Repo) {
         .fetch
         .is_some_and(|owed| owed.why == DebtReason::Interrupted)
     {
-        // Owed in case not all of it is written, and all of it is.
+        // It was owed in case some batches are not written, and all of them are.
         debt::pay(now, repo, DebtKind::Fetch, now.tick);
     }
     debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);

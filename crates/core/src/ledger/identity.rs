@@ -1,9 +1,9 @@
-//! Which host does a repository live on? (R7)
+//! Decides which host a repository lives on (R7).
 //!
-//! Only a freshly resolved DID document moves a repository. Events and listings
-//! that say so make us resolve. A document older than one already seen moves
-//! nothing. After a move the state that is held stays: it still is an exact
-//! state; but nothing is known about what came after it.
+//! Only a freshly resolved DID document moves a repository. An event or a listing that
+//! shows it on another host makes Gapless resolve the DID. A document older than one
+//! already seen moves nothing. After a move the held state stays, because it is still an
+//! exact state, but nothing is known about what came after it.
 
 use gapless_atp::syntax::DidMethod;
 
@@ -14,19 +14,20 @@ use super::notice::Notice;
 use super::state::{Account, DebtReason, DocumentKeys, HostId, KeyBytes, Repo, SignerKey};
 use super::time::{Now, Tick};
 
-/// What the directory says of a DID.
+/// What the directory says about a DID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document {
     pub host: Option<HostId>,
-    /// The key that signs, if the document names one that can be used.
+    /// The signing key, if the document names a usable one.
     pub key: Option<KeyBytes>,
     /// Grows with every change of the document.
     pub version: u64,
-    /// The DID was given up for good.
+    /// Whether the DID was given up for good.
     pub tombstoned: bool,
 }
 
-/// A DID was resolved; the question was asked at `asked`.
+/// Handles a document that was requested at `asked`. A document older than one already
+/// seen pays no debt and adds [`Notice::OldDocument`].
 pub fn resolved(
     now: Now,
     repo: &mut Repo,
@@ -36,7 +37,7 @@ pub fn resolved(
     notices: &mut Vec<Notice>,
 ) {
     if document.version < repo.document {
-        // It answers nothing: the debt stays, and the next try comes later.
+        // No answer to what is owed: the debt stays, and is retried later.
         notices.push(Notice::OldDocument);
         return;
     }
@@ -55,7 +56,7 @@ pub fn resolved(
         return;
     }
     if newer && repo.account == Account::Deleted {
-        // Perhaps the directory said so, and has taken it back: the host decides.
+        // Perhaps the directory reported the deletion and has withdrawn it: ask the host.
         repo.deleted_at = None;
         debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
@@ -93,7 +94,7 @@ fn remember_key(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
     }
     let former = match old {
         Some(old) if old.key != key && old.key.is_some() => {
-            // What is held was signed before.
+            // The held state was signed with the key before.
             repo.key = SignerKey::Previous;
             old.key
         }

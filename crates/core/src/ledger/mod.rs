@@ -1,31 +1,31 @@
-//! The ledger: what is held, what is missing, and how we know.
+//! The ledger: what Gapless holds, what it lacks, and how it knows.
 //!
-//! Two facts are kept apart. **Whole**: the keys that are held hash to the data
-//! root of one signed commit, the head; true by construction, because nothing is
-//! applied that does not lead from one signed root to the next. **Current**: the
-//! head is the newest commit that the owner has published, as far as the source
-//! we rely on could tell. Epochs, sweeps and debts are about this alone.
-//! *Complete* is both at once, and is computed, never stored.
+//! The ledger keeps two facts apart. **Whole**: the held keys hash to the data root of
+//! one signed commit, the head. This holds by construction, because a change is applied
+//! only if it leads from one signed root to the next. **Current**: the head is the newest
+//! commit that the owner has published, as far as the source that covers the repository
+//! could tell. Epochs, sweeps and debts concern this fact alone. *Complete* means whole
+//! and current; it is computed on demand and never stored.
 //!
-//! In the order in which an event meets them:
+//! The modules, in the order in which an event meets them:
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`stream`] | did this connection miss anything? (epochs, continuity) |
-//! | [`cover`] | which upstream speaks for a repository? |
-//! | [`identity`] | which host does it live on? |
-//! | [`event`] | apply, park, refuse, or owe? |
-//! | [`claim`] | what does the word of an unproven source mean? |
-//! | [`parked`] | which waiting frame goes next? |
-//! | [`account`] | hidden, shown, or purged? |
-//! | [`deletion`] | was it deleted, when only a relay says so? |
-//! | [`debt`] | what is owed, and when is it tried next? |
-//! | [`fetch`] | what does a named head or a snapshot mean? |
-//! | [`diff`] | ask for the whole, or for what is new? |
-//! | [`rollback`] | the host is behind us: hold, or adopt its state? |
-//! | [`sweep`] | what does a listing mean? |
-//! | [`damage`] | what if held data is not what was signed? |
-//! | [`complete`] | is it complete, why not, and as of when? |
+//! | [`stream`] | whether a connection missed anything (epochs, continuity) |
+//! | [`cover`] | which upstream speaks for a repository |
+//! | [`identity`] | which host a repository lives on |
+//! | [`event`] | whether an event is applied, parked, refused, or owes work |
+//! | [`claim`] | what a report from a source without proofs means |
+//! | [`parked`] | which parked frame goes next |
+//! | [`account`] | whether a repository is hidden, shown, or purged |
+//! | [`deletion`] | whether to believe a relay that reports a deletion |
+//! | [`debt`] | what is owed, and when it is tried next |
+//! | [`fetch`] | what a head named by a host, or a snapshot, means |
+//! | [`diff`] | whether to request the whole repository or a difference |
+//! | [`rollback`] | whether to adopt the state of a host that is behind |
+//! | [`sweep`] | what a listing means |
+//! | [`damage`] | what happens when held data is not what was signed |
+//! | [`complete`] | whether a repository is complete, why not, and as of when |
 
 pub mod account;
 pub mod claim;

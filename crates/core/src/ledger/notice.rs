@@ -1,5 +1,5 @@
-//! What people and counters should hear of a decision. Nothing is decided by a
-//! notice: whoever drops them loses no data.
+//! Notices of decisions, for counters, logs and alarms. A notice decides nothing: a
+//! caller that drops notices loses no data.
 
 use gapless_atp::syntax::Rev;
 
@@ -10,23 +10,23 @@ use super::state::{Account, HostId, NamedHead};
 pub enum ResetReason {
     /// The host sent `#info OutdatedCursor`.
     OutdatedCursor,
-    /// The host knows no number as high as our cursor.
+    /// The host has no event with a number as high as our cursor.
     FutureCursor,
     /// There was no cursor to start from.
     NoCursor,
     /// The first frame was not the event at our cursor.
     OtherEvent,
-    /// The event at our cursor did not come.
+    /// The event at our cursor did not arrive in time.
     Silence,
-    /// The numbers went back, and stayed there.
+    /// The event numbers went back and stayed there.
     Backwards,
-    /// We could not keep up and dropped frames.
+    /// The mirror could not keep up and dropped frames.
     Overflow,
-    /// What follows our cursor cannot be read, however often it is asked for.
+    /// The frames after our cursor cannot be read, in several attempts.
     Stuck,
     /// The stream was read for tracked repositories only, and is now read for all.
     Widened,
-    /// The store was repaired: what was acknowledged may be gone.
+    /// The store was repaired: acknowledged events may be lost.
     StoreRepaired,
 }
 
@@ -47,11 +47,11 @@ pub enum DropReason {
     Forged,
 }
 
-/// One thing worth counting, and some of them worth an alarm.
+/// Something worth counting; some notices are worth an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
     Reset(ResetReason),
-    /// A frame with a number that we have had.
+    /// A frame whose number is not above that of the frame before it.
     Backward,
     /// The owner's key signed two commits with one rev.
     Fork {
@@ -59,12 +59,11 @@ pub enum Notice {
     },
     /// Input that the owner did not sign.
     Unauthenticated,
-    /// Input of which nobody can say who signed it: the owner's document could not
-    /// be read yet.
+    /// Input that cannot be verified yet, because the owner's document could not be read.
     Unresolved,
     /// An event from a host that the repository does not live on.
     Misrouted,
-    /// A commit of a lineage that was given up.
+    /// A commit of an abandoned lineage.
     Abandoned {
         rev: Rev,
     },
@@ -79,12 +78,13 @@ pub enum Notice {
     /// The directory answered with an older document than one already seen.
     OldDocument,
     Account(Account),
-    /// The host says that it does not have the repository. Said once, when it is
-    /// hidden for that, or when it is not because hiding is suspended.
+    /// The host says that it does not have the repository. Added once: when the
+    /// repository is hidden for that, or, with `hidden: false`, when it is not because
+    /// hiding is suspended.
     Vanished {
         hidden: bool,
     },
-    /// So many vanished that nothing is hidden.
+    /// So many repositories of a host vanished at once that none is hidden.
     HidingSuspended {
         vanished: u64,
         of: u64,
@@ -92,12 +92,12 @@ pub enum Notice {
     HostBehind {
         named: NamedHead,
     },
-    /// The host's older state was taken over.
+    /// The host's older state was adopted.
     Adopted {
         rev: Rev,
     },
-    /// A snapshot was not used.
+    /// A snapshot was discarded unwritten.
     SnapshotDiscarded,
-    /// A snapshot older than the head that the host named.
+    /// A snapshot is older than the head that the host named.
     SnapshotStale,
 }

@@ -1,8 +1,8 @@
-//! Which waiting frame goes next? (R4, R7, I14)
+//! Decides which parked frame goes next (R4, R7, I14).
 //!
-//! After every move of the head, and after every answer about where a repository
-//! lives, the caller asks [`next_step`] until it says that nothing is to be done. Each
-//! parked frame is applied, superseded, or dropped and counted; none is forgotten.
+//! After every move of the head, and after every answer about where a repository lives,
+//! the caller calls [`next_step`] until it returns `None`. Each parked frame is applied,
+//! superseded, or dropped and counted; none is forgotten.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ pub enum ParkedStep {
     Drop(Rev, DropReason),
 }
 
-/// The next thing to do with the parked frames, lowest rev first. `tried` are
-/// revs whose recomputation did not lead to their root.
+/// The next step for the parked frames, lowest rev first; `None` if there is nothing to
+/// do. `tried` are revs whose recomputation did not lead to the signed root.
 pub fn next_step(repo: &Repo, parked: &BTreeMap<Rev, Parked>, tried: &[Rev]) -> Option<ParkedStep> {
     for (rev, frame) in parked {
         if repo.floor().is_some_and(|floor| *rev <= floor) {
@@ -50,14 +50,14 @@ pub fn next_step(repo: &Repo, parked: &BTreeMap<Rev, Parked>, tried: &[Rev]) -> 
     None
 }
 
-/// Applies a parked frame: the head moves as by a live commit. The marker does
-/// not: it was raised, or not, when the frame came.
+/// Applies a parked frame: the head moves as for a live commit. The marker stays; whether
+/// to raise it was decided when the frame arrived.
 pub fn apply(repo: &mut Repo, frame: &Parked) {
     event::advance_head(repo, &frame.head);
 }
 
-/// After the present host's head was fetched, frames of other hosts' lines that
-/// it does not include will never be applied.
+/// The parked frames that came from other hosts than the present one. Once the present
+/// host's head has been fetched, frames that it does not include will never be applied.
 pub fn foreign_revs(repo: &Repo, parked: &BTreeMap<Rev, Parked>) -> Vec<Rev> {
     parked
         .iter()
@@ -66,8 +66,9 @@ pub fn foreign_revs(repo: &Repo, parked: &BTreeMap<Rev, Parked>) -> Vec<Rev> {
         .collect()
 }
 
-/// The frames that nobody could judge when they came. Once the DID is resolved
-/// they are verified and decided anew, before any comparison counts.
+/// The parked frames that could not be verified when they arrived. Once the DID is
+/// resolved, the caller verifies each and decides about it anew, before any comparison
+/// counts.
 pub fn unjudged_revs(parked: &BTreeMap<Rev, Parked>) -> Vec<Rev> {
     parked
         .iter()

@@ -1,10 +1,11 @@
-//! The host is behind us: hold, or adopt its state? (R10b)
+//! Decides whether to keep the held state or to adopt the state of a host that is behind
+//! (R10b).
 //!
-//! Ordinary: a host that was killed may have sent a commit that it then lost; an
-//! account may have written on its old host after the export. Our newer state is
-//! signed, the host's older one is what the network goes on from. It is never
-//! merged. Adopting replaces the state in one go, logs every change, and begins a
-//! new lineage: commits of the abandoned one are not applied again.
+//! A host can be behind for ordinary reasons: it was killed after sending a commit that
+//! it then lost, or the account wrote on its old host after the export. The held state is
+//! newer and signed, but the network continues from the host's older one. The two are
+//! never merged. Adopting replaces the state in one batch, logs every change, and begins
+//! a new lineage: commits of the abandoned lineage are not applied again.
 
 use super::cover;
 use super::debt::{self, DebtKind};
@@ -15,15 +16,15 @@ use super::settings::{BEHIND_TIMES, OnRollback, Settings};
 use super::state::{Behind, DebtReason, Head, Held, NamedHead, Repo, tag};
 use super::time::Now;
 
-/// How many repositories a host has, and with how many of them it is behind.
+/// The number of repositories of a host, and of those with which the host is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BehindShare {
     pub repos: u64,
     pub behind: u64,
 }
 
-/// The host named an older head than the newest commit that we knew of when we
-/// asked.
+/// Handles a host that named an older head than the newest commit known when it was
+/// asked. `share` is `None` if it was not counted.
 pub fn host_behind(
     context: Context<'_>,
     repo: &mut Repo,
@@ -75,7 +76,8 @@ fn count_behind(
     }
 }
 
-/// Whether the host's older state may be taken over now.
+/// Whether the host's older state may be adopted now. With [`OnRollback::Auto`] not
+/// without a `share`.
 pub fn may_adopt(repo: &Repo, settings: &Settings, share: Option<BehindShare>) -> bool {
     let Some(behind) = &repo.behind else {
         return false;
@@ -99,7 +101,7 @@ pub fn may_adopt(repo: &Repo, settings: &Settings, share: Option<BehindShare>) -
     }
 }
 
-/// Whether a head is ours, or was among the last ones before it.
+/// Whether a head is the held one, or on the trail of heads before it.
 fn was_ours(repo: &Repo, named: &NamedHead) -> bool {
     let now = repo.head().is_some_and(|head| head.commit == named.commit);
     let tag = tag(&named.commit);
@@ -110,13 +112,14 @@ fn was_ours(repo: &Repo, named: &NamedHead) -> bool {
         .any(|past| past.rev == named.rev && past.tag == tag)
 }
 
-/// Whether the owner has signed nothing since we asked: an answer of before says
-/// nothing about it, and must not give it up.
+/// Whether the owner is not known to have signed anything after the note: the answer to
+/// an earlier question says nothing about a newer commit, and must not give it up.
 fn nothing_newer(repo: &Repo, note: &Note) -> bool {
     fetch::newest_known_rev(repo) <= note.known
 }
 
-/// Our head is the host's, and a newer commit that was heard of is given up.
+/// Accepts that the host's head is the held one, and gives up a newer commit that was
+/// heard of.
 pub fn accept_host_head(
     context: Context<'_>,
     repo: &mut Repo,
@@ -135,8 +138,8 @@ pub fn accept_host_head(
     pay_adopted(context.now, repo);
 }
 
-/// Whether a snapshot is the one to take over. Everything is asked again: time
-/// has passed.
+/// Whether a snapshot is still the one to adopt. Time has passed since the decision, so
+/// every condition is checked again.
 pub fn is_adoptable(repo: &Repo, note: &Note, named: &NamedHead, snapshot: &CheckedHead) -> bool {
     let same = repo.behind.is_some_and(|behind| behind.named == *named);
     same && repo.host == Some(note.host)
@@ -145,7 +148,7 @@ pub fn is_adoptable(repo: &Repo, note: &Note, named: &NamedHead, snapshot: &Chec
         && snapshot.head.commit == named.commit
 }
 
-/// Takes the host's state over, in one batch with the difference.
+/// Adopts the host's state, in one batch with the difference.
 pub fn adopt_snapshot(
     context: Context<'_>,
     repo: &mut Repo,
@@ -164,7 +167,7 @@ pub fn adopt_snapshot(
     };
     fetch::heads_equal(context, repo, &note);
     pay_adopted(now, repo);
-    // A listing that is under way was read when another state was ours.
+    // A listing in progress was read when another state was held.
     repo.unset_at = repo.unset_at.max(now.tick);
 }
 
@@ -185,7 +188,7 @@ fn begin_lineage(repo: &mut Repo, head: &Head, notices: &mut Vec<Notice>) {
     notices.push(Notice::Adopted { rev: head.rev });
 }
 
-/// What was owed because the host was behind is settled by adopting.
+/// Pays the debts that exist because the host was behind.
 fn pay_adopted(now: Now, repo: &mut Repo) {
     if repo
         .debt
@@ -203,11 +206,12 @@ fn pay_adopted(now: Now, repo: &mut Repo) {
     }
 }
 
-/// More often than anybody says anything: an operator has said it.
+/// The value of [`Behind::times`](super::state::Behind) that means that an operator has
+/// decided; no host reaches it by counting.
 const ACCEPTED: u32 = u32::MAX;
 
-/// An operator accepts the host's state, whatever the rules say. It counts for
-/// the state that the host names now, and for no other.
+/// Accepts the host's state for an operator, whatever the rules say. The decision holds
+/// for the state that the host names now, and for no other.
 pub fn accept_rollback(now: Now, repo: &mut Repo) {
     if let Some(behind) = &mut repo.behind {
         behind.times = ACCEPTED;

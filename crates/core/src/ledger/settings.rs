@@ -1,5 +1,5 @@
-//! The numbers that the rules use, by name. Most can be configured; the rest are
-//! here so that they have a name.
+//! The settings and limits that the rules use, by name. [`Settings`] can be configured;
+//! the constants cannot.
 
 use std::time::Duration;
 
@@ -8,28 +8,29 @@ use super::state::FilterGen;
 /// What to do when a host names an older head than ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnRollback {
-    /// Adopt its state when that is surely a small accident, hold otherwise.
+    /// Adopt the host's state if the loss is surely a small accident; otherwise hold.
     #[default]
     Auto,
-    /// Keep ours until the host goes on, or an operator decides.
+    /// Keep the held state until the host moves on, or an operator decides.
     Hold,
-    /// Adopt its state whenever it has said the same twice.
+    /// Adopt the host's state as soon as it has named the same head [`BEHIND_TIMES`]
+    /// times.
     Adopt,
 }
 
 /// Configuration of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a cover may be down before its repositories are not complete.
+    /// How long a cover may be down before its repositories stop being complete.
     pub live_grace: Duration,
     /// How often a host is swept.
     pub sweep_every: Duration,
-    /// How often a head that only a listing confirms is asked for by itself.
+    /// How often the host is asked for a head that only listings confirm.
     pub confirm_every: Duration,
     pub on_rollback: OnRollback,
-    /// The filter in force.
+    /// The generation of the filter in force.
     pub filter: FilterGen,
-    /// Only the keys of wanted collections are held: operations without a proof
+    /// Whether only the keys of wanted collections are held. Then commits without a proof
     /// cannot be recomputed.
     pub wanted_keys_only: bool,
 }
@@ -47,16 +48,17 @@ impl Default for Settings {
     }
 }
 
-/// After the upgrade without a cursor, a silent host's subscription counts as
-/// in force.
+/// How long after connecting without a cursor the subscription counts as in force, if the
+/// host sends nothing.
 pub const OPEN_AFTER: Duration = Duration::from_secs(5);
-/// After the upgrade with a cursor, a host that has not sent the event at our
-/// cursor has lost it.
+/// How long a host has, after connecting with a cursor, to send the event at our cursor.
+/// After that the host counts as having lost it.
 pub const CONTINUITY_WITHIN: Duration = Duration::from_secs(10);
-/// What was read is durable by then, whatever grace is configured: a disk may take
-/// a moment.
+/// The longest time that an event needs to become durable. A shorter `live_grace` does
+/// not lower it, because a disk may take a moment.
 pub const DURABLE_WITHIN: Duration = Duration::from_secs(5);
-/// So many frames in a row with numbers we have had are a new numbering.
+/// The number of frames in a row with numbers at or below the last one that begin a new
+/// numbering.
 pub const BACKWARD_FRAMES: u32 = 1_000;
 /// The number of recent events of a stream that are remembered, to recognize a
 /// duplicate. A larger number has no use: as many events with lower numbers begin a
@@ -68,39 +70,42 @@ pub const WAITING_MOMENTS: usize = 1_024;
 /// The span that every connect to a stream with times instead of numbers requests
 /// again: the times are not exact, and two events may arrive in the wrong order.
 pub const TIMED_OVERLAP: Duration = Duration::from_secs(5);
-/// A suspect is asked about after so long, whatever the queue does.
+/// How long a suspect waits for the queue before the host is asked about it.
 pub const SUSPECT_PATIENCE: Duration = Duration::from_secs(30);
-/// Without keys to recompute with, unproven commits make us fetch, this often.
+/// The shortest time between two fetches that commits without a proof cause, when no keys
+/// are held to recompute them with.
 pub const LEGACY_FETCH_EVERY: Duration = Duration::from_secs(600);
-/// Parked frames of one repository.
+/// The limit on parked frames of one repository.
 pub const PARKED_FRAMES: u32 = 2_048;
-/// Bytes of the parked frames of one repository.
+/// The limit on the bytes of one repository's parked frames.
 pub const PARKED_BYTES: u64 = 16 << 20;
-/// Bytes of all parked frames.
+/// The limit on the bytes of all parked frames.
 pub const PARKED_BYTES_IN_ALL: u64 = 1 << 30;
-/// Of these: bytes of one repository that nobody has judged, because its document
-/// cannot be read. Anybody can make them up.
+/// The limit on the parked bytes of one repository when an unjudged frame is added: one
+/// that cannot be verified because the owner's document cannot be read. Anyone can forge
+/// such frames.
 pub const UNJUDGED_BYTES: u64 = 1 << 20;
-/// What nobody has judged is parked while all that is parked takes no more than
-/// this, so that it never takes the room of what is signed.
+/// The limit on the bytes of all parked frames when an unjudged frame is added, so that
+/// unjudged frames never use up the space of signed ones.
 pub const UNJUDGED_BYTES_IN_ALL: u64 = PARKED_BYTES_IN_ALL / 4;
-/// Questions that strangers can make us ask about one repository in a row.
+/// The number of questions about one repository that strangers can cause in a row.
 pub const STRANGER_TOKENS: u32 = 4;
-/// How long until one of them may be asked again.
+/// How long it takes until one such question may be asked again.
 pub const STRANGER_REFILL: Duration = Duration::from_secs(600);
-/// The first wait after a failure, doubled up to the longest.
+/// The wait after the first failure. It doubles with each failure, up to
+/// [`BACKOFF_LONGEST`].
 pub const BACKOFF_FIRST: Duration = Duration::from_secs(2);
-/// The longest wait between two tries.
+/// The longest wait that backoff gives.
 pub const BACKOFF_LONGEST: Duration = Duration::from_secs(3600);
-/// Nothing that is owed waits longer, whatever a host or a clock says.
+/// The longest wait of anything that is owed, whatever a host or a clock says.
 pub const WAIT_LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// What is larger than is taken of one repository is fetched again after so long.
+/// How long a repository over `fetch.max_repo_bytes` waits until it is fetched again.
 pub const OVERSIZE_WAIT: Duration = WAIT_LONGEST;
-/// A host that says the same older head so often is believed.
+/// How often a host must name the same older head, a sweep apart, before it is believed.
 pub const BEHIND_TIMES: u32 = 2;
-/// More vanished repositories than this in one sweep, and more than a hundredth
-/// of the host's, hide nothing.
+/// If at least this many repositories of a host vanish in one sweep, and more than a
+/// hundredth of all, none of them is hidden.
 pub const VANISHED_AT_LEAST: u64 = 10;
-/// A relay's word that something was deleted is believed only of a host that misses at
-/// most one for so many that it has.
+/// A relay's report of a deletion is believed only if the host misses at most one
+/// repository for each ten that it has.
 pub const MISSING_ONE_IN: u64 = 10;

@@ -1,46 +1,46 @@
 //! What the ledger knows: one row per upstream, per host and per repository.
 //!
-//! These are plain values. The store writes them down as they are; the rules
-//! beside this file change them. Fields that the seed document names keep its
-//! names.
+//! The rows are plain values. The store persists them as they are, and the rules in the
+//! modules beside this one change them. Fields that the data consistency model names keep
+//! its names.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 
 use super::time::{Tick, Time};
 
-/// A repository, as a short number that is never given twice.
+/// The number of a repository. No number is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RepoId(pub u64);
 
-/// A host that DID documents name, as a short number that is never given twice.
+/// The number of a host that DID documents name. No number is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
-/// A source of events, as a short number that is never given twice.
+/// The number of a source of events. No number is given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpstreamId(pub u32);
 
-/// A stretch of an upstream's stream in which nothing is missing. A new one is
-/// `max(old + 1, now in µs)`, so that no number comes twice even after our own
-/// disk was restored.
+/// A stretch of an upstream's stream in which nothing is missing. The number of a new
+/// epoch is `max(old + 1, now in µs)`, so that no number is used twice even if the mirror's
+/// own disk is restored from an older copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u64);
 
-/// A generation of the filter that says which collections are kept. Another filter
-/// is another generation, and no number comes twice. Under an odd one, keys that
-/// are not wanted are dropped.
+/// A generation of the filter that says which collections are kept. Every change of the
+/// filter begins a new generation, and no number is used twice. Under an odd generation,
+/// keys that are not wanted are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FilterGen(pub u32);
 
 impl FilterGen {
-    /// Whether all keys are held of what was fetched under it: without them no root
-    /// can be recomputed.
+    /// Whether all keys are held of a repository that was fetched under this generation.
+    /// Without all keys no root can be recomputed.
     pub fn holds_all_keys(self) -> bool {
         self.0.is_multiple_of(2)
     }
 
-    /// The next one, at this time in seconds.
+    /// The next generation, at this time in seconds.
     pub fn next(self, seconds: u32, drops_keys: bool) -> FilterGen {
         let above = self.0.saturating_add(1).max(seconds);
         match above % 2 == u32::from(drops_keys) {
@@ -118,7 +118,7 @@ impl FollowReason {
     }
 }
 
-/// A source of events, as it is remembered.
+/// The durable row of a source of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     pub url: String,
@@ -127,15 +127,15 @@ pub struct Upstream {
     /// [`UpstreamKind::Pds`].
     pub host: Option<HostId>,
     pub epoch: Epoch,
-    /// The number of the first event of this epoch, once there was one.
+    /// The number of the first event of this epoch, once one has arrived.
     pub first_cursor_since_reset: Option<u64>,
-    /// Raised whenever the cursor is cleared. What was read under an older
-    /// numbering never writes the cursor again.
+    /// Raised whenever the cursor is cleared. An event that was read under an older
+    /// numbering never writes the cursor.
     pub numbering: u32,
     /// When the epoch began.
     pub reset_at: Tick,
-    /// When a frame came of which not even the DID could be read: it may have
-    /// been anybody's.
+    /// When a frame last arrived of which not even the DID could be read: it may concern
+    /// any repository.
     pub unread_at: Option<Tick>,
     pub followed: FollowReason,
 }
@@ -144,42 +144,44 @@ pub struct Upstream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     pub seq: u64,
-    /// The beginning of the hash of that event, to know it again by.
+    /// The beginning of the hash of that event, by which the event is recognized.
     pub event: [u8; 16],
 }
 
-/// A host that repositories live on.
+/// The durable row of a host that repositories live on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Host {
-    /// Name or address, as DID documents give it.
+    /// The host's name or address, as DID documents give it.
     pub name: String,
-    /// The last sweep that went through.
+    /// The last sweep that was completed.
     pub swept: Option<HostSweep>,
-    /// So many of its repositories vanished at once that nothing is hidden
-    /// until an operator says so.
+    /// Whether hiding is suspended: so many repositories vanished at once that none is
+    /// hidden until a sweep finds all of them, or an operator confirms the loss.
     pub hiding_suspended: bool,
-    /// Who named it first, and when; none: that was not written down yet.
+    /// Which source named the host first.
     pub named: NamedBy,
+    /// When the host was first named; `None` if that was not recorded.
     pub since: Option<Time>,
-    /// It has answered since, to anything.
+    /// Whether the host has answered any request since then.
     pub reached: bool,
 }
 
-/// Who made us remember a host.
+/// The source that first named a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum NamedBy {
-    /// Nobody wrote it down.
+    /// The source was not recorded.
     #[default]
     Unsaid,
     Operator,
-    /// The document of a repository that is held, or that an operator tracks. It came
-    /// from this host, or from one that documents of this one's repositories named;
-    /// none: an operator named it, and it came from nowhere yet.
+    /// The document of a repository that is held, or that an operator tracks. The
+    /// repository came from this host, or from a host that documents of this host's
+    /// repositories named; `None`: an operator named the repository, and it has no host
+    /// yet.
     Document(Option<HostId>),
-    /// A relay, by its address: it lists the hosts that it knows.
+    /// The relay with this address, which lists the hosts that it knows.
     Relay(String),
-    /// The document of a repository of which nothing is held; the relay that told of
-    /// it, if one did.
+    /// The document of a repository of which nothing is held, and the address of the
+    /// relay that reported the repository, if one did.
     Stranger(Option<String>),
 }
 
@@ -192,10 +194,10 @@ pub struct HostSweep {
     pub at: Time,
 }
 
-/// The state of an account, as its host tells it.
+/// The state of an account, as its host or the directory reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Account {
-    /// Not told yet.
+    /// Not reported yet.
     #[default]
     Unknown,
     Active,
@@ -203,8 +205,8 @@ pub enum Account {
     Suspended,
     Takendown,
     Deleted,
-    /// The host says that it has no such repository, and nobody that it was deleted.
-    /// Hides, never purges.
+    /// The host says that it has no such repository, and no source says that it was
+    /// deleted. Hides the repository, and never purges it.
     NotFound,
 }
 
@@ -222,17 +224,18 @@ pub struct Head {
 pub enum Held {
     #[default]
     Nothing,
-    /// Exactly this state.
+    /// Exactly the state of this commit.
     Exactly(Head),
-    /// Something between two states: a large snapshot is being written. `from`
-    /// is the rev of the last exact state, below which nothing is accepted.
+    /// A mixture of two states, because a large snapshot is being written. `from` is the
+    /// rev of the last exact state; nothing at or below it is accepted.
     Applying { target: Head, from: Option<Rev> },
-    /// Keys that hash to no signed root, after the disk lost something. Only a
-    /// full fetch helps; `from` as above.
+    /// Keys that hash to no signed root, because the disk lost something. Only a full
+    /// fetch repairs this. `from` is the rev of the last exact state.
     Damaged { from: Option<Rev> },
 }
 
-/// Until where the stream of a cover is known to have brought everything.
+/// Up to where the stream of a cover is known to have brought everything: the end of an
+/// epoch that is still going on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
     pub cover: UpstreamId,
@@ -247,14 +250,15 @@ pub struct NamedHead {
     pub commit: Cid,
 }
 
-/// The host names an older head than the newest commit we know of.
+/// Records that the host names an older head than the newest known commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Behind {
     pub named: NamedHead,
     pub since: Time,
-    /// How often the host has said the same, a sweep's interval apart, and when
-    /// that was last counted.
+    /// How often the host has named the same head, at intervals of at least
+    /// `sweep_every`.
     pub times: u32,
+    /// When `times` was last raised.
     pub counted_at: Time,
 }
 
@@ -317,28 +321,51 @@ pub struct DocumentKeys {
 /// settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DebtReason {
+    /// The first event or listing of the repository.
     FirstSighting,
+    /// A commit does not follow the held state.
     BrokenChain,
+    /// The DID could not be resolved when an event arrived.
     Unresolved,
+    /// A commit was too big to carry its operations.
     TooBig,
+    /// A `#sync`, or a commit without operations, names another root than the held one.
     OtherRoot,
+    /// A commit carries operations without a proof.
     Legacy,
+    /// A commit arrived while the account was hidden.
     WhileInactive,
+    /// Input arrived that the owner did not sign.
     Unauthenticated,
+    /// The owner's key signed two commits with one rev.
     Fork,
+    /// An event came from the stream of a host that the repository does not live on.
     Misrouted,
+    /// A misrouted event is signed and newer than the held head.
     OtherHost,
+    /// A commit of an abandoned lineage arrived.
     Abandoned,
+    /// An `#identity` event arrived.
     IdentityEvent,
+    /// The DID document names another host than before.
     Moved,
+    /// The state of the account changed or is in doubt.
     AccountEvent,
+    /// Another host lists the repository.
     ListedElsewhere,
+    /// The host lists a head that is not held.
     ListedNewer,
+    /// The host names a newer head than the held one.
     NewerHead,
+    /// The host names an older head than the held one.
     HostBehind,
+    /// A snapshot, a sweep or an epoch ended before the repository was settled.
     Interrupted,
+    /// The filter is not the one under which the repository was fetched.
     FilterChanged,
+    /// Held data is damaged, or the store was repaired.
     StoreRepaired,
+    /// An operator asked for it.
     Operator,
     /// The host closed the account: the repository may live elsewhere now.
     Closed,
@@ -358,29 +385,29 @@ pub struct DebtItem {
 /// Empty most of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Debt {
-    /// Ask the directory.
+    /// The directory must be asked for the DID document.
     pub resolve: Option<DebtItem>,
-    /// Ask the host for its head and the account's state.
+    /// The host must be asked for its head and the account's state.
     pub compare: Option<DebtItem>,
-    /// Fetch the repository.
+    /// The repository must be fetched.
     pub fetch: Option<DebtItem>,
-    /// The newer commit that the fetch is for; when our head becomes it, by
+    /// The newer commit that the fetch is for. When the held head becomes that commit, in
     /// whatever way, the fetch is paid.
     pub named: Option<NamedHead>,
     /// Since when anything has been owed.
     pub since: Time,
     pub attempts: u32,
     pub next_try: Time,
-    /// It was larger than is taken: the fetch waits.
+    /// Set while the fetch waits because the repository was too large.
     pub oversize: Option<Oversize>,
 }
 
-/// A repository that has more bytes than are taken of one.
+/// The wait of a repository that was larger than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Oversize {
-    /// So many were taken at most.
+    /// The limit in bytes when the repository was fetched.
     pub limit: u64,
-    /// It is not fetched again before then, unless more is taken.
+    /// The repository is not fetched again before then, unless the limit is raised.
     pub until: Time,
 }
 
@@ -396,19 +423,20 @@ pub struct TokenBucket {
 /// The number of heads before the present one that a repository's row remembers.
 pub const TRAIL_HEADS: usize = 3;
 
-/// A commit that was the head before: its rev and the beginning of its hash.
+/// A commit that was the head earlier: its rev and the beginning of its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PastHead {
     pub rev: Rev,
     pub tag: u64,
 }
 
-/// A relay's word that a repository is deleted.
+/// A relay's report that a repository is deleted, which the host has not confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hearsay {
-    /// When it came.
+    /// When the report arrived.
     pub told: Tick,
-    /// Its host, asked after that, does not have it.
+    /// Whether the repository's host, asked after the report, said that it does not have
+    /// the repository.
     pub denied: bool,
 }
 
@@ -416,53 +444,55 @@ pub struct Hearsay {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repo {
     pub did: Did,
-    /// Where it lives, by the DID document as last resolved.
+    /// The host that the repository lives on, by the DID document as last resolved.
     pub host: Option<HostId>,
-    /// Since when it has lived there, for all we know.
+    /// The tick at which the repository was found to live on that host.
     pub host_since: Tick,
-    /// The version of the newest document seen. An older one moves nothing.
+    /// The version of the newest document seen. An older document moves nothing.
     pub document: u64,
-    /// The owner's key, by that document.
+    /// The owner's keys, by that document.
     pub signing: Option<DocumentKeys>,
-    /// An operator wants it by name. Of some streams only such repositories are
-    /// read.
+    /// Whether an operator tracks the repository by name. From some streams only tracked
+    /// repositories are read.
     pub tracked: bool,
     pub account: Account,
-    /// When its host, or the directory, said that it is deleted; or when that became
-    /// known in another way.
+    /// When the host or the directory reported the account as deleted, or when the
+    /// deletion became known in another way.
     pub deleted_at: Option<Time>,
-    /// Only a relay says that it is deleted.
+    /// Set while only a relay reports the account as deleted.
     pub hearsay: Option<Hearsay>,
     pub held: Held,
-    /// The heads before this one, newest first.
+    /// The heads before the present one, newest first.
     pub trail: [Option<PastHead>; TRAIL_HEADS],
-    /// Raised when a host's older state was adopted.
+    /// Raised when an older state of the host is adopted, and when the repository is
+    /// purged.
     pub lineage: u32,
-    /// The newest rev of the abandoned lineage: events up to it are not
-    /// applied.
+    /// The newest rev of the abandoned lineage. Events up to this rev are not applied.
     pub abandoned: Option<Rev>,
-    /// Rev of the last snapshot applied.
+    /// The rev of the last snapshot applied.
     pub last_indexed_rev: Option<Rev>,
-    /// Rev of the last live commit applied.
+    /// The rev of the last live commit applied.
     pub last_firehose_rev: Option<Rev>,
-    /// No commit from this rev on was missed, if the marker is valid.
+    /// The rev from which on no commit was missed, if the marker is valid. While the head
+    /// is below it, the repository is not complete.
     pub first_rev_since_reset: Option<Rev>,
-    /// The relay that first showed it; it covers when no host's own stream does.
+    /// The relay that first sent an event of the repository. It is the cover if no stream
+    /// of the host is followed.
     pub relay: Option<UpstreamId>,
-    /// The upstream that marker and `first_rev_since_reset` are about.
+    /// The upstream that `marker` and `first_rev_since_reset` refer to.
     pub cover: Option<UpstreamId>,
     pub marker: Option<Marker>,
-    /// When the marker was last unset, the account hidden, or a snapshot written.
-    /// What began earlier raises no marker, shows no account again, and vouches
-    /// for nothing.
+    /// When the marker was last unset, the account hidden, or a snapshot written. Work
+    /// that began earlier raises no marker, shows no hidden account, and vouches for
+    /// nothing.
     pub unset_at: Tick,
     pub swept: Option<RepoSweep>,
-    /// When the host's own answer last confirmed the head.
+    /// When the host's own answer last confirmed the held head.
     pub confirmed_at: Option<Time>,
-    /// A listed value that turned out to be stale: the beginning of its hash.
+    /// A listed head that turned out to be stale, as the beginning of its hash.
     pub stale_listing: Option<u64>,
     pub behind: Option<Behind>,
-    /// The filter generation under which what is held was fetched.
+    /// The filter generation under which the held state was fetched.
     pub filter: FilterGen,
     /// When a snapshot was last applied.
     pub fetched_at: Option<Time>,
@@ -475,8 +505,8 @@ pub struct Repo {
 }
 
 impl Repo {
-    /// A repository of which nothing is known but its name. It is complete in
-    /// no respect.
+    /// The row of a repository of which only the name is known. It counts as incomplete
+    /// in every respect.
     pub fn new(did: Did) -> Repo {
         Repo {
             did,
@@ -512,7 +542,7 @@ impl Repo {
         }
     }
 
-    /// The exact state that is held, if there is one.
+    /// The head, if exactly its state is held.
     pub fn head(&self) -> Option<&Head> {
         match &self.held {
             Held::Exactly(head) => Some(head),
@@ -520,7 +550,7 @@ impl Repo {
         }
     }
 
-    /// The rev below which, and at which, no event is news.
+    /// The rev up to which an event is not news.
     pub fn floor(&self) -> Option<Rev> {
         match &self.held {
             Held::Nothing => None,
@@ -530,8 +560,8 @@ impl Repo {
     }
 }
 
-/// The beginning of a commit's hash: enough to know it again, too little to
-/// prove anything.
+/// The beginning of a commit's hash: enough to recognize the commit, too little to prove
+/// anything.
 pub fn tag(commit: &Cid) -> u64 {
     let mut bytes = [0; 8];
     let digest = commit.digest();
@@ -539,15 +569,16 @@ pub fn tag(commit: &Cid) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// An authentic frame that waits for what comes before it.
+/// The row of a parked frame, which waits for the commits before it or for the DID to be
+/// resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parked {
     pub head: Head,
     pub before: PriorState,
-    /// The host it came from, or, by way of a relay, the host that the
-    /// repository lived on by our knowledge. Only that host's line is applied.
+    /// The host that the frame came from; for a frame from a relay, the host that the
+    /// repository lived on at the time. Only frames of the present host are applied.
     pub origin: Option<HostId>,
-    /// Bytes of the frame, for the limits.
+    /// The bytes of the frame, for the limits.
     pub bytes: u32,
 }
 

@@ -1,14 +1,14 @@
-//! One upstream's connection: did it miss anything? (R1, R13)
+//! Decides whether the connection to an upstream missed anything (R1, R13).
 //!
-//! A [`StreamState`] is the volatile side of an upstream. It turns what happens on
-//! the socket into epochs: as long as the epoch stays, every event was read.
-//! Continuity is shown, never assumed: a reconnect asks for the event *at* the
-//! cursor once more, and that very event must come first.
+//! A [`StreamState`] is the part of an upstream that is kept in memory. It turns what
+//! happens on the socket into epochs: while an epoch lasts, every event was read.
+//! Continuity is shown, never assumed: a reconnect requests the event *at* the cursor
+//! once more, and exactly that event must come first.
 //!
-//! An epoch is *open* once the host's subscription surely is in force. Only what
-//! is read or begun while it is open may raise a marker to it.
+//! An epoch is *open* once the host's subscription is surely in force. Only events that
+//! are read, and work that begins, while the epoch is open may raise a marker to it.
 //!
-//! The caller writes the [`Upstream`] row durably before anything that was read under
+//! The caller must write the [`Upstream`] row durably before anything that was read under
 //! a new epoch is used.
 
 mod timed;
@@ -29,8 +29,8 @@ enum Phase {
     Dialing {
         expect: Option<Cursor>,
     },
-    /// Connected; the event at our cursor must come first. `lost` when it has
-    /// already been given up.
+    /// Connected; the event at our cursor must come first. `lost`: the event is not
+    /// expected any more.
     Awaiting {
         expect: Cursor,
         since: Time,
@@ -49,25 +49,25 @@ enum Phase {
 pub struct StreamState {
     phase: Phase,
     open: bool,
-    /// The events have times instead of numbers. Such a stream never opens.
+    /// Whether events have times instead of numbers. Such a stream never opens.
     timed: bool,
     /// The last event read from a socket; the durable cursor may be behind.
     read: Option<Cursor>,
-    /// The last ones that were read: whatever else comes under a lower number is not
-    /// one of them again.
+    /// Fingerprints of the last events read. An event with a lower number that is not
+    /// among them is not a duplicate.
     lately: VecDeque<u64>,
-    /// Events that were read and are not known to be durable: the last number of
-    /// each moment, and the moment.
+    /// Events that were read and are not known to be durable: for each moment, the last
+    /// number read and the time.
     waiting: VecDeque<(u64, Time)>,
     /// The epoch that was last opened, and when.
     opened: Option<(Epoch, Tick)>,
     heard_at: Option<Time>,
-    /// It was connected, or could not be, since it was added.
+    /// Whether a connection was made, or failed, since the upstream was added.
     tried: bool,
-    /// When continuity was last known; nothing before the first connection.
+    /// When continuity was last known; `None` before the first connection.
     flowed_at: Option<Time>,
     backward: u32,
-    /// When the first of them came.
+    /// When the first of the `backward` frames came.
     backward_since: Option<Time>,
 }
 
@@ -107,8 +107,8 @@ impl StreamState {
         }
     }
 
-    /// Begins to connect. Returns the cursor to ask for: one less than ours, so
-    /// that the event at our cursor is the first to come.
+    /// Begins to connect. Returns the cursor to request: one less than ours, so that the
+    /// event at our cursor is the first to arrive.
     pub fn dial(&mut self, durable: Option<Cursor>) -> Option<u64> {
         let expect = self.read.or(durable);
         self.phase = Phase::Dialing { expect };
@@ -117,7 +117,7 @@ impl StreamState {
         expect.map(|cursor| cursor.seq.saturating_sub(1))
     }
 
-    /// The connection stands.
+    /// Records that the connection is established. Without a cursor a new epoch begins.
     pub fn connected(&mut self, now: Now, row: &mut Upstream, notices: &mut Vec<Notice>) {
         self.heard_at = Some(now.time);
         self.tried = true;
@@ -137,8 +137,8 @@ impl StreamState {
         };
     }
 
-    /// A frame with a number came. The hash tells whether it is the event that
-    /// we have had under that number.
+    /// Places a frame that has a number. The hash in `event` tells whether it is the
+    /// event that was read under that number before.
     pub fn frame(
         &mut self,
         now: Now,
@@ -189,7 +189,8 @@ impl StreamState {
         self.flows(now, row, this)
     }
 
-    /// The subscription is in force: what begins from now on counts.
+    /// Opens the epoch, because the subscription is in force: work that begins from now
+    /// on counts.
     fn opens(&mut self, now: Now, row: &Upstream) {
         if self.timed {
             return;
@@ -200,8 +201,8 @@ impl StreamState {
         }
     }
 
-    /// When the present epoch was opened, if it was opened here: what was swept
-    /// before could raise no marker to it.
+    /// When the present epoch was opened on this connection. A sweep before that could
+    /// not raise a marker to the epoch.
     pub fn opened_at(&self) -> Option<Tick> {
         self.opened.map(|(_, tick)| tick)
     }
@@ -211,7 +212,7 @@ impl StreamState {
         self.has_read(this);
         let full = self.waiting.len() >= WAITING_MOMENTS;
         match self.waiting.back_mut() {
-            // One that came later counts as old as the one before it.
+            // An event that came later counts as old as the one before it.
             Some((seq, at)) if full || *at == now.time => *seq = this.seq,
             _ => self.waiting.push_back((this.seq, now.time)),
         }
@@ -241,11 +242,12 @@ impl StreamState {
         }
     }
 
-    /// A number at or below the last one. An event that we have had is a duplicate;
-    /// another one came late, and the cursor may have passed it already: were we to
-    /// stop before it is durable, nobody would bring it again. So it counts like one
-    /// that nobody could read, until a sweep. Many in a row are a new numbering, and
-    /// until that is clear they raise nothing.
+    /// Places a frame whose number is not above the last one. An event that was read
+    /// before is a duplicate. Any other event came late: the cursor may be past it
+    /// already, so if the mirror stopped before the event is durable, it would never be
+    /// sent again. It therefore counts like an unreadable frame, until a sweep. Many such
+    /// frames in a row are a new numbering; until that is clear, none of them raises
+    /// anything.
     fn backward(
         &mut self,
         now: Now,
@@ -283,8 +285,8 @@ impl StreamState {
         }
         begin_epoch(now, row, ResetReason::OutdatedCursor, notices);
         self.phase = match self.phase {
-            // A number at or below our cursor is still another numbering: what
-            // comes under it would be passed by a cursor of the old one.
+            // A number at or below our cursor still means another numbering: events under
+            // it would be passed over by a cursor of the old one.
             Phase::Awaiting { expect, since, .. } => Phase::Awaiting {
                 expect,
                 since,
@@ -343,8 +345,8 @@ impl StreamState {
                 .backward_since
                 .is_some_and(|since| now.time.since(since) >= CONTINUITY_WITHIN);
         if doubtful {
-            // A duplicate or a new numbering? A quiet stream never tells: only the
-            // event at our cursor does.
+            // A quiet stream does not show whether this is a duplicate or a new
+            // numbering. Only the event at our cursor does.
             self.connection_lost(now);
             return true;
         }
@@ -373,7 +375,7 @@ impl StreamState {
         }
     }
 
-    /// When the clock goes back, what was waited for is waited for from then on.
+    /// If the clock went back, lets the waits begin at the new time.
     fn not_after(&mut self, now: Time) {
         self.backward_since = self.backward_since.min(Some(now));
         match &mut self.phase {
@@ -382,6 +384,7 @@ impl StreamState {
         }
     }
 
+    /// Records that the host answered a ping.
     pub fn pong(&mut self, now: Now) {
         self.heard_at = Some(now.time);
         if self.open {
@@ -397,8 +400,8 @@ impl StreamState {
         self.backward = 0;
     }
 
-    /// Whether it will be open within seconds, or known not to be: what can wait
-    /// so long need not be done twice.
+    /// Whether the stream will, within seconds, be open or known not to be. Work that can
+    /// wait for that need not be done twice.
     pub fn is_opening(&self) -> bool {
         match self.phase {
             Phase::Down | Phase::Dialing { .. } => !self.tried,
@@ -407,13 +410,13 @@ impl StreamState {
         }
     }
 
-    /// The epoch, if what begins now may raise a marker to it.
+    /// The present epoch, if it is open: work that begins now may raise a marker to it.
     pub fn open_epoch(&self, row: &Upstream) -> Option<Epoch> {
         (self.open && self.backward == 0).then_some(row.epoch)
     }
 
-    /// Whether the upstream can be relied on: connected with continuity shown,
-    /// or lost only a moment ago; and what was read of it gets written.
+    /// Whether the upstream can be relied on: it is connected with continuity shown, or
+    /// was lost less than `live_grace` ago, and the events read from it become durable.
     pub fn live(&self, now: Time, settings: &Settings) -> bool {
         if self.timed || self.backward > 0 || self.is_stuck(now, settings) {
             return false;
@@ -421,12 +424,12 @@ impl StreamState {
         self.open
             || self
                 .flowed_at
-                // A clock that went back says nothing about how long ago it was.
+                // A clock that went back does not tell how long ago that was.
                 .is_some_and(|at| at <= now && now.since(at) <= settings.live_grace)
     }
 
-    /// Whether an event was read longer ago than a lost stream may be silent, and
-    /// is still not durable: what the stream shows has not reached the store.
+    /// Whether an event was read longer ago than `live_grace`, or [`DURABLE_WITHIN`] if
+    /// that is more, and is still not durable: what is read does not reach the store.
     fn is_stuck(&self, now: Time, settings: &Settings) -> bool {
         let grace = settings.live_grace.max(DURABLE_WITHIN);
         let oldest = self.waiting.front();
@@ -440,7 +443,7 @@ impl StreamState {
         while self.waiting.pop_front_if(done).is_some() {}
     }
 
-    /// The time until which everything that was read is durable.
+    /// The time up to which everything that was read is durable.
     pub fn durable_until(&self) -> Option<Time> {
         let waiting = self.waiting.front().map(|(_, at)| *at);
         match (self.heard_at, waiting) {
@@ -449,19 +452,19 @@ impl StreamState {
         }
     }
 
-    /// Begins a new numbering: the cursor is cleared, and what was read under the
-    /// old one never writes it again.
+    /// Begins a new numbering: the cursor is cleared, and events that were read under the
+    /// old numbering never write it.
     fn renumber(&mut self, row: &mut Upstream) {
         row.numbering += 1;
         self.waiting.clear();
     }
 
-    /// The last frame or pong.
+    /// When the last frame or pong arrived.
     pub fn heard_at(&self) -> Option<Time> {
         self.heard_at
     }
 
-    /// The last event read.
+    /// The last event that was read.
     pub fn read(&self) -> Option<Cursor> {
         self.read
     }
@@ -482,12 +485,12 @@ fn fingerprint(cursor: &Cursor) -> u64 {
     number(half) ^ number(other).rotate_left(29) ^ cursor.seq
 }
 
-/// No clock is right about a later time; a number as high would leave no room for
-/// the next ones.
+/// The largest clock value that [`begin_epoch`] uses. An epoch number of a wrong clock
+/// beyond it would leave no room for the next ones.
 const CLOCK_BELIEVED: u64 = u64::MAX / 2;
 
-/// Begins a new epoch of an upstream. Only the upstream's row changes; the markers of
-/// its repositories become invalid by it.
+/// Begins a new epoch of an upstream. Only the upstream's row changes; the markers of its
+/// repositories become invalid, because they name an older epoch.
 pub fn begin_epoch(now: Now, row: &mut Upstream, why: ResetReason, notices: &mut Vec<Notice>) {
     let clock = now.time.0.min(CLOCK_BELIEVED);
     row.epoch = Epoch(row.epoch.0.saturating_add(1).max(clock));

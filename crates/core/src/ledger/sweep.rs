@@ -1,10 +1,10 @@
-//! What does a listing mean? (R12)
+//! Decides what a listing means for the repositories of a host (R12).
 //!
-//! A page of a host's own listRepos, compared by commit, never by rev. Equal:
-//! nothing was missed, at the price of a thousandth of a request. Different: a
-//! listing is not the head, and it runs ahead of our queue, so the repository is
-//! only *suspect*, and the host's own answer decides. A listing alone raises
-//! markers; it pays no debt.
+//! A sweep reads the pages of a host's own `listRepos` and compares them by commit, never
+//! by rev. Equal heads show that nothing was missed, a thousand repositories per request.
+//! A different head makes the repository only a *suspect*, because a listing may be stale
+//! and may also be ahead of our queue; the host's own answer about the repository
+//! decides. A listing alone raises markers and pays no debt.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
@@ -22,14 +22,14 @@ use super::state::{
 };
 use super::time::{Now, Tick, Time, micros};
 
-/// What was known before a page was asked for: one note for all its entries.
+/// What was known before a page was requested: one note for all its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageNote {
     pub host: HostId,
     pub at: Tick,
     time: Time,
-    /// Upstreams that may cover its repositories and whose epoch was open, and that
-    /// epoch.
+    /// The upstreams that may cover repositories of the host and whose epoch was open,
+    /// with that epoch.
     epochs: Vec<(UpstreamId, Epoch)>,
 }
 
@@ -48,16 +48,18 @@ pub struct StreamPosition {
     pub seq: u64,
 }
 
-/// A listed head that is not ours: perhaps newer, perhaps stale.
+/// A repository that is listed with another head than the held one, perhaps newer,
+/// perhaps stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Suspect {
     pub host: HostId,
     pub listed: NamedHead,
-    /// What we had when the page came.
+    /// The commit that was held when the page arrived.
     pub held: Option<Cid>,
-    /// It is listed with an older rev than ours.
+    /// Whether the listed rev is older than the held one.
     pub older: bool,
-    /// What our stream had read by then; once that is durable, it has no excuse.
+    /// The last event that had been read from the cover's stream. Once that event is
+    /// durable, the queue no longer explains the difference.
     pub upto: Option<StreamPosition>,
     pub since: Time,
 }
@@ -85,7 +87,7 @@ pub enum SuspectDecision {
     Ask,
 }
 
-/// Notes what is known, before a page is asked for.
+/// Takes the note under which a page is requested.
 pub fn take_page_note(context: Context<'_>, host: HostId) -> PageNote {
     let covers = context.covers;
     PageNote {
@@ -119,7 +121,7 @@ impl PageNote {
     }
 }
 
-/// One entry of a page that was asked for under `note`.
+/// Judges one entry of a page that was requested under `note`.
 pub fn judge_entry(
     context: Context<'_>,
     repo: &mut Repo,
@@ -148,8 +150,8 @@ pub fn judge_entry(
         if repo.debt.fetch.is_none() {
             debt::owe_fetch(now, repo, DebtReason::FirstSighting);
         }
-        // A snapshot that is under way may be older than what is listed: what it
-        // pays is not all that is owed.
+        // The snapshot in progress may be older than the listed head, so it may not pay
+        // all that is owed.
         if applying_commit(repo) != Some(entry.named.commit) {
             debt::owe(now, repo, DebtKind::Compare, DebtReason::ListedNewer);
         }
@@ -161,8 +163,8 @@ pub fn judge_entry(
         listed_head_equal(context, repo, note);
         return ListingVerdict::Equal { confirm };
     }
-    // A value that is known to be stale says nothing new, and proves nothing:
-    // it is let pass only where nothing is in doubt.
+    // A listed head that is known to be stale says nothing new and proves nothing. It is
+    // ignored only if nothing is in doubt.
     let known_stale = repo.stale_listing == Some(tag(&entry.named.commit));
     if known_stale && cover::is_marker_valid(repo, covers) && !unread_since(context, repo) {
         return ListingVerdict::Equal { confirm };
@@ -185,11 +187,11 @@ fn applying_commit(repo: &Repo) -> Option<Cid> {
     }
 }
 
-/// Another host lists it. The host that it left does so for ever, and anybody
-/// can: only news is worth a question, and only while questions are left, or the
-/// listing alone would keep the repository from ever being complete. Once in a
-/// while it is asked all the same: it may have left with less than its old host
-/// had in the end.
+/// Handles a listing by a host that the repository does not live on. A former host lists
+/// it for ever, and any host can list anything, so the DID is resolved only for news and
+/// while tokens are left: otherwise such a listing alone could keep the repository from
+/// ever being complete. Once per confirm period it is resolved without news, because the
+/// repository may have moved with less than its former host had in the end.
 fn owe_elsewhere(now: Now, repo: &mut Repo, entry: &ListingEntry, settings: &Settings) {
     let newer = repo.head().is_none_or(|head| entry.named.rev > head.rev);
     let shown = account::is_hidden(repo.account) && !account::is_hidden(entry.account);
@@ -199,7 +201,7 @@ fn owe_elsewhere(now: Now, repo: &mut Repo, entry: &ListingEntry, settings: &Set
     }
 }
 
-/// Whether a frame that nobody could read came since the host was last asked.
+/// Whether an unreadable frame came since the host was last asked about the repository.
 fn unread_since(context: Context<'_>, repo: &Repo) -> bool {
     let unread = repo
         .cover
@@ -208,7 +210,8 @@ fn unread_since(context: Context<'_>, repo: &Repo) -> bool {
     unread.is_some() && repo.swept.map(|swept| swept.tick) <= unread
 }
 
-/// The listing names our head. Rows change only when this tells us something.
+/// Handles an entry that names the held head. The row changes only if the entry adds
+/// evidence.
 fn listed_head_equal(context: Context<'_>, repo: &mut Repo, page: &PageNote) {
     let note = page.of(repo, context.settings);
     let before = repo.marker;
@@ -231,8 +234,8 @@ fn stream_position(context: Context<'_>, repo: &Repo) -> Option<StreamPosition> 
     })
 }
 
-/// Whether the host's own answer is due: each repository at its own time of the
-/// period, so that they do not come all at once.
+/// Whether the host's own answer is due. Each repository has its own time within the
+/// period, so that the questions are spread.
 fn is_confirm_due(now: Time, repo: &Repo, settings: &Settings) -> bool {
     let Some(last) = repo.confirmed_at else {
         return true;
@@ -251,8 +254,8 @@ fn hash_did(did: &Did) -> u64 {
         })
 }
 
-/// Looks at a suspect again. `durable` is the durable cursor of its cover and
-/// the numbering that it belongs to.
+/// Reviews a suspect. `durable` is the durable cursor of its cover, with the numbering
+/// that the cursor belongs to.
 pub fn review_suspect(
     context: Context<'_>,
     repo: &Repo,
@@ -280,10 +283,10 @@ pub fn review_suspect(
     }
 }
 
-/// Whether our head has moved since the page came, to a newer rev than the listed
-/// one. It moves by commits that chain and by whole snapshots, so nothing that the
-/// page told of can be missing; and with an invalid marker this says too little.
-/// On a busy host most suspects are of this kind.
+/// Whether the held head has moved since the page arrived, to a newer rev than the listed
+/// one. The head moves by commits that chain and by whole snapshots, so nothing that the
+/// page showed can be missing. With an invalid marker that does not suffice. On a busy
+/// host most suspects are of this kind.
 fn passed_by(context: Context<'_>, repo: &Repo, suspect: &Suspect) -> bool {
     let newer = repo
         .head()
@@ -291,8 +294,8 @@ fn passed_by(context: Context<'_>, repo: &Repo, suspect: &Suspect) -> bool {
     newer && cover::is_marker_valid(repo, context.covers) && repo.debt.is_empty()
 }
 
-/// A suspect turned out to be our head by now: the listing it came from counts
-/// as any other.
+/// Handles a suspect whose listed head is held by now: the entry counts like any other
+/// equal one.
 pub fn suspect_cleared(context: Context<'_>, repo: &mut Repo, page: &PageNote, suspect: &Suspect) {
     cover::update_cover(repo, context.covers);
     let ours = repo
@@ -303,9 +306,9 @@ pub fn suspect_cleared(context: Context<'_>, repo: &mut Repo, page: &PageNote, s
     }
 }
 
-/// The host was asked about a suspect. If its head is ours, the listed value is
-/// stale, and is not worth a question the next time. Without an answer the
-/// question is owed.
+/// Handles the host's answer about a suspect. If the host's head is the held one, the
+/// listed head is stale and will not cause a question again. Without an answer a
+/// comparison is owed.
 pub fn suspect_answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Option<NamedHead>) {
     match answer {
         Some(named) => {
@@ -318,9 +321,10 @@ pub fn suspect_answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Op
     }
 }
 
-/// The host was asked about a repository by itself, and has not answered: it may
-/// have anything. What has been owed since the sweep began is that question; a
-/// hidden one vouches for nothing as it is.
+/// Owes a comparison for a repository about which the host was asked by itself and did
+/// not answer: the host may have any state. Nothing is added if a comparison became owed
+/// since the sweep began, or if the repository is hidden, because a hidden one vouches
+/// for nothing.
 pub fn question_unanswered(now: Now, repo: &mut Repo, began: Tick) {
     let owed = repo.debt.compare.is_some_and(|owed| owed.at > began);
     if !owed && !account::is_hidden(repo.account) {
@@ -328,22 +332,22 @@ pub fn question_unanswered(now: Now, repo: &mut Repo, began: Tick) {
     }
 }
 
-/// Whether a repository that is not listed counts as lost: it lived there when
-/// the sweep began, and is shown. What is hidden was lost before, or has left.
+/// Whether a repository that is not listed counts as lost: it lived on the host when the
+/// sweep began, and is not hidden. A hidden one was lost before, or has left.
 pub fn counts_as_vanished(repo: &Repo, began: Tick) -> bool {
     repo.host_since < began && !account::is_hidden(repo.account)
 }
 
-/// A repository that the host should have listed and did not.
+/// Owes a comparison for a repository that the host should have listed and did not.
 pub fn owe_absent(now: Now, repo: &mut Repo) {
     if !account::is_hidden(repo.account) {
         debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
 }
 
-/// All pages were read: how many of the repositories we know there were absent?
-/// A host that lost many is doubted: nothing of it is hidden until an operator
-/// confirms the loss.
+/// Checks, after all pages were read, how many of the host's known repositories were
+/// absent. If a host lost too many, hiding is suspended until a whole sweep misses none,
+/// or until an operator confirms the loss.
 pub fn count_absent(host: &mut Host, absent: u64, of: u64, notices: &mut Vec<Notice>) {
     if account::too_many_vanished(absent, of) && !host.hiding_suspended {
         host.hiding_suspended = true;
@@ -354,14 +358,14 @@ pub fn count_absent(host: &mut Host, absent: u64, of: u64, notices: &mut Vec<Not
     }
 }
 
-/// A whole sweep missed nobody: whatever the host was doubted for is over, and nobody
-/// need confirm a loss that is none.
+/// Resumes hiding after a whole sweep that missed no repository: there is no loss for an
+/// operator to confirm.
 pub fn resume_hiding(host: &mut Host) {
     host.hiding_suspended = false;
 }
 
-/// All suspects are decided, and everybody who was asked has answered, or owes it:
-/// the sweep that began then is done. What it found is about that time.
+/// Completes the sweep that began at `began`. Every suspect is decided, and every
+/// question is answered or owed. The findings describe the time at which the sweep began.
 pub fn finish(host: &mut Host, began: Now) {
     host.swept = Some(HostSweep {
         tick: began.tick,
@@ -369,10 +373,10 @@ pub fn finish(host: &mut Host, began: Now) {
     });
 }
 
-/// Whether a host is to be swept now: it is time, or a cover of its
-/// repositories lost something that only a sweep can tell. While one of them is
-/// about to open it is waited for: what is swept before could raise no marker to
-/// the new epoch, and would have to be swept again.
+/// Whether a host is to be swept now: its interval is over, or a possible cover of its
+/// repositories lost something that only a sweep can find. While such a cover is about to
+/// open, the sweep waits: a sweep before that could not raise a marker to the new epoch
+/// and would have to be repeated.
 pub fn is_due(context: Context<'_>, id: HostId, host: &Host) -> bool {
     let covers = || context.covers.possible_covers(id).map(|(_, source)| source);
     if covers().any(|source| source.stream.is_opening()) {
@@ -393,15 +397,15 @@ pub fn is_due(context: Context<'_>, id: HostId, host: &Host) -> bool {
         .passed(last.at, context.settings.sweep_every)
 }
 
-/// When our head was last found to be the host's. A sweep that went through
-/// speaks for every repository that lived there and owed nothing.
+/// When the held head was last found to be the host's. A completed sweep counts for every
+/// repository that lived on the host and owed nothing.
 pub fn last_sweep(repo: &Repo, host: Option<&Host>) -> Option<RepoSweep> {
     let by_host = host
         .and_then(|host| host.swept)
         .filter(|swept| {
-            // What was begun before is about another state, or another host.
+            // A sweep that began before concerns another state, or another host.
             let since = repo.host_since.max(repo.unset_at);
-            // Where the listing is known to be stale it has said nothing.
+            // A listing that is known to be stale says nothing.
             since < swept.tick && repo.debt.is_empty() && repo.stale_listing.is_none()
         })
         .map(|swept| RepoSweep {

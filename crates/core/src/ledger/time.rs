@@ -1,53 +1,50 @@
-//! Time and order, as arguments.
+//! Time and order, as arguments of every decision.
 //!
-//! Wall clocks jump, so they never decide what came first: that is what the
-//! [`Tick`] is for. Work that takes a while (a fetch, a page of a listing) notes
-//! the tick at which it began; what happened to a repository at a later tick, it
-//! does not know of, and does not undo.
+//! Wall clocks jump, so they never decide what came first; the [`Tick`] does. Work that
+//! takes a while (a fetch, a page of a listing) notes the tick at which it began. It does
+//! not know what happened to a repository at a later tick, and does not undo it.
 
 use std::time::Duration;
 
-/// Microseconds since 1970, by the wall clock. For people, intervals, and revs.
+/// Microseconds since 1970 by the wall clock: for display, intervals and revs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// The time that much later.
+    /// The time that is `span` later.
     pub fn after(self, span: Duration) -> Time {
         Time(self.0.saturating_add(micros(span)))
     }
 
-    /// Whether that much has passed since `earlier`. A clock that went back behind
-    /// it cannot tell, and counts as passed: nothing waits for a wrong clock.
+    /// Whether `span` has passed since `earlier`. If the clock went back behind
+    /// `earlier`, the answer is true, so that nothing waits for a wrong clock.
     pub fn passed(self, earlier: Time, span: Duration) -> bool {
         self < earlier || self.since(earlier) >= span
     }
 
-    /// How long ago `earlier` was; zero when the clock went backwards.
+    /// How long ago `earlier` was; zero if the clock went back.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A span in microseconds; spans beyond half a million years count as that.
+/// A span in microseconds, at most `u64::MAX`: over half a million years.
 pub fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A place in the order of all decisions: strictly increasing, across restarts
-/// too.
+/// A place in the order of all decisions. Ticks strictly increase, across restarts too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tick(pub u64);
 
-/// When a decision is taken: its place in the order, and the wall clock.
+/// When a decision is taken: its tick and the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     pub time: Time,
     pub tick: Tick,
 }
 
-/// Gives out ticks. The last one is kept by the store, so that no tick is given
-/// twice.
+/// Issues ticks. The store keeps the last one, so that no tick is issued twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ticks {
     last: Tick,

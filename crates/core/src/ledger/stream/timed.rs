@@ -1,11 +1,11 @@
-//! A stream whose events have times instead of numbers: Jetstream's.
+//! Streams whose events have times instead of numbers: Jetstream's.
 //!
-//! Times are not exact, a cursor that is too old is moved up without a word, and
-//! another server of the same name gives the same events other times. So every
-//! connect asks for a little more than was had, and the event at our cursor must come
-//! once more before anything later does; otherwise something may be missing, and that
-//! is a new epoch. Such a stream never opens: nothing that it brings, or does not
-//! bring, vouches for any repository.
+//! Times are not exact, a server silently moves up a cursor that is too old, and another
+//! server of the same name gives the same events other times. Every connect therefore
+//! requests [`TIMED_OVERLAP`] more than was read, and the event at our cursor must arrive
+//! once more before any later event. Otherwise something may be missing, and a new epoch
+//! begins. A timed stream never opens: nothing that it sends, or fails to send, vouches
+//! for any repository.
 
 use super::super::notice::{Notice, ResetReason};
 use super::super::settings::{BACKWARD_FRAMES, TIMED_OVERLAP};
@@ -13,7 +13,7 @@ use super::super::state::{Cursor, Upstream};
 use super::super::time::Now;
 use super::{Phase, Placement, StreamState, begin_epoch};
 
-/// The placement of an event that came before, or that cannot be placed yet: the
+/// The placement of an event that was read before, or that cannot be placed yet: the
 /// cursor stays.
 const PASSED: Placement = Placement {
     epoch: None,
@@ -27,7 +27,7 @@ fn minus_overlap(at: u64) -> u64 {
 }
 
 impl StreamState {
-    /// Begins to connect. Returns the time to ask for, in microseconds.
+    /// Begins to connect. Returns the time to request, in microseconds.
     pub fn dial_timed(&mut self, durable: Option<Cursor>) -> Option<u64> {
         self.timed = true;
         self.dial(durable);
@@ -61,7 +61,7 @@ impl StreamState {
                 self.repeated(row)
             }
             Phase::Awaiting { expect, lost, .. } => {
-                // Older than what was asked for: its clock is another one.
+                // Older than what was requested: the server's clock is another one.
                 let other_clock = at < minus_overlap(expect.seq);
                 if at <= expect.seq && !other_clock {
                     return PASSED;
@@ -97,7 +97,8 @@ impl StreamState {
         if this.seq >= minus_overlap(last) {
             return PASSED;
         }
-        // Its clock went back, or that one time was wrong: many of them tell.
+        // Either the server's clock went back, or this time was wrong: many such events
+        // decide.
         if self.backward == 0 {
             self.backward_since = Some(now.time);
         }
