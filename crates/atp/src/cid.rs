@@ -1,9 +1,9 @@
-//! Content identifiers: CIDv1 with SHA-256, the only kind repositories use.
+//! Content identifiers: CIDv1 with SHA-256, the only kind that repositories use.
 //!
-//! A [`Cid`] is 36 bytes by value: version 1, a one-byte codec, SHA-256, the
-//! digest. Other versions, hashes and multi-byte codecs are refused. The codec
-//! is kept as it came (a leaf may carry an unusual one and must still
-//! reproduce its tree); who needs DAG-CBOR asks [`Cid::is_dag_cbor`].
+//! A [`Cid`] is a value of 36 bytes: version 1, a one-byte codec, the code and length of
+//! SHA-256, and the digest. Other versions, hashes and multi-byte codecs are refused. The
+//! codec is kept as it was read, because a leaf may have an unusual one and must still
+//! reproduce its tree; code that needs DAG-CBOR checks [`Cid::is_dag_cbor`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -26,8 +26,8 @@ const DIGEST_LEN: u8 = 0x20;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cid([u8; CID_LEN]);
 
-/// Half of the digest is enough: whoever wants many CIDs to collide in a table
-/// would have to find many SHA-256 digests that agree in 128 bits.
+/// Hashes half of the digest. That is enough: to make CIDs collide in a table, an
+/// attacker would need SHA-256 digests that agree in 128 bits.
 impl std::hash::Hash for Cid {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         let mut half = [0; 16];
@@ -66,7 +66,8 @@ impl Cid {
         Cid::from_digest(codec, sha256(block))
     }
 
-    /// Puts a digest that is already known into a CID. `codec` is below 0x80.
+    /// Makes a CID from a digest that is already known. Panics unless `codec` is below
+    /// 0x80.
     pub fn from_digest(codec: u8, digest: [u8; 32]) -> Cid {
         assert!(codec < 0x80, "codec must be one byte of varint");
         let mut bytes = [0; CID_LEN];

@@ -1,14 +1,14 @@
 //! SHA-256 of a whole message at once.
 //!
-//! The codec hashes millions of short messages (blocks of 300 bytes, keys of
-//! 40), for which a hasher that buffers costs a tenth more than its work. This
-//! gives the compression function whole blocks from where they lie, then one or
-//! two blocks of padding.
+//! The codec hashes millions of short messages (blocks of 300 bytes, keys of 40). For
+//! those a buffering hasher costs a tenth more than the hashing itself. This module gives
+//! the compression function whole blocks without copying them, then one or two blocks of
+//! padding.
 
 use sha2::block_api::compress256;
 
-/// First 32 bits of the fractional parts of the square roots of the first eight
-/// primes: where SHA-256 begins.
+/// The initial state of SHA-256: the first 32 bits of the fractional parts of the square
+/// roots of the first eight primes.
 const START: [u32; 8] = [
     0x6a09_e667,
     0xbb67_ae85,

@@ -1,16 +1,16 @@
-//! AT Protocol bytes to values: strict, bounded, fast.
+//! Decodes and checks the bytes of the AT Protocol: strict, bounded, fast.
 //!
-//! Everything here takes bytes that strangers sent and gives back values that
-//! were checked, or an error that says what was wrong. Nothing here panics on
-//! any input, allocates more than a named limit allows ([`limits`]), opens a
-//! socket, reads a clock or touches a disk.
+//! The functions of this crate take bytes from untrusted sources and return checked
+//! values, or an error that says what was wrong. None of them panics on any input,
+//! allocates more than a named limit allows ([`limits`]), opens a socket, reads a clock
+//! or touches a disk.
 //!
-//! In the order in which a live commit meets them: [`frame`] (one WebSocket
-//! message), [`car`] (its blocks), [`repo`] (the signed commit), [`crypto`]
-//! (the signature), [`mst`] (the tree and its inversion), and [`verify`], which
-//! runs all of them and names the verdict. [`cid`], [`cbor`] and [`syntax`] are
-//! the words they are written in; [`identity`] reads DID documents, and [`pick`]
-//! keeps of anybody's JSON what is wanted.
+//! The modules, in the order in which a live commit meets them: [`frame`] (one WebSocket
+//! message), [`car`] (its blocks), [`repo`] (the signed commit), [`crypto`] (the
+//! signature), [`mst`] (the tree and its inversion), and [`verify`], which runs all of
+//! them and names the verdict. [`cid`], [`cbor`] and [`syntax`] are the formats that the
+//! others are written in; [`identity`] reads DID documents, and [`pick`] reads only the
+//! wanted fields of untrusted JSON.
 
 // Hash order is not an order; crates/atp/clippy.toml forbids the other ways to it.
 #![deny(clippy::iter_over_hash_type)]

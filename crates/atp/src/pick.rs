@@ -1,29 +1,29 @@
-//! JSON from strangers, of which only what is wanted is kept.
+//! Reads JSON from untrusted sources and keeps only the wanted parts.
 //!
-//! A value of JSON takes a hundred times the bytes that it was written with, if
-//! whoever wrote it wants that. So a reader says first which fields it wants, and
-//! how many items of a list; everything else is read over and never held. What
-//! is there but of another kind counts as `null`, as whoever asks for text would
-//! find it. Of a field that stands twice the last one counts.
+//! A hostile JSON text can take a hundred times its size in memory once parsed. A reader
+//! therefore says first which fields it wants and how many items of a list; everything
+//! else is skipped and never held. A wanted field whose value has another type counts as
+//! `null`, so a reader that asks for text finds none. If a field is repeated, the last
+//! value counts.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// What is kept of a value.
+/// The part of a JSON value that a reader keeps.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted {
-    /// Text, or true or false.
+    /// Text or a boolean.
     Word,
-    /// These fields of an object.
+    /// The named fields of an object.
     Fields(&'static [(&'static str, Wanted)]),
-    /// Every item of a list. One with more items than this is an error.
+    /// Every item of a list. A list with more than this number of items is an error.
     Items(&'static Wanted, usize),
 }
 
 impl Wanted {
-    /// Reads a whole text and keeps what is wanted of it.
+    /// Reads a whole JSON text and returns the wanted part.
     pub fn read(&self, json: &[u8]) -> Result<Value, serde_json::Error> {
         let mut reader = serde_json::Deserializer::from_slice(json);
         let value = self.deserialize(&mut reader)?;
@@ -113,7 +113,7 @@ impl<'de> Visitor<'de> for &Wanted {
     }
 }
 
-/// The name of a field, looked for among the wanted ones.
+/// Looks up the name of a field among the wanted ones.
 struct Name(&'static [(&'static str, Wanted)]);
 
 impl<'de> DeserializeSeed<'de> for Name {

@@ -1,8 +1,8 @@
-//! CAR v1: blocks in a row, each behind its length and its CID.
+//! CAR v1 files: a sequence of blocks, each preceded by its length and its CID.
 //!
-//! Every block is hashed as it is read, whichever reader reads it. What no
-//! reader can know is whether the file was cut at the end of a block: that all
-//! blocks of a tree are there is for [`crate::mst::walk`] to show.
+//! Every reader hashes each block as it reads it. No reader can tell whether the file was
+//! cut at the end of a block; [`crate::mst::walk`] shows whether all blocks of a tree are
+//! there.
 
 mod slice;
 mod stream;
@@ -16,10 +16,10 @@ use crate::cbor::{CborError, Reader};
 use crate::cid::{CID_LEN, Cid, CidError};
 use crate::limits;
 
-/// Why bytes are not a CAR that can be used.
+/// Why bytes are not a usable CAR.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CarError {
-    #[error("the file has {0} bytes, too many to be read from memory")]
+    #[error("the file has {0} bytes, too many to read from memory")]
     Size(usize),
     #[error("the file ends in the middle of its header or of a block")]
     Truncated,
@@ -43,7 +43,7 @@ pub enum CarError {
     Hash(Cid),
 }
 
-/// Reads a varint: `None` when `bytes` ends before it does.
+/// Reads a varint; `None` if `bytes` ends inside it.
 fn varint(bytes: &[u8]) -> Result<Option<(u64, &[u8])>, CarError> {
     let mut value = 0u64;
     for (at, byte) in bytes.iter().take(limits::VARINT_BYTES).enumerate() {
@@ -66,10 +66,10 @@ fn varint(bytes: &[u8]) -> Result<Option<(u64, &[u8])>, CarError> {
     }
 }
 
-/// The roots, and what follows the header.
+/// The roots, and the bytes after the header.
 type Header<'a> = (Vec<Cid>, &'a [u8]);
 
-/// Reads the header.
+/// Reads the header; `None` if `bytes` ends inside it.
 fn header(bytes: &[u8]) -> Result<Option<Header<'_>>, CarError> {
     let Some((len, rest)) = varint(bytes)? else {
         return Ok(None);
@@ -111,14 +111,14 @@ fn header(bytes: &[u8]) -> Result<Option<Header<'_>>, CarError> {
     }
 }
 
-/// One block as it stands in the file: its CID is not checked yet.
+/// One block as it is in the file. Its CID is not checked yet.
 struct Section<'a> {
     cid: Cid,
     data: &'a [u8],
     rest: &'a [u8],
 }
 
-/// Reads one block; [`check`] hashes it.
+/// Reads one block without hashing it (see [`check`]); `None` if `bytes` ends inside it.
 #[inline]
 fn section(bytes: &[u8]) -> Result<Option<Section<'_>>, CarError> {
     let Some((len, rest)) = varint(bytes)? else {

@@ -1,4 +1,4 @@
-//! A CAR that is whole in memory: nothing is copied.
+//! Reads a CAR that is whole in memory, without copying blocks.
 
 use std::borrow::Cow;
 use std::hash::BuildHasher;
@@ -10,7 +10,8 @@ use crate::cid::{CID_LEN, Cid};
 use crate::limits;
 use crate::mst::{self, SourceError};
 
-/// The blocks of a CAR, one after the other, each hashed.
+/// An iterator over the blocks of a CAR. Each block is hashed; the first error ends the
+/// iteration.
 #[derive(Debug, Clone)]
 pub struct Blocks<'a> {
     car: &'a [u8],
@@ -19,7 +20,7 @@ pub struct Blocks<'a> {
     read: usize,
 }
 
-/// Opens a CAR. The header is read at once, blocks as they are asked for.
+/// Opens a CAR. The header is read at once, each block when it is asked for.
 pub fn read_blocks(bytes: &[u8]) -> Result<Blocks<'_>, CarError> {
     if bytes.len() > limits::CAR_SLICE_BYTES {
         return Err(CarError::Size(bytes.len()));
@@ -38,16 +39,15 @@ impl<'a> Blocks<'a> {
         &self.roots
     }
 
-    /// Reads all blocks that are left into a map.
+    /// Reads all remaining blocks into a map.
     pub fn into_map(mut self) -> Result<BlockMap<'a>, CarError> {
-        // Blocks of real repositories take 300 bytes and more each with their
-        // CIDs; the map grows if these do not.
+        // Blocks of real repositories take at least 300 bytes each with their CIDs; the
+        // map grows if these are smaller.
         let guess = self.rest.len() / 300;
         let mut map = BlockMap::new(self.car, std::mem::take(&mut self.roots), guess);
         while let Some(Section { cid, data, rest }) = self.section()? {
             let data_at = self.car.len() - rest.len() - data.len();
-            // The slot first: it is on its way from memory while the block is
-            // hashed.
+            // Look up the slot first: it is loaded from memory while the block is hashed.
             let slot = map.reserve(&cid);
             check(&cid, data)?;
             map.note(slot, data_at, data.len());
@@ -88,23 +88,23 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// All blocks of a CAR by CID; every one was hashed.
+/// All blocks of a CAR by CID, each of them hashed.
 ///
-/// A table with open addressing, at most half full, of eight bytes a slot: where
-/// in the file the block is, how long, and a few bits of its hash so that a
-/// stranger in its slot is passed over without a look at the file. The table of
-/// an ordinary repository stays in the cache; a map of CIDs would not.
+/// A hash table with open addressing, at most half full, with eight bytes per slot: the
+/// block's place in the file, its length, and a few bits of its hash, so that most
+/// mismatches are skipped without reading the file. The table of an ordinary repository
+/// stays in the cache; a map of CIDs would not.
 #[derive(Debug)]
 pub struct BlockMap<'a> {
     car: &'a [u8],
     roots: Vec<Cid>,
-    /// A power of two long; zero is free.
+    /// The length is a power of two; zero marks a free slot.
     slots: Vec<u64>,
     hasher: RandomState,
     len: usize,
 }
 
-/// Bits of a slot, from the top: hash, length, place.
+/// The fields of a slot, from the top bit: hash, length, place.
 const PLACE_BITS: u32 = 32;
 const LENGTH_BITS: u32 = 22;
 const _: () = assert!(limits::BLOCK_BYTES < 1 << LENGTH_BITS);
@@ -121,7 +121,7 @@ impl<'a> BlockMap<'a> {
         }
     }
 
-    /// The free slot for a CID, with its hash bits; `None` when it is there.
+    /// The free slot for a CID, with its hash bits; `None` if the block is already there.
     #[inline]
     fn reserve(&mut self, cid: &Cid) -> Option<(usize, u64)> {
         if 2 * (self.len + 1) > self.slots.len() {
@@ -145,7 +145,7 @@ impl<'a> BlockMap<'a> {
         self.len = 0;
         for packed in old.into_iter().filter(|packed| *packed != 0) {
             let (data_at, len) = unpack(packed);
-            // It was a CID when it was put in.
+            // The bytes were a valid CID when the block was added.
             if let Ok(cid) = Cid::from_bytes(&self.car[data_at - CID_LEN..data_at]) {
                 let slot = self.find(&cid).err();
                 self.note(slot, data_at, len);
@@ -153,12 +153,12 @@ impl<'a> BlockMap<'a> {
         }
     }
 
-    /// Where the block is and how long, or the free slot where it would be noted
-    /// and the hash bits to note there.
+    /// The block's place and length, or the free slot for it with the hash bits to store
+    /// there.
     #[inline]
     fn find(&self, cid: &Cid) -> Result<(usize, usize), (usize, u64)> {
         const TAG_SHIFT: u32 = PLACE_BITS + LENGTH_BITS;
-        // Seeded, so that nobody can prepare blocks that crowd one place.
+        // The seed is random, so that no file can be prepared whose blocks collide.
         let hash = self.hasher.hash_one(cid);
         let tag = hash >> TAG_SHIFT << TAG_SHIFT;
         let mask = self.slots.len() - 1;
@@ -188,7 +188,7 @@ impl<'a> BlockMap<'a> {
         Some(&self.car[data_at..data_at + len])
     }
 
-    /// Different blocks.
+    /// The number of different blocks.
     pub fn len(&self) -> usize {
         self.len
     }

@@ -1,18 +1,18 @@
-//! A CAR that arrives in pieces: memory is bounded by one block and one piece.
+//! Reads a CAR that arrives in pieces. Memory is bounded by one block and one piece.
 //!
-//! No I/O happens here. [`CarStream::feed`] takes whatever arrived,
-//! [`CarStream::next_block`] gives back what is whole, [`CarStream::finish`]
-//! tells whether the end came at the end of a block.
+//! The reader does no I/O. [`CarStream::feed`] takes the bytes that arrived,
+//! [`CarStream::next_block`] returns each whole block, and [`CarStream::finish`] checks
+//! that the file ended at the end of a block.
 
 use super::{CarError, check, header, section};
 use crate::cid::Cid;
 use crate::limits;
 
-/// Reads a CAR from pieces of any size.
+/// A reader of a CAR that is fed in pieces of any size.
 #[derive(Debug, Default)]
 pub struct CarStream {
     buffer: Vec<u8>,
-    /// Bytes at the front of the buffer that were handed out already.
+    /// Bytes at the front of the buffer that were already returned.
     used: usize,
     roots: Option<Vec<Cid>>,
     blocks: usize,
@@ -23,8 +23,8 @@ impl CarStream {
         CarStream::default()
     }
 
-    /// Takes bytes that arrived. Call [`CarStream::next_block`] until it has no
-    /// more before feeding again, or the buffer grows.
+    /// Adds bytes that arrived. Call [`CarStream::next_block`] until it returns `None`
+    /// before feeding more; otherwise the buffer grows.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.used);
         self.used = 0;
@@ -36,7 +36,7 @@ impl CarStream {
         self.roots.as_deref()
     }
 
-    /// The next whole block, hashed; `None` until more is fed.
+    /// The next whole block, hashed; `None` until more bytes are fed.
     pub fn next_block(&mut self) -> Result<Option<(Cid, &[u8])>, CarError> {
         if self.roots.is_none() {
             let Some((roots, rest)) = header(&self.buffer[self.used..])? else {
@@ -61,12 +61,13 @@ impl CarStream {
         Ok(Some((section.cid, section.data)))
     }
 
-    /// Bytes held back until the rest of their block arrives.
+    /// The number of bytes that wait for the rest of their block.
     pub fn buffered(&self) -> usize {
         self.buffer.len() - self.used
     }
 
-    /// Ends the file; returns the number of blocks.
+    /// Ends the file and returns the number of blocks. Fails if the file ends inside its
+    /// header or a block.
     pub fn finish(self) -> Result<usize, CarError> {
         if self.roots.is_some() && self.buffered() == 0 {
             Ok(self.blocks)

@@ -3,7 +3,7 @@
 use crate::cbor::Writer;
 use crate::cid::{CID_LEN, Cid};
 
-/// Appends the header. `roots` may be empty (the answer of `getBlocks`).
+/// Appends the header. `roots` may be empty, as in the response of `getBlocks`.
 pub fn write_header(out: &mut Vec<u8>, roots: &[Cid]) {
     let mut writer = Writer::new();
     writer.map(2).text("roots").array(roots.len());
@@ -16,7 +16,7 @@ pub fn write_header(out: &mut Vec<u8>, roots: &[Cid]) {
     out.extend_from_slice(&header);
 }
 
-/// Appends a block under its CID, which the caller vouches for.
+/// Appends a block. The caller vouches that the block hashes to `cid`.
 pub fn write_block(out: &mut Vec<u8>, cid: &Cid, data: &[u8]) {
     write_varint(out, (CID_LEN + data.len()) as u64);
     out.extend_from_slice(cid.as_bytes());

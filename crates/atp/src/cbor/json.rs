@@ -1,10 +1,10 @@
 //! The JSON form of records, in both directions.
 //!
-//! A link is `{"$link": "bafy…"}`, bytes are `{"$bytes": "<base64>"}`, a blob
-//! is an ordinary map with `$type: "blob"`. JSON from outside is held to the
-//! data model's rules ([`from_json`]); CBOR that is already ours is shown as
-//! well as JSON can ([`to_json`]): a float that is not a number becomes `null`,
-//! of a key that stands twice the last value is kept.
+//! A link is `{"$link": "bafy…"}`, bytes are `{"$bytes": "<base64>"}`, and a blob is an
+//! ordinary map with `$type: "blob"`. [`from_json`] holds JSON from outside to the rules
+//! of the data model. [`to_json`] shows CBOR that is already held as well as JSON can: a
+//! float that is not a finite number becomes `null`, and of a repeated key the last value
+//! is kept.
 
 use std::borrow::Cow;
 
@@ -15,30 +15,30 @@ use super::value::Value;
 use crate::cid::{Cid, CidError};
 use crate::limits;
 
-/// Why JSON is not the JSON form of a record.
+/// Why a JSON value is not the JSON form of a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     #[error("a record must be an object")]
     NotAnObject,
     #[error("floating-point numbers are not allowed")]
     Float,
-    #[error("an integer does not fit 64 bits with sign")]
+    #[error("an integer is out of range (64 bits with sign)")]
     IntegerRange,
     #[error("values are nested more than {} deep", limits::NESTING)]
     Nesting,
-    #[error("'$link' must stand alone and hold a CID as text")]
+    #[error("'$link' must be the only field and hold a CID as text")]
     LinkShape,
-    #[error("'$link' holds no valid CID: {0}")]
+    #[error("'$link' does not hold a valid CID: {0}")]
     Link(CidError),
-    #[error("'$bytes' must stand alone and hold base64 as text")]
+    #[error("'$bytes' must be the only field and hold base64 as text")]
     Bytes,
-    #[error("'$type' must be text that is not empty")]
+    #[error("'$type' must be non-empty text")]
     Type,
     #[error("a blob must have a link 'ref', a text 'mimeType' and an integer 'size'")]
     Blob,
 }
 
-/// Shows a value as JSON.
+/// Converts a value to JSON.
 pub fn to_json(value: &Value<'_>) -> Json {
     match value {
         Value::Null => Json::Null,
@@ -123,7 +123,7 @@ fn read_map(map: &Map<String, Json>, depth: usize) -> Result<Value<'static>, Jso
         if map.len() != 1 {
             return Err(JsonError::Bytes);
         }
-        // Padding is optional in what others send.
+        // Padding is optional in JSON from other software.
         let bytes = BASE64_NOPAD
             .decode(text.trim_end_matches('=').as_bytes())
             .map_err(|_| JsonError::Bytes)?;

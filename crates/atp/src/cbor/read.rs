@@ -1,24 +1,24 @@
 //! A cursor over strict DAG-CBOR.
 //!
-//! Lengths are definite, heads are shortest-form, the only tag is 42 (CID),
-//! text is UTF-8, integers fit `i64`, there are no floats and no simple values
-//! beyond `false`, `true` and `null`. Map key order is the caller's to check: a
-//! typed decoder that reads its keys in order has done so already, and
-//! [`Reader::skip`] checks it for values that nobody looks at.
+//! Lengths are definite, heads are shortest-form, the only tag is 42 (CID), text is
+//! UTF-8, integers fit `i64`, and there are no floats and no simple values except
+//! `false`, `true` and `null`. The caller checks the order of map keys; a typed decoder
+//! that reads its keys in order does so anyway, and [`Reader::skip`] checks the order in
+//! values that are not decoded.
 //!
-//! Nothing is allocated. A length is believed only as far as bytes follow it.
+//! Reading allocates nothing. A length is trusted only as far as bytes follow it.
 
 use crate::cid::{CID_LEN, Cid, CidError};
 use crate::limits;
 
-/// Why bytes are not the DAG-CBOR that was expected.
+/// Why bytes are not the expected DAG-CBOR.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CborError {
     #[error("the value ends before it is complete")]
     Truncated,
     #[error("bytes follow the value")]
     Trailing,
-    #[error("a {wanted} was expected, a {found} was found")]
+    #[error("expected {wanted}, found {found}")]
     Unexpected { wanted: Kind, found: Kind },
     #[error("a number or length is not in its shortest form")]
     NotShortest,
@@ -32,13 +32,13 @@ pub enum CborError {
     Float,
     #[error("simple value {0} is not allowed")]
     Simple(u8),
-    #[error("an integer does not fit 64 bits with sign")]
+    #[error("an integer is out of range (64 bits with sign)")]
     IntegerRange,
     #[error("text is not UTF-8")]
     Utf8,
     #[error("a map key is not text")]
     KeyType,
-    #[error("map keys are not in order, or one stands twice")]
+    #[error("map keys are not in order, or a key is repeated")]
     KeyOrder,
     #[error("the map lacks '{0}'")]
     MissingKey(&'static str),
@@ -50,7 +50,7 @@ pub enum CborError {
     Link(CidError),
 }
 
-/// What a value is, by its first byte.
+/// The type of a value, according to its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Unsigned,
@@ -62,7 +62,7 @@ pub enum Kind {
     Tag,
     Bool,
     Null,
-    /// Floats and other simple values: never allowed.
+    /// Floats and other simple values, which are never allowed.
     Other,
 }
 
@@ -111,12 +111,12 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// What has not been read yet.
+    /// The bytes that have not been read yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Fails when anything is left over.
+    /// Fails if any bytes are left.
     pub fn finish(self) -> Result<(), CborError> {
         match self.rest {
             [] => Ok(()),
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What comes next, without reading it.
+    /// The type of the next value, without reading it.
     pub fn peek(&self) -> Result<Kind, CborError> {
         let first = self.rest.first().ok_or(CborError::Truncated)?;
         Ok(kind_of(*first))
@@ -177,14 +177,15 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
     }
 
-    /// A length of bytes, which must follow.
+    /// Reads a length of bytes.
     #[inline]
     fn length(&mut self, wanted: Kind) -> Result<usize, CborError> {
         let len = self.head(wanted)?;
         usize::try_from(len).map_err(|_| CborError::Truncated)
     }
 
-    /// A count of items, each at least `item_bytes` long.
+    /// Reads the number of items, each at least `item_bytes` long. Fails if so many
+    /// cannot follow.
     fn count(&mut self, wanted: Kind, item_bytes: usize) -> Result<usize, CborError> {
         let count = self.length(wanted)?;
         if count > limits::CONTAINER_ITEMS {
@@ -196,12 +197,12 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
-    /// Opens a map and says how many pairs follow.
+    /// Opens a map and returns the number of its pairs.
     pub fn map(&mut self) -> Result<usize, CborError> {
         self.count(Kind::Map, 2)
     }
 
-    /// Opens an array and says how many items follow.
+    /// Opens an array and returns the number of its items.
     pub fn array(&mut self) -> Result<usize, CborError> {
         self.count(Kind::Array, 1)
     }
@@ -235,7 +236,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(len)?).map_err(|_| CborError::Utf8)
     }
 
-    /// The next map key.
+    /// Reads the next map key.
     pub fn key(&mut self) -> Result<&'a str, CborError> {
         match self.text() {
             Err(CborError::Unexpected { .. }) => Err(CborError::KeyType),
@@ -243,10 +244,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the key `name`, the only one that may stand here.
+    /// Reads the key `name`. Any other key is an error.
     #[inline]
     pub fn expect_key(&mut self, name: &'static str) -> Result<(), CborError> {
-        // Names are short, so a key is its length, its bytes, and nothing else.
+        // Names are short, so the head of a key is one byte.
         let (head, key) = self.rest.split_first().ok_or(CborError::Truncated)?;
         match key.strip_prefix(name.as_bytes()) {
             Some(rest) if *head == 0x60 | name.len() as u8 && name.len() < 24 => {
@@ -289,7 +290,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     pub fn cid(&mut self) -> Result<Cid, CborError> {
-        // The whole head of a 36-byte link is fixed: d8 2a 58 25 00.
+        // The head of a 36-byte link is always d8 2a 58 25 00.
         if let Some((head, rest)) = self.rest.split_first_chunk::<5>()
             && *head == [0xd8, 0x2a, 0x58, 0x25, 0x00]
             && let Some((cid, rest)) = rest.split_at_checked(CID_LEN)
@@ -315,7 +316,7 @@ impl<'a> Reader<'a> {
         self.cid().map(Some)
     }
 
-    /// Reads one value of any kind, checking it strictly, and forgets it.
+    /// Checks one value of any kind strictly and discards it.
     pub fn skip(&mut self) -> Result<(), CborError> {
         self.skip_nested(limits::NESTING)
     }
@@ -353,8 +354,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads a map key that must come after `last` in canonical order: the shorter
-/// key first, then by bytes.
+/// Reads a map key that must come after `last` in canonical order: shorter keys first,
+/// then by bytes.
 pub(super) fn next_key<'a>(
     reader: &mut Reader<'a>,
     last: Option<&str>,

@@ -1,11 +1,11 @@
-//! A whole DAG-CBOR value, with its flaws.
+//! Whole DAG-CBOR values, with their flaws.
 //!
-//! Records are kept verbatim even when they break a rule of the data model:
-//! the owner signed those bytes. [`Value::decode`] therefore reads a little
-//! more than the strict form (floats, unsorted or repeated keys, long heads,
-//! wide integers, bad UTF-8, `undefined`) and reports each as a flaw.
-//! [`Value::decode_strict`] refuses them. What neither reads: indefinite
-//! lengths, tags but 42, deep nesting, anything cut short.
+//! Records are kept verbatim even if they break a rule of the data model, because the
+//! owner signed those bytes. [`Value::decode`] therefore reads a little more than the
+//! strict form (floats, unsorted or repeated keys, long heads, wide integers, bad UTF-8,
+//! `undefined`) and reports each as a flaw. [`Value::decode_strict`] refuses them.
+//! Neither reads indefinite lengths, tags other than 42, deep nesting, or truncated
+//! values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,24 +15,24 @@ use super::write::Writer;
 use crate::cid::{Cid, CidError};
 use crate::limits;
 
-/// A decoded value; text and bytes are borrowed from the input.
+/// A decoded value. Text and bytes are borrowed from the input.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     Null,
     Bool(bool),
-    /// Strict values fit `i64`; a flawed record may use all of CBOR's range.
+    /// Fits `i64` in strict values; a flawed record may use the whole range of CBOR.
     Int(i128),
-    /// Never in strict values.
+    /// Never occurs in strict values.
     Float(f64),
     Bytes(Cow<'a, [u8]>),
     Text(Cow<'a, str>),
     Link(Cid),
     Array(Vec<Value<'a>>),
-    /// In the order of the input; canonical in strict values.
+    /// Pairs in the order of the input, which is canonical in strict values.
     Map(Vec<(Cow<'a, str>, Value<'a>)>),
 }
 
-/// Rules of the data model that a readable record breaks.
+/// The rules of the data model that a readable record breaks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flaws(u8);
 
@@ -83,7 +83,7 @@ impl fmt::Display for Flaws {
     }
 }
 
-/// The flaws of a record, or why it cannot be read at all.
+/// The flaws of a record, or the reason why it cannot be read at all.
 pub fn check_record(bytes: &[u8]) -> Result<Flaws, CborError> {
     let mut strict = Reader::new(bytes);
     if strict.skip().is_ok() && strict.rest().is_empty() {
@@ -93,7 +93,7 @@ pub fn check_record(bytes: &[u8]) -> Result<Flaws, CborError> {
 }
 
 impl<'a> Value<'a> {
-    /// Reads one value and everything that is wrong with it.
+    /// Decodes one value and reports its flaws.
     pub fn decode(bytes: &'a [u8]) -> Result<(Value<'a>, Flaws), CborError> {
         let mut lenient = Lenient {
             rest: bytes,
@@ -106,7 +106,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads one value, refusing any flaw.
+    /// Decodes one value and refuses any flaw.
     pub fn decode_strict(bytes: &'a [u8]) -> Result<Value<'a>, CborError> {
         let mut reader = Reader::new(bytes);
         reader.skip()?;
@@ -114,7 +114,7 @@ impl<'a> Value<'a> {
         Value::decode(bytes).map(|(value, _)| value)
     }
 
-    /// The value under `key`, if this is a map that has it.
+    /// The value of `key`, if this is a map that has the key.
     pub fn get(&self, key: &str) -> Option<&Value<'a>> {
         match self {
             Value::Map(pairs) => pairs.iter().find(|(k, _)| k == key).map(|(_, v)| v),
@@ -129,8 +129,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The strict encoding. Keys are put in order; `None` when the value holds
-    /// what has no strict form (floats, wide integers, a key twice).
+    /// The strict encoding, with map keys put in order; `None` if the value contains
+    /// something that has no strict form (a float, a wide integer, a repeated key).
     pub fn encode(&self) -> Option<Vec<u8>> {
         let mut writer = Writer::new();
         encode_into(self, &mut writer)?;
@@ -169,11 +169,12 @@ fn encode_into(value: &Value<'_>, writer: &mut Writer) -> Option<()> {
     Some(())
 }
 
-/// Items for which room is made before they are read. Nested containers may all
-/// claim the same bytes, so what each claims is not set aside for each.
+/// The number of items for which memory is reserved before they are read. Nested
+/// containers may all claim the same bytes, so the claimed count is not reserved for
+/// each.
 const ROOM_ITEMS: usize = 64;
 
-/// Reads what [`Reader`] refuses, and takes note of it.
+/// Reads what [`Reader`] refuses and records the flaws.
 struct Lenient<'a> {
     rest: &'a [u8],
     flaws: Flaws,
@@ -231,7 +232,7 @@ impl<'a> Lenient<'a> {
         Ok(text)
     }
 
-    /// A count that the remaining bytes can hold.
+    /// Checks that the remaining bytes can hold so many items.
     fn count(&self, count: u64, item_bytes: u64) -> Result<usize, CborError> {
         if count > limits::CONTAINER_ITEMS as u64 {
             return Err(CborError::Items);

@@ -1,7 +1,7 @@
-//! Writes DAG-CBOR in its one strict form.
+//! Writes DAG-CBOR in its strict form.
 //!
-//! Heads are always shortest-form. The caller writes map keys in canonical
-//! order (shorter first, then by bytes) and as many items as it announced.
+//! Heads are always shortest-form. The caller must write map keys in canonical order
+//! (shorter keys first, then by bytes) and as many items as it announced.
 
 use crate::cid::Cid;
 
@@ -16,7 +16,7 @@ impl Writer {
         Writer::default()
     }
 
-    /// Continues an existing buffer, so that its memory can be used again.
+    /// Continues an existing buffer, so that its memory is reused.
     pub fn with(out: Vec<u8>) -> Writer {
         Writer { out }
     }
@@ -104,7 +104,7 @@ impl Writer {
         }
     }
 
-    /// Appends bytes that already are one DAG-CBOR value.
+    /// Appends bytes that are already one DAG-CBOR value.
     pub fn verbatim(&mut self, value: &[u8]) -> &mut Writer {
         self.out.extend_from_slice(value);
         self

@@ -1,9 +1,9 @@
-//! Public keys and signatures of both curves that accounts may use.
+//! Public keys and signatures on both curves that accounts may use.
 //!
-//! A signature is exactly 64 bytes, r then s, with s in the lower half of the
-//! group, over the SHA-256 of the message. Everything else that some library
-//! would accept (DER, high s, hybrid point encodings) is refused, each with an
-//! error of its own. Signing exists for tests and the test network alone.
+//! A signature is exactly 64 bytes, r then s, with s in the lower half of the group, over
+//! the SHA-256 of the message. Every other form that some library accepts (DER, high s,
+//! hybrid point encodings) is refused, each with an error of its own. Signing exists only
+//! for tests and the test network.
 
 mod public_key;
 mod signature;

@@ -1,9 +1,9 @@
-//! Public keys: parsed once from any of their spellings, cheap to clone.
+//! Public keys: parsed once from any of their text forms, cheap to clone.
 //!
-//! Spellings: `did:key:z…`; a Multikey (`z`, base58, two bytes of codec, a
-//! compressed point); the two legacy verification keys (`z`, base58, a point,
-//! no codec). Points that are off the curve, at infinity or in another encoding
-//! never become a [`PublicKey`].
+//! The text forms are `did:key:z…`; a Multikey (`z`, base58, two bytes of codec, a
+//! compressed point); and the two legacy verification keys (`z`, base58, a point without
+//! codec). A point that is off the curve, at infinity or in another encoding never
+//! becomes a [`PublicKey`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::syntax::Excerpt;
 pub const POINT_BYTES: usize = 33;
 /// Bytes of an uncompressed point.
 const LONG_POINT_BYTES: usize = 65;
-/// Room for anything that [`KEY_TEXT_BYTES`] characters of base58 can hold.
+/// Enough for anything that [`KEY_TEXT_BYTES`] characters of base58 can encode.
 const DECODED_BYTES: usize = KEY_TEXT_BYTES;
 const DID_KEY_PREFIX: &str = "did:key:";
 const K256_CODEC: [u8; 2] = [0xe7, 0x01];
@@ -39,7 +39,7 @@ pub enum PublicKey {
     P256(P256Key),
 }
 
-/// A P-256 key as its library wants it, and its compressed point.
+/// A P-256 key in the form that its library needs, and its compressed point.
 #[derive(Clone)]
 pub struct P256Key(Arc<ParsedP256>);
 
@@ -59,7 +59,7 @@ pub enum KeyError {
     TooLong(usize),
     #[error("key codec {0:#04x} {1:#04x} is neither K-256 (0xe7 0x01) nor P-256 (0x80 0x24)")]
     Codec(u8, u8),
-    #[error("a point in this place may not have {0} bytes")]
+    #[error("a point must not have {0} bytes here")]
     Length(usize),
     #[error("the bytes are not a point on the curve {0}")]
     Point(Curve),
@@ -75,7 +75,7 @@ impl fmt::Display for Curve {
 }
 
 impl PublicKey {
-    /// Reads `did:key:z…`.
+    /// Parses `did:key:z…`.
     pub fn from_did_key(text: &str) -> Result<PublicKey, KeyError> {
         let multibase = text
             .strip_prefix(DID_KEY_PREFIX)
@@ -83,7 +83,7 @@ impl PublicKey {
         PublicKey::from_multikey(multibase)
     }
 
-    /// Reads the `publicKeyMultibase` of a Multikey.
+    /// Parses the `publicKeyMultibase` of a Multikey.
     pub fn from_multikey(multibase: &str) -> Result<PublicKey, KeyError> {
         let mut buffer = [0; DECODED_BYTES];
         let bytes = decode_base58(multibase, &mut buffer)?;
@@ -97,8 +97,8 @@ impl PublicKey {
         }
     }
 
-    /// Reads the `publicKeyMultibase` of a legacy verification key, whose type
-    /// names the curve and whose bytes are a bare point of either length.
+    /// Parses the `publicKeyMultibase` of a legacy verification key: a bare point,
+    /// compressed or not. The curve comes from the type of the key.
     pub fn from_legacy(curve: Curve, multibase: &str) -> Result<PublicKey, KeyError> {
         let mut buffer = [0; DECODED_BYTES];
         let bytes = decode_base58(multibase, &mut buffer)?;
@@ -108,7 +108,7 @@ impl PublicKey {
         }
     }
 
-    /// Reads a compressed point: 33 bytes that begin with 2 or 3.
+    /// Parses a compressed point: 33 bytes that begin with 2 or 3.
     pub fn from_compressed(curve: Curve, point: &[u8]) -> Result<PublicKey, KeyError> {
         let point: [u8; POINT_BYTES] = point
             .try_into()
@@ -120,8 +120,8 @@ impl PublicKey {
     }
 
     fn from_uncompressed(curve: Curve, point: &[u8]) -> Result<PublicKey, KeyError> {
-        // Hybrid encodings begin with 6 or 7 and are not allowed, although
-        // libraries read them.
+        // Hybrid encodings begin with 6 or 7. They are not allowed, although libraries
+        // read them.
         let [4, coordinates @ ..] = point else {
             return Err(KeyError::Point(curve));
         };

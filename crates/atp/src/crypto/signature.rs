@@ -1,8 +1,8 @@
-//! Checking a signature: form first, then the curve.
+//! Checks a signature: first its form, then the signature itself.
 //!
-//! The form is judged here for both curves alike, because the libraries differ:
-//! the one for P-256 accepts a high s, with which anyone could turn one valid
-//! commit into another with a different CID.
+//! The form is checked here for both curves, because the libraries differ: the one for
+//! P-256 accepts a high s, which would let anyone turn a valid commit into another one
+//! with a different CID.
 
 use std::cmp::Ordering;
 
@@ -36,7 +36,7 @@ pub enum SignatureError {
     Der,
     #[error("r or s of the signature is zero or not below the order of the curve")]
     Scalar,
-    #[error("s of the signature is in the upper half, which is not allowed")]
+    #[error("s of the signature is in the upper half of the group, which is not allowed")]
     HighS,
     #[error("the signature was not made by this key over this message")]
     Mismatch,
@@ -103,7 +103,7 @@ fn is_der(signature: &[u8]) -> bool {
     }
 }
 
-/// Half of an odd number, rounded down: the highest s that is allowed.
+/// Half of an odd number, rounded down: the highest allowed s.
 const fn half(order: Scalar) -> Scalar {
     let mut halved = [0; 32];
     let mut carry = 0;

@@ -1,8 +1,7 @@
-//! Signing keys, for tests and the test network: the mirror itself never signs.
+//! Signing keys, for tests and the test network. The mirror itself never signs.
 //!
-//! Signatures are deterministic (RFC 6979), so that a test network built twice
-//! from one seed is the same to the last byte. Keys are kept in ordinary memory
-//! and are not wiped.
+//! Signatures are deterministic (RFC 6979), so two test networks built from one seed are
+//! identical to the last byte. Keys are kept in ordinary memory and are not wiped.
 
 use p256::ecdsa::signature::Signer;
 use sha2::{Digest, Sha256};
@@ -22,14 +21,14 @@ enum Secret {
     P256(p256::ecdsa::SigningKey),
 }
 
-/// The seed is zero or not below the order of the curve: one in four thousand
-/// million random seeds on P-256, none that anyone will meet on K-256.
+/// The seed is zero or not below the order of the curve. That happens to one in four
+/// thousand million random seeds on P-256, and practically never on K-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("these 32 bytes are not a secret key on the curve {0}")]
 pub struct SeedError(pub Curve);
 
 impl SigningKey {
-    /// Takes the 32 bytes as the secret number itself.
+    /// Uses the 32 bytes as the secret number itself.
     pub fn from_seed(curve: Curve, seed: &[u8; 32]) -> Result<SigningKey, SeedError> {
         match curve {
             Curve::K256 => {

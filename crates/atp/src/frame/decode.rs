@@ -1,8 +1,8 @@
-//! Frames to events.
+//! Decodes frames to events.
 //!
-//! A header that cannot be read is a broken stream; a payload that cannot be
-//! read is one bad event, and its sequence number is reported when it was
-//! found, so that a caller can pass over it ([`FrameError::Payload`]).
+//! A header that cannot be read means that the stream is broken. A payload that cannot be
+//! read is one bad event; the error carries its sequence number if that could be found,
+//! so that the caller can skip the event ([`FrameError::Payload`]).
 
 use crate::cbor::{CborError, Reader};
 use crate::cid::Cid;
@@ -22,9 +22,9 @@ pub enum FrameError {
     #[error("payload of {kind} cannot be read: {error}")]
     Payload {
         kind: &'static str,
-        /// The event's number, if it could be found in spite of the error.
+        /// The event's number, if it could be read in spite of the error.
         seq: Option<u64>,
-        /// Whose it says it is, likewise.
+        /// The DID that the event names, if it could be read in spite of the error.
         repo: Option<String>,
         error: PayloadError,
     },
@@ -37,11 +37,11 @@ pub enum PayloadError {
     Cbor(#[from] CborError),
     #[error("the field '{0}' is missing")]
     Missing(&'static str),
-    #[error("the field '{0}' stands twice")]
+    #[error("the field '{0}' is repeated")]
     Twice(&'static str),
     #[error("more than {} operations", limits::COMMIT_OPS)]
     Ops,
-    #[error("'{0}' is no action")]
+    #[error("'{0}' is not an action")]
     Action(String),
     #[error("the number {0} is not between 1 and 2^53")]
     Seq(u64),
@@ -55,12 +55,12 @@ pub enum Event<'a> {
     Identity(IdentityEvent<'a>),
     Account(AccountEvent<'a>),
     Info(InfoEvent<'a>),
-    /// An error frame: the server closes after it.
+    /// An error frame. The server closes the stream after it.
     Error {
         error: &'a str,
         message: Option<&'a str>,
     },
-    /// A type or operation from the future: to be skipped.
+    /// A type or operation that this version does not know. The caller skips it.
     Unknown {
         op: i64,
         kind: Option<&'a str>,
@@ -92,11 +92,11 @@ pub struct CommitEvent<'a> {
     pub blocks: &'a [u8],
     pub ops: Vec<RawOp<'a>>,
     pub too_big: bool,
-    /// The root before; absent on first commits and from old producers.
+    /// The previous root; absent in first commits and from old producers.
     pub prev_data: Option<Cid>,
 }
 
-/// An operation as it was sent; not every combination makes sense.
+/// An operation as it was sent. Not every combination of fields makes sense.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RawOp<'a> {
     pub action: Action,
@@ -122,7 +122,7 @@ impl Action {
     }
 }
 
-/// `#sync`: the host says where a repository stands now.
+/// `#sync`: the present state of a repository, as its host reports it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SyncEvent<'a> {
     pub seq: u64,
@@ -132,7 +132,8 @@ pub struct SyncEvent<'a> {
     pub blocks: &'a [u8],
 }
 
-/// `#identity`: something about the DID may have changed. A hint, from anyone.
+/// `#identity`: something about the DID may have changed. The event is unsigned, so it is
+/// a hint.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct IdentityEvent<'a> {
     pub seq: u64,
@@ -151,14 +152,14 @@ pub struct AccountEvent<'a> {
     pub status: Option<&'a str>,
 }
 
-/// `#info`: a word from the server, such as `OutdatedCursor`.
+/// `#info`: a message from the server, such as `OutdatedCursor`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct InfoEvent<'a> {
     pub name: &'a str,
     pub message: Option<&'a str>,
 }
 
-/// Reads one message.
+/// Decodes one message.
 pub fn decode(message: &[u8]) -> Result<Event<'_>, FrameError> {
     if message.len() > limits::FRAME_BYTES {
         return Err(FrameError::Size(message.len()));
@@ -208,7 +209,7 @@ fn payload<'a>(
     })
 }
 
-/// Looks for a field in a payload that could not be read as a whole.
+/// Searches for a field in a payload that could not be read as a whole.
 fn find<'a, T>(
     mut reader: Reader<'a>,
     names: &[&str],
@@ -223,7 +224,7 @@ fn find<'a, T>(
     None
 }
 
-/// Which fields were there.
+/// The names of the fields that were read.
 #[derive(Default)]
 struct Seen(Vec<&'static str>);
 
@@ -244,8 +245,8 @@ impl Seen {
     }
 }
 
-/// Reads a map; `field` reads the value of a known key and gives back its name,
-/// or `None` for a key it does not know, whose value is then skipped.
+/// Reads a map. `field` reads the value of a known key and returns its name; it returns
+/// `None` for an unknown key, whose value is then skipped.
 fn fields<'a>(
     reader: &mut Reader<'a>,
     required: &[&'static str],
@@ -262,7 +263,7 @@ fn fields<'a>(
     seen.require(required)
 }
 
-/// Reads a value into its place and names the field.
+/// Stores a value and returns the name of its field.
 macro_rules! known {
     ($name:literal, $place:expr, $value:expr) => {{
         $place = $value?;

@@ -1,4 +1,4 @@
-//! Events to frames, in canonical form.
+//! Encodes events to frames in canonical form.
 
 use super::decode::{AccountEvent, CommitEvent, IdentityEvent, RawOp, SyncEvent};
 use crate::cbor::Writer;
@@ -10,8 +10,8 @@ fn begin(kind: &str) -> Writer {
     writer
 }
 
-/// A `#commit`. `rebase` and `blobs` are written as the protocol still wants
-/// them. A commit from before `prevData` existed leaves out that field.
+/// Encodes a `#commit`. `rebase` and `blobs` are written because the protocol still
+/// requires them. `prevData` is omitted if the event has none.
 pub fn encode_commit(event: &CommitEvent<'_>) -> Vec<u8> {
     let mut writer = begin("#commit");
     writer.map(11 + usize::from(event.prev_data.is_some()));
@@ -49,7 +49,7 @@ fn encode_op(writer: &mut Writer, op: &RawOp<'_>) {
     writer.text("action").text(op.action.as_str());
 }
 
-/// A `#sync`.
+/// Encodes a `#sync`.
 pub fn encode_sync(event: &SyncEvent<'_>) -> Vec<u8> {
     let mut writer = begin("#sync");
     writer.map(5);
@@ -61,7 +61,7 @@ pub fn encode_sync(event: &SyncEvent<'_>) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// An `#identity`.
+/// Encodes an `#identity`.
 pub fn encode_identity(event: &IdentityEvent<'_>) -> Vec<u8> {
     let mut writer = begin("#identity");
     writer.map(3 + usize::from(event.handle.is_some()));
@@ -74,7 +74,7 @@ pub fn encode_identity(event: &IdentityEvent<'_>) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// An `#account`.
+/// Encodes an `#account`.
 pub fn encode_account(event: &AccountEvent<'_>) -> Vec<u8> {
     let mut writer = begin("#account");
     writer.map(4 + usize::from(event.status.is_some()));
@@ -88,7 +88,7 @@ pub fn encode_account(event: &AccountEvent<'_>) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// An `#info`.
+/// Encodes an `#info`.
 pub fn encode_info(name: &str, message: Option<&str>) -> Vec<u8> {
     let mut writer = begin("#info");
     writer.map(1 + usize::from(message.is_some()));
@@ -99,7 +99,7 @@ pub fn encode_info(name: &str, message: Option<&str>) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// An error frame.
+/// Encodes an error frame.
 pub fn encode_error(error: &str, message: Option<&str>) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.map(1).text("op").int(-1);
@@ -111,7 +111,7 @@ pub fn encode_error(error: &str, message: Option<&str>) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// The CAR of a `#sync`: the commit block alone.
+/// The CAR of a `#sync`, which contains only the commit block.
 pub fn sync_blocks(commit: &Cid, block: &[u8]) -> Vec<u8> {
     let mut car = Vec::new();
     crate::car::write_header(&mut car, &[*commit]);

@@ -1,10 +1,9 @@
-//! Event stream frames: one binary WebSocket message each.
+//! Frames of an event stream: one binary WebSocket message each.
 //!
 //! [`decode`] reads a header and a payload and borrows from the message;
-//! [`encode`](mod@encode) writes them. Types, operations and fields that are not
-//! known are skipped, as the protocol asks. Fields may come in any order; a known
-//! one that comes twice is an error, because readers would disagree on which
-//! counts.
+//! [`encode`](mod@encode) writes them. Unknown types, operations and fields are skipped,
+//! as the protocol requires. Fields may come in any order. A known field that is repeated
+//! is an error, because readers would disagree on which value counts.
 
 mod decode;
 mod encode;

@@ -1,9 +1,9 @@
-//! A frame under another number: everything else stays byte for byte as its owner's
-//! host sent it.
+//! Gives a frame another sequence number and keeps every other byte as the owner's host
+//! sent it.
 //!
-//! Numbers belong to a stream, and whoever passes an event on gives it one of its
-//! own. A number is written in as few bytes as it needs, so the frame may grow or
-//! shrink by some; what stands around the number is not looked into.
+//! Numbers belong to a stream, so a server that passes an event on gives it a number of
+//! its own. A number is written in as few bytes as possible, so the frame may grow or
+//! shrink by a few bytes. The rest of the frame is not interpreted.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::decode::{FrameError, PayloadError};
 use crate::cbor::{CborError, Kind, Reader, Writer};
 use crate::limits;
 
-/// A frame in three parts, to be written one after the other.
+/// A frame in three parts, which are written one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Renumbered<'a> {
     before: &'a [u8],
@@ -20,7 +20,7 @@ pub struct Renumbered<'a> {
 }
 
 impl<'a> Renumbered<'a> {
-    /// Bytes of all parts together.
+    /// The length of all parts together.
     pub fn len(&self) -> usize {
         self.before.len() + self.seq.len() + self.after.len()
     }
@@ -38,7 +38,8 @@ impl<'a> Renumbered<'a> {
     }
 }
 
-/// The same frame with this number. An error for what is no frame, or has none.
+/// Replaces the sequence number of a frame. Fails if `message` is not a frame or has no
+/// number.
 pub fn renumber(message: &[u8], seq: u64) -> Result<Renumbered<'_>, FrameError> {
     let place = place_of_seq(message)?;
     let mut number = Writer::new();
@@ -52,7 +53,7 @@ pub fn renumber(message: &[u8], seq: u64) -> Result<Renumbered<'_>, FrameError> 
     })
 }
 
-/// Where the number stands.
+/// The place of the sequence number in the message.
 fn place_of_seq(message: &[u8]) -> Result<Range<usize>, FrameError> {
     let mut reader = Reader::new(message);
     pass_over(&mut reader, limits::NESTING).map_err(FrameError::Header)?;
@@ -75,8 +76,8 @@ fn place_of_seq(message: &[u8]) -> Result<Range<usize>, FrameError> {
     Err(faulty(CborError::MissingKey("seq")))
 }
 
-/// One value of any kind. Fields of events may come in any order, so this does not
-/// look at it, as [`Reader::skip`] does.
+/// Skips one value of any kind. Unlike [`Reader::skip`] it allows any order of keys,
+/// because the fields of events may come in any order.
 fn pass_over(reader: &mut Reader<'_>, depth: usize) -> Result<(), CborError> {
     let deeper = depth.checked_sub(1).ok_or(CborError::Nesting)?;
     match reader.peek()? {

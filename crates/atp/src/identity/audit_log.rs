@@ -1,10 +1,10 @@
-//! The directory's audit log of one DID: what was said of it, and when.
+//! The directory's audit log of one DID: what was said about the DID, and when.
 //!
-//! A commit signed before a key was changed verifies with the former key only:
-//! [`KeyHistory`] has every key that ever counted. [`AuditLog`] has every entry
-//! with its moment, to tell an older document from a newer one. Operations that
-//! were nullified later count no more; the log keeps them, marked, because
-//! somebody may have seen them while they did.
+//! A commit that was signed before a key change verifies only with the former key, so
+//! [`KeyHistory`] has every key that was ever in force. [`AuditLog`] has every entry with
+//! its time, to tell older documents from newer ones. Operations that were nullified
+//! later do not count; the log keeps them, marked, because other parties may have seen
+//! them while they were in force.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::limits::{AUDIT_LOG_BYTES, AUDIT_LOG_ENTRIES};
 use crate::pick::Wanted;
 use crate::syntax::{Did, Excerpt};
 
-/// What is read of a log.
+/// The parts of a log that are read.
 const LOG: Wanted = Wanted::Items(&ENTRY, AUDIT_LOG_ENTRIES);
 const ENTRY: Wanted = Wanted::Fields(&[
     ("did", Wanted::Word),
@@ -30,32 +30,32 @@ const OPERATION: Wanted = Wanted::Fields(&[
         Wanted::Fields(&[("atproto", Wanted::Word)]),
     ),
     ("services", Wanted::Fields(&[("atproto_pds", SERVICE)])),
-    // Of the oldest operations.
+    // Fields of the oldest operations.
     ("signingKey", Wanted::Word),
     ("service", Wanted::Word),
 ]);
 const SERVICE: Wanted = Wanted::Fields(&[("type", Wanted::Word), ("endpoint", Wanted::Word)]);
 
-/// The signing keys of an account, newest first, each once.
+/// The signing keys of an account, newest first, without repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyHistory {
     pub keys: Vec<PublicKey>,
-    /// Operations in force whose kind or key could not be read.
+    /// The number of operations in force whose kind or key could not be read.
     pub unreadable: usize,
 }
 
-/// Why an answer is not the audit log of the DID that was asked for.
+/// Why a response is not the audit log of the requested DID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuditLogError {
     #[error("the audit log of {0} cannot be read: {1}")]
     Json(Did, JsonError),
     #[error("the audit log of {0} is not a JSON array")]
     NotAnArray(Did),
-    #[error("entry {1} of the audit log of {0} lacks a DID, an operation or whether it counts")]
+    #[error("entry {1} of the audit log of {0} lacks 'did', 'nullified' or 'operation'")]
     Entry(Did, usize),
     #[error("entry {1} of the audit log of {0} is about {2}")]
     OtherDid(Did, usize, Excerpt),
-    #[error("entry {1} of the audit log of {0} does not say when it was made")]
+    #[error("entry {1} of the audit log of {0} has no valid 'createdAt'")]
     Moment(Did, usize),
 }
 
@@ -65,38 +65,41 @@ pub struct AuditLog {
     pub entries: Vec<AuditEntry>,
 }
 
+/// One entry of an [`AuditLog`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// When the directory took it, in microseconds since 1970.
+    /// When the directory accepted the operation, in microseconds since 1970.
     pub created_micros: u64,
-    /// Undone by a later operation.
+    /// Whether a later operation nullified this one.
     pub nullified: bool,
     pub said: Said,
 }
 
-/// What an operation says of the account.
+/// What an operation says about the account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// Keys and addresses that cannot be used count as none, as in documents.
+    /// The key and the address of the PDS. A value that cannot be used counts as `None`,
+    /// as in documents.
     Identity {
         key: Option<PublicKey>,
         pds: Option<Endpoint>,
     },
     Tombstone,
-    /// An operation of a kind that is not known here.
+    /// An operation of an unknown kind.
     Unknown,
 }
 
 enum Operation<'a> {
-    /// The key as a did:key.
+    /// The key, as a did:key.
     Key(&'a str),
-    /// No signing key from here on: a tombstone, or an identity without one.
+    /// There is no signing key from here on: a tombstone, or an identity without a key.
     NoKey,
     Unknown,
 }
 
 impl KeyHistory {
-    /// Reads the answer to a request for the audit log of `did`, oldest first.
+    /// Parses the response to a request for the audit log of `did`, which lists the
+    /// oldest entry first.
     pub fn parse(json: &[u8], did: &Did) -> Result<KeyHistory, AuditLogError> {
         let entries = read_entries(json, did)?;
         let mut history = KeyHistory::default();
@@ -124,7 +127,8 @@ impl KeyHistory {
 }
 
 impl AuditLog {
-    /// Reads the answer to a request for the audit log of `did`, oldest first.
+    /// Parses the response to a request for the audit log of `did`, which lists the
+    /// oldest entry first.
     pub fn parse(json: &[u8], did: &Did) -> Result<AuditLog, AuditLogError> {
         let mut log = AuditLog::default();
         for (at, entry) in read_entries(json, did)?.iter().enumerate() {
@@ -140,7 +144,7 @@ impl AuditLog {
         Ok(log)
     }
 
-    /// The entry that counts now: the last one that was not nullified.
+    /// The entry in force: the last one that was not nullified.
     pub fn in_force(&self) -> Option<&AuditEntry> {
         self.entries.iter().rev().find(|entry| !entry.nullified)
     }
@@ -168,8 +172,8 @@ fn service_endpoint(operation: &Value) -> Option<Endpoint> {
     Endpoint::parse(service.get("endpoint")?.as_str()?).ok()
 }
 
-/// The oldest operations name the host, often without a scheme; documents made
-/// of them say https.
+/// The address of the PDS in an operation of the oldest kind, which often has no scheme.
+/// Documents made from such operations say https.
 fn legacy_endpoint(operation: &Value) -> Option<Endpoint> {
     let service = operation.get("service")?.as_str()?;
     if service.starts_with("http://") || service.starts_with("https://") {

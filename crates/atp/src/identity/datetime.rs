@@ -1,10 +1,11 @@
-//! Moments as text, the way directories and HTTP-minded servers write them.
+//! Parses times as directories and HTTP servers write them.
 //!
-//! RFC 3339 with a zone; microseconds since 1970 come out, and whatever is finer
-//! is dropped. Years before 1970 and leap seconds are refused: no directory has
-//! such a moment.
+//! The format is RFC 3339 with a zone. The result is in microseconds since 1970; finer
+//! digits are dropped. Years before 1970 and leap seconds are refused, because no
+//! directory uses them.
 
-/// `2024-05-01T12:00:00.123Z` or with an offset, as microseconds since 1970.
+/// Parses `2024-05-01T12:00:00.123Z`, or the same form with an offset, to microseconds
+/// since 1970.
 pub fn datetime_micros(text: &str) -> Option<u64> {
     let (date, rest) = text.split_at_checked(10)?;
     let rest = rest.strip_prefix(['T', 't', ' '])?;
@@ -26,7 +27,7 @@ fn number(digits: &str) -> Option<u64> {
     plain.then(|| digits.parse().ok())?
 }
 
-/// Three numbers of given lengths.
+/// Parses three numbers of given lengths.
 fn fields(text: &str, between: char, lengths: [usize; 3]) -> Option<[u64; 3]> {
     let mut parts = text.split(between);
     let mut numbers = [0; 3];
@@ -37,7 +38,7 @@ fn fields(text: &str, between: char, lengths: [usize; 3]) -> Option<[u64; 3]> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// Microseconds of the fraction, if there is one, and what follows it.
+/// The fraction in microseconds, zero if there is none, and the text after it.
 fn fraction(rest: &str) -> Option<(u64, &str)> {
     let Some(rest) = rest.strip_prefix('.') else {
         return Some((0, rest));
@@ -52,7 +53,7 @@ fn fraction(rest: &str) -> Option<(u64, &str)> {
     Some((micros, zone))
 }
 
-/// Seconds by which a zone is ahead.
+/// The number of seconds by which a zone is ahead of UTC.
 fn offset(zone: &str) -> Option<i64> {
     if matches!(zone, "Z" | "z") {
         return Some(0);
@@ -73,7 +74,7 @@ fn offset(zone: &str) -> Option<i64> {
     Some(sign * i64::try_from(hours * 3600 + minutes * 60).ok()?)
 }
 
-/// Days from 1970 to a date that exists.
+/// The number of days from 1970 to a date; `None` if there is no such date.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let february = if leap { 29 } else { 28 };

@@ -1,7 +1,7 @@
 //! DID documents: the signing key, the PDS and the handle of an account.
 //!
-//! Where several entries would do, the first usable one counts, as the protocol
-//! has it. If none is usable but one was meant to be, its error is kept.
+//! If several entries match, the first usable one counts, as the protocol requires. If
+//! none is usable, the error of the first matching entry is kept.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const KEY_FRAGMENT: &str = "#atproto";
 const PDS_FRAGMENT: &str = "#atproto_pds";
 pub(super) const PDS_TYPE: &str = "AtprotoPersonalDataServer";
 
-/// What is read of a document.
+/// The parts of a document that are read.
 const DOCUMENT: Wanted = Wanted::Fields(&[
     ("id", Wanted::Word),
     (
@@ -40,19 +40,19 @@ const SERVICE: Wanted = Wanted::Fields(&[
     ("serviceEndpoint", Wanted::Word),
 ]);
 
-/// What Gapless needs of a DID document.
+/// The parts of a DID document that Gapless needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DidDocument {
     pub did: Did,
-    /// The handle that the account claims; only the handle's owner can confirm it.
+    /// The handle that the account claims. Only the handle's domain can confirm it.
     pub handle: Option<Handle>,
-    /// `None` if there is no signing key, an error if there is an unreadable one.
+    /// `None` if there is no signing key; an error if there is one that cannot be read.
     pub signing_key: Option<Result<PublicKey, MethodError>>,
-    /// `None` if there is no PDS, an error if its address cannot be used.
+    /// `None` if there is no PDS; an error if its address cannot be used.
     pub pds: Option<Result<Endpoint, EndpointError>>,
 }
 
-/// Why an answer is not the document of the DID that was asked for.
+/// Why a response is not the document of the requested DID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     #[error("the DID document of {0} cannot be read: {1}")]
@@ -65,7 +65,7 @@ pub enum DocumentError {
     OtherDid(Did, Excerpt),
 }
 
-/// Why a verification method that should be the signing key is not usable.
+/// Why the verification method for the signing key is not usable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
     #[error("the signing key is not controlled by the account itself")]
@@ -79,7 +79,7 @@ pub enum MethodError {
 }
 
 impl DidDocument {
-    /// Reads the answer to a request for the document of `did`.
+    /// Parses the response to a request for the document of `did`.
     pub fn parse(json: &[u8], did: &Did) -> Result<DidDocument, DocumentError> {
         let value = read_json(json, DID_DOCUMENT_BYTES, &DOCUMENT);
         let value = value.map_err(|error| DocumentError::Json(did.clone(), error))?;
@@ -99,12 +99,12 @@ impl DidDocument {
         })
     }
 
-    /// The signing key, if there is one that can be read.
+    /// The signing key, if there is a readable one.
     pub fn usable_key(&self) -> Option<&PublicKey> {
         self.signing_key.as_ref()?.as_ref().ok()
     }
 
-    /// The PDS, if there is one whose address can be used.
+    /// The address of the PDS, if there is a usable one.
     pub fn usable_pds(&self) -> Option<&Endpoint> {
         self.pds.as_ref()?.as_ref().ok()
     }
@@ -122,7 +122,7 @@ fn text<'a>(entry: &'a Value, field: &str) -> Option<&'a str> {
     entry.get(field).and_then(Value::as_str)
 }
 
-/// Whether the entry's id is `fragment`, relative or with the DID before it.
+/// Whether the entry's id is `fragment`, either relative or preceded by the DID.
 fn has_fragment(entry: &Value, did: &Did, fragment: &str) -> bool {
     let Some(id) = text(entry, "id") else {
         return false;
@@ -130,7 +130,7 @@ fn has_fragment(entry: &Value, did: &Did, fragment: &str) -> bool {
     id.strip_prefix(did.as_str()).unwrap_or(id) == fragment
 }
 
-/// The first success; failing that, the first failure; failing that, nothing.
+/// The first success; otherwise the first failure; otherwise `None`.
 fn first_usable<T, E>(found: impl Iterator<Item = Result<T, E>>) -> Option<Result<T, E>> {
     let mut failure = None;
     for result in found {
@@ -176,7 +176,7 @@ fn find_pds(document: &Value, did: &Did) -> Option<Result<Endpoint, EndpointErro
         has_fragment(service, did, PDS_FRAGMENT) && text(service, "type") == Some(PDS_TYPE)
     });
     first_usable(meant.map(|service| {
-        // An endpoint that is not text reads like an empty one.
+        // An endpoint that is not text is treated as an empty one.
         Endpoint::parse(text(service, "serviceEndpoint").unwrap_or(""))
     }))
 }

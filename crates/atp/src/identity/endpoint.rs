@@ -1,9 +1,9 @@
-//! The address of a PDS: a scheme, a host, perhaps a port, and nothing else.
+//! The address of a PDS: a scheme, a host, optionally a port, and nothing else.
 //!
-//! One server has one spelling: lower case, no default port, no trailing slash.
-//! Whether the address may be dialled (private networks, plain HTTP) is for the
-//! caller to decide; what is refused here are addresses that clients read in
-//! different ways, such as `http://0x7f.1`.
+//! Each server has exactly one form: lower case, no default port, no trailing slash. The
+//! caller decides whether the address may be dialled (private networks, plain HTTP).
+//! Addresses that clients interpret in different ways, such as `http://0x7f.1`, are
+//! refused here.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -55,9 +55,9 @@ impl Endpoint {
         self.0.starts_with("https://")
     }
 
-    /// The host, with the port where it is not the scheme's own.
+    /// The host, with the port unless it is the scheme's default.
     pub fn authority(&self) -> &str {
-        // Parsing made sure of a scheme.
+        // A parsed endpoint always has a scheme.
         self.0.split_once("://").map_or("", |(_, rest)| rest)
     }
 }
@@ -111,8 +111,8 @@ fn normal_host(host: &str) -> Result<String, EndpointFault> {
     if host.len() > HANDLE_BYTES || check_domain(host.as_bytes()).is_err() {
         return Err(EndpointFault::Host);
     }
-    // Clients take what ends in a number for an address, in many spellings;
-    // only the plain one is let through.
+    // Clients take a host that ends in a number for an address, in many forms; only the
+    // plain form is allowed.
     if !ends_in_top_level(host.as_bytes()) && host.parse::<Ipv4Addr>().is_err() {
         return Err(EndpointFault::Host);
     }

@@ -1,11 +1,10 @@
-//! What a DID's document and a directory's audit log say about an account.
+//! Reads what the DID document and the directory's audit log say about an account.
 //!
-//! Both are JSON that a stranger's server sent; they are bounded in bytes, only
-//! what is wanted of them is ever held ([`crate::pick`]), and nothing in them is
-//! believed beyond what it says about its own DID. A
-//! document without a key or a PDS is a fact about the account, not an error;
-//! one with a key that cannot be read says why. The signatures of the
-//! directory's operations are not checked here.
+//! Both are JSON from untrusted servers. Their size is bounded, only the wanted parts are
+//! held in memory ([`crate::pick`]), and each is trusted only about its own DID. A
+//! document without a key or a PDS is a fact about the account, not an error; an
+//! unreadable key carries its reason. The signatures of the directory's operations are
+//! not checked here.
 
 mod audit_log;
 mod datetime;
@@ -19,12 +18,12 @@ pub use endpoint::{Endpoint, EndpointError, EndpointFault};
 
 use crate::pick::Wanted;
 
-/// Why bytes are not JSON that is worth reading.
+/// Why bytes are not usable JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     #[error("it has {bytes} bytes, more than {most}")]
     TooLarge { bytes: usize, most: usize },
-    #[error("it is not JSON that can be read: {0}")]
+    #[error("it is not readable JSON: {0}")]
     Syntax(String),
 }
 

@@ -1,8 +1,8 @@
-//! Sorted keys to tree, in one pass.
+//! Builds a tree from sorted keys, in one pass.
 //!
-//! One node per level is open at a time; a node closes when a key of a higher
-//! level arrives, and its bytes go to the sink at once, children before
-//! parents. Memory does not grow with the number of keys.
+//! One node per level is open at a time. A node closes when a key of a higher level
+//! arrives, and its bytes go to the sink at once, children before parents. Memory does
+//! not grow with the number of keys.
 
 use super::node::{common_prefix, key_height};
 use crate::cbor::Writer;
@@ -12,14 +12,14 @@ use crate::limits;
 /// `{e: [], l: null}`: the tree of a repository without records.
 pub(super) const EMPTY_NODE: [u8; 7] = [0xa2, 0x61, b'e', 0x80, 0x61, b'l', 0xf6];
 
-/// Why keys do not make a tree.
+/// Why keys do not form a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
-    #[error("keys do not rise: '{}' does not come after the one before it", show(.0))]
+    #[error("keys are not in rising order: '{}' does not come after the previous key", show(.0))]
     Order(Vec<u8>),
     #[error("a key has {0} bytes (1 to {limit} are allowed)", limit = limits::KEY_BYTES)]
     KeyLength(usize),
-    #[error("key '{}' lies higher than {} levels", show(.0), limits::TREE_HEIGHT)]
+    #[error("key '{}' needs a tree of more than {} levels", show(.0), limits::TREE_HEIGHT)]
     TooHigh(Vec<u8>),
     #[error("a node would have more than {} entries", limits::NODE_ENTRIES)]
     Entries,
@@ -29,22 +29,24 @@ fn show(key: &[u8]) -> String {
     String::from_utf8_lossy(&key[..key.len().min(80)]).into_owned()
 }
 
-/// A finished node, on its way to the sink.
+/// A finished node, as the sink receives it.
 pub struct ClosedNode<'a> {
     pub cid: Cid,
     pub block: &'a [u8],
     pub height: u32,
-    /// The keys between which the node lies, both excluded; `None` at an edge.
+    /// The keys between which the node lies, both exclusive; `None` at an edge of the
+    /// tree.
     pub above: Option<&'a [u8]>,
     pub below: Option<&'a [u8]>,
 }
 
-/// One level: the node that is open there.
+/// The open node of one level.
 #[derive(Default)]
 struct Level {
     left: Option<Cid>,
     entries: usize,
-    /// All entries, but for the tail of the last one: its subtree is not known yet.
+    /// All entries without the tail of the last one, whose right subtree is not known
+    /// yet.
     body: Vec<u8>,
     last_key: Vec<u8>,
     last_value: Option<Cid>,
@@ -56,7 +58,7 @@ impl Level {
         self.entries == 0 && self.left.is_none()
     }
 
-    /// Hangs a finished subtree at the right end.
+    /// Links a finished subtree at the right end.
     fn attach(&mut self, child: Cid) {
         let place = match self.entries {
             0 => &mut self.left,
@@ -93,7 +95,7 @@ impl Level {
         self.entries += 1;
     }
 
-    /// Writes the whole node into `block` and makes the level empty.
+    /// Writes the whole node into `block` and empties the level.
     fn close(&mut self, block: &mut Vec<u8>) -> Cid {
         self.end_entry();
         block.clear();
@@ -109,7 +111,7 @@ impl Level {
     }
 }
 
-/// Takes keys in rising order and hands on finished nodes.
+/// Takes keys in rising order and passes finished nodes to a sink.
 pub struct Builder<S: FnMut(ClosedNode<'_>)> {
     levels: Vec<Level>,
     last_key: Vec<u8>,
@@ -133,8 +135,8 @@ impl<S: FnMut(ClosedNode<'_>)> Builder<S> {
         self.push_at(key, key_height(key), value)
     }
 
-    /// The same of a key whose [`key_height`] is known. With a wrong one the root is
-    /// another.
+    /// Adds a key whose [`key_height`] is already known. A wrong height gives another
+    /// root.
     pub fn push_at(&mut self, key: &[u8], height: u32, value: Cid) -> Result<(), BuildError> {
         if key.is_empty() || key.len() > limits::KEY_BYTES {
             return Err(BuildError::KeyLength(key.len()));
@@ -173,8 +175,8 @@ impl<S: FnMut(ClosedNode<'_>)> Builder<S> {
     fn close_level(&mut self, at: usize, next: Option<&[u8]>) -> Cid {
         let (lower, higher) = self.levels.split_at_mut(at + 1);
         let cid = lower[at].close(&mut self.block);
-        // Keys only rise, so the greatest key of the levels above is the one
-        // that came last before this node began.
+        // Keys only rise, so the greatest key of the levels above is the last key before
+        // this node began.
         let above = higher
             .iter()
             .filter(|level| level.entries > 0)
@@ -203,13 +205,13 @@ impl<S: FnMut(ClosedNode<'_>)> Builder<S> {
             });
             return cid;
         };
-        // Levels are only ever added for a key, so the top one has entries.
+        // A level is only added for a key, so the top one has entries.
         self.close_below(top, None);
         self.close_level(top, None)
     }
 }
 
-/// The root of the tree with these keys, which must rise.
+/// The root of the tree with these keys, which must be in rising order.
 pub fn root<'k>(keys: impl IntoIterator<Item = (&'k [u8], Cid)>) -> Result<Cid, BuildError> {
     let mut builder = Builder::new(|_| ());
     for (key, value) in keys {
@@ -218,11 +220,11 @@ pub fn root<'k>(keys: impl IntoIterator<Item = (&'k [u8], Cid)>) -> Result<Cid, 
     Ok(builder.finish())
 }
 
-/// Nodes by CID, in the order in which they were made.
+/// Nodes with their CIDs, in the order in which they were built.
 pub type Proof = Vec<(Cid, Vec<u8>)>;
 
-/// The root and the nodes that prove the presence or absence of `key`, from one
-/// pass over all keys. Nodes come leaf first.
+/// The root, and the nodes that prove the presence or absence of `key`, from one pass
+/// over all keys. The proof begins with the lowest node.
 pub fn record_proof<'k>(
     keys: impl IntoIterator<Item = (&'k [u8], Cid)>,
     key: &[u8],

@@ -1,10 +1,10 @@
-//! A whole tree in memory, as it was built: its nodes one after the other, children
-//! before parents.
+//! A whole tree in memory, as it was built: its nodes in sequence, children before
+//! parents.
 //!
-//! That order is all that a walk needs: the last child of a node stands just before it,
-//! the one before that in front of all that is below the last. So nothing is looked up
-//! on the way, and no key is hashed a second time; that every link is met by the node
-//! that it names is checked all the same. Who asks by CID pays for a map, once.
+//! A walk needs nothing but that order: the last child of a node comes directly before
+//! the node, and the child before that comes directly before the last child's subtree. So
+//! a walk looks up no CID and hashes no key again, but still checks that each link names
+//! the node that it leads to. The first lookup by CID builds a map.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,11 +17,12 @@ use super::node::{self, Entry};
 use super::tree::{Blocks, SourceError, TreeError};
 use crate::cid::Cid;
 
-/// Blocks lie in chunks, each twice as large as the one before it up to a bound, or in
-/// one of their own: small trees are many, and take little.
+/// Blocks are stored in chunks. Each chunk is twice as large as the one before, up to a
+/// bound, so that the many small trees take little memory; a block larger than that has a
+/// chunk of its own.
 const FIRST_CHUNK_BYTES: usize = 1 << 10;
 const CHUNK_BYTES: usize = 256 << 10;
-/// What a node takes besides its block: its row here, and its place in the map.
+/// The memory that a node takes besides its block: its row, and its entry in the map.
 const NODE_BYTES: usize = size_of::<Node>() + size_of::<(Cid, u32)>() + 16;
 
 struct Node {
@@ -29,12 +30,12 @@ struct Node {
     chunk: u32,
     start: u32,
     length: u32,
-    /// Nodes of the subtree, itself included.
+    /// The number of nodes in the subtree, including this one.
     all: u32,
 }
 
-/// What a walk through it meets: a node before anything below it, a key before the
-/// subtree to its right.
+/// What a walk through the tree visits: each node before everything below it, each key
+/// before the subtree to its right.
 pub enum Met<'a> {
     Node { cid: Cid, block: &'a [u8] },
     Key { key: &'a [u8], value: Cid },
@@ -45,13 +46,13 @@ pub enum Met<'a> {
 pub struct Built {
     chunks: Vec<Vec<u8>>,
     nodes: Vec<Node>,
-    /// Height and place of those that have no parent yet.
+    /// Height and place of the nodes that have no parent yet.
     orphans: Vec<(u32, u32)>,
     bytes: u64,
     by_cid: OnceLock<HashMap<Cid, u32, RandomState>>,
 }
 
-/// A node whose entries are being handed out, and where its parts of the stacks begin.
+/// A node that is being visited, and where its parts of the stacks begin.
 struct Open {
     entries: usize,
     keys: usize,
@@ -64,13 +65,13 @@ struct Walk {
     open: Vec<Open>,
     entries: Vec<Entry>,
     keys: Vec<u8>,
-    /// Children that are still to come, the next one last.
+    /// Children that are still to be visited, the next one last.
     children: Vec<u32>,
 }
 
 impl Built {
-    /// Takes the next node that a [`super::Builder`] closes. False when it has no room:
-    /// there are more nodes, or larger ones, than can be numbered.
+    /// Adds the next node that a [`super::Builder`] closes. Returns false if the tree has
+    /// more or larger nodes than can be numbered.
     pub fn push(&mut self, closed: &ClosedNode<'_>) -> bool {
         let (Ok(place), Ok(length)) = (
             u32::try_from(self.nodes.len()),
@@ -105,7 +106,7 @@ impl Built {
         true
     }
 
-    /// What it takes in memory, about.
+    /// The approximate memory that the tree takes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -114,7 +115,7 @@ impl Built {
         &self.chunks[node.chunk as usize][node.start as usize..][..node.length as usize]
     }
 
-    /// A node's block, by its CID.
+    /// The block of the node with this CID.
     pub fn node(&self, cid: &Cid) -> Option<&[u8]> {
         let by_cid = self.by_cid.get_or_init(|| {
             let places = 0..self.nodes.len() as u32;
@@ -125,7 +126,7 @@ impl Built {
         Some(self.block_of(node))
     }
 
-    /// Goes through all of it, keys in order.
+    /// Visits the whole tree, keys in order.
     pub fn each<E: From<TreeError>>(
         &self,
         mut visit: impl FnMut(Met<'_>) -> Result<(), E>,
@@ -136,7 +137,7 @@ impl Built {
         let mut walk = Walk::default();
         let mut down = self.open(&mut walk, top as u32, &mut visit)?;
         loop {
-            // The leftmost ones first.
+            // Open the leftmost nodes first.
             while down && let Some(child) = walk.children.pop() {
                 down = self.open(&mut walk, child, &mut visit)?;
             }
@@ -159,7 +160,7 @@ impl Built {
         }
     }
 
-    /// Opens a node; whether it has a subtree to its left.
+    /// Opens a node; returns whether it has a subtree to its left.
     fn open<E: From<TreeError>>(
         &self,
         walk: &mut Walk,

@@ -1,10 +1,10 @@
-//! What changed between two key sets: one merge over two sorted streams.
+//! Compares two sets of keys by merging two sorted streams.
 
 use std::cmp::Ordering;
 
 use crate::cid::Cid;
 
-/// One key that differs. Keys come in rising order.
+/// One key that differs. Changes come in rising order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<K> {
     Create { key: K, cid: Cid },
@@ -12,8 +12,8 @@ pub enum Change<K> {
     Delete { key: K, prev: Cid },
 }
 
-/// Compares what is held with what should be; both sorted by key, without
-/// repeats. Nothing is held in memory but one pair of each.
+/// Compares the held keys with the wanted ones. Both must be sorted by key, without
+/// repeats. Only one pair of each is in memory at a time.
 pub fn diff<K: Ord>(
     held: impl IntoIterator<Item = (K, Cid)>,
     wanted: impl IntoIterator<Item = (K, Cid)>,

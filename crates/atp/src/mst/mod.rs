@@ -1,16 +1,15 @@
-//! The Merkle search tree: the shape of a repository, as a pure function of
-//! its (path, CID) pairs.
+//! The Merkle search tree: the shape of a repository, as a pure function of its (path,
+//! CID) pairs.
 //!
-//! - [`node`](mod@node): one node, strictly decoded; key heights.
-//! - [`build`](mod@build): sorted keys to nodes and root, in one pass, holding
-//!   one open node per level.
+//! - [`node`](mod@node): decodes one node strictly; the height of a key.
+//! - [`build`](mod@build): builds nodes and root from sorted keys, in one pass, with one
+//!   open node per level.
 //! - [`built`](mod@built): a whole tree in memory, as it was built.
-//! - [`walk`](mod@walk): a whole tree of blocks to sorted keys, every rule checked.
-//! - [`tree`](mod@tree): a tree of which only some nodes are there: insert,
-//!   update, remove, and the root that results.
-//! - [`ops`](mod@ops): a commit's operations, undone or applied.
-//! - [`way`](mod@way): from the root to one key, as a proof of it.
-//! - [`diff`](mod@diff): what changed between two sorted key sets.
+//! - [`walk`](mod@walk): walks a whole tree of blocks in key order and checks every rule.
+//! - [`tree`](mod@tree): a partial tree: insert, update, remove, and the resulting root.
+//! - [`ops`](mod@ops): undoes or applies the operations of a commit.
+//! - [`way`](mod@way): the nodes from the root to one key, as a proof of the key.
+//! - [`diff`](mod@diff): compares two sorted sets of keys.
 
 mod build;
 mod built;

@@ -1,10 +1,9 @@
-//! One tree node: strict decoding, and the height of a key.
+//! Decodes one tree node strictly, and computes the height of a key.
 //!
-//! A node is `{e: [{k, p, t, v}], l}`. Only its canonical bytes are accepted:
-//! exact maps in key order, prefix lengths as long as they can be, keys
-//! strictly rising, links in DAG-CBOR. That every key has the node's height is
-//! checked by [`check_heights`], because a node without keys learns its height
-//! from its place.
+//! A node is `{e: [{k, p, t, v}], l}`. Only its canonical bytes are accepted: exact maps
+//! in key order, prefix lengths as long as possible, keys strictly rising, links in
+//! DAG-CBOR. [`check_heights`] checks separately that every key has the node's height,
+//! because a node without keys learns its height from its place in the tree.
 
 use crate::cbor::{CborError, Reader};
 use crate::cid::Cid;
@@ -16,19 +15,19 @@ use crate::limits;
 pub enum NodeError {
     #[error("node is not canonical DAG-CBOR: {0}")]
     Cbor(#[from] CborError),
-    #[error("node has a map of {0} fields where {1} belong")]
+    #[error("node has a map of {0} fields instead of {1}")]
     Fields(usize, usize),
     #[error("node has {0} entries, more than {limit}", limit = limits::NODE_ENTRIES)]
     Entries(usize),
-    #[error("entry shares {found} bytes with the key before it but says {said}")]
+    #[error("entry shares {found} bytes with the previous key but claims {said}")]
     Prefix { said: u64, found: usize },
     #[error("key of {0} bytes is longer than {limit}", limit = limits::KEY_BYTES)]
     KeyLength(usize),
-    #[error("keys do not rise")]
+    #[error("keys are not in rising order")]
     KeyOrder,
     #[error("link to a subtree is not DAG-CBOR")]
     Link,
-    #[error("key of height {key} stands in a node of height {node}")]
+    #[error("key of height {key} is in a node of height {node}")]
     Height { key: u32, node: u32 },
     #[error("tree is higher than {}", limits::TREE_HEIGHT)]
     TooHigh,
@@ -40,18 +39,18 @@ pub enum NodeError {
     Twice,
 }
 
-/// The level of the tree at which a key lives: pairs of leading zero bits in
-/// its SHA-256.
+/// The level of the tree at which a key lives: the number of leading pairs of zero bits
+/// in its SHA-256.
 pub fn key_height(key: &[u8]) -> u32 {
     leading_zeros(key) / 2
 }
 
-/// How many leading bytes two keys share.
+/// The number of leading bytes that two keys share.
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// A key's place in a buffer of keys.
+/// The place of a key in a buffer of keys.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     pub start: u32,
@@ -65,7 +64,7 @@ impl Span {
         &keys[start..start + usize::from(self.len)]
     }
 
-    /// Appends a key and says where it is; `None` when there is no room.
+    /// Appends a key and returns its place; `None` if the buffer or the key is too large.
     pub fn push(keys: &mut Vec<u8>, key: &[u8]) -> Option<Span> {
         let span = Span {
             start: u32::try_from(keys.len()).ok()?,
@@ -84,7 +83,7 @@ pub(super) struct Entry {
     pub right: Option<Cid>,
 }
 
-/// Decodes a node: whole keys go to `keys`, entries to `entries`; returns the
+/// Decodes a node. Appends whole keys to `keys` and entries to `entries`; returns the
 /// link to the leftmost subtree.
 pub(super) fn decode(
     block: &[u8],
@@ -129,8 +128,8 @@ fn decode_entry(
     Ok(Entry { key, value, right })
 }
 
-/// Puts a key together from its prefix and suffix, which must be split where
-/// the two keys really part, and rise there.
+/// Joins a key from its prefix and its suffix. The prefix must be as long as the two keys
+/// agree, and the key must be greater than the previous one.
 fn whole_key(
     keys: &mut Vec<u8>,
     previous: Option<Span>,
@@ -189,8 +188,8 @@ fn subtree(reader: &mut Reader<'_>) -> Result<Option<Cid>, NodeError> {
     }
 }
 
-/// Checks every key against the node's height, or finds that height from the
-/// keys when the node is the top one.
+/// Checks every key against the node's height. The height of the top node is found from
+/// its keys.
 pub(super) fn check_heights(
     keys: &[u8],
     entries: &[Entry],

@@ -1,11 +1,10 @@
-//! A commit's operations, undone or applied on a partial tree.
+//! Undoes or applies the operations of a commit on a partial tree.
 //!
-//! [`invert`] is the proof behind every live commit: from the tree that the
-//! commit signs, undo each operation; what is left must be the tree of the
-//! commit before. Whether the nodes sent along suffice can depend on the order
-//! of undoing, so the descending order of paths is tried first, which needs the
-//! fewest, then others. "A node is missing" and "this is wrong" are different
-//! answers.
+//! [`invert`] is the proof behind every live commit: it undoes each operation on the tree
+//! that the commit signs, and the result must be the tree of the previous commit. Whether
+//! the nodes of the event suffice can depend on the order of undoing. The descending
+//! order of paths needs the fewest nodes and is tried first, then other orders. A missing
+//! node and a wrong operation are different answers.
 
 use super::tree::{Blocks, SourceError, Tree, TreeError};
 use crate::cid::Cid;
@@ -17,7 +16,7 @@ pub struct Op<'a> {
     pub action: OpAction,
 }
 
-/// What an operation did, with the CIDs that prove it.
+/// The effect of an operation, with the CIDs that prove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpAction {
     Create { cid: Cid },
@@ -38,21 +37,21 @@ impl OpAction {
 /// Why operations do not lead from one tree to the other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpsError {
-    /// Not a verdict: with more nodes the answer may be yes or no.
+    /// Not a verdict: with more nodes the operations may turn out right or wrong.
     #[error("the proof is incomplete: node {0} is missing")]
     Incomplete(Cid),
     #[error("operation on '{path}' does not fit the tree: {error}")]
     Tree { path: String, error: TreeError },
-    #[error("operation on '{path}' says {said}, the tree holds {found}")]
+    #[error("operation on '{path}' names {said}, but the tree holds {found}")]
     Value { path: String, said: Cid, found: Cid },
-    #[error("undoing the operations gives another tree than the one before")]
+    #[error("undoing the operations does not lead to the previous tree")]
     OtherRoot,
-    /// Not a verdict either: the source failed.
+    /// Not a verdict: the source failed.
     #[error(transparent)]
     Source(SourceError),
 }
 
-/// Undoes `ops` on the tree `root` and checks that `before` is what is left.
+/// Undoes `ops` on the tree `root` and checks that the result is `before`.
 pub fn invert(root: Cid, before: Cid, ops: &[Op<'_>], source: &dyn Blocks) -> Result<(), OpsError> {
     if ops.is_empty() {
         return if root == before {
@@ -127,8 +126,8 @@ fn classify(path: &str, error: TreeError) -> OpsError {
     }
 }
 
-/// Applies `ops` to the tree `before`: the root that results. New nodes go to
-/// the sink. A mirror that holds all nodes can check any commit this way.
+/// Applies `ops` to the tree `before` and returns the resulting root. New nodes go to the
+/// sink. A mirror that holds all nodes can check any commit this way.
 pub fn apply(
     before: Cid,
     ops: &[Op<'_>],

@@ -1,14 +1,13 @@
-//! A tree of which only some nodes are there.
+//! A partial tree, of which only some nodes are available.
 //!
-//! Nodes are read from a [`Blocks`] source when an operation first needs them;
-//! the rest stay links. An operation that needs a node which the source does
-//! not have fails with [`TreeError::Missing`], which says nothing about whether
-//! the tree is right. Untouched nodes keep their CID and are never encoded
-//! again.
+//! Nodes are read from a [`Blocks`] source when an operation first needs them; the others
+//! stay links. An operation that needs a node which the source does not have fails with
+//! [`TreeError::Missing`], which does not say whether the tree is right. Unchanged nodes
+//! keep their CID and are never encoded again.
 //!
-//! After an error the tree may be half changed: open a new one.
+//! After an error the tree may be partly changed: open a new one.
 //!
-//! Depth is bounded by [`limits::TREE_HEIGHT`], so recursion is too.
+//! Depth, and with it recursion, is bounded by [`limits::TREE_HEIGHT`].
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,13 +20,12 @@ use crate::cbor::Writer;
 use crate::cid::Cid;
 use crate::limits;
 
-/// Where nodes come from. Whoever implements this vouches that a block hashes
-/// to its CID.
+/// A source of nodes. An implementation vouches that each block hashes to its CID.
 pub trait Blocks {
     fn block(&self, cid: &Cid) -> Result<Option<Cow<'_, [u8]>>, SourceError>;
 }
 
-/// A source could not answer (a disk error, say).
+/// A source failed, for example with a disk error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("read block: {0}")]
 pub struct SourceError(pub String);
@@ -35,23 +33,23 @@ pub struct SourceError(pub String);
 /// Why an operation on a tree failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    #[error("node {0} is needed and not there")]
+    #[error("node {0} is needed but missing")]
     Missing(Cid),
     #[error("node {cid}: {error}")]
     Malformed { cid: Cid, error: NodeError },
-    #[error("key is there already")]
+    #[error("key already exists")]
     Exists,
-    #[error("key is not there")]
+    #[error("key does not exist")]
     NotFound,
     #[error("key has {0} bytes (1 to {limit} are allowed)", limit = limits::KEY_BYTES)]
     KeyLength(usize),
-    #[error("key lies higher than {} levels", limits::TREE_HEIGHT)]
+    #[error("key needs a tree of more than {} levels", limits::TREE_HEIGHT)]
     TooHigh,
-    #[error("keys of the tree take more than {} bytes", limits::TREE_KEY_BYTES)]
+    #[error("keys of the tree have more than {} bytes", limits::TREE_KEY_BYTES)]
     KeyBytes,
     #[error("a node would have more than {} entries", limits::NODE_ENTRIES)]
     Entries,
-    #[error("a subtree beside the key holds keys that belong on its other side")]
+    #[error("a subtree next to the key holds keys that belong on the other side of it")]
     Side,
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -81,7 +79,7 @@ struct Slot {
 
 #[derive(Debug)]
 struct Node {
-    /// The CID it was read by; `None` once it is changed.
+    /// The CID under which the node was read; `None` once it is changed.
     cid: Option<Cid>,
     height: u32,
     left: Child,
@@ -89,7 +87,8 @@ struct Node {
 }
 
 impl Node {
-    /// The child in gap `at`: left of slot `at`, right of the one before.
+    /// The child in gap `at`: to the left of slot `at` and to the right of the slot
+    /// before it.
     fn gap(&self, at: usize) -> Child {
         match at.checked_sub(1) {
             None => self.left,
@@ -114,15 +113,15 @@ pub struct Tree<'s> {
     source: &'s dyn Blocks,
     nodes: Vec<Node>,
     keys: Vec<u8>,
-    /// Every node that was read. A canonical tree links no node twice, and one
-    /// that does would be read again through every link.
+    /// Every node that was read. A canonical tree links no node twice; a node that is
+    /// linked twice would be read again through every link.
     read: HashSet<Cid, RandomState>,
     root: Child,
     scratch: Vec<Entry>,
 }
 
 impl<'s> Tree<'s> {
-    /// A tree whose top is `root`; nothing is read yet.
+    /// Opens the tree with the root `root`. Nothing is read yet.
     pub fn open(root: Cid, source: &'s dyn Blocks) -> Tree<'s> {
         let root = if root == super::empty_root() {
             Child::None
@@ -139,7 +138,7 @@ impl<'s> Tree<'s> {
         }
     }
 
-    /// The value of a key, or `None` when the key is provably not in the tree.
+    /// The value of a key, or `None` if the key is provably not in the tree.
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Cid>, TreeError> {
         let key_height = checked_height(key)?;
         let Some(mut id) = self.load_root()? else {
@@ -157,7 +156,7 @@ impl<'s> Tree<'s> {
         }
     }
 
-    /// Puts a key where none was.
+    /// Adds a key that is not in the tree.
     pub fn insert(&mut self, key: &[u8], value: Cid) -> Result<(), TreeError> {
         let height = checked_height(key)?;
         let Some(top) = self.load_root()? else {
@@ -183,7 +182,7 @@ impl<'s> Tree<'s> {
             let here = self.nodes[id].height;
             if here == height {
                 let (left, right) = self.split(self.nodes[id].gap(at), here.checked_sub(1), key)?;
-                // What cannot be read again is not written.
+                // A node with more entries could not be read again, so it is not written.
                 if self.nodes[id].slots.len() == limits::NODE_ENTRIES {
                     return Err(TreeError::Entries);
                 }
@@ -204,7 +203,7 @@ impl<'s> Tree<'s> {
         }
     }
 
-    /// Gives a key another value; returns the one it had.
+    /// Changes the value of a key and returns the previous one.
     pub fn update(&mut self, key: &[u8], value: Cid) -> Result<Cid, TreeError> {
         let path = self.path_to(key)?;
         for (id, _) in &path {
@@ -217,10 +216,10 @@ impl<'s> Tree<'s> {
         ))
     }
 
-    /// Takes a key out; returns its value. What lies next to it on both sides
-    /// is read even where joining it would not need that: a subtree on the wrong
-    /// side of the key, or at the wrong height below it, would vanish in the
-    /// joint, and a tree that is not canonical would undo to one that is.
+    /// Removes a key and returns its value. The nodes next to the key on both sides are
+    /// read even where joining them would not require it: a subtree on the wrong side of
+    /// the key, or at the wrong height below it, would vanish in the join, and a tree
+    /// that is not canonical would undo to one that is.
     pub fn remove(&mut self, key: &[u8]) -> Result<Cid, TreeError> {
         let path = self.path_to(key)?;
         for (id, _) in &path {
@@ -252,8 +251,8 @@ impl<'s> Tree<'s> {
         Ok(slot.value)
     }
 
-    /// Reads the nodes that a stranger needs to undo an operation on `key`: the
-    /// way to it, and what lies next to it on both sides.
+    /// Reads the nodes that a verifier needs to undo an operation on `key`: the path to
+    /// the key, and the nodes next to it on both sides.
     pub fn cover(&mut self, key: &[u8]) -> Result<(), TreeError> {
         let mut next = self.load_root()?;
         while let Some(id) = next {
@@ -286,7 +285,7 @@ impl<'s> Tree<'s> {
             } else {
                 slots.last()
             };
-            // The lowest node of an edge always has keys: no node is void.
+            // No node is void, so the lowest node of an edge has keys.
             outermost = slot.map(|slot| slot.key);
             next = self.load_gap(id, side.min(slots.len()))?;
         }
@@ -298,7 +297,7 @@ impl<'s> Tree<'s> {
         self.nodes.iter().filter_map(|node| node.cid)
     }
 
-    /// The root, with every changed node handed to the sink, children first.
+    /// The root. Every changed node goes to the sink, children first.
     pub fn finish(&mut self, sink: &mut dyn FnMut(&Cid, &[u8])) -> Cid {
         let root = self.root;
         self.encode(root, sink).unwrap_or_else(|| {
@@ -372,8 +371,8 @@ impl<'s> Tree<'s> {
             .binary_search_by(|slot| slot.key.of(&self.keys).cmp(key))
     }
 
-    /// Nodes from the top to the one that holds `key`, each with the gap taken,
-    /// the last with the slot found.
+    /// The nodes from the top to the one that holds `key`: each with the gap that was
+    /// taken, the last with the slot of the key.
     fn path_to(&mut self, key: &[u8]) -> Result<Vec<(NodeId, usize)>, TreeError> {
         let key_height = checked_height(key)?;
         let mut path = Vec::with_capacity(8);
@@ -416,7 +415,7 @@ impl<'s> Tree<'s> {
         Ok(self.add(height, Child::None, vec![Slot { key, value, right }]))
     }
 
-    /// Wraps a subtree in nodes without keys until it stands at height `to`.
+    /// Wraps a subtree in nodes without keys up to height `to`.
     fn lift(&mut self, mut child: Child, from: u32, to: u32) -> Child {
         if matches!(child, Child::None) {
             return child;
@@ -427,7 +426,7 @@ impl<'s> Tree<'s> {
         child
     }
 
-    /// Cuts a subtree in two at a key that is not in it.
+    /// Splits a subtree at a key that is not in it.
     fn split(
         &mut self,
         child: Child,
@@ -441,12 +440,12 @@ impl<'s> Tree<'s> {
             return Err(TreeError::Exists);
         };
         let here = self.nodes[id].height;
-        // Kept in its place, so that no node is ever read twice: reading is what
-        // a hostile tree makes expensive.
+        // Store the loaded node in its place, so that no node is read twice: a hostile
+        // tree would make the reading expensive.
         self.load_gap(id, at)?;
         let (low, high) = self.split(self.nodes[id].gap(at), here.checked_sub(1), key)?;
         let whole = Child::Loaded(id);
-        // Nothing on one side: the node goes to the other as it is, unchanged.
+        // If one side is empty, the other takes the node as it is, unchanged.
         if at == 0 && matches!(low, Child::None) {
             return Ok((Child::None, whole));
         }
@@ -460,7 +459,7 @@ impl<'s> Tree<'s> {
         Ok((whole, right))
     }
 
-    /// Joins two neighbouring subtrees of the same height.
+    /// Joins two neighbouring subtrees of equal height.
     fn merge(
         &mut self,
         left: Child,
@@ -489,8 +488,8 @@ impl<'s> Tree<'s> {
         Ok(Child::Loaded(left))
     }
 
-    /// Drops top nodes that have no keys left. The one below was read already:
-    /// it lies on an edge of the key that was taken out.
+    /// Drops top nodes that have no keys left. The node below each is already loaded,
+    /// because it lies on an edge of the removed key.
     fn strip_top(&mut self) -> Result<(), TreeError> {
         while let Child::Loaded(id) = self.root
             && self.nodes[id].slots.is_empty()

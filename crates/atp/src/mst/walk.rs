@@ -1,34 +1,34 @@
-//! A whole tree of blocks, in key order, with every rule checked.
+//! Walks a whole tree of blocks in key order and checks every rule.
 //!
-//! Each node is decoded strictly and its keys must have its height; keys must
-//! rise over the whole walk, which holds every subtree to the interval between
-//! its parent's keys and makes a node that is linked twice fail at its first
-//! key. Memory is one node per level. No recursion.
+//! Each node is decoded strictly, and its keys must have its height. Keys must rise over
+//! the whole walk; that keeps every subtree between the keys of its parent, and makes a
+//! node that is linked twice fail at its first key. Memory is one node per level. There
+//! is no recursion.
 
 use super::build::EMPTY_NODE;
 use super::node::{self, Entry, NodeError};
 use super::tree::{Blocks, TreeError};
 use crate::cid::Cid;
 
-/// What a walk went through.
+/// The size of a tree that was walked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WalkStats {
     pub nodes: u64,
     pub keys: u64,
-    /// Height of the top node.
+    /// The height of the top node.
     pub height: u32,
 }
 
-/// What a walk meets, in pre-order: a node before anything below it, a key
+/// What a walk visits, in pre-order: each node before everything below it, each key
 /// before the subtree to its right.
 pub enum Visit<'a> {
-    /// A node that was decoded; its heights and its place are checked next.
+    /// A node that was decoded. Its heights and its place are checked after this call.
     Node {
         cid: Cid,
         block: &'a [u8],
         values: Values<'a>,
     },
-    /// A key; `place` is the one that its value had in [`Visit::Node`].
+    /// A key. `place` is the place of its value in [`Visit::Node`].
     Key {
         key: &'a [u8],
         value: Cid,
@@ -36,9 +36,10 @@ pub enum Visit<'a> {
     },
 }
 
-/// The values of a node's entries, each with a place that is its own until the
-/// node is left. Who looks values up does it here, all at once, and keeps what
-/// it found by place: look-ups that do not wait for each other are cheaper.
+/// The values of a node's entries. Each value has a place that no other value has until
+/// the walk leaves the node. A visitor that looks values up should do so here, for all of
+/// them at once, and keep the results by place: lookups that do not wait for each other
+/// are faster.
 pub struct Values<'a> {
     first: usize,
     entries: &'a [Entry],
@@ -55,11 +56,11 @@ impl Values<'_> {
     }
 }
 
-/// A node whose entries are being handed out.
+/// A node that is being visited.
 struct Open {
     cid: Cid,
     height: u32,
-    /// Where this node's part of the entry and key stacks begins.
+    /// Where the node's parts of the entry and key stacks begin.
     entries_from: usize,
     keys_from: usize,
     next: usize,
@@ -74,14 +75,14 @@ struct Walk {
     stats: WalkStats,
 }
 
-/// Visits every node and every (key, value) of the tree `root`, keys in order.
+/// Visits every node and every (key, value) pair of the tree `root`, keys in order.
 pub fn walk<E: From<TreeError>>(
     root: Cid,
     source: &dyn Blocks,
     mut visit: impl FnMut(Visit<'_>) -> Result<(), E>,
 ) -> Result<WalkStats, E> {
     if root == super::empty_root() {
-        // The one tree whose top has no keys; its block must still be there.
+        // The one tree whose top node has no keys. Its block must still exist.
         let block = source.block(&root).map_err(TreeError::from)?;
         let block = block.filter(|block| **block == EMPTY_NODE);
         let block = block.ok_or(TreeError::Missing(root))?;

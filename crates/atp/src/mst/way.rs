@@ -1,25 +1,24 @@
-//! The way from the root down to a key: what proves that the key is there, or
+//! The nodes from the root down to a key, which prove that the key is in the tree, or
 //! that it is not.
 //!
-//! The way ends at the key, or, without one, at the bottom: some readers look for
-//! a key below the height at which it would stand, and find the proof cut short
-//! if it ends there.
+//! If the key is absent, the nodes go down to the bottom of the tree: some verifiers look
+//! for a key below its own height and reject a proof that ends there.
 
 use super::node::{self, Entry};
 use super::tree::{Blocks, TreeError};
 use crate::cid::Cid;
 use crate::limits;
 
-/// What stands at the end of the way, and the nodes on it.
+/// The nodes on the way from the root to a key, and the key's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
-    /// The key's value; none when the key is not in the tree.
+    /// The key's value; `None` if the key is not in the tree.
     pub value: Option<Cid>,
-    /// Top first.
+    /// The nodes, top first.
     pub nodes: Vec<(Cid, Vec<u8>)>,
 }
 
-/// Goes down from `root` to where `key` is, or would be.
+/// Goes down from `root` to the place of `key`.
 pub fn way_down(root: Cid, source: &dyn Blocks, key: &[u8]) -> Result<Way, TreeError> {
     let (mut keys, mut entries) = (Vec::new(), Vec::<Entry>::new());
     let mut way = Way {

@@ -1,16 +1,16 @@
-//! The commit object, version 3: what the owner signs.
+//! The commit object, version 3, which the owner signs.
 //!
-//! Exactly the six fields, in canonical order, and nothing else: verifiers
-//! sign-check known fields only, so an unknown one would travel unsigned. The
-//! signed bytes are the object without its `sig`, cut out of the bytes as they
-//! came; nothing is encoded again.
+//! A commit has exactly six fields in canonical order. Verifiers check the signature over
+//! the known fields only, so an unknown field would travel unsigned; it is an error. The
+//! signed bytes are the object without its `sig`, cut out of the received bytes; nothing
+//! is encoded again.
 
 use crate::cbor::{CborError, Reader, Writer};
 use crate::cid::Cid;
 use crate::crypto::{PublicKey, SignatureError};
 use crate::syntax::{Rev, did};
 
-/// Bytes of a signature: r and s, 32 each.
+/// The length of a signature: r and s, 32 bytes each.
 pub const SIGNATURE_BYTES: usize = 64;
 
 /// Why a block is not a commit.
@@ -22,17 +22,17 @@ pub enum CommitError {
     Fields(usize),
     #[error("commit version {0} is not supported (only 3)")]
     Version(u64),
-    #[error("commit names no valid DID: '{0}'")]
+    #[error("commit does not name a valid DID: '{0}'")]
     Did(String),
-    #[error("commit has no valid rev: '{0}'")]
+    #[error("commit does not have a valid rev: '{0}'")]
     Rev(String),
     #[error("commit's data is not a DAG-CBOR link")]
     Data,
-    #[error("commit is signed with {0} bytes (it must be {SIGNATURE_BYTES})")]
+    #[error("commit has a signature of {0} bytes (it must have {SIGNATURE_BYTES})")]
     Signature(usize),
 }
 
-/// A decoded commit, with the bytes it came from.
+/// A decoded commit, together with its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit<'a> {
     pub did: &'a str,
@@ -41,7 +41,7 @@ pub struct Commit<'a> {
     pub prev: Option<Cid>,
     pub signature: &'a [u8; SIGNATURE_BYTES],
     block: &'a [u8],
-    /// Where the `sig` pair stands in `block`.
+    /// The range of the `sig` pair in `block`.
     sig_from: usize,
     sig_to: usize,
 }
@@ -97,7 +97,7 @@ impl<'a> Commit<'a> {
         })
     }
 
-    /// The block as it came.
+    /// The block from which the commit was decoded.
     pub fn block(&self) -> &'a [u8] {
         self.block
     }

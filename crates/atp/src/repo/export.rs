@@ -1,12 +1,12 @@
-//! A repository to a CAR: the same bytes for the same repository.
+//! Writes a repository as a CAR: the same bytes for the same repository.
 //!
-//! Blocks stand in the order in which a reader walks them: the commit, then
-//! each node before its children and its records, in key order. A reader that
-//! keeps nothing but the way down can check such a file as it arrives.
+//! Blocks are in the order in which a reader walks them: the commit, then each node
+//! before its children and its records, in key order. A reader that keeps only the path
+//! to the current node can check such a file as it arrives.
 //!
-//! [`Export::plan`] takes the keys, builds the tree and refuses when its root
-//! is not the one that the commit signs, so nothing leaves that is not whole.
-//! It holds the tree's nodes ([`SignedTree`]) until they are written.
+//! [`Export::plan`] takes the keys, builds the tree, and fails if its root is not the one
+//! that the commit signs, so an incomplete repository is never written. It holds the
+//! tree's nodes ([`SignedTree`]) until they are written.
 
 use std::convert::Infallible;
 
@@ -21,9 +21,9 @@ use crate::mst::{BuildError, TreeError};
 pub enum ExportError {
     #[error("the commit cannot be read: {0}")]
     Commit(#[from] CommitError),
-    #[error("the keys make no tree: {0}")]
+    #[error("the keys do not form a tree: {0}")]
     Keys(#[from] BuildError),
-    #[error("the keys hash to {found}, the commit signs {signed}")]
+    #[error("the keys hash to {found}, but the commit signs {signed}")]
     OtherRoot { signed: Cid, found: Cid },
     #[error("the tree cannot be walked: {0}")]
     Tree(#[from] TreeError),
@@ -31,11 +31,11 @@ pub enum ExportError {
     Record { path: String, cid: Cid },
 }
 
-/// A repository that is ready to be written.
+/// A repository that is ready to be written as a CAR.
 pub struct Export(SignedTree);
 
 impl Export {
-    /// Builds the tree over `keys`, which must rise, and checks its root.
+    /// Builds the tree over `keys`, which must be in rising order, and checks its root.
     pub fn plan<'k>(
         commit_block: &[u8],
         keys: impl IntoIterator<Item = (&'k [u8], Cid)>,
@@ -48,14 +48,14 @@ impl Export {
             Err(SignedTreeError::OtherRoot { signed, found }) => {
                 Err(ExportError::OtherRoot { signed, found })
             }
-            // As much is granted as is asked for.
-            Err(SignedTreeError::Memory) => unreachable!("memory was refused by nobody"),
+            // Every request for memory is granted above.
+            Err(SignedTreeError::Memory) => unreachable!("an export sets no limit on memory"),
             Err(SignedTreeError::Source(never)) => match never {},
         }
     }
 
-    /// Writes the CAR. `record` is asked for the bytes of each record, in key
-    /// order; bytes that do not hash to the CID end the file with an error.
+    /// Writes the CAR. `record` is asked for the bytes of each record, in key order.
+    /// Bytes that do not hash to the CID end the file with an error.
     pub fn write<'r>(
         &self,
         mut record: impl FnMut(&[u8], &Cid) -> Option<&'r [u8]>,
@@ -86,9 +86,9 @@ fn unfit(path: &[u8], cid: Cid) -> ExportError {
     }
 }
 
-/// The CAR that proves one record present (with its bytes) or absent (without):
-/// the commit, and the nodes on the way, top first. A record that is not the one
-/// at `path`, or bytes that do not hash to it, are refused.
+/// The CAR that proves one record present (with its bytes) or absent (without): the
+/// commit, and the nodes on the way to `path`, top first. Fails if `record` is not the
+/// one at `path`, or if its bytes do not hash to its CID.
 pub fn write_record_proof<'k>(
     commit_block: &[u8],
     keys: impl IntoIterator<Item = (&'k [u8], Cid)>,

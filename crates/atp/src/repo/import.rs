@@ -1,10 +1,9 @@
-//! A whole repository from a CAR, with every check.
+//! Reads a whole repository from a CAR and checks everything but the signature.
 //!
-//! [`RepoCar::read`] hashes every block and decodes the commit;
-//! [`RepoCar::records`] walks the tree and hands out every record in key order.
-//! When the walk has ended well, the records are exactly the ones that hash to
-//! the root in the commit. Whether the commit is the owner's is
-//! [`Commit::verify`]'s to say.
+//! [`RepoCar::read`] hashes every block and decodes the commit. [`RepoCar::records`]
+//! walks the tree and visits every record in key order. If the walk succeeds, the records
+//! are exactly those that hash to the root in the commit. [`Commit::verify`] checks
+//! whether the commit is the owner's.
 
 use super::commit::{Commit, CommitError};
 use crate::car::{BlockMap, CarError, read_blocks};
@@ -22,7 +21,7 @@ pub enum ImportError {
     Codec(Cid),
     #[error("the CAR lacks its root, the commit {0}")]
     NoCommit(Cid),
-    #[error("the root of the CAR is no commit: {0}")]
+    #[error("the root of the CAR is not a commit: {0}")]
     Commit(#[from] CommitError),
     #[error("the tree is not whole or not canonical: {0}")]
     Tree(#[from] TreeError),
@@ -30,7 +29,7 @@ pub enum ImportError {
     NoRecord { path: String, cid: Cid },
 }
 
-/// A repository in a CAR, not yet walked.
+/// A repository in a CAR that has not been walked yet.
 pub struct RepoCar<'a> {
     pub commit_cid: Cid,
     pub commit: Commit<'a>,
@@ -40,7 +39,7 @@ pub struct RepoCar<'a> {
 impl<'a> RepoCar<'a> {
     pub fn read(car: &'a [u8]) -> Result<RepoCar<'a>, ImportError> {
         let blocks = read_blocks(car)?.into_map()?;
-        // The first root is the commit; others are legal and mean nothing here.
+        // The first root is the commit. Other roots are legal and have no meaning here.
         let [commit_cid, ..] = *blocks.roots() else {
             return Err(ImportError::Roots(0));
         };
@@ -61,9 +60,8 @@ impl<'a> RepoCar<'a> {
         &self.blocks
     }
 
-    /// Hands out every record as (path, CID, bytes) in key order. Paths are raw
-    /// keys: a tree may hold keys that are no legal paths, and needs them for
-    /// its root.
+    /// Visits every record as (path, CID, bytes) in key order. Paths are raw keys: a tree
+    /// may hold keys that are not legal paths, and needs them for its root.
     pub fn records<E: From<ImportError>>(
         &self,
         mut visit: impl FnMut(&[u8], Cid, &'a [u8]) -> Result<(), E>,
@@ -88,7 +86,7 @@ impl<'a> RepoCar<'a> {
     }
 }
 
-/// Carries the visitor's error, or ours, out of the walk.
+/// Carries an error of the visitor, or of the walk, out of the walk.
 struct Stop<E>(E);
 
 impl<E: From<ImportError>> From<TreeError> for Stop<E> {

@@ -1,4 +1,4 @@
-//! A repository as a file: the signed commit, and the CAR around it.
+//! Repositories as files: the signed commit, and the CAR that contains it.
 
 mod commit;
 mod export;

@@ -1,39 +1,38 @@
-//! The tree of a repository, built from its keys, and found to be the one that
-//! its commit signs.
+//! The tree of a repository, built from its keys and checked against its commit.
 //!
-//! It holds the nodes, about 90 bytes a record, so that they need not be built
-//! again: whoever has one can write the repository, prove a record, and hand out
-//! nodes by their CIDs. Keys come one after the other; none is kept.
+//! A [`SignedTree`] holds the nodes, about 90 bytes per record, so that they need not be
+//! built again. With it a caller can write the repository, prove a record, and look up
+//! nodes by CID. Keys are taken one by one, and none is kept.
 
 use super::commit::{Commit, CommitError};
 use crate::car::{write_block, write_header};
 use crate::cid::Cid;
 use crate::mst::{self, BuildError, Builder, Built, ClosedNode, Met, TreeError, Way, key_height};
 
-/// Why there is no such tree. `E` is what the keys' source may fail with.
+/// Why a [`SignedTree`] cannot be built. `E` is the error of the source of the keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SignedTreeError<E> {
     #[error("the commit cannot be read: {0}")]
     Commit(#[from] CommitError),
-    #[error("the keys make no tree: {0}")]
+    #[error("the keys do not form a tree: {0}")]
     Keys(#[from] BuildError),
-    #[error("the keys hash to {found}, the commit signs {signed}")]
+    #[error("the keys hash to {found}, but the commit signs {signed}")]
     OtherRoot { signed: Cid, found: Cid },
-    #[error("its nodes take more memory than there is for them")]
+    #[error("the nodes of the tree need more memory than is available")]
     Memory,
     #[error("{0}")]
     Source(E),
 }
 
-/// One part of a repository, in the order of its CAR.
+/// One part of a repository, in the order of a CAR.
 pub enum Part<'a> {
-    /// The commit, or a node.
+    /// The commit or a node.
     Block(Cid, &'a [u8]),
-    /// The record at a key: its bytes are the caller's to know.
+    /// The record at a key. The caller has to find its bytes.
     Record(&'a [u8], Cid),
 }
 
-/// A commit, and every node of the tree that it signs.
+/// A commit, and every node of the tree that the commit signs.
 pub struct SignedTree {
     commit_cid: Cid,
     commit: Vec<u8>,
@@ -42,8 +41,9 @@ pub struct SignedTree {
 }
 
 impl SignedTree {
-    /// Builds the tree over `keys`, which must rise, and checks its root.
-    /// `may_take` is asked whether so many bytes may be held.
+    /// Builds the tree over `keys`, which must be in rising order, and checks its root.
+    /// `may_take` is asked whether so many bytes in all may be held; if not, the build
+    /// fails with [`SignedTreeError::Memory`].
     pub fn build<K: AsRef<[u8]>, E>(
         commit_block: &[u8],
         keys: impl IntoIterator<Item = Result<(K, Cid), E>>,
@@ -59,8 +59,8 @@ impl SignedTree {
         })
     }
 
-    /// The same of keys that `each_key` hands on one after the other, with their heights,
-    /// and may go on using then.
+    /// Builds the tree like [`SignedTree::build`], from keys that `each_key` passes on
+    /// one by one with their heights. `each_key` may continue to use each key afterwards.
     pub fn build_from<E>(
         commit_block: &[u8],
         mut may_take: impl FnMut(u64) -> bool,
@@ -114,7 +114,7 @@ impl SignedTree {
         self.data
     }
 
-    /// What it takes in memory, about.
+    /// The approximate memory that the tree takes.
     pub fn bytes(&self) -> u64 {
         self.nodes.bytes()
     }
@@ -123,9 +123,9 @@ impl SignedTree {
         self.nodes.node(cid)
     }
 
-    /// Goes through the repository in the order in which a CAR of it stands: the
-    /// commit, then each node before its children and its records, in key order.
-    /// The same order for the same repository.
+    /// Visits the repository in the order of its CAR: the commit, then each node before
+    /// its children and its records, in key order. The order is the same for the same
+    /// repository.
     pub fn each<E: From<TreeError>>(
         &self,
         mut part: impl FnMut(Part<'_>) -> Result<(), E>,
@@ -137,13 +137,13 @@ impl SignedTree {
         })
     }
 
-    /// What proves that a key is there, or that it is not.
+    /// The nodes that prove that a key is in the tree, or that it is not.
     pub fn way_down(&self, key: &[u8]) -> Result<Way, TreeError> {
         mst::way_down(self.data, &self.nodes, key)
     }
 
-    /// The CAR of a proof: the commit, the nodes on the way, top first, and the
-    /// record if there is one. The caller vouches that its bytes hash to its CID.
+    /// The CAR of a proof: the commit, the nodes on the way, top first, and the record if
+    /// there is one. The caller vouches that the record's bytes hash to its CID.
     pub fn write_proof(&self, way: &Way, record: Option<(&Cid, &[u8])>) -> Vec<u8> {
         let mut car = Vec::new();
         write_header(&mut car, &[self.commit_cid]);

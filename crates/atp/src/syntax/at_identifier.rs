@@ -1,4 +1,4 @@
-//! What names an account in a request: its DID or its handle.
+//! At-identifiers, which name an account in a request: a DID or a handle.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ pub enum AtIdentifier {
     Handle(Handle),
 }
 
-/// Why text names no account. What begins like a DID is judged as one.
+/// Why text does not name an account. Text that begins with `did:` is checked as a DID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AtIdentifierError {
     #[error(transparent)]

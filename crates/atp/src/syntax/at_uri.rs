@@ -1,8 +1,8 @@
 //! AT-URIs: `at://authority[/collection[/record-key]]`.
 //!
-//! The authority is a DID of any method or a handle; queries, fragments and
-//! trailing slashes are refused. The text is kept as it came, a handle in upper
-//! case included.
+//! The authority is a DID of any method, or a handle. Queries, fragments and trailing
+//! slashes are refused. The text is kept as it was written, including upper case in a
+//! handle.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl AtUri {
         Ok(AtUri(text.into()))
     }
 
-    /// Checks without keeping a copy.
+    /// Checks text without keeping a copy.
     pub fn validate(text: &str) -> Result<(), AtUriError> {
         check(text).map_err(|fault| AtUriError {
             fault,
@@ -56,7 +56,7 @@ impl AtUri {
         })
     }
 
-    /// A DID of any method, or a handle, as written.
+    /// The authority as written: a DID of any method, or a handle.
     pub fn authority(&self) -> &str {
         split(&self.0).map_or("", |parts| parts.authority)
     }

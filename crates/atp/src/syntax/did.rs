@@ -1,10 +1,10 @@
 //! DIDs: the permanent names of accounts.
 //!
-//! A [`Did`] always is one whose documents can be found: `did:plc` with 24
-//! characters of base32, or `did:web` with a bare host name (a port only as
-//! `localhost%3A1234`, for development). Upper case is refused, so one identity
-//! has one spelling. [`validate_syntax`] also knows the general form that other
-//! methods have, for places that merely mention them.
+//! A [`Did`] is always one whose document can be found: `did:plc` with 24 characters of
+//! base32, or `did:web` with a bare host name (a port only as `localhost%3A1234`, for
+//! development). Upper case is refused, so that one identity has one text form.
+//! [`validate_syntax`] checks the general form of DIDs of any method, for places that
+//! merely mention them.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub enum DidFault {
     WebPort,
 }
 
-/// Checks a DID of a supported method.
+/// Checks that text is a DID of a supported method.
 pub fn validate(text: &str) -> Result<DidMethod, DidError> {
     check(text).map_err(|fault| DidError {
         fault,
@@ -67,7 +67,7 @@ pub fn validate(text: &str) -> Result<DidMethod, DidError> {
     })
 }
 
-/// Checks the form that DIDs of all methods have.
+/// Checks that text has the general form of a DID, of any method.
 pub fn validate_syntax(text: &str) -> Result<(), DidError> {
     check_syntax(text).map_err(|fault| DidError {
         fault,
@@ -96,7 +96,7 @@ fn check_plc(identifier: &str) -> Result<(), DidFault> {
 
 fn check_web(host: &str) -> Result<(), DidFault> {
     if let Some((name, port)) = host.split_once("%3A") {
-        // A sign, which `parse` would take, is no character of a DID.
+        // `parse` would accept a sign, but a DID cannot contain one.
         let number = port.parse::<u16>().unwrap_or(0);
         let legal = name == "localhost" && number > 0 && !port.starts_with('0');
         return legal.then_some(()).ok_or(DidFault::WebPort);
@@ -149,7 +149,8 @@ impl Did {
         }
     }
 
-    /// The host that a did:web names, with its port where it has one.
+    /// The host that a did:web names, with its port if it has one; `None` for other
+    /// methods.
     pub fn web_host(&self) -> Option<String> {
         let host = self.0.strip_prefix(WEB_PREFIX)?;
         Some(host.replace("%3A", ":"))

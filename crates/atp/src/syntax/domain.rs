@@ -1,11 +1,11 @@
-//! Dot-separated labels of DNS, which handles, NSIDs and did:web share.
+//! Dot-separated DNS labels, which handles, NSIDs and did:web share.
 //!
-//! A label has 1 to 63 letters, digits and hyphens and no hyphen at an end.
-//! What the first or last label may begin with is for the caller to say.
+//! A label has 1 to 63 letters, digits and hyphens, and no hyphen at either end. The
+//! caller checks what the first or last label may begin with.
 
 const LABEL_BYTES: usize = 63;
 
-/// Why a part between dots is not a label.
+/// Why a part between dots is not a DNS label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LabelFault {
     #[error("a part between dots is empty")]
@@ -14,11 +14,11 @@ pub enum LabelFault {
     TooLong,
     #[error("a part between dots begins or ends with a hyphen")]
     Hyphen,
-    #[error("only letters, digits and hyphens may stand between dots")]
+    #[error("only letters, digits and hyphens are allowed between dots")]
     Character,
 }
 
-/// Checks every label and returns how many there are.
+/// Checks every label and returns the number of labels.
 pub(crate) fn check_domain(text: &[u8]) -> Result<usize, LabelFault> {
     let mut labels = 0;
     for label in text.split(|byte| *byte == b'.') {
@@ -46,8 +46,8 @@ fn check_label(label: &[u8]) -> Result<(), LabelFault> {
     }
 }
 
-/// Whether the last label begins with a letter, as every top-level domain does;
-/// it keeps IPv4 addresses out.
+/// Whether the last label begins with a letter, as every top-level domain does. This
+/// excludes IPv4 addresses.
 pub(crate) fn ends_in_top_level(text: &[u8]) -> bool {
     text.rsplit(|byte| *byte == b'.')
         .next()

@@ -1,13 +1,13 @@
-//! The beginning of what a stranger sent, kept by value for an error's text.
+//! The beginning of untrusted text, kept by value for the text of an error.
 //!
-//! An [`Excerpt`] never allocates and never grows beyond its few bytes, so that
-//! refusing a stream of nonsense costs no more than accepting sense.
+//! An [`Excerpt`] never allocates and never exceeds its 46 bytes, so refusing bad input
+//! costs no more than accepting good input.
 
 use std::fmt;
 
 const KEPT_BYTES: usize = 46;
 
-/// At most 46 bytes of something refused, printed in quotes.
+/// At most 46 bytes of refused input, displayed in quotes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Excerpt {
     bytes: [u8; KEPT_BYTES],

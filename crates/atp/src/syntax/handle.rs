@@ -1,7 +1,7 @@
-//! Handles: the names of accounts that people read, which are DNS names.
+//! Handles: the readable names of accounts, which are DNS names.
 //!
-//! A [`Handle`] is kept in lower case. Whether its top-level domain is one that
-//! can be registered is not a matter of syntax and is not checked here.
+//! A [`Handle`] is kept in lower case. Whether its top-level domain can be registered is
+//! not a matter of syntax and is not checked here.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub enum HandleFault {
     TopLevel,
 }
 
-/// Checks a handle in either case.
+/// Checks that text is a handle, in upper or lower case.
 pub fn validate(text: &str) -> Result<(), HandleError> {
     check(text.as_bytes()).map_err(|fault| HandleError {
         fault,

@@ -1,14 +1,13 @@
-//! The names of the AT Protocol: identities, handles, collections, record keys,
-//! addresses and times.
+//! The names of the AT Protocol: identities, handles, collections, record keys, addresses
+//! and times.
 //!
-//! Each type holds text that was checked once. Checking allocates nothing, not
-//! even for the error (which quotes the beginning of what was given), so it may
-//! run on every operation of the live stream: the free `validate` functions
-//! look at borrowed text, `parse` also keeps a copy that is cheap to clone.
-//! Every length has a limit in [`crate::limits`].
+//! Each type holds text that was checked once. Checking allocates nothing, not even for
+//! the error (which quotes the beginning of the text), so it may run for every operation
+//! of the live stream. The free `validate` functions check borrowed text; `parse` also
+//! keeps a copy that is cheap to clone. Every length has a limit in [`crate::limits`].
 
-/// What all names that are plain text share: parsing by `FromStr`, printing as
-/// they are, and lookup in maps by `&str`.
+/// Implements what all names that are plain text share: `FromStr`, `Display`, and lookup
+/// in maps by `&str`.
 macro_rules! text_name {
     ($name:ident, $error:ident) => {
         impl $name {

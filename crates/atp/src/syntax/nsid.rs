@@ -1,7 +1,7 @@
-//! NSIDs: the names of collections, a reversed domain and a name.
+//! NSIDs: the names of collections, made of a reversed domain and a name.
 //!
-//! Case is kept: the name is case-sensitive, and an authority in upper case is
-//! legal although nobody should write one.
+//! Case is kept: the name is case-sensitive, and an authority in upper case is unusual
+//! but legal.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub enum NsidFault {
     Name,
 }
 
-/// Checks an NSID.
+/// Checks that text is an NSID.
 pub fn validate(text: &str) -> Result<(), NsidError> {
     check(text.as_bytes()).map_err(|fault| NsidError {
         fault,
@@ -87,7 +87,7 @@ impl Nsid {
     }
 
     fn split(&self) -> (&str, &str) {
-        // Parsing made sure of a dot.
+        // A parsed NSID always has a dot.
         self.0.rsplit_once('.').unwrap_or(("", &self.0))
     }
 }

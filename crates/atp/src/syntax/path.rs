@@ -1,8 +1,8 @@
 //! Repository paths: `collection/record-key`, the keys of a repository's tree.
 //!
-//! A tree may hold keys that are not legal paths, and its root cannot be
-//! reproduced without them: whoever walks a tree keeps the key and only skips
-//! the record when [`split_path_bytes`] refuses it.
+//! A tree may hold keys that are not legal paths, and its root cannot be reproduced
+//! without them. Code that walks a tree must therefore keep the key and skip only the
+//! record if [`split_path_bytes`] refuses the key.
 
 use super::{Excerpt, NsidFault, RecordKeyFault, nsid, record_key};
 
@@ -26,7 +26,7 @@ pub enum PathFault {
     Text,
 }
 
-/// Splits a path into its collection and its record key, both checked.
+/// Splits a path into its collection and its record key, and checks both.
 pub fn split_path(path: &str) -> Result<(&str, &str), PathError> {
     split(path).map_err(|fault| PathError {
         fault,

@@ -29,7 +29,7 @@ pub enum RecordKeyFault {
     Dots,
 }
 
-/// Checks a record key.
+/// Checks that text is a record key.
 pub fn validate(text: &str) -> Result<(), RecordKeyError> {
     check(text.as_bytes()).map_err(|fault| RecordKeyError {
         fault,

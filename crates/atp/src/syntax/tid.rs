@@ -1,9 +1,9 @@
-//! TIDs: times in 13 characters that sort like numbers; revs are TIDs.
+//! TIDs: times in 13 characters that sort like numbers. Revs are TIDs.
 //!
-//! A [`Tid`] is its 64 bits: microseconds since 1970, then ten bits that tell
-//! clocks apart. The order of the text, of the bits and of `Ord` is the same.
-//! The topmost bit should be zero but the syntax allows it, so it is kept; such
-//! a TID is some 285 years ahead and [`Tid::is_future`] says so.
+//! A [`Tid`] is its 64 bits: microseconds since 1970, then ten bits that distinguish
+//! clocks. The order of the text, of the bits and of `Ord` is the same. The topmost bit
+//! should be zero, but the syntax allows it to be one, so it is kept; such a TID is some
+//! 285 years ahead, and [`Tid::is_future`] reports it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -53,7 +53,7 @@ const fn digits() -> [u8; 256] {
 }
 
 impl Tid {
-    /// Checks and reads a TID; nothing is allocated.
+    /// Parses a TID. Allocates nothing.
     pub fn parse(text: &str) -> Result<Tid, TidError> {
         read(text.as_bytes()).map_err(|fault| TidError {
             fault,
@@ -61,14 +61,15 @@ impl Tid {
         })
     }
 
-    /// The TID of a moment and a clock: below 2^53 microseconds and 1,024.
+    /// The TID of a time and a clock. Panics if `micros` is not below 2^53 or `clock_id`
+    /// not below 1,024.
     pub fn from_micros(micros: u64, clock_id: u16) -> Tid {
         assert!(micros < 1 << 53, "a TID has 53 bits of microseconds");
         assert!(clock_id < 1 << CLOCK_BITS, "a TID has 10 bits of clock");
         Tid(micros << CLOCK_BITS | u64::from(clock_id))
     }
 
-    /// The inverse of [`Tid::to_bits`]; every number is a TID.
+    /// The inverse of [`Tid::to_bits`]. Every number is a TID.
     pub fn from_bits(bits: u64) -> Tid {
         Tid(bits)
     }
@@ -86,7 +87,8 @@ impl Tid {
         (self.0 & ((1 << CLOCK_BITS) - 1)) as u16
     }
 
-    /// Whether this lies further ahead of the clock than clocks may differ.
+    /// Whether the time is further ahead of `now_micros` than clocks may differ
+    /// ([`REV_FUTURE_MICROS`]).
     pub fn is_future(self, now_micros: u64) -> bool {
         self.micros() > now_micros.saturating_add(REV_FUTURE_MICROS)
     }

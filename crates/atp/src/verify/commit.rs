@@ -1,4 +1,4 @@
-//! The verdict on a `#commit`.
+//! Checks `#commit` events.
 
 use std::borrow::Cow;
 
@@ -13,35 +13,34 @@ use crate::mst::{
 };
 use crate::syntax::{Rev, split_path};
 
-/// What a `#commit` turned out to be.
+/// What a `#commit` proved to be.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict<'a> {
-    /// Proved, and it follows what is held: its operations may be applied. With
-    /// nothing held, the commit's operations are the whole repository.
+    /// Proved, and it follows the held head: its operations may be applied. If nothing is
+    /// held, the commit's operations are the whole repository.
     Applies(CheckedCommit<'a>),
-    /// Not newer than what is held. Not authenticated, and it moves nothing.
+    /// Not newer than the held head. Not authenticated; it changes nothing.
     Replay,
-    /// Signed, with the rev that is held but another commit: the owner's key
-    /// signed two histories.
+    /// Signed, with the held rev but another commit: the owner's key signed two
+    /// histories.
     Fork(Authentic<'a>),
-    /// Proved, but it follows another root than the one held.
+    /// Proved, but it follows another root than the held one.
     Discontinuous(CheckedCommit<'a>),
-    /// Signed, but from a producer that sends no proof of what came before.
+    /// Signed, but its producer sends no proof of the previous state.
     Legacy(CheckedCommit<'a>),
-    /// Signed; whether the operations are right cannot be told without a node
-    /// that was not sent.
+    /// Signed, but a node that the event lacks is needed to check the operations.
     ProofIncomplete {
         commit: CheckedCommit<'a>,
         missing: Cid,
     },
-    /// Signed; the nodes that the caller offered could not be read. It says
-    /// nothing about the event: try again.
+    /// Signed, but the nodes that the caller offered could not be read. This says nothing
+    /// about the event: try again.
     Undecided {
         commit: CheckedCommit<'a>,
         error: SourceError,
     },
-    /// Wrong. When it is signed all the same, a newer commit than the one held
-    /// exists, and this event does not say what is in it.
+    /// Wrong. If it is signed nevertheless (`authentic`), a commit newer than the held
+    /// one exists, and this event does not show what is in it.
     Invalid {
         fault: Fault,
         authentic: Option<Authentic<'a>>,
@@ -49,7 +48,7 @@ pub enum Verdict<'a> {
 }
 
 impl Verdict<'_> {
-    /// The class, in a word, for counters and logs.
+    /// The class of the verdict as one word, for counters and logs.
     pub fn class(&self) -> &'static str {
         match self {
             Verdict::Applies(_) => "applies",
@@ -68,27 +67,26 @@ impl Verdict<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedCommit<'a> {
     pub authentic: Authentic<'a>,
-    /// The rev before, as the event says; nobody signs it.
+    /// The previous rev, as the event claims it. It is not signed.
     pub since: Option<&'a str>,
-    /// The root before: proved by inversion, but for `Legacy` and
-    /// `ProofIncomplete`.
+    /// The previous root, proved by inversion except in `Legacy` and `ProofIncomplete`.
     pub before: Cid,
     pub ops: Vec<CheckedOp<'a>>,
 }
 
-/// One operation, with the record it wrote.
+/// One operation, with the record that it wrote.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedOp<'a> {
     pub path: &'a str,
     pub action: Action,
     pub cid: Option<Cid>,
     pub prev: Option<Cid>,
-    /// Bytes of the record, hashed; `None` for a delete.
+    /// The bytes of the record, which hash to `cid`; `None` for a delete.
     pub record: Option<&'a [u8]>,
 }
 
-/// Checks a `#commit` against the owner's key and what is held. `extra` may
-/// supply tree nodes that the event does not carry.
+/// Checks a `#commit` against the owner's key and the held head. `extra` may supply tree
+/// nodes that the event does not carry.
 pub fn check_commit<'a>(
     event: &CommitEvent<'a>,
     key: &PublicKey,
@@ -138,9 +136,9 @@ pub fn check_commit<'a>(
     judge(event, commit, held, &source)
 }
 
-/// Opens a `#commit` that was judged before, as its operations are needed again.
-/// Hashes are checked, as always when blocks are read; what the first verdict
-/// proved is not proved again.
+/// Opens a `#commit` that was checked before, because its operations are needed again.
+/// Hashes are checked, as always when blocks are read; what the first verdict proved is
+/// not proved again.
 pub fn reopen_commit<'a>(
     event: &CommitEvent<'a>,
 ) -> Result<(Cid, &'a [u8], Vec<CheckedOp<'a>>), Fault> {
@@ -149,8 +147,8 @@ pub fn reopen_commit<'a>(
     Ok((cid, commit.block(), check_ops(event, &blocks)?))
 }
 
-/// The head that a `#commit` claims, with no key to check it by: hashes and shape
-/// alone.
+/// The head that a `#commit` claims, when no key is known to check it with. Only hashes
+/// and form are checked.
 pub fn claimed_commit(event: &CommitEvent<'_>, now_micros: u64) -> Result<(Cid, Rev, Cid), Fault> {
     let rev = check_event(event, now_micros)?;
     let named = event.commit.ok_or(Fault::NoCommitCid)?;
@@ -162,7 +160,7 @@ pub fn claimed_commit(event: &CommitEvent<'_>, now_micros: u64) -> Result<(Cid, 
     }
 }
 
-/// Steps that cost nothing: shape, limits, clock.
+/// Checks shape, limits and clock, which costs almost nothing.
 fn check_event(event: &CommitEvent<'_>, now_micros: u64) -> Result<Rev, Fault> {
     let rev = parse_rev(event.rev)?;
     let most = limits::COMMIT_BLOCKS_BYTES;
@@ -173,7 +171,7 @@ fn check_event(event: &CommitEvent<'_>, now_micros: u64) -> Result<Rev, Fault> {
     }
 }
 
-/// Hashes, commit object, signature.
+/// Checks hashes, the commit object and the signature.
 fn check_signed<'a>(
     event: &CommitEvent<'a>,
     rev: Rev,
@@ -187,7 +185,7 @@ fn check_signed<'a>(
     Ok((authenticate(cid, &commit, key)?, blocks))
 }
 
-/// The shape of the operations, and the records they wrote.
+/// Checks the form of the operations and finds the records that they wrote.
 fn check_ops<'a>(
     event: &CommitEvent<'a>,
     blocks: &BlockMap<'a>,
@@ -249,8 +247,8 @@ fn check_op<'a>(op: &RawOp<'a>, blocks: &BlockMap<'a>) -> Result<CheckedOp<'a>, 
     })
 }
 
-/// The tree: do the operations lead from the root before to the signed one, and
-/// is the root before the one that is held?
+/// Checks the tree: whether the operations lead from the previous root to the signed one,
+/// and whether the previous root is the held one.
 fn judge<'a>(
     event: &CommitEvent<'a>,
     commit: CheckedCommit<'a>,
@@ -267,7 +265,7 @@ fn judge<'a>(
         Ok(()) => {}
         Err(OpsError::Incomplete(missing)) => return Verdict::ProofIncomplete { commit, missing },
         Err(OpsError::Source(error)) => return Verdict::Undecided { commit, error },
-        // It says nothing of a root before, and the repository was not empty.
+        // The event names no previous root, and the repository was not empty.
         Err(OpsError::OtherRoot) if first => return judge_legacy(commit, source),
         Err(error) => {
             return Verdict::Invalid {
@@ -276,7 +274,7 @@ fn judge<'a>(
             };
         }
     }
-    // Where nothing is held, nothing is what the commit must start from.
+    // If nothing is held, the commit must start from the empty tree.
     let held = held.map_or_else(empty_root, |held| held.data);
     if commit.before == held {
         Verdict::Applies(commit)
@@ -298,8 +296,8 @@ fn proof_op<'a>(op: &CheckedOp<'a>) -> Option<Op<'a>> {
     })
 }
 
-/// Without a root before, what can be checked is that the signed tree holds
-/// what the operations say, as far as its nodes were sent.
+/// Checks, without a previous root, that the signed tree holds what the operations claim,
+/// as far as its nodes were sent.
 fn judge_legacy<'a>(commit: CheckedCommit<'a>, source: &dyn Blocks) -> Verdict<'a> {
     let mut tree = Tree::open(commit.authentic.data, source);
     for op in &commit.ops {
@@ -329,7 +327,7 @@ fn judge_legacy<'a>(commit: CheckedCommit<'a>, source: &dyn Blocks) -> Verdict<'
     Verdict::Legacy(commit)
 }
 
-/// Nodes from the event first, then from elsewhere.
+/// Nodes from the event, then from the caller.
 struct Nodes<'b> {
     blocks: &'b BlockMap<'b>,
     extra: Option<&'b dyn Blocks>,

@@ -1,11 +1,12 @@
-//! Is this event what it says it is? One function per event, one verdict.
+//! Checks whether an event is what it claims to be: one function per kind of event, one
+//! verdict.
 //!
-//! Checks run cheapest first, and nothing that comes before the signature has
-//! been checked may change anybody's state. No input panics.
+//! Checks run cheapest first. No outcome from before the check of the signature may
+//! change anyone's state. No input causes a panic.
 //!
-//! Finding the key is the caller's work: these functions take it, and
-//! [`Fault::Signature`] tells the caller to refresh it and try once more. So
-//! are the host that may speak for an account and the account's state.
+//! The caller finds the owner's key. On [`Fault::Signature`] it refreshes the key and
+//! tries once more. The caller also decides which host may speak for an account, and what
+//! the account's state is.
 
 mod commit;
 mod sync;
@@ -21,7 +22,7 @@ use crate::mst::OpsError;
 use crate::repo::{Commit, CommitError};
 use crate::syntax::{PathError, Rev, did};
 
-/// What the mirror holds of a repository: the head it has proved.
+/// The proved head that the mirror holds of a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
     pub rev: Rev,
@@ -36,36 +37,36 @@ pub struct Authentic<'a> {
     pub rev: Rev,
     pub data: Cid,
     pub commit: Cid,
-    /// The signed block, to be kept as evidence.
+    /// The signed block, which is kept as evidence.
     pub block: &'a [u8],
 }
 
 /// What is wrong with an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    #[error("'{0}' is no DID that can be followed")]
+    #[error("'{0}' is not a supported DID")]
     Did(String),
-    #[error("'{0}' is no rev")]
+    #[error("'{0}' is not a rev")]
     Rev(String),
     #[error("rev {0} is more than five minutes ahead of the clock")]
     FutureRev(Rev),
-    #[error("blocks of {0} bytes are more than {1}")]
+    #[error("the blocks have {0} bytes, more than {1}")]
     BlocksSize(usize, usize),
     #[error("more than {} operations", limits::COMMIT_OPS)]
     Ops(usize),
-    #[error("blocks cannot be read: {0}")]
+    #[error("the blocks cannot be read: {0}")]
     Car(#[from] CarError),
     #[error("the event names no commit")]
     NoCommitCid,
     #[error("the commit {0} is not named as DAG-CBOR")]
     CommitCodec(Cid),
-    #[error("blocks have another root than the commit {0}")]
+    #[error("the root of the blocks is not the commit {0}")]
     OtherCommit(Cid),
-    #[error("blocks lack the commit {0}")]
+    #[error("the blocks lack the commit {0}")]
     NoCommitBlock(Cid),
     #[error(transparent)]
     Commit(#[from] CommitError),
-    #[error("the commit is of {0}")]
+    #[error("the commit belongs to {0}")]
     OtherDid(String),
     #[error("the commit has rev {0}")]
     OtherRev(Rev),
@@ -77,7 +78,7 @@ pub enum Fault {
     Path(#[from] PathError),
     #[error("two operations on '{0}'")]
     PathTwice(String),
-    #[error("operation on '{path}' lacks or has a CID that its action must not: {action}")]
+    #[error("operation '{action}' on '{path}' lacks a required CID or has a forbidden one")]
     OpShape { path: String, action: &'static str },
     #[error("record {cid} of '{path}' is not in the blocks")]
     NoRecord { path: String, cid: Cid },
@@ -95,7 +96,7 @@ fn parse_rev(text: &str) -> Result<Rev, Fault> {
         .map_err(|_| Fault::Rev(text.chars().take(40).collect()))
 }
 
-/// The checks that need nothing but the event: DID, rev, size.
+/// The checks that need only the event: DID, rev, size.
 fn check_outside(
     did: &str,
     rev: Rev,
@@ -115,7 +116,7 @@ fn check_outside(
     }
 }
 
-/// Reads the blocks and the commit in them: hashes, root, DID.
+/// Reads the blocks and their commit, and checks hashes, root and DID.
 fn open_commit<'a>(
     did: &str,
     blocks: &'a [u8],
@@ -125,8 +126,8 @@ fn open_commit<'a>(
     let Some(cid) = blocks.roots().first().copied() else {
         return Err(Fault::NoCommitCid);
     };
-    // One block has one name. Under another codec it would pass for a second
-    // commit of the same rev.
+    // A commit has one CID. Under another codec it would pass for a second commit of the
+    // same rev.
     if !cid.is_dag_cbor() {
         return Err(Fault::CommitCodec(cid));
     }

@@ -1,7 +1,7 @@
-//! The verdict on a `#sync`.
+//! Checks `#sync` events.
 //!
-//! The event's own rev is not trusted: after an import a reference PDS sends
-//! one that differs from the rev in the commit. The signed rev counts.
+//! The rev in the event is not trusted: after an import a reference PDS sends one that
+//! differs from the rev in the commit. The signed rev counts.
 
 use super::{Authentic, Fault, Held, authenticate, check_outside, open_commit, parse_rev};
 use crate::cid::Cid;
@@ -10,21 +10,21 @@ use crate::frame::SyncEvent;
 use crate::limits;
 use crate::syntax::Rev;
 
-/// What a `#sync` turned out to be.
+/// What a `#sync` proved to be.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SyncVerdict<'a> {
-    /// Not newer than what is held.
+    /// Not newer than the held head.
     Replay,
-    /// Newer, with the root that is held: only the rev moves.
+    /// Newer, with the held root: only the rev changes.
     SameRoot(Authentic<'a>),
     /// Newer, with another root: the repository must be fetched.
     OtherRoot(Authentic<'a>),
-    /// Signed, with the rev that is held but another commit.
+    /// Signed, with the held rev but another commit.
     Fork(Authentic<'a>),
     Invalid(Fault),
 }
 
-/// Checks a `#sync` against the owner's key and what is held.
+/// Checks a `#sync` against the owner's key and the held head.
 pub fn check_sync<'a>(
     event: &SyncEvent<'a>,
     key: &PublicKey,
@@ -51,14 +51,15 @@ pub fn check_sync<'a>(
     }
 }
 
-/// Opens a `#sync` that was judged before: the signed block.
+/// Opens a `#sync` that was checked before, and returns its commit's CID and signed
+/// block.
 pub fn reopen_sync<'a>(event: &SyncEvent<'a>) -> Result<(Cid, &'a [u8]), Fault> {
     let (cid, commit, _) = open_commit(event.did, event.blocks, None)?;
     Ok((cid, commit.block()))
 }
 
-/// The head that a commit or a `#sync` claims, with no key to check it by: hashes
-/// and shape alone.
+/// The head that a `#sync` claims, when no key is known to check it with. Only hashes and
+/// form are checked.
 pub fn claimed_sync(event: &SyncEvent<'_>, now_micros: u64) -> Result<(Cid, Rev, Cid), Fault> {
     let stated = parse_rev(event.rev)?;
     let most = limits::SYNC_BLOCKS_BYTES;
