@@ -1,7 +1,8 @@
-//! What the fuzz targets share: keys of known heights, trees, blocks.
+//! Helpers that the fuzz targets share: keys of known heights, trees, blocks.
 //!
-//! Fuzzers cannot find keys of a height or bytes that hash to a CID, so targets
-//! build those from the fuzzer's choices instead of reading them from its bytes.
+//! A fuzzer cannot find keys of a given height or bytes that hash to a CID, so the
+//! targets build keys and blocks from the fuzzer's choices instead of reading them from
+//! its bytes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use gapless_atp::mst::{
 
 pub type Keys = BTreeMap<String, Cid>;
 
-/// Blocks in memory.
+/// A source of blocks in memory.
 #[derive(Clone, Default, Debug)]
 pub struct Store(pub BTreeMap<Cid, Vec<u8>>);
 
@@ -35,7 +36,7 @@ impl Store {
     }
 }
 
-/// Heights of the keys to choose from, in key order.
+/// The heights of the keys to choose from, in key order.
 const HEIGHTS: [u32; 32] = [
     0, 0, 1, 0, 0, 2, 0, 1, 0, 0, 3, 0, 1, 0, 0, 2, 0, 0, 1, 0, 0, 4, 0, 1, 0, 0, 2, 0, 1, 0, 0, 5,
 ];
@@ -62,7 +63,7 @@ pub fn path(choice: u8) -> &'static str {
     &pool()[usize::from(choice) % HEIGHTS.len()]
 }
 
-/// A record that differs with its number.
+/// A record whose contents depend on `number`.
 pub fn record(number: u8) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.map(1).text("n").uint(number.into());
@@ -73,7 +74,7 @@ pub fn value(number: u8) -> Cid {
     Cid::dag_cbor(&record(number))
 }
 
-/// All nodes of the tree with these keys, and its root.
+/// The root and all nodes of the tree with these keys.
 pub fn build(keys: &Keys) -> (Cid, Store) {
     let mut store = Store::default();
     let mut builder = Builder::new(|node: ClosedNode<'_>| {
@@ -86,7 +87,7 @@ pub fn build(keys: &Keys) -> (Cid, Store) {
     (root, store)
 }
 
-/// The operations that lead from one key set to another.
+/// The operations that lead from one set of keys to another.
 pub fn ops_between<'k>(before: &'k Keys, after: &'k Keys) -> Vec<Op<'k>> {
     let held = before.iter().map(|(key, cid)| (key.as_str(), *cid));
     let wanted = after.iter().map(|(key, cid)| (key.as_str(), *cid));
@@ -98,7 +99,7 @@ pub fn ops_between<'k>(before: &'k Keys, after: &'k Keys) -> Vec<Op<'k>> {
     changes.map(|(path, action)| Op { path, action }).collect()
 }
 
-/// The keys of a whole tree; a tree that is not canonical is an error.
+/// The keys of a whole tree; an error if the tree is not canonical.
 pub fn walked(root: Cid, source: &dyn Blocks) -> Result<BTreeMap<Vec<u8>, Cid>, TreeError> {
     let mut keys = BTreeMap::new();
     walk::<TreeError>(root, source, |met| {
@@ -110,14 +111,14 @@ pub fn walked(root: Cid, source: &dyn Blocks) -> Result<BTreeMap<Vec<u8>, Cid>, 
     Ok(keys)
 }
 
-/// One entry of a node that a fuzzer made up.
+/// An entry of a node that the fuzzer invents.
 pub struct Entry<'a> {
     pub key: &'a str,
     pub value: Cid,
     pub right: Option<Cid>,
 }
 
-/// A node with the right prefixes; whether its keys belong there is not asked.
+/// A node with correct prefixes. Whether its keys belong in it is not checked.
 pub fn node(left: Option<Cid>, entries: &[Entry<'_>]) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.map(2).text("e").array(entries.len());
@@ -137,15 +138,15 @@ pub fn node(left: Option<Cid>, entries: &[Entry<'_>]) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// A tree of any shape, as choices: each node links to ones made before it.
+/// A tree of any shape, as a list of choices. Each node may link to nodes made before it.
 #[derive(arbitrary::Arbitrary, Debug)]
 pub struct Shape {
     pub nodes: Vec<(u8, Vec<(u8, u8)>)>,
 }
 
 impl Shape {
-    /// Puts the nodes into a store; the last one is the top. Also says which keys
-    /// can be reached from it, wherever they hang.
+    /// Puts the nodes into a store; the last one is the top. Returns its CID and the keys
+    /// that can be reached from it, at whatever place.
     pub fn plant(&self, store: &mut Store) -> Option<(Cid, Keys)> {
         let mut made: Vec<(Cid, Keys)> = Vec::new();
         for (left, entries) in self.nodes.iter().take(24) {

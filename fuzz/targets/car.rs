@@ -1,12 +1,13 @@
 #![no_main]
-//! CAR files from memory: every block hashes, and the map finds all of them.
+//! Reads CAR files from memory: every block hashes to its CID, and the map finds all of
+//! them.
 
 use gapless_atp::car::{read_blocks, write_block, write_header};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     check(bytes);
-    // The same bytes as the blocks of a good file: a length byte, then data.
+    // The same bytes as the blocks of a valid file: a length byte, then data.
     let mut file = Vec::new();
     write_header(&mut file, &[]);
     let mut rest = bytes;
@@ -43,7 +44,8 @@ fn check(bytes: &[u8]) -> Option<usize> {
     assert_eq!(map.as_ref().err(), failed.as_ref());
     let map = map.ok()?;
     assert!(map.len() <= count);
-    // The header may say more than we write; the blocks are byte for byte.
+    // The header may contain more than the writer produces; the blocks are equal byte for
+    // byte.
     let ours = read_blocks(&again).expect("our own file");
     assert!(ours.clone().eq(read_blocks(bytes).expect("read before")));
     Some(count)

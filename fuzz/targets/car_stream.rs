@@ -1,5 +1,6 @@
 #![no_main]
-//! CAR files in pieces of any sizes: the same blocks, the same error.
+//! Reads CAR files in pieces of any size: the same blocks and the same error as in one
+//! piece.
 
 use gapless_atp::car::{CarError, CarStream, read_blocks, write_block, write_header};
 use gapless_atp::cid::{CID_LEN, Cid};

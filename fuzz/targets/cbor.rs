@@ -1,5 +1,6 @@
 #![no_main]
-//! CBOR: strict and lenient agree with each other, and with another library.
+//! CBOR: the strict and the lenient reader agree with each other and with another
+//! library.
 
 use gapless_atp::cbor::{CborError, Flaws, Reader, Value, check_record, to_json};
 use ipld_core::ipld::Ipld;
@@ -22,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
             let again = serde_ipld_dagcbor::to_vec(&ipld.expect("strict bytes"));
             assert_eq!(again.expect("a value"), bytes);
         }
-        // No floats, 64 bits with sign, links of one kind, and our limits.
+        // No floats, signed 64 bits, links of one kind, and the limits of this crate.
         Err(
             CborError::Float
             | CborError::IntegerRange

@@ -1,6 +1,6 @@
 #![no_main]
-//! Verdicts: on frames of any bytes, and on good frames with a few bytes
-//! changed, which must never apply as anything but what they were.
+//! Verdicts on frames of any bytes, and on valid frames with a few bytes changed, which
+//! must never apply as anything but the original commit.
 
 use std::sync::OnceLock;
 
@@ -73,7 +73,7 @@ fn judge(sample: &Sample, frame: &[u8]) {
     }
 }
 
-/// Commits of both curves: a create, an update, a delete, all three, none.
+/// Commits on both curves: a create, an update, a delete, all three, none.
 fn samples() -> &'static [Sample] {
     static SAMPLES: OnceLock<Vec<Sample>> = OnceLock::new();
     SAMPLES.get_or_init(|| {

@@ -1,6 +1,6 @@
 #![no_main]
-//! Keys and signatures of any bytes: one spelling a key, no signature but the
-//! one that was made.
+//! Keys and signatures of any bytes: each key has one text form, and no signature
+//! verifies but the one that was made.
 
 use gapless_atp::crypto::{Curve, POINT_BYTES, PublicKey, SigningKey};
 use libfuzzer_sys::fuzz_target;

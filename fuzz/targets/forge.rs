@@ -1,6 +1,6 @@
 #![no_main]
-//! A signed tree of any shape, and an operation that leads to its keys: what
-//! passes for the next tree must be the one that those keys make.
+//! A signed tree of any shape, and an operation that leads to its keys: a tree that is
+//! accepted as the next one must be the tree that those keys build.
 
 use gapless_atp::mst::{Op, OpAction, invert};
 use gapless_fuzz::{Shape, Store, build, path, value};
@@ -32,7 +32,7 @@ fuzz_target!(|input: (Shape, u8, u8, u64)| {
     let ops = [Op { path, action }];
     let (root_before, nodes) = build(&before);
     let (canonical, _) = build(&after);
-    // As it was sent: some of the new nodes. As it could be: everything.
+    // First as sent, with some of the new nodes, then with all of them.
     let mut at = 0;
     let mut sent = store.clone();
     sent.0.retain(|_, _| {

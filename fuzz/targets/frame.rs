@@ -1,5 +1,6 @@
 #![no_main]
-//! Frames of any bytes: what is read is the same after it was written again.
+//! Frames of any bytes: a decoded event is the same after it is encoded and decoded
+//! again.
 
 use gapless_atp::frame::{
     Event, FrameError, decode, encode_account, encode_commit, encode_error, encode_identity,
@@ -7,7 +8,7 @@ use gapless_atp::frame::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// The header of each type; the fuzzer's bytes then are the payload.
+/// The header of each type; the fuzzer's bytes follow as the payload.
 const HEADERS: [&[u8]; 6] = [
     b"\xa2atg#commitbop\x01",
     b"\xa2ate#syncbop\x01",
@@ -44,7 +45,7 @@ fn check(bytes: &[u8]) {
         Event::Error { error, message } => encode_error(error, *message),
         Event::Unknown { .. } => return,
     };
-    // What was left out is written as its default, so it may get too large.
+    // Omitted fields are written with their defaults, so the frame may become too large.
     match decode(&again) {
         Ok(read) => assert_eq!(read, event),
         Err(FrameError::Size(_)) => {}

@@ -10,7 +10,7 @@ const DID: &str = "did:plc:abcdefghijklmnopqrstuvwx";
 fuzz_target!(|bytes: &[u8]| {
     let did = Did::parse(DID).expect("a DID");
     check_document(bytes, &did);
-    // The same bytes as the parts of a document that is whole.
+    // The same bytes as the parts of a complete document.
     if let Ok(text) = std::str::from_utf8(bytes) {
         let mut parts = text.splitn(4, '\n');
         let mut next = || serde_json::Value::from(parts.next().unwrap_or(""));
@@ -53,7 +53,7 @@ fn check_document(bytes: &[u8], did: &Did) {
     }
 }
 
-/// One server has one spelling, and reading it again changes nothing.
+/// Each server has one text form, and parsing it again changes nothing.
 fn check_endpoint(text: &str) {
     let Ok(endpoint) = Endpoint::parse(text) else {
         return;

@@ -1,6 +1,6 @@
 #![no_main]
-//! Any commit between two key sets applies and inverts; with nodes missing the
-//! answer is yes or "incomplete"; with an operation changed it is never yes.
+//! Any commit between two sets of keys applies and inverts. With nodes missing the answer
+//! is yes or "incomplete"; with an operation changed the answer is never yes.
 
 use gapless_atp::mst::{OpAction, OpsError, Tree, apply, invert};
 use gapless_fuzz::{Keys, Store, build, ops_between, path, value};
@@ -34,7 +34,7 @@ fuzz_target!(|input: Input| {
     });
     assert_eq!(applied, Ok(root_after));
 
-    // What a producer sends: the way to each path and its neighbours.
+    // What a producer sends: the nodes on the way to each path, and their neighbours.
     let mut tree = Tree::open(root_after, &store_after);
     for op in &ops {
         tree.cover(op.path.as_bytes()).expect("all nodes are there");
@@ -58,7 +58,7 @@ fuzz_target!(|input: Input| {
         Err(error) => panic!("{error}"),
     }
 
-    // Another value, one operation less: another commit.
+    // Another value, or one operation less, is another commit.
     if ops.is_empty() {
         return;
     }

@@ -1,5 +1,5 @@
 #![no_main]
-//! The JSON form of records: what is accepted survives bytes and back.
+//! The JSON form of records: an accepted record survives encoding to bytes and decoding.
 
 use gapless_atp::cbor::{Flaws, Value, check_record, from_json, to_json};
 use libfuzzer_sys::fuzz_target;
@@ -11,8 +11,8 @@ fuzz_target!(|bytes: &[u8]| {
         round_trip(&value);
     }
     if let Ok(value) = Value::decode_strict(bytes) {
-        // JSON cannot tell a link from a map that looks like one; what it makes
-        // of the value must be stable all the same.
+        // JSON cannot tell a link from a map that looks like one, but the result must be
+        // stable.
         if let Ok(value) = from_json(&to_json(&value)) {
             round_trip(&value);
         }

@@ -1,5 +1,6 @@
 #![no_main]
-//! One tree node from any bytes: accepted only if its keys make the same bytes.
+//! One tree node from any bytes: it is accepted only if its keys encode to the same
+//! bytes.
 
 use gapless_atp::cbor::Writer;
 use gapless_atp::mst::{Tree, root};

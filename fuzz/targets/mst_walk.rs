@@ -1,6 +1,6 @@
 #![no_main]
-//! Whole repositories: a CAR of any bytes, and a tree of any shape under a right
-//! hash. What is accepted is what its keys make.
+//! Whole repositories: a CAR of any bytes, and a tree of any shape with correct hashes.
+//! An accepted tree is the one that its keys build.
 
 use gapless_atp::car::{write_block, write_header};
 use gapless_atp::cid::Cid;
@@ -31,7 +31,7 @@ fuzz_target!(|input: (Shape, Vec<u8>)| {
         write_block(&mut file, cid, block);
     }
     check(&file);
-    // However nodes are shared, a walk reads no more than there is to read.
+    // A walk reads no more than the nodes that exist, however they are shared.
     let mut nodes = 0;
     let _ = walk::<gapless_atp::mst::TreeError>(top, &store, |_| {
         nodes += 1;

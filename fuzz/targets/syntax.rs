@@ -1,5 +1,6 @@
 #![no_main]
-//! Names: what is accepted prints as it came, and keeps its promises.
+//! Names: an accepted name is displayed as it was given (a handle in lower case) and
+//! keeps its invariants.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::limits;
