@@ -1,18 +1,19 @@
-//! What a network is made of: checked once, then passed by value.
+//! The configuration of a network: checked once, then passed by value.
 
 use crate::faults::Spec;
 use crate::world::ActionError;
 
-/// Above so many repositories no history is kept, and the truth knows heads only.
+/// With more repositories than this no history is kept, and the truth knows only heads.
 pub const HISTORY_REPOS: usize = 100_000;
-/// Entries of one page of listRepos, as on a reference PDS.
+/// Entries of one page of `listRepos`, as on a reference PDS.
 const LIST_PAGE: usize = 1000;
-/// Hosts in one process: each has a port.
+/// The most PDSs in one process. Each needs a port.
 const MOST_PDS: usize = 200;
 const MOST_REPOS: usize = 2_000_000;
-/// Commits per second in the background; no machine signs so many.
+/// The highest rate of background commits. No machine signs more per second.
 pub const MOST_COMMITS_PER_SECOND: f64 = 100_000.0;
 
+/// The configuration of a network.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub repos: usize,
@@ -20,30 +21,31 @@ pub struct Config {
     /// Records of every repository at the start.
     pub records: usize,
     pub seed: u64,
-    /// The first of the ports; 0 takes free ones.
+    /// The first port; 0 takes free ports.
     pub port: u16,
     pub relay: bool,
     pub jetstream: bool,
     /// Commits per second in the background.
     pub rate: f64,
-    /// Revs and times from the clock on the wall instead of the logical one.
+    /// Whether revs and times come from the wall clock instead of the logical one.
     pub wall_clock: bool,
-    /// One account of every PDS has a did:web.
+    /// Whether one account of every PDS has a did:web.
     pub did_web: bool,
-    /// The directory writes documents in the legacy form.
+    /// Whether the directory writes documents in the legacy form.
     pub legacy_documents: bool,
     /// Events that a PDS keeps for replay.
     pub window_events: usize,
     /// Events that the relay keeps for replay.
     pub relay_window_events: usize,
-    /// Events that a live subscriber may be behind before it is disconnected.
+    /// Events that a live subscriber may be behind before the server disconnects it.
     pub buffer_events: u64,
     /// With more repositories than this no history is kept.
     pub history_repos: usize,
-    /// Entries of one page of listRepos at most, however many are asked for.
+    /// The most entries of one page of `listRepos`, whatever limit a request names.
     pub list_page: usize,
-    /// Documents name hosts by public names (`https://pds0.example`, …), at which
-    /// nobody answers: only who was told their addresses reaches them.
+    /// Whether documents name hosts by public names (`https://pds0.example`, …). No
+    /// server answers there: only a client that was given the addresses can reach the
+    /// hosts.
     pub public_hosts: bool,
     pub faults: Vec<Spec>,
 }
@@ -78,7 +80,7 @@ impl Default for Config {
 pub enum ConfigError {
     #[error("a network needs 1 to {MOST_PDS} PDSs, not {0}")]
     Pds(usize),
-    #[error("at most {MOST_REPOS} repositories, not {0}")]
+    #[error("a network has at most {MOST_REPOS} repositories, not {0}")]
     Repos(usize),
     #[error(
         "the rate must be a number of commits per second, \
@@ -93,11 +95,11 @@ pub enum ConfigError {
     FaultHost(String),
     #[error(transparent)]
     Fault(#[from] ActionError),
-    #[error("Jetstream stands on the relay: ask for both")]
+    #[error("a Jetstream server needs a relay: enable both")]
     JetstreamAlone,
 }
 
-/// Whether background traffic may have this rate; not a number is none.
+/// Checks a rate of background traffic. NaN is refused.
 pub fn check_rate(commits_per_second: f64) -> Result<(), ConfigError> {
     if (0.0..=MOST_COMMITS_PER_SECOND).contains(&commits_per_second) {
         Ok(())

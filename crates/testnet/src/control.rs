@@ -1,7 +1,7 @@
-//! Driving the network over HTTP, and reading the truth.
+//! The HTTP interface that drives the network and reads the truth.
 //!
-//! `POST /_control/NAME` with a JSON body does something; every fault is such a
-//! name. `GET /_control/…` tells how things stand, `GET /_truth/…` what is true.
+//! `POST /_control/NAME` with a JSON body performs an action; each fault is an action
+//! too. `GET /_control/…` reports the state of the network, `GET /_truth/…` the truth.
 
 use std::sync::Arc;
 
@@ -25,17 +25,17 @@ pub async fn answer(handle: Arc<Handle>, request: Request<Body>) -> Answer {
         return tell(&handle, &path, &Query::of(&request));
     }
     let Some(name) = path.strip_prefix("/_control/") else {
-        return Refusal::new(404, "NotFound", "POST goes to /_control/NAME").answer();
+        return Refusal::new(404, "NotFound", "send POST requests to /_control/NAME").answer();
     };
     let name = name.to_owned();
     let body = match read_json(request).await {
         Ok(body) => body,
         Err(refused) => return refused.answer(),
     };
-    // Mining keys or growing a repository takes its time on this thread.
+    // Mining keys or growing a repository takes long, so it runs on a thread of its own.
     match tokio::task::spawn_blocking(move || act(&handle, &name, &body)).await {
         Ok(given) => settle(given),
-        Err(_) => Refusal::new(500, "InternalServerError", "a panic").answer(),
+        Err(_) => Refusal::new(500, "InternalServerError", "the action panicked").answer(),
     }
 }
 

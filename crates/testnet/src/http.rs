@@ -1,4 +1,4 @@
-//! What all servers share: listening, queries, answers.
+//! What all servers share: listening, query parameters, responses.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use serde_json::{Value as Json, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// Bytes of a request body: control only.
+/// The longest request body; only control requests have one.
 const REQUEST_BYTES: usize = 64 << 20;
 
 pub type Answer = Response<Body>;
 
-/// The parameters of a request, in order, repeats kept.
+/// The query parameters of a request, in order, with repeats.
 #[derive(Debug, Default)]
 pub struct Query(Vec<(String, String)>);
 
@@ -45,7 +45,7 @@ impl Query {
     }
 }
 
-/// Undoes percent-encoding; in queries a plus is a space.
+/// Decodes percent-encoding. In queries a plus is a space.
 pub fn decode(text: &str, plus_is_space: bool) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -72,8 +72,8 @@ pub fn decode(text: &str, plus_is_space: bool) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The DID in a part of a path, percent-encoded or not. (A did:web with a port
-/// has a percent sign of its own.)
+/// The DID in a segment of a path, percent-encoded or not. (A did:web with a port
+/// contains a percent sign itself.)
 pub fn did_in_path(part: &str) -> Option<Did> {
     let plain = Did::parse(part);
     plain.or_else(|_| Did::parse(&decode(part, false))).ok()
@@ -100,7 +100,7 @@ pub fn with_type(status: u16, kind: &'static str, body: impl Into<Body>) -> Answ
     answer
 }
 
-/// An error as XRPC writes it.
+/// An error response in the form of XRPC.
 #[derive(Debug)]
 pub struct Refusal {
     status: u16,
@@ -142,12 +142,12 @@ pub async fn read_json(request: Request<Body>) -> Result<Json, Refusal> {
     serde_json::from_slice(&bytes).map_err(Refusal::invalid)
 }
 
-/// Takes a port on loopback; 0 takes a free one.
+/// Listens on a port of loopback; 0 takes a free one.
 pub async fn bind(port: u16) -> std::io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await
 }
 
-/// Serves every request on a listener with one function, until aborted.
+/// Serves every request on a listener with one function, until the task is aborted.
 pub fn serve<C, F, A>(listener: TcpListener, context: Arc<C>, answer: F) -> JoinHandle<()>
 where
     C: Send + Sync + 'static,
@@ -159,7 +159,7 @@ where
         async move { answer(context, request).await }
     });
     tokio::spawn(async move {
-        // Ends only when the listener breaks, and then nothing is left to do.
+        // Ends only if the listener fails; then there is nothing left to do.
         let _ = axum::serve(listener, router).await;
     })
 }

@@ -1,13 +1,13 @@
-//! A small, real AT network in one process.
+//! A small but real AT network in one process.
 //!
-//! A directory, PDSs, a relay and a Jetstream server on loopback, with real
-//! keys, signatures, trees and sockets, the same from the same seed; faults on
-//! demand, each counting its firings; and the truth about every repository at
-//! every rev. It is the oracle of the tests, so it shares the codec with the
-//! mirror and nothing else.
+//! The network has a directory, PDSs, a relay and a Jetstream server on loopback, with
+//! real keys, signatures, trees and sockets. The same seed gives the same network. Faults
+//! can be set on demand, and each counts how often it fired. The network knows the truth
+//! about every repository at every rev. It is the oracle of the tests, so it shares only
+//! the codec with the mirror.
 //!
-//! [`Testnet::start`] is the way in. Memory grows with every commit: nothing is
-//! ever forgotten but what falls out of a stream's window.
+//! [`Testnet::start`] is the entry point. Memory grows with every commit: nothing is
+//! forgotten except the events that leave a stream's window.
 
 pub mod config;
 mod control;

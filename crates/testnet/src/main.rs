@@ -1,7 +1,7 @@
-//! `gapless-testnet`: a local AT network on loopback until Ctrl-C.
+//! `gapless-testnet`: runs a local AT network on loopback until Ctrl-C.
 //!
-//! Exit 0 after Ctrl-C or SIGTERM, 1 when the network cannot start, 2 on bad
-//! arguments.
+//! The exit code is 0 after Ctrl-C or SIGTERM, 1 if the network cannot start, and 2 on
+//! bad arguments.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use serde_json::json;
 /// Seconds between two lines of progress while there is traffic.
 const PROGRESS_SECONDS: u64 = 5;
 
-/// A small, real AT network on loopback: directory, PDSs, relay, Jetstream.
+/// A small but real AT network on loopback: directory, PDSs, relay, Jetstream.
 #[derive(Debug, Parser)]
 #[command(name = "gapless-testnet", version, about)]
 struct Arguments {
     /// Repositories, spread over the PDSs.
     #[arg(long, default_value_t = 100)]
     repos: usize,
-    /// PDSs, each on a port of its own.
+    /// PDSs, each on its own port.
     #[arg(long, default_value_t = 3)]
     pds: usize,
     /// Records of every repository at the start.
     #[arg(long, default_value_t = 50)]
     records: usize,
-    /// Decides keys, names, records and revs: the same seed, the same network.
+    /// Determines keys, names, records and revs: the same seed gives the same network.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The first of the ports; 0 takes free ones.
+    /// The first port; 0 takes free ports.
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// No relay in front of the PDSs, and no Jetstream server behind it.
@@ -43,10 +43,10 @@ struct Arguments {
     /// Commits per second in the background.
     #[arg(long, default_value_t = 0.0, value_name = "COMMITS_PER_S")]
     rate: f64,
-    /// Revs and times from the wall clock instead of a logical one.
+    /// Take revs and times from the wall clock instead of the logical one.
     #[arg(long)]
     wall_clock: bool,
-    /// No did:web accounts: no DID depends on a port.
+    /// No did:web accounts, so that no DID depends on a port.
     #[arg(long)]
     no_did_web: bool,
     /// The directory writes documents in the legacy form.
@@ -55,20 +55,20 @@ struct Arguments {
     /// Events that a PDS keeps for replay.
     #[arg(long, default_value_t = Config::default().window_events, value_name = "EVENTS")]
     window: usize,
-    /// Events that a live subscriber may be behind.
+    /// Events that a live subscriber may be behind before it is disconnected.
     #[arg(long, default_value_t = Config::default().buffer_events, value_name = "EVENTS")]
     buffer: u64,
-    /// No network: prepare so many commits over --repos repositories of
-    /// --records records, and send them when told to.
+    /// Prepare this many commits over --repos repositories of --records records, and send
+    /// them on request, instead of running a network.
     #[arg(long, value_name = "COMMITS")]
     load: Option<u64>,
-    /// Something that goes wrong: NAME or NAME=KEY:VALUE,… (see --list-faults).
+    /// A fault to set: NAME or NAME=KEY:VALUE,… (see --list-faults).
     #[arg(long = "fault", value_name = "NAME[=ARGS]")]
     faults: Vec<Spec>,
-    /// Says which faults there are, and ends.
+    /// List the faults and exit.
     #[arg(long)]
     list_faults: bool,
-    /// One line of JSON instead of text for people.
+    /// Print lines of JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -102,8 +102,7 @@ async fn main() -> ExitCode {
         list_faults();
         return ExitCode::SUCCESS;
     }
-    // Listened to from the first moment on: what is printed may be answered by
-    // Ctrl-C at once.
+    // Listen from the start: a script may send Ctrl-C as soon as something is printed.
     let stop = match stop_signal() {
         Ok(stop) => stop,
         Err(error) => {
@@ -123,7 +122,7 @@ async fn main() -> ExitCode {
             if !arguments.json {
                 eprintln!("stopping");
             }
-            // Preparing may still be under way on a thread of its own.
+            // A load may still be in preparation on its own thread.
             std::process::exit(0)
         }
     }
@@ -149,7 +148,7 @@ fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Serves a network; returns only when it cannot.
+/// Serves a network; returns only on an error.
 async fn serve_network(arguments: &Arguments) -> ExitCode {
     let config = arguments.config();
     if let Err(error) = config.validate() {
@@ -202,7 +201,7 @@ async fn serve_load(arguments: &Arguments, commits: u64) -> ExitCode {
         println!("{commits} commits are ready.\n");
         println!("  {:<10} {}", "directory", server.plc_url);
         println!("  {:<10} {}", "pds0", server.pds_url);
-        println!("\nLet them go, all at once or at a pace:\n");
+        println!("\nRelease them, all at once or at a pace:\n");
         let release = format!("{}/_load/release", server.pds_url);
         println!("  curl -X POST '{release}'");
         println!("  curl -X POST '{release}' -d '{{\"commits\":1000,\"per_second\":100}}'");
@@ -212,7 +211,7 @@ async fn serve_load(arguments: &Arguments, commits: u64) -> ExitCode {
 }
 
 fn list_faults() {
-    println!("Faults, each with host:PLACE, did:DID and count:N as it likes:\n");
+    println!("Faults. Each takes host:PLACE, did:DID and count:N, all optional:\n");
     for (name, effect) in CATALOGUE {
         println!("  {name:<18} {effect}");
     }
@@ -243,7 +242,7 @@ fn show(testnet: &Testnet) {
     println!("\nTry:\n");
     let pds = urls.pds.first().map_or("", String::as_str);
     println!("  curl '{pds}/xrpc/com.atproto.sync.listRepos?limit=3'");
-    // The last account is on the directory even where each host has a did:web.
+    // The last account is in the directory even if each host has a did:web.
     if let Some(did) = dids.last() {
         println!("  curl '{}/{did}'", urls.plc);
         println!("  curl '{}/_truth/repo/{did}'", urls.control);
@@ -260,7 +259,7 @@ fn show(testnet: &Testnet) {
     println!("\nCtrl-C stops it.");
 }
 
-/// A line now and then while there is traffic.
+/// Prints a line every few seconds while there is traffic.
 async fn progress(testnet: &Testnet, as_json: bool) -> ! {
     let mut ticks = tokio::time::interval(Duration::from_secs(PROGRESS_SECONDS));
     ticks.tick().await;

@@ -1,5 +1,5 @@
-//! What all servers stand on: the world behind its lock, the faults, the
-//! addresses; and the door every request comes through.
+//! What all servers share: the world behind its lock, the faults and the addresses; and
+//! the function that answers every request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,24 +16,25 @@ use crate::stream::{Feed, Manners, socket};
 use crate::world::World;
 use crate::{jetstream, pds, plc, relay};
 
-/// Where everything is.
+/// The addresses of all servers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Urls {
     pub plc: String,
     pub pds: Vec<String>,
     pub relay: Option<String>,
     pub jetstream: Option<String>,
-    /// Control and truth.
+    /// The server for control and truth.
     pub control: String,
 }
 
+/// A running network, as its servers see it.
 pub struct Net {
     pub config: Arc<Config>,
     pub faults: Arc<Faults>,
     pub urls: Urls,
     world: Mutex<World>,
-    /// Held while waiting for the world: who lets go of it and wants it again
-    /// at once comes after who waits.
+    /// Held while waiting for the world, so that a task which releases the world and
+    /// wants it again at once queues behind the tasks that wait already.
     turn: Mutex<()>,
 }
 
@@ -48,7 +49,7 @@ impl Net {
         }
     }
 
-    /// The world, for one call. Never held while waiting.
+    /// Locks the world for one call. Never held across an await.
     pub fn world(&self) -> MutexGuard<'_, World> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,7 +62,7 @@ pub struct Server {
     pub place: Place,
 }
 
-/// Answers a request to any server but control: past the faults, to its place.
+/// Answers a request to any server but control: first the faults, then the server itself.
 pub async fn answer(server: Arc<Server>, request: Request<Body>) -> Answer {
     let Server { net, place } = &*server;
     let path = request.uri().path().to_owned();
@@ -86,7 +87,7 @@ pub async fn answer(server: Arc<Server>, request: Request<Body>) -> Answer {
     drip(&net.faults, *place, route, did.as_ref(), given).await
 }
 
-/// Opens a subscription to a feed, as PDSs and the relay offer it.
+/// Opens a subscription to the feed of a PDS or the relay.
 pub fn subscribe_repos(
     net: &Net,
     place: Place,
@@ -97,7 +98,7 @@ pub fn subscribe_repos(
     let query = Query::of(&request);
     let cursor = match query.get("cursor").map(str::parse::<i64>) {
         None => None,
-        // Negative cursors mean nothing and are taken as the oldest.
+        // Negative cursors have no meaning and count as the oldest.
         Some(Ok(cursor)) => Some(cursor.max(0) as u64),
         Some(Err(_)) => {
             let message = "Error: Params/cursor must be an integer";

@@ -1,9 +1,11 @@
-//! A small generator of numbers: the same seed gives the same numbers, for ever.
+//! A small random number generator: the same seed always gives the same numbers.
 //!
-//! SplitMix64. Good enough to scatter test data; never for real secrets.
+//! The algorithm is SplitMix64. It is good enough to scatter test data, and unfit for
+//! real secrets.
 
 use gapless_atp::crypto::{Curve, SigningKey};
 
+/// A random number generator with a fixed sequence per seed.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -20,14 +22,14 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not zero.
+    /// A number below `bound`. Panics if `bound` is zero.
     pub fn below(&mut self, bound: usize) -> usize {
-        assert!(bound > 0, "there is no number below zero");
-        // The bias is below 2^-40 for every bound that a test network has.
+        assert!(bound > 0, "the bound must not be zero");
+        // The bias is below 2^-40 for every bound that a test network uses.
         (self.next_u64() % bound as u64) as usize
     }
 
-    /// True in `percent` of a hundred cases.
+    /// Returns true in `percent` of a hundred cases.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -42,7 +44,7 @@ impl Rng {
             for part in seed.chunks_mut(8) {
                 part.copy_from_slice(&self.next_u64().to_be_bytes());
             }
-            // One seed in four thousand million is no key on P-256.
+            // One seed in four thousand million is not a key on P-256.
             if let Ok(key) = SigningKey::from_seed(curve, &seed) {
                 return key;
             }

@@ -1,4 +1,4 @@
-//! A running network: starting it, driving it, stopping it.
+//! A running network: starts it, drives it, stops it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,13 @@ use crate::truth::Truth;
 use crate::world::{ActionError, NewAccount, NewCommit, Status, World, Write, WriteError};
 use crate::{control, http};
 
-/// Background commits come in small bursts, so many a second.
+/// The number of bursts per second in which background commits are made.
 const BURSTS_PER_SECOND: u64 = 50;
-/// Commits of one burst; then others have their turn, and the rate is read again.
+/// The most commits of one burst. After a burst other tasks run, and the rate is read
+/// again.
 const MOST_BURST_COMMITS: u64 = 64;
 
-/// Why a network does not start.
+/// Why a network cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -31,26 +32,26 @@ pub enum StartError {
     Bind { port: u16, error: std::io::Error },
     #[error("cannot fill the network: {0}")]
     Action(#[from] ActionError),
-    #[error("the network ended in a panic while it was filled")]
+    #[error("the network panicked while its accounts were created")]
     Panic,
 }
 
-/// A fault that was set.
+/// The outcome of setting a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetFault {
-    /// To clear it by; `None` if it was done at once.
+    /// The number with which the fault is cleared; `None` for an immediate fault.
     pub id: Option<u64>,
-    /// How often it was done at once.
+    /// How often an immediate fault was performed.
     pub fired: u64,
 }
 
-/// What drives a network; the same for callers in process and over HTTP.
+/// Drives a network. Tests in the same process and the HTTP control server use it alike.
 pub struct Handle {
     pub(crate) net: Arc<Net>,
     rate: watch::Sender<f64>,
 }
 
-/// A network. Dropping it stops it.
+/// A running network. Dropping it stops the network.
 pub struct Testnet {
     handle: Arc<Handle>,
     tasks: Vec<JoinHandle<()>>,
@@ -73,7 +74,7 @@ struct Listeners {
 }
 
 impl Testnet {
-    /// Fills a world and serves it on loopback.
+    /// Creates the accounts of a world and serves it on loopback.
     pub async fn start(config: Config) -> Result<Testnet, StartError> {
         config.validate()?;
         let config = Arc::new(config);
@@ -131,7 +132,7 @@ impl Handle {
         &self.net.faults
     }
 
-    /// Sets a fault, or does it if it is one that is done at once.
+    /// Sets a fault, or performs it if it is an immediate one.
     pub fn fault(&self, mut spec: Spec) -> Result<SetFault, ActionError> {
         let mut world = self.net.world();
         if let Some(Place::Pds(index)) = spec.host
@@ -154,14 +155,15 @@ impl Handle {
         Ok(SetFault { id, fired: 0 })
     }
 
-    /// Takes a fault back. Events that a reorder still holds are sent now.
+    /// Clears a fault. Events that a reorder still holds back are sent now. Returns
+    /// whether the fault was set.
     pub fn clear_fault(&self, id: u64) -> bool {
         let cleared = self.net.faults.clear(id);
         self.net.world().release_held();
         cleared
     }
 
-    /// Takes back all faults of a name, or all.
+    /// Clears all faults of a name, or all faults. Returns whether any was set.
     pub fn clear_faults(&self, name: Option<&str>) -> bool {
         let cleared = self.net.faults.clear_named(name);
         self.net.world().release_held();
@@ -172,14 +174,14 @@ impl Handle {
         self.net.world().create_account(new)
     }
 
-    /// One commit.
+    /// Makes one commit.
     pub fn write(&self, did: &Did, writes: &[Write]) -> Result<NewCommit, WriteError> {
         self.net.world().write(did, writes)
     }
 
-    /// Random accounts do so many things; returns how many commits came of it.
+    /// Lets random accounts act `count` times, and returns the number of commits made.
     pub fn stir(&self, count: u64) -> u64 {
-        // The world is locked for one commit at a time: servers answer between.
+        // The world is locked for one commit at a time, so servers answer in between.
         let stirred = (0..count).filter(|_| self.net.world().stir().is_some());
         stirred.count() as u64
     }
@@ -200,7 +202,7 @@ impl Handle {
         self.net.world().tombstone(did)
     }
 
-    /// Commits per second in the background.
+    /// Sets the rate of background commits, in commits per second.
     pub fn set_rate(&self, commits_per_second: f64) -> Result<(), ConfigError> {
         check_rate(commits_per_second)?;
         self.rate.send_replace(commits_per_second);
@@ -211,13 +213,14 @@ impl Handle {
         *self.rate.borrow()
     }
 
-    /// Commits made and events sequenced since the beginning.
+    /// The numbers of commits made and events sequenced since the start.
     pub fn counts(&self) -> (u64, u64) {
         let world = self.net.world();
         (world.commits, world.events)
     }
 
-    /// The number that a PDS's stream, or the relay's, gave last.
+    /// The last number that the stream of a PDS or the relay gave; `None` for other
+    /// servers.
     pub fn last_seq(&self, place: Place) -> Option<u64> {
         let world = self.net.world();
         match place {
@@ -227,7 +230,8 @@ impl Handle {
         }
     }
 
-    /// All frames that a PDS's stream, or the relay's, still keeps.
+    /// All frames that the stream of a PDS or the relay still keeps; `None` for other
+    /// servers.
     pub fn frames(&self, place: Place) -> Option<Vec<Bytes>> {
         let world = self.net.world();
         match place {
@@ -247,7 +251,8 @@ fn url_of(listener: &TcpListener) -> String {
 }
 
 impl Listeners {
-    /// In order from the first port on: directory, control, PDSs, relay, Jetstream.
+    /// Binds the listeners, from the first port upwards: directory, control, PDSs, relay,
+    /// Jetstream.
     async fn bind(config: &Config) -> Result<Listeners, StartError> {
         let mut next = config.port;
         let mut port = || {
@@ -315,7 +320,7 @@ impl Listeners {
     }
 }
 
-/// Background traffic at the rate of the moment.
+/// Makes background traffic at the current rate.
 async fn background(net: Arc<Net>, mut rate: watch::Receiver<f64>) {
     let mut ticks = interval(Duration::from_millis(1000 / BURSTS_PER_SECOND));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -337,7 +342,7 @@ async fn background(net: Arc<Net>, mut rate: watch::Receiver<f64>) {
         let (now, per_second) = (Instant::now(), *rate.borrow());
         owed += per_second * (now - last).as_secs_f64();
         last = now;
-        // A machine that cannot keep up does not hoard what it owes.
+        // A machine that cannot keep up drops the commits that it is behind.
         owed = owed.min(per_second.max(1.0));
         let burst = (owed as u64).min(MOST_BURST_COMMITS);
         for _ in 0..burst {

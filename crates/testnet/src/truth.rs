@@ -1,9 +1,9 @@
-//! The truth: what every repository holds, at every rev.
+//! The truth: the contents of every repository at every rev.
 //!
-//! Folded from the operations that owners signed, never read from a tree or an
-//! event, so faults do not reach it. Above [`HISTORY_REPOS`] repositories the
-//! past is not kept: [`Truth::records_at`] then knows the head alone, and
-//! [`Truth::keeps_history`] says so.
+//! The truth is derived from the operations that owners signed, never read from a tree or
+//! an event, so faults do not affect it. With more than [`HISTORY_REPOS`] repositories
+//! the past is not kept: [`Truth::records_at`] then knows only the head, and
+//! [`Truth::keeps_history`] returns false.
 //!
 //! [`HISTORY_REPOS`]: crate::config::HISTORY_REPOS
 
@@ -18,15 +18,15 @@ use serde_json::{Value as Json, json};
 use crate::net::Net;
 use crate::world::{CommitTruth, Status, World};
 
-/// Path to CID and bytes.
+/// The records of a repository: each path with its CID and bytes.
 pub type Records = BTreeMap<String, (Cid, Bytes)>;
 
-/// Where a repository stands on the host that its document names.
+/// The head of a repository on the host that its document names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// The rev that the owner signed.
     pub rev: Rev,
-    /// The rev that the host names; another one after an import.
+    /// The rev that the host names. After an import it differs from the signed rev.
     pub host_rev: Rev,
     pub commit: Cid,
     pub data: Cid,
@@ -34,7 +34,7 @@ pub struct Head {
     pub status: Status,
 }
 
-/// Reads the truth, in process.
+/// Reads the truth from the same process.
 #[derive(Clone)]
 pub struct Truth(pub(crate) Arc<Net>);
 
@@ -43,12 +43,12 @@ impl Truth {
         self.0.world().history.is_some()
     }
 
-    /// All accounts in order of creation, deleted ones included.
+    /// All accounts in the order of their creation, including deleted ones.
     pub fn dids(&self) -> Vec<Did> {
         self.0.world().dids.clone()
     }
 
-    /// `None` for unknown and deleted accounts.
+    /// The head of an account; `None` if the account is unknown or deleted.
     pub fn head(&self, did: &Did) -> Option<Head> {
         head(&self.0.world(), did)
     }
@@ -57,7 +57,7 @@ impl Truth {
         self.0.world().status(did)
     }
 
-    /// Every signing key the account has had, as did:key, the present one last.
+    /// Every signing key that the account has had, as did:key, the present one last.
     pub fn keys(&self, did: &Did) -> Option<Vec<String>> {
         let world = self.0.world();
         Some(world.accounts.get(did)?.keys.clone())
@@ -68,21 +68,21 @@ impl Truth {
         Some(world.accounts.get(did)?.handle.clone())
     }
 
-    /// Every commit the owner ever signed. `None` without history.
+    /// Every commit that the owner signed; `None` if no history is kept.
     pub fn commits(&self, did: &Did) -> Option<Vec<CommitTruth>> {
         let world = self.0.world();
         Some(world.history.as_ref()?.repo(did)?.commits.clone())
     }
 
-    /// The records at a rev that the owner signed; `None` when the rev is not
-    /// one of theirs, or is past and no history is kept.
+    /// The records at a rev that the owner signed; `None` if the owner signed no such
+    /// rev, or if it is not the head and no history is kept.
     pub fn records_at(&self, did: &Did, rev: Rev) -> Option<Records> {
         let world = self.0.world();
         let cids = cids_at(&world, did, rev)?;
         with_bytes(&world, &cids)
     }
 
-    /// The records at the head.
+    /// The records at the head; `None` if the account is unknown or deleted.
     pub fn records(&self, did: &Did) -> Option<Records> {
         let world = self.0.world();
         with_bytes(&world, &world.hosted(did)?.repo.records)
@@ -124,7 +124,7 @@ fn with_bytes(world: &World, cids: &BTreeMap<String, Cid>) -> Option<Records> {
     Some(records)
 }
 
-/// Everything about an account but its records, as JSON.
+/// All facts about an account except its records, as JSON.
 pub fn repo_json(world: &World, did: &Did) -> Option<Json> {
     let account = world.accounts.get(did)?;
     let head = head(world, did);
@@ -166,7 +166,7 @@ pub fn repo_json(world: &World, did: &Did) -> Option<Json> {
     }))
 }
 
-/// The records at a rev, or at the head, as JSON: path to CID.
+/// The records at a rev, or at the head, as JSON: each path with its CID.
 pub fn records_json(world: &World, did: &Did, rev: Option<Rev>) -> Option<Json> {
     let cids = match rev {
         Some(rev) => cids_at(world, did, rev)?,

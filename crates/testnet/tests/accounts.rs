@@ -136,7 +136,7 @@ async fn an_account_moves_there_and_back() {
     agrees(&testnet, &did).await;
     assert_eq!(testnet.truth().keys(&did).unwrap().len(), 3);
     let error = testnet.migrate(&did, 0, false).unwrap_err().to_string();
-    assert!(error.contains("is on host 0 already"), "{error}");
+    assert!(error.contains("is already on host 0"), "{error}");
 }
 
 #[tokio::test]

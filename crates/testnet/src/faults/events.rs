@@ -1,4 +1,4 @@
-//! Faults in the shape of an event: what it says, not whether it is sent.
+//! Faults that change the contents of an event, not whether it is sent.
 
 use bytes::Bytes;
 use gapless_atp::car::{read_blocks, write_block, write_header};
@@ -10,11 +10,11 @@ use super::kinds::{Fault, Part, Place};
 use crate::stream::{Body, CommitBody, Draft};
 use crate::world::{World, sign};
 
-/// How far ahead a false rev is: later than any true one, and not so late that it
-/// is refused for that alone.
+/// How far ahead a false rev is: later than any true one, but not so late that it is
+/// refused for that alone.
 const ENVELOPE_AHEAD_MICROS: u64 = 120_000_000;
 
-/// Applies the first fault that is set for this event.
+/// Applies the first fault that is set for an event.
 pub fn shape_event(world: &mut World, place: Place, mut draft: Draft) -> Draft {
     let did = draft.did.clone();
     let is_commit = matches!(draft.body, Body::Commit(_));
@@ -57,12 +57,12 @@ pub fn shape_event(world: &mut World, place: Place, mut draft: Draft) -> Draft {
     draft
 }
 
-/// The CAR with its first block alone.
+/// The CAR with only its first block.
 fn only_commit(body: &CommitBody) -> Bytes {
     rewrite(&body.blocks, body.commit, |index, _| index == 0, None)
 }
 
-/// The same tree and rev under the signature of a stranger.
+/// Signs the same tree and rev with another key than the owner's.
 fn sign_wrongly(world: &mut World, did: &Did, body: &mut CommitBody) {
     let Some((data, rev)) = head_of(body) else {
         return;
@@ -80,7 +80,7 @@ fn head_of(body: &CommitBody) -> Option<(Cid, gapless_atp::syntax::Rev)> {
     Some((commit.data, commit.rev))
 }
 
-/// A CAR with another root, some of the blocks, and perhaps one more in front.
+/// A CAR with another root, some of the blocks, and optionally another first block.
 fn rewrite(
     car: &[u8],
     root: Cid,

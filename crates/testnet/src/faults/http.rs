@@ -1,4 +1,4 @@
-//! Faults of HTTP answers: errors, silence, trickling.
+//! Faults of HTTP responses: errors, silence, slowness.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::kinds::{Fault, Place};
 use super::registry::Faults;
 use crate::http::{Answer, Refusal, text_answer};
 
-/// Drips per second of a trickling answer.
+/// Pieces per second of a slow response.
 const DRIPS_PER_SECOND: u64 = 10;
 
-/// Asked before a request is answered: waits if it must, and gives the answer
-/// that a fault wants instead of the true one.
+/// Applies faults before a request is answered: waits if a fault says so, and returns the
+/// response that a fault wants instead of the true one.
 pub async fn gate(faults: &Faults, place: Place, route: &str, did: Option<&Did>) -> Option<Answer> {
     let on_route = |wanted: &Option<String>| wanted.as_deref().is_none_or(|name| name == route);
     let stalled = faults.take_with_id(place, did, |fault| match fault {
@@ -45,7 +45,7 @@ pub async fn gate(faults: &Faults, place: Place, route: &str, did: Option<&Did>)
     })?;
     let mut answer = match status {
         429 => Refusal::new(429, "RateLimitExceeded", "Rate Limit Exceeded").answer(),
-        // Proxies in front of a broken server do not speak JSON.
+        // Proxies in front of a broken server do not send JSON.
         500.. => text_answer(status, "upstream is not available\n"),
         _ => Refusal::new(status, "InvalidRequest", "refused on demand").answer(),
     };
@@ -61,7 +61,7 @@ fn is_dial(route: &str) -> bool {
     matches!(route, "subscribeRepos" | "subscribe")
 }
 
-/// Makes an answer trickle, if a fault wants that.
+/// Slows a response down, if a fault wants that.
 pub async fn drip(
     faults: &Faults,
     place: Place,

@@ -1,4 +1,4 @@
-//! Every fault by name, its arguments, and where it is bound to bite.
+//! Every fault by name, with its arguments and its effect.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,16 +18,17 @@ pub enum Place {
     Jetstream,
 }
 
-/// Which part of a frame cannot be read.
+/// The part of a frame that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     Header,
     Payload,
-    /// All but the number and the DID.
+    /// Everything except the number and the DID.
     Rest,
 }
 
+/// A fault and its arguments. [`CATALOGUE`] describes each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     tag = "fault",
@@ -36,10 +37,10 @@ pub enum Part {
     deny_unknown_fields
 )]
 pub enum Fault {
-    // Events, as a PDS sequences them.
+    // Events as a PDS sequences them.
     Drop {
-        /// It gets no number either: the repository is ahead of its stream, as
-        /// after a PDS was killed between the two.
+        /// The event gets no number either: the repository is ahead of its stream, as
+        /// after a PDS was killed between its two writes.
         #[serde(default)]
         unnumbered: bool,
     },
@@ -72,7 +73,7 @@ pub enum Fault {
         after: bool,
     },
 
-    // HTTP, on one route or on all.
+    // HTTP responses, on one route or on all.
     HttpError {
         #[serde(default = "unavailable")]
         status: u16,
@@ -80,7 +81,7 @@ pub enum Fault {
         route: Option<String>,
     },
     Stall {
-        /// Until cleared, if not said.
+        /// How long to wait; until the fault is cleared if absent.
         ms: Option<u64>,
         route: Option<String>,
     },
@@ -90,7 +91,7 @@ pub enum Fault {
         route: Option<String>,
     },
 
-    // What getRepo answers.
+    // Responses of getRepo.
     CarCut {},
     CarMinusNode {},
     CarMinusLeaf {},
@@ -103,7 +104,7 @@ pub enum Fault {
 
     SinceEmpty {},
 
-    // What listRepos answers.
+    // Responses of listRepos.
     ListEmpty {},
     ListShort {
         #[serde(default)]
@@ -121,8 +122,8 @@ pub enum Fault {
         retry_after: Option<u64>,
     },
     PlcStale {
-        /// Operations after this one are not known yet; the last one at the
-        /// time the fault is set, if not said.
+        /// The last operation that the directory knows; if absent, the last one at the
+        /// time when the fault is set.
         seq: Option<u64>,
     },
 
@@ -132,7 +133,7 @@ pub enum Fault {
     RelayJunk {},
     RelayStale {},
 
-    // Done at once.
+    // Immediate faults.
     Window {
         events: usize,
     },
@@ -148,7 +149,7 @@ pub enum Fault {
         message: Option<String>,
     },
     ForgedRev {
-        /// By the owner's own key: only the rev is wrong.
+        /// Whether the owner's own key signs the commit, so that only the rev is wrong.
         #[serde(default)]
         signed: bool,
     },
@@ -157,21 +158,22 @@ pub enum Fault {
         commits: usize,
     },
     RotateKey {
-        /// The directory knows, the stream says nothing.
+        /// Whether the stream says nothing, so that only the directory shows the new key.
         #[serde(default)]
         quiet: bool,
     },
     Migrate {
-        /// The next host, if not said.
+        /// The index of the new host; if absent, the next one.
         to: Option<usize>,
-        /// As importRepo does it: the old key's commit under another rev.
+        /// Whether to move as importRepo does: with the old key's commit under another
+        /// rev.
         #[serde(default)]
         import: bool,
     },
     Ghost {},
     LateWrite {},
     DeadWrite {
-        /// What the record says.
+        /// The text of the record.
         #[serde(default)]
         text: String,
     },
@@ -228,7 +230,7 @@ fn outdated() -> String {
     "OutdatedCursor".to_owned()
 }
 
-/// All faults, each with its effect in a line.
+/// All faults, each with its arguments and a short description of its effect.
 pub const CATALOGUE: &[(&str, &str)] = &[
     (
         "drop",
@@ -247,15 +249,15 @@ pub const CATALOGUE: &[(&str, &str)] = &[
     ),
     (
         "undecodable",
-        "part:header|payload|rest: a frame that cannot be read, but for number and DID (rest)",
+        "part:header|payload|rest: an unreadable frame (rest: only number and DID are readable)",
     ),
     (
         "envelope-rev",
-        "a #commit or #sync that names a rev that nobody signed",
+        "a #commit or #sync that names another rev than the signed one",
     ),
     (
         "no-pongs",
-        "pings are not answered, on a silent stream either",
+        "pings are not answered, not even on a silent stream",
     ),
     ("dial-error", "status: the WebSocket handshake is refused"),
     (
@@ -265,15 +267,15 @@ pub const CATALOGUE: &[(&str, &str)] = &[
     ("http-error", "status, retry-after, route: an HTTP error"),
     (
         "stall",
-        "ms, route: no answer for so long, or until cleared",
+        "ms, route: no response for this time, or until cleared",
     ),
-    ("drip", "bytes-per-second, route: the answer trickles"),
-    ("car-cut", "getRepo ends at a block boundary, half way"),
+    ("drip", "bytes-per-second, route: a slow response"),
+    ("car-cut", "getRepo ends half way, at a block boundary"),
     ("car-minus-node", "getRepo lacks one tree node"),
     ("car-minus-leaf", "getRepo lacks one record"),
     (
         "car-non-canonical",
-        "getRepo signs a tree with a needless top",
+        "getRepo signs a tree with a superfluous top node",
     ),
     (
         "car-other-key",
@@ -282,44 +284,44 @@ pub const CATALOGUE: &[(&str, &str)] = &[
     ("car-old", "commits: getRepo answers with an earlier state"),
     (
         "since-empty",
-        "getRepo with since answers with no block at all",
+        "getRepo with since answers without any block",
     ),
-    ("list-empty", "listRepos answers with nothing"),
+    ("list-empty", "listRepos lists nothing"),
     (
         "list-short",
-        "keep: listRepos answers with the first few only",
+        "keep: listRepos lists only the first few accounts",
     ),
     (
         "list-stale",
         "commits: listRepos names an earlier head of an account",
     ),
     ("plc-down", "the directory answers 503 to everything"),
-    ("plc-429", "retry-after: the directory limits"),
+    ("plc-429", "retry-after: the directory answers 429"),
     (
         "plc-stale",
         "seq: the directory does not know its latest operations",
     ),
     (
         "relay-omit",
-        "the relay passes nothing on (of host:pdsN alone), without a trace",
+        "the relay drops events (with host:pdsN, of that host) without a gap in its numbers",
     ),
-    ("relay-gap", "the relay gives a number and sends nothing"),
+    ("relay-gap", "the relay uses a number and sends nothing"),
     (
         "relay-junk",
-        "listings of the relay also name hosts and accounts that are none",
+        "listings of the relay also name hosts and accounts that do not exist",
     ),
     (
         "relay-stale",
-        "listReposByCollection names every account that was ever heard of",
+        "listReposByCollection names every account that the relay ever saw",
     ),
     ("window", "events: a stream forgets all but its last events"),
     (
         "seq-restart",
-        "next: a wiped stream counts from the beginning",
+        "next: a stream is wiped and its numbers begin again",
     ),
     ("disconnect", "all subscribers are disconnected"),
-    ("sync", "a #sync out of nowhere"),
-    ("info", "name, message: an #info out of nowhere"),
+    ("sync", "an unprompted #sync"),
+    ("info", "name, message: an unprompted #info"),
     (
         "forged-rev",
         "signed:true|false: a #commit with a rev from the future",
@@ -350,7 +352,7 @@ pub const CATALOGUE: &[(&str, &str)] = &[
     ),
     (
         "account",
-        "state: active|deactivated|takendown|suspended|deleted",
+        "state:active|deactivated|takendown|suspended|deleted: an account changes its state",
     ),
     ("huge-repo", "records: a repository grows"),
     (
@@ -374,7 +376,7 @@ impl Fault {
         }
     }
 
-    /// Whether it happens when it is set, instead of waiting for its moment.
+    /// Whether the fault is performed when it is set, instead of waiting for an occasion.
     pub fn is_immediate(&self) -> bool {
         matches!(
             self,
@@ -407,7 +409,7 @@ impl FromStr for Place {
             "plc" => Ok(Place::Plc),
             "relay" => Ok(Place::Relay),
             "jetstream" => Ok(Place::Jetstream),
-            // A bare number is a PDS too.
+            // A number alone is a PDS too.
             other => other
                 .strip_prefix("pds")
                 .unwrap_or(other)

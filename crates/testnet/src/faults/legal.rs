@@ -1,26 +1,26 @@
-//! What a fault may be: where it can fire, and how large its numbers may be.
+//! The limits of faults: where each can fire, and how large its numbers may be.
 //!
-//! A fault that could never fire, or that would only overwhelm the network, is
-//! refused when it is set.
+//! A fault that could never fire, or that would only overload the network, is refused
+//! when it is set.
 
 use super::kinds::{Fault, Place};
 use super::spec::Spec;
 use crate::world::ActionError;
 
-/// The last number of a wiped stream's beginning: numbers stay below 2^53, with
-/// room for what comes after.
+/// The highest number at which a wiped stream may begin: numbers stay below 2^53, with
+/// room for later events.
 const MOST_NEXT_SEQ: u64 = (1 << 53) - (1 << 32);
 const MOST_EVENTS: u64 = 100_000_000;
 const MOST_COMMITS: u64 = 100_000_000;
 const MOST_LISTED: u64 = 100_000_000;
-/// Records that one account gets at once.
+/// The most records that one account gets at once.
 pub const MOST_RECORDS: u64 = 1_000_000;
-/// Keys above it take hours to mine.
+/// The greatest height of mined keys. Higher keys take hours to mine.
 const MOST_HEIGHT: u64 = 12;
 const MOST_KEYS: u64 = 1000;
 const MOST_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Kinds of places where a fault can fire.
+/// The kinds of servers where a fault can fire.
 struct Sites {
     pds: bool,
     plc: bool,
@@ -49,7 +49,7 @@ fn sites(fault: &Fault) -> Sites {
             jetstream: true,
             ..NOWHERE
         },
-        // On a PDS: what the relay hears of that host.
+        // On a PDS: what the relay receives from that host.
         Fault::RelayOmit {}
         | Fault::Window { .. }
         | Fault::SeqRestart { .. }
@@ -70,7 +70,7 @@ fn sites(fault: &Fault) -> Sites {
             relay: true,
             ..NOWHERE
         },
-        // Events as a PDS sequences them, its answers, its accounts.
+        // Events as a PDS sequences them, its responses, its accounts.
         _ => Sites {
             pds: true,
             ..NOWHERE
@@ -78,7 +78,7 @@ fn sites(fault: &Fault) -> Sites {
     }
 }
 
-/// The numbers of a fault: name, value, least, most.
+/// The numeric arguments of a fault: name, value, least, most.
 fn numbers(fault: &Fault) -> Vec<(&'static str, u64, u64, u64)> {
     match fault {
         Fault::Delay { ms } | Fault::Stall { ms: Some(ms), .. } => vec![("ms", *ms, 0, MOST_MS)],
@@ -105,7 +105,7 @@ fn numbers(fault: &Fault) -> Vec<(&'static str, u64, u64, u64)> {
 }
 
 impl Spec {
-    /// Whether this can fire in a network with or without a relay and Jetstream.
+    /// Checks that the fault can fire in a network with or without a relay and Jetstream.
     pub fn check(&self, relay: bool, jetstream: bool) -> Result<(), ActionError> {
         let sites = sites(&self.fault);
         let legal = match self.host {

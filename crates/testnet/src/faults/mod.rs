@@ -1,10 +1,10 @@
-//! Everything that can be made to go wrong, by name, with a counter each.
+//! Faults: what can be made to go wrong, by name, each with a counter.
 //!
-//! `kinds` has the names, `legal` their limits, `spec` how they are written with their scope,
-//! `registry` what is set and how often it fired. The rest are small functions
-//! at the places where faults bite: events (`events`), HTTP answers (`http`),
-//! and, beside the code they spoil, CARs (`pds::car`), sockets (`stream`) and
-//! the relay. Faults that are done at once live in `world::actions`.
+//! `kinds` has the names, `legal` their limits, `spec` how a fault and its scope are
+//! written, `registry` the faults that are set and how often each has fired. The effects
+//! are small functions where a fault applies: events (`events`), HTTP responses (`http`),
+//! and, next to the code that they change, CARs (`pds::car`), sockets (`stream`) and the
+//! relay. Immediate faults are in `world::actions`.
 
 mod events;
 mod http;

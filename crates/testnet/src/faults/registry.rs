@@ -1,8 +1,8 @@
-//! Which faults are set, and how often each has fired.
+//! The faults that are set, and how often each has fired.
 //!
-//! Places that can go wrong ask [`Faults::take`]; a fault that applies is
-//! counted and used up at that moment. A fault that never fired stays at 0, and
-//! is listed.
+//! Code where something can go wrong calls [`Faults::take`]. A fault that applies is
+//! counted and used up at that moment. A fault that never fired is reported with the
+//! count 0.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,12 +26,13 @@ struct Active {
 #[derive(Debug, Default)]
 struct State {
     active: Vec<Active>,
-    /// Taken back before they fired.
+    /// Faults that were cleared before they fired.
     in_vain: Vec<(u64, Spec)>,
     fired: BTreeMap<String, u64>,
     next_id: u64,
 }
 
+/// The registry of all faults of a network.
 #[derive(Debug)]
 pub struct Faults {
     state: Mutex<State>,
@@ -57,7 +58,7 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets a fault that waits for its moment; returns its number.
+    /// Sets a fault that waits for its occasion, and returns its number.
     pub(crate) fn arm(&self, spec: Spec) -> u64 {
         let mut state = self.state();
         state.next_id += 1;
@@ -72,12 +73,12 @@ impl Faults {
         id
     }
 
-    /// Takes a fault back; its count stays.
+    /// Clears a fault; its count stays. Returns whether it was set.
     pub(crate) fn clear(&self, id: u64) -> bool {
         self.retain(|active| active.id != id)
     }
 
-    /// Takes back all faults of a name, or all.
+    /// Clears all faults of a name, or all faults. Returns whether any was set.
     pub(crate) fn clear_named(&self, name: Option<&str>) -> bool {
         self.retain(|active| name.is_some_and(|name| active.name != name))
     }
@@ -96,7 +97,7 @@ impl Faults {
         changed
     }
 
-    /// Fires the first fault set for this place and account that `pick` wants.
+    /// Fires the first fault for this place and account for which `pick` returns a value.
     pub fn take<T>(
         &self,
         place: Place,
@@ -126,17 +127,17 @@ impl Faults {
         Some((id, taken))
     }
 
-    /// Counts a fault that was done at once.
+    /// Counts an immediate fault.
     pub(crate) fn note(&self, fault: &Fault) {
         *self.state().fired.entry(fault.name()).or_default() += 1;
     }
 
-    /// How often faults of this name have fired.
+    /// The number of times that faults of this name have fired.
     pub fn fired(&self, name: &str) -> u64 {
         self.state().fired.get(name).copied().unwrap_or(0)
     }
 
-    /// Faults that were set by their numbers and never fired, cleared or not.
+    /// The faults that were set and never fired, cleared or not, with their numbers.
     pub fn silent(&self) -> Vec<(u64, Spec)> {
         let state = self.state();
         let waiting = state.active.iter().filter(|active| active.fired == 0);
@@ -144,7 +145,7 @@ impl Faults {
         state.in_vain.iter().cloned().chain(waiting).collect()
     }
 
-    /// All names with their counts, zeros included, and what is set now.
+    /// The counts of all names, including zeros, and the faults that are set now.
     pub fn report(&self) -> Json {
         let state = self.state();
         let active = state.active.iter().map(|active| {
@@ -158,7 +159,7 @@ impl Faults {
         json!({ "fired": state.fired, "active": active.collect::<Vec<_>>() })
     }
 
-    /// Whether a ping at this place stays without an answer.
+    /// Whether a fault swallows the answer to a ping at this place.
     pub(crate) fn swallow_pong(&self, place: Place) -> bool {
         let wanted = |fault: &Fault| matches!(fault, Fault::NoPongs {}).then_some(());
         self.take(place, None, wanted).is_some()

@@ -1,9 +1,9 @@
-//! A fault with its scope, as a flag and as JSON.
+//! A fault with its scope, as a command line flag and as JSON.
 //!
-//! A fault is written `NAME` or `NAME=KEY:VALUE,KEY:VALUE` on the command line
-//! and as a JSON object with the same keys elsewhere. `host`, `did` and `count`
-//! belong to every fault: which host (`pds0`, `plc`, `relay`, …), which account,
-//! how many times (until cleared, if not said).
+//! On the command line a fault is `NAME` or `NAME=KEY:VALUE,KEY:VALUE`; elsewhere it is a
+//! JSON object with the same keys. Every fault takes `host` (which server: `pds0`, `plc`,
+//! `relay`, …), `did` (which account) and `count` (how many times; until cleared if
+//! absent).
 
 use std::str::FromStr;
 
@@ -21,16 +21,16 @@ pub struct Spec {
     pub count: Option<u64>,
 }
 
-/// Why text or JSON names no fault.
+/// Why text or JSON is not a fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     #[error("a fault is an object with the key 'fault'")]
     NotAnObject,
     #[error("'{0}' is not KEY:VALUE")]
     Argument(String),
-    #[error("'{0}' is no host: use pds0, pds1, … plc, relay or jetstream")]
+    #[error("'{0}' is not a host: use pds0, pds1, … plc, relay or jetstream")]
     Host(String),
-    #[error("'{0}' is no DID")]
+    #[error("'{0}' is not a DID")]
     Did(String),
     #[error("count must be a number above zero")]
     Count,
@@ -39,7 +39,7 @@ pub enum SpecError {
 }
 
 impl Spec {
-    /// Everywhere, until cleared.
+    /// A fault that applies everywhere, until it is cleared.
     pub fn new(fault: Fault) -> Spec {
         Spec {
             fault,
@@ -176,8 +176,8 @@ mod tests {
     fn mistakes_are_named() {
         for (text, says) in [
             ("drop=x", "'x' is not KEY:VALUE"),
-            ("drop=host:pdsx", "'pdsx' is no host"),
-            ("drop=did:alice", "'alice' is no DID"),
+            ("drop=host:pdsx", "'pdsx' is not a host"),
+            ("drop=did:alice", "'alice' is not a DID"),
             ("drop=count:0", "count must be"),
             ("drop=speed:3", "unknown field `speed`"),
             ("window", "missing field `events`"),

@@ -1,5 +1,5 @@
-//! Jetstream, version 1: the relay's stream as JSON, one operation a message,
-//! cursors in microseconds, nothing signed.
+//! A Jetstream server, version 1: the relay's stream as JSON, one operation per message,
+//! with cursors in microseconds and without signatures.
 
 mod serve;
 
@@ -16,12 +16,12 @@ use tokio::sync::watch;
 use crate::stream::{Body, CommitBody, Draft};
 use crate::world::{BlockStore, Change};
 
-/// One message, with what it is filtered by.
+/// One message, with the fields that filters use.
 #[derive(Debug, Clone)]
 pub struct Message {
     pub time_us: u64,
     pub did: Did,
-    /// `None` for messages that every filter of collections lets pass.
+    /// `None` for messages that pass every filter of collections.
     pub collection: Option<String>,
     pub text: Arc<str>,
 }
@@ -34,7 +34,7 @@ struct Kept {
     last_us: u64,
 }
 
-/// The messages that are kept, shared with those who read them.
+/// The messages that are kept, shared with the readers.
 #[derive(Debug)]
 pub struct Log {
     kept: Mutex<Kept>,
@@ -42,6 +42,7 @@ pub struct Log {
     pub changed: watch::Sender<u64>,
 }
 
+/// A Jetstream server.
 pub struct Jetstream {
     pub log: Arc<Log>,
 }
@@ -56,7 +57,7 @@ impl Jetstream {
         Jetstream { log: Arc::new(log) }
     }
 
-    /// Takes an event that the relay passed on.
+    /// Adds an event that the relay passed on.
     pub fn hear(&mut self, seq: u64, draft: &Draft, now_micros: u64, blocks: &BlockStore) {
         match &draft.body {
             Body::Commit(body) if !body.too_big => {
@@ -124,7 +125,7 @@ impl Jetstream {
         body: Json,
     ) {
         let mut kept = self.log.kept();
-        // Every message has a time of its own, so that a cursor is exact.
+        // Every message has its own time, so that a cursor is exact.
         let time_us = now_micros.max(kept.last_us + 1);
         kept.last_us = time_us;
         let text = json!({
@@ -150,8 +151,8 @@ impl Log {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first position at or after a time; the end without one, or with one
-    /// from the future.
+    /// The first position at or after a time. Without a time, or with a time in the
+    /// future, the end.
     pub fn position(&self, cursor: Option<u64>) -> u64 {
         let kept = self.kept();
         let end = kept.base + kept.messages.len() as u64;
@@ -164,8 +165,8 @@ impl Log {
         }
     }
 
-    /// At most `count` messages from a position, and where to go on. Messages
-    /// that left the window are skipped without a word, as the real one does.
+    /// At most `count` messages from a position, and the next position. Messages that
+    /// have left the window are skipped silently, as the real server does.
     pub fn read(&self, position: u64, count: usize) -> (Vec<Message>, u64) {
         let kept = self.kept();
         let from = position.saturating_sub(kept.base) as usize;

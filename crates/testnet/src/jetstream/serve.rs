@@ -1,4 +1,4 @@
-//! `/subscribe` of a Jetstream.
+//! The endpoint `/subscribe` of a Jetstream server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::stream::socket::{self, Incoming, Socket, TEXT, write_frame};
 use crate::stream::subscribe::stay_silent;
 use tokio::io::AsyncWriteExt;
 
-/// Messages that are read, filtered and written in one go.
+/// The number of messages that are read, filtered and written at once.
 const BATCH: usize = 256;
 const MOST_COLLECTIONS: usize = 100;
 const MOST_DIDS: usize = 10_000;
@@ -24,7 +24,7 @@ const MOST_DIDS: usize = 10_000;
 struct Filter {
     /// Whole names.
     collections: BTreeSet<String>,
-    /// Beginnings of names, with their final dot.
+    /// Beginnings of names, including the final dot.
     prefixes: Vec<String>,
     dids: BTreeSet<Did>,
 }
@@ -86,7 +86,7 @@ pub fn answer(net: &Net, request: Request<Body>) -> Answer {
         return text_answer(404, "no Jetstream");
     };
     let faults = net.faults.clone();
-    // Chosen before the handshake is answered: what happens after it is sent.
+    // Chosen before the handshake is answered, so that everything after it is sent.
     let position = log.position(cursor);
     match socket::accept(request) {
         Ok(handshake) => handshake.run(move |socket| serve(log, faults, filter, position, socket)),

@@ -1,12 +1,11 @@
-//! Load that is prepared ahead: many signed commits over many repositories.
+//! A load that is prepared in advance: many signed commits over many repositories.
 //!
-//! A tree does not depend on whose it is, so all repositories walk through the
-//! same states: each state's blocks exist once, and a commit of its own costs
-//! 96 bytes and one signature. Frames are put together from these parts when
-//! they are sent, which is copying and nothing else.
+//! A tree does not depend on its owner, so all repositories go through the same states.
+//! The blocks of each state exist once, and a commit costs only 96 bytes and one
+//! signature. Frames are assembled from these parts when they are sent, by copying alone.
 //!
-//! Commits go round the repositories, each round in another order. The numbers
-//! of the stream are 1, 2, 3 … without a gap.
+//! Commits go round the repositories, in another order each time. The numbers of the
+//! stream are 1, 2, 3 … without a gap.
 
 mod serve;
 
@@ -26,22 +25,24 @@ use sha2::{Digest, Sha256};
 use crate::rng::Rng;
 use crate::world::{BlockStore, Clock, Drawer, Repo, WRITES_PER_COMMIT, Write, timestamp};
 
-/// Keys that all repositories share; one each would make preparing slow.
+/// The number of keys that all repositories share. A key for each would make preparing
+/// slow.
 const KEYS: usize = 64;
 const MOST_REPOS: u32 = 50_000_000;
 const MOST_COMMITS: u64 = 50_000_000;
-/// The stride of a round is found near this part of the repositories.
+/// The stride of a round is near this fraction of the number of repositories.
 const GOLDEN: f64 = 0.618_033_988_75;
 
+/// The size of a load.
 #[derive(Debug, Clone)]
 pub struct LoadConfig {
     pub repos: u32,
     /// Records of every repository before the load.
     pub records: usize,
-    /// Commits prepared, one operation each.
+    /// The number of commits, with one operation each.
     pub commits: u64,
     pub seed: u64,
-    /// The directory's port, the host's is the next; 0 takes free ones.
+    /// The port of the directory; the host has the next one. 0 takes free ports.
     pub port: u16,
 }
 
@@ -57,12 +58,12 @@ impl Default for LoadConfig {
     }
 }
 
-/// Why load cannot be prepared or served.
+/// Why a load cannot be prepared or served.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("1 to {MOST_REPOS} repositories, not {0}")]
+    #[error("a load needs 1 to {MOST_REPOS} repositories, not {0}")]
     Repos(u32),
-    #[error("1 to {MOST_COMMITS} commits, not {0}")]
+    #[error("a load needs 1 to {MOST_COMMITS} commits, not {0}")]
     Commits(u64),
     #[error("two ports from {0} on end above 65535")]
     Ports(u16),
@@ -70,10 +71,10 @@ pub enum LoadError {
     Bind { port: u16, error: std::io::Error },
 }
 
-/// What every repository holds after its n-th commit, and how it got there.
+/// The state of every repository after its n-th commit, and the step that led to it.
 struct State {
     data: Cid,
-    /// `None` at the beginning.
+    /// `None` for the state before the load.
     step: Option<Step>,
 }
 
@@ -81,22 +82,22 @@ struct Step {
     path: String,
     cid: Cid,
     prev_data: Cid,
-    /// All blocks of the event's CAR but the commit, written out.
+    /// All blocks of the event's CAR except the commit, already encoded.
     tail: Bytes,
 }
 
-/// What belongs to one commit alone.
+/// The parts of a commit that no other commit shares.
 #[derive(Clone, Copy)]
 struct Signed {
     signature: [u8; SIGNATURE_BYTES],
     digest: [u8; 32],
 }
 
-/// A load, ready to be sent.
+/// A load that is ready to be sent.
 pub struct Load {
     config: LoadConfig,
     keys: Vec<SigningKey>,
-    /// Before the load, after the first commit, after the second …
+    /// The states before the load, after the first commit, after the second, and so on.
     states: Vec<State>,
     signed: Vec<Signed>,
     store: BlockStore,
@@ -113,8 +114,8 @@ impl Load {
         Ok(load)
     }
 
-    /// The same load without its commits: for whoever has to know where every
-    /// repository begins. It cannot be sent.
+    /// Builds a load without its commits, for a caller that only needs the state before
+    /// the load. Such a load cannot be sent.
     pub fn unsigned(config: LoadConfig) -> Result<Load, LoadError> {
         if !(1..=MOST_REPOS).contains(&config.repos) {
             return Err(LoadError::Repos(config.repos));
@@ -141,7 +142,7 @@ impl Load {
         })
     }
 
-    /// Where a repository stands before the load: rev, root, signed commit.
+    /// The state of a repository before the load: rev, root, signed commit block.
     pub fn beginning(&self, repo: u32) -> (Rev, Cid, Vec<u8>) {
         let (rev, block) = self.commit(repo, 0);
         (rev, self.states[0].data, block)
@@ -160,7 +161,7 @@ impl Load {
         });
         match walked {
             Ok(_) => records,
-            Err(error) => panic!("the shared tree is whole: {error}"),
+            Err(error) => panic!("the shared tree is broken: {error}"),
         }
     }
 
@@ -215,8 +216,8 @@ impl Load {
         &self.keys[repo as usize % KEYS]
     }
 
-    /// The account of a repository: its number is written into its name, so
-    /// that no table is needed to find it again.
+    /// The account of a repository. The repository's number is part of the name, so that
+    /// no table is needed to find it.
     pub fn did(&self, repo: u32) -> Did {
         let noise = Sha256::new()
             .chain_update(self.config.seed.to_be_bytes())
@@ -228,11 +229,11 @@ impl Load {
         name[11..].copy_from_slice(&noise[7..11]);
         match Did::parse(&format!("did:plc:{}", base32_encode(&name))) {
             Ok(did) => did,
-            Err(error) => panic!("fifteen bytes make a did:plc: {error}"),
+            Err(error) => panic!("fifteen bytes do not make a did:plc: {error}"),
         }
     }
 
-    /// The repository of an account.
+    /// The repository of an account; `None` if the account is not part of the load.
     pub fn repo_of(&self, did: &Did) -> Option<u32> {
         let name = did.as_str().strip_prefix("did:plc:")?.to_uppercase();
         let name = BASE32_NOPAD.decode(name.as_bytes()).ok()?;
@@ -241,7 +242,8 @@ impl Load {
         (repo < self.config.repos && self.did(repo) == *did).then_some(repo)
     }
 
-    /// Whose commit the `index`-th is, and which of theirs (from 1).
+    /// The repository of the `index`-th commit, and the number of that commit within the
+    /// repository, from 1.
     pub fn place(&self, index: u64) -> (u32, u64) {
         let repos = u64::from(self.config.repos);
         let (round, turn) = (index / repos, index % repos);
@@ -249,7 +251,7 @@ impl Load {
         (repo as u32, round + 1)
     }
 
-    /// Where in the stream a repository's `nth` commit (from 1) is.
+    /// The index in the stream of a repository's `nth` commit (from 1).
     fn index(&self, repo: u32, nth: u64) -> u64 {
         let repos = u64::from(self.config.repos);
         let round = nth - 1;
@@ -257,7 +259,7 @@ impl Load {
         round * repos + (self.inverse * (shifted % repos)) % repos
     }
 
-    /// Every round begins elsewhere.
+    /// The offset of a round: every round begins with another repository.
     fn shift(&self, round: u64) -> u64 {
         Rng::new(self.config.seed ^ round).next_u64() % u64::from(self.config.repos)
     }
@@ -266,8 +268,8 @@ impl Load {
         Tid::from_micros(self.base_micros + 1 + index, 0)
     }
 
-    /// How many of its commits a repository has made when `sent` commits of the
-    /// load have happened.
+    /// The number of commits that a repository has made when `sent` commits of the load
+    /// have been sent.
     fn nth_at(&self, repo: u32, sent: u64) -> u64 {
         let whole = sent / u64::from(self.config.repos);
         let next = whole + 1;
@@ -277,7 +279,7 @@ impl Load {
 
     // --- blocks --------------------------------------------------------------
 
-    /// The rev and the commit block of a repository after its `nth` commit; 0 is
+    /// The rev and the commit block of a repository after its `nth` commit; 0 means
     /// before the load.
     fn commit(&self, repo: u32, nth: u64) -> (Rev, Vec<u8>) {
         let data = &self.states[nth as usize].data;
@@ -295,7 +297,7 @@ impl Load {
         )
     }
 
-    /// The rev of a repository's `nth` commit; 0 is before the load.
+    /// The rev of a repository's `nth` commit; 0 means before the load.
     fn rev_at(&self, repo: u32, nth: u64) -> Rev {
         match nth {
             0 => Tid::from_micros(self.base_micros, 0),
@@ -303,7 +305,7 @@ impl Load {
         }
     }
 
-    /// The event of the `index`-th commit.
+    /// The frame of the `index`-th commit. Panics on an unsigned load.
     pub fn frame(&self, index: u64) -> Vec<u8> {
         let (repo, nth) = self.place(index);
         let state = &self.states[nth as usize];
@@ -343,7 +345,7 @@ impl Load {
     }
 }
 
-/// The states that all repositories walk through.
+/// Builds the states that all repositories go through.
 fn build_states(
     config: &LoadConfig,
     rounds: u64,
@@ -354,7 +356,7 @@ fn build_states(
 ) -> Vec<State> {
     let did = match Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa") {
         Ok(did) => did,
-        Err(error) => panic!("a name for the shared tree: {error}"),
+        Err(error) => panic!("the name of the shared tree is not a DID: {error}"),
     };
     let mut drawer = Drawer {
         rng,
@@ -368,7 +370,7 @@ fn build_states(
         .commit(&did, key, rev, writes, store)
     {
         Ok(made) => made,
-        Err(error) => panic!("the shared tree takes only creates: {error}"),
+        Err(error) => panic!("the shared tree refused a create: {error}"),
     };
     for batch in first.chunks(WRITES_PER_COMMIT) {
         let rev = drawer.clock.rev();
@@ -403,7 +405,7 @@ fn build_states(
     states
 }
 
-/// A step through all repositories that meets each once, and its inverse.
+/// A stride with which a round meets each repository once, and its inverse.
 fn stride(repos: u64) -> (u64, u64) {
     let near = ((repos as f64 * GOLDEN) as u64).max(1);
     let inverses = (near..).map(|stride| (stride, inverse(stride, repos)));
@@ -413,7 +415,7 @@ fn stride(repos: u64) -> (u64, u64) {
     found.unwrap_or((1, 1))
 }
 
-/// The number that undoes a multiplication modulo `modulus`, if there is one.
+/// The multiplicative inverse of `number` modulo `modulus`, if there is one.
 fn inverse(number: u64, modulus: u64) -> Option<u64> {
     let (mut old_r, mut r) = (number as i128, modulus as i128);
     let (mut old_s, mut s) = (1i128, 0i128);

@@ -1,8 +1,8 @@
-//! Prepared load over sockets: a directory and one PDS.
+//! Serves a prepared load over sockets: a directory and one PDS.
 //!
-//! Nothing happens until commits are released; then they leave as fast as the
-//! socket takes them, in large pieces. Repositories are served as they stand
-//! after what was released.
+//! Nothing is sent until commits are released. Released commits are sent as fast as the
+//! socket takes them, in large pieces. Repositories are served in their state after the
+//! released commits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,9 +26,9 @@ use crate::http::{
 use crate::plc::{Statement, document};
 use crate::stream::socket::{self, BINARY, CLOSE_POLICY, Incoming, Socket, write_frame};
 
-/// Bytes put together before they are written.
+/// The number of bytes that are assembled before they are written.
 const PIECE_BYTES: usize = 1 << 20;
-/// Steps of a release at a pace.
+/// Steps per second of a release at a pace.
 const RELEASES_PER_SECOND: u64 = 100;
 
 struct Context {
@@ -37,7 +37,7 @@ struct Context {
     released: watch::Sender<u64>,
 }
 
-/// A load that is being served. Dropping it stops it.
+/// A load that is being served. Dropping it stops the servers.
 pub struct LoadServer {
     context: Arc<Context>,
     tasks: Vec<JoinHandle<()>>,
@@ -84,12 +84,12 @@ impl LoadServer {
         &self.context.load
     }
 
-    /// Lets so many commits more happen.
+    /// Releases this many more commits.
     pub fn release(&self, commits: u64) {
         self.context.release(commits);
     }
 
-    /// Lets commits happen at a pace, until `commits` more have.
+    /// Releases this many more commits at a pace.
     pub fn release_at(&self, commits: u64, per_second: f64) {
         tokio::spawn(release_at(self.context.clone(), commits, per_second));
     }
@@ -114,7 +114,7 @@ impl Context {
             .send_modify(|released| *released = released.saturating_add(commits).min(most));
     }
 
-    /// The repository that a request names, and where it stands.
+    /// The repository that a request names, and the number of commits that it has made.
     fn asked(&self, query: &Query) -> Result<(Did, u32, u64), Refusal> {
         let did = query.get("did").and_then(|did| Did::parse(did).ok());
         let did = did.ok_or_else(|| Refusal::invalid("Error: did must be a valid did"))?;
@@ -206,7 +206,7 @@ fn get_repo(context: &Context, query: &Query) -> Result<Answer, Refusal> {
     write_header(&mut car, &[commit]);
     write_block(&mut car, &commit, &block);
     if let Some(known) = since_of(load, repo, nth, query)? {
-        // What is new: everything that the commits since then brought.
+        // The difference: all blocks of the commits since then.
         for state in &load.states[known as usize + 1..=nth as usize] {
             car.extend(state.step.iter().flat_map(|step| step.tail.iter()));
         }
@@ -228,8 +228,8 @@ fn get_repo(context: &Context, query: &Query) -> Result<Answer, Refusal> {
     Ok(with_type(200, "application/vnd.ipld.car", car))
 }
 
-/// Which of a repository's states the client has, by the rev it names; none if it
-/// names none of ours.
+/// The state that the client has, according to the rev in `since`; `None` if the request
+/// names no rev of this repository.
 fn since_of(load: &Load, repo: u32, nth: u64, query: &Query) -> Result<Option<u64>, Refusal> {
     let Some(since) = query.get("since") else {
         return Ok(None);
@@ -284,7 +284,7 @@ fn subscribe(context: Arc<Context>, query: &Query, request: Request<Body>) -> An
     }
 }
 
-/// Sends everything that is released, from `next` on.
+/// Sends all released commits from `next` on.
 async fn send(context: Arc<Context>, mut next: u64, mut socket: Socket) {
     let mut released = context.released.subscribe();
     let mut piece = Vec::with_capacity(PIECE_BYTES + (1 << 16));
@@ -317,7 +317,7 @@ async fn send(context: Arc<Context>, mut next: u64, mut socket: Socket) {
     }
 }
 
-/// Whether the client is still there.
+/// Answers a ping; returns whether the client is still connected.
 async fn answer_ping(socket: &mut Socket, message: Option<Incoming>) -> bool {
     match message {
         None | Some(Incoming::Close) => false,

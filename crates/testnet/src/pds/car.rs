@@ -1,4 +1,4 @@
-//! A repository as blocks, and the faults that spoil it on its way out.
+//! The blocks of a repository, and the faults that change them before they are sent.
 
 use std::collections::HashSet;
 
@@ -27,8 +27,8 @@ pub struct Block {
     pub kind: Kind,
 }
 
-/// The blocks of a repository: commit first, then the tree in key order, each
-/// once, without those in `known`.
+/// The blocks of a repository: the commit, then the tree in key order. Each block occurs
+/// once, and blocks in `known` are left out.
 pub fn repo_blocks(world: &World, commit: Cid, data: Cid, known: &HashSet<Cid>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut seen = known.clone();
@@ -50,11 +50,11 @@ pub fn repo_blocks(world: &World, commit: Cid, data: Cid, known: &HashSet<Cid>) 
     blocks
 }
 
-/// The blocks that who has the repository at `since` need not be sent.
+/// The blocks that a client which has the repository at `since` already has.
 pub fn known_since(world: &World, did: &Did, since: Rev) -> HashSet<Cid> {
     let truth = world.history.as_ref().and_then(|all| all.repo(did));
     let Some(truth) = truth else {
-        // Without history everything is sent, as servers may.
+        // Without history everything is sent, as servers may do.
         return HashSet::new();
     };
     let Some(at) = truth.at_or_before(since) else {
@@ -66,7 +66,7 @@ pub fn known_since(world: &World, did: &Did, since: Rev) -> HashSet<Cid> {
     tree.map(|block| block.cid).collect()
 }
 
-/// Writes blocks as a CAR whose root is the first of them.
+/// Writes blocks as a CAR whose root is the first block.
 pub fn write_car(blocks: &[Block]) -> Vec<u8> {
     let mut car = Vec::new();
     let root = blocks.first().map(|block| block.cid);
@@ -77,7 +77,7 @@ pub fn write_car(blocks: &[Block]) -> Vec<u8> {
     car
 }
 
-/// What getRepo answers: the truth, or what a fault makes of it.
+/// The response of getRepo: the truth, or what a fault makes of it.
 pub fn get_repo(world: &mut World, host: usize, did: &Did, since: Option<Rev>) -> Option<Vec<u8>> {
     let mut repo = world.hosts[host].accounts.get(did)?.repo.clone();
     if let Some(old) = take_old(world, host, did) {
@@ -117,8 +117,8 @@ fn take_old(world: &World, host: usize, did: &Did) -> Option<Repo> {
     })
 }
 
-/// Takes away or exchanges blocks as the first fault set wants it. A fault that
-/// finds nothing to spoil does not fire.
+/// Removes or replaces blocks as the first applicable fault wants. A fault that finds
+/// nothing to change does not fire.
 fn spoil(world: &mut World, host: usize, did: &Did, repo: &Repo, blocks: &mut Vec<Block>) {
     let last = |kind| blocks.iter().rposition(|block| block.kind == kind);
     let (last_node, last_record) = (last(Kind::Node), last(Kind::Record));
@@ -143,8 +143,8 @@ fn spoil(world: &mut World, host: usize, did: &Did, repo: &Repo, blocks: &mut Ve
             let Some(account) = world.accounts.get(did) else {
                 return;
             };
-            // A top without keys: every block is there and hashes, the owner's
-            // key signs it, and no honest tree looks like this.
+            // A top node without keys: every block is present and hashes, and the owner's
+            // key signs the tree, but no honest tree looks like this.
             let mut writer = Writer::new();
             writer.map(2).text("e").array(0).text("l").cid(&repo.data);
             let bytes = Bytes::from(writer.into_bytes());

@@ -1,7 +1,7 @@
-//! A PDS: serves the repositories of its accounts and announces what changes.
+//! A PDS, which serves the repositories of its accounts and announces changes.
 //!
-//! Answers follow the reference PDS: errors by the lexicon's names under status
-//! 400, inactive accounts listed with their state, deleted ones unknown.
+//! Responses follow the reference PDS: errors have the names of the lexicon and status
+//! 400, inactive accounts are listed with their state, and deleted accounts are unknown.
 
 pub mod car;
 mod repo;
@@ -68,7 +68,7 @@ fn resolve_handle(net: &Net, query: &Query) -> Result<Answer, Refusal> {
     }
 }
 
-/// Pages outside XRPC, chosen by the name under which the host is asked.
+/// Answers pages outside XRPC, depending on the host name in the request.
 fn plain(net: &Net, request: &Request<Body>) -> Answer {
     let asked = request.headers().get(header::HOST);
     let asked = asked

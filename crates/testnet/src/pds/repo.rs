@@ -1,4 +1,4 @@
-//! `com.atproto.repo.*` on a PDS: records as JSON.
+//! The methods `com.atproto.repo.*` of a PDS: records as JSON.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -17,7 +17,7 @@ use crate::world::World;
 const LIST_DEFAULT: usize = 50;
 const LIST_MOST: usize = 100;
 
-/// The account that `repo` names, by DID or handle.
+/// The account that the parameter `repo` names, by DID or handle.
 fn repo_of(world: &World, query: &Query) -> Result<Did, Refusal> {
     let name = query
         .get("repo")
@@ -66,7 +66,8 @@ pub fn get_record(net: &Net, host: usize, query: &Query) -> Result<Answer, Refus
     }
 }
 
-/// Newest first, unless `reverse`; the cursor is the last record key.
+/// Lists records, newest first unless `reverse` is set. The cursor is the last record
+/// key.
 pub fn list_records(net: &Net, host: usize, query: &Query) -> Result<Answer, Refusal> {
     let world = net.world();
     let did = repo_of(&world, query)?;
@@ -74,7 +75,7 @@ pub fn list_records(net: &Net, host: usize, query: &Query) -> Result<Answer, Ref
     let limit = limit_of(query, LIST_DEFAULT, LIST_MOST)?;
     let collection = query.get("collection").unwrap_or_default();
     let reverse = query.get("reverse") == Some("true");
-    // '0' comes right after '/': the range holds this collection alone.
+    // '0' comes right after '/', so the range contains only this collection.
     let (mut low, mut high) = (format!("{collection}/"), format!("{collection}0"));
     if let Some(cursor) = query.get("cursor") {
         let path = format!("{collection}/{cursor}");

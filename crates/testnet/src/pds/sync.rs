@@ -1,4 +1,4 @@
-//! `com.atproto.sync.*` on a PDS.
+//! The methods `com.atproto.sync.*` of a PDS.
 
 use std::collections::HashSet;
 
@@ -20,19 +20,20 @@ use crate::world::{Hosted, World};
 const LIST_DEFAULT: usize = 500;
 const LIST_MOST: usize = 1000;
 const CAR_TYPE: &str = "application/vnd.ipld.car";
-/// Long answers leave in pieces, without a length, as the reference PDS's do.
+/// Long responses are sent in pieces of this size, without a length, as the reference PDS
+/// does.
 const PIECE_BYTES: usize = 64 * 1024;
 
 type Given = Result<Answer, Refusal>;
 
-/// The `did` that a request names.
+/// The account that the parameter `did` names.
 fn did_of(query: &Query) -> Result<Did, Refusal> {
     let missing = || Refusal::invalid("Error: Params must have the property \"did\"");
     let did = query.get("did").ok_or_else(missing)?;
     Did::parse(did).map_err(|_| Refusal::invalid("Error: did must be a valid did"))
 }
 
-/// The copy of an account, whatever its state.
+/// The host's copy of an account, whatever its state.
 fn held<'w>(world: &'w World, host: usize, did: &Did) -> Result<&'w Hosted, Refusal> {
     world.hosts[host].accounts.get(did).ok_or_else(|| {
         let message = format!("Could not find repo for DID: {did}");
@@ -40,7 +41,7 @@ fn held<'w>(world: &'w World, host: usize, did: &Did) -> Result<&'w Hosted, Refu
     })
 }
 
-/// The copy of an account that may be served.
+/// The host's copy of an account, if its state allows serving it.
 pub fn served<'w>(world: &'w World, host: usize, did: &Did) -> Result<&'w Hosted, Refusal> {
     let copy = held(world, host, did)?;
     match copy.status.refusal() {
@@ -85,14 +86,14 @@ pub fn get_record(net: &Net, host: usize, query: &Query) -> Given {
     }
     let world = net.world();
     let repo = &served(&world, host, &did)?.repo;
-    // The nodes that are read on the way prove both presence and absence.
+    // The nodes that are read on the way prove presence as well as absence.
     let mut tree = Tree::open(repo.data, &world.blocks);
     let found = tree.get(format!("{collection}/{rkey}").as_bytes());
     let found = found.map_err(|error| Refusal::new(500, "InternalServerError", error))?;
     let mut cids = vec![repo.commit];
     cids.extend(tree.untouched());
     if cids.len() == 1 {
-        // An empty tree is not read, but it is the proof.
+        // An empty tree is not read, but its node is the proof.
         cids.push(repo.data);
     }
     cids.extend(found);
@@ -152,7 +153,7 @@ pub fn get_repo_status(net: &Net, host: usize, query: &Query) -> Given {
     Ok(ok(&json))
 }
 
-/// The number of items that a page may have.
+/// The number of items that a page may have, according to the parameter `limit`.
 pub fn limit_of(query: &Query, default: usize, most: usize) -> Result<usize, Refusal> {
     match query.get("limit").map(str::parse::<usize>) {
         None => Ok(default),
@@ -177,7 +178,7 @@ pub fn list_repos(net: &Net, host: usize, query: &Query) -> Given {
             Fault::ListShort { keep } => Some(*keep),
             _ => None,
         });
-    // Pages go on after a number: an account that goes in between moves nothing.
+    // The cursor is a number, so an account that leaves in between shifts nothing.
     let shown = here.order.iter().take(keep.unwrap_or(usize::MAX));
     let mut rest = shown.skip_while(|(number, _)| **number <= after.unwrap_or(0));
     let page: Vec<(&u64, &Did)> = rest.by_ref().take(limit).collect();

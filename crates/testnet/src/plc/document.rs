@@ -1,11 +1,11 @@
-//! DID documents, in the form of today and in the legacy form.
+//! DID documents, in the present form and in the legacy form.
 
 use gapless_atp::crypto::{Curve, PublicKey};
 use serde_json::{Value as Json, json};
 
 use super::operation::Statement;
 
-/// The document that a statement amounts to.
+/// The document that follows from a statement.
 pub fn document(did: &str, statement: &Statement, legacy: bool) -> Json {
     let key = statement.signing_key.strip_prefix("did:key:");
     let multikey = key.unwrap_or_default();
@@ -45,8 +45,8 @@ pub fn document(did: &str, statement: &Statement, legacy: bool) -> Json {
     })
 }
 
-/// The old spelling: the type names the curve, the key is a bare uncompressed
-/// point, the id is relative.
+/// The signing key in the legacy form: the type names the curve, the key is a bare
+/// uncompressed point, and the id is relative.
 fn legacy_method(did: &str, multikey: &str) -> Json {
     let Ok(key) = PublicKey::from_multikey(multikey) else {
         return Json::Null;

@@ -1,4 +1,4 @@
-//! The directory: who every did:plc is, and every operation that made it so.
+//! The directory of did:plc: all its operations, in order.
 
 mod document;
 mod operation;
@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 
 use crate::world::timestamp;
 
-/// An operation in the order in which the directory took it.
+/// An operation, with its place in the directory's log.
 #[derive(Debug, Clone)]
 pub struct Logged {
     pub seq: u64,
@@ -25,10 +25,11 @@ pub struct Logged {
     pub operation: Operation,
 }
 
+/// The directory's log of operations.
 #[derive(Debug, Default)]
 pub struct Plc {
     log: Vec<Logged>,
-    /// Where in `log` a DID's operations are.
+    /// The places in `log` of each DID's operations.
     of: HashMap<Did, Vec<usize>>,
 }
 
@@ -49,14 +50,14 @@ impl Plc {
         self.log.len() as u64
     }
 
-    /// A DID's operations up to a number, oldest first.
+    /// The operations of a DID up to a number, oldest first.
     pub fn operations(&self, did: &Did, up_to: u64) -> Vec<&Logged> {
         let at = self.of.get(did).map_or(&[][..], Vec::as_slice);
         let all = at.iter().map(|at| &self.log[*at]);
         all.filter(|logged| logged.seq <= up_to).collect()
     }
 
-    /// The CID that a DID's next operation follows.
+    /// The CID of a DID's last operation, which the next one names as its predecessor.
     pub fn head(&self, did: &Did) -> Option<Cid> {
         let last = self.of.get(did)?.last()?;
         Some(self.log[*last].operation.cid)
@@ -82,7 +83,7 @@ impl Plc {
 }
 
 impl Logged {
-    /// As the audit log and the export show it.
+    /// The operation as the audit log and the export show it.
     pub fn to_json(&self) -> Json {
         json!({
             "did": self.did.as_str(),

@@ -1,5 +1,5 @@
-//! Operations of the directory: signed, chained by CID, the first one naming
-//! the DID.
+//! Operations of the directory: signed and chained by CID. The first operation of a DID
+//! determines the DID.
 
 use data_encoding::BASE64URL_NOPAD;
 use gapless_atp::cbor::from_json;
@@ -7,7 +7,7 @@ use gapless_atp::cid::{Cid, base32_encode};
 use gapless_atp::crypto::SigningKey;
 use serde_json::{Value as Json, json};
 
-/// What an operation says about an account: always everything.
+/// What an operation says about an account. An operation always states everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
     pub rotation_key: String,
@@ -59,7 +59,7 @@ impl Operation {
         }
     }
 
-    /// The DID that this operation founds when it is the first.
+    /// The DID that this operation creates if it is the first one.
     pub fn founded_did(&self) -> String {
         let name = base32_encode(self.cid.digest());
         format!("did:plc:{}", &name[..24])

@@ -1,4 +1,4 @@
-//! The directory over HTTP.
+//! The HTTP interface of the directory.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -13,7 +13,7 @@ use crate::net::Net;
 const EXPORT_MOST: usize = 1000;
 const EXPORT_DEFAULT: usize = 10;
 
-/// What a path asks for, and of whom: `/{did}`, `/{did}/log/audit`, `/export`.
+/// The route and the DID of a path: `/{did}`, `/{did}/log/audit`, `/export`.
 pub fn route(path: &str) -> (&str, Option<Did>) {
     let path = path.trim_start_matches('/');
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
@@ -48,7 +48,7 @@ pub fn answer(net: &Net, request: &Request<Body>) -> Answer {
 fn about(net: &Net, route: &str, did: &Did) -> Answer {
     let world = net.world();
     let all = world.plc.operations(did, u64::MAX);
-    // A stale directory counts only when it would have known better.
+    // A stale answer counts as fired only if the directory has newer operations.
     let newest = all.last().map_or(0, |logged| logged.seq);
     let stale = net.faults.take(Place::Plc, Some(did), |fault| match fault {
         Fault::PlcStale { seq } => seq.filter(|seq| *seq < newest),
@@ -94,8 +94,8 @@ fn about(net: &Net, route: &str, did: &Did) -> Answer {
     }
 }
 
-/// One line of JSON per operation. A number in `after` gives numbered lines, a
-/// time or nothing the older form.
+/// The export, with one line of JSON per operation. If `after` is a number, the lines are
+/// numbered; if it is a time or absent, they have the older form.
 fn export(net: &Net, query: &Query) -> Answer {
     let count = match query.get("count").map(str::parse::<usize>) {
         None => EXPORT_DEFAULT,
@@ -118,8 +118,8 @@ fn export(net: &Net, query: &Query) -> Answer {
     with_type(200, "application/jsonlines", lines.join("\n"))
 }
 
-/// Takes out of a page what a stale directory does not know yet: once for the
-/// page, or once for each operation of an account that the fault is set for.
+/// Removes from a page the operations that a stale directory does not know yet. A fault
+/// for all accounts fires once per page, a fault for one account once per operation.
 fn hide_unknown(net: &Net, page: &mut Vec<&Logged>) {
     let stale = |did: Option<&Did>, newest: u64| {
         net.faults.take(Place::Plc, did, |fault| match fault {

@@ -1,9 +1,9 @@
-//! The relay: one stream out of many, with numbers of its own.
+//! The relay, which merges the hosts' streams into one with its own numbers.
 //!
-//! It does as deployed relays do: it passes on what hosts say of the accounts
-//! they speak for, unchecked; it knows only accounts of which it has heard; it
-//! never says that a cursor is too old or from the future; it holds no
-//! repositories and sends who wants one to the host.
+//! It behaves like deployed relays: it passes on, unchecked, what a host says about the
+//! accounts that the host speaks for; it knows only accounts from its stream; it never
+//! reports a cursor as too old or as ahead; it holds no repositories and redirects
+//! requests for them to the host.
 
 mod serve;
 
@@ -20,7 +20,7 @@ use gapless_atp::syntax::Did;
 use crate::faults::{Fault, Faults, Place};
 use crate::stream::{Body, Draft, Feed};
 
-/// What the relay knows of an account.
+/// What the relay knows about an account.
 #[derive(Debug, Clone)]
 pub struct Known {
     pub rev: String,
@@ -30,12 +30,13 @@ pub struct Known {
     pub status: Option<String>,
 }
 
+/// The state of the relay.
 pub struct Relay {
     pub feed: Arc<Feed>,
     pub known: HashMap<Did, Known>,
-    /// In the order in which they were first heard of.
+    /// The accounts in the order of their first event.
     pub order: Vec<Did>,
-    /// The last number heard from each host.
+    /// The last number read from each host.
     pub host_seqs: BTreeMap<usize, u64>,
 }
 
@@ -49,7 +50,8 @@ impl Relay {
         }
     }
 
-    /// Takes an event of a host; returns its number if it was passed on.
+    /// Handles an event of a host. Returns the relay's number for it if the event was
+    /// passed on.
     pub fn hear(
         &mut self,
         faults: &Faults,
@@ -65,8 +67,8 @@ impl Relay {
             return None;
         }
         self.host_seqs.insert(host, seq);
-        // Anyone may hint that an identity changed; all else is for the host
-        // that the document names. What cannot be read is not passed on.
+        // Any host may announce an identity change; other events only count from the host
+        // that the document names. Unreadable events are not passed on.
         match draft.body {
             Body::BrokenHeader | Body::BrokenPayload | Body::BrokenRest => return None,
             Body::Identity { .. } => (),
@@ -113,7 +115,8 @@ impl Relay {
         }
     }
 
-    /// The relay was restored from a backup: it gives its last numbers again.
+    /// Restores the relay from a backup: it gives its last numbers again. Returns how
+    /// many events were forgotten.
     pub fn rollback(&mut self, events: usize) -> usize {
         self.feed.rollback(events)
     }

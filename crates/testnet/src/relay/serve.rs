@@ -1,4 +1,4 @@
-//! The relay over HTTP.
+//! The HTTP interface of the relay.
 
 use axum::body::Body;
 use axum::http::{Request, header};
@@ -47,7 +47,7 @@ pub fn answer(net: &Net, request: Request<Body>) -> Answer {
     settle(given)
 }
 
-/// What the relay knows of the account that is asked for.
+/// The requested account, and what the relay knows about it.
 fn known<'r>(relay: &'r Relay, query: &Query) -> Result<(Did, &'r Known), Refusal> {
     let did = query.get("did").and_then(|did| Did::parse(did).ok());
     let did = did.ok_or_else(|| Refusal::invalid("invalid or missing did"))?;
@@ -57,7 +57,7 @@ fn known<'r>(relay: &'r Relay, query: &Query) -> Result<(Did, &'r Known), Refusa
     }
 }
 
-/// Relays hold no repositories.
+/// Redirects to the account's host, because relays hold no repositories.
 fn redirect(
     world: &World,
     relay: &Relay,
@@ -109,7 +109,7 @@ fn cursor_of(query: &Query) -> Result<usize, Refusal> {
     }
 }
 
-/// One page: items from the cursor on, and the cursor of the next page.
+/// One page: the items from the cursor on, and the cursor of the next page.
 fn page(items: &[Json], from: usize, limit: usize, name: &str) -> Answer {
     let to = from.saturating_add(limit).min(items.len());
     let mut json = json!({ name: items[from.min(to)..to] });
@@ -119,10 +119,10 @@ fn page(items: &[Json], from: usize, limit: usize, name: &str) -> Answer {
     ok(&json)
 }
 
-/// Active accounts of which at least one commit was heard, and only those.
+/// Lists the active accounts of which the relay has seen at least one commit.
 fn list_repos(relay: &Relay, query: &Query) -> Result<Answer, Refusal> {
     let (from, limit) = (cursor_of(query)?, limit_of(query, 500, 1000)?);
-    // The cursor counts accounts heard of, listed or not: pages stay stable.
+    // The cursor counts all known accounts, listed or not, so that pages are stable.
     let mut repos = Vec::new();
     let mut next = from;
     for did in relay.order.iter().skip(from) {
@@ -147,7 +147,7 @@ fn list_repos(relay: &Relay, query: &Query) -> Result<Answer, Refusal> {
     Ok(ok(&json))
 }
 
-/// Hosts that are none, as a relay that checks nothing would list them.
+/// Invalid host names, as a relay that checks nothing would list them.
 const JUNK_HOSTS: [&str; 7] = [
     "",
     "no host at all",
@@ -157,7 +157,7 @@ const JUNK_HOSTS: [&str; 7] = [
     "https://evil.example",
     ":99999",
 ];
-/// Accounts of nobody.
+/// DIDs without an account, and invalid ones.
 const JUNK_ACCOUNTS: [&str; 3] = [
     "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa",
     "did:key:zNobody",
@@ -210,7 +210,7 @@ fn host_json(world: &World, relay: &Relay, host: usize, seq: u64) -> Json {
     })
 }
 
-/// Only hosts of which something was heard.
+/// Lists the hosts from which the relay has read at least one event.
 fn list_hosts(net: &Net, world: &World, relay: &Relay, query: &Query) -> Result<Answer, Refusal> {
     let limit = limit_of(query, 200, 1000)?.min(net.config.list_page);
     let from = cursor_of(query)?;

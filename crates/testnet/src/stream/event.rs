@@ -1,7 +1,7 @@
-//! An event before it has a number, and how it becomes a frame.
+//! An event before it has a number, and its encoding as a frame.
 //!
-//! Faults change drafts; feeds number and encode them. The relay takes the same
-//! drafts and gives them numbers of its own.
+//! Faults change drafts; feeds number and encode them. The relay takes the same drafts
+//! and gives them its own numbers.
 
 use bytes::Bytes;
 use gapless_atp::cid::Cid;
@@ -13,6 +13,7 @@ use gapless_atp::syntax::Did;
 
 use crate::world::Change;
 
+/// An event without a number.
 #[derive(Debug, Clone)]
 pub struct Draft {
     pub did: Did,
@@ -20,6 +21,7 @@ pub struct Draft {
     pub body: Body,
 }
 
+/// The contents of an event.
 #[derive(Debug, Clone)]
 pub enum Body {
     Commit(CommitBody),
@@ -34,11 +36,11 @@ pub enum Body {
         active: bool,
         status: Option<String>,
     },
-    /// Bytes that no one can read: not even a header.
+    /// Bytes that cannot be read: not even a header.
     BrokenHeader,
-    /// A `#commit` whose payload lacks what it must have; the number is there.
+    /// A `#commit` whose payload lacks required fields but has its number.
     BrokenPayload,
-    /// The same, and the DID is there too.
+    /// A `#commit` whose payload lacks required fields but has its number and its DID.
     BrokenRest,
 }
 
@@ -51,7 +53,8 @@ pub struct CommitBody {
     pub ops: Vec<Change>,
     pub prev_data: Option<Cid>,
     pub too_big: bool,
-    /// Written by a producer from before operations named what they replaced.
+    /// Whether to encode the event as a producer did before `prevData` and `prev`
+    /// existed.
     pub legacy: bool,
 }
 
@@ -60,7 +63,7 @@ impl Draft {
         matches!(self.body, Body::Account { .. })
     }
 
-    /// The WebSocket message of this event as number `seq`.
+    /// The WebSocket message of the event with the number `seq`.
     pub fn encode(&self, seq: u64) -> Bytes {
         let (did, time) = (self.did.as_str(), self.time.as_str());
         let frame = match &self.body {
@@ -120,8 +123,8 @@ impl CommitBody {
     }
 }
 
-/// A good header, a number, perhaps a DID, and nothing else that a `#commit`
-/// must have.
+/// A valid header, then a payload with a number, optionally a DID, and no other required
+/// field of a `#commit`.
 fn broken_payload(seq: u64, did: Option<&str>) -> Vec<u8> {
     let mut writer = gapless_atp::cbor::Writer::new();
     writer.map(2).text("t").text("#commit").text("op").uint(1);

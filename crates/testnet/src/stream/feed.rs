@@ -1,11 +1,11 @@
-//! One host's event stream: what was sequenced, how far back it is kept, and
+//! The event stream of one host: the sequenced events, how far back they are kept, and
 //! where a subscriber with a cursor begins.
 //!
-//! Entries stand in the order in which they are sent, which need not be the
-//! order of their numbers once faults reorder them; subscribers therefore hold
-//! a position, not a number. Who comes with a cursor gets what the window still
-//! has; older entries stay a while for those who listen already. A new epoch
-//! ends every subscription.
+//! Entries are in the order in which they are sent. Faults may reorder them, so this need
+//! not be the order of their numbers; a subscriber therefore holds a position, not a
+//! number. A subscriber with a cursor gets what the window still has; older entries are
+//! kept for a while for subscribers that are already connected. A new epoch ends every
+//! subscription.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,15 +15,15 @@ use bytes::Bytes;
 use gapless_atp::syntax::Did;
 use tokio::sync::watch;
 
-/// Bytes that one [`Feed::read`] hands out, at most one frame above.
+/// The bytes that one [`Feed::read`] returns, exceeded by at most one frame.
 const READ_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, Clone)]
 struct Entry {
-    /// `#info` has no number and is only for who listens at the time.
+    /// `None` for `#info`, which is only sent to the subscribers of the moment.
     seq: Option<u64>,
     did: Option<Did>,
-    /// `None` once purged.
+    /// `None` once the account was purged.
     frame: Option<Bytes>,
     not_before: Option<Instant>,
 }
@@ -33,31 +33,32 @@ struct State {
     entries: VecDeque<Entry>,
     /// Position of the first entry.
     base: u64,
-    /// Position of the first entry that is replayed; those before it are only
-    /// for subscribers on their way.
+    /// The position of the first entry that is replayed. Earlier entries are only for
+    /// subscribers that are already reading.
     replay_base: u64,
     next_seq: u64,
-    /// The highest number that left through the window's end.
+    /// The highest number that has left the window.
     evicted_seq: u64,
     window_events: usize,
-    /// Entries kept for live subscribers, whatever the window.
+    /// The number of entries kept for live subscribers, whatever the window.
     buffer_events: usize,
     epoch: u64,
 }
 
-/// How strictly cursors are taken.
+/// How a server handles cursors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manners {
-    /// A PDS says when a cursor is too old or from the future.
+    /// A PDS reports a cursor that is too old or ahead.
     Pds,
-    /// A relay says nothing and starts where it can.
+    /// A relay reports nothing and starts where it can.
     Relay,
 }
 
-/// Where a subscription begins.
+/// The place where a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// From a position; what is there already is only sent above the cursor.
+    /// At a position. Entries before `live_from` are only sent if their number is above
+    /// `cursor`.
     At {
         position: u64,
         cursor: u64,
@@ -67,20 +68,21 @@ pub enum Start {
     FutureCursor,
 }
 
-/// What a subscriber gets next.
+/// The next frames for a subscriber.
 #[derive(Debug, Default)]
 pub struct Read {
     pub frames: Vec<Bytes>,
     pub position: u64,
-    /// Entries that remain behind `position`.
+    /// The number of entries after `position`.
     pub backlog: u64,
-    /// The next entry is held back until then.
+    /// The time until which the next entry is held back.
     pub not_before: Option<Instant>,
-    /// The window has passed the subscriber: what it wanted is gone.
+    /// The window has passed the subscriber's position: the wanted entries are gone.
     pub overrun: bool,
     pub epoch: u64,
 }
 
+/// The event stream of one host, shared with its subscribers.
 #[derive(Debug)]
 pub struct Feed {
     state: Mutex<State>,
@@ -112,12 +114,12 @@ impl Feed {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Tells of every change from now on.
+    /// A receiver that is notified of every change.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Takes a number without sending anything under it.
+    /// Takes the next number.
     pub fn skip_seq(&self) -> u64 {
         let mut state = self.state();
         let seq = state.next_seq;
@@ -134,7 +136,7 @@ impl Feed {
         });
     }
 
-    /// Sends a frame without a number to everyone who listens now.
+    /// Sends a frame without a number to all present subscribers.
     pub fn push_info(&self, frame: Bytes) {
         self.push_entry(Entry {
             seq: None,
@@ -152,12 +154,12 @@ impl Feed {
         self.wake();
     }
 
-    /// The number that was given last; 0 before the first.
+    /// The last number that was given; 0 before the first.
     pub fn last_seq(&self) -> u64 {
         self.state().next_seq - 1
     }
 
-    /// Replays at most so many events from now on.
+    /// Sets the number of events that are replayed.
     pub fn set_window(&self, events: usize) {
         let mut state = self.state();
         state.window_events = events;
@@ -170,7 +172,7 @@ impl Feed {
         self.wake();
     }
 
-    /// A wiped host: nothing is kept, numbers begin again at `next`.
+    /// Wipes the stream: nothing is kept, and numbers begin again at `next`.
     pub fn restart(&self, next: u64) {
         let mut state = self.state();
         state.base += state.entries.len() as u64;
@@ -183,8 +185,8 @@ impl Feed {
         self.wake();
     }
 
-    /// A restored backup: the last events never happened, and their numbers are
-    /// given again. Returns how many were forgotten.
+    /// Restores the stream from a backup: the last events are forgotten, and their
+    /// numbers are given again. Returns how many events were forgotten.
     pub fn rollback(&self, events: usize) -> usize {
         let mut state = self.state();
         let gone = events.min(state.entries.len() - state.forgotten());
@@ -193,7 +195,7 @@ impl Feed {
         if let Some(seq) = first_gone.min() {
             state.next_seq = seq;
         }
-        // Positions go on rising, or a reader could mistake new for old.
+        // Positions keep rising, so that no reader mistakes new entries for old ones.
         state.base += gone as u64;
         state.replay_base += gone as u64;
         state.entries.truncate(keep);
@@ -203,7 +205,7 @@ impl Feed {
         gone
     }
 
-    /// Forgets what was said of an account, as a PDS does on deletion.
+    /// Removes the frames of an account, as a PDS does on deletion.
     pub fn purge(&self, did: &Did) {
         for entry in &mut self.state().entries {
             if entry.did.as_ref() == Some(did) {
@@ -212,7 +214,7 @@ impl Feed {
         }
     }
 
-    /// Where a subscriber with this cursor begins.
+    /// The place where a subscriber with this cursor begins.
     pub fn start(&self, cursor: Option<u64>, manners: Manners) -> Start {
         let state = self.state();
         let end = state.base + state.entries.len() as u64;
@@ -227,7 +229,7 @@ impl Feed {
         };
         let last = state.next_seq - 1;
         if cursor > last {
-            // A host without any event has nothing to compare a cursor with.
+            // A host without events has nothing to compare a cursor with.
             return match manners {
                 Manners::Pds if last > 0 => Start::FutureCursor,
                 _ => live,
@@ -245,7 +247,7 @@ impl Feed {
         }
     }
 
-    /// The next frames from `position` on.
+    /// The next frames from `position` on, at most about [`READ_BYTES`].
     pub fn read(&self, position: u64, cursor: u64, live_from: u64) -> Read {
         let state = self.state();
         let mut read = Read {
@@ -280,7 +282,7 @@ impl Feed {
         read
     }
 
-    /// How many entries lie at and behind `position`.
+    /// The number of entries from `position` on.
     pub fn backlog(&self, position: u64) -> u64 {
         let state = self.state();
         (state.base + state.entries.len() as u64).saturating_sub(position)
@@ -300,7 +302,7 @@ impl Feed {
 }
 
 impl State {
-    /// Entries that are kept but no longer replayed.
+    /// The number of entries that are kept but no longer replayed.
     fn forgotten(&self) -> usize {
         (self.replay_base - self.base) as usize
     }
@@ -309,7 +311,7 @@ impl State {
         let forgotten = self.forgotten();
         let passed = self.entries.len().saturating_sub(self.window_events);
         for at in forgotten..passed {
-            // A purged entry left earlier, without a trace.
+            // A purged entry is already gone without a trace.
             if let Some(old) = self.entries.get(at).filter(|old| old.frame.is_some()) {
                 self.evicted_seq = self.evicted_seq.max(old.seq.unwrap_or(0));
             }

@@ -1,5 +1,5 @@
-//! Event streams: drafts become numbered frames in a feed, and subscribers read
-//! feeds over WebSockets.
+//! Event streams: drafts become numbered frames in a feed, and subscribers read the feed
+//! over WebSockets.
 
 mod event;
 mod feed;

@@ -1,9 +1,9 @@
-//! The server's side of a WebSocket, by hand.
+//! The server side of a WebSocket connection, without a library.
 //!
-//! A library answers pings by itself and hides the bytes; a network that can
-//! refuse pongs, go silent in mid-handshake and replay prepared bytes needs
-//! both in its own hands. No extensions, no fragments (no client of a firehose
-//! sends any); a client that breaks the protocol is disconnected.
+//! A library answers pings by itself and hides the bytes. The test network must be able
+//! to refuse pongs, to go silent during a handshake and to send prepared bytes. There are
+//! no extensions and no fragments (firehose clients send none). A client that violates
+//! the protocol is disconnected.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response, StatusCode, header};
@@ -14,9 +14,9 @@ use sha1::{Digest, Sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// Bytes of one message from a client: options of a Jetstream consumer.
+/// The longest message from a client: options of a Jetstream consumer.
 const CLIENT_MESSAGE_BYTES: usize = 10_000_000;
-/// Messages from a client that wait to be looked at.
+/// The number of messages from a client that may wait to be handled.
 const CLIENT_MESSAGES: usize = 64;
 const PROTOCOL_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -26,11 +26,11 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// The client broke a rule: the connection ends.
+/// The close code for a client that broke a rule.
 pub const CLOSE_POLICY: u16 = 1008;
 pub const CLOSE_NORMAL: u16 = 1000;
 
-/// What a client said.
+/// A message from a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Incoming {
     Ping(Vec<u8>),
@@ -38,19 +38,19 @@ pub enum Incoming {
     Close,
 }
 
-/// An open connection: bytes go out, messages come in.
+/// An open connection: a writer for bytes, and a receiver of messages.
 pub struct Socket {
     pub out: WriteHalf<TokioIo<Upgraded>>,
     pub incoming: mpsc::Receiver<Incoming>,
 }
 
-/// A handshake that was accepted: the answer, and the socket to come.
+/// An accepted handshake: the response, and the connection to come.
 pub struct Handshake {
     pub response: Response<Body>,
     upgrade: OnUpgrade,
 }
 
-/// Accepts a handshake, or answers why not.
+/// Accepts a handshake, or returns the response that refuses it.
 pub fn accept(mut request: Request<Body>) -> Result<Handshake, Box<Response<Body>>> {
     let wants = |name, value: &str| has_token(request.headers(), name, value);
     let key = request.headers().get(header::SEC_WEBSOCKET_KEY).cloned();
@@ -93,14 +93,14 @@ fn has_token(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool
 }
 
 impl Handshake {
-    /// Answers the client and hands the open socket to `serve`.
+    /// Responds to the client, and runs `serve` with the open socket in a task.
     pub fn run<F>(self, serve: impl FnOnce(Socket) -> F + Send + 'static) -> Response<Body>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let upgrade = self.upgrade;
         tokio::spawn(async move {
-            // A client that went away during the handshake is not our concern.
+            // A client that leaves during the handshake is not an error.
             if let Ok(upgraded) = upgrade.await {
                 let (read, out) = tokio::io::split(TokioIo::new(upgraded));
                 let (sender, incoming) = mpsc::channel(CLIENT_MESSAGES);
@@ -132,7 +132,7 @@ impl Socket {
     }
 }
 
-/// Appends one whole frame as a server sends it.
+/// Appends one whole frame, unmasked, as servers send it.
 pub fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
     out.push(0x80 | opcode);
     match payload.len() {
@@ -167,11 +167,11 @@ async fn read_messages(mut read: ReadHalf<TokioIo<Upgraded>>, sender: mpsc::Send
             return;
         }
     }
-    // Gone without a word: the same to whoever serves.
+    // The connection ended without a close frame: to the server it is closed.
     let _ = sender.send(Incoming::Close).await;
 }
 
-/// One frame of a client; `None` when it breaks the rules.
+/// Reads one frame of a client; `None` if the frame violates the protocol.
 async fn read_frame(
     read: &mut (impl AsyncReadExt + Unpin),
 ) -> std::io::Result<Option<(u8, Vec<u8>)>> {

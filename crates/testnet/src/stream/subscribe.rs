@@ -1,8 +1,8 @@
-//! One subscriber of a feed: replay, then live, at the subscriber's pace.
+//! Serves one subscriber of a feed: replay, then live events, at the subscriber's pace.
 //!
-//! Once a subscriber has caught up it may fall behind by a bounded number of
-//! events; beyond that it is told `ConsumerTooSlow` and disconnected. During
-//! replay it may take its time, until the window passes it.
+//! A subscriber that has caught up may fall behind by a bounded number of events; beyond
+//! that the server sends `ConsumerTooSlow` and disconnects it. During replay a subscriber
+//! may be slower, until the window passes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,23 @@ use super::socket::{
 };
 use crate::faults::{Fault, Faults, Place};
 
-/// How long a subscriber that is being disconnected may take to hear why.
+/// How long a subscriber that is being disconnected may take to read the reason.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
+/// A subscription to a feed that is about to be served.
 pub struct Subscription {
     feed: Arc<Feed>,
     faults: Arc<Faults>,
     place: Place,
-    /// Events that a live subscriber may be behind.
+    /// The number of events that a live subscriber may be behind.
     buffer_events: u64,
     start: Start,
     epoch: u64,
 }
 
 impl Subscription {
-    /// Chooses where to begin now, before the handshake is answered: whoever
-    /// has the answer misses nothing that happens after it.
+    /// Chooses where the subscription begins. Call this before the handshake is answered,
+    /// so that the subscriber misses nothing that happens after the answer.
     pub fn new(
         feed: Arc<Feed>,
         faults: Arc<Faults>,
@@ -55,7 +56,7 @@ impl Subscription {
 
 /// Why a subscription ended.
 enum End {
-    /// The client is gone or said goodbye.
+    /// The client closed the connection or is gone.
     Gone,
     /// The feed began a new epoch.
     Epoch,
@@ -68,11 +69,11 @@ impl From<std::io::Error> for End {
     }
 }
 
-/// Frames on their way out: whole ones, the first perhaps partly written.
+/// The frames to write. The first of them may be partly written.
 #[derive(Default)]
 struct Outbox {
     bytes: Vec<u8>,
-    /// Where each frame in `bytes` ends.
+    /// The end of each frame in `bytes`.
     ends: Vec<usize>,
     written: usize,
 }
@@ -92,7 +93,7 @@ impl Outbox {
         self.written == self.bytes.len()
     }
 
-    /// Drops every frame of which nothing was written yet.
+    /// Drops every frame of which no byte was written.
     fn cut_unwritten(&mut self) {
         let written = self.written;
         let begun = self.ends.iter().copied().find(|end| *end >= written);
@@ -100,7 +101,7 @@ impl Outbox {
     }
 }
 
-/// Serves one subscriber until it or the feed ends.
+/// Serves one subscriber until the subscriber or the feed ends the subscription.
 pub async fn serve(subscription: Subscription, mut socket: Socket) {
     if stay_silent(&subscription.faults, subscription.place, &mut socket).await {
         return;
@@ -147,8 +148,8 @@ pub async fn serve(subscription: Subscription, mut socket: Socket) {
     stream.finish(end).await;
 }
 
-/// A host that shook hands and then says nothing, if a fault wants that: pings
-/// are answered, until the fault is cleared or the client leaves.
+/// If a fault wants that, stays silent after the handshake until the fault is cleared or
+/// the client leaves; pings are still answered. Returns whether a fault applied.
 pub async fn stay_silent(faults: &Faults, place: Place, socket: &mut Socket) -> bool {
     let taken = faults.take_with_id(place, None, |fault| {
         matches!(fault, Fault::DialSilence { after: true }).then_some(())
@@ -187,7 +188,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Reads what is new and writes it, or waits for more.
+    /// Reads new entries and writes them, or waits for more.
     async fn step(&mut self, changed: &mut watch::Receiver<u64>) -> Result<(), End> {
         changed.mark_unchanged();
         let feed = self.subscription.feed.clone();
@@ -219,7 +220,7 @@ impl Stream {
         }
     }
 
-    /// Writes the outbox, keeping an eye on how far behind the client is.
+    /// Writes the outbox, and checks meanwhile how far the client is behind.
     async fn write_out(&mut self, changed: &mut watch::Receiver<u64>) -> Result<(), End> {
         while !self.outbox.is_empty() {
             let rest = &self.outbox.bytes[self.outbox.written..];
@@ -236,7 +237,7 @@ impl Stream {
             }
         }
         self.check_pace()?;
-        // Pings that came meanwhile must not wait for a quiet moment.
+        // Answer pings that came meanwhile, even while the stream is busy.
         while let Ok(message) = self.socket.incoming.try_recv() {
             self.answer(Some(message)).await?;
         }
@@ -286,7 +287,7 @@ impl Stream {
             self.socket.out.write_all(rest).await?;
             self.socket.out.shutdown().await
         };
-        // Whoever does not listen even now is simply dropped.
+        // A subscriber that still does not read is dropped.
         let _ = timeout(LAST_WORDS, words).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Accounts, and what a host knows about them.
+//! Accounts, and what a host knows about each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Status {
         self == Status::Active
     }
 
-    /// The protocol's word; active accounts have none.
+    /// The protocol's name of the state; `None` for active accounts.
     pub fn word(self) -> Option<&'static str> {
         match self {
             Status::Active => None,
@@ -37,7 +37,8 @@ impl Status {
         }
     }
 
-    /// The error with which a host refuses to serve the repository.
+    /// The error with which a host refuses to serve the repository; `None` for active
+    /// accounts.
     pub fn refusal(self) -> Option<&'static str> {
         match self {
             Status::Active => None,
@@ -49,18 +50,18 @@ impl Status {
     }
 }
 
-/// Who an account is.
+/// An account: its identity and its keys.
 #[derive(Clone)]
 pub struct Account {
     pub did: Did,
     pub handle: String,
-    /// The host that its DID document names.
+    /// The index of the host that the DID document names.
     pub host: usize,
     pub signing: SigningKey,
-    /// The key that signed before this one.
+    /// The signing key before this one.
     pub former: Option<SigningKey>,
     pub rotation: SigningKey,
-    /// Every signing key it has had, as did:key, the present one last.
+    /// Every signing key that the account has had, as did:key, the present one last.
     pub keys: Vec<String>,
 }
 
@@ -71,7 +72,7 @@ pub struct Hosted {
     pub repo: Repo,
 }
 
-/// An event that waits for the account's next one, to be sent after it.
+/// An event that is held back until the account's next event has been sent.
 #[derive(Debug)]
 pub struct Held {
     pub seq: u64,
@@ -81,13 +82,13 @@ pub struct Held {
 /// One PDS.
 pub struct Host {
     pub url: String,
-    /// `localhost:port`, as relays list it.
+    /// `localhost:port`, as relays list the host.
     pub hostname: String,
     pub feed: Arc<Feed>,
     pub accounts: BTreeMap<Did, Hosted>,
-    /// Deleted ones, as they were: an operator may bring them back.
+    /// The last copies of deleted accounts, which an operator may restore.
     pub deleted: BTreeMap<Did, Hosted>,
-    /// By order of arrival, as listRepos has it.
+    /// The accounts in order of arrival, as listRepos shows them.
     pub order: BTreeMap<u64, Did>,
     next_number: u64,
     pub held: BTreeMap<Did, Held>,

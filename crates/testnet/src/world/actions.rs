@@ -1,4 +1,4 @@
-//! Faults that are done at once: they change the world instead of waiting in it.
+//! Immediate faults, which change the world when they are set.
 
 use bytes::Bytes;
 use gapless_atp::crypto::Curve;
@@ -13,7 +13,7 @@ use super::{Drawer, POST, World};
 use crate::faults::{Fault, Place, Spec};
 use crate::stream::{Body, CommitBody};
 
-/// Hashes spent on one mined key: height 12 is reached, 16 is not.
+/// The number of hashes spent on one mined key: enough for height 12, not for 16.
 const MINING_TRIES: u64 = 200_000_000;
 
 /// Why an action was refused.
@@ -27,21 +27,21 @@ pub enum ActionError {
     NoRelay,
     #[error("there is no Jetstream in this network")]
     NoJetstream,
-    #[error("{0} is on host {1} already")]
+    #[error("{0} is already on host {1}")]
     SameHost(Did, usize),
     #[error("{0} is not in the directory")]
     NotInDirectory(Did),
-    #[error("the DID exists already: a host has one did:web, its own name")]
+    #[error("the DID already exists: each host has one did:web, its own name")]
     DidTaken,
-    #[error("no account here to do this to")]
+    #[error("no account is in the fault's scope")]
     NoAccount,
     #[error("no history is kept for this network")]
     NoHistory,
-    #[error("{0} has no {1} commits to go back")]
+    #[error("{0} cannot go back {1} commits")]
     TooShort(Did, usize),
     #[error("no key of height {0} was found")]
     NotMined(u32),
-    #[error("{0} does not happen on {1}")]
+    #[error("{0} cannot fire on {1}")]
     WrongPlace(String, Place),
     #[error("{fault}: {argument} must be {least} to {most}, not {value}")]
     OutOfRange {
@@ -54,8 +54,9 @@ pub enum ActionError {
 }
 
 impl World {
-    /// Does an immediate fault, once for every account or stream in its scope
-    /// (at most `count` accounts, one if not said). Returns how often.
+    /// Performs an immediate fault, once for every account or stream in its scope (at
+    /// most `count` accounts; one if `count` is absent). Returns how often it was
+    /// performed.
     pub fn act(&mut self, spec: &Spec) -> Result<u64, ActionError> {
         match &spec.fault {
             Fault::Window { .. }
@@ -103,7 +104,7 @@ impl World {
         Ok(feeds.len() as u64)
     }
 
-    /// The accounts that a fault is meant for, in order of creation.
+    /// The accounts in the scope of a fault, in the order of their creation.
     fn scope(&self, spec: &Spec) -> Result<Vec<Did>, ActionError> {
         if let Some(did) = &spec.did {
             self.account(did)?;
@@ -151,8 +152,8 @@ impl World {
         }
     }
 
-    /// A commit that says it is from the far future; the repository itself does
-    /// not change.
+    /// Emits a commit with a rev from the far future. The repository itself does not
+    /// change.
     fn forge(&mut self, did: &Did, signed: bool) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let (host, mut key) = (account.host, account.signing.clone());
@@ -177,8 +178,8 @@ impl World {
         Ok(())
     }
 
-    /// The host was restored from a backup: the repository is as it was, and
-    /// nothing is said about it.
+    /// Restores a repository from a backup: it goes back by `commits` commits, and no
+    /// event is sent.
     fn roll_back(&mut self, did: &Did, commits: usize) -> Result<(), ActionError> {
         let host = self.account(did)?.host;
         let history = self.history.as_mut().ok_or(ActionError::NoHistory)?;
@@ -200,7 +201,7 @@ impl World {
         Ok(())
     }
 
-    /// Many more records, in commits as large as they may be.
+    /// Adds records, in commits of the largest allowed size.
     pub fn grow(&mut self, did: &Did, records: usize) -> Result<(), ActionError> {
         let mut left = records;
         while left > 0 {
@@ -217,7 +218,7 @@ impl World {
         Ok(())
     }
 
-    /// Keys that lie high, each between keys that lie low: the tree must have
+    /// Writes keys of a great height, each between keys of height 0, so that the tree has
     /// nodes without keys on every level between them.
     fn deepen(&mut self, did: &Did, height: u32, keys: usize) -> Result<(), ActionError> {
         let mut writes = Vec::new();
@@ -239,7 +240,7 @@ impl World {
     }
 }
 
-/// A key that begins with `stem` and lies exactly at `height`.
+/// Finds a key that begins with `stem` and has exactly this height.
 fn mine(stem: &str, height: u32) -> Option<String> {
     let keys = (0..MINING_TRIES).map(|number| format!("{stem}{number}"));
     let mut right = keys.filter(|key| key_height(key.as_bytes()) == height);

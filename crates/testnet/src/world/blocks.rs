@@ -1,8 +1,8 @@
 //! Every block that ever existed in the network, by CID.
 //!
-//! One store for all repositories: blocks are named by their content, so
-//! sharing costs nothing and an old tree can always be walked again. Nothing is
-//! ever removed; a long run with traffic grows by a few kB per commit.
+//! All repositories share one store: blocks are named by their contents, so sharing costs
+//! nothing, and an old tree can always be walked again. Nothing is ever removed; each
+//! commit adds a few kB.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,18 +11,19 @@ use bytes::Bytes;
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::{self, SourceError};
 
+/// A store of blocks in memory.
 #[derive(Debug, Default)]
 pub struct BlockStore(HashMap<Cid, Bytes>);
 
 impl BlockStore {
-    /// Keeps a DAG-CBOR block and gives its CID.
+    /// Stores a DAG-CBOR block and returns its CID.
     pub fn put(&mut self, block: &[u8]) -> Cid {
         let cid = Cid::dag_cbor(block);
         self.put_as(cid, block);
         cid
     }
 
-    /// Keeps a block whose CID is known.
+    /// Stores a block whose CID is already known.
     pub fn put_as(&mut self, cid: Cid, block: &[u8]) {
         self.0
             .entry(cid)

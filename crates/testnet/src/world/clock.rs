@@ -1,18 +1,16 @@
-//! The network's time: a logical clock that moves forward by itself, or the
-//! clock on the wall.
+//! The network's time: a logical clock that advances by itself, or the wall clock.
 //!
-//! Logical time starts at a fixed instant in the past and moves a little with
-//! every reading, so that revs rise and a seed gives the same bytes on any day.
-//! On the wall clock, readings that would repeat move on by a microsecond.
+//! Logical time starts at a fixed instant in the past and advances with every reading, so
+//! that revs rise and a seed gives the same bytes on any day. On the wall clock, a
+//! reading that would repeat advances by a microsecond.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gapless_atp::syntax::Tid;
 
-/// 2025-01-01T00:00:00Z: before any day on which this runs, so that no rev is
-/// from the future.
+/// 2025-01-01T00:00:00Z. Every run is later than this, so no rev is in the future.
 pub const LOGICAL_START_MICROS: u64 = 1_735_689_600_000_000;
-/// 2100-01-01T00:00:00Z: a rev from here is from the future on any day.
+/// 2100-01-01T00:00:00Z. A rev from this time is in the future in every run.
 pub const FAR_FUTURE_MICROS: u64 = 4_102_444_800_000_000;
 const LOGICAL_STEP_MICROS: u64 = 7_001;
 
@@ -37,7 +35,7 @@ impl Clock {
         }
     }
 
-    /// Microseconds since 1970, later than any given out before.
+    /// Microseconds since 1970, later than any earlier reading.
     pub fn tick(&mut self) -> u64 {
         self.last_micros = if self.wall {
             wall_micros().max(self.last_micros + 1)
@@ -63,7 +61,7 @@ fn wall_micros() -> u64 {
     since.map_or(0, |since| since.as_micros() as u64)
 }
 
-/// `2025-01-01T00:00:00.000Z`.
+/// Formats microseconds since 1970 as `2025-01-01T00:00:00.000Z`.
 pub fn timestamp(micros: u64) -> String {
     let (days, rest) = (micros / 86_400_000_000, micros % 86_400_000_000);
     let (year, month, day) = civil(days);
@@ -73,8 +71,8 @@ pub fn timestamp(micros: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// The date of a day counted from 1970. Years are taken to begin in March, so
-/// that the leap day is the last of its year.
+/// The date of a day counted from 1970. Years are taken to begin in March, so that the
+/// leap day is the last of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let era = shifted / 146_097;

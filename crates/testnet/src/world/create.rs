@@ -1,4 +1,4 @@
-//! How accounts come into being.
+//! Creates accounts.
 
 use gapless_atp::crypto::{Curve, SigningKey};
 use gapless_atp::syntax::{Did, DidError};
@@ -9,8 +9,8 @@ use super::repo::{Repo, WriteError};
 use super::{ActionError, World};
 use crate::plc::{Operation, Statement};
 
-/// Records of a first batch: enough to make batches normal, not enough to make
-/// them unlike what clients send.
+/// The number of records of a commit while an account is filled, similar to what clients
+/// send.
 const FIRST_BATCH: usize = 20;
 
 const NAMES: &[&str] = &[
@@ -19,18 +19,19 @@ const NAMES: &[&str] = &[
     "wanda", "xaver", "yara", "zeno",
 ];
 
-/// What a new account is to be.
+/// The properties of a new account.
 #[derive(Debug, Clone, Copy)]
 pub struct NewAccount {
     pub host: usize,
     pub curve: Curve,
-    /// A did:web, which is the host's own name: one for each host.
+    /// Whether the account gets a did:web. That is the host's own name, so each host has
+    /// at most one.
     pub web: bool,
     pub records: usize,
 }
 
 impl World {
-    /// Fills the world as its configuration says.
+    /// Creates the accounts that the configuration asks for.
     pub fn populate(&mut self) -> Result<(), ActionError> {
         let (repos, hosts) = (self.config.repos, self.hosts.len());
         for index in 0..repos {
@@ -49,7 +50,7 @@ impl World {
         Ok(())
     }
 
-    /// Creates an account and announces it the way a PDS does.
+    /// Creates an account and announces it as a PDS does.
     pub fn create_account(&mut self, new: NewAccount) -> Result<Did, ActionError> {
         if new.host >= self.hosts.len() {
             return Err(ActionError::NoHost(new.host));
@@ -72,7 +73,7 @@ impl World {
         Ok(did)
     }
 
-    /// Writes first records in small batches.
+    /// Writes the first records of an account in small batches.
     fn fill(&mut self, did: &Did, count: usize) -> Result<(), WriteError> {
         let writes = Drawer {
             rng: &mut self.rng,
@@ -86,7 +87,7 @@ impl World {
         Ok(())
     }
 
-    /// Keys, a handle and a DID.
+    /// Creates the keys, the handle and the DID of an account.
     fn found(&mut self, new: &NewAccount) -> Result<Account, ActionError> {
         let signing = self.rng.key(new.curve);
         let rotation = self.rng.key(Curve::K256);
@@ -119,8 +120,9 @@ impl World {
         }
     }
 
-    /// Two operations: the first names the DID and knows the host by a name, so
-    /// that DIDs do not depend on ports; the second says where the host is.
+    /// Registers a DID with two operations. The first determines the DID and names the
+    /// host by a name without a port, so that DIDs do not depend on ports; the second
+    /// gives the host's address.
     fn found_in_directory(
         &mut self,
         host: usize,

@@ -1,7 +1,7 @@
-//! What the world does becomes events, past the faults that bite on the way.
+//! Turns changes of the world into events, and applies the faults that affect them.
 //!
-//! A PDS numbers an event when it happens; whether, when and in what shape it
-//! is sent is for the faults to say. The relay hears what is sent, at once.
+//! A PDS numbers an event when the change happens. Faults decide whether, when and in
+//! what form the event is sent. The relay receives each sent event at once.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ impl World {
         self.emit(host, did, Body::Commit(body));
     }
 
-    /// A `#sync` with the head as the host holds it.
+    /// Emits a `#sync` with the head that the host holds.
     pub(super) fn emit_sync(&mut self, host: usize, did: &Did) {
         let Some(copy) = self.hosts[host].accounts.get(did) else {
             return;
@@ -103,7 +103,7 @@ impl World {
         self.faults.take(place, Some(did), wanted).is_some()
     }
 
-    /// Sends what still waits for an account's next event.
+    /// Sends the events that are held back until their account's next event.
     pub fn release_held(&mut self) {
         for host in 0..self.hosts.len() {
             for (_, held) in std::mem::take(&mut self.hosts[host].held) {
@@ -128,7 +128,7 @@ impl World {
     }
 }
 
-/// A CAR of blocks that the store has, the commit as its root.
+/// A CAR of those of `blocks` that the store has, with the commit as its root.
 pub fn car_of(store: &BlockStore, root: Cid, blocks: &[Cid]) -> Bytes {
     let mut car = Vec::new();
     write_header(&mut car, &[root]);

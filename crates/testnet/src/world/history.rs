@@ -1,8 +1,8 @@
-//! Every commit that every owner ever signed, and what it did.
+//! Every commit that each owner signed, and its changes.
 //!
-//! A commit names its parent, so that a repository that was restored from a
-//! backup and went another way keeps both ways. States are folded from
-//! operations, never read from trees: this is the oracle for trees.
+//! A commit names its parent, so a repository that was restored from a backup and
+//! continued differently keeps both branches. States are computed from operations, never
+//! read from trees: the history is the oracle for trees.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,26 +11,29 @@ use gapless_atp::syntax::{Did, Rev};
 
 use super::repo::{Change, NewCommit};
 
+/// A commit as its owner signed it.
 #[derive(Debug, Clone)]
 pub struct CommitTruth {
     pub rev: Rev,
     pub commit: Cid,
     pub data: Cid,
-    /// The commit before it, as an index into the same list.
+    /// The index of the previous commit in the same list.
     pub parent: Option<usize>,
     pub changes: Vec<Change>,
-    /// The key that signed it, as did:key.
+    /// The key that signed the commit, as did:key.
     pub key: String,
     pub host: usize,
 }
 
+/// All commits of one repository.
 #[derive(Debug, Default)]
 pub struct RepoTruth {
     pub commits: Vec<CommitTruth>,
-    /// The commit that the account's host stands at.
+    /// The index of the commit that is the head on the account's host.
     pub head: Option<usize>,
 }
 
+/// The commits of all repositories.
 #[derive(Debug, Default)]
 pub struct History(HashMap<Did, RepoTruth>);
 
@@ -53,7 +56,7 @@ impl History {
         self.0.get(did)
     }
 
-    /// Goes back to an earlier commit.
+    /// Sets the head to an earlier commit.
     pub fn set_head(&mut self, did: &Did, head: usize) {
         if let Some(repo) = self.0.get_mut(did) {
             repo.head = Some(head);
@@ -62,12 +65,12 @@ impl History {
 }
 
 impl RepoTruth {
-    /// Where the commit with this rev is.
+    /// The index of the last commit with this rev.
     pub fn find(&self, rev: Rev) -> Option<usize> {
         self.commits.iter().rposition(|commit| commit.rev == rev)
     }
 
-    /// The commit `steps` before the head, on the way that the head came.
+    /// The index of the commit `steps` before the head, along the parents.
     pub fn back(&self, steps: usize) -> Option<usize> {
         let mut at = self.head?;
         for _ in 0..steps {
@@ -76,7 +79,8 @@ impl RepoTruth {
         Some(at)
     }
 
-    /// The last commit on the head's way whose rev is not above this one.
+    /// The index of the last commit among the head and its ancestors whose rev is not
+    /// above `rev`.
     pub fn at_or_before(&self, rev: Rev) -> Option<usize> {
         let mut at = self.head?;
         while self.commits[at].rev > rev {
@@ -85,7 +89,7 @@ impl RepoTruth {
         Some(at)
     }
 
-    /// All records after a commit.
+    /// All records after the commit with the index `at`.
     pub fn records(&self, at: usize) -> BTreeMap<String, Cid> {
         let mut way = Vec::new();
         let mut next = Some(at);

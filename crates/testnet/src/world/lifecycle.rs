@@ -1,4 +1,4 @@
-//! What happens to accounts after they were created: keys, hosts, states.
+//! Changes to existing accounts: keys, hosts, states.
 
 use gapless_atp::syntax::Did;
 
@@ -8,8 +8,8 @@ use super::{ActionError, POST, World, encode_record};
 use crate::plc::Operation;
 
 impl World {
-    /// A new signing key. Quietly: the directory knows, the stream says nothing
-    /// and the head stays signed by the old key.
+    /// Gives an account a new signing key. If `quiet`, only the directory shows the key:
+    /// no event is sent, and the head stays signed by the old key.
     pub fn rotate_key(&mut self, did: &Did, quiet: bool) -> Result<(), ActionError> {
         self.change_key(did)?;
         self.publish(did);
@@ -32,8 +32,8 @@ impl World {
         Ok(())
     }
 
-    /// Tells the directory what is true now. A did:web has no directory: its
-    /// document is always what is true now.
+    /// Publishes the present key, handle and host in the directory. A did:web is not in
+    /// the directory; its document always shows them.
     fn publish(&mut self, did: &Did) {
         let (Some(account), Some(prev)) = (self.accounts.get(did), self.plc.head(did)) else {
             return;
@@ -57,9 +57,9 @@ impl World {
 
     /// Moves an account to another host, with a new key.
     ///
-    /// The new host signs the repository anew before it announces it; with
-    /// `import` it keeps the old key's commit and announces it under a rev of
-    /// its own, as the reference PDS does after importRepo.
+    /// The new host signs the repository again before it announces the account. With
+    /// `import` it keeps the commit of the old key and announces it under another rev, as
+    /// the reference PDS does after importRepo.
     pub fn migrate(&mut self, did: &Did, to: usize, import: bool) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let (from, handle) = (account.host, account.handle.clone());
@@ -99,8 +99,8 @@ impl World {
         Ok(())
     }
 
-    /// Hosts that the account has left serve it as if it had stayed, and say
-    /// nothing of it.
+    /// Makes the hosts that an account has left serve it as if it had stayed, without an
+    /// event.
     pub(super) fn haunt(&mut self, did: &Did) -> Result<(), ActionError> {
         let home = self.account(did)?.host;
         let mut left = false;
@@ -113,8 +113,8 @@ impl World {
         left.then_some(()).ok_or(ActionError::NoAccount)
     }
 
-    /// A host that the account has left writes once more, with the key it had.
-    /// Nobody counts it as the owner's.
+    /// Makes a host that the account has left write once more, with the account's former
+    /// key. The truth does not count the commit.
     pub(super) fn write_late(&mut self, did: &Did) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let home = account.host;
@@ -135,8 +135,8 @@ impl World {
         Ok(())
     }
 
-    /// The host of a deleted account sends one more commit, rightly signed: an event that
-    /// was under way, or a host that is out of order. Nobody counts it as the owner's.
+    /// Makes the host of a deleted account send one more commit, correctly signed: an
+    /// event that was in flight, or a faulty host. The truth does not count the commit.
     pub(super) fn write_dead(&mut self, did: &Did, text: &str) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let (host, key) = (account.host, account.signing.clone());
@@ -165,7 +165,7 @@ impl World {
         repo.commit(did, &key, rev, &[], &mut self.blocks)
     }
 
-    /// Changes the account's state on its host, and announces it.
+    /// Changes the state of an account on its host, and announces it.
     pub fn set_status(&mut self, did: &Did, status: Status) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let (host, handle) = (account.host, account.handle.clone());
@@ -179,7 +179,7 @@ impl World {
         let before = std::mem::replace(&mut copy.status, status);
         self.clock.tick();
         if status == Status::Deleted {
-            // A PDS forgets what it said before, then says that it is over.
+            // A PDS removes the account's earlier events, then announces the deletion.
             self.hosts[host].feed.purge(did);
             if let Some(copy) = self.hosts[host].remove(did) {
                 self.hosts[host].deleted.insert(did.clone(), copy);

@@ -1,8 +1,8 @@
-//! The state of the whole network, behind one lock, changed by plain calls.
+//! The state of the whole network, behind one lock, changed by plain function calls.
 //!
-//! Nothing here waits or opens a socket: servers read this state, and every
-//! change that the protocol announces is emitted into feeds before the call
-//! returns. From one seed, the same calls give the same bytes.
+//! No function here waits or opens a socket. Servers read the state, and every change
+//! that the protocol announces is emitted into the feeds before the call returns. With
+//! one seed, the same calls give the same bytes.
 
 mod account;
 mod actions;
@@ -36,29 +36,30 @@ use crate::plc::{Plc, Statement};
 use crate::relay::Relay;
 use crate::rng::Rng;
 
+/// The state of the network.
 pub struct World {
     pub config: Arc<Config>,
     pub rng: Rng,
     pub clock: Clock,
     pub blocks: BlockStore,
     pub accounts: BTreeMap<Did, Account>,
-    /// In order of creation, deleted ones included.
+    /// All accounts in the order of their creation, including deleted ones.
     pub dids: Vec<Did>,
     pub hosts: Vec<Host>,
     pub plc: Plc,
     pub relay: Option<Relay>,
     pub jetstream: Option<Jetstream>,
-    /// `None` above [`crate::config::HISTORY_REPOS`] repositories.
+    /// `None` with more than [`Config::history_repos`] repositories.
     pub history: Option<History>,
     pub faults: Arc<Faults>,
-    /// Commits made since the beginning.
+    /// The number of commits made since the start.
     pub commits: u64,
-    /// Events sequenced by PDSs since the beginning.
+    /// The number of events that PDSs have sequenced since the start.
     pub events: u64,
 }
 
 impl World {
-    /// A world without accounts; one host per port.
+    /// A world without accounts, with one host per port.
     pub fn new(config: Arc<Config>, ports: &[u16], faults: Arc<Faults>) -> World {
         let hosts = ports.iter().enumerate().map(|(index, port)| {
             let mut host = Host::new(*port, config.window_events, config.buffer_events);
@@ -99,13 +100,14 @@ impl World {
             .ok_or_else(|| WriteError::NoAccount(did.to_string()))
     }
 
-    /// The account's copy on the host that its document names.
+    /// The copy of an account on the host that its document names.
     pub fn hosted(&self, did: &Did) -> Option<&Hosted> {
         let host = self.accounts.get(did)?.host;
         self.hosts[host].accounts.get(did)
     }
 
-    /// The account's state on the host that its document names.
+    /// The state of an account on the host that its document names; `None` if the account
+    /// is unknown.
     pub fn status(&self, did: &Did) -> Option<Status> {
         self.accounts.get(did)?;
         Some(self.hosted(did).map_or(Status::Deleted, |copy| copy.status))
@@ -148,7 +150,7 @@ impl World {
         Ok(made)
     }
 
-    /// Enters a commit into the history.
+    /// Adds a commit to the history.
     fn record(&mut self, did: &Did, made: &NewCommit, host: usize) {
         self.commits += 1;
         if let (Some(history), Some(account)) = (&mut self.history, self.accounts.get(did)) {
@@ -157,9 +159,9 @@ impl World {
         }
     }
 
-    /// Lets one random active account do something.
+    /// Lets one random active account write something.
     pub fn stir(&mut self) -> Option<NewCommit> {
-        // Most accounts are active: a few tries find one.
+        // Most accounts are active, so a few tries find one.
         for _ in 0..20 {
             if self.dids.is_empty() {
                 return None;

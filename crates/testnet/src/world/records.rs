@@ -1,8 +1,7 @@
-//! Records as real accounts have them: posts, likes, follows, a profile.
+//! Records like those of real accounts: posts, likes, follows, a profile.
 //!
-//! About 300 bytes each, keys that are TIDs (but for the profile's `self`), a
-//! blob reference now and then. What is drawn depends on the generator and the
-//! clock alone.
+//! Records have about 300 bytes and keys that are TIDs (except `self` for the profile);
+//! some refer to a blob. Records depend only on the generator and the clock.
 
 use gapless_atp::cbor::from_json;
 use gapless_atp::cid::Cid;
@@ -52,17 +51,16 @@ const WORDS: &[&str] = &[
     "ünïcödé",
 ];
 
-/// Turns the JSON form of a record into its bytes; `None` when it breaks the
-/// data model's rules.
+/// Encodes the JSON form of a record; `None` if it violates the rules of the data model.
 pub fn encode(json: &Json) -> Option<Vec<u8>> {
     from_json(json).ok()?.encode()
 }
 
-/// What the generators draw from.
+/// The sources of generated records.
 pub struct Drawer<'a> {
     pub rng: &'a mut Rng,
     pub clock: &'a mut Clock,
-    /// Accounts that likes and follows point to.
+    /// The accounts that likes and follows refer to.
     pub others: &'a [Did],
 }
 
@@ -170,7 +168,7 @@ impl Drawer<'_> {
         Write::Create { path, record }
     }
 
-    /// The first records of an account: a profile, then whatever comes.
+    /// The first records of an account: a profile, then random ones.
     pub fn first_records(&mut self, count: usize) -> Vec<Write> {
         let mut writes = Vec::with_capacity(count);
         if count > 0 {
@@ -184,8 +182,8 @@ impl Drawer<'_> {
         writes
     }
 
-    /// What an account does next: mostly creates, some updates and deletes,
-    /// now and then several at once.
+    /// The next writes of an account: mostly creates, some updates and deletes, sometimes
+    /// several at once.
     pub fn next_writes(&mut self, repo: &Repo) -> Vec<Write> {
         let count = if self.rng.chance(15) {
             2 + self.rng.below(4)

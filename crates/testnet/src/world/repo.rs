@@ -1,8 +1,8 @@
 //! One repository on one host, and how a commit is made.
 //!
-//! [`Repo::commit`] applies writes, builds the new tree, signs it and says
-//! which blocks an event must carry so that a stranger can undo the operations.
-//! Writes are checked before anything changes: a refused batch leaves no trace.
+//! [`Repo::commit`] applies writes, builds the new tree, signs it, and lists the blocks
+//! that an event must carry so that a verifier can undo the operations. Writes are
+//! checked before anything changes: a refused batch leaves no trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +14,20 @@ use gapless_atp::syntax::{Did, Rev, split_path};
 
 use super::blocks::BlockStore;
 
-/// Operations in one commit, as the protocol has it.
+/// The most operations of one commit, as the protocol limits them.
 pub const WRITES_PER_COMMIT: usize = 200;
 
 /// A repository as its host holds it.
 #[derive(Debug, Clone)]
 pub struct Repo {
     pub commit: Cid,
-    /// What the host calls the rev. After an import it is not the signed one.
+    /// The rev that the host names. After an import it is not the signed one.
     pub rev: Rev,
     pub data: Cid,
     pub records: BTreeMap<String, Cid>,
 }
 
-/// One wish of a client.
+/// One write that a client requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
     Create { path: String, record: Vec<u8> },
@@ -45,7 +45,7 @@ impl Write {
     }
 }
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub path: String,
@@ -53,7 +53,7 @@ pub struct Change {
     pub prev: Option<Cid>,
 }
 
-/// A commit that was made, with all that an event says about it.
+/// A new commit, with everything that an event says about it.
 #[derive(Debug, Clone)]
 pub struct NewCommit {
     pub commit: Cid,
@@ -62,7 +62,7 @@ pub struct NewCommit {
     pub data: Cid,
     pub prev_data: Option<Cid>,
     pub changes: Vec<Change>,
-    /// The commit, the nodes that are new or needed for the proof, the records.
+    /// The commit, the nodes that are new or needed for the proof, and the records.
     pub blocks: Vec<Cid>,
 }
 
@@ -75,7 +75,7 @@ pub enum WriteError {
     Inactive(Did),
     #[error("'{0}' is not a record path: a collection, a slash and a record key")]
     Path(String),
-    #[error("'{0}' exists already")]
+    #[error("'{0}' already exists")]
     Exists(String),
     #[error("'{0}' does not exist")]
     NotFound(String),
@@ -86,7 +86,7 @@ pub enum WriteError {
 }
 
 impl Repo {
-    /// The first commit of an account: no records.
+    /// Makes the first commit of an account, without records.
     pub fn create(
         did: &Did,
         key: &SigningKey,
@@ -117,7 +117,7 @@ impl Repo {
         (repo, made)
     }
 
-    /// Applies writes and signs the result. No writes make an empty commit.
+    /// Applies writes and signs the result. Without writes the commit is empty.
     pub fn commit(
         &mut self,
         did: &Did,
@@ -153,7 +153,7 @@ impl Repo {
         Ok(made)
     }
 
-    /// Makes what a commit says the state of this copy.
+    /// Makes a commit the state of this copy.
     fn take(&mut self, made: &NewCommit) {
         self.commit = made.commit;
         self.rev = made.rev;
@@ -193,7 +193,7 @@ impl Repo {
                 }
                 (Write::Delete { .. }, Some(_)) => None,
             };
-            // Writing what is there already is no operation.
+            // Writing what is already there is not an operation.
             if cid != prev {
                 let path = path.to_owned();
                 changes.push(Change { path, cid, prev });
@@ -202,7 +202,8 @@ impl Repo {
         Ok(changes)
     }
 
-    /// The new root and its new nodes, which are put into the store.
+    /// Builds the new tree. Returns its root and its new nodes, which are added to the
+    /// store.
     fn build_tree(&self, changes: &[Change], store: &mut BlockStore) -> (Cid, Vec<Cid>) {
         if changes.is_empty() {
             return (self.data, Vec::new());
@@ -229,7 +230,7 @@ fn apply(tree: &mut Tree<'_>, change: &Change) -> Result<(), TreeError> {
     }
 }
 
-/// The nodes that a reader needs beside the new ones to undo the changes.
+/// The nodes that a verifier needs besides the new ones to undo the changes.
 fn cover(data: Cid, changes: &[Change], store: &BlockStore) -> BTreeSet<Cid> {
     if changes.is_empty() {
         return BTreeSet::new();
@@ -241,7 +242,8 @@ fn cover(data: Cid, changes: &[Change], store: &BlockStore) -> BTreeSet<Cid> {
     tree.untouched().collect()
 }
 
-/// Our own trees are whole and our writes were checked: an error is our bug.
+/// Unwraps a result on a tree of the network itself: the tree is whole and the writes
+/// were checked, so an error is a bug.
 fn own<T>(result: Result<T, TreeError>) -> T {
     match result {
         Ok(value) => value,
@@ -249,7 +251,7 @@ fn own<T>(result: Result<T, TreeError>) -> T {
     }
 }
 
-/// The block of a signed commit.
+/// Encodes and signs a commit.
 pub fn sign(did: &Did, key: &SigningKey, rev: Rev, data: &Cid) -> Vec<u8> {
     let signature = key.sign(&Commit::unsigned(did.as_str(), rev, data, None));
     Commit::encode(did.as_str(), rev, &signature, data, None)
