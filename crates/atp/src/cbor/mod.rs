@@ -1,8 +1,8 @@
 //! DAG-CBOR in the strict form that repositories use (DRISL).
 //!
-//! [`read`] is a cursor over borrowed bytes for typed decoding, and [`write`] is its
-//! counterpart. [`value`] decodes a whole value, either strictly or, for records that are
-//! kept verbatim although they break a rule, leniently. [`json`] converts records to and
+//! `read` is a cursor over borrowed bytes for typed decoding, `write` its
+//! counterpart. `value` decodes a whole value, either strictly or, for records that are
+//! kept verbatim although they break a rule, leniently. `json` converts records to and
 //! from JSON with `$link` and `$bytes`.
 
 mod json;

@@ -1,7 +1,7 @@
 //! Frames of an event stream: one binary WebSocket message each.
 //!
-//! [`decode`] reads a header and a payload and borrows from the message;
-//! [`encode`](mod@encode) writes them. Unknown types, operations and fields are skipped,
+//! [`decode`](fn@decode) reads a header and a payload and borrows from the message;
+//! `encode` writes them. Unknown types, operations and fields are skipped,
 //! as the protocol requires. Fields may come in any order. A known field that is repeated
 //! is an error, because readers would disagree on which value counts.
 

@@ -1,15 +1,15 @@
 //! The Merkle search tree: the shape of a repository, as a pure function of its (path,
 //! CID) pairs.
 //!
-//! - [`node`](mod@node): decodes one node strictly; the height of a key.
-//! - [`build`](mod@build): builds nodes and root from sorted keys, in one pass, with one
+//! - `node`: decodes one node strictly; the height of a key.
+//! - `build`: builds nodes and root from sorted keys, in one pass, with one
 //!   open node per level.
-//! - [`built`](mod@built): a whole tree in memory, as it was built.
-//! - [`walk`](mod@walk): walks a whole tree of blocks in key order and checks every rule.
-//! - [`tree`](mod@tree): a partial tree: insert, update, remove, and the resulting root.
-//! - [`ops`](mod@ops): undoes or applies the operations of a commit.
-//! - [`way`](mod@way): the nodes from the root to one key, as a proof of the key.
-//! - [`diff`](mod@diff): compares two sorted sets of keys.
+//! - `built`: a whole tree in memory, as it was built.
+//! - `walk`: walks a whole tree of blocks in key order and checks every rule.
+//! - `tree`: a partial tree: insert, update, remove, and the resulting root.
+//! - `ops`: undoes or applies the operations of a commit.
+//! - `way`: the nodes from the root to one key, as a proof of the key.
+//! - `diff`: compares two sorted sets of keys.
 
 mod build;
 mod built;
