@@ -1,10 +1,10 @@
 #![no_main]
 //! Frames of any bytes: a decoded event is the same after it is encoded and decoded
-//! again.
+//! again, and an envelope agrees with the decoded event.
 
 use gapless_atp::frame::{
     Event, FrameError, decode, encode_account, encode_commit, encode_error, encode_identity,
-    encode_info, encode_sync,
+    encode_info, encode_sync, envelope,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -27,14 +27,30 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn check(bytes: &[u8]) {
+    let outside = envelope(bytes);
     let event = match decode(bytes) {
         Ok(event) => event,
-        Err(FrameError::Payload { seq, .. }) => {
+        Err(FrameError::Payload { seq, repo, .. }) => {
             assert!(seq.is_none_or(|seq| seq > 0 && seq < 1 << 53));
+            if let Some(outside) = outside {
+                let read = (Some(outside.seq), Some(outside.did.to_string()));
+                assert_eq!(read, (seq, repo));
+            }
             return;
         }
-        Err(_) => return,
+        Err(_) => return assert_eq!(outside, None),
     };
+    let did = match &event {
+        Event::Commit(event) => Some(event.repo),
+        Event::Sync(event) => Some(event.did),
+        Event::Identity(event) => Some(event.did),
+        Event::Account(event) => Some(event.did),
+        Event::Info(_) | Event::Error { .. } | Event::Unknown { .. } => None,
+    };
+    if let Some(outside) = outside {
+        let read = (Some(outside.seq), Some(outside.did.as_str()));
+        assert_eq!(read, (event.seq(), did));
+    }
     assert!(event.seq().is_none_or(|seq| seq > 0 && seq < 1 << 53));
     let again = match &event {
         Event::Commit(event) => encode_commit(event),

@@ -8,9 +8,10 @@ use gapless_atp::cid::Cid;
 use gapless_atp::frame::{
     AccountEvent, Action, CommitEvent, Event, FrameError, IdentityEvent, InfoEvent, PayloadError,
     RawOp, SyncEvent, decode, encode_account, encode_commit, encode_error, encode_identity,
-    encode_info, encode_sync, renumber,
+    encode_info, encode_sync, envelope, renumber,
 };
 use gapless_atp::limits;
+use gapless_atp::syntax::Did;
 use proptest::prelude::*;
 
 const DID: &str = "did:plc:abcdefghijklmnopqrstuvwx";
@@ -452,6 +453,50 @@ fn a_frame_has_a_greatest_size() {
     assert_eq!(decode(&over), Err(size));
 }
 
+/// The number and the DID that decoding the whole frame brings to light, of a broken
+/// payload too.
+fn decoded_envelope(frame: &[u8]) -> Option<(u64, String)> {
+    let (seq, name) = match decode(frame) {
+        Ok(Event::Commit(event)) => (event.seq, event.repo.to_owned()),
+        Ok(Event::Sync(event)) => (event.seq, event.did.to_owned()),
+        Ok(Event::Identity(event)) => (event.seq, event.did.to_owned()),
+        Ok(Event::Account(event)) => (event.seq, event.did.to_owned()),
+        Err(FrameError::Payload { seq, repo, .. }) => (seq?, repo?),
+        Ok(_) | Err(_) => return None,
+    };
+    Did::parse(&name).ok().map(|_| (seq, name))
+}
+
+fn agrees_with_decode(frame: &[u8]) {
+    if let Some(read) = envelope(frame) {
+        let decoded = decoded_envelope(frame);
+        assert_eq!(Some((read.seq, read.did.to_string())), decoded);
+    }
+}
+
+#[test]
+fn the_envelope_of_every_event_is_read() {
+    for (frame, event) in samples() {
+        let read = envelope(&frame).map(|read| (read.seq, read.did.to_string()));
+        assert_eq!(read, decoded_envelope(&frame), "{event:?}");
+        assert_eq!(read.is_some(), event.seq().is_some(), "{event:?}");
+    }
+}
+
+#[test]
+fn a_frame_that_names_the_repository_by_another_field_has_no_envelope() {
+    let mut payload = Writer::new();
+    payload.map(2).text("seq").uint(7).text("did").text(DID);
+    let payload = payload.into_bytes();
+    for (kind, has_one) in [("#sync", true), ("#commit", false)] {
+        let mut frame = Writer::new();
+        frame.map(2).text("t").text(kind).text("op").uint(1);
+        let frame = [frame.into_bytes(), payload.clone()].concat();
+        assert_eq!(envelope(&frame).is_some(), has_one, "{kind}");
+        agrees_with_decode(&frame);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
@@ -466,6 +511,7 @@ proptest! {
             let at = at.index(frame.len());
             frame[at] = byte;
         }
+        agrees_with_decode(&frame);
         match decode(&frame) {
             Ok(read) => prop_assert!(read.seq().is_none_or(|seq| (1..1 << 53).contains(&seq))),
             Err(FrameError::Payload { seq: Some(seq), .. }) => {

@@ -161,6 +161,21 @@ pub struct InfoEvent<'a> {
 
 /// Decodes one message.
 pub fn decode(message: &[u8]) -> Result<Event<'_>, FrameError> {
+    let (op, kind, reader) = header(message)?;
+    match (op, kind) {
+        (-1, _) => payload("error", reader, error_frame),
+        (1, None) => Err(FrameError::HeaderField("t")),
+        (1, Some("#commit")) => payload("#commit", reader, commit),
+        (1, Some("#sync")) => payload("#sync", reader, sync),
+        (1, Some("#identity")) => payload("#identity", reader, identity),
+        (1, Some("#account")) => payload("#account", reader, account),
+        (1, Some("#info")) => payload("#info", reader, info),
+        (op, kind) => Ok(Event::Unknown { op, kind }),
+    }
+}
+
+/// Reads the header of a frame: its operation, its type, and a reader of its payload.
+pub(super) fn header(message: &[u8]) -> Result<(i64, Option<&str>, Reader<'_>), FrameError> {
     if message.len() > limits::FRAME_BYTES {
         return Err(FrameError::Size(message.len()));
     }
@@ -177,16 +192,7 @@ pub fn decode(message: &[u8]) -> Result<Event<'_>, FrameError> {
         }
     }
     let op = op.ok_or(FrameError::HeaderField("op"))?;
-    match (op, kind) {
-        (-1, _) => payload("error", reader, error_frame),
-        (1, None) => Err(FrameError::HeaderField("t")),
-        (1, Some("#commit")) => payload("#commit", reader, commit),
-        (1, Some("#sync")) => payload("#sync", reader, sync),
-        (1, Some("#identity")) => payload("#identity", reader, identity),
-        (1, Some("#account")) => payload("#account", reader, account),
-        (1, Some("#info")) => payload("#info", reader, info),
-        (op, kind) => Ok(Event::Unknown { op, kind }),
-    }
+    Ok((op, kind, reader))
 }
 
 fn payload<'a>(
@@ -271,7 +277,7 @@ macro_rules! known {
     }};
 }
 
-fn seq(reader: &mut Reader<'_>) -> Result<u64, PayloadError> {
+pub(super) fn seq(reader: &mut Reader<'_>) -> Result<u64, PayloadError> {
     match reader.uint()? {
         seq if (1..1 << 53).contains(&seq) => Ok(seq),
         seq => Err(PayloadError::Seq(seq)),

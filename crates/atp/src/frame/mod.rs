@@ -7,6 +7,7 @@
 
 mod decode;
 mod encode;
+mod envelope;
 mod renumber;
 
 pub use decode::{
@@ -17,4 +18,5 @@ pub use encode::{
     encode_account, encode_commit, encode_error, encode_identity, encode_info, encode_sync,
     sync_blocks,
 };
+pub use envelope::{Envelope, envelope};
 pub use renumber::{Renumbered, renumber};
