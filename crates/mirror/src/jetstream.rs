@@ -11,16 +11,15 @@ use std::sync::Arc;
 use gapless_atp::cbor::from_json;
 use gapless_atp::cid::Cid;
 use gapless_atp::limits::RECORD_BYTES;
-use gapless_atp::syntax::{Did, Nsid, RecordKey, Rev};
+use gapless_atp::syntax::{Nsid, RecordKey, Rev};
 use gapless_core::ledger::Account;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::admission::scope::Scope;
-use crate::ingest::read::Kind;
 
 /// Bytes of one message. A record is at most a megabyte, and JSON makes more of it.
-pub const LINE_BYTES: usize = 4 << 20;
+pub const MESSAGE_BYTES: usize = 4 << 20;
 
 /// As much of a message as the reader needs.
 #[derive(Deserialize)]
@@ -30,30 +29,30 @@ struct Envelope<'a> {
     time_us: u64,
 }
 
-/// Where a message writes.
+/// The part of a commit message that says where it writes.
 #[derive(Deserialize)]
-struct Written<'a> {
+struct CommitEnvelope<'a> {
     #[serde(borrow)]
-    commit: WrittenIn<'a>,
+    commit: CommitTarget<'a>,
 }
 
 #[derive(Deserialize)]
-struct WrittenIn<'a> {
+struct CommitTarget<'a> {
     #[serde(borrow)]
     operation: Cow<'a, str>,
     #[serde(borrow)]
     collection: Cow<'a, str>,
 }
 
-/// All of a message.
+/// A whole message.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct JetstreamMessage<'a> {
     #[serde(borrow)]
     kind: Cow<'a, str>,
     #[serde(default, borrow)]
     commit: Option<Commit<'a>>,
     #[serde(default, borrow)]
-    account: Option<AccountLine<'a>>,
+    account: Option<AccountChange<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -73,7 +72,7 @@ struct Commit<'a> {
 }
 
 #[derive(Deserialize)]
-struct AccountLine<'a> {
+struct AccountChange<'a> {
     active: bool,
     #[serde(default, borrow)]
     status: Option<Cow<'a, str>>,
@@ -81,7 +80,7 @@ struct AccountLine<'a> {
 
 /// What a message says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum JetstreamEvent {
     /// There is a commit of this rev, and it did this.
     Commit {
         rev: Rev,
@@ -126,43 +125,40 @@ impl Unfit {
     }
 }
 
-/// Whose event is it, and which time has it?
-pub fn whose(line: &[u8], scope: &Scope) -> Kind {
-    if line.len() > LINE_BYTES {
-        return Kind::Unreadable {
-            seq: None,
-            error: format!("a message of {} bytes; at most {LINE_BYTES}", line.len()),
-        };
-    }
-    let envelope: Envelope<'_> = match serde_json::from_slice(line) {
-        Ok(envelope) => envelope,
-        Err(error) => {
-            return Kind::Unreadable {
-                seq: None,
-                error: format!("no message of a Jetstream: {error}"),
-            };
-        }
-    };
-    let seq = envelope.time_us;
-    match Did::parse(&envelope.did) {
-        Ok(did) => Kind::Event {
-            seq,
-            did,
-            found: find(line, scope),
-        },
-        Err(error) => Kind::Nobody {
-            seq,
-            error: error.to_string(),
-        },
-    }
+/// The time of a message and the name of the repository it is about.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MessageEnvelope {
+    /// The time in microseconds, which numbers the events of a Jetstream.
+    pub time_us: u64,
+    /// The name as it was sent. It may not be a DID.
+    pub did: String,
+    /// The wanted collection that the message writes in.
+    pub found: Option<Arc<str>>,
 }
 
-/// The collection that is looked for and that a message writes in.
-fn find(line: &[u8], scope: &Scope) -> Option<Arc<str>> {
+/// Reads the envelope of a message. The error says why the message has none.
+pub fn read_envelope(message: &[u8], scope: &Scope) -> Result<MessageEnvelope, String> {
+    if message.len() > MESSAGE_BYTES {
+        let length = message.len();
+        return Err(format!(
+            "a message of {length} bytes; the limit is {MESSAGE_BYTES}"
+        ));
+    }
+    let envelope: Envelope<'_> = serde_json::from_slice(message)
+        .map_err(|error| format!("not a message of a Jetstream: {error}"))?;
+    Ok(MessageEnvelope {
+        time_us: envelope.time_us,
+        did: envelope.did.into_owned(),
+        found: wanted_collection(message, scope),
+    })
+}
+
+/// The wanted collection that a message creates or updates a record in.
+fn wanted_collection(message: &[u8], scope: &Scope) -> Option<Arc<str>> {
     if !scope.is_narrow() {
         return None;
     }
-    let Written { commit } = serde_json::from_slice(line).ok()?;
+    let CommitEnvelope { commit } = serde_json::from_slice(message).ok()?;
     let pattern = scope.finds_in(&commit.collection);
     pattern
         .filter(|_| commit.operation != "delete")
@@ -170,23 +166,24 @@ fn find(line: &[u8], scope: &Scope) -> Option<Arc<str>> {
 }
 
 /// Reads all of a message; an error when not even the rev can be told.
-pub fn read(line: &[u8]) -> Result<Said, String> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    match (&*line.kind, line.commit, line.account) {
+pub fn read(message: &[u8]) -> Result<JetstreamEvent, String> {
+    let message: JetstreamMessage<'_> =
+        serde_json::from_slice(message).map_err(|error| error.to_string())?;
+    match (&*message.kind, message.commit, message.account) {
         ("commit", Some(commit), _) => {
             let rev = commit.rev.parse::<Rev>();
             let rev = rev.map_err(|error| format!("the rev is none: {error}"))?;
             let said = operation(commit);
-            Ok(Said::Commit { rev, said })
+            Ok(JetstreamEvent::Commit { rev, said })
         }
-        ("identity", ..) => Ok(Said::Identity),
-        ("account", _, Some(account)) => Ok(Said::Account(state(&account))),
-        ("commit" | "account", ..) => Err(format!("a message of kind {} without it", line.kind)),
-        _ => Ok(Said::Other),
+        ("identity", ..) => Ok(JetstreamEvent::Identity),
+        ("account", _, Some(account)) => Ok(JetstreamEvent::Account(state(&account))),
+        ("commit" | "account", ..) => Err(format!("a message of kind {} without it", message.kind)),
+        _ => Ok(JetstreamEvent::Other),
     }
 }
 
-fn state(account: &AccountLine<'_>) -> Account {
+fn state(account: &AccountChange<'_>) -> Account {
     match (account.active, account.status.as_deref()) {
         (true, _) => Account::Active,
         (false, Some("suspended")) => Account::Suspended,
@@ -258,7 +255,7 @@ mod tests {
 
     fn said(commit: Json) -> Result<Operation, Unfit> {
         match read(&line(commit)) {
-            Ok(Said::Commit { said, .. }) => said,
+            Ok(JetstreamEvent::Commit { said, .. }) => said,
             other => panic!("{other:?}"),
         }
     }
@@ -315,7 +312,7 @@ mod tests {
             "[".repeat(100_000)
         );
         let twice = format!("{{\"did\":\"{DID}\",\"did\":\"{DID}\",\"time_us\":1}}");
-        let large = format!("{{\"x\":\"{}\"}}", "a".repeat(LINE_BYTES));
+        let large = format!("{{\"x\":\"{}\"}}", "a".repeat(MESSAGE_BYTES));
         for text in [
             "",
             "null",
@@ -326,19 +323,10 @@ mod tests {
             &twice,
             &large,
         ] {
-            let kind = whose(text.as_bytes(), &Scope::default());
-            assert!(matches!(kind, Kind::Unreadable { seq: None, .. }));
+            assert!(read_envelope(text.as_bytes(), &Scope::default()).is_err());
         }
         let negative = format!("{{\"did\":\"{DID}\",\"time_us\":-1}}");
-        assert!(matches!(
-            whose(negative.as_bytes(), &Scope::default()),
-            Kind::Unreadable { .. }
-        ));
-        let nobody = br#"{"did":"did:key:z6Mk","time_us":3}"#;
-        assert!(matches!(
-            whose(nobody, &Scope::default()),
-            Kind::Nobody { seq: 3, .. }
-        ));
+        assert!(read_envelope(negative.as_bytes(), &Scope::default()).is_err());
         for text in [
             r#"{"kind":"commit"}"#,
             r#"{"kind":"commit","commit":{"rev":"x","operation":"delete","collection":"a.b.c","rkey":"d"}}"#,
@@ -350,6 +338,6 @@ mod tests {
             assert!(read(text.as_bytes()).is_err(), "{text}");
         }
         let other = read(br#"{"kind":"labels","commit":null}"#);
-        assert_eq!(other, Ok(Said::Other));
+        assert_eq!(other, Ok(JetstreamEvent::Other));
     }
 }

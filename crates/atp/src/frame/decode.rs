@@ -7,6 +7,7 @@
 use crate::cbor::{CborError, Reader};
 use crate::cid::Cid;
 use crate::limits;
+use crate::syntax::Did;
 
 /// Why a message is not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -174,8 +175,52 @@ pub fn decode(message: &[u8]) -> Result<Event<'_>, FrameError> {
     }
 }
 
+/// The number of an event and the repository it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    pub seq: u64,
+    pub did: Did,
+}
+
+/// Reads the envelope of a `#commit`, `#sync`, `#identity` or `#account` frame.
+///
+/// There is an envelope only where it agrees with [`decode`]: if the frame decodes, number
+/// and DID are those of the event, and if the payload is broken, they are those that
+/// [`FrameError::Payload`] reports. Every other frame must be decoded to know what it is.
+pub fn envelope(message: &[u8]) -> Option<Envelope> {
+    let (op, kind, mut payload) = header(message).ok()?;
+    let (name, other) = match (op, kind?) {
+        (1, "#commit") => ("repo", "did"),
+        (1, "#sync" | "#identity" | "#account") => ("did", "repo"),
+        _ => return None,
+    };
+    envelope_fields(&mut payload, name, other)
+}
+
+/// Reads up to the number and the DID. A field called `other` ahead of the DID would be
+/// taken for the DID if the payload is broken, so such a frame has no envelope.
+fn envelope_fields(payload: &mut Reader<'_>, name: &str, other: &str) -> Option<Envelope> {
+    let (mut number, mut did) = (None, None);
+    for _ in 0..payload.map().ok()? {
+        let key = payload.key().ok()?;
+        if key == "seq" && number.is_none() {
+            number = Some(seq(payload).ok()?);
+        } else if key == name && did.is_none() {
+            did = Some(Did::parse(payload.text().ok()?).ok()?);
+        } else if key == other && did.is_none() {
+            return None;
+        } else {
+            payload.skip().ok()?;
+        }
+        if let (Some(seq), Some(_)) = (number, &did) {
+            return did.map(|did| Envelope { seq, did });
+        }
+    }
+    None
+}
+
 /// Reads the header of a frame: its operation, its type, and a reader of its payload.
-pub(super) fn header(message: &[u8]) -> Result<(i64, Option<&str>, Reader<'_>), FrameError> {
+fn header(message: &[u8]) -> Result<(i64, Option<&str>, Reader<'_>), FrameError> {
     if message.len() > limits::FRAME_BYTES {
         return Err(FrameError::Size(message.len()));
     }
@@ -277,7 +322,7 @@ macro_rules! known {
     }};
 }
 
-pub(super) fn seq(reader: &mut Reader<'_>) -> Result<u64, PayloadError> {
+fn seq(reader: &mut Reader<'_>) -> Result<u64, PayloadError> {
     match reader.uint()? {
         seq if (1..1 << 53).contains(&seq) => Ok(seq),
         seq => Err(PayloadError::Seq(seq)),

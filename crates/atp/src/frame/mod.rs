@@ -7,16 +7,14 @@
 
 mod decode;
 mod encode;
-mod envelope;
 mod renumber;
 
 pub use decode::{
-    AccountEvent, Action, CommitEvent, Event, FrameError, IdentityEvent, InfoEvent, PayloadError,
-    RawOp, SyncEvent, decode,
+    AccountEvent, Action, CommitEvent, Envelope, Event, FrameError, IdentityEvent, InfoEvent,
+    PayloadError, RawOp, SyncEvent, decode, envelope,
 };
 pub use encode::{
     encode_account, encode_commit, encode_error, encode_identity, encode_info, encode_sync,
     sync_blocks,
 };
-pub use envelope::{Envelope, envelope};
 pub use renumber::{Renumbered, renumber};

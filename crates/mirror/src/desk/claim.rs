@@ -14,7 +14,7 @@ use crate::desk::report::first_heard;
 use crate::desk::worker::Worker;
 use crate::desk_totals::{BYTES_OF_ONE, CLAIMS_OF_ONE};
 use crate::failpoints;
-use crate::jetstream::{self, Operation, Said};
+use crate::jetstream::{self, JetstreamEvent, Operation};
 use crate::services::Services;
 use crate::upstreams::sources::Proof;
 use gapless_core::filter::Keep;
@@ -33,19 +33,19 @@ impl Worker {
         }
         let unknown = slot.repo.is_none();
         let said = match jetstream::read(&event.bytes) {
-            Ok(Said::Other) => return Decided::nothing(),
+            Ok(JetstreamEvent::Other) => return Decided::nothing(),
             _ if unknown && !may_come(&services, event) => return Decided::nothing(),
             Ok(said) => said,
             Err(error) => return self.undecodable(place, event, error),
         };
-        if let (Said::Commit { rev, .. }, Some(tally)) = (&said, &event.tally) {
+        if let (JetstreamEvent::Commit { rev, .. }, Some(tally)) = (&said, &event.tally) {
             brought(&services, tally, event, slot, *rev, Proof::Claimed);
         }
         let hint = match &said {
-            Said::Other => return Decided::nothing(),
-            Said::Identity => Some(Event::Identity),
-            Said::Account(state) => Some(Event::Account(*state)),
-            Said::Commit { .. } => None,
+            JetstreamEvent::Other => return Decided::nothing(),
+            JetstreamEvent::Identity => Some(Event::Identity),
+            JetstreamEvent::Account(state) => Some(Event::Account(*state)),
+            JetstreamEvent::Commit { .. } => None,
         };
         let draft = match self.draft(place) {
             Ok(draft) => draft,
@@ -55,7 +55,7 @@ impl Worker {
         if let Some(hint) = hint {
             draft.event(&services, &event.arrival(), &hint, &[], &[]);
         }
-        if let Said::Commit { rev, said } = said {
+        if let JetstreamEvent::Commit { rev, said } = said {
             let now = services.clock.now();
             let repo = &mut draft.repo;
             let heard = services.decide(now, |context| {

@@ -15,9 +15,10 @@ use crate::desk::judge::{self, Known};
 use crate::desk::report::{first_heard, letter};
 use crate::desk::slot::Slot;
 use crate::desk::worker::{Done, Worker};
-use crate::desk::{Arrived, Item, Wire};
+use crate::desk::{Arrived, Item};
 use crate::failpoints;
 use crate::services::Services;
+use crate::upstreams::Wire;
 use crate::upstreams::sources::{Proof, Sight, Tally};
 
 /// A document older than this is read again, and serves meanwhile.
@@ -91,7 +92,7 @@ impl Worker {
         if busy && slot.has_parked {
             return Decided::Later;
         }
-        if event.wire == Wire::Lines {
+        if event.wire == Wire::Jetstream {
             return self.claim(place, event);
         }
         if slot.repo.is_none() && !may_come(&services, event) {

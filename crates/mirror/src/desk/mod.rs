@@ -44,6 +44,7 @@ pub use report::first_heard;
 use crate::desk::decide::Arrival;
 use crate::desk::draft::Draft;
 use crate::services::Services;
+use crate::upstreams::Wire;
 use crate::upstreams::connection::Lag;
 use crate::upstreams::sources::Tally;
 use page_ack::Written;
@@ -51,15 +52,6 @@ use route::Inbox;
 
 /// The payload of a dead letter is cut here.
 pub const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
-
-/// How an event is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
-    /// Frames of `subscribeRepos`.
-    Frames,
-    /// Messages of a Jetstream.
-    Lines,
-}
 
 /// An event on its way to its desk.
 pub struct Arrived {

@@ -93,8 +93,8 @@ mod tests {
     use gapless_core::ledger::event::Origin;
     use gapless_core::ledger::{Tick, UpstreamId};
 
-    use super::super::Wire;
     use super::*;
+    use crate::upstreams::Wire;
 
     #[test]
     fn a_dead_letter_keeps_the_beginning_of_a_large_frame() {

@@ -1,148 +1,190 @@
-//! What was read goes to the desks: counted by its stream, in its order. What nobody
-//! here wants moves the cursor, and what nobody can read is kept for a person.
+//! From the socket to the desks: what each message of a batch is, where the stream places
+//! it, and which desk it goes to.
+//!
+//! Only the number and the DID of an event are read here; the desk decodes the rest. The
+//! upstream's row is durable before an event that was read after its change is sent on.
+//! Events of repositories that are not wanted move the cursor ([`super::skip`]), and
+//! messages that cannot be read become dead letters ([`super::unreadable`]).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use gapless_atp::frame::{self, Action, FrameError, RawOp};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Tick;
 use gapless_core::ledger::event::Origin;
-use gapless_core::ledger::stream::Placement;
-use gapless_store::change::{Change, DeadChange};
 use gapless_store::cursor::EventPosition;
-use gapless_store::error::StoreError;
-use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
-use gapless_store::table::log::SourceEvent;
+use xxhash_rust::xxh3::xxh3_128;
 
-use crate::admission::candidates::{Candidate, Offered};
-use crate::desk::{Arrived, DEAD_PAYLOAD_BYTES, Wire};
+use crate::admission::scope::Scope;
+use crate::desk::Arrived;
 use crate::failpoints;
 use crate::ingest::follow::{Ended, Follower};
-use crate::ingest::read::{Frame, Kind, tag};
-use crate::store_io::write;
-use crate::upstreams::Look;
+use crate::ingest::skip::Skipped;
+use crate::jetstream;
+use crate::upstreams::{EventId, EventTag, PlacedFrame, PlacedFrames, StreamItem};
 
-/// Events of others that are passed over before the cursor moves past them.
-const SKIPPED_AT_MOST: u32 = 512;
+/// A message as it was read from the socket.
+pub(crate) struct InboundMessage {
+    bytes: Bytes,
+    at: Instant,
+    kind: MessageKind,
+}
+
+/// What a message is, as far as the stream has to know.
+#[derive(Debug)]
+enum MessageKind {
+    Event {
+        seq: u64,
+        did: Did,
+        /// The wanted collection that the event writes in.
+        found: Option<Arc<str>>,
+    },
+    /// An event whose DID is not a DID.
+    InvalidDid {
+        seq: u64,
+        error: String,
+    },
+    /// A message of which the DID or the number cannot be read.
+    Unreadable {
+        seq: Option<u64>,
+        error: String,
+    },
+    OutdatedCursor,
+    FutureCursor,
+    /// An error frame: the host says why it closes.
+    Closing {
+        error: String,
+    },
+    /// A message of an unknown type, or of no interest.
+    Ignored,
+}
+
+impl InboundMessage {
+    /// Reads a frame of `subscribeRepos`.
+    pub(crate) fn frame(bytes: Bytes, scope: &Scope) -> InboundMessage {
+        let kind = classify_frame(&bytes, scope);
+        InboundMessage::new(bytes, kind)
+    }
+
+    /// Reads a message of a Jetstream.
+    pub(crate) fn jetstream(bytes: Bytes, scope: &Scope) -> InboundMessage {
+        let kind = match jetstream::read_envelope(&bytes, scope) {
+            Ok(envelope) => event_of(envelope.time_us, &envelope.did, envelope.found),
+            Err(error) => MessageKind::Unreadable { seq: None, error },
+        };
+        InboundMessage::new(bytes, kind)
+    }
+
+    /// A message that does not belong on this kind of stream.
+    pub(crate) fn unreadable(bytes: Bytes, error: &str) -> InboundMessage {
+        let error = error.to_owned();
+        InboundMessage::new(bytes, MessageKind::Unreadable { seq: None, error })
+    }
+
+    fn new(bytes: Bytes, kind: MessageKind) -> InboundMessage {
+        let at = Instant::now();
+        InboundMessage { bytes, at, kind }
+    }
+
+    fn stream_item(&self) -> StreamItem {
+        match self.kind {
+            MessageKind::Event { seq, .. } | MessageKind::InvalidDid { seq, .. } => {
+                StreamItem::Event {
+                    seq,
+                    tag: event_tag(&self.bytes),
+                }
+            }
+            MessageKind::Unreadable { seq, .. } => StreamItem::Unreadable(EventId {
+                seq,
+                tag: event_tag(&self.bytes),
+            }),
+            MessageKind::OutdatedCursor => StreamItem::OutdatedCursor,
+            MessageKind::FutureCursor => StreamItem::FutureCursor,
+            MessageKind::Closing { .. } | MessageKind::Ignored => StreamItem::Other,
+        }
+    }
+}
+
+fn event_tag(bytes: &[u8]) -> EventTag {
+    xxh3_128(bytes).to_be_bytes()
+}
 
 impl Follower {
-    /// The stream looks at every frame, in order; then they go to the desks.
-    pub(crate) async fn hand_on(
+    /// Places the messages in the stream, in their order, and sends the events to their
+    /// desks. The error is how the connection ends.
+    pub(crate) async fn dispatch(
         &self,
-        frames: Vec<Frame>,
+        messages: Vec<InboundMessage>,
         skipped: &mut Skipped,
     ) -> Result<(), Ended> {
-        if frames.is_empty() {
+        if messages.is_empty() {
             return Ok(());
         }
-        let mut closing = None;
-        let mut events = Vec::with_capacity(frames.len());
         let metrics = &self.services.metrics;
-        metrics.frames.add(frames.len() as u64);
-        let looked = self
-            .look(|look| {
-                for frame in frames {
-                    metrics.frame_bytes.add(frame.bytes.len() as u64);
-                    match &frame.what {
-                        Kind::Event { seq, .. } | Kind::Nobody { seq, .. } => {
-                            let event = tag(&frame.bytes);
-                            let read = self.place(look, *seq, event);
-                            let seq = *seq;
-                            events.push((frame, Some((seq, event)), read, look.row.numbering));
-                        }
-                        Kind::Unreadable { seq, .. } => {
-                            let event = tag(&frame.bytes);
-                            let read = seq.map(|seq| self.place(look, seq, event));
-                            let repeat = read.is_some_and(|read| read.repeat);
-                            // A Jetstream speaks for nobody: nobody is in doubt for it.
-                            if !repeat && self.wire() == Wire::Frames {
-                                look.stream.unreadable_frame(look.now, look.row);
-                            }
-                            let read = read.unwrap_or(NOT_COUNTED);
-                            let at = seq.map(|seq| (seq, event));
-                            events.push((frame, at, read, look.row.numbering));
-                        }
-                        Kind::Outdated => {
-                            look.stream
-                                .cursor_outdated(look.now, look.row, look.notices)
-                        }
-                        Kind::FutureCursor => {
-                            look.stream
-                                .cursor_in_future(look.now, look.row, look.notices);
-                            let why = "the host knows no number as high as our cursor";
-                            closing = Some(Ended::Renumbered(why.to_owned()));
-                        }
-                        Kind::Closing { error } => closing = Some(Ended::Lost(error.clone())),
-                        Kind::Ignored => {}
-                    }
-                }
-                look.now.tick
-            })
-            .await?;
-        self.note_link(&events);
-        self.to_the_desks(events, looked, skipped).await?;
-        closing.map_or(Ok(()), Err)
-    }
-
-    /// The stream looks at one event.
-    fn place(&self, look: &mut Look<'_>, seq: u64, event: [u8; 16]) -> Placement {
-        let Look {
-            now,
-            stream,
-            row,
-            notices,
-        } = look;
-        match self.wire() {
-            Wire::Frames => stream.frame(*now, row, seq, event, notices),
-            Wire::Lines => stream.timed_event(*now, row, seq, event, notices),
+        metrics.frames.add(messages.len() as u64);
+        for message in &messages {
+            metrics.frame_bytes.add(message.bytes.len() as u64);
         }
+        let end = end_of_stream(&messages);
+        let items: Vec<StreamItem> = messages.iter().map(InboundMessage::stream_item).collect();
+        let placed = self.place(&items).await?;
+        let places = items.into_iter().zip(placed.placements);
+        let events: Vec<_> = messages
+            .into_iter()
+            .zip(places)
+            .filter_map(|(message, (item, place))| Some((message, item.event()?, place)))
+            .collect();
+        self.note_link(events.len());
+        self.send_to_desks(events, placed.tick, skipped).await?;
+        end.map_or(Ok(()), Err)
     }
 
-    fn note_link(&self, events: &[Looked]) {
+    /// Gives the messages their places in the stream. If that changed the upstream's row,
+    /// the row is durable before this returns.
+    async fn place(&self, items: &[StreamItem]) -> Result<PlacedFrames, Ended> {
+        let mut notices = Vec::new();
+        let upstreams = &self.services.upstreams;
+        let placed = upstreams.place_frames(self.id, self.wire(), items, &mut notices);
+        self.report(&notices);
+        let Some(mut placed) = placed else {
+            return Err(Ended::not_followed());
+        };
+        if let Some(row) = placed.changed.take() {
+            self.keep_row(row).await?;
+        }
+        Ok(placed)
+    }
+
+    fn note_link(&self, events: usize) {
         let now = self.services.clock.time();
         let mut link = self.link();
-        link.frames += events.len() as u64;
+        link.frames += events as u64;
         link.failures = 0;
-        if !events.is_empty() {
+        if events > 0 {
             link.last_frame = Some(now);
         }
     }
 
-    async fn to_the_desks(
+    async fn send_to_desks(
         &self,
-        events: Vec<Looked>,
+        events: Vec<(InboundMessage, EventId, PlacedFrame)>,
         tick: Tick,
         skipped: &mut Skipped,
     ) -> Result<(), Ended> {
         let mut arrived = Vec::with_capacity(events.len());
         let lag = self.link().lag.clone();
         let several = self.services.upstreams.sources.several();
-        for (frame, at, read, numbering) in events {
-            if read.repeat {
+        for (message, event, placed) in events {
+            if placed.placement.repeat {
                 continue;
             }
-            let position = at
-                .filter(|_| read.counts)
-                .map(|(seq, event)| EventPosition {
-                    upstream: self.id,
-                    numbering,
-                    seq,
-                    event,
-                });
-            match frame.what {
-                Kind::Event { seq, did, found } => {
+            let position = self.position(event, &placed);
+            match message.kind {
+                MessageKind::Event { seq, did, found } => {
                     if self.tracked_only && !self.services.admission.is_tracked(&did) {
-                        if let Some(collection) = found
-                            && self.offer(&did, collection, position)
-                        {
-                            continue;
-                        }
-                        self.services.metrics.events_skipped.inc();
-                        skipped.add(did, position);
-                        if skipped.count >= SKIPPED_AT_MOST {
-                            self.settle(skipped);
-                        }
+                        self.skip(did, found, position, skipped);
                         continue;
                     }
                     if let Some(position) = &position {
@@ -150,16 +192,16 @@ impl Follower {
                     }
                     arrived.push(Arrived {
                         did,
-                        bytes: frame.bytes,
+                        bytes: message.bytes,
                         wire: self.wire(),
                         origin: Origin {
                             upstream: self.id,
-                            epoch: read.epoch,
+                            epoch: placed.placement.epoch,
                         },
                         seq,
                         position,
                         read: tick,
-                        at: frame.at,
+                        at: message.at,
                         refused: 0,
                         applied: None,
                         lag: Some(lag.clone()),
@@ -167,14 +209,17 @@ impl Follower {
                         room: None,
                     });
                 }
-                Kind::Nobody { error, .. } | Kind::Unreadable { error, .. } => {
+                MessageKind::InvalidDid { error, .. } | MessageKind::Unreadable { error, .. } => {
                     if let Some(position) = &position {
                         self.begin(position);
                     }
-                    let seq = at.map(|(seq, _)| seq);
-                    self.bury(&frame.bytes, seq, error, position).await?;
+                    self.keep_unreadable(&message.bytes, event.seq, error, position)
+                        .await?;
                 }
-                _ => {}
+                MessageKind::OutdatedCursor
+                | MessageKind::FutureCursor
+                | MessageKind::Closing { .. }
+                | MessageKind::Ignored => {}
             }
         }
         if !arrived.is_empty() {
@@ -184,127 +229,149 @@ impl Follower {
         Ok(())
     }
 
-    /// Somebody writes in a collection that is looked for. Returns whether its place in
-    /// the stream is kept until it is tracked, or known to be nobody: then the cursor
-    /// does not pass it before.
-    fn offer(&self, did: &Did, collection: Arc<str>, position: Option<EventPosition>) -> bool {
-        let candidate = Candidate {
-            did: did.clone(),
-            collection,
-            position,
-            since: Instant::now(),
-        };
-        if let Some(position) = &position {
-            self.begin(position);
-        }
-        let free = match self.services.admission.candidates.offer(candidate) {
-            Offered::Taken => return true,
-            Offered::Known(free) => free,
-            Offered::Full => {
-                self.services.metrics.found_dropped.inc();
-                position
-            }
-        };
-        if let Some(free) = free {
-            // It was begun, so it has to be done.
-            self.desks.skip(did, free);
-        }
-        position.is_some()
-    }
-
-    fn begin(&self, position: &EventPosition) {
-        let EventPosition {
-            upstream,
-            numbering,
+    /// The place of an event in the stream, if it counts for the cursor.
+    fn position(&self, event: EventId, placed: &PlacedFrame) -> Option<EventPosition> {
+        let seq = event.seq.filter(|_| placed.placement.counts)?;
+        Some(EventPosition {
+            upstream: self.id,
+            numbering: placed.numbering,
             seq,
-            ..
-        } = *position;
-        self.services.store.begin(upstream, numbering, seq);
+            event: event.tag,
+        })
     }
+}
 
-    /// What was passed over is done: the cursor may move past it.
-    pub(crate) fn settle(&self, skipped: &mut Skipped) {
-        if self.services.disk.shortage().is_some() {
-            // A later one serves as well, once there is room.
-            return;
-        }
-        if let Some((did, position)) = skipped.last.take() {
-            self.begin(&position);
-            self.desks.skip(&did, position);
-        }
-        skipped.count = 0;
+/// How the connection ends after these messages, if one of them ends it.
+fn end_of_stream(messages: &[InboundMessage]) -> Option<Ended> {
+    let ends = messages.iter().filter_map(|message| match &message.kind {
+        MessageKind::FutureCursor => Some(Ended::Renumbered(
+            "the host knows no number as high as our cursor".to_owned(),
+        )),
+        MessageKind::Closing { error } => Some(Ended::Lost(error.clone())),
+        _ => None,
+    });
+    ends.last()
+}
+
+/// Reads the envelope of a frame. A frame without one is decoded, and so is every frame
+/// when repositories are found by their collections: the operations name them.
+fn classify_frame(bytes: &[u8], scope: &Scope) -> MessageKind {
+    if !scope.is_narrow()
+        && let Some(frame::Envelope { seq, did }) = frame::envelope(bytes)
+    {
+        let found = None;
+        return MessageKind::Event { seq, did, found };
     }
-
-    /// A frame that nobody can use is kept, whole or its beginning, and done.
-    async fn bury(
-        &self,
-        bytes: &Bytes,
-        seq: Option<u64>,
-        error: String,
-        done: Option<EventPosition>,
-    ) -> Result<(), Ended> {
-        let now = self.services.clock.now();
-        let keep = self.services.totals.take_dead_letter();
-        if !keep && done.is_none() {
-            self.services.metrics.dead_letters.inc();
-            return Ok(());
-        }
-        let letter = DeadLetter {
-            class: DeadClass::Unreadable,
-            source: seq.map(|seq| SourceEvent {
-                upstream: self.id,
-                seq,
-            }),
-            repo: None,
-            error,
-            payload: bytes[..bytes.len().min(DEAD_PAYLOAD_BYTES)].to_vec(),
-            attempts: 0,
-            first_seen: now.time,
-            resolution: Resolution::Open,
-        };
-        let change = Change {
-            tick: now.tick,
-            dead: keep.then_some(DeadChange::New(letter)),
-            done,
-            ..Change::default()
-        };
-        loop {
-            match write(&self.services.store, change.clone()).await {
-                Ok(_) => {
-                    self.services.metrics.dead_letters.inc();
-                    return Ok(());
-                }
-                // The stream waits with it: nothing that came is passed over.
-                Err(StoreError::Full(full)) => {
-                    let waited = self.services.upstreams.wait_for_room(&full).await;
-                    waited.map_err(Ended::Fatal)?;
-                }
-                Err(error) => return Err(Ended::Fatal(error)),
+    let mut found = None;
+    let (seq, name) = match frame::decode(bytes) {
+        Ok(frame::Event::Commit(event)) => {
+            if scope.is_narrow() {
+                found = wanted_collection(&event.ops, scope);
             }
+            (event.seq, event.repo)
         }
+        Ok(frame::Event::Sync(event)) => (event.seq, event.did),
+        Ok(frame::Event::Identity(event)) => (event.seq, event.did),
+        Ok(frame::Event::Account(event)) => (event.seq, event.did),
+        Ok(frame::Event::Info(event)) => {
+            return match event.name {
+                "OutdatedCursor" => MessageKind::OutdatedCursor,
+                _ => MessageKind::Ignored,
+            };
+        }
+        Ok(frame::Event::Error { error, message }) => {
+            return match error {
+                "FutureCursor" => MessageKind::FutureCursor,
+                other => MessageKind::Closing {
+                    error: format!("the host says {other}: {}", message.unwrap_or("")),
+                },
+            };
+        }
+        Ok(frame::Event::Unknown { .. }) => return MessageKind::Ignored,
+        Err(error) => return broken_frame(&error),
+    };
+    event_of(seq, name, found)
+}
+
+/// The first wanted collection that an operation creates or updates a record in.
+fn wanted_collection(ops: &[RawOp<'_>], scope: &Scope) -> Option<Arc<str>> {
+    let mut written = ops.iter().filter(|op| op.action != Action::Delete);
+    let pattern = written.find_map(|op| scope.finds(op.path))?;
+    Some(pattern.to_string().into())
+}
+
+fn event_of(seq: u64, name: &str, found: Option<Arc<str>>) -> MessageKind {
+    match Did::parse(name) {
+        Ok(did) => MessageKind::Event { seq, did, found },
+        Err(error) => MessageKind::InvalidDid {
+            seq,
+            error: error.to_string(),
+        },
     }
 }
 
-type Looked = (Frame, Option<(u64, [u8; 16])>, Placement, u32);
-
-const NOT_COUNTED: Placement = Placement {
-    epoch: None,
-    repeat: false,
-    counts: false,
-};
-
-/// Events that concern nobody here, since the cursor last moved past some.
-#[derive(Default)]
-pub(crate) struct Skipped {
-    count: u32,
-    last: Option<(Did, EventPosition)>,
+/// A frame that does not decode is an event if its number and a DID can be read: the desk
+/// rejects it, and the repository becomes doubtful. Otherwise every repository does.
+fn broken_frame(error: &FrameError) -> MessageKind {
+    let (seq, name) = match error {
+        FrameError::Payload { seq, repo, .. } => (*seq, repo.as_deref()),
+        _ => (None, None),
+    };
+    if let (Some(seq), Some(Ok(did))) = (seq, name.map(Did::parse)) {
+        let found = None;
+        return MessageKind::Event { seq, did, found };
+    }
+    MessageKind::Unreadable {
+        seq,
+        error: error.to_string(),
+    }
 }
 
-impl Skipped {
-    fn add(&mut self, did: Did, position: Option<EventPosition>) {
-        self.count += 1;
-        if let Some(position) = position {
-            self.last = Some((did, position));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gapless_core::filter::Pattern;
+
+    #[test]
+    fn nonsense_is_unreadable_and_never_panics() {
+        assert!(matches!(
+            classify_frame(b"\xff\xff", &Scope::default()),
+            MessageKind::Unreadable { seq: None, .. }
+        ));
+        let nothing = classify_frame(b"", &Scope::default());
+        assert!(matches!(nothing, MessageKind::Unreadable { seq: None, .. }));
+        assert!(matches!(
+            event_of(3, "did:key:z6Mk", None),
+            MessageKind::InvalidDid { seq: 3, .. }
+        ));
+    }
+
+    #[test]
+    fn a_write_in_a_wanted_collection_is_found_and_a_deletion_is_not() {
+        let scope = Scope {
+            collections: Pattern::parse("com.example.*").into_iter().collect(),
+            ..Scope::default()
+        };
+        let op = |action, path| RawOp {
+            action,
+            path,
+            cid: None,
+            prev: None,
+        };
+        let thing = "com.example.thing/1";
+        let other = op(Action::Create, "app.bsky.feed.post/1");
+        for (action, found) in [
+            (Action::Create, Some("com.example.*")),
+            (Action::Update, Some("com.example.*")),
+            (Action::Delete, None),
+        ] {
+            let ops = [other.clone(), op(action, thing)];
+            assert_eq!(
+                wanted_collection(&ops, &scope).as_deref(),
+                found,
+                "{action:?}"
+            );
         }
+        assert_eq!(wanted_collection(&[other], &scope), None);
     }
 }

@@ -12,17 +12,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use gapless_core::ledger::{self, Cursor, HostId, Notice, UpstreamId};
+use gapless_core::ledger::{self, Cursor, HostId, Notice, Upstream, UpstreamId};
 use gapless_store::error::StoreError;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::desk::{Desks, Wire};
+use crate::desk::Desks;
 use crate::failpoints;
-use crate::ingest::dispatch::Skipped;
-use crate::ingest::read::{read_frame, read_line, unreadable};
+use crate::ingest::dispatch::InboundMessage;
 use crate::ingest::redial::{Ending, Tries, is_too_quiet, redial_wait};
+use crate::ingest::skip::Skipped;
 use crate::metrics::reset_words;
 use crate::services::Services;
+use crate::upstreams::Wire;
 use crate::upstreams::connection::Link;
 use crate::upstreams::sources::Tally;
 use gapless_net::{Message, Net, ProtocolError, Socket, SocketError, Trust};
@@ -70,6 +71,12 @@ pub(crate) enum Ended {
     /// The host did not take the connection, and may have said for how long.
     Refused(String, Option<Duration>),
     Fatal(StoreError),
+}
+
+impl Ended {
+    pub(crate) fn not_followed() -> Ended {
+        Ended::Lost("it is not followed any more".to_owned())
+    }
 }
 
 impl Follower {
@@ -186,7 +193,7 @@ impl Follower {
     pub(crate) fn wire(&self) -> Wire {
         match self.kind {
             ledger::UpstreamKind::Pds | ledger::UpstreamKind::Relay => Wire::Frames,
-            ledger::UpstreamKind::Jetstream => Wire::Lines,
+            ledger::UpstreamKind::Jetstream => Wire::Jetstream,
         }
     }
 
@@ -194,14 +201,14 @@ impl Follower {
     fn address(&self, cursor: Option<u64>) -> String {
         let mut url = match self.wire() {
             Wire::Frames => format!("{}/xrpc/com.atproto.sync.subscribeRepos", self.url),
-            Wire::Lines => format!("{}/subscribe", self.url),
+            Wire::Jetstream => format!("{}/subscribe", self.url),
         };
         let mut parameters: Vec<String> = cursor
             .map(|at| format!("cursor={at}"))
             .into_iter()
             .collect();
         let wanted = &self.services.rules.filter.wanted;
-        if self.wire() == Wire::Lines && wanted.len() <= WANTED_COLLECTIONS {
+        if self.wire() == Wire::Jetstream && wanted.len() <= WANTED_COLLECTIONS {
             parameters.extend(wanted.iter().map(|one| format!("wantedCollections={one}")));
         }
         if !parameters.is_empty() {
@@ -224,11 +231,11 @@ impl Follower {
             look.stream.set_durable(durable);
             match self.wire() {
                 Wire::Frames => look.stream.dial(durable),
-                Wire::Lines => look.stream.dial_timed(durable),
+                Wire::Jetstream => look.stream.dial_timed(durable),
             }
         });
         let Some((cursor, _)) = ask else {
-            return Err(Ended::Lost("it is not followed any more".to_owned()));
+            return Err(Ended::not_followed());
         };
         let url = self.address(cursor);
         self.services.metrics.dials.inc();
@@ -283,18 +290,25 @@ impl Follower {
         let looked = self.services.upstreams.look(self.id, &mut notices, act);
         self.report(&notices);
         let Some((told, row)) = looked else {
-            return Err(Ended::Lost("it is not followed any more".to_owned()));
+            return Err(Ended::not_followed());
         };
         if let Some(row) = row {
-            failpoints::here("upstream.decided");
-            let kept = self.services.upstreams.keep(self.id, row).await;
-            kept.map_err(Ended::Fatal)?;
-            failpoints::here("upstream.durable");
+            self.keep_row(row).await?;
         }
         Ok(told)
     }
 
-    fn report(&self, notices: &[Notice]) {
+    /// Makes a changed row of the upstream durable. Nothing that was read after the change
+    /// is used before this returns.
+    pub(crate) async fn keep_row(&self, row: Upstream) -> Result<(), Ended> {
+        failpoints::here("upstream.decided");
+        let kept = self.services.upstreams.keep(self.id, row).await;
+        kept.map_err(Ended::Fatal)?;
+        failpoints::here("upstream.durable");
+        Ok(())
+    }
+
+    pub(crate) fn report(&self, notices: &[Notice]) {
         for notice in notices {
             self.services.metrics.notice(notice);
             if let Notice::Reset(why) = notice {
@@ -374,7 +388,7 @@ impl Follower {
             })
             .await?;
         self.services.upstreams.sources.settle();
-        self.settle(skipped);
+        self.flush_skipped(skipped);
         match connected {
             true => Ok(()),
             false => Err(Ended::Lost(
@@ -385,16 +399,21 @@ impl Follower {
     }
 
     async fn take(&self, batch: Vec<Message>, skipped: &mut Skipped) -> Result<(), Ended> {
+        let scope = &self.services.admission.scope;
         let mut frames = Vec::with_capacity(batch.len());
         for message in batch {
             match message {
                 Message::Binary(bytes) => frames.push(match self.wire() {
-                    Wire::Frames => read_frame(bytes, &self.services.admission.scope),
-                    Wire::Lines => unreadable(bytes, "bytes where text should be"),
+                    Wire::Frames => InboundMessage::frame(bytes, scope),
+                    Wire::Jetstream => {
+                        InboundMessage::unreadable(bytes, "bytes where text should be")
+                    }
                 }),
                 Message::Text(text) => frames.push(match self.wire() {
-                    Wire::Frames => unreadable(text.into(), "text where a frame should be"),
-                    Wire::Lines => read_line(text.into(), &self.services.admission.scope),
+                    Wire::Frames => {
+                        InboundMessage::unreadable(text.into(), "text where a frame should be")
+                    }
+                    Wire::Jetstream => InboundMessage::jetstream(text.into(), scope),
                 }),
                 Message::Pong(_) => {
                     self.look(|look| look.stream.pong(look.now)).await?;
@@ -402,12 +421,12 @@ impl Follower {
                 Message::Ping(_) | Message::Frame(_) => {}
                 Message::Close(close) => {
                     let why = close.map_or(String::new(), |close| format!(": {}", close.reason));
-                    self.hand_on(frames, skipped).await?;
+                    self.dispatch(frames, skipped).await?;
                     return Err(Ended::Lost(format!("the host closed the connection{why}")));
                 }
             }
         }
-        self.hand_on(frames, skipped).await
+        self.dispatch(frames, skipped).await
     }
 }
 

@@ -3,11 +3,13 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`follow`] | one upstream: dial, read, dial again |
-//! | `read` | which repository an event belongs to, and which number it has |
-//! | `dispatch` | places events in the stream, and sends them to the desks or skips them |
 //! | `redial` | how long until the next dial, and when one is due at once |
+//! | `dispatch` | places messages in the stream and sends events to the desks |
+//! | `skip` | moves the cursor past events of repositories that are not wanted |
+//! | `unreadable` | keeps messages that cannot be read as dead letters |
 
 mod dispatch;
 pub mod follow;
-pub(crate) mod read;
 mod redial;
+mod skip;
+mod unreadable;

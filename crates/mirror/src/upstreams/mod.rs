@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::Duration;
 
 use gapless_core::ledger::cover::Covers;
-use gapless_core::ledger::stream::StreamState;
-use gapless_core::ledger::{Notice, Now, Upstream, UpstreamId};
+use gapless_core::ledger::stream::{Placement, StreamState};
+use gapless_core::ledger::{Notice, Now, Tick, Upstream, UpstreamId};
 use gapless_store::Store;
 use gapless_store::change::{Change, UpstreamChange};
 use gapless_store::error::StoreError;
@@ -55,6 +55,80 @@ pub struct Look<'a> {
     pub row: &'a mut Upstream,
     pub notices: &'a mut Vec<Notice>,
 }
+
+/// How an upstream writes its events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// Frames of `subscribeRepos`.
+    Frames,
+    /// JSON messages of a Jetstream.
+    Jetstream,
+}
+
+/// The beginning of an event's hash, by which the event is recognised when it is repeated.
+pub type EventTag = [u8; 16];
+
+/// What the stream needs to know of one message.
+pub enum StreamItem {
+    Event {
+        seq: u64,
+        tag: EventTag,
+    },
+    Unreadable(EventId),
+    /// `#info` OutdatedCursor.
+    OutdatedCursor,
+    /// The error frame FutureCursor.
+    FutureCursor,
+    /// Nothing that concerns the order of the stream.
+    Other,
+}
+
+/// By what an event is recognised when it is repeated.
+#[derive(Debug, Clone, Copy)]
+pub struct EventId {
+    /// `None` if the number cannot be read.
+    pub seq: Option<u64>,
+    pub tag: EventTag,
+}
+
+impl StreamItem {
+    /// The event, if the message is one.
+    pub fn event(&self) -> Option<EventId> {
+        match *self {
+            StreamItem::Event { seq, tag } => Some(EventId {
+                seq: Some(seq),
+                tag,
+            }),
+            StreamItem::Unreadable(event) => Some(event),
+            StreamItem::OutdatedCursor | StreamItem::FutureCursor | StreamItem::Other => None,
+        }
+    }
+}
+
+/// Where one message stands in its stream.
+pub struct PlacedFrame {
+    pub placement: Placement,
+    /// The numbering of the host at that message.
+    pub numbering: u32,
+}
+
+/// Where the messages of a batch stand in their stream.
+pub struct PlacedFrames {
+    /// One for each message, in their order.
+    pub placements: Vec<PlacedFrame>,
+    /// The tick of the decision.
+    pub tick: Tick,
+    /// The upstream's row, if it changed: it must be durable before an event of the batch
+    /// is used ([`Upstreams::keep`]).
+    pub changed: Option<Upstream>,
+}
+
+/// The place of a message without a number.
+const NOT_COUNTED: Placement = Placement {
+    epoch: None,
+    repeat: false,
+    counts: false,
+};
 
 impl Upstreams {
     pub fn new(
@@ -146,6 +220,27 @@ impl Upstreams {
         Some((told, changed.then(|| source.row.clone())))
     }
 
+    /// Gives the frames of one batch their places in the stream, in their order, under
+    /// one lock. Returns `None` if the upstream is not followed any more.
+    pub fn place_frames(
+        &self,
+        id: UpstreamId,
+        wire: Wire,
+        frames: &[StreamItem],
+        notices: &mut Vec<Notice>,
+    ) -> Option<PlacedFrames> {
+        let place = |look: &mut Look<'_>| {
+            let placements = frames.iter().map(|frame| look.place(wire, frame));
+            (placements.collect(), look.now.tick)
+        };
+        let ((placements, tick), changed) = self.look(id, notices, place)?;
+        Some(PlacedFrames {
+            placements,
+            tick,
+            changed,
+        })
+    }
+
     /// Writes a row down and waits until it is durable, for as long as it takes, or
     /// until the program ends.
     pub async fn keep(&self, id: UpstreamId, row: Upstream) -> Result<(), StoreError> {
@@ -174,6 +269,45 @@ impl Upstreams {
         match self.shutdown.has_begun() {
             true => Err(StoreError::Closed),
             false => Ok(()),
+        }
+    }
+}
+
+impl Look<'_> {
+    fn place(&mut self, wire: Wire, frame: &StreamItem) -> PlacedFrame {
+        let mut placement = NOT_COUNTED;
+        match *frame {
+            StreamItem::Event { seq, tag } => placement = self.place_event(wire, seq, tag),
+            StreamItem::Unreadable(EventId { seq, tag }) => {
+                if let Some(seq) = seq {
+                    placement = self.place_event(wire, seq, tag);
+                }
+                // A Jetstream covers no repository: nothing becomes doubtful by it.
+                if !placement.repeat && wire == Wire::Frames {
+                    self.stream.unreadable_frame(self.now, self.row);
+                }
+            }
+            StreamItem::OutdatedCursor => {
+                self.stream
+                    .cursor_outdated(self.now, self.row, self.notices);
+            }
+            StreamItem::FutureCursor => {
+                self.stream
+                    .cursor_in_future(self.now, self.row, self.notices);
+            }
+            StreamItem::Other => {}
+        }
+        PlacedFrame {
+            placement,
+            numbering: self.row.numbering,
+        }
+    }
+
+    fn place_event(&mut self, wire: Wire, seq: u64, tag: EventTag) -> Placement {
+        let (now, notices) = (self.now, &mut *self.notices);
+        match wire {
+            Wire::Frames => self.stream.frame(now, self.row, seq, tag, notices),
+            Wire::Jetstream => self.stream.timed_event(now, self.row, seq, tag, notices),
         }
     }
 }
