@@ -1,9 +1,9 @@
-//! What somebody has decided, fully: everything that one event, one answer or one
-//! chunk of a snapshot means for the store.
+//! A change: everything that one event, one answer or one chunk of a snapshot means
+//! for the store, decided by the caller.
 //!
-//! A change is written whole or not at all. It says what shall be, never how it
-//! is written: which rows, which numbers and which old bytes to keep is for
-//! [`apply`](crate::apply) to know.
+//! A change is written whole or not at all. It describes the new state, not how to
+//! write it: [`apply`](crate::apply) decides which rows to write, which numbers to
+//! assign and which old bytes to keep.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
@@ -16,10 +16,10 @@ use crate::table::log::SourceEvent;
 use crate::table::parked::ParkedFrame;
 use crate::table::wish::FilterRow;
 
-/// One decision. Empty parts mean that nothing changes there.
+/// One decision. A part that is `None` does not change.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
-    /// The tick of the decision; the store remembers the highest.
+    /// The tick of the decision; the store keeps the highest.
     pub tick: Tick,
     pub repo: Option<RepoChange>,
     pub upstream: Option<UpstreamChange>,
@@ -29,9 +29,10 @@ pub struct Change {
     pub upkeep: Option<Upkeep>,
     /// An event of an upstream whose effects are all in this change.
     pub done: Option<EventPosition>,
-    /// Decided on changes that may still be on their way: how often room was
-    /// lacking when the first of them was handed over. If it was lacking since, one
-    /// of them may be missing, and this one is refused as well.
+    /// For a change that builds on changes which may not be durable yet: the number of
+    /// refusals for lack of disk space when the first of those was submitted. If there
+    /// was another refusal since, one of them may be missing, and the store refuses
+    /// this change too.
     pub stands_on: Option<u64>,
 }
 
@@ -133,58 +134,58 @@ pub struct RecordValue {
     pub bytes: Option<Vec<u8>>,
 }
 
-/// What becomes of an upstream.
+/// A change to an upstream.
 #[derive(Clone, Debug)]
 pub enum UpstreamChange {
     New(Upstream),
     Row(UpstreamId, Upstream),
 }
 
-/// What becomes of a host.
+/// A change to a host.
 #[derive(Clone, Debug)]
 pub enum HostChange {
-    /// By its name; it gets a number if it has none.
+    /// Adds a host by its name, unless it exists.
     Named(String),
-    /// The same: it gets this row if it has none.
+    /// Adds a host with this row, unless its name exists.
     New(Host),
     Row(HostId, Host),
-    /// Nobody lives there, and no upstream speaks for it any more, by the same change
-    /// or before: it is forgotten.
+    /// Deletes a host without repositories for which no upstream speaks any more; the
+    /// upstream's last change may be part of this one.
     Gone(HostId),
 }
 
-/// What becomes of a dead letter.
+/// A change to a dead letter.
 #[derive(Clone, Debug)]
 pub enum DeadChange {
     New(DeadLetter),
     Row(u64, DeadLetter),
 }
 
-/// What an operator wants from now on.
+/// A change to what the operator wants.
 #[derive(Clone, Debug)]
 pub enum WishChange {
     Track(Did, Time),
-    /// The same, found by a collection.
+    /// Tracks a repository that was found by a collection.
     Found(Did, Time, String),
     Untrack(Did),
     Filter(FilterRow),
 }
 
-/// What time takes.
+/// Maintenance: redaction after a purge, and deletion of superseded records.
 #[derive(Clone, Debug)]
 pub enum Upkeep {
-    /// Part of what a purge left behind goes.
+    /// Redacts part of what a purge left behind.
     Redact(Redaction),
-    /// Nothing of it is left to be found.
+    /// Records that nothing of a purge is left to redact.
     Finish {
         purge: u64,
         at: Time,
         compacted: bool,
     },
-    /// Superseded records that nobody needs any more, by their keys.
+    /// Deletes superseded records that are no longer needed, by their keys.
     Expire(Vec<Vec<u8>>),
-    /// Bytes that are there to be written, so that the engine begins a new journal;
-    /// none takes them away again.
+    /// Writes filler bytes, so that the engine begins a new journal; an empty vector
+    /// deletes them again.
     Fill(Vec<u8>),
 }
 
@@ -193,33 +194,33 @@ pub enum Upkeep {
 pub struct Redaction {
     /// The purge, by its first log number.
     pub purge: u64,
-    /// Rows of the log before it, by their first numbers: what they say goes, their
-    /// numbers stay.
+    /// Rows of the log before the purge, by their first numbers: their contents are
+    /// deleted, their numbers stay.
     pub rows: Vec<u64>,
-    /// Those of them that have frames: the bytes of these go, before the change is
+    /// The numbers of the rows' frames, which are overwritten before the change is
     /// durable.
     pub frames: Vec<u64>,
-    /// Dead letters.
+    /// The numbers of dead letters.
     pub letters: Vec<u64>,
-    /// Every row below this number was looked at.
+    /// Every row of the log below this number is done.
     pub upto: u64,
 }
 
-/// What a change has come to, once it is durable.
+/// The result of a change that is durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     pub repo: Option<RepoId>,
     pub upstream: Option<UpstreamId>,
     pub host: Option<HostId>,
     pub dead: Option<u64>,
-    /// The log numbers it took, if any.
+    /// The log numbers that the change took, if any.
     pub numbers: Option<std::ops::Range<u64>>,
-    /// The batch that it is in.
+    /// The batch with the change.
     pub batch: u64,
 }
 
 impl Change {
-    /// Roughly what it weighs in memory and on disk.
+    /// The approximate size of the change in memory and on disk.
     pub fn bytes(&self) -> usize {
         const ROWS: usize = 256;
         let repo = self.repo.as_ref().map_or(0, RepoChange::bytes);

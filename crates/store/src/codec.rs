@@ -1,9 +1,9 @@
-//! Rows as bytes: small fields one after the other, behind a version.
+//! Encodes and decodes rows: a version byte, then the fields.
 //!
-//! Written by hand, because these bytes live on disks for years: what a field
-//! is, and in which version it came, can be read here and in the tables, and
-//! nowhere else. Reading never panics, allocates no more than the row has bytes,
-//! and takes a row that goes on after its last field for damage.
+//! The code is written by hand because rows stay on disk for years: this module
+//! and [`table`](crate::table) alone define every field and the version that added
+//! it. Decoding never panics, allocates no more than the row has bytes, and
+//! reports bytes after the last field as damage.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
@@ -20,13 +20,13 @@ pub enum RowFault {
     Newer(u8),
     #[error("its {0} has a value that is never written")]
     Value(&'static str),
-    #[error("it names a row that is not there: {0}")]
+    #[error("it refers to a row that does not exist: {0}")]
     Missing(&'static str),
 }
 
-/// Seven bits a byte: ten bytes for 64 bits.
+/// The longest varint: 64 bits at seven bits per byte.
 const VARINT_BYTES: usize = 10;
-/// Codec and digest; version and hash kind are the same for every CID there is.
+/// A stored CID: codec and digest. Version and hash function are the same for every CID.
 const CID_BYTES: usize = 33;
 
 /// Builds a row.
@@ -65,7 +65,7 @@ impl RowWriter {
         self.byte(u8::from(value))
     }
 
-    /// A number, short when it is small.
+    /// Writes a number as a varint, which is short for small numbers.
     pub fn number(&mut self, mut value: u64) -> &mut RowWriter {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -74,7 +74,7 @@ impl RowWriter {
         self.byte(value as u8)
     }
 
-    /// A number in eight bytes: for those that are never small.
+    /// Writes a number in eight bytes, for numbers that are never small.
     pub fn wide(&mut self, value: u64) -> &mut RowWriter {
         self.raw(&value.to_be_bytes())
     }
@@ -120,7 +120,7 @@ impl RowWriter {
         self.number(upstream.0.into())
     }
 
-    /// What may be absent: a byte that says whether, then the value.
+    /// Writes an optional value: a byte that says whether it is present, then the value.
     pub fn maybe<T>(
         &mut self,
         value: Option<T>,
@@ -196,7 +196,7 @@ impl<'a> RowReader<'a> {
             }
             value |= bits << shift;
             if byte < 0x80 {
-                // One number, one spelling.
+                // Every number has one encoding: a longer one is refused.
                 return if byte == 0 && place > 0 {
                     Err(RowFault::Value("number"))
                 } else {
@@ -232,7 +232,7 @@ impl<'a> RowReader<'a> {
         self.raw(usize::try_from(count).map_err(|_| RowFault::Short)?)
     }
 
-    /// All that is left.
+    /// Takes all bytes that are left.
     pub fn remainder(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }

@@ -1,13 +1,16 @@
-//! Two threads own every write: one applies, one makes durable.
+//! The two threads that own every write: the committer applies changes, the writer
+//! makes them durable.
 //!
-//! The committer takes what waits, up to a limit, and applies it as one group
-//! while the writer is at the disk with the group before; then it waits for that
-//! one to be durable, hands its own over, and takes the next. The writer makes a
-//! group durable, publishes the new state, and only then answers each change.
-//! There is one group on its way at most, so a group stands on one that is not
-//! durable yet at most, and both fail together. When the disk fails everybody in
-//! flight and everybody after them gets the same error; when it is merely almost
-//! full they get that, and the next group tries again.
+//! The committer takes the queued changes, up to a limit, and applies them as one
+//! group while the writer writes the previous group. It then waits until that group
+//! is durable, hands over its own, and takes the next changes. The writer makes a
+//! group durable, publishes the new state, and only then calls the callback of each
+//! change.
+//!
+//! At most one group is with the writer, so a group builds on at most one group that
+//! is not durable yet, and both fail together. If the disk fails, all changes in
+//! flight and all later changes get that error. If the disk is almost full, the
+//! changes of that group get [`StoreError::Full`], and the next group tries again.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -58,8 +61,8 @@ impl PublishedState {
         self.state.read().1
     }
 
-    /// From now on this one is told of every new head. There is one; whether it
-    /// was the first to ask.
+    /// Sets the listener that is called with every new head. Returns false if there
+    /// is one already.
     pub fn listen(&self, listener: Listener) -> bool {
         self.listener.set(listener).is_ok()
     }
@@ -71,16 +74,16 @@ impl PublishedState {
         if let Some(listener) = self.listener.get() {
             listener(head);
         }
-        // Letting go of a view can take a moment; nobody should wait for it.
+        // Dropping a view can take a moment: do it without the lock.
         drop(last);
     }
 }
 
-/// The running threads.
+/// The running committer and writer threads.
 pub struct Committer {
     pub published: Arc<PublishedState>,
     pub queue: Arc<Queue>,
-    /// Ours: neither of them can wait for the end.
+    /// The writer and the committer, which cannot wait for their own end.
     threads: [Option<ThreadId>; 2],
     end: Mutex<ThreadState>,
 }
@@ -100,7 +103,7 @@ impl Committer {
         let writing = disk.thread_id();
         let waiting = queue.clone();
         let thread = spawn("committer", move || {
-            // Should this thread ever panic, nobody must wait for it.
+            // If this thread panics, no submitter must keep waiting.
             let end = CloseOnDrop(waiting);
             run(builder, disk, &end.0)
         })?;
@@ -112,9 +115,10 @@ impl Committer {
         })
     }
 
-    /// Takes nothing more, writes what waits, and ends; everybody who asks is told
-    /// the same. From within an answer the end is only asked for: the thread that
-    /// gives it cannot wait for itself.
+    /// Closes the queue, waits until the queued changes are written and both threads
+    /// have ended, and returns how they ended; every call returns that result. Called
+    /// from a callback it closes the queue without waiting, because the thread that
+    /// runs the callback cannot wait for itself.
     pub fn close(&self) -> Result<(), StoreError> {
         self.queue.close();
         if self.threads.contains(&Some(std::thread::current().id())) {
@@ -150,14 +154,14 @@ fn join(thread: JoinHandle<Result<(), StoreError>>) -> Result<(), StoreError> {
     }
 }
 
-/// Closes the queue when the committer's thread ends, by a panic too, and drops what is left in
-/// it: every callback is then told that the committer is gone.
+/// Closes the queue when the committer's thread ends, even by a panic, and drops what is left in
+/// it: every callback then gets [`StoreError::CommitterGone`].
 struct CloseOnDrop(Arc<Queue>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
-        // Whoever is still in there is told by their replies.
+        // A dropped reply calls its callback with the error.
         while self.0.take().is_some() {}
     }
 }
@@ -170,7 +174,7 @@ fn run(mut builder: GroupBuilder, mut disk: WriterThread, queue: &Queue) -> Resu
             .map(|Submission { change, reply }| (Ok(change), reply))
             .unzip();
         let mut changes = changes.into_iter();
-        // More than one batch where changes weigh more than it seemed.
+        // More than one batch if the changes are larger than estimated.
         while !replies.is_empty() {
             let group = match &latched {
                 Some(failure) => Err(failure.clone()),
@@ -198,7 +202,7 @@ fn run(mut builder: GroupBuilder, mut disk: WriterThread, queue: &Queue) -> Resu
     }
 }
 
-/// A group that may go to the disk: applied, and the one before it is durable.
+/// Applies the next group and waits until the previous group is durable.
 fn next_group(
     builder: &mut GroupBuilder,
     disk: &mut WriterThread,
@@ -220,13 +224,13 @@ type WriteResult = Result<Arc<dyn View>, StoreError>;
 struct WriterThread {
     jobs: Option<SyncSender<WriteJob>>,
     reports: Receiver<WriteResult>,
-    /// A group was handed over and not reported on yet.
+    /// The writer has a group that it has not reported on yet.
     busy: bool,
     thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
 impl Drop for WriterThread {
-    /// Whatever happens to the committer, its end is not before the writer's.
+    /// Waits for the writer, so that the committer never ends first.
     fn drop(&mut self) {
         let _ = self.join();
     }
@@ -258,12 +262,12 @@ impl WriterThread {
     fn poll_report(&mut self, builder: &mut GroupBuilder) -> Result<(), StoreError> {
         match self.busy.then(|| self.reports.try_recv()) {
             Some(Ok(report)) => self.accept_report(report, builder),
-            // Still at it, or gone: waiting will tell.
+            // Still writing, or gone: `wait_for_report` finds out.
             None | Some(Err(_)) => Ok(()),
         }
     }
 
-    /// Waits for the report on the group that is on its way, if one is.
+    /// Waits for the report on the group that the writer has, if any.
     fn wait_for_report(&mut self, builder: &mut GroupBuilder) -> Result<(), StoreError> {
         if !self.busy {
             return Ok(());
@@ -275,7 +279,7 @@ impl WriterThread {
         self.accept_report(report, builder)
     }
 
-    /// The last group is durable, or failed.
+    /// Records that the last group is durable, or returns why it failed.
     fn accept_report(
         &mut self,
         report: WriteResult,
@@ -288,14 +292,14 @@ impl WriterThread {
 
     fn write(&mut self, group: Group, replies: Vec<AckCallback>) {
         self.busy = true;
-        // If nobody is there any more the replies say so by themselves, and so
-        // does the next report.
+        // If the writer is gone, the dropped replies call their callbacks with the
+        // error, and the next report fails.
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send((group, replies));
         }
     }
 
-    /// Waits for the last group, and ends in good order.
+    /// Waits until the last group is written and the thread has ended.
     fn close(mut self) -> Result<(), StoreError> {
         self.join()
     }
@@ -321,7 +325,7 @@ fn write_groups(
             published.publish(view.clone(), group.head);
         }
         let failure = written.as_ref().err().cloned();
-        // The committer goes on while the answers are given.
+        // The committer continues while the callbacks run.
         let _ = report.send(written);
         let answers = group.answers.into_iter().map(|answer| match &failure {
             None => answer,

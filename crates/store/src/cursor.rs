@@ -1,12 +1,13 @@
-//! How far an upstream is done: the low-water mark.
+//! Tracks how far the events of each upstream are done: the low-water mark.
 //!
-//! Events are begun in the order in which they were read and are done in any
-//! order. The cursor is the last one up to which all are done, so a restart from
-//! it repeats events and never skips one. It is written in the batch that holds
-//! the effects of the event that moved it: never ahead, hardly behind.
+//! Events begin in the order in which they are read and are done in any order. The
+//! cursor is the last event up to which all events are done, so a restart from it
+//! repeats events and never skips one. The cursor is written in the batch that
+//! holds the effects of the event that moved it, so it is never ahead of them.
 //!
-//! Every upstream has a numbering, raised when its cursor is cleared because the
-//! host counts anew. What was begun under an older one moves nothing any more.
+//! Every upstream has a numbering, which is raised when its cursor is cleared
+//! because the host restarted its sequence numbers. Events that began under an
+//! older numbering no longer move the cursor.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, MutexGuard};
@@ -21,7 +22,7 @@ pub struct EventPosition {
     pub upstream: UpstreamId,
     pub numbering: u32,
     pub seq: u64,
-    /// The beginning of the hash of the event.
+    /// The first 16 bytes of the event's hash.
     pub event: [u8; 16],
 }
 
@@ -30,12 +31,13 @@ pub struct EventPosition {
 pub struct LowWaterMark {
     numbering: u32,
     cursor: Option<Cursor>,
-    /// Numbers above the cursor, in order, with the event once it is done.
+    /// Sequence numbers of begun events above the cursor, in order, each with the hash of its
+    /// event once that is done.
     begun: VecDeque<(u64, Option<[u8; 16]>)>,
 }
 
 impl LowWaterMark {
-    /// As the store remembers it.
+    /// Creates a mark from the stored numbering and cursor.
     pub fn resume(numbering: u32, cursor: Option<Cursor>) -> LowWaterMark {
         LowWaterMark {
             numbering,
@@ -52,14 +54,14 @@ impl LowWaterMark {
         self.cursor
     }
 
-    /// Events that were begun and hold the cursor back, or wait behind one that
-    /// does.
+    /// The number of begun events that the cursor has not passed: those that are not
+    /// done, and those behind them.
     pub fn outstanding(&self) -> usize {
         self.begun.len()
     }
 
-    /// An event was read. One that the cursor has passed, or that is begun
-    /// already, holds nothing back.
+    /// Records that an event was read and holds the cursor back until it is done. Does
+    /// nothing if the cursor has passed the event or the event has begun already.
     pub fn begin(&mut self, numbering: u32, seq: u64) {
         if numbering < self.numbering {
             return;
@@ -71,13 +73,13 @@ impl LowWaterMark {
         if self.begun.back().is_none_or(|(last, _)| seq > *last) {
             self.begun.push_back((seq, None));
         } else if let Err(index) = self.begun_index(seq) {
-            // Late, but nothing at or above it may be passed before it is done.
+            // Late, but the cursor must not pass it before it is done.
             self.begun.insert(index, (seq, None));
         }
     }
 
-    /// The effects of an event are in the batch that is being made. Returns the
-    /// cursor if it moved.
+    /// Records that the effects of an event are in the batch being built. Returns the
+    /// new cursor if it moved.
     pub fn done(&mut self, numbering: u32, seq: u64, event: [u8; 16]) -> Option<Cursor> {
         if numbering != self.numbering {
             return None;
@@ -96,15 +98,16 @@ impl LowWaterMark {
         moved
     }
 
-    /// The host counts anew: there is no cursor, and what was begun is forgotten.
+    /// Clears the cursor and all begun events, because the host restarted its sequence
+    /// numbers. Does nothing unless `numbering` is higher than the present one.
     pub fn renumber(&mut self, numbering: u32) {
         if numbering > self.numbering {
             *self = LowWaterMark::resume(numbering, None);
         }
     }
 
-    /// What was begun and is not done never will be; a new epoch has made good
-    /// for it.
+    /// Forgets the begun events, which will never be done; a new epoch covers what
+    /// they would have changed.
     pub fn abandon(&mut self) {
         self.begun.clear();
     }
@@ -154,7 +157,8 @@ impl Cursors {
     }
 }
 
-/// The marks of all upstreams, shared with those who read events.
+/// The low-water marks of all upstreams, shared between the committer and the readers of
+/// events.
 #[derive(Clone, Default)]
 pub struct SharedCursors(Arc<Mutex<Cursors>>);
 

@@ -17,45 +17,45 @@ use crate::table::Table;
 
 /// The engine's folder in the data folder.
 pub const ENGINE_FOLDER: &str = "engine";
-/// Written last when the engine makes its files: without it they are not whole.
+/// The engine writes this file last when it creates its files; without it they are incomplete.
 const ENGINE_MARK: &str = "version";
-/// One folder for each table, and one for the engine's own. A format with more
-/// tables makes them in its migration.
+/// One folder for each table and one for the engine itself. A format that adds
+/// tables creates them in its migration.
 const TABLE_FOLDERS: usize = Table::ALL.len() + 1;
-/// Written last when the engine makes a table.
+/// The engine writes this file last when it creates a table.
 const TABLE_MARK: &str = "current";
-/// There while a repair is under way, or was cut short.
+/// Exists while a repair runs, or after one was interrupted.
 const REPAIR_FILE: &str = "repairing";
 
-/// Why the engine must not be opened as it is.
+/// Why the store must not open the engine as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// A repair was begun and not finished.
+    /// A repair was started and not finished.
     Repairing,
-    /// The file with the acknowledged head is not there.
+    /// The file with the acknowledged head is missing.
     HeadMissing,
-    /// It cannot be read.
+    /// The file with the acknowledged head is damaged.
     HeadDamaged,
-    /// Something was acknowledged, and there is no engine.
+    /// Batches were acknowledged, but the engine's files are missing.
     EngineMissing,
-    /// It has fewer tables than it made. It would make new, empty ones for them
-    /// and pass over what its journals have for the old.
+    /// The engine has fewer tables than it created. It would create empty ones and
+    /// skip what its journals hold for the missing ones.
     TablesMissing { found: usize },
-    /// Its journals lost something.
+    /// The engine's journals have lost batches or files.
     Journals(JournalLoss),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Repairing => f.write_str("a repair was begun and not finished"),
+            Problem::Repairing => f.write_str("a repair was started and not finished"),
             Problem::HeadMissing => write!(
                 f,
-                "the file '{HEAD_FILE}' is missing, so it cannot be told whether everything is there"
+                "the file '{HEAD_FILE}' is missing, so Gapless cannot tell whether everything acknowledged is there"
             ),
             Problem::HeadDamaged => write!(
                 f,
-                "the file '{HEAD_FILE}' is damaged, so it cannot be told whether everything is there"
+                "the file '{HEAD_FILE}' is damaged, so Gapless cannot tell whether everything acknowledged is there"
             ),
             Problem::EngineMissing => write!(f, "the folder '{ENGINE_FOLDER}' is missing or empty"),
             Problem::TablesMissing { found } => write!(
@@ -67,21 +67,21 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What was found in a data folder.
+/// The state of a data folder.
 #[derive(Debug, Clone)]
 pub struct Diagnosis {
     folder: PathBuf,
     pub acknowledged: Option<AcknowledgedHead>,
-    /// The engine has made its files.
+    /// Whether the engine has created its files.
     pub engine_made: bool,
     pub journals: Vec<Journal>,
     pub problem: Option<Problem>,
-    /// An end of the journal that nobody was told of.
+    /// The end of the last journal, if it was torn before it was acknowledged.
     torn: Option<Hole>,
 }
 
 impl Diagnosis {
-    /// Inspects a folder that is ours and locked.
+    /// Inspects a data folder that this process has locked.
     pub fn inspect(folder: &Path) -> io::Result<Diagnosis> {
         let engine = folder.join(ENGINE_FOLDER);
         let mut diagnosis = Diagnosis {
@@ -112,7 +112,7 @@ impl Diagnosis {
     }
 
     fn read_head(&mut self) -> io::Result<()> {
-        // It is made before the engine, in its full length.
+        // The head file is created before the engine, in its full length.
         let problem = match fs::metadata(self.folder.join(HEAD_FILE)) {
             Ok(file) if file.len() == 0 => Some(Problem::HeadDamaged),
             Ok(_) => None,
@@ -136,7 +136,7 @@ impl Diagnosis {
     fn count_tables(&mut self, folder: &Path) -> io::Result<()> {
         let written = self.journals.iter().any(|journal| journal.newest.is_some());
         if self.acknowledged.is_none() && !written {
-            // Its first start may have been cut short before it had made all.
+            // The engine's first start may have ended before it had created all tables.
             return Ok(());
         }
         let mut found = 0;
@@ -160,15 +160,16 @@ impl Diagnosis {
         self.problem = Some(problem);
     }
 
-    /// Does what is harmless and needed before the engine may open its files.
+    /// Makes the changes that the engine needs before it opens its files: cuts a torn end of the
+    /// journal, and moves or deletes what an interrupted first start left.
     pub fn prepare(&self) -> io::Result<()> {
         let engine = self.folder.join(ENGINE_FOLDER);
         if let Some(torn) = &self.torn {
             journal::cut_torn_end(torn)?;
         }
         if !self.engine_made && engine.try_exists()? {
-            // Its first start was cut short. The engine takes the files of that
-            // for those of somebody else and would never open again.
+            // The engine's first start was interrupted. The engine would take its
+            // incomplete files for another program's and never open again.
             match self.problem {
                 None => fs::remove_dir_all(&engine)?,
                 Some(_) => self.put_aside(&engine)?,
@@ -178,7 +179,7 @@ impl Diagnosis {
         durable::create_folder(&engine)
     }
 
-    /// Keeps what may be worth a look.
+    /// Moves the engine's files into the folder for damaged ones.
     fn put_aside(&self, engine: &Path) -> io::Result<()> {
         let keep = self.folder.join(DAMAGED_FOLDER);
         durable::create_folder(&keep)?;
@@ -190,7 +191,7 @@ impl Diagnosis {
     }
 }
 
-/// From now on nobody but a repair opens the folder.
+/// Marks the folder so that only a repair opens it.
 pub fn begin_repair(folder: &Path, acknowledged: Option<AcknowledgedHead>) -> io::Result<()> {
     let text = match acknowledged {
         Some(AcknowledgedHead { batch, next_seq }) => format!("{batch} {next_seq}\n"),
@@ -204,7 +205,7 @@ pub fn end_repair(folder: &Path) -> io::Result<()> {
     durable::sync_folder(folder)
 }
 
-/// What was acknowledged when the repair began, if one did.
+/// The acknowledged head when the repair began, if one did.
 fn read_repair_mark(folder: &Path) -> io::Result<Option<Option<AcknowledgedHead>>> {
     let text = match fs::read_to_string(folder.join(REPAIR_FILE)) {
         Ok(text) => text,

@@ -1,15 +1,15 @@
-//! Names that survive a power cut. A new or renamed file is only certain to be
-//! found again after its folder was synced too; every file beside the engine
-//! goes through here.
+//! Creates and replaces files so that their names survive a power cut: a new or
+//! renamed file is durable only once its folder is synced too. Every file outside
+//! the engine's folder is written through this module.
 //!
-//! Fails as the file system fails, and leaves the old file or the new one, never
-//! something between them.
+//! Functions return the file system's error and leave the old file or the new one,
+//! never a mixture.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Makes the present names of a folder durable.
+/// Makes the names in a folder durable.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -23,7 +23,7 @@ pub fn sync_name(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Replaces a small file in one step, durably.
+/// Replaces a small file atomically and durably.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
@@ -34,7 +34,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_name(path)
 }
 
-/// Makes a folder, and its name durable. One that exists is fine.
+/// Creates a folder and its parents and makes their names durable. Does nothing if the
+/// folder exists.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());

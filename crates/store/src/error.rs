@@ -1,6 +1,6 @@
-//! Why the store did not do what it was asked to, for people and for callers
-//! that branch on it. Errors are cheap to clone: one failed write answers
-//! everybody who waited for it.
+//! The errors of the store, with texts for operators and variants for callers that
+//! branch on them. Errors are cheap to clone, because one failed write answers every
+//! change that waited for it.
 
 use std::sync::Arc;
 
@@ -8,33 +8,35 @@ use crate::codec::RowFault;
 use crate::engine::EngineError;
 use crate::table::Table;
 
+/// Why the store did not do what it was asked to.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Final: nothing is written or read until a new start.
+    /// The engine failed. Final: nothing is read or written until a restart.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// One row is damaged; the others are not touched by it.
+    /// One row is damaged; others are not affected.
     #[error(
-        "a row of the table '{}' cannot be read (key {key}): {fault}. `gapless store check --data DIR` says what else is damaged", table.name()
+        "a row of the table '{}' cannot be read (key {key}): {fault}. `gapless store check --data DIR` reports what else is damaged", table.name()
     )]
     Row {
         table: Table,
         key: String,
         fault: RowFault,
     },
-    /// A fault of our own: what was handed over cannot be true.
+    /// A bug in Gapless: the change contradicts itself or the store.
     #[error(transparent)]
     Refused(#[from] Contradiction),
-    /// A fault of our own, before anything was handed over; others are not touched by it.
+    /// A bug in Gapless outside the store's threads, such as a panic in a read; other work is not
+    /// affected.
     #[error("{0}")]
     Fault(Arc<str>),
-    /// Not final: it is taken as soon as there is room again. Reading goes on.
+    /// The disk is almost full. Not final: writing resumes once there is space. Reading continues.
     #[cfg(feature = "engine")]
-    #[error("{0}; reading goes on")]
+    #[error("{0}; reading continues")]
     Full(#[from] crate::space::DiskFull),
-    /// Something that was acknowledged is not there.
+    /// Something that was acknowledged is missing.
     #[error(
-        "the store has lost what it had acknowledged: {what}. A damaged disk, or files put back from a copy, do this. `gapless store repair --data DIR` marks every repository for a comparison with its host and covers the lost numbers; nothing was changed"
+        "the store has lost data that it had acknowledged: {what}. A damaged disk or files restored from a copy can cause this. `gapless store repair --data DIR` marks every repository for a comparison with its host and covers the lost numbers; nothing was changed"
     )]
     Lost { what: Arc<str> },
     #[cfg(feature = "engine")]
@@ -43,20 +45,20 @@ pub enum StoreError {
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Format(Arc<crate::format::FormatError>),
-    /// Final, as all that follow.
+    /// The head file failed. Final, as are all variants below.
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Head(Arc<crate::head::HeadError>),
     #[cfg(feature = "engine")]
     #[error(transparent)]
     Frames(Arc<crate::frames::FramesError>),
-    /// Something else of the operating system failed.
+    /// Another operation of the operating system failed.
     #[error("{0}")]
     System(Arc<str>),
     #[error("the store is closed")]
     Closed,
-    /// One of the threads that write has ended by a fault of our own.
-    #[error("the thread that writes has ended unexpectedly; start Gapless again")]
+    /// The committer or the writer thread has ended unexpectedly, by a bug in Gapless.
+    #[error("the store's writing thread has ended unexpectedly; restart Gapless")]
     CommitterGone,
 }
 
@@ -76,7 +78,7 @@ impl StoreError {
         }
     }
 
-    /// Whether nothing can be written before a new start.
+    /// Whether the store cannot write anything before a restart.
     pub fn is_final(&self) -> bool {
         match self {
             StoreError::Row { .. } | StoreError::Refused(_) | StoreError::Fault(_) => false,
@@ -122,8 +124,8 @@ mod beside {
     }
 }
 
-/// What cannot be true of a change. Whoever made it has a fault, or stands on an
-/// earlier change that was refused.
+/// Why a change was refused: it contradicts itself or the store. Either the code that made
+/// the change has a bug, or the change builds on an earlier one that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
     #[error("a change is about repository {0}, which does not exist")]
@@ -134,37 +136,37 @@ pub enum Contradiction {
     NoSuchHost(u32),
     #[error("a change is about dead letter {0}, which does not exist")]
     NoSuchDeadLetter(u64),
-    #[error("a change is about the purge at {0}, which there was not")]
+    #[error("a change is about the purge at {0}, which does not exist")]
     NoSuchPurge(u64),
-    #[error("a change carries the row of another repository than the one it is about")]
+    #[error("a change has the row of another repository than the one it is about")]
     OtherRepo,
-    #[error("a change names a repository that is not known, and says nothing of it")]
+    #[error("a change names an unknown repository and has no row or entry for it")]
     NameWithoutRow,
-    #[error("a change was decided on another state of the repository than the one held")]
+    #[error("a change was decided on a state of the repository that is not the one held")]
     OtherState,
-    #[error("a change says that another state is held, and brings no records that lead there")]
+    #[error("a change sets another held state, but has no records that lead to it")]
     Unfounded,
     #[error("a live commit does not lead to an exact state")]
     NotExact,
-    #[error("the rev of a change is not above the held one, and no new lineage begins")]
+    #[error("the rev of a change is not above the held rev, and no new lineage begins")]
     NotAbove,
     #[error("the lineage of a repository went back")]
     LineageBack,
-    #[error("the signed commit that was handed over is not the head's")]
+    #[error("the signed commit in a change is not the one that its head names")]
     OtherCommit,
-    #[error("a record is deleted that is not held")]
+    #[error("a change deletes a record that is not held")]
     NothingToDelete,
-    #[error("a record is held where a change says that none is")]
+    #[error("a change says that a path is not held, but the path has a record")]
     NotFresh,
-    #[error("one path is written twice by one change")]
+    #[error("a change writes one path twice")]
     PathTwice,
     #[error("a path is empty or too long")]
     PathLength,
-    #[error("one change has more operations or bytes than a row of the log may have")]
+    #[error("a change has more operations or bytes than a row of the log may have")]
     TooLarge,
-    #[error("the frame of a change is larger than a frame can be")]
+    #[error("the frame of a change is larger than the limit for frames")]
     FrameTooLarge,
-    #[error("a purge does not end with nothing held")]
+    #[error("a purge does not set the held state to nothing")]
     PurgeHolds,
     #[error("the numbering of an upstream went back")]
     NumberingBack,
@@ -172,8 +174,6 @@ pub enum Contradiction {
     EpochBack,
     #[error("the name of a host, or the address of an upstream, changed")]
     Renamed,
-    #[error(
-        "host {0} is to be forgotten, and a repository lives there or an upstream speaks for it"
-    )]
+    #[error("a change deletes host {0}, but a repository lives there or an upstream speaks for it")]
     HostInUse(u32),
 }

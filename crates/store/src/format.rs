@@ -1,10 +1,9 @@
-//! Which version of the format a data folder has.
+//! The format version of a data folder, in the file `format`.
 //!
-//! The file `format` is the first thing written into a new folder and the first
-//! thing read from an old one. Newer formats are refused untouched, a folder
-//! with other things in it is refused untouched, older formats are brought
-//! forward by one named step per version. The file is text, so that a person
-//! can read it.
+//! That file is the first one written into a new folder and the first one read from
+//! an existing folder. A folder with a newer format, or with files that are not
+//! Gapless's, is refused unchanged. An older format is migrated by one named step
+//! per version. The file is plain text, so that an operator can read it.
 
 use std::fs;
 use std::io;
@@ -20,18 +19,18 @@ pub const CURRENT: u32 = 3;
 pub const FORMAT_FILE: &str = "format";
 
 const MAGIC: &str = "gapless store";
-/// Far more than the file ever has.
+/// A file larger than this is damaged; a whole one is far smaller.
 const FILE_BYTES: u64 = 4096;
 
-/// What the file says.
+/// The content of the file `format`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     pub version: u32,
-    /// The program's version that wrote the folder in this format.
+    /// The version of Gapless that wrote the folder in this format.
     pub written_by: String,
 }
 
-/// Why a folder is not opened.
+/// Why the format of a folder was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     #[error(
@@ -50,16 +49,16 @@ pub enum FormatError {
     )]
     NotOurs { folder: PathBuf, example: String },
     #[error(
-        "{} has no file '{FORMAT_FILE}': it is not a gapless data folder, or its first start was cut short",
+        "{} has no file '{FORMAT_FILE}': it is not a gapless data folder, or its first start was interrupted",
         folder.display()
     )]
     Missing { folder: PathBuf },
     #[error(
-        "{} cannot be understood; it should say '{MAGIC}' and a version. Put the file back from a copy, or, if no other version of gapless ever ran here, write these two lines into it: '{MAGIC}', 'version {CURRENT}'",
+        "{} cannot be parsed; it must contain '{MAGIC}' and a version. Restore the file from a copy, or, if no other version of gapless ever ran here, write these two lines into it: '{MAGIC}', 'version {CURRENT}'",
         file.display()
     )]
     Damaged { file: PathBuf },
-    #[error("the step '{step}' from store format {from} failed in {}: {source}; it will be taken again at the next start", folder.display())]
+    #[error("the migration '{step}' from store format {from} failed in {}: {source}; the next start tries again", folder.display())]
     Migration {
         folder: PathBuf,
         step: &'static str,
@@ -70,33 +69,33 @@ pub enum FormatError {
     Io { folder: PathBuf, source: io::Error },
 }
 
-/// One step forward, from a version to the next. It may be cut short and taken
-/// again, so it must be harmless to repeat.
+/// A migration from one format version to the next. It may be interrupted and run
+/// again, so it must be idempotent.
 pub struct Migration {
     pub from: u32,
     pub name: &'static str,
     pub run: fn(&Path) -> io::Result<()>,
 }
 
-/// Every step there is, oldest first; one for each version before [`CURRENT`].
+/// All migrations, oldest first; one for each version before [`CURRENT`].
 pub const MIGRATIONS: &[Migration] = &[
     Migration {
         from: 1,
         name: "keys and wishes",
-        // Rows got new versions (the signing key, who follows an upstream, what is
-        // tracked): old ones are read as they are, and an older program must not
-        // open the folder any more.
+        // Rows got new versions (the signing key, why an upstream is followed, what
+        // is tracked). Old rows are still read, but an older program must no longer
+        // open the folder.
         run: |_| Ok(()),
     },
     Migration {
         from: 2,
         name: "hearsay and limits",
-        // Likewise: what only a relay says, and what was too large to be taken.
+        // Rows got new versions again: what only a relay says, and what was too large.
         run: |_| Ok(()),
     },
 ];
 
-/// Reads the format, or writes the present one into a folder that is new. Call
+/// Reads the format of a folder, or writes the current one into a new folder. Call
 /// it under the folder's lock, after [`check`].
 pub fn check_or_write(folder: &Path) -> Result<Format, FormatError> {
     if let Some(format) = check(folder)? {
@@ -113,8 +112,8 @@ pub fn check_or_write(folder: &Path) -> Result<Format, FormatError> {
     Ok(format)
 }
 
-/// Reads the format of a folder that is ours, or finds that it is new; changes
-/// nothing. To be called before the lock too, which is a file.
+/// Reads the format of a data folder; returns `None` for a new one, and changes
+/// nothing. Call it before the lock is taken too, because the lock creates a file.
 pub fn check(folder: &Path) -> Result<Option<Format>, FormatError> {
     match read(folder) {
         Err(FormatError::Missing { .. }) => {}
@@ -126,7 +125,7 @@ pub fn check(folder: &Path) -> Result<Option<Format>, FormatError> {
     };
     for entry in fs::read_dir(folder).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
-        // A first start that was cut short left no more than these.
+        // An interrupted first start leaves only these.
         if name != LOCK_FILE && name != "format.new" {
             return Err(FormatError::NotOurs {
                 folder: folder.to_owned(),
@@ -137,7 +136,7 @@ pub fn check(folder: &Path) -> Result<Option<Format>, FormatError> {
     Ok(None)
 }
 
-/// Reads the format of a folder that must be ours, and changes nothing.
+/// Reads the format of a folder, which must be a data folder, and changes nothing.
 pub fn read(folder: &Path) -> Result<Format, FormatError> {
     let file = folder.join(FORMAT_FILE);
     let io = |source| FormatError::Io {
@@ -167,7 +166,7 @@ pub fn read(folder: &Path) -> Result<Format, FormatError> {
     Ok(format)
 }
 
-/// Brings a folder forward to the present format, step by step.
+/// Migrates a folder to the current format, step by step.
 pub fn migrate(folder: &Path, format: Format) -> Result<Format, FormatError> {
     migrate_with(folder, format, MIGRATIONS, CURRENT)
 }
@@ -193,7 +192,7 @@ fn migrate_with(
             version: step.from + 1,
             written_by: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        // Only now: a step that was cut short is taken again.
+        // Only now, so that an interrupted step runs again.
         write(folder, &format).map_err(failed)?;
     }
     Ok(format)

@@ -1,9 +1,9 @@
-//! A group of changes becomes one batch, in memory: no disk is asked but to read.
+//! Turns a group of changes into one batch, in memory; the disk is only read.
 //!
-//! A group may be applied while the one before it is still on its way to the
-//! disk; then it stands on that one as well as on what is durable. Nothing of it
-//! is seen by anybody before both are durable, and if the first never is, neither
-//! is the second.
+//! A group may be applied while the previous group is still on its way to the disk;
+//! then the group builds on that one as well as on what is durable. No reader sees
+//! any of it before both are durable, and if the first never is, neither is the
+//! second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,24 +24,24 @@ use crate::table::{Table, key};
 use crate::tx::{self, Tx};
 use crate::writer::{DurableHead, SpaceCheck};
 
-/// An answer for each change, in order.
+/// The results of the changes of a group, in order.
 pub type Answers = Vec<Result<Ack, StoreError>>;
 
-/// One batch on its way, and what goes with it.
+/// One batch on its way to the disk, with its frames and results.
 pub(crate) struct Group {
     pub batch: Arc<RawBatch>,
     pub frames: Vec<(u64, Vec<u8>)>,
-    /// Frames whose bytes go, by their numbers.
+    /// The numbers of the frames to redact.
     pub redact: Vec<u64>,
-    /// How far the store is durable once this is.
+    /// The durable head once this group is durable.
     pub head: DurableHead,
-    /// What may be told then.
+    /// The results to deliver once this group is durable.
     pub answers: Answers,
 }
 
 impl Group {
-    /// Whether there is anything to write. Its answers still wait for the groups
-    /// before it.
+    /// Whether there is nothing to write. The results still wait for the previous
+    /// groups.
     pub fn is_empty(&self) -> bool {
         self.batch.writes.is_empty()
     }
@@ -49,16 +49,16 @@ impl Group {
 
 /// Builds groups from changes, one at a time.
 pub(crate) struct GroupBuilder {
-    /// What is durable.
+    /// The durable state.
     view: Arc<dyn View>,
-    /// The group that is on its way to the disk, and not in the view yet.
+    /// The group that is on its way to the disk and not in the view yet.
     pending: Option<Arc<RawBatch>>,
-    /// With everything that is on its way.
+    /// The counters, with everything that is on its way to the disk.
     counters: Counters,
     row_cache: Arc<RowCache>,
     cursors: SharedCursors,
     space: Box<dyn SpaceCheck>,
-    /// How often the disk was too full, and the last such refusal.
+    /// How often a group was refused because the disk was too full, and the last such error.
     refusals: Arc<AtomicU64>,
     refused: Option<StoreError>,
 }
@@ -90,12 +90,12 @@ impl GroupBuilder {
         self.row_cache.clone()
     }
 
-    /// How often the disk was too full.
+    /// How often a group was refused because the disk was too full.
     pub fn refusals(&self) -> Arc<AtomicU64> {
         self.refusals.clone()
     }
 
-    /// The head as it will be when everything on its way is durable.
+    /// The durable head once everything on its way to the disk is durable.
     pub fn head(&self) -> DurableHead {
         DurableHead {
             batch: self.counters.batch,
@@ -103,19 +103,19 @@ impl GroupBuilder {
         }
     }
 
-    /// Applies changes, each in turn, to what is durable and what is on its way,
-    /// until there are no more or the batch has enough bytes: what a change weighs
-    /// is known only then, because it keeps what it replaces. There are as many
-    /// answers as changes were taken. A change that is refused fails alone. A
-    /// group that fails for want of room leaves everything as it was; any other
-    /// failure is for good.
+    /// Applies changes in order to what is durable and what is on its way, until there
+    /// are no more or the batch has `enough_bytes`; the size of a change is only known
+    /// once it is applied, because the records that it replaces are kept. Returns one
+    /// result for each change taken. A refused change fails alone. If the disk is
+    /// almost full, the group fails and leaves everything as it was; any other failure
+    /// is final.
     pub fn apply(
         &mut self,
         changes: &mut dyn Iterator<Item = Result<PreparedChange, Contradiction>>,
         enough_bytes: usize,
     ) -> Result<Group, StoreError> {
         if let Err(refused) = self.space.check() {
-            // Counted before anybody is told.
+            // Counted before any change gets the error.
             self.refusals.fetch_add(1, Ordering::SeqCst);
             self.refused = Some(refused.clone());
             return Err(refused);
@@ -175,14 +175,14 @@ impl GroupBuilder {
         }
     }
 
-    /// This group goes to the disk, and the next one builds on it. The group before it
+    /// Makes a group the pending one, on which the next group builds. The previous group
     /// must be durable.
     pub fn set_pending(&mut self, group: &Group) {
-        assert!(self.pending.is_none(), "one is on its way already");
+        assert!(self.pending.is_none(), "a group is pending already");
         self.pending = Some(group.batch.clone());
     }
 
-    /// The pending group is durable, and in this view.
+    /// Records that the pending group is durable and in this view.
     pub fn durable(&mut self, view: Arc<dyn View>) {
         self.view = view;
         self.pending = None;
@@ -219,7 +219,7 @@ enum CursorStep {
     Done(EventPosition),
 }
 
-/// What the changes of a group bring about beside their rows.
+/// The effects of a group's changes beyond their rows.
 #[derive(Default)]
 struct GroupParts {
     answers: Answers,
@@ -240,8 +240,8 @@ impl GroupParts {
     }
 }
 
-/// Moves the marks by what is in this group, and writes those that moved. They
-/// move before the batch is durable; if it never is, nobody reads them again.
+/// Moves the low-water marks by the events of this group and writes those that moved.
+/// The marks move before the batch is durable; if it never is, they are not used again.
 fn write_cursors(tx: &mut Tx, cursors: &mut Cursors, steps: &[CursorStep]) {
     let mut moved = std::collections::BTreeMap::new();
     for step in steps {

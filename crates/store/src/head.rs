@@ -1,17 +1,17 @@
-//! What was acknowledged, written down outside the engine.
+//! The head file: records, outside the engine, which batch was acknowledged last.
 //!
-//! An engine that loses a durable batch cannot know that it did: a damaged batch
-//! in the middle of its journal looks like the torn end of one. This small file
-//! knows. It is written after the engine's fsync and before anybody is told, so
-//! at the next start an engine that is behind it has lost something, and one that
-//! is ahead of it was merely cut off before it could tell.
+//! An engine that loses a durable batch cannot detect the loss: a damaged batch in
+//! the middle of its journal looks like a torn end. The head file can show it. The
+//! file is written after the engine's fsync and before any change is acknowledged,
+//! so at the next start an engine behind the file has lost something, and an engine
+//! ahead of the file was only interrupted before the acknowledgement.
 //!
-//! Two slots are written in turn, each on a page of its own and with a checksum,
-//! so that a torn write leaves the other. A write is one system call and no
-//! fsync: it survives the end of the process. A power cut may take the writes of
-//! the last second; then the file is behind, which hides nothing but a loss
-//! within that second. Both slots broken is damage, and is refused: nothing could
-//! be compared.
+//! Two slots are written in turn, each on a page of its own and with a checksum, so
+//! that a torn write leaves the other one. A write is one system call without an
+//! fsync, so it survives the end of the process. A power cut may lose the writes of
+//! the last second; the file is then behind, which can only hide a loss within that
+//! second. If both slots are broken, the file is refused as damaged, because there
+//! is nothing to compare the engine with.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,7 +24,7 @@ use crate::durable;
 /// The file's name in the data folder.
 pub const HEAD_FILE: &str = "head";
 
-/// How long written slots may stay out of reach of a power cut.
+/// The longest time that a written slot stays unsynced while batches are written.
 pub const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 const MAGIC: &[u8; 8] = b"GPLSHEAD";
@@ -33,20 +33,20 @@ const SLOT_STRIDE: u64 = 4096;
 const SLOT_BYTES: usize = 8 + 3 * 8 + 4;
 const FILE_BYTES: u64 = 2 * SLOT_STRIDE;
 
-/// The newest batch that was acknowledged as durable.
+/// The newest batch that was acknowledged as durable, and the log number after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AcknowledgedHead {
-    /// Its number; batches count from 1.
+    /// The number of the batch; batches count from 1.
     pub batch: u64,
-    /// The log number that the batch after it begins with.
+    /// The log number with which the next batch begins.
     pub next_seq: u64,
 }
 
-/// Why the file is of no use.
+/// Why the head file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadError {
     #[error(
-        "{} is damaged: it cannot be told whether the store still has all that was acknowledged. Run `gapless store repair --data DIR`, which checks every repository",
+        "{} is damaged, so Gapless cannot tell whether the store still has everything acknowledged. Run `gapless store repair --data DIR`, which checks every repository",
         file.display()
     )]
     Damaged { file: PathBuf },
@@ -54,7 +54,7 @@ pub enum HeadError {
     Io { file: PathBuf, source: io::Error },
 }
 
-/// The open file.
+/// The open head file.
 #[derive(Debug)]
 pub struct HeadFile {
     path: PathBuf,
@@ -67,7 +67,7 @@ pub struct HeadFile {
 }
 
 impl HeadFile {
-    /// Opens the file of a data folder; a folder without one gets an empty one.
+    /// Opens the head file of a data folder; creates an empty one if it is missing.
     pub fn open(folder: &Path) -> Result<HeadFile, HeadError> {
         let path = folder.join(HEAD_FILE);
         let io = |source| HeadError::Io {
@@ -84,7 +84,7 @@ impl HeadFile {
         let length = file.metadata().map_err(io)?.len();
         let slots = match length {
             0 => {
-                // The name must outlive a power cut before anything counts on it.
+                // The name must be durable before anything relies on the file.
                 file.set_len(FILE_BYTES)
                     .and_then(|()| file.sync_all())
                     .and_then(|()| durable::sync_name(&path))
@@ -105,7 +105,7 @@ impl HeadFile {
                 Some((turn, last))
             }
             [HeadSlot::Empty, HeadSlot::Empty] => None,
-            // The first write of all, torn by a power cut: nothing was synced yet.
+            // The very first write, torn by a power cut: nothing was synced yet.
             [HeadSlot::Empty, HeadSlot::Broken] | [HeadSlot::Broken, HeadSlot::Empty] => None,
             [HeadSlot::Broken, HeadSlot::Broken] => return Err(HeadError::Damaged { file: path }),
         };
@@ -119,8 +119,8 @@ impl HeadFile {
         })
     }
 
-    /// Puts a damaged file aside for a new one. Only a repair may: it has checked
-    /// by other means what the file can no longer say.
+    /// Replaces a damaged file by a new one. Only a repair may call this: it has checked
+    /// by other means what the file can no longer show.
     pub fn replace(folder: &Path, acknowledged: AcknowledgedHead) -> Result<(), HeadError> {
         let path = folder.join(HEAD_FILE);
         let mut bytes = vec![0; FILE_BYTES as usize];
@@ -131,13 +131,14 @@ impl HeadFile {
         durable::write_whole(&path, &bytes).map_err(|source| HeadError::Io { file: path, source })
     }
 
-    /// What was acknowledged last; none in a new store.
+    /// The last acknowledged head; `None` in a new store.
     pub fn last(&self) -> Option<AcknowledgedHead> {
         self.last
     }
 
-    /// Writes down what is about to be acknowledged. It is on disk when the
-    /// process ends, and after a power cut if that comes a second later.
+    /// Writes the head that is about to be acknowledged. The write survives the end of
+    /// the process at once. It survives a power cut after the next sync, which the first
+    /// write after [`SYNC_EVERY`] makes.
     pub fn write(&mut self, acknowledged: AcknowledgedHead) -> Result<(), HeadError> {
         let turn = self.turn + 1;
         self.file
@@ -152,8 +153,8 @@ impl HeadFile {
         Ok(())
     }
 
-    /// Makes what was written outlive a power cut. For the end; while running it
-    /// happens by itself.
+    /// Makes the last write survive a power cut. Called when the store closes; until
+    /// then [`HeadFile::write`] syncs at most once per [`SYNC_EVERY`].
     pub fn sync(&mut self) -> Result<(), HeadError> {
         if self.unsynced {
             self.file

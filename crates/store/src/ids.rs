@@ -1,9 +1,9 @@
-//! A cache of the numbers of DIDs: most events concern repositories whose row
-//! is not cached, and without this each would cost two reads instead of one.
+//! Caches the repository numbers of DIDs: most events concern repositories whose row
+//! is not cached, and without this cache each would need two reads instead of one.
 //!
-//! A cell holds the number that was noted last for any of the DIDs that share it, so a caller
-//! compares the DID in the row. Numbers are noted
-//! from durable views, and a DID never gets another number.
+//! A cell holds the number noted last for any of the DIDs that share it, so a caller
+//! compares the DID in the row. Numbers are noted from durable views, and the number
+//! of a DID never changes.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ impl Default for IdCache {
 }
 
 impl IdCache {
-    /// The number that a DID has, or another one's.
+    /// Returns the number of a DID, or that of another DID with the same cell and bits.
     pub fn guess(&self, did: &Did) -> Option<RepoId> {
         let (cell, mark) = bucket(did);
         let noted = self.0[cell].load(Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! The store of everything that Gapless holds: one owner of every write, and readers that never
 //! see what a power cut could take back.
 //!
-//! [`store`] is what the program uses; [`sync_writer`] does the same on the caller's thread.
-//! [`change`] says what shall be, [`apply`] writes it, [`read_view`] reads it.
-//! [`engine`] is the wall around the storage engine, with a double in memory;
-//! [`table`] knows every key and row.
+//! [`store`] is what the program uses; [`sync_writer`] writes on the caller's thread instead.
+//! [`change`] describes what to write, [`apply`] writes it, [`read_view`] reads it.
+//! [`engine`] is the interface to the storage engine, with an implementation in memory for tests;
+//! [`table`] defines every key and row.
 
 pub mod apply;
 pub mod change;

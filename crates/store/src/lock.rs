@@ -1,9 +1,9 @@
-//! One process for one data folder.
+//! Locks a data folder, so that only one process uses it.
 //!
-//! The lock is the operating system's, on the file `lock`, so that it ends with
-//! its process, however that ends. The file names the process for whoever is
-//! refused; what it says is never trusted for anything else. Network file
-//! systems that do not keep such locks are not protected.
+//! The lock is a lock of the operating system on the file `lock`, so it ends with its
+//! process, however the process ends. The file contains the process number, which is
+//! used only in the error for a second process. Network file systems that ignore such
+//! locks are not protected.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 /// The lock file's name in the data folder.
 pub const LOCK_FILE: &str = "lock";
 
-/// More than any process number has.
+/// The most bytes to read of the file; no process number is longer.
 const PID_BYTES: u64 = 32;
 
-/// Why the lock is not ours.
+/// Why a data folder could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error(
@@ -35,22 +35,23 @@ fn holder(pid: Option<u32>) -> String {
     }
 }
 
-/// Held while the value lives.
+/// The lock of a data folder, held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
 }
 
 impl Drop for Lock {
-    /// Closing alone would do, but for a process that is just being started from
-    /// this one and has the file for a moment longer.
+    /// Unlocks explicitly: closing the file is not enough if a child process that is
+    /// just being started has inherited it.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
 impl Lock {
-    /// Takes the lock of a data folder that exists, or says who has it.
+    /// Locks an existing data folder. Fails with the number of the process that holds the lock,
+    /// if another does.
     pub fn acquire(folder: &Path) -> Result<Lock, LockError> {
         let io = |source| LockError::Io {
             folder: folder.to_owned(),

@@ -1,9 +1,9 @@
 //! Opens a data folder: lock, format, head, journals, engine, frames, in the order
 //! in which they can be trusted.
 //!
-//! Each check leaves everything as it is when it refuses. A store that lost what
-//! it had acknowledged is refused too: going on would hide the loss, and give
-//! numbers away a second time.
+//! A check that refuses the folder changes nothing. A store that has lost
+//! acknowledged data is refused too: to continue would hide the loss and assign log
+//! numbers a second time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::store::Store;
 use crate::writer::DiskSidecar;
 use crate::{durable, format};
 
-/// What a store on disk may use.
+/// The settings of a store on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub engine: DiskSettings,
     pub frames: FramesSettings,
     pub group: GroupLimits,
-    /// Nothing is written when less than this is free.
+    /// Writing stops while less than this is free.
     pub min_free_disk_bytes: u64,
 }
 
@@ -41,10 +41,10 @@ impl Default for Settings {
 }
 
 impl Store {
-    /// Opens a data folder, or makes one.
+    /// Opens a data folder, or creates one.
     pub fn open(folder: &Path, settings: &Settings) -> Result<Store, StoreError> {
         durable::create_folder(folder).map_err(|error| {
-            StoreError::System(format!("cannot make {}: {error}", folder.display()).into())
+            StoreError::System(format!("cannot create {}: {error}", folder.display()).into())
         })?;
         format::check(folder)?;
         let lock = Arc::new(Lock::acquire(folder)?);
@@ -57,8 +57,8 @@ impl Store {
         if let Some(problem) = diagnosis.problem {
             return Err(StoreError::lost(problem));
         }
-        // Before the engine has anything: where it has and this is missing,
-        // something is wrong.
+        // Before the engine writes anything: an engine with data and without a head
+        // file has a problem.
         let head = HeadFile::open(folder)?;
         diagnosis.prepare().map_err(failed)?;
         let engine = DiskEngine::open(&folder.join(ENGINE_FOLDER), &settings.engine)?;
@@ -73,8 +73,8 @@ impl Store {
     }
 }
 
-/// With the journals replayed: whether everything acknowledged is there. Returns
-/// the next log number.
+/// Checks, once the journals are replayed, that everything acknowledged is there.
+/// Returns the next log number.
 fn check_head(
     engine: &DiskEngine,
     acknowledged: Option<AcknowledgedHead>,
@@ -84,7 +84,7 @@ fn check_head(
     match acknowledged {
         Some(told) if found.batch < told.batch || found.next_seq < told.next_seq => {
             Err(StoreError::lost(format!(
-                "batch {} with log numbers below {} was acknowledged, but only batch {} with numbers below {} is there",
+                "batch {} with log numbers below {} was acknowledged, but the last batch found is {} with numbers below {}",
                 told.batch, told.next_seq, found.batch, found.next_seq
             )))
         }

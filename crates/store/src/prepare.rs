@@ -1,8 +1,7 @@
-//! What can be done for a change without the store, on the thread of whoever
-//! hands it over: the one thread that applies has better things to do.
+//! Prepares changes on the thread that submits them, to keep work off the committer.
 //!
-//! A change is checked against itself here (what it says against what is held is
-//! [`apply`](crate::apply)'s to check), and its records become rows.
+//! This module checks a change against itself and encodes its records as rows;
+//! [`apply`](crate::apply) checks the change against what is held.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::limits;
@@ -14,26 +13,27 @@ use crate::error::Contradiction;
 use crate::table::log::ROW_OPS;
 use crate::table::record::{self, RecordRow};
 
-/// Bytes of one entry at most: a commit has 2.5 MB, and whoever writes a snapshot
-/// cuts it by bytes as well as by records.
+/// The most bytes in one entry: a commit has at most 2.5 MB, and snapshots are written in
+/// chunks that are limited by bytes as well as by records.
 pub const ENTRY_BYTES: usize = 16 << 20;
 
-/// A change that has passed the checks against itself.
+/// A change that is consistent in itself, with its records encoded.
 #[derive(Debug)]
 pub struct PreparedChange {
     pub(crate) change: Box<Change>,
-    /// The rows of its records, in the order of its operations; none deletes.
+    /// The rows of the change's records, in the order of its operations; `None` deletes.
     pub(crate) rows: Vec<Option<Slice>>,
     bytes: usize,
 }
 
 impl PreparedChange {
-    /// Roughly what it weighs in memory and on disk.
+    /// The approximate size of the change in memory and on disk.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
+/// Checks a change against itself and encodes its records.
 pub fn prepare(change: Change) -> Result<PreparedChange, Contradiction> {
     let mut change = Box::new(change);
     let bytes = change.bytes();
@@ -86,7 +86,7 @@ fn check_entry(entry: &LogEntry) -> Result<(), Contradiction> {
     }
 }
 
-/// The head that records lead to, at once or in the end.
+/// The head that records lead to, at once or after further chunks.
 fn target_head(row: Option<&Repo>) -> Option<Head> {
     match row?.held {
         Held::Exactly(head) | Held::Applying { target: head, .. } => Some(head),
@@ -135,8 +135,8 @@ fn check_frame(frame: &[u8]) -> Result<(), Contradiction> {
     }
 }
 
-/// Encodes the records as rows of the table. Moves their bytes into the rows; the
-/// operations keep the rest.
+/// Encodes the records as rows of the table. Takes the records' bytes out of the
+/// operations.
 fn encode_records(ops: &mut [RecordOp], head: &Head) -> Vec<Option<Slice>> {
     let row = |op: &mut RecordOp| {
         let put = op.put.as_mut()?;

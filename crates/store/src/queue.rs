@@ -1,4 +1,4 @@
-//! The queue of changes that wait to be written: first come, first served, bounded by count and by
+//! The queue of changes that wait to be written: first in, first out, bounded by count and by
 //! bytes. A caller whose change does not fit waits.
 
 use std::collections::VecDeque;
@@ -10,13 +10,14 @@ use crate::error::StoreError;
 use crate::prepare::{PreparedChange, prepare};
 use crate::sync::{Condvar, Mutex};
 
-/// How much is taken at once, and how much may wait.
+/// The limits of a group of changes and of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// Changes in one batch at most.
+    /// The most changes in one batch.
     pub group_changes: usize,
-    /// Bytes in one batch, and in what is taken for one: when so many are reached
-    /// nothing more is put in.
+    /// The target size of one batch: once a batch has this many bytes, no change is
+    /// added. Also the most bytes taken from the queue at once, unless one change is
+    /// larger.
     pub group_bytes: usize,
     pub queue_changes: usize,
     pub queue_bytes: usize,
@@ -33,7 +34,7 @@ impl Default for GroupLimits {
     }
 }
 
-/// Called with what became of a change.
+/// A function that receives the result of a change.
 type AckFn = dyn FnOnce(Result<Ack, StoreError>) + Send;
 
 /// The callback for one change. It is called exactly once, whatever happens, on one of the store's
@@ -55,8 +56,8 @@ impl AckCallback {
 impl Drop for AckCallback {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
-            // Very likely something is unwinding: a second panic would end the
-            // process. The first one is told; this one only printed.
+            // The thread is probably unwinding, and a second panic would abort the
+            // process. The first panic is reported; this one is only printed.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 tell(Err(StoreError::CommitterGone));
             }));
@@ -83,7 +84,7 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// None when the change contradicts itself: then the callback is called at once.
+    /// Prepares a change. Returns `None` if it contradicts itself, after calling the callback.
     pub fn new(change: Change, reply: AckCallback) -> Option<Submission> {
         match prepare(change) {
             Ok(change) => Some(Submission { change, reply }),
@@ -97,12 +98,13 @@ impl Submission {
 
 #[derive(Default)]
 struct Inner {
-    /// With their bytes.
+    /// The queued changes, each with its size in bytes.
     work: VecDeque<(Submission, usize)>,
     bytes: usize,
     closed: bool,
 }
 
+/// The bounded queue between the submitters of changes and the committer.
 pub struct Queue {
     limits: GroupLimits,
     inner: Mutex<Inner>,
@@ -152,15 +154,15 @@ impl Queue {
         self.came.notify_one();
     }
 
-    /// A change larger than the whole queue gets in when it is alone.
+    /// Whether the queue has no room. An empty queue accepts even a change above its limit.
     fn is_full(&self, inner: &Inner, bytes: usize) -> bool {
         !inner.work.is_empty()
             && (inner.work.len() >= self.limits.queue_changes
                 || inner.bytes + bytes > self.limits.queue_bytes)
     }
 
-    /// The next group, as soon as there is anything; none after the end, when
-    /// everything was taken.
+    /// Takes the next group, blocking while the queue is empty. Returns `None` once the queue is
+    /// closed and empty.
     pub fn take(&self) -> Option<Vec<Submission>> {
         let mut inner = self.inner.lock();
         while inner.work.is_empty() {
@@ -187,19 +189,19 @@ impl Queue {
         Some(group)
     }
 
-    /// Nothing more comes in; what is in is still taken.
+    /// Closes the queue: it accepts no more changes, and those in it are still taken.
     pub fn close(&self) {
         self.inner.lock().closed = true;
         self.came.notify_all();
         self.went.notify_all();
     }
 
-    /// Bytes that a batch may reach.
+    /// The target size of one batch, at least 1.
     pub fn group_bytes(&self) -> usize {
         self.limits.group_bytes.max(1)
     }
 
-    /// Changes that wait, and their bytes.
+    /// The number of queued changes, and their bytes.
     pub fn depth(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         (inner.work.len(), inner.bytes)

@@ -1,9 +1,8 @@
-//! The store as of one moment, for reading.
+//! A read view: the store as of one moment.
 //!
-//! A view sees exactly the batches that were durable when it was taken. It keeps
-//! old rows alive while it lives, on disk and in memory: take one per question and drop it. A long
-//! scan reads in parts, each from a view of its own. Iterators read as they go and yield errors in
-//! place of rows.
+//! A view shows exactly the batches that were durable when it was taken. While it lives, it keeps
+//! old rows on disk and in memory: take a view per question and drop it. A long scan reads in
+//! parts, each from a view of its own. Iterators read lazily and yield errors in place of rows.
 
 mod history;
 
@@ -35,11 +34,11 @@ use crate::table::{Table, debt, did, host, key, repo, upstream, version};
 #[derive(Clone)]
 pub struct ReadView {
     view: Arc<dyn View>,
-    /// None for a view that shares no caches.
+    /// `None` for a view that shares no caches.
     base: Option<ViewBase>,
 }
 
-/// The caches that all views of a running store share, and the batch that this view stands on.
+/// The caches that all views of a running store share, and the last batch of this view.
 #[derive(Clone)]
 struct ViewBase {
     ids: Arc<IdCache>,
@@ -63,12 +62,12 @@ pub struct SupersededRecord {
     pub bytes: Option<Vec<u8>>,
 }
 
-/// Why there is no root.
+/// Why a root could not be computed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RootError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the held keys make no tree: {0}")]
+    #[error("the held keys do not form a tree: {0}")]
     Tree(#[from] BuildError),
 }
 
@@ -108,12 +107,12 @@ impl ReadView {
         ReadView { view, base }
     }
 
-    /// The rows beneath.
+    /// The undecoded rows of this view.
     pub fn raw(&self) -> &dyn View {
         &*self.view
     }
 
-    /// Which numbers were given out.
+    /// The numbers assigned so far.
     pub fn counters(&self) -> Result<Counters, StoreError> {
         crate::tx::counters(&*self.view)
     }
@@ -157,7 +156,7 @@ impl ReadView {
         Ok(self.repo_and_row(id)?.map(|(repo, _)| repo))
     }
 
-    /// Also whether the row had to be read.
+    /// A repository, and its row with whether that came from the cache.
     fn repo_and_row(&self, id: RepoId) -> Result<Option<(Repo, RowOrigin)>, StoreError> {
         let place = key::repo(id);
         let found = match self.cached_row(id, &place)? {
@@ -178,7 +177,7 @@ impl ReadView {
         Ok(Some((repo, found)))
     }
 
-    /// The row, if it need not be read. Where tests run it is read all the same.
+    /// The row, if it is cached. Debug builds read it too and compare.
     fn cached_row(&self, id: RepoId, place: &[u8]) -> Result<Option<Slice>, StoreError> {
         let Some(base) = &self.base else {
             return Ok(None);
@@ -188,14 +187,14 @@ impl ReadView {
             let read = self.view.get(Table::Repo, place)?;
             assert_eq!(
                 cached, read,
-                "the cache has another row of {id:?} than the engine"
+                "the row of {id:?} in the cache differs from the engine's"
             );
         }
         Ok(cached)
     }
 
-    /// A repository by its name: for whoever decides on it, so that it is likely to
-    /// be written next.
+    /// A repository by its DID. Caches the row, because callers of this method are likely to
+    /// write the repository next.
     pub fn repo_by_did(&self, did: &Did) -> Result<Option<(RepoId, Repo)>, StoreError> {
         let guessed = self.base.as_ref().and_then(|base| base.ids.guess(did));
         if let Some(id) = guessed
@@ -212,7 +211,7 @@ impl ReadView {
         Ok(self.repo_named(id, did)?.map(|repo| (id, repo)))
     }
 
-    /// The repository of this number, if it has this name.
+    /// The repository with this number, if it has this DID.
     fn repo_named(&self, id: RepoId, did: &Did) -> Result<Option<Repo>, StoreError> {
         let found = self.repo_and_row(id)?;
         let Some((repo, row)) = found.filter(|(repo, _)| repo.did == *did) else {
@@ -224,7 +223,7 @@ impl ReadView {
         Ok(Some(repo))
     }
 
-    /// Every repository from a number on, without the debts.
+    /// Every repository from a number on, without its debt.
     pub fn repos(
         &self,
         from: RepoId,
@@ -235,7 +234,7 @@ impl ReadView {
         })
     }
 
-    /// The signed commit of the head, as a block, if it was handed over.
+    /// The signed commit of the head, as a block, if the store has it.
     pub fn signed_commit(&self, id: RepoId) -> Result<Option<Vec<u8>>, StoreError> {
         let row = self.read(Table::Repo, &key::repo(id), repo::decode)?;
         Ok(row
@@ -262,7 +261,7 @@ impl ReadView {
         self.records_with_prefix(id, b"")
     }
 
-    /// The records whose path begins like this: `collection/`, for one.
+    /// The records whose path begins with a prefix, such as `collection/`.
     pub fn records_with_prefix(
         &self,
         id: RepoId,
@@ -281,7 +280,7 @@ impl ReadView {
         path: &[u8],
     ) -> impl DoubleEndedIterator<Item = Result<Record, StoreError>> + Send + use<> {
         let mut from = key::path(id, path).to_vec();
-        // The least key above it.
+        // The lowest key above the path.
         from.push(0);
         let range = KeyRange::prefix_from(&key::path(id, b""), from);
         self.rows(Table::Record, range, |place, row| {
@@ -289,7 +288,7 @@ impl ReadView {
         })
     }
 
-    /// The records from one path on, up to another one and without it.
+    /// The records from one path on, up to another path, which is excluded.
     pub fn records_between(
         &self,
         id: RepoId,
@@ -305,7 +304,7 @@ impl ReadView {
         })
     }
 
-    /// The root of what is held, computed from every key.
+    /// Computes the root of the held records from every key.
     pub fn root(&self, id: RepoId) -> Result<Cid, RootError> {
         let mut builder = Builder::new(|_| {});
         for record in self.records(id) {
@@ -315,7 +314,7 @@ impl ReadView {
         Ok(builder.finish())
     }
 
-    /// What a record was before, newest rev last.
+    /// The superseded versions of a record, newest rev last.
     pub fn versions(&self, id: RepoId, path: &[u8]) -> Result<Vec<SupersededRecord>, StoreError> {
         let range = KeyRange::prefix(&key::versions_of(id, path));
         self.rows(Table::Version, range, |place, row| {
@@ -371,7 +370,7 @@ impl ReadView {
         })
     }
 
-    /// The frames of a repository that wait, without their bytes.
+    /// The parked frames of a repository, without their bytes.
     pub fn parked(&self, id: RepoId) -> Result<BTreeMap<Rev, Parked>, StoreError> {
         let range = KeyRange::prefix(&key::repo(id));
         self.rows(Table::Parked, range, |place, row| {
@@ -385,14 +384,14 @@ impl ReadView {
     }
 }
 
-/// Upstreams, hosts, debts, and what could not be used.
+/// Upstreams, hosts, debts and dead letters.
 impl ReadView {
     pub fn upstream(&self, id: UpstreamId) -> Result<Option<Upstream>, StoreError> {
         self.read(Table::Upstream, &key::upstream(id), upstream::decode)
     }
 
-    /// The last event of an upstream whose effects, and those of all before it,
-    /// are durable.
+    /// The last event of an upstream up to which the effects of all events are
+    /// durable.
     pub fn cursor(&self, id: UpstreamId) -> Result<Option<Cursor>, StoreError> {
         let Some(row) = self.upstream(id)? else {
             return Ok(None);
@@ -448,7 +447,7 @@ impl ReadView {
         })
     }
 
-    /// Everything that is owed.
+    /// The debts of all repositories.
     pub fn debts(
         &self,
     ) -> impl DoubleEndedIterator<Item = Result<(RepoId, Debt), StoreError>> + Send + use<> {
@@ -457,7 +456,7 @@ impl ReadView {
         })
     }
 
-    /// What is owed and may be tried by now. Reads every debt.
+    /// The debts that may be tried at `now`. Reads every debt.
     pub fn debts_due(&self, now: Time) -> Result<Vec<(RepoId, Debt)>, StoreError> {
         let mut due = Vec::new();
         for row in self.debts() {
@@ -484,7 +483,7 @@ impl ReadView {
         self.read(Table::Meta, wish::FILTER_KEY, wish::decode_filter)
     }
 
-    /// The repositories that have parked frames, and how many bytes these take.
+    /// The repositories that have parked frames, with the size of those frames in bytes.
     pub fn parked_repos(&self) -> Result<BTreeMap<RepoId, u64>, StoreError> {
         let mut repos = BTreeMap::new();
         let rows = self.rows(Table::Parked, KeyRange::all(), |place, row| {
@@ -506,7 +505,7 @@ impl ReadView {
         })
     }
 
-    /// Counts every row there is: for checks and tests, not for every question.
+    /// Counts all rows by reading them: for checks and tests only.
     pub fn counts(&self) -> Result<RowCounts, StoreError> {
         let count = |table| -> Result<u64, StoreError> {
             let mut count = 0;

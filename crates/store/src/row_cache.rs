@@ -1,10 +1,10 @@
-//! A cache of repository rows, as bytes: those that were read or written recently.
+//! Caches repository rows, as bytes, that were read or written recently.
 //!
-//! Readers and the committer share it. A row that the committer has written is
-//! the newest one there is; a reader may use it once its view shows the batch
-//! that wrote it. A row that a reader has inserted is the newest one unless the committer has
-//! written the repository since the reader's view was taken; when in doubt it is
-//! not cached.
+//! Readers and the committer share the cache. A row that the committer has written is
+//! the newest one; a reader may use it once its view shows the batch that wrote it. A
+//! row that a reader inserts is the newest one unless the committer has written the
+//! repository since the reader's view was taken; if that is possible, the row is not
+//! cached.
 
 use std::sync::MutexGuard;
 
@@ -54,18 +54,18 @@ impl RowCache {
         Some(cached.row.clone())
     }
 
-    /// The row as a view shows it whose last batch is this one.
+    /// The row as shown by a view whose last batch is `batch`.
     pub fn as_of(&self, repo: RepoId, batch: u64) -> Option<Slice> {
         let cell = self.bucket(repo);
         let cached = cell.row.as_ref().filter(|cached| cached.repo == repo)?;
         (cached.since <= batch).then(|| cached.row.clone())
     }
 
-    /// Caches a row that was read from a view whose last batch is this one.
+    /// Caches a row that was read from a view whose last batch is `batch`.
     pub fn insert_read(&self, repo: RepoId, batch: u64, row: &[u8]) {
         let mut cell = self.bucket(repo);
         if cell.written <= batch {
-            // A copy: what the engine hands out keeps a whole block of its own.
+            // A copy, because the engine's slice would keep a whole block in memory.
             let (row, since) = (Slice::from(row), batch);
             cell.row = Some(CachedRow { repo, row, since });
         }
@@ -82,7 +82,7 @@ impl RowCache {
         });
     }
 
-    /// Removes a repository's row: the committer changes it in this batch in another way.
+    /// Removes a repository's row, because the committer changes it in this batch in another way.
     pub fn forget(&self, repo: RepoId, batch: u64) {
         let mut cell = self.bucket(repo);
         cell.written = batch;

@@ -1,10 +1,9 @@
-//! Whether there is room to go on: ingest stops before the disk is full, not at
-//! it.
+//! Checks the free disk space, so that writing stops before the disk is full.
 //!
-//! The engine cannot go on after a write that failed for want of space, and needs
-//! room to compact. So the committer asks here before each group. Asking the file
-//! system costs a system call; in between, what was written since is taken off
-//! the last answer, twice over, because what is written to the journal is written
+//! The engine cannot continue after a write that failed for lack of space, and it
+//! needs space to compact. So the committer checks before each group. Asking the file
+//! system costs a system call; between calls, the bytes written since are subtracted
+//! from the last answer, twice, because what is written to the journal is written
 //! again to tables.
 
 use std::io;
@@ -14,16 +13,16 @@ use std::time::{Duration, Instant};
 use crate::error::StoreError;
 use crate::writer::SpaceCheck;
 
-/// An answer of the file system is good for this long.
+/// How long an answer of the file system is used.
 const ANSWER_AGE: Duration = Duration::from_secs(1);
-/// Bytes on disk for a byte handed over, until the next answer.
+/// The assumed number of bytes on disk for each byte written, until the next answer.
 const BYTES_PER_BYTE: u64 = 2;
 
-/// The disk has less free space than `min_free_disk`. Nothing is broken: the store goes on as soon
-/// as there is enough space again.
+/// The disk has less free space than `min_free_disk`. Nothing is broken: the store continues as
+/// soon as there is enough space again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the disk of {} has {free_bytes} bytes free, less than min_free_disk ({min_free_bytes}): nothing more is written until there is room. Free some, or lower min_free_disk",
+    "the disk of {} has {free_bytes} bytes free, less than min_free_disk ({min_free_bytes}): Gapless writes nothing until there is more. Free some space, or lower min_free_disk",
     folder.display()
 )]
 pub struct DiskFull {
@@ -37,7 +36,7 @@ pub struct DiskFull {
 pub struct FreeSpace {
     folder: PathBuf,
     min_free_bytes: u64,
-    /// Free bytes by the last answer, less what was written since.
+    /// The free bytes by the last answer, minus the bytes written since.
     free_bytes: u64,
     answered: Option<Instant>,
 }
@@ -52,12 +51,12 @@ impl FreeSpace {
         }
     }
 
-    /// May more be written? A file system that does not answer stops nothing: the
-    /// write itself will tell.
+    /// Fails if less than the minimum is free. If the file system does not answer, the
+    /// check passes, and the write itself fails if it must.
     pub fn check(&mut self) -> Result<(), DiskFull> {
         let fresh = self.answered.is_some_and(|at| at.elapsed() < ANSWER_AGE)
             && pretended::get(&self.folder).is_none();
-        // Full by reckoning alone is worth a question.
+        // If the disk is full only by the estimate, ask the file system again.
         if !fresh || self.free_bytes < self.min_free_bytes {
             match free_bytes(&self.folder) {
                 Ok(free_bytes) => self.free_bytes = free_bytes,
@@ -75,7 +74,7 @@ impl FreeSpace {
         Ok(())
     }
 
-    /// Counts bytes that go to the engine and to the files beside it.
+    /// Counts bytes that go to the engine and to the sidecar's files.
     pub fn count_written(&mut self, bytes: u64) {
         let on_disk = bytes.saturating_mul(BYTES_PER_BYTE);
         self.free_bytes = self.free_bytes.saturating_sub(on_disk);
@@ -92,7 +91,7 @@ impl SpaceCheck for FreeSpace {
     }
 }
 
-/// Bytes that an ordinary user may still write on the folder's file system.
+/// The bytes that an unprivileged user can still write to the folder's file system.
 pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     if let Some(free_bytes) = pretended::get(folder) {
         return Ok(free_bytes);
@@ -109,7 +108,7 @@ mod pretended {
     }
 }
 
-/// What a test says of the room on a disk. A release build asks the disk alone.
+/// Lets tests override the free space of a disk. Release builds always ask the disk.
 #[cfg(debug_assertions)]
 pub mod pretended {
     use std::collections::BTreeMap;
@@ -118,14 +117,14 @@ pub mod pretended {
 
     use crate::sync::Mutex;
 
-    /// Names a file in which a number of bytes stands, for programs that tests run.
-    /// Without the file, the disk is asked.
+    /// The environment variable that names a file with a number of free bytes, for programs
+    /// that tests run. Without the file, the disk is asked.
     const VARIABLE: &str = "FREE_BYTES_FILE";
 
     static FREE: Mutex<BTreeMap<PathBuf, u64>> = Mutex::new(BTreeMap::new());
 
-    /// From now on the disk of a folder has so many bytes free; none: as many as it
-    /// really has.
+    /// Sets the number of free bytes on the disk of a folder; `None` restores the real
+    /// number.
     pub fn set(folder: &Path, free_bytes: Option<u64>) {
         let mut free = FREE.lock();
         match free_bytes {

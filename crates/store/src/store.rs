@@ -1,8 +1,8 @@
 //! The store as the program uses it: open, view, submit, close.
 //!
-//! Readers take views and never wait for the writer. Writers hand changes over
-//! and are told when they are durable; they wait only while the queue is full.
-//! Every error is told to everybody whom it concerns, and none is passed over.
+//! Readers take views and never wait for the writer. Writers submit changes and get a
+//! callback once a change is durable; a writer blocks only while the queue is full.
+//! Every change gets exactly one result, so no error is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::read_view::ReadView;
 use crate::row_cache;
 use crate::sync_writer::{DurableHead, NoSidecar, Sidecar, SyncWriter};
 
-/// A store that is open. Share it in an `Arc`.
+/// An open store. Share it in an `Arc`.
 pub struct Store {
     cursors: SharedCursors,
     refusals: Arc<AtomicU64>,
@@ -29,7 +29,8 @@ pub struct Store {
     frames: Option<crate::frames::FramesReader>,
     #[cfg(feature = "engine")]
     scourer: crate::sync::Mutex<Option<crate::engine::Scourer>>,
-    /// Until the end of this and of the writer, nobody else opens the folder.
+    /// Held by the store and by the writer, so that no other process opens the folder before
+    /// both have ended.
     #[cfg(feature = "engine")]
     _lock: Option<std::sync::Arc<crate::lock::Lock>>,
 }
@@ -80,14 +81,15 @@ impl Store {
         self
     }
 
-    /// Verified frames as they came, by log number; none in memory. What is not
-    /// below the durable head may be there and may yet go: do not read it.
+    /// Verified frames as they were received, by log number; `None` for a store in memory. Read
+    /// only below the durable head: frames above it may disappear again.
     #[cfg(feature = "engine")]
     pub fn frames(&self) -> Option<&crate::frames::FramesReader> {
         self.frames.as_ref()
     }
 
-    /// Who gets deleted bytes off the disk; none in memory, and none after the end.
+    /// The handle that removes deleted bytes from the disk; `None` for a store in memory, and after
+    /// [`Store::close`].
     #[cfg(feature = "engine")]
     pub fn scourer(&self) -> Option<crate::engine::Scourer> {
         self.scourer.lock().clone()
@@ -98,38 +100,38 @@ impl Store {
         self.committer.published.view()
     }
 
-    /// How far it is durable. A view taken later has at least this.
+    /// How far the store is durable. A view taken later shows at least this.
     pub fn durable_head(&self) -> DurableHead {
         self.committer.published.head()
     }
 
-    /// Tells of every new head from now on, on one of the store's own threads, so it
-    /// must be short. There is one who is told; false if there was one already.
+    /// Sets the one listener, which is called with every new durable head, on one of the store's own
+    /// threads, so it must be short. Returns false if there is a listener already.
     pub fn on_durable(&self, tell: impl Fn(DurableHead) + Send + Sync + 'static) -> bool {
         self.committer.published.listen(Box::new(tell))
     }
 
-    /// An event was read and will be done by a change. Call it in the order of
+    /// Records that an event was read and will be done by a change. Call it in the order of
     /// reading, before the change is submitted.
     pub fn begin(&self, upstream: UpstreamId, numbering: u32, seq: u64) {
         self.cursors.lock().begin(upstream, numbering, seq);
     }
 
-    /// What was begun and is not done will never be; a new epoch makes good for
-    /// it.
+    /// Forgets the begun events of an upstream, which will never be done; a new epoch covers
+    /// what they would have changed.
     pub fn abandon(&self, upstream: UpstreamId) {
         self.cursors.lock().abandon(upstream);
     }
 
-    /// How often room was lacking so far, for [`Change::stands_on`].
+    /// How often a group was refused because the disk was too full, for [`Change::stands_on`].
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::SeqCst)
     }
 
-    /// Hands a change over, waiting for room in the queue. `tell` is called once,
-    /// on one of the store's own threads, when the change is durable or never will
-    /// be; on the caller's if it contradicts itself or comes after the end.
-    /// Changes are applied in the order in which they were handed over.
+    /// Submits a change, blocking while the queue is full. `tell` is called exactly once,
+    /// when the change is durable or has failed: on one of the store's own threads, or on
+    /// the caller's if the change contradicts itself or the store is closed. Changes are
+    /// applied in the order in which they were submitted.
     pub fn submit(
         &self,
         change: Change,
@@ -140,29 +142,29 @@ impl Store {
         }
     }
 
-    /// Likewise, but hands it back at once when there is no room.
+    /// Submits a prepared change without blocking. Returns the change if the queue is full.
     pub fn try_submit(&self, work: Box<Submission>) -> Result<(), Box<Submission>> {
         self.committer.queue.try_push(work)
     }
 
-    /// Hands a change over and waits until it is durable.
+    /// Submits a change and waits until it is durable.
     pub fn write(&self, change: Change) -> Result<Ack, StoreError> {
         let (tell, told) = sync_channel(1);
         self.submit(change, move |answer| {
-            // Nobody waits any more: then nobody is told.
+            // Fails only if the caller is gone.
             let _ = tell.send(answer);
         });
         told.recv().unwrap_or(Err(StoreError::CommitterGone))
     }
 
-    /// Changes that wait to be written, and their bytes.
+    /// The number of queued changes, and their bytes.
     pub fn queue_depth(&self) -> (usize, usize) {
         self.committer.queue.depth()
     }
 
-    /// Writes what waits and ends in good order. Views stay good. Whoever calls it
-    /// again is told the same; whoever calls it from within an answer does not
-    /// wait for the end.
+    /// Writes the queued changes and ends the store's threads. Views stay valid. Every
+    /// call returns how the threads ended, except that a call from within a callback
+    /// returns at once, without waiting.
     pub fn close(&self) -> Result<(), StoreError> {
         #[cfg(feature = "engine")]
         drop(self.scourer.lock().take());
@@ -172,7 +174,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Who wants to know how it ended calls `close`.
+        // A caller that needs the result calls `close`.
         let _ = self.close();
     }
 }

@@ -1,9 +1,9 @@
-//! The writing half of the store on the caller's thread: applies a group of changes and makes it
-//! durable, one after the other. The simulator runs this on the engine in memory; the committer
-//! does the same with a thread for each half.
+//! The writing half of the store on the caller's thread: applies a group of changes, then makes it
+//! durable. The simulator runs this on the engine in memory; the committer uses a thread for each
+//! of the two steps instead.
 //!
 //! The builder learns of a durable group as late as possible, after the next one was
-//! applied: so every change here is applied as it would be under load, on a group
+//! applied. So every change is applied as it would be under load, on top of a group
 //! that the view does not show yet.
 
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use crate::row_cache::{self, RowCache};
 use crate::writer::DiskWriter;
 pub use crate::writer::{DurableHead, NoSidecar, Sidecar, SpaceCheck};
 
-/// Writes changes one group at a time. The one owner of an engine.
+/// Writes changes one group at a time. The only owner of an engine.
 pub struct SyncWriter {
     builder: GroupBuilder,
     writer: DiskWriter,
     head: DurableHead,
     /// The state with the last group in it, which the builder does not know yet.
     late: Option<Arc<dyn View>>,
-    /// Why nothing is written any more.
+    /// The first final failure, after which nothing is written.
     latched: Option<StoreError>,
 }
 
 impl SyncWriter {
-    /// Takes over an engine, as it is.
+    /// Takes ownership of an engine with its present contents.
     pub fn open(
         engine: Box<dyn Engine>,
         sidecar: Box<dyn Sidecar>,
@@ -42,7 +42,7 @@ impl SyncWriter {
         SyncWriter::with_row_cache(engine, sidecar, row_cache::SMALL_CELLS)
     }
 
-    /// Takes over an engine, with a row cache of `rows` cells.
+    /// Takes ownership of an engine, with a row cache of `rows` cells.
     pub(crate) fn with_row_cache(
         engine: Box<dyn Engine>,
         sidecar: Box<dyn Sidecar>,
@@ -60,12 +60,12 @@ impl SyncWriter {
         })
     }
 
-    /// Both halves.
+    /// Splits the writer into its two halves, for a thread each.
     pub(crate) fn split(self) -> (GroupBuilder, DiskWriter) {
         (self.builder, self.writer)
     }
 
-    /// Everything written so far.
+    /// A view of everything written so far.
     pub fn view(&self) -> ReadView {
         ReadView::new(self.snapshot())
     }
@@ -86,17 +86,17 @@ impl SyncWriter {
         self.builder.cursors()
     }
 
-    /// How often the disk was too full so far.
+    /// How often a group was refused because the disk was too full.
     pub fn refusals(&self) -> Arc<AtomicU64> {
         self.builder.refusals()
     }
 
-    /// Why nothing is written any more, if so.
+    /// The first final failure, after which nothing is written, if there was one.
     pub fn latched(&self) -> Option<&StoreError> {
         self.latched.as_ref()
     }
 
-    /// An event was read and will be done by a change. Call it in the order of
+    /// Records that an event was read and will be done by a change. Call it in the order of
     /// reading.
     pub fn begin(&self, upstream: UpstreamId, numbering: u32, seq: u64) {
         self.builder
@@ -114,8 +114,8 @@ impl SyncWriter {
         }
     }
 
-    /// Makes a group durable, each change in turn and all in one batch: an answer
-    /// for each change, or one failure for all of them.
+    /// Applies changes in order and makes them durable in one batch. Returns one result for
+    /// each change, or one failure for all of them.
     pub fn write_group(&mut self, changes: Vec<Change>) -> Result<Answers, StoreError> {
         if let Some(failure) = &self.latched {
             return Err(failure.clone());
@@ -142,7 +142,7 @@ impl SyncWriter {
         Ok(group.answers)
     }
 
-    /// Ends in good order.
+    /// Makes everything written durable and ends; returns the latched failure, if there is one.
     pub fn close(mut self) -> Result<(), StoreError> {
         match self.latched.take() {
             Some(failure) => Err(failure),

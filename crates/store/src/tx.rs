@@ -1,9 +1,9 @@
-//! A group of changes on its way: reads fall through to the group before it, if
-//! that is not durable yet, and to a view; writes stay here until they become one
-//! batch.
+//! The transaction of a group of changes: reads fall through to the previous group, if
+//! that is not durable yet, and then to a view; writes stay in memory until they become
+//! one batch.
 //!
-//! Later changes of a group see what earlier ones wrote. A change that fails is
-//! undone to the last byte and number, and the group goes on without it.
+//! Later changes of a group see what earlier ones wrote. A change that fails is undone
+//! completely, the numbers it assigned included, and the group continues without it.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ impl OverlayKey {
 }
 
 impl Ord for OverlayKey {
-    /// That of the bytes: where the beginnings differ they decide.
+    /// The order of the bytes: the first eight decide if they differ.
     fn cmp(&self, other: &OverlayKey) -> Ordering {
         self.first
             .cmp(&other.first)
@@ -57,36 +57,37 @@ impl PartialOrd for OverlayKey {
     }
 }
 
-/// What was there before a change wrote.
+/// The value of a key before a change wrote it.
 struct Undo {
     table: Table,
     key: OverlayKey,
     before: Option<Option<Slice>>,
 }
 
+/// The writes of a group of changes, on top of what is stored.
 pub struct Tx {
     view: Arc<dyn View>,
-    /// Written already, and not in the view yet. In order, every key once.
+    /// The previous group's batch, if it is not in the view yet. Sorted, with every key once.
     below: Option<Arc<RawBatch>>,
     overlays: [Overlay; Table::ALL.len()],
     undo: Vec<Undo>,
-    /// Rows of repositories: what view and overlay hold, never more.
+    /// Cached rows of repositories, always equal to what view, batch and overlay hold.
     row_cache: Arc<RowCache>,
-    /// Repositories that the change under way has touched.
+    /// Repositories that the current change has written.
     touched: Vec<RepoId>,
     /// Upstreams that are known to exist.
     upstreams: BTreeSet<UpstreamId>,
     scratch: RowWriter,
     key_scratch: Vec<u8>,
-    /// Numbers given out; written with the batch.
+    /// The counters, written with the batch.
     pub(crate) counters: Counters,
     saved: Counters,
-    /// As the group found them.
+    /// The counters before the group.
     first: Counters,
     bytes: usize,
 }
 
-/// The counters as a view has them.
+/// Reads the counters from a view.
 pub fn counters(view: &dyn View) -> Result<Counters, StoreError> {
     match view.get(Table::Meta, meta::KEY)? {
         None => Ok(Counters::default()),
@@ -103,8 +104,8 @@ impl Tx {
         Ok(Tx::on_batch(view, None, counters, row_cache))
     }
 
-    /// On a view and a batch above it, which [`Tx::finish`] made. The counters and
-    /// the rows that are known already must be those of both together.
+    /// Begins on a view and a batch above it, which [`Tx::finish`] made. The counters and
+    /// the cached rows must be those of both together.
     pub(crate) fn on_batch(
         view: Arc<dyn View>,
         below: Option<Arc<RawBatch>>,
@@ -132,7 +133,7 @@ impl Tx {
         &self.counters
     }
 
-    /// Bytes of keys and rows written so far, roughly.
+    /// The approximate size of the keys and rows written so far.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -154,7 +155,7 @@ impl Tx {
         }
     }
 
-    /// Reads and decodes; a row that cannot be decoded is named.
+    /// Reads and decodes a row. The error for a row that cannot be decoded names the row.
     pub fn read<T>(
         &self,
         table: Table,
@@ -170,7 +171,7 @@ impl Tx {
         }
     }
 
-    /// All rows with a prefix, in order, as the group has left them.
+    /// All rows with a prefix, in order, with the writes of the group so far.
     pub fn prefix(&self, table: Table, prefix: &[u8]) -> Result<Vec<RawRow>, StoreError> {
         let mut rows = BTreeMap::new();
         for row in self.view.prefix(table, prefix) {
@@ -197,7 +198,7 @@ impl Tx {
         self.write(table, key.into(), Some(row.into()));
     }
 
-    /// Puts what `write` writes, without a detour.
+    /// Puts the row that `write` encodes, in a buffer that is reused.
     pub(crate) fn put_with(
         &mut self,
         table: Table,
@@ -238,14 +239,14 @@ impl Tx {
         self.undo.push(Undo { table, key, before });
     }
 
-    /// What was written since the last call stands.
+    /// Keeps what was written since the last call.
     pub fn keep(&mut self) {
         self.undo.clear();
         self.touched.clear();
         self.saved = self.counters;
     }
 
-    /// What was written since the last [`Tx::keep`] never was.
+    /// Undoes what was written since the last [`Tx::keep`].
     pub fn undo(&mut self) {
         while let Some(Undo { table, key, before }) = self.undo.pop() {
             let overlay = &mut self.overlays[table as usize];
@@ -265,7 +266,8 @@ impl Tx {
         self.overlays.iter().all(Overlay::is_empty) && self.counters == self.first
     }
 
-    /// The batch, numbered, with its counters; and these.
+    /// Assigns the batch its number. Returns the batch, which includes its counters, and the
+    /// counters.
     pub fn finish(mut self) -> (RawBatch, Counters) {
         self.counters.batch += 1;
         let counters = meta::encode(&self.counters);
@@ -281,7 +283,7 @@ impl Tx {
     }
 }
 
-/// The index of a key in a batch that is in order, or the index at which it would be inserted.
+/// The index of a key in a sorted batch, or the index at which it would be inserted.
 fn insert_index(batch: &RawBatch, table: Table, key: &[u8]) -> usize {
     batch
         .writes
@@ -300,13 +302,13 @@ fn lay_over(rows: &mut BTreeMap<Slice, Slice>, key: &Slice, value: &Option<Slice
     };
 }
 
-/// A decoded row and whose it is.
+/// A decoded row and its repository's number.
 pub(crate) struct StoredRepo {
     pub id: RepoId,
     pub row: RepoRow,
 }
 
-/// Rows by their meaning.
+/// Repositories and upstreams.
 impl Tx {
     /// A repository with its debt.
     pub(crate) fn repo(&self, id: RepoId) -> Result<Option<Box<StoredRepo>>, StoreError> {
@@ -329,14 +331,14 @@ impl Tx {
         Ok(Some(Box::new(StoredRepo { id, row })))
     }
 
-    /// The row, if it need not be read. Where tests run it is read all the same.
+    /// The row, if it is cached. Debug builds read it too and compare.
     fn cached_row(&self, id: RepoId, place: &[u8]) -> Result<Option<Slice>, StoreError> {
         let cached = self.row_cache.newest(id);
         if cfg!(debug_assertions) && cached.is_some() {
             let read = self.get(Table::Repo, place)?;
             assert_eq!(
                 cached, read,
-                "the cache has another row of {id:?} than the group"
+                "the row of {id:?} in the cache differs from the group's"
             );
         }
         Ok(cached)
@@ -359,22 +361,22 @@ impl Tx {
             .insert_written(next.id, self.counters.batch + 1, row);
     }
 
-    /// Whether there is such an upstream.
+    /// Whether an upstream exists.
     pub(crate) fn has_upstream(&mut self, upstream: UpstreamId) -> Result<bool, StoreError> {
         if self.upstreams.contains(&upstream) {
             return Ok(true);
         }
         let found = self.get(Table::Upstream, &key::upstream(upstream))?;
         if found.is_some() && self.undo.is_empty() {
-            // Not while it may yet be undone.
+            // Remembered only if no pending write could be undone.
             self.upstreams.insert(upstream);
         }
         Ok(found.is_some())
     }
 }
 
-/// Gives out numbers for names. They count as given when the change that asked
-/// is kept.
+/// Assigns numbers to names. A number counts as assigned once the change that asked for it is
+/// kept.
 impl Tx {
     /// The repository of a DID; a new one if there is none.
     pub fn intern_did(&mut self, did: &Did) -> Result<RepoId, StoreError> {

@@ -1,12 +1,12 @@
-//! Walks tables from end to end, and those that begin with the repository side by
-//! side: for whoever must see everything.
+//! Reads whole tables, and side by side those whose keys begin with the repository: for
+//! checks and repairs.
 
 use crate::engine::{EngineError, KeyRange, RawRow, RawRows, View};
 use crate::table::Table;
 
 const REPO_BYTES: usize = 8;
 
-/// The engine could not read a table any further.
+/// The engine could not read the rest of a table.
 #[derive(Debug, Clone)]
 pub struct TableReadError {
     pub table: Table,
@@ -34,7 +34,7 @@ impl TableRows {
     }
 }
 
-/// The rows of a table that begins with the repository.
+/// The rows of a table whose keys begin with the repository.
 pub struct RepoRows {
     rows: TableRows,
     ahead: Option<RawRow>,
@@ -51,15 +51,15 @@ impl RepoRows {
         self.rows.table
     }
 
-    /// The repository of the next row. A key that is too short for one counts
-    /// as the first of all, so that nobody passes over it.
+    /// The repository of the next row. A key that is too short counts as repository 0,
+    /// so that it is not skipped.
     pub fn next_repo(&self) -> Option<u64> {
         let (place, _) = self.ahead.as_ref()?;
         let id = place.first_chunk::<REPO_BYTES>();
         Some(id.map_or(0, |id| u64::from_be_bytes(*id)))
     }
 
-    /// The next row, if it is of a repository up to this one.
+    /// The next row and its repository, if that is at most `repo`.
     pub fn next_up_to(&mut self, repo: u64) -> Result<Option<(u64, RawRow)>, TableReadError> {
         let Some(id) = self.next_repo().filter(|id| *id <= repo) else {
             return Ok(None);
@@ -89,7 +89,7 @@ impl RepoTables {
         })
     }
 
-    /// The lowest repository that any of them goes on with.
+    /// The lowest repository of the next rows of all tables.
     #[cfg(feature = "engine")]
     pub fn next_repo(&self) -> Option<u64> {
         let RepoTables {

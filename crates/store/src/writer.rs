@@ -1,8 +1,9 @@
-//! Makes a group durable, in the one right order.
+//! Makes a group durable, in a fixed order.
 //!
-//! Frames first, then the batch that names them, then the acknowledged head in a file of its own;
-//! only then are the new state published and the changes answered. The first failure latches:
-//! nothing is answered as durable that may not be, and nothing is tried twice.
+//! The writer writes frames first, then the batch that names them, then the acknowledged head in a
+//! file of its own; only then does the caller publish the new state and report the changes as
+//! durable. The first failure latches, because later groups build on the failed one: there is no
+//! second try.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ pub struct DurableHead {
     pub next_seq: u64,
 }
 
-/// Checks whether the disk has space for another group. Asked before a group is applied: what was
-/// applied must be written, because later groups build on it.
+/// Checks whether the disk has space for another group. The check runs before a group is applied:
+/// an applied group must be written, because later groups build on it.
 pub trait SpaceCheck: Send {
     fn check(&mut self) -> Result<(), StoreError>;
 
@@ -80,11 +81,11 @@ impl Sidecar for NoSidecar {
     }
 }
 
-/// The one owner of an engine and its sidecar.
+/// The only owner of an engine and its sidecar.
 pub(crate) struct DiskWriter {
     engine: Box<dyn Engine>,
     sidecar: Box<dyn Sidecar>,
-    /// Why nothing is written any more.
+    /// The first failure, after which nothing is written.
     latched: Option<StoreError>,
 }
 
@@ -113,7 +114,7 @@ impl DiskWriter {
         match self.try_write(group) {
             Ok(()) => Ok(self.engine.snapshot()),
             Err(failure) => {
-                // What comes after stands on this: there is no second try.
+                // Final, because later groups build on this one: there is no second try.
                 let failure = if failure.is_final() {
                     failure
                 } else {
@@ -140,7 +141,7 @@ impl DiskWriter {
         self.sidecar.acknowledge(group.head)
     }
 
-    /// Ends in good order.
+    /// Closes the sidecar, or returns the latched failure.
     pub fn close(mut self) -> Result<(), StoreError> {
         match self.latched.take() {
             Some(failure) => Err(failure),

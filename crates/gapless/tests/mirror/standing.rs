@@ -210,7 +210,7 @@ async fn a_first_start_without_room_says_why_it_ends() {
     let error = world.try_begin().await.expect_err("nothing can be written");
     let words = error.to_string();
     assert!(words.contains("min_free_disk"), "{words}");
-    assert!(!words.contains("reading goes on"), "{words}");
+    assert!(!words.contains("reading continues"), "{words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

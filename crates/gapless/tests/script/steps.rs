@@ -225,8 +225,7 @@ impl Script {
     pub async fn disk_full(&mut self) {
         self.world
             .expect("nothing is written until there is room on the disk");
-        self.world
-            .expect("nothing more is written until there is room");
+        self.world.expect("writes nothing until there is more");
         std::fs::write(self.room(), "0").expect("a file");
         self.program()
             .until_status("no room", |status| !status.store.writes)

@@ -1,14 +1,14 @@
-//! The one place where a change becomes rows.
+//! Turns changes into rows. No other module does.
 //!
-//! Live commits, backfills, repairs, claims, account states and purges all come
-//! through [`apply`]: records and their superseded bytes, the log and its
-//! numbers, the ledger's rows and what follows from them (debts, which host has
-//! which repository) are written here and nowhere else, so they cannot disagree.
+//! Live commits, backfills, repairs, claims, account states and purges all pass
+//! through [`apply`]. It writes records and superseded versions, the log and its
+//! numbers, the ledger's rows, and the rows derived from them (debts, and which
+//! host has which repository), so those tables cannot disagree.
 //!
-//! A change that contradicts itself or the store is refused: that is a fault of
-//! our own, and the change is undone as if it had never come. Whether records
-//! really lead to a signed root was checked before; here it is checked that they
-//! start from what is held.
+//! [`apply`] refuses a change that contradicts itself or the store and undoes all
+//! of it; such a contradiction is a bug in Gapless. The caller has verified that
+//! the records lead to a signed root; `apply` checks that they start from the
+//! state that the store holds.
 
 mod records;
 mod upkeep;
@@ -34,16 +34,16 @@ use records::{forget_claims, purge, write_claims, write_records};
 pub use upkeep::is_redactable;
 use upkeep::write_upkeep;
 
-/// What a change brings about beside its rows.
+/// The effects of a change beyond its rows.
 #[derive(Debug, Default)]
 pub struct ChangeEffects {
     pub ack: Ack,
-    /// A frame to keep, under its first log number.
+    /// A frame to store, with the log number of its row.
     pub frame: Option<(u64, Vec<u8>)>,
     pub done: Option<EventPosition>,
-    /// Frames whose bytes go before this is durable.
+    /// Log numbers of the frames to overwrite before the change is durable.
     pub redact: Vec<u64>,
-    /// The numbering that an upstream now has.
+    /// The numbering in an upstream's new row.
     pub numbering: Option<(UpstreamId, u32)>,
 }
 
@@ -77,7 +77,7 @@ fn write(tx: &mut Tx, prepared: PreparedChange) -> Result<ChangeEffects, StoreEr
     if let Some(upstream) = change.upstream.take() {
         write_upstream(tx, upstream, &mut effects)?;
     }
-    // The upstream may just have left it.
+    // Only now: the upstream's new row may no longer refer to the host.
     if let Some(host) = gone {
         forget_host(tx, host)?;
     }
@@ -135,7 +135,7 @@ fn write_host(
     Ok(())
 }
 
-/// A host that nothing refers to goes. Its number is not given again.
+/// Deletes a host that no row refers to. Its number is not assigned again.
 fn forget_host(tx: &mut Tx, id: HostId) -> Result<(), StoreError> {
     let row = tx
         .read(Table::Host, &key::host(id), host::decode)?
@@ -191,7 +191,7 @@ fn write_dead(
 ) -> Result<(), StoreError> {
     let (number, letter) = match change {
         DeadChange::New(mut letter) => {
-            // Of a repository that has only just got its number.
+            // This change may have just assigned the repository's number.
             letter.repo = letter.repo.or(effects.ack.repo);
             let number = tx.counters.next_dead;
             tx.counters.next_dead += 1;
@@ -236,7 +236,7 @@ fn write_repo(
         return Ok(());
     }
     let owed = found.row.owes;
-    // From here on the change has the old row. It is large: nobody copies it.
+    // Swapped because the row is too large to copy: from here on `change` has the old row.
     if let Some(row) = &mut change.row {
         std::mem::swap(row, &mut found.row.repo);
     }
@@ -266,7 +266,7 @@ fn write_repo(
             effects,
         )?,
     }
-    // Of whom nothing is held they stay: only a purge takes every byte of theirs away.
+    // If nothing is held, claims stay: only a purge deletes those.
     if *claims && row_change.next.debt.is_empty() && row_change.next.held != Held::Nothing {
         *claims = forget_claims(tx, id, None)?;
     }
@@ -309,7 +309,7 @@ fn keeps_held(row_change: &RowChange<'_>) -> bool {
         || matches!(row_change.next.held, Held::Damaged { .. })
 }
 
-/// Which host has it, as the row says.
+/// Moves the repository to the host that its new row names.
 fn write_hosted(tx: &mut Tx, row_change: &RowChange<'_>) -> Result<(), StoreError> {
     let RowChange { id, stored, next } = *row_change;
     if stored.host == next.host {
@@ -371,9 +371,9 @@ fn write_entry(
     Ok(())
 }
 
-/// Logs that an account is shown again, and in a second row the head of its repository. A consumer
-/// of the firehose was not sent what happened while it was hidden, and cannot follow the next
-/// commit without the second row; so no crash may come between the two.
+/// Logs that an account is shown again, and in a second row the head of its repository. A firehose
+/// consumer did not receive the changes made while the account was hidden and cannot apply the
+/// next commit without the second row, so both rows are in one batch.
 fn write_shown(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
@@ -402,7 +402,7 @@ fn write_shown(
     Ok(())
 }
 
-/// Puts a row at the end of the log.
+/// Appends a row to the log.
 fn push_log(tx: &mut Tx, row: LogRow) {
     let first = tx.counters.next_seq;
     tx.counters.next_seq += row.numbers();
@@ -410,7 +410,7 @@ fn push_log(tx: &mut Tx, row: LogRow) {
 }
 
 /// Writes a `lost` row over the log numbers that a store has acknowledged and lost, so that no
-/// number ever names two things.
+/// number is assigned twice.
 pub fn log_lost_numbers(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
     tx.counters.batch = tx.counters.batch.max(batch);
     let lost = next_seq.saturating_sub(tx.counters.next_seq);
@@ -430,7 +430,7 @@ pub fn log_lost_numbers(tx: &mut Tx, batch: u64, next_seq: u64, at: Time) {
     tx.keep();
 }
 
-/// Writes that a repository is tracked by name from now on.
+/// Writes that a repository is tracked by name.
 fn write_tracked(tx: &mut Tx, did: &Did, since: Time, found: Option<String>) {
     let row = wish::encode_tracked(&wish::TrackedRow { since, found });
     tx.put(Table::Meta, wish::tracked_key(did), row);

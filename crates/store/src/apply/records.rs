@@ -1,5 +1,5 @@
-//! Records into rows: what replaced what, what is kept of it, what claims it
-//! settles, and how everything goes.
+//! Writes records: the rows, the superseded versions, the claims that a new state
+//! settles, and purges.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub fn write_records(
     if row.last {
         *commit = records.commit.as_slice().into();
     }
-    // Where nothing was held there is nothing to find.
+    // With nothing held, no lookup can find a record.
     let empty = stored.held == Held::Nothing;
     let first = tx.counters.next_seq;
     row.ops.reserve_exact(records.ops.len());
@@ -56,8 +56,8 @@ pub fn write_records(
     Ok(())
 }
 
-/// Whether records may lead from one state to the other; the head that they lead
-/// to.
+/// Checks that records may lead from one state to the other. Returns the head that
+/// they lead to.
 fn check_state(stored: &Repo, next: &Repo, kind: RecordsKind) -> Result<Head, Contradiction> {
     let head = match &next.held {
         Held::Exactly(head) => head,
@@ -71,7 +71,7 @@ fn check_state(stored: &Repo, next: &Repo, kind: RecordsKind) -> Result<Head, Co
     let above = match (stored.floor(), kind) {
         (None, _) => true,
         (Some(floor), RecordsKind::Live) => head.rev > floor,
-        // An equal snapshot is written all the same: it may heal something.
+        // A snapshot of the held rev is written too: it may repair damage.
         (Some(floor), _) => head.rev >= floor,
     };
     if above || next.lineage > stored.lineage {
@@ -81,8 +81,8 @@ fn check_state(stored: &Repo, next: &Repo, kind: RecordsKind) -> Result<Head, Co
     }
 }
 
-/// Whether something may have been there although it is not held: another filter is
-/// in force than the one that the repository was fetched under.
+/// Whether a record may exist although it is not held, because the filter in force
+/// differs from the one that the repository was fetched under.
 fn was_dropped(tx: &Tx, stored: &Repo) -> Result<bool, StoreError> {
     let (table, key) = (Table::Meta, wish::FILTER_KEY);
     let Some(row) = tx.get(table, key)? else {
@@ -157,9 +157,9 @@ pub fn write_claims(tx: &mut Tx, id: RepoId, claims: Vec<(Vec<u8>, Claim)>, row:
     }
 }
 
-/// A proven state says of every path what is true: claims up to its rev go. A claim is
-/// made with the question whether it is so: where nothing is owed any more the host has
-/// answered, and has no such commit, so all go. Returns whether any are left.
+/// Deletes claims up to the rev `upto`, because a proven state decides every path; without
+/// `upto`, deletes all claims. Every claim comes with a debt to ask the host: once nothing is
+/// owed, the host has answered and has no such commit. Returns whether any claims are left.
 pub fn forget_claims(tx: &mut Tx, id: RepoId, upto: Option<Rev>) -> Result<bool, StoreError> {
     let mut newer = false;
     for (place, row) in tx.prefix(Table::Claimed, &key::repo(id))? {
@@ -174,8 +174,8 @@ pub fn forget_claims(tx: &mut Tx, id: RepoId, upto: Option<Rev>) -> Result<bool,
     Ok(newer)
 }
 
-/// Everything that is held goes, and nothing of it is kept for later either. The
-/// log says what went, not what it was.
+/// Deletes everything held of a repository, superseded versions, claims and parked
+/// frames included. The log lists the deleted paths, not their contents.
 pub fn purge(
     tx: &mut Tx,
     row_change: &RowChange<'_>,

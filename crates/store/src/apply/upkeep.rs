@@ -1,5 +1,5 @@
-//! What time takes: the traces of what was purged, and superseded records that
-//! nobody needs any more.
+//! Upkeep: redacts the traces of purged repositories and deletes superseded
+//! records that are no longer needed.
 
 use super::ChangeEffects;
 use crate::change::{Redaction, Upkeep};
@@ -9,7 +9,7 @@ use crate::table::log::{self, LogKind, LogRow};
 use crate::table::{Table, key, purge};
 use crate::tx::Tx;
 
-/// What stands where the error of a dead letter stood.
+/// Replaces the error text of a redacted dead letter.
 const REDACTED: &str = "redacted: its repository was purged";
 
 pub fn write_upkeep(
@@ -50,7 +50,7 @@ pub fn write_upkeep(
     }
 }
 
-/// Part of what a purged repository left behind goes. The numbers of its rows stay.
+/// Redacts part of what a purged repository left behind. The log rows keep their numbers.
 fn redact(tx: &mut Tx, part: Redaction, effects: &mut ChangeEffects) -> Result<(), StoreError> {
     let place = purge::key(part.purge);
     let mut row = tx
@@ -98,8 +98,9 @@ fn redact(tx: &mut Tx, part: Redaction, effects: &mut ChangeEffects) -> Result<(
     Ok(())
 }
 
-/// Whether a row says what was in a repository. What became of accounts stays, and
-/// so does what a purge deleted: whoever has it must hear that it is gone.
+/// Whether a log row of this kind describes the contents of a repository, so that it
+/// must be redacted. Account rows stay, including those that list what a purge
+/// deleted: a consumer that holds those records must learn that they are gone.
 pub fn is_redactable(kind: LogKind) -> bool {
     match kind {
         LogKind::Live | LogKind::Backfill | LogKind::Repair | LogKind::Claimed => true,

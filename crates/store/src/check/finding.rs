@@ -1,4 +1,4 @@
-//! What a check can find, each a thing that must never be.
+//! The violations that a check of the store can find.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use gapless_core::ledger::RepoId;
 use crate::codec::RowFault;
 use crate::table::Table;
 
-/// One thing that must not be.
+/// One violation of what must hold in every store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The engine cannot read a table any further.
+    /// The engine cannot read the rest of a table.
     Unreadable { table: Table, cause: String },
     /// A row that cannot be decoded.
     Row {
@@ -22,9 +22,9 @@ pub enum Finding {
     },
     /// Log numbers that no row covers.
     LogGap { from: u64, until: u64 },
-    /// A row of the log that begins before the one before it ends.
+    /// A row of the log that begins before the previous row ends.
     LogOverlap { first: u64, ends_at: u64 },
-    /// The log ends elsewhere than the next number says.
+    /// The log does not end where the next number to assign says.
     LogEnd { ends_at: u64, next_seq: u64 },
     /// The held keys do not hash to the root that the owner signed.
     Root {
@@ -33,7 +33,7 @@ pub enum Finding {
         held: Cid,
         signed: Cid,
     },
-    /// The held keys make no tree at all.
+    /// The held keys do not form a tree.
     NoTree {
         repo: RepoId,
         did: Did,
@@ -41,9 +41,9 @@ pub enum Finding {
     },
     /// The bytes of a record do not hash to its CID.
     RecordBytes { repo: RepoId, path: Vec<u8> },
-    /// The kept commit is not the one that the head names.
+    /// The stored commit is not the one that the repository's head names.
     Commit { repo: RepoId, did: Did },
-    /// Records are held of a repository of which nothing is held.
+    /// Records exist for a repository whose row says that nothing is held.
     Unfounded {
         repo: RepoId,
         did: Did,
@@ -55,26 +55,26 @@ pub enum Finding {
         repo: RepoId,
         rows: u64,
     },
-    /// A row says that something is there, and it is not, or the other way round.
+    /// A row contradicts its key, its own content or another row; `how` says in what.
     Disagree {
         table: Table,
         key: Vec<u8>,
         how: &'static str,
     },
-    /// A number is in use that was not given out yet, and would be given again.
+    /// A number is in use although it was never assigned; it would be assigned again.
     NotGivenOut {
         what: &'static str,
         number: u64,
         next: u64,
     },
-    /// A frame that no row of the log stands for.
+    /// A frame without a row of the log.
     Frame { seq: u64 },
-    /// Frames that are damaged.
+    /// A damaged range of bytes in a file of frames.
     FrameDamaged { file: String, at: u64, until: u64 },
 }
 
 impl Finding {
-    /// Its kind, as programs know it.
+    /// The kind of the finding, as a stable identifier for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Finding::Unreadable { .. } => "unreadable",
@@ -117,18 +117,18 @@ impl fmt::Display for Finding {
             Finding::LogGap { from, until } => {
                 write!(
                     f,
-                    "the log has nothing for the numbers {from} to {}",
+                    "no row of the log covers the numbers {from} to {}",
                     until - 1
                 )
             }
             Finding::LogOverlap { first, ends_at } => write!(
                 f,
-                "a row of the log begins at {first}, but the one before it goes on to {}",
+                "a row of the log begins at {first}, but the previous row ends at {}",
                 ends_at - 1
             ),
             Finding::LogEnd { ends_at, next_seq } => write!(
                 f,
-                "the log goes up to {}, but the next number is {next_seq}",
+                "the log ends at {}, but the next number is {next_seq}",
                 ends_at.saturating_sub(1)
             ),
             Finding::Root {
@@ -144,7 +144,7 @@ impl fmt::Display for Finding {
             Finding::NoTree { repo, did, cause } => {
                 write!(
                     f,
-                    "{did} (repository {}): the held keys make no tree: {cause}",
+                    "{did} (repository {}): the held keys do not form a tree: {cause}",
                     repo.0
                 )
             }
@@ -157,13 +157,13 @@ impl fmt::Display for Finding {
             Finding::Commit { repo, did } => {
                 write!(
                     f,
-                    "{did} (repository {}): the kept commit is not its head's",
+                    "{did} (repository {}): the stored commit is not the one that the head names",
                     repo.0
                 )
             }
             Finding::Unfounded { repo, did, records } => write!(
                 f,
-                "{did} (repository {}): {records} records are held although no state is",
+                "{did} (repository {}): {records} records exist, but the row says that nothing is held",
                 repo.0
             ),
             Finding::Orphans { table, repo, rows } => write!(
@@ -177,12 +177,12 @@ impl fmt::Display for Finding {
             }
             Finding::NotGivenOut { what, number, next } => write!(
                 f,
-                "{what} {number} exists, but the next new one would be {next}"
+                "{what} {number} exists, but the next number to assign is {next}"
             ),
             Finding::Frame { seq } => {
                 write!(
                     f,
-                    "there is a frame for number {seq}, where no row of the log begins"
+                    "a frame has number {seq}, at which no row of the log begins"
                 )
             }
             Finding::FrameDamaged { file, at, until } => {
@@ -192,7 +192,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A key for people: as text where it is text, else in hex.
+/// Displays a key: as it is if it is printable ASCII, otherwise in hex.
 struct DisplayKey<'k>(&'k [u8]);
 
 impl fmt::Display for DisplayKey<'_> {

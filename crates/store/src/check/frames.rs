@@ -1,4 +1,4 @@
-//! Frames beside the engine: each belongs to a row of the log.
+//! Checks that every frame belongs to a row of the log.
 
 use super::{CheckReport, Finding, PROGRESS_ROWS, Progress};
 use crate::error::StoreError;
@@ -21,7 +21,7 @@ pub fn check(
     while next < end {
         let page = match frames.read(next, end, PAGE_BYTES) {
             Ok(page) => page,
-            // Dropped as too old while we read.
+            // The segment was dropped as too old during the check.
             Err(FramesError::Gone { oldest_seq, .. }) if oldest_seq > next => {
                 next = oldest_seq;
                 continue;
@@ -53,7 +53,7 @@ pub fn check(
     Ok(())
 }
 
-/// Whether a row of the log begins here, or the row that did was lost.
+/// Whether a row of the log begins at `seq`, or a `lost` row covers it.
 fn belongs(view: &ReadView, seq: u64) -> Result<bool, StoreError> {
     if view.raw().get(Table::Log, &key::seq(seq))?.is_some() {
         return Ok(true);

@@ -1,4 +1,5 @@
-//! The log: dense, and about what there is.
+//! Checks the log: its numbers are dense, and its rows refer to repositories and
+//! upstreams that exist.
 
 use super::{CheckRun, Finding};
 use crate::table::log::{self, FIRST_SEQ, LogKind};
@@ -12,7 +13,7 @@ impl CheckRun<'_> {
         let table = Table::Log;
         let of = self.counters.next_seq - FIRST_SEQ;
         let mut rows = self.table(table);
-        // The number that the next row must begin with; none behind a row whose
+        // The number that the next row must begin with; none after a row whose
         // length cannot be read.
         let mut next = Some(FIRST_SEQ);
         while let Some((place, row)) = rows.next()? {
@@ -67,7 +68,7 @@ impl CheckRun<'_> {
             _ => self.report_disagreement(
                 Table::Log,
                 place,
-                "it is about a repository that is not there",
+                "it is about a repository that does not exist",
             ),
         }
         if row
@@ -77,7 +78,7 @@ impl CheckRun<'_> {
             self.report_disagreement(
                 Table::Log,
                 place,
-                "it came from an upstream that is not there",
+                "it came from an upstream that does not exist",
             );
         }
     }

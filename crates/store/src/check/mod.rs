@@ -1,16 +1,15 @@
-//! Checks a whole store: everything that must hold at any moment, whatever went
-//! wrong before.
+//! Checks a whole store for what must hold at any moment, including after a crash.
 //!
 //! The log covers every number from 1 on exactly once. The keys held of a
 //! repository hash to the root that its owner signed, and the bytes of a record
-//! to its CID. What one table repeats of another is the same in both. Nothing
-//! refers to what is not there, and no number is in use that would be given out
-//! again. Frames belong to rows of the log.
+//! to its CID. Data that two tables repeat is equal in both. No row refers to a
+//! missing row, and no number is in use that would be assigned again. Every frame
+//! belongs to a row of the log.
 //!
-//! Limits: it reads everything once and keeps one bit a repository in memory. It
-//! cannot know whether a cursor is ahead of events that left no row; whoever
-//! knows the events compares that. Of many findings of the same check only the
-//! first are kept, and all are counted.
+//! Limits: a check reads everything once and keeps one bit per repository in
+//! memory. It cannot tell whether a cursor is ahead of events that left no row;
+//! only a caller that knows the events can. The report keeps the first 1,000
+//! findings and counts all of them.
 
 mod finding;
 #[cfg(feature = "engine")]
@@ -33,33 +32,34 @@ use crate::table::Table;
 use crate::table::meta::Counters;
 use crate::walk::{TableReadError, TableRows};
 
-/// Findings that the report keeps.
+/// The number of findings that a report keeps.
 const KEPT_FINDINGS: usize = 1_000;
-/// Words of bits at most: 4,000 million repositories.
+/// The most 64-bit words in a set: room for 4,000 million repositories.
 const MOST_WORDS: usize = 1 << 26;
 /// Rows between two calls of the progress callback.
 const PROGRESS_ROWS: u64 = 4_096;
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub stage: &'static str,
     pub done: u64,
-    /// About how much there is of this stage.
+    /// The approximate total of this stage.
     pub of: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// The first of them.
+    /// The first 1,000 findings.
     pub findings: Vec<Finding>,
-    /// All of them.
+    /// The number of all findings.
     pub found: u64,
     pub repos: u64,
     /// Repositories whose root was recomputed and is the signed one.
     pub proven: u64,
-    /// Those of which not all keys are held, as the operator wants it.
+    /// Repositories whose root cannot be recomputed, because the configuration keeps only some
+    /// of their keys.
     pub not_recomputable: u64,
     pub records: u64,
     pub log_rows: u64,
@@ -113,11 +113,11 @@ pub fn check_with_frames(
     Ok(report)
 }
 
-/// A check while it runs.
+/// The state of a running check.
 struct CheckRun<'c> {
     view: &'c ReadView,
     counters: Counters,
-    /// Which repositories there are.
+    /// The repositories that exist.
     known: NumberSet,
     report: CheckReport,
     tell: &'c mut dyn FnMut(Progress),
@@ -159,7 +159,7 @@ impl<'c> CheckRun<'c> {
         }
     }
 
-    /// Notes a number that is in use though it was not given out.
+    /// Reports a number that is in use although it was never assigned.
     fn check_given_out(&mut self, what: &'static str, number: u64, next: u64) {
         if number >= next {
             self.add(Finding::NotGivenOut { what, number, next });
@@ -167,8 +167,8 @@ impl<'c> CheckRun<'c> {
     }
 }
 
-/// A set of numbers that were given out in order, one bit each. Numbers beyond those, which only
-/// damage makes, are in a tree.
+/// A set of numbers that were assigned in order, one bit each. Higher numbers, which occur only
+/// through damage, are in a tree.
 #[derive(Debug, Default)]
 pub(crate) struct NumberSet {
     bits: Vec<u64>,

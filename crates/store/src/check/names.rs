@@ -1,4 +1,5 @@
-//! The small tables: hosts, upstreams and their cursors, dead letters.
+//! Checks the small tables: hosts, upstreams and their cursors, dead letters and
+//! the filter.
 
 use gapless_core::ledger::HostId;
 
@@ -15,7 +16,7 @@ impl CheckRun<'_> {
         self.check_filter()
     }
 
-    /// The filter that was last in force.
+    /// Checks the row of the filter that was last in force.
     fn check_filter(&mut self) -> Result<(), TableReadError> {
         let (table, key) = (Table::Meta, wish::FILTER_KEY);
         let row = self.view.raw().get(table, key);
@@ -66,7 +67,7 @@ impl CheckRun<'_> {
                     self.add(Finding::Row { table, key, fault });
                 }
                 Ok(id) if !self.has(Table::Host, &key::host(id))? => {
-                    self.report_disagreement(table, &place, "it names a host that is not there");
+                    self.report_disagreement(table, &place, "it names a host that does not exist");
                 }
                 Ok(_) => {}
             }
@@ -97,14 +98,14 @@ impl CheckRun<'_> {
                             self.report_disagreement(
                                 table,
                                 &place,
-                                "a cursor of an upstream that is not there",
+                                "a cursor of an upstream that does not exist",
                             );
                         }
                         (Ok(cursor), Some(numbering)) if cursor.numbering > numbering => {
                             self.report_disagreement(
                                 table,
                                 &place,
-                                "a cursor of a numbering yet to come",
+                                "a cursor of a numbering that the upstream does not have yet",
                             );
                         }
                         _ => {}
@@ -122,7 +123,7 @@ impl CheckRun<'_> {
                     self.report_disagreement(
                         table,
                         &place,
-                        "it speaks for a host that is not there",
+                        "it speaks for a host that does not exist",
                     );
                 }
                 Ok(_) => {}

@@ -1,6 +1,6 @@
-//! Repositories: the row, the records and their root, and everything that other
-//! tables repeat of them. Tables that begin with the repository are walked side
-//! by side.
+//! Checks repositories: the row, the records and their root, and the data that other
+//! tables repeat. Tables whose keys begin with the repository are read side by side,
+//! in one pass.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::Builder;
@@ -16,7 +16,7 @@ use crate::walk::{self, RepoRows, TableReadError};
 const STAGE: &str = "repositories";
 const REPO_BYTES: usize = 8;
 
-/// What the tables beside `repo` hold of one repository.
+/// What the tables other than `repo` hold of one repository.
 #[derive(Default)]
 struct RepoSummary {
     records: u64,
@@ -58,8 +58,8 @@ impl CheckRun<'_> {
         self.check_hosted()
     }
 
-    /// Walks the other tables up to a repository. What comes before it belongs
-    /// to none.
+    /// Reads the other tables up to a repository. Rows before it belong to no
+    /// repository.
     fn summarize(
         &mut self,
         repo: u64,
@@ -97,7 +97,7 @@ impl CheckRun<'_> {
             match read {
                 Err(fault) => run.report_row(Table::Parked, place, fault),
                 Ok(((_, rev), frame)) if frame.parked.head.rev != rev => {
-                    run.report_disagreement(Table::Parked, place, "it stands under another rev");
+                    run.report_disagreement(Table::Parked, place, "its key has another rev");
                 }
                 Ok(_) => {}
             }
@@ -179,7 +179,7 @@ impl CheckRun<'_> {
                 self.report_disagreement(
                     Table::Version,
                     place,
-                    "superseded by a number yet to come",
+                    "superseded by a number that is not assigned yet",
                 );
             }
             Ok(row) if row.bytes.is_some_and(|bytes| !row.cid.matches(bytes)) => {
@@ -224,7 +224,7 @@ impl CheckRun<'_> {
         }
         if let Some(host) = row.repo.host {
             if !self.has(Table::Host, &key::host(host))? {
-                self.report_disagreement(Table::Repo, &place, "its host is not there");
+                self.report_disagreement(Table::Repo, &place, "its host does not exist");
             }
             if !self.has(Table::Hosted, &key::hosted(host, id))? {
                 self.report_disagreement(Table::Repo, &place, "its host does not list it");
@@ -241,7 +241,7 @@ impl CheckRun<'_> {
             self.report_disagreement(
                 Table::Repo,
                 &place,
-                "it names an upstream that is not there",
+                "it names an upstream that does not exist",
             );
         }
         Ok(())
@@ -294,7 +294,7 @@ impl CheckRun<'_> {
                     self.report_disagreement(
                         table,
                         &place,
-                        "it names a repository that is not there",
+                        "it names a repository that does not exist",
                     );
                 }
                 Ok(_) => {}
@@ -332,7 +332,7 @@ impl CheckRun<'_> {
     }
 }
 
-/// Whether a commit block is the one that the head names, and says the same as the head.
+/// Whether a block is the commit that the head names, with that DID and the head's rev and root.
 pub(crate) fn is_commit_of(block: &[u8], did: &str, head: &Head) -> bool {
     let says =
         |commit: Commit<'_>| (commit.did, commit.rev, commit.data) == (did, head.rev, head.data);

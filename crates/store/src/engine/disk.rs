@@ -1,4 +1,4 @@
-//! The engine on disk: fjall, used by the rules that keep it safe.
+//! The engine on disk: fjall, with the rules that keep it safe.
 //!
 //! Every batch is one write to the engine's journal and one fsync; only then
 //! does the engine put it into its memtables and let snapshots see it, so no
@@ -7,9 +7,9 @@
 //! poisoned, and after a failed fsync the pages are lost whether or not a second
 //! try succeeds.
 //!
-//! The engine stalls a writer that is ahead of its flushes and compactions, in a
-//! loop that does not look whether the workers are still alive. We wait for them
-//! ourselves, before the batch, and look.
+//! fjall stalls a writer that is ahead of its flushes and compactions in a loop
+//! that does not check whether its workers are still alive. This module waits for
+//! the workers before each batch and does check.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -29,22 +29,22 @@ use crate::table::{Table, Tuning};
 
 /// Where the engine keeps one folder for each table.
 pub const KEYSPACES_FOLDER: &str = "keyspaces";
-/// The least the engine takes for its journals.
+/// The smallest journal size that the engine accepts.
 const JOURNAL_LEAST_BYTES: u64 = 64 << 20;
-/// Waits before a batch when this many memtables queue up; at one more, the
-/// engine would loop.
+/// A batch waits while a table has this many memtables to flush; at one more the engine
+/// would stall in its loop.
 const SEALED_MEMTABLES: usize = 3;
-/// Likewise for runs that compaction has not merged; the engine halts at 30.
+/// A batch waits while a table has this many runs to merge; the engine halts at 30.
 const UNMERGED_RUNS: usize = 20;
 const STALL_POLL: Duration = Duration::from_millis(2);
 
-/// What the engine may use.
+/// The resources that the engine may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSettings {
     /// Memory for blocks read from disk.
     pub cache_bytes: u64,
-    /// Journals kept at most, roughly: what a start after a crash replays, and
-    /// what the memtables hold together.
+    /// The approximate maximum size of the journals: what a start after a crash replays,
+    /// and what the memtables hold together.
     pub journal_bytes: u64,
     /// Threads that flush and compact.
     pub workers: usize,
@@ -60,7 +60,7 @@ impl Default for DiskSettings {
     }
 }
 
-/// Tables in a directory. There is one owner; the lock beside it is the store's.
+/// Tables in a folder. The store's lock ensures that there is one owner.
 pub struct DiskEngine {
     database: Database,
     tables: Arc<[Keyspace]>,
@@ -68,7 +68,7 @@ pub struct DiskEngine {
     folder: PathBuf,
 }
 
-/// The first failure, for everybody.
+/// The first failure of the engine, which every later call returns.
 #[derive(Clone, Default)]
 pub(super) struct Latch(Arc<OnceLock<EngineError>>);
 
@@ -108,8 +108,8 @@ impl DiskEngine {
             .cache_size(settings.cache_bytes)
             .max_journaling_size(settings.journal_bytes.max(JOURNAL_LEAST_BYTES))
             .worker_threads(settings.workers.max(1))
-            // To check a batch the engine compresses its values once more; another
-            // version of the compressor may make other bytes of them.
+            // To verify a batch the engine compresses its values again; another
+            // version of the compressor may produce other bytes.
             .journal_compression(CompressionType::None)
             .open()
             .map_err(failed)?;
@@ -120,9 +120,9 @@ impl DiskEngine {
                 .map_err(failed)?;
             tables.push(keyspace);
         }
-        // The engine syncs every folder it makes, but not the names of those: a
-        // power cut could take whole tables, and what the journal has for a table
-        // that is not there is passed over in silence.
+        // The engine syncs every folder that it creates, but not the folder's name: a
+        // power cut could delete whole tables, and the engine silently skips what the
+        // journal holds for a missing table.
         crate::durable::sync_folder(&dir.join(KEYSPACES_FOLDER))
             .map_err(|error| EngineError::new("making its tables durable", error))?;
         Ok(DiskEngine {
@@ -133,7 +133,7 @@ impl DiskEngine {
         })
     }
 
-    /// Who gets deleted bytes off the disk.
+    /// Returns a handle that removes deleted bytes from the disk.
     pub fn scourer(&self) -> Scourer {
         Scourer {
             database: self.database.clone(),
@@ -156,7 +156,7 @@ impl DiskEngine {
             .map_err(|error| self.latch.fail("measuring its files", &error))
     }
 
-    /// Lets the engine's workers catch up, and notices when they are gone.
+    /// Waits until the engine's workers have caught up. Fails if one has failed.
     fn await_workers(&self, batch: &RawBatch) -> Result<(), EngineError> {
         let mut touched = [false; Table::ALL.len()];
         for write in &batch.writes {
@@ -167,7 +167,7 @@ impl DiskEngine {
             while tree.sealed_memtable_count() >= SEALED_MEMTABLES
                 || tree.l0_run_count() >= UNMERGED_RUNS
             {
-                // Fails when a worker has failed, and does nothing else.
+                // Only checks: fails if a worker has failed.
                 self.database
                     .persist(PersistMode::Buffer)
                     .map_err(|error| self.latch.fail("flushing and merging its tables", &error))?;
@@ -180,14 +180,14 @@ impl DiskEngine {
 
 fn options(tuning: &Tuning) -> KeyspaceCreateOptions {
     let compression = if tuning.compressed {
-        // The first level too, though it is short-lived: while it is synced, so is nothing
-        // else.
+        // The first level too, though it is short-lived: smaller tables sync sooner, and
+        // nothing else can be synced meanwhile.
         CompressionPolicy::all(CompressionType::Lz4)
     } else {
         CompressionPolicy::disabled()
     };
     let (filters, indexes) = if tuning.reads_hit {
-        // Whoever reads here reads often: the way to a row does not lead by the cache.
+        // Reads are frequent: pin filters and indexes, so that none waits for the cache.
         (PinningPolicy::all(true), PinningPolicy::all(true))
     } else {
         (

@@ -1,11 +1,12 @@
-//! The double: the same promises in memory, for tests and for the simulator.
+//! The engine in memory, for tests and for the simulator. It keeps the promises of
+//! [`Engine`].
 //!
-//! It keeps every version of a key that a view or a crash could still ask for.
-//! On demand it also forgets: between [`MemoryEngine::hold`] and
+//! It keeps every version of a key that a view or a crash could still need, and it
+//! can lose data on demand: between [`MemoryEngine::hold`] and
 //! [`MemoryEngine::sync`] commits are visible but not durable, and
 //! [`MemoryEngine::crash`] drops all but the first few of them, whole batches
-//! only, as a disk that lost power would. There is no randomness here: the same
-//! calls give the same contents.
+//! only, as a disk that lost power would. There is no randomness: equal calls give
+//! equal contents.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -14,8 +15,8 @@ use super::{Engine, EngineError, KeyRange, RawBatch, RawRow, RawRows, RawWrite, 
 use crate::sync::Mutex;
 use crate::table::Table;
 
-/// A handle to tables in memory; clones share them, so that whoever tests can
-/// let it crash while somebody else uses it.
+/// A handle to tables in memory. Clones share the tables, so that a test can crash an
+/// engine that a store is using.
 #[derive(Clone, Default)]
 pub struct MemoryEngine {
     inner: Arc<Mutex<Inner>>,
@@ -24,16 +25,16 @@ pub struct MemoryEngine {
 #[derive(Default)]
 struct Inner {
     tables: BTreeMap<Table, BTreeMap<Slice, Versions>>,
-    /// The number of the newest batch; never given twice, not even after a crash.
+    /// The number of the newest batch. A number is never used twice, even after a crash.
     version: u64,
     /// Batches up to this one survive a crash.
     synced: u64,
     hold: bool,
     /// Batches after `synced`, with the keys they wrote, in order.
     unsynced: Vec<(u64, Vec<TableKey>)>,
-    /// Keys that may have versions nobody can ask for any more.
+    /// Keys that may have versions which no view and no crash can need.
     stale: Vec<TableKey>,
-    /// How many views look at a version.
+    /// The number of views at each version.
     views: BTreeMap<u64, usize>,
     failure: Option<EngineError>,
 }
@@ -41,7 +42,7 @@ struct Inner {
 /// A table and a key in it.
 type TableKey = (Table, Slice);
 
-/// What a key was from which batch on; the newest last.
+/// The values of a key, each with the batch that wrote it; the newest last.
 type Versions = Vec<(u64, Option<Slice>)>;
 
 impl MemoryEngine {
@@ -49,7 +50,7 @@ impl MemoryEngine {
         MemoryEngine::default()
     }
 
-    /// From now on commits are not durable until [`MemoryEngine::sync`].
+    /// Holds back durability: later commits are not durable until [`MemoryEngine::sync`].
     pub fn hold(&self) {
         self.inner().hold = true;
     }
@@ -65,13 +66,13 @@ impl MemoryEngine {
         inner.prune();
     }
 
-    /// How many batches a crash would put at risk now.
+    /// The number of batches that a crash could lose now.
     pub fn unsynced(&self) -> usize {
         self.inner().unsynced.len()
     }
 
-    /// Forgets the unsynced batches after the first `keep` of them. What is left
-    /// is durable: it is what a new start finds. Views from before are void.
+    /// Drops the unsynced batches after the first `keep`. What is left is durable: it
+    /// is what a new start finds. Views taken before are no longer valid.
     pub fn crash(&self, keep: usize) {
         let mut inner = self.inner();
         let keep = keep.min(inner.unsynced.len());
@@ -90,7 +91,7 @@ impl MemoryEngine {
         inner.prune();
     }
 
-    /// From now on every call fails like this, as after an I/O error.
+    /// Makes every later call fail with `cause`, as after an I/O error.
     pub fn fail(&self, cause: &str) {
         self.inner().failure = Some(EngineError::new("doing as a test told it", cause));
     }
@@ -241,8 +242,8 @@ impl View for MemoryView {
     }
 }
 
-/// Walks by looking up the next key each time: the map may change between two
-/// steps, and the view holds what it must not lose.
+/// Iterates by looking up the next key at each step: the map may change between two
+/// steps, and the view keeps the versions that it needs.
 struct MemoryRows {
     view: MemoryView,
     table: Table,

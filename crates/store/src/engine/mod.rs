@@ -1,11 +1,11 @@
-//! The wall around the engine: ordered bytes by table, atomic durable batches,
-//! snapshots.
+//! The interface to the storage engine: tables of ordered bytes, atomic durable
+//! batches, and snapshots.
 //!
-//! A batch is written whole or not at all, and when [`Engine::commit`] returns it
-//! survives a power cut. A [`View`] never changes. Nothing here knows what the
-//! bytes mean. Failure is final: after the first error an engine answers every
-//! call with that error, and only a new start of the process can help, because
-//! after a failed fsync nobody knows what the disk holds.
+//! A batch is written whole or not at all, and when [`Engine::commit`] returns the
+//! batch survives a power cut. A [`View`] never changes. An engine does not know
+//! what the bytes mean. Failure is final: after the first error an engine returns
+//! that error from every call until the process restarts, because after a failed
+//! fsync the contents of the disk are unknown.
 
 #[cfg(feature = "engine")]
 mod disk;
@@ -26,10 +26,10 @@ pub use slice::Slice;
 
 use crate::table::Table;
 
-/// What an engine that failed says, from the first failure on.
+/// The first failure of an engine, which every later call returns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the storage engine failed while {doing}: {cause}; it takes and answers nothing more until Gapless is started again"
+    "the storage engine failed while {doing}: {cause}; it neither reads nor writes until Gapless is restarted"
 )]
 pub struct EngineError {
     pub doing: &'static str,
@@ -45,7 +45,7 @@ impl EngineError {
     }
 }
 
-/// One put, or one delete when there is no value.
+/// A put, or a delete if there is no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawWrite {
     pub table: Table,
@@ -53,8 +53,8 @@ pub struct RawWrite {
     pub value: Option<Slice>,
 }
 
-/// Writes that become visible and durable together. Where a key occurs twice,
-/// the later one counts.
+/// Writes that become visible and durable together. If a key occurs twice, the
+/// later write wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawBatch {
     pub writes: Vec<RawWrite>,
@@ -78,13 +78,13 @@ impl RawBatch {
     }
 }
 
-/// Key and value of a row, undecoded.
+/// The key and value of a row, not decoded.
 pub type RawRow = (Slice, Slice);
 
-/// Undecoded rows in key order, from either end.
+/// An iterator over rows that are not decoded, in key order, from either end.
 pub type RawRows = Box<dyn DoubleEndedIterator<Item = Result<RawRow, EngineError>> + Send>;
 
-/// From where to where, by bytes of the key.
+/// A range of keys, in byte order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     pub start: Bound<Vec<u8>>,
@@ -130,7 +130,7 @@ impl KeyRange {
         }
     }
 
-    /// No key can be in it. Ordered maps and engines panic on such bounds.
+    /// Whether the range cannot contain a key. Ordered maps and engines panic on such bounds.
     pub fn is_empty(&self) -> bool {
         use Bound::{Excluded, Included, Unbounded};
         match (&self.start, &self.end) {
@@ -142,8 +142,8 @@ impl KeyRange {
     }
 }
 
-/// The first key after all keys with this prefix: the prefix with its last byte
-/// that can be raised raised, and cut there.
+/// The first key after all keys with this prefix: the prefix up to its last byte that is
+/// not 0xff, with that byte raised by one.
 fn after_prefix(prefix: &[u8]) -> Bound<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.last_mut() {
@@ -167,15 +167,15 @@ pub trait View: Send + Sync {
     }
 }
 
-/// Tables that can be written. One owner writes; views go to anybody.
+/// Tables that can be written. There is one writer and any number of views.
 pub trait Engine: Send {
-    /// Writes all of it, durably. An empty batch is nothing.
+    /// Writes a whole batch durably. An empty batch does nothing.
     fn commit(&mut self, batch: &RawBatch) -> Result<(), EngineError>;
 
-    /// Everything committed so far.
+    /// Returns a view of everything committed so far.
     fn snapshot(&self) -> Arc<dyn View>;
 
-    /// The present value of a key.
+    /// Returns the present value of a key.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Slice>, EngineError> {
         self.snapshot().get(table, key)
     }

@@ -1,13 +1,14 @@
-//! Gets deleted bytes off the disk. The engine deletes by writing that something is
-//! deleted; the bytes themselves stay in its journals and tables until those are
-//! written anew, which may be never. This asks for it.
+//! Removes deleted bytes from the disk. The engine deletes a row by writing a
+//! tombstone; the deleted bytes stay in its journals and tables until those are
+//! rewritten, which may never happen by itself. The scourer makes it happen.
 //!
-//! Nobody who writes waits for it: it works beside the one writer, on handles of its
-//! own. Limits: a journal goes only when so much was written after it that the
-//! engine begins a new one (`JOURNAL_BYTES`), which is for the caller to do; what an open
-//! view may read stays until that is closed, which is for the caller to see; a table
-//! larger than `TABLE_BYTES` is left to its own compaction, because while one is
-//! written anew no other compaction of it runs, and writers would wait in the end.
+//! The scourer uses handles of its own, so the writer does not wait for it. Limits:
+//! - A journal goes only once `JOURNAL_BYTES` were written after it, so that the
+//!   engine begins a new one; the caller writes those bytes.
+//! - Bytes that an open view may read stay until that view is closed; the caller sees
+//!   to that.
+//! - A table larger than `TABLE_BYTES` is left to its regular compaction: no other
+//!   compaction of a table runs while it is rewritten, and writers would stall.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,14 +22,14 @@ use crate::table::Table;
 
 /// The engine begins a new journal when one is larger than this.
 pub const JOURNAL_BYTES: usize = 64_000_000;
-/// A table that is larger is not written anew in one go.
+/// A larger table is not rewritten in one go.
 const TABLE_BYTES: u64 = 32 << 30;
-/// A flush has ended by then, or is left for later.
+/// The longest wait for a flush.
 const FLUSH_WITHIN: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(5);
 const JOURNAL_EXTENSION: &str = "jnl";
 
-/// A handle of the engine for this alone.
+/// A handle that removes deleted bytes from the engine's files.
 #[derive(Clone)]
 pub struct Scourer {
     pub(super) database: Database,
@@ -38,7 +39,7 @@ pub struct Scourer {
 }
 
 impl Scourer {
-    /// The journals that there are.
+    /// The journal files that exist now.
     pub fn journals(&self) -> Vec<PathBuf> {
         let Ok(files) = std::fs::read_dir(&self.folder) else {
             return Vec::new();
@@ -47,8 +48,8 @@ impl Scourer {
         paths.filter(|path| is_journal(path)).collect()
     }
 
-    /// Writes everything in memory into tables, so that journals can go. Whether it
-    /// was done in time.
+    /// Writes all memtables into tables, so that journals can go. Returns false if that
+    /// took longer than 120 seconds.
     pub fn flush(&self) -> Result<bool, EngineError> {
         for keyspace in self.tables.iter() {
             self.latch.check()?;
@@ -59,7 +60,7 @@ impl Scourer {
         let began = Instant::now();
         for keyspace in self.tables.iter() {
             while keyspace.tree.sealed_memtable_count() > 0 {
-                // Fails when a worker has failed, and does nothing else.
+                // Only checks: fails if a worker has failed.
                 self.database
                     .persist(PersistMode::Buffer)
                     .map_err(|error| self.latch.fail("flushing its tables", &error))?;
@@ -72,7 +73,8 @@ impl Scourer {
         Ok(true)
     }
 
-    /// Writes a table anew, without what is deleted. False if it is too large.
+    /// Rewrites a table without its deleted rows. Returns false if the table is larger than
+    /// `TABLE_BYTES`.
     pub fn compact(&self, table: Table) -> Result<bool, EngineError> {
         self.latch.check()?;
         let keyspace = &self.tables[table as usize];
@@ -85,20 +87,20 @@ impl Scourer {
         Ok(true)
     }
 
-    /// A moment: everything that is written by now is before it.
+    /// A mark in the sequence of writes: everything written so far is before it.
     pub fn mark(&self) -> u64 {
         self.database.supervisor.snapshot_tracker.get()
     }
 
-    /// Whether nobody has a view from before that moment any more, as far as the engine
-    /// has noticed; it looks when it flushes. What such a view may read stays on the disk,
-    /// in tables written anew and in the old ones.
+    /// Whether no view from before the mark is open, as far as the engine has noticed; the
+    /// engine checks when it flushes. What such a view may read stays on the disk, in
+    /// rewritten tables and in old ones.
     pub fn is_past(&self, mark: u64) -> bool {
         let tracker = &self.database.supervisor.snapshot_tracker;
         tracker.get_seqno_safe_to_gc() >= mark
     }
 
-    /// Bytes that all tables take together.
+    /// The size of all tables on disk, in bytes.
     pub fn table_bytes(&self) -> u64 {
         let tables = self.tables.iter();
         tables.map(|keyspace| keyspace.disk_space()).sum()

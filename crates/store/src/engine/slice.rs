@@ -1,19 +1,19 @@
-//! Bytes in and out of a table: shared, cheap to clone, and with the engine on
-//! disk the engine's own kind, so that a row is copied once on its way down and
-//! not at all on its way up.
+//! The bytes of a key or value: shared and cheap to clone. With the engine on disk
+//! they are the engine's own type, so that a row is copied once when it is written
+//! and never when it is read.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
 
-/// What the bytes are kept in.
+/// The type that holds the bytes.
 #[cfg(feature = "engine")]
 type Backing = fjall::Slice;
 #[cfg(not(feature = "engine"))]
 type Backing = std::sync::Arc<[u8]>;
 
-/// Dereferences to `[u8]`, and is compared like it.
+/// Shared bytes that dereference to `[u8]` and compare like it.
 #[derive(Clone)]
 pub struct Slice(Backing);
 

@@ -1,4 +1,5 @@
-//! One frame in a segment: a header that can be found again, and the bytes.
+//! The format of a segment and its entries: each frame is a header, which can be found
+//! again after damage, and the bytes.
 //!
 //! ```text
 //! entry   = mark u64 · length u32 · seq u64 · flags u32 · payload crc u32 · header crc u32 · payload
@@ -6,10 +7,10 @@
 //! ```
 //!
 //! Integers are little-endian. Header and payload have a checksum each: a damaged
-//! payload costs its own entry, a damaged header is skipped by looking for the
-//! next mark. The mark is a segment's own random number: frames are strangers'
-//! bytes, and one that carries an entry within itself must never be taken for
-//! two. A redacted entry keeps its place and number; its bytes are zeros.
+//! payload costs its own entry, a damaged header is skipped by searching for the
+//! next mark. The mark is a random number of each segment: frames are untrusted
+//! bytes, and a frame that contains the bytes of an entry must never be read as two.
+//! A redacted entry keeps its place and number; its bytes are zeros.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -29,12 +30,12 @@ pub struct SegmentMark(pub [u8; 8]);
 impl SegmentMark {
     pub const BYTES: usize = 8;
 
-    /// One that nobody outside can guess.
+    /// Creates a mark that the senders of frames cannot guess.
     pub fn random() -> SegmentMark {
         SegmentMark(RandomState::new().hash_one(0_u64).to_le_bytes())
     }
 
-    /// Where it stands first in `bytes`.
+    /// The offset of the first mark in `bytes`.
     pub fn find(&self, bytes: &[u8]) -> Option<usize> {
         bytes
             .windows(SegmentMark::BYTES)
@@ -42,7 +43,7 @@ impl SegmentMark {
     }
 }
 
-/// What stands before a frame's bytes.
+/// The header before the bytes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryHeader {
     pub seq: u64,
@@ -62,7 +63,7 @@ impl EntryHeader {
         })
     }
 
-    /// The same place with nothing in it.
+    /// The header of this entry once its payload is all zeros.
     pub fn redact(self) -> EntryHeader {
         let zeros = vec![0; self.length as usize];
         EntryHeader {
@@ -95,13 +96,14 @@ impl EntryHeader {
         bytes
     }
 
-    /// None where the bytes are no header of this segment, or a damaged one.
+    /// Decodes a header of this segment. Returns `None` for any other bytes and for a damaged
+    /// header.
     pub fn decode(bytes: &[u8], mark: SegmentMark) -> Option<EntryHeader> {
         let (found, header) = EntryHeader::decode_any(bytes)?;
         (found == mark).then_some(header)
     }
 
-    /// The header and the mark it bears, whatever that is.
+    /// Decodes a header with any mark, and returns that mark too.
     pub fn decode_any(bytes: &[u8]) -> Option<(SegmentMark, EntryHeader)> {
         let bytes = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
         let (body, crc) = bytes.split_last_chunk::<4>()?;
@@ -131,16 +133,16 @@ impl EntryHeader {
     }
 }
 
-/// What stands at the beginning of a segment.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
     pub mark: SegmentMark,
-    /// No frame in it has a lower number.
+    /// The lowest number that a frame in the segment can have.
     pub first_seq: u64,
-    /// The first number of the segment before it; zero where none was. A segment
-    /// that went missing in between shows by this.
+    /// The first number of the previous segment; zero if there was none. Shows whether
+    /// a segment in between is missing.
     pub follows: u64,
-    /// When it was begun, so that the segment before it is no younger.
+    /// When the segment was begun. The frames in the previous segment are not younger.
     pub created_ms: u64,
 }
 

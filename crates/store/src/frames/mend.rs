@@ -1,9 +1,9 @@
-//! Takes out of the segments what is no frame any more, and what stands for nothing.
+//! Removes damaged bytes, and frames without a row of the log, from the segments.
 //!
-//! A segment is written anew beside the old one, without that, and put in its place in
-//! one step: cut short, it is the old one or the new one. The frames that stay are where
-//! they were in the order, byte for byte. Of a number whose frame went, whoever reads on
-//! finds none, and says in another way where the repository is.
+//! Each affected segment is rewritten beside the old one and replaces it in one step,
+//! so an interruption leaves the old one or the new one. The remaining frames keep
+//! their order and their bytes. For a row whose frame was removed, the firehose sends
+//! a `#sync` instead.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -18,23 +18,23 @@ use crate::error::StoreError;
 
 /// The extension of a segment that is being rewritten.
 const NEW_EXTENSION: &str = "new";
-/// Bytes that are copied at a time.
+/// The number of bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What was taken out of the segments, or would be.
+/// What a mend removed from the segments, or would remove.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MendReport {
-    /// Stretches that are damaged.
+    /// Damaged ranges of bytes.
     pub damaged: u64,
-    /// Frames that no row of the log stands for.
+    /// Frames without a row of the log.
     pub strays: u64,
 }
 
-/// Decides by its number whether a frame belongs to a row of the log.
+/// Decides whether the frame with a number belongs to a row of the log.
 pub type BelongsFn<'b> = dyn FnMut(u64) -> Result<bool, StoreError> + 'b;
 
-/// Goes through all segments of a folder; nothing is written unless `write`. Whoever
-/// calls has the folder to himself.
+/// Mends all segments of a folder; only reports what it would remove unless `write` is set.
+/// The caller must be the only user of the folder.
 pub fn mend(
     folder: &Path,
     belongs: &mut BelongsFn<'_>,
@@ -80,7 +80,7 @@ fn scan_segment(
     let mut scan = Scan::new(file, segment.mark, start, segment.bytes());
     while let Some(met) = scan.next().map_err(&failed)? {
         match met {
-            // The torn end of the last one: opening cuts it.
+            // The torn end of the last segment: `Frames::open` cuts it.
             ScanItem::Damaged { until, .. } if is_last && until == segment.bytes() => {}
             ScanItem::Damaged { .. } => found.damaged += 1,
             ScanItem::Entry { at, header, .. } => {

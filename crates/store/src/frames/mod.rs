@@ -1,19 +1,20 @@
-//! Verified frames as they came, by log number: what a stream of our own sends
-//! on. An LSM is the wrong place for a queue that is deleted at its head, so they
-//! stand beside the engine in append-only segments, dropped whole.
+//! Stores verified frames as they were received, by log number, for the firehose that
+//! Gapless serves. An LSM tree is a bad place for a queue that is deleted at its
+//! head, so frames are in append-only segments beside the engine, and segments are
+//! dropped whole.
 //!
-//! Promises: a frame is durable once [`Frames::sync`] returned, which the
-//! committer calls before the batch that names it; so a frame may be there whose
-//! batch is not, and opening drops it, so that no number ever has two contents. A
-//! torn end is cut at opening. A damaged frame in the middle is left out and
-//! reported. Numbers that were dropped are said to be gone.
+//! Promises: a frame is durable once [`Frames::sync`] has returned. The writer calls
+//! it before the batch that names the frame, so a frame may exist without its batch;
+//! opening drops such a frame, so that no number ever has two contents. Opening also
+//! cuts a torn end. Reading skips a damaged frame in the middle and reports it, and
+//! returns [`FramesError::Gone`] for numbers that were dropped.
 //!
-//! Where nobody is served from them none are kept, and the window begins anew when
-//! they are again.
+//! If the firehose is not served from frames, none are kept; once they are kept
+//! again, the window starts empty.
 //!
-//! Limits: a frame has at most `limits::FRAME_BYTES`; numbers only grow. After a
-//! write or fsync that failed nothing more is taken: what the file then holds is
-//! not known before it is opened again.
+//! Limits: a frame has at most `limits::FRAME_BYTES`, and numbers only grow. After a
+//! failed write or fsync no more frames are accepted, because the contents of the
+//! file are unknown until it is opened again.
 
 mod entry;
 mod mend;
@@ -44,16 +45,16 @@ use segment::Segment;
 /// The folder's name in the data folder.
 pub const FRAMES_FOLDER: &str = "frames";
 
-/// How long and how much is kept.
+/// How long frames are kept, and how many bytes of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FramesSettings {
-    /// A segment that has grown this far is followed by a new one.
+    /// A new segment begins once the last one has this many bytes.
     pub segment_bytes: u64,
     pub max_age_ms: u64,
-    /// Of all segments together.
+    /// The maximum size of all segments together.
     pub max_bytes: u64,
-    /// Whether any are kept. If not, those that are there go when it is opened, and
-    /// none is said to be there.
+    /// Whether frames are kept. If not, opening deletes the existing ones, and reading
+    /// finds none.
     pub keep: bool,
 }
 
@@ -68,30 +69,28 @@ impl Default for FramesSettings {
     }
 }
 
-/// A segment is left for a new one after this part of the greatest age, so that
-/// what a quiet stream wrote ages out too.
+/// A new segment begins once the last one has this fraction of the maximum age, so that the
+/// frames of a quiet stream age out too.
 const AGE_PARTS: u64 = 24;
 
-/// What went wrong with the frames.
+/// Why an operation on frames failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FramesError {
     #[error(
-        "frames from number {from_seq} on were asked for; those below {oldest_seq} are no longer kept"
+        "frames from number {from_seq} on were requested, but those below {oldest_seq} are no longer kept"
     )]
     Gone { from_seq: u64, oldest_seq: u64 },
     #[error("a frame with number {seq} came after number {last_seq}: numbers only grow")]
     OutOfOrder { seq: u64, last_seq: u64 },
-    #[error("a frame of {bytes} bytes is larger than a frame can be")]
+    #[error("a frame of {bytes} bytes is larger than the limit for frames")]
     TooLarge { bytes: usize },
-    #[error(
-        "frames are not taken any more since a write failed ({why}); they will be at the next start"
-    )]
+    #[error("no frames are accepted since a write failed ({why}); restart Gapless")]
     Latched { why: String },
     #[error("cannot use {}: {source}", file.display())]
     Io { file: PathBuf, source: io::Error },
 }
 
-/// The writer. There is one.
+/// The only writer of the frames of a data folder.
 #[derive(Debug)]
 pub struct Frames {
     folder: PathBuf,
@@ -100,13 +99,13 @@ pub struct Frames {
     /// The last segment, and its file.
     active: Arc<Segment>,
     file: File,
-    /// Entries that are not written yet, and where they will be.
+    /// Entries that are not written yet, and their numbers and future offsets.
     pending: Vec<u8>,
     pending_entries: Vec<(u64, u64)>,
-    /// Where `pending` goes.
+    /// The offset at which `pending` will be written.
     end: u64,
     last_seq: u64,
-    /// Why nothing is taken any more.
+    /// Why no more frames are accepted.
     latched: Option<String>,
     opened: OpenReport,
 }
@@ -117,15 +116,15 @@ impl Frames {
         &self.opened
     }
 
-    /// A handle for reading. There may be many.
+    /// Returns a handle for reading. There may be many.
     pub fn reader(&self) -> FramesReader {
         FramesReader {
             segments: Arc::clone(&self.segments),
         }
     }
 
-    /// Takes a frame. It is durable, and can be read, after the next
-    /// [`Frames::sync`].
+    /// Appends a frame. After the next [`Frames::sync`] the frame is durable and can be
+    /// read. Does nothing if frames are not kept.
     pub fn append(&mut self, seq: u64, frame: &[u8]) -> Result<(), FramesError> {
         self.check_latch()?;
         if !self.settings.keep {
@@ -154,7 +153,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Makes every frame that was taken durable.
+    /// Makes every appended frame durable.
     pub fn sync(&mut self) -> Result<(), FramesError> {
         self.check_latch()?;
         if self.pending.is_empty() {
@@ -171,8 +170,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Drops whole segments that are too old or too much. Cheap when there is
-    /// nothing to drop; to be called now and then.
+    /// Drops whole segments beyond the maximum age or size. Call it periodically; it is
+    /// cheap if there is nothing to drop.
     pub fn trim(&mut self, now_ms: u64) -> Result<(), FramesError> {
         self.check_latch()?;
         let part_ms = self.settings.max_age_ms / AGE_PARTS;
@@ -191,8 +190,8 @@ impl Frames {
                 break;
             }
             bytes -= oldest.bytes();
-            // First from the list, so that nobody is told that it is there. One
-            // fsync each, so that no later one is gone while an earlier is back.
+            // From the list first, so that no reader finds the segment. One fsync per
+            // segment, so that a crash cannot bring back an earlier one without a later.
             self.segments.update(|list| drop(list.remove(0)));
             fs::remove_file(&oldest.path)
                 .and_then(|()| durable::sync_folder(&self.folder))
@@ -201,8 +200,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Takes the bytes of one frame away for ever, durably; its number stays.
-    /// False where there is no such frame (any more).
+    /// Overwrites the bytes of one frame with zeros, durably; its number stays.
+    /// Returns false if there is no such frame, or no longer.
     pub fn redact(&mut self, seq: u64) -> Result<bool, FramesError> {
         self.sync()?;
         let segments = self.segments.current();
@@ -217,8 +216,8 @@ impl Frames {
         Ok(redacted > 0)
     }
 
-    /// Takes the bytes of many frames away for ever, with two fsyncs for each segment that has any.
-    /// Returns how many there were.
+    /// Overwrites the bytes of many frames with zeros, with two fsyncs for each segment that has
+    /// any of them. Returns how many frames were found.
     pub fn redact_all(&mut self, seqs: &[u64]) -> Result<u64, FramesError> {
         self.sync()?;
         let mut seqs = seqs.to_vec();
@@ -278,8 +277,8 @@ impl Frames {
     }
 }
 
-/// Overwrites entries in place: bytes first, then their headers. Cut short in
-/// between they are damaged entries, which are not served either.
+/// Overwrites entries in place: bytes first, then their headers. An interruption in
+/// between leaves damaged entries, which are not served either.
 fn redact_in(segment: &Segment, seqs: &[u64]) -> io::Result<u64> {
     let file = File::options().read(true).write(true).open(&segment.path)?;
     let mut found = Vec::new();

@@ -1,7 +1,8 @@
-//! Opening the segments: what must not be there is taken away first.
+//! Opens the segments, and first removes what must not be there: torn ends, and frames
+//! whose batch was never durable.
 //!
-//! Only the last segment can have a torn end or frames whose batch was never
-//! durable; the others were whole when the one after them was begun.
+//! Only the last segment can have either; every other segment was whole when the next
+//! one was begun.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,29 +16,29 @@ use super::segment::Segment;
 use super::{Frames, FramesError, FramesSettings, now_ms};
 use crate::durable;
 
-/// The lowest number of a segment that no frame comes into. It is beyond everything, so
-/// nobody is told that there is anything, and the next opening drops it.
+/// The lowest number of the segment that exists while no frames are kept. It is above every
+/// number, so readers find nothing, and the next opening drops the segment.
 const NEVER: u64 = u64::MAX;
 
 /// What opening the frames found and cut.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenReport {
-    /// Bytes of the last segment that were a torn end, or of batches that were
+    /// Bytes cut from the last segment: a torn end, or frames of batches that were
     /// never durable.
     pub cut_bytes: u64,
-    /// Segments that held nothing but such.
+    /// Segments removed because they held only frames of batches that were never durable.
     pub cut_segments: usize,
-    /// Pieces of the last segment that are damaged.
+    /// Damaged ranges in the last segment.
     pub damaged: usize,
-    /// Segments that stood before one that is missing. They were dropped: what
-    /// is kept must be without holes.
+    /// Segments dropped because a later one is missing: the kept frames must have no
+    /// holes.
     pub dropped_before_hole: usize,
 }
 
 impl Frames {
     /// Opens the frames of a data folder. `durable_next_seq` is the number after
-    /// the last that the engine holds: what is at or above it was never
-    /// acknowledged and is dropped.
+    /// the last one that the engine holds: frames at or above it were never
+    /// acknowledged and are dropped.
     pub fn open(
         folder: &Path,
         settings: FramesSettings,
@@ -96,7 +97,7 @@ impl Frames {
     }
 }
 
-/// Removes all of them, the lowest first: cut short, what is left has no hole.
+/// Removes all segments, the lowest first, so that an interruption leaves no hole.
 fn drop_all(folder: &Path, segments: &mut Vec<Segment>) -> io::Result<()> {
     for segment in segments.drain(..) {
         fs::remove_file(&segment.path)?;
@@ -105,8 +106,8 @@ fn drop_all(folder: &Path, segments: &mut Vec<Segment>) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes segments that were begun beyond the durable head, or not even begun
-/// whole.
+/// Removes segments that begin beyond the durable head or have an incomplete
+/// header.
 fn drop_beyond(
     folder: &Path,
     segments: &mut Vec<Segment>,
@@ -126,8 +127,8 @@ fn drop_beyond(
     Ok(())
 }
 
-/// Where a segment does not follow the one before it, something between them is
-/// missing; what is before the hole is given up.
+/// If a segment does not follow the previous one, a segment between them is missing:
+/// drops every segment before the hole.
 fn drop_before_hole(
     folder: &Path,
     segments: &mut Vec<Segment>,
@@ -149,8 +150,8 @@ fn drop_before_hole(
     Ok(())
 }
 
-/// Cuts the last segment after its last frame that counts. Returns its file and
-/// that frame's number.
+/// Cuts the last segment after its last durable frame. Returns its file and that
+/// frame's number.
 fn cut_end(
     last: &Segment,
     durable_next_seq: u64,
@@ -171,7 +172,7 @@ fn cut_end(
                 report.damaged += damaged;
                 damaged = 0;
             }
-            // Only if a whole frame follows; otherwise it is the torn end.
+            // Counts only if a whole frame follows; otherwise it is the torn end.
             ScanItem::Damaged { .. } => damaged += 1,
         }
     }

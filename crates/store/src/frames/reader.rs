@@ -1,9 +1,9 @@
-//! Reading frames back, from a number on.
+//! Reads frames, from a number on.
 //!
-//! A reader is a handle that many may have; it never waits for the writer. It
-//! sees durable bytes only, and below the number its caller gives, because a
-//! frame is on disk before the batch that names it. What was dropped is said to
-//! be gone; what is damaged is left out and said.
+//! There may be many readers, and a reader never waits for the writer. A reader sees
+//! only durable bytes, and only numbers below the one that its caller gives, because
+//! a frame is on disk before the batch that names it. For dropped numbers a reader
+//! returns [`FramesError::Gone`]; damaged frames are skipped and reported.
 
 use std::fs::File;
 use std::io;
@@ -19,17 +19,17 @@ use crate::sync::RwLock;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFrame {
     pub seq: u64,
-    /// None where it was redacted: its number stays, its bytes are gone.
+    /// `None` if the frame was redacted: its number stays, its bytes are gone.
     pub bytes: Option<Vec<u8>>,
 }
 
-/// Bytes that are no frame any more.
+/// A range of bytes in a segment that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     pub file: PathBuf,
     pub at: u64,
     pub until: u64,
-    /// The last whole frame before it in this page, if any.
+    /// The number of the last whole frame before the damage in this page, if any.
     pub after_seq: Option<u64>,
 }
 
@@ -38,11 +38,11 @@ pub struct Damage {
 pub struct FramesPage {
     pub frames: Vec<StoredFrame>,
     pub damaged: Vec<Damage>,
-    /// Where to go on: every frame from the asked number up to here was looked at.
+    /// Where to continue: the page covers every number from the requested one up to this one.
     pub next_seq: u64,
 }
 
-/// The segments there are, lowest first; never empty.
+/// The existing segments, lowest first; never empty once opened.
 #[derive(Debug, Default)]
 pub struct Segments {
     list: RwLock<Vec<Arc<Segment>>>,
@@ -55,7 +55,7 @@ impl Segments {
         }
     }
 
-    /// The list as it is now.
+    /// Returns the present list.
     pub fn current(&self) -> Vec<Arc<Segment>> {
         self.list.read().clone()
     }
@@ -65,27 +65,27 @@ impl Segments {
     }
 }
 
-/// A handle for reading; clones share what is known of the segments.
+/// A handle for reading frames; clones share the list of segments.
 #[derive(Debug, Clone)]
 pub struct FramesReader {
     pub(super) segments: Arc<Segments>,
 }
 
 impl FramesReader {
-    /// The lowest number that was not dropped. From it on, every frame there was
-    /// is there, or reported as damaged.
+    /// The lowest number that was not dropped. From that number on, every stored frame
+    /// can be read or is reported as damaged.
     pub fn oldest_seq(&self) -> u64 {
         let segments = self.segments.current();
         segments.first().map_or(0, |segment| segment.first_seq)
     }
 
-    /// Bytes of all segments.
+    /// The size of all segments in bytes.
     pub fn bytes(&self) -> u64 {
         let segments = self.segments.current();
         segments.iter().map(|segment| segment.bytes()).sum()
     }
 
-    /// Frames from `from_seq` on and below `below_seq`, until they are
+    /// Reads frames from `from_seq` on and below `below_seq`, until they have
     /// `page_bytes` together; at least one, if there is one.
     pub fn read(
         &self,
@@ -119,7 +119,7 @@ impl FramesReader {
             match builder.read(segment) {
                 Ok(true) => {}
                 Ok(false) => break,
-                // Dropped between our look at the list and now.
+                // The segment was dropped after the list was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return Err(FramesError::Gone {
                         from_seq,
@@ -147,7 +147,7 @@ struct PageBuilder {
 }
 
 impl PageBuilder {
-    /// Takes what the segment has; whether to go on with the next.
+    /// Adds the frames of a segment. Returns whether to continue with the next segment.
     fn read(&mut self, segment: &Segment) -> io::Result<bool> {
         let file = File::open(&segment.path)?;
         let place = segment.offset_before(self.from_seq, &file)?;

@@ -1,9 +1,9 @@
-//! Walks the entries of a segment from a place on, skipping what is damaged.
+//! Scans the entries of a segment from an offset on and skips what is damaged.
 //!
-//! Reads ahead in large pieces. A header that does not check is damage: the walk
-//! looks for the next one that does, within the segment, and says what it left
-//! out. The last piece of a segment may be damage or merely torn; the walk does
-//! not know, whoever calls it does.
+//! The scan reads ahead in large pieces. If the checksum of a header is wrong, the
+//! scan searches the segment for the next valid header and reports the range that it
+//! skipped. The last range of a segment may be damaged or merely torn; only the
+//! caller can tell which.
 
 use std::fs::File;
 use std::io;
@@ -11,10 +11,10 @@ use std::os::unix::fs::FileExt;
 
 use super::entry::{ENTRY_HEADER_BYTES, EntryHeader, SegmentMark};
 
-/// Read at a time, at the least.
+/// The minimum number of bytes to read at a time.
 const READ_BYTES: usize = 256 << 10;
 
-/// An entry, or a stretch of damage.
+/// An entry, or a damaged range.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ScanItem {
     Entry {
@@ -22,11 +22,11 @@ pub enum ScanItem {
         header: EntryHeader,
         payload: Vec<u8>,
     },
-    /// Bytes from `at` up to `until` are no entry any more.
+    /// Bytes from `at` up to `until`, which hold no valid entry.
     Damaged { at: u64, until: u64 },
 }
 
-/// A walk over a segment's bytes, up to a length that does not grow meanwhile.
+/// A scan over the entries of a segment, up to a fixed length.
 pub struct Scan<'f> {
     file: &'f File,
     mark: SegmentMark,
@@ -34,9 +34,9 @@ pub struct Scan<'f> {
     at: u64,
     end: u64,
     buffer: Vec<u8>,
-    /// The place in the file of the buffer's first byte.
+    /// The offset in the file of the buffer's first byte.
     buffer_at: u64,
-    /// Only headers are wanted: payloads are passed over, unread and unchecked.
+    /// Skips payloads, neither read nor verified.
     headers_only: bool,
 }
 
@@ -60,7 +60,7 @@ impl<'f> Scan<'f> {
         }
     }
 
-    /// The next entry or piece of damage; none at the end.
+    /// Returns the next entry or damaged range; `None` at the end.
     pub fn next(&mut self) -> io::Result<Option<ScanItem>> {
         let at = self.at;
         if at >= self.end {
@@ -101,7 +101,7 @@ impl<'f> Scan<'f> {
         Ok(EntryHeader::decode(bytes, mark))
     }
 
-    /// Looks for the next whole header after `from`.
+    /// Searches for the next valid header after `from`.
     fn skip_damage(&mut self, from: u64) -> io::Result<ScanItem> {
         let mut at = from + 1;
         while self.end.saturating_sub(at) >= ENTRY_HEADER_BYTES as u64 {
@@ -131,7 +131,7 @@ impl<'f> Scan<'f> {
         })
     }
 
-    /// Bytes of the file, which must lie before the end.
+    /// Reads bytes of the file, which must be before the end.
     fn bytes(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
         let inside =
             at >= self.buffer_at && at + length as u64 <= self.buffer_at + self.buffer.len() as u64;

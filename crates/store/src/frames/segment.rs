@@ -1,8 +1,9 @@
-//! One segment file: its name, its header, its length, where its entries are.
+//! One segment file: its name, its header, its length, and a sparse index of its
+//! entries.
 //!
-//! A segment is named after the lowest number that may be in it, in twenty
-//! digits, so that names sort as numbers do. Where its entries are is found by
-//! reading headers once, when somebody first asks; one place in 64 KiB is kept.
+//! A segment is named after the lowest number that it can hold, in twenty digits, so
+//! that names sort as numbers do. The first lookup builds the index by reading all
+//! headers; the index has one entry per 64 KiB.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,25 +22,25 @@ const EXTENSION: &str = "seg";
 /// The index has one entry per this many bytes.
 const INDEX_EVERY_BYTES: u64 = 64 << 10;
 
-/// A segment as its writer and its readers share it.
+/// A segment, shared by the writer and the readers.
 #[derive(Debug)]
 pub struct Segment {
     pub path: PathBuf,
     pub mark: SegmentMark,
     pub first_seq: u64,
     pub created_ms: u64,
-    /// None where the header is damaged.
+    /// The first number of the previous segment; `None` if the header is damaged.
     pub follows: Option<u64>,
-    /// Bytes that are durable, and so may be read.
+    /// The durable length, up to which the segment may be read.
     bytes: AtomicU64,
     index: Mutex<SparseIndex>,
 }
 
-/// Where some of the entries begin, in order.
+/// The numbers and offsets of some of the entries, in order.
 #[derive(Debug, Default)]
 struct SparseIndex {
     known: Vec<(u64, u64)>,
-    /// Up to where the segment was looked through.
+    /// The offset up to which the segment is indexed.
     upto: u64,
 }
 
@@ -69,7 +70,7 @@ impl Segment {
         }
     }
 
-    /// Begins a segment, its name durable.
+    /// Creates a segment with a durable header and name.
     pub fn create(folder: &Path, header: SegmentHeader) -> io::Result<(Segment, File)> {
         let path = Segment::path_of(folder, header.first_seq);
         let file = OpenOptions::new()
@@ -86,9 +87,9 @@ impl Segment {
         Ok((segment, file))
     }
 
-    /// All segments of a folder, lowest first. One whose header cannot be read
-    /// keeps its place: its entries may still be whole. It counts as old as can
-    /// be, so it goes with the first that go.
+    /// All segments of a folder, lowest first. A segment with a damaged header is
+    /// kept, because its entries may still be whole, with a creation time of zero, so
+    /// that it is dropped early.
     pub fn list(folder: &Path) -> io::Result<Vec<Segment>> {
         let mut segments = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -116,7 +117,7 @@ impl Segment {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// The writer made these entries durable: they may be read.
+    /// Makes durable entries visible to readers.
     pub fn publish(&self, entries: &[(u64, u64)], bytes: u64) {
         let mut index = self.index.lock();
         for (seq, at) in entries {
@@ -127,7 +128,7 @@ impl Segment {
         self.bytes.store(bytes, Ordering::Release);
     }
 
-    /// An offset at or before the entry of `seq`, not far before it.
+    /// Returns an offset at or shortly before the entry of `seq`.
     pub fn offset_before(&self, seq: u64, file: &File) -> io::Result<u64> {
         let start = SEGMENT_HEADER_BYTES as u64;
         let bytes = self.bytes();
@@ -147,8 +148,8 @@ impl Segment {
     }
 }
 
-/// The mark, and the header where it is whole. Where it is not, the first entry
-/// tells the mark.
+/// Reads the mark, and the header if it is whole; otherwise the mark is that of the
+/// first entry.
 fn read_header(file: &File) -> io::Result<(SegmentMark, Option<SegmentHeader>)> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES + ENTRY_HEADER_BYTES];
     let mut filled = 0;
@@ -165,7 +166,7 @@ fn read_header(file: &File) -> io::Result<(SegmentMark, Option<SegmentHeader>)> 
     }
     let entry = bytes.get(SEGMENT_HEADER_BYTES..).unwrap_or_default();
     let mark = EntryHeader::decode_any(entry).map(|(mark, _)| mark);
-    // With no mark at all nothing in it can be found; a random one finds nothing.
+    // Without a mark no entry can be found: a random mark finds none.
     Ok((mark.unwrap_or_else(SegmentMark::random), None))
 }
 

@@ -1,4 +1,4 @@
-//! One batch in the engine's journal, as fjall 3 writes it:
+//! Reads one batch of the engine's journal, as fjall 3 writes it:
 //!
 //! ```text
 //! start = 1 · items u32 · number u64
@@ -7,9 +7,9 @@
 //! end   = 3 · xxh3 of all items u64 · "FJL" 3
 //! ```
 //!
-//! Integers are little-endian. We read this format and never write it. Should a
-//! newer engine write another, the test beside the store that compares what is
-//! read here with what was written fails first.
+//! Integers are little-endian. Gapless reads this format and never writes it. If a
+//! newer engine writes another format, the journal tests fail, which compare what
+//! this module reads with what the engine wrote.
 
 use std::io::{self, Read};
 
@@ -31,9 +31,9 @@ const END_BYTES: usize = 13;
 /// A whole batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalBatch {
-    /// The engine's own number; grows from batch to batch, with holes.
+    /// The engine's number of the batch; grows from batch to batch, with holes.
     pub number: u64,
-    /// What our one row in `meta` says in it. Every batch of ours writes it.
+    /// The store's counters, from the row in `meta` that every batch of the store writes.
     pub counters: Option<Counters>,
     pub bytes: u64,
 }
@@ -114,7 +114,7 @@ impl<R: Read> BatchReader<'_, R> {
         })
     }
 
-    /// One item; what it says if it is our row in `meta`.
+    /// Reads one item. Returns the counters if it is the store's row in `meta`.
     fn item(&mut self) -> Result<Option<Counters>, ReadError> {
         let [tag] = self.array()?;
         self.checksum.update(&[tag]);
@@ -143,7 +143,7 @@ impl<R: Read> BatchReader<'_, R> {
         })
     }
 
-    /// Fills the scratch. A damaged length asks for no more than there is.
+    /// Fills the scratch buffer. A damaged length cannot allocate more than the source has.
     fn body(&mut self, length: usize) -> Result<(), ReadError> {
         self.take(length)?;
         self.scratch.resize(length, 0);

@@ -1,5 +1,5 @@
-//! Changes to journals, each in one durable step: the torn end that nobody was
-//! told of, and, for a repair, the damage.
+//! Changes journals, each in one durable step: cuts a torn end that was never
+//! acknowledged and, for a repair, cuts out damage.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Seek, SeekFrom, Write};
@@ -9,19 +9,19 @@ use super::Hole;
 use super::scan::{Journal, Tail};
 use crate::durable;
 
-/// Where a repair puts the journals it had to change, for whoever wants to look.
+/// The folder in which a repair keeps the original journals that it changed.
 pub const DAMAGED_FOLDER: &str = "damaged";
 
-/// Cuts what follows the last whole batch.
+/// Truncates a journal after its last whole batch.
 pub fn cut_torn_end(torn: &Hole) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(&torn.file)?;
     file.set_len(torn.at)?;
     file.sync_all()
 }
 
-/// Writes a journal anew with its whole batches alone, and keeps the damaged one
-/// in `keep`. Does nothing to one that is whole. Cut short, it can be called
-/// again.
+/// Rewrites a journal with its whole batches only, and keeps the damaged file in
+/// `keep`. Returns false, without a change, if the journal is whole. Can be called
+/// again after an interruption.
 pub fn excise(journal: &Journal, keep: &Path) -> io::Result<bool> {
     let end = match journal.tail {
         Tail::Clean => None,
@@ -53,7 +53,7 @@ fn copy(source: &mut BufReader<File>, to: &mut File, at: u64, until: u64) -> io:
     to.flush()
 }
 
-/// A second name for the damaged file. What an earlier try kept stays.
+/// Links or copies the damaged file into `keep`. A file kept by an earlier attempt stays.
 fn keep_copy(journal: &Path, keep: &Path) -> io::Result<()> {
     let Some(name) = journal.file_name() else {
         return Ok(());

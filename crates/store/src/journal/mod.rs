@@ -1,32 +1,33 @@
-//! Looks through the engine's journals before the engine does.
+//! Verifies the engine's journals before the engine opens them.
 //!
-//! What the engine makes of a damaged journal (fjall 3.1, read and tried):
+//! What the engine does with a damaged journal (fjall 3.1, by its source and by
+//! experiment):
 //!
-//! - A broken tag or length ends the replay of that file, silently, and the file
-//!   is cut there: every later batch in it is lost, and so is the evidence. It
-//!   cannot be told from a torn end, which is handled the same way (its issue
-//!   311). A broken value is noticed by its checksum, and then nothing opens.
-//! - Journals are replayed one after the other. Damage in one that is not the
-//!   last loses the rest of that one only: the last row of `meta`, and with it
-//!   the engine's idea of its own head, comes whole from the journal after it.
-//!   Comparing heads does not show such a loss.
-//! - Each keyspace skips what its own tables have. After damage, those that were
-//!   flushed lately have everything and the others do not: records may be newer
-//!   than the row of their repository, an index may name what is not there. No
-//!   batch is whole any more in that case.
+//! - A broken tag or length silently ends the replay of that file, and the file is
+//!   cut there: every later batch in it is lost, and so is the evidence. The engine
+//!   cannot tell it from a torn end, which it handles in this way too (fjall issue
+//!   311). A broken value fails its checksum, and then nothing opens.
+//! - Journals are replayed one after the other. Damage in a journal that is not the
+//!   last loses the rest of that journal only: the last row of `meta`, and with it
+//!   the engine's own head, comes whole from the next journal. Comparing heads does
+//!   not show such a loss.
+//! - Each keyspace skips what its own tables have. After damage, recently flushed
+//!   keyspaces have everything and the others do not: records may be newer than the
+//!   row of their repository, and an index may name a missing row. Batches are no
+//!   longer whole in that case.
 //! - A power cut may keep the last pages of the last batch and lose the first
-//!   ones. Such a torn end is no damage, nobody was told of it, but its checksum
-//!   stops the engine.
+//!   ones. Such a torn end is not damage, because it was never acknowledged, but its
+//!   checksum stops the engine.
 //!
-//! So every batch is read here first, with its checksum and the number that every
-//! batch of ours carries. A torn end that nobody was told of is cut. Everything
-//! else that is missing is a [`JournalLoss`]: it is reported, and the files stay as they are
-//! for `gapless store repair`.
+//! Therefore this module reads every batch first, with its checksum and the number
+//! that every batch of the store carries. A torn end that was never acknowledged is
+//! cut. Everything else that is missing is a [`JournalLoss`]: it is reported, and the
+//! files stay as they are for `gapless store repair`.
 //!
-//! Limits: it reads up to the size of the journals once more at each start. It
-//! sees the journals, not the tables: those have checksums that show when they
-//! are read. After a failed fsync it reads what the operating system still has in
-//! memory, which may be more than the disk has; a later start tells.
+//! Limits: each start reads the journals once more. Only the journals are verified;
+//! tables have checksums of their own, which fail when a table is read. After a failed
+//! fsync this module reads what the operating system still has in memory, which may
+//! be more than the disk has; a later start finds the loss.
 
 mod batch;
 mod cut;
@@ -43,7 +44,7 @@ pub use scan::{Journal, JournalGap, Tail, scan};
 
 use crate::head::AcknowledgedHead;
 
-/// Damage: what stood here was whole once.
+/// A range of bytes in a journal that is not a whole batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hole {
     pub file: PathBuf,
@@ -55,9 +56,9 @@ pub struct Hole {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JournalLoss {
     pub holes: Vec<Hole>,
-    /// The first and the last batch that are missing, where that is known.
+    /// The first and the last missing batch, if known.
     pub batches: Option<(u64, u64)>,
-    /// Files that are not there: the first and the last number.
+    /// The numbers of the first and the last missing file.
     pub files: Option<(u64, u64)>,
 }
 
@@ -111,13 +112,14 @@ impl fmt::Display for JournalLoss {
 pub enum JournalVerdict {
     /// The engine may open them.
     Whole,
-    /// Whole but for an end that nobody was told of: cut it first.
+    /// The end is torn and was never acknowledged; the caller must cut it first.
     Torn(Hole),
+    /// Something acknowledged is missing; the engine must not open the journals.
     Lost(JournalLoss),
 }
 
-/// Reads all journals of an engine's folder and judges them by what was
-/// acknowledged.
+/// Reads all journals of an engine's folder and compares them with the acknowledged
+/// head.
 pub fn inspect(
     engine: &Path,
     acknowledged: Option<AcknowledgedHead>,
@@ -125,7 +127,7 @@ pub fn inspect(
     Ok(judge(&scan(engine)?, acknowledged))
 }
 
-/// The judgement alone.
+/// Compares journals that are read already with the acknowledged head.
 pub fn judge(journals: &[Journal], acknowledged: Option<AcknowledgedHead>) -> JournalVerdict {
     let mut lost = JournalLoss::default();
     let (mut newest, mut torn, mut before) = (None, None, None::<u64>);
@@ -163,7 +165,7 @@ pub fn judge(journals: &[Journal], acknowledged: Option<AcknowledgedHead>) -> Jo
         (Some(acknowledged), Some(newest)) if newest < acknowledged.batch => {
             lost.add_batches(newest + 1, acknowledged.batch);
         }
-        // The engine never lets go of its last journal.
+        // The engine never removes its last journal.
         (Some(_), None) if journals.is_empty() => lost.add_files(0, 0),
         _ => {}
     }

@@ -1,5 +1,5 @@
-//! Reads a journal from end to end: which batches are whole, and what else is
-//! there.
+//! Scans whole journals: finds the whole batches and the damage between and after
+//! them.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use super::batch::{self, BatchRead, JournalBatch, START_BYTES};
 
 const READ_BYTES: usize = 1 << 20;
-/// Flushes and compactions take numbers of the engine too; never so many between
-/// two batches.
+/// The engine's numbers of two neighbouring batches differ by less than this. Flushes and
+/// compactions use up numbers too, but never so many.
 const NUMBER_JUMP: u64 = 1 << 20;
 const EXTENSION: &str = "jnl";
 
@@ -17,24 +17,24 @@ const EXTENSION: &str = "jnl";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
     pub path: PathBuf,
-    /// The engine counts them up by one, and removes the lowest first.
+    /// The number of the file. The engine counts up by one and removes the lowest first.
     pub id: u64,
     pub batches: u64,
     /// The engine's number of the last whole batch, here or before.
     pub number: Option<u64>,
-    /// Our own number of the last whole batch.
+    /// The store's number of the last whole batch.
     pub newest: Option<u64>,
     pub gap: Option<JournalGap>,
     pub tail: Tail,
 }
 
-/// Damage that whole batches follow. Where there are several pieces, from the
+/// Damage that is followed by whole batches. Several damaged ranges count as one, from the
 /// beginning of the first to the end of the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalGap {
     pub at: u64,
     pub until: u64,
-    /// Our numbers of the whole batches before and after it.
+    /// The store's numbers of the whole batches before and after the damage.
     pub before: Option<u64>,
     pub after: Option<u64>,
 }
@@ -42,14 +42,14 @@ pub struct JournalGap {
 /// What follows the last whole batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
-    /// Nothing, or the zeros that the engine lays out beforehand.
+    /// Nothing, or the zeros with which the engine preallocates the file.
     Clean,
-    /// Something that is no batch.
+    /// Bytes that are not a whole batch.
     Broken { at: u64, until: u64 },
 }
 
-/// All journals of an engine's folder in the order of their writing. A folder
-/// that does not exist has none.
+/// Scans all journals of an engine's folder, in the order in which they were written. A
+/// missing folder has none.
 pub fn scan(engine: &Path) -> io::Result<Vec<Journal>> {
     let mut journals = Vec::new();
     let entries = match fs::read_dir(engine) {
@@ -81,7 +81,7 @@ fn id_in_name(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.parse().ok()
 }
 
-/// Reads one; `number` is the engine's for the last batch before it.
+/// Scans one journal; `number` is the engine's number of the last batch before it.
 fn scan_file(path: PathBuf, id: u64, number: Option<u64>) -> io::Result<Journal> {
     let file = File::open(&path)?;
     let length = file.metadata()?.len();
@@ -103,7 +103,7 @@ fn scan_file(path: PathBuf, id: u64, number: Option<u64>) -> io::Result<Journal>
     if until == at {
         return Ok(journal);
     }
-    // From here on it is rare, and the rest may be in memory.
+    // Damage is rare, so the rest may be read into memory.
     let mut rest = Vec::new();
     source.seek(SeekFrom::Start(at))?;
     source.take(until - at).read_to_end(&mut rest)?;
@@ -125,8 +125,8 @@ fn scan_file(path: PathBuf, id: u64, number: Option<u64>) -> io::Result<Journal>
 }
 
 impl Journal {
-    /// Counts whole batches from `at` on, up to the first that is not; where
-    /// that is.
+    /// Counts whole batches from `at` on. Returns the offset of the first one that is
+    /// not whole.
     fn read_batches(&mut self, source: &mut impl Read, mut at: u64, end: u64) -> io::Result<u64> {
         while at < end {
             let BatchRead::Batch(batch) = batch::read(source, end - at)? else {
@@ -146,15 +146,15 @@ impl Journal {
     }
 }
 
-/// The engine's own number is outside of its checksum. It grows from batch to
-/// batch, a little; one that does not is damaged, and would put the batch out of
-/// its order.
+/// Whether a batch may follow another, by the engine's numbers. The checksum does not
+/// cover that number, which grows by a little from batch to batch: any other number is
+/// damaged and would put the batch out of order.
 fn follows(before: Option<u64>, batch: &JournalBatch) -> bool {
     before.is_none_or(|before| batch.number > before && batch.number - before < NUMBER_JUMP)
 }
 
-/// Bytes from `at` to the last that is not zero. A batch ends in a byte that is
-/// not, so none is cut by this.
+/// The length from `at` to the last byte that is not zero. A batch never ends in a zero,
+/// so this cuts none.
 fn data_bytes(source: &mut BufReader<File>, at: u64) -> io::Result<u64> {
     source.seek(SeekFrom::Start(at))?;
     let (mut length, mut read_so_far) = (0, 0);
@@ -172,10 +172,10 @@ fn data_bytes(source: &mut BufReader<File>, at: u64) -> io::Result<u64> {
     }
 }
 
-/// Where whole batches of ours go on after damage, to the very end, and the
-/// first of them. Nothing less will do: records are strangers' bytes, and one
-/// that contains a batch must not be taken for one. It cannot contain what
-/// follows it.
+/// Finds the offset after damage from which whole batches of the store continue to the
+/// very end, and the first of them. Nothing less is accepted: records are untrusted
+/// bytes, and a record that contains a batch must not be taken for one; a record cannot
+/// contain what follows it.
 fn find_resumption(
     rest: &[u8],
     number: Option<u64>,
@@ -186,15 +186,15 @@ fn find_resumption(
         let (first, length) = whole_run(rest.get(at..)?, number, newest);
         match first {
             Some(first) if at + length == rest.len() => return Some((at, first)),
-            // What breaks this run breaks every run that begins within it.
+            // Whatever ends this run also ends every run that begins within it.
             _ => at += length.max(1),
         }
     }
     None
 }
 
-/// The first of the whole batches that `bytes` begins with, and the length of
-/// all of them.
+/// The first of the whole batches at the beginning of `bytes`, and the length of all of
+/// them.
 fn whole_run(
     bytes: &[u8],
     mut number: Option<u64>,

@@ -1,4 +1,4 @@
-//! What was: the log, what replaced what, and what was purged.
+//! Reads the history: the log, superseded records and purges.
 
 use gapless_core::ledger::Time;
 
@@ -11,7 +11,7 @@ use crate::table::{Table, key, version};
 
 /// The log.
 impl ReadView {
-    /// Rows from the one that holds this number on, each with its first number.
+    /// Rows of the log from the one that contains this number on, each with its first number.
     pub fn log_from(
         &self,
         seq: u64,
@@ -21,15 +21,15 @@ impl ReadView {
         let rows = self.rows(Table::Log, range, |place, row| {
             Ok((key::read_seq(place)?, log::decode(row)?))
         });
-        // The row found may end before the number that was asked for.
+        // The row found may end before the requested number.
         Ok(rows.skip_while(move |row| match row {
             Ok((first, row)) => first.saturating_add(row.numbers()) <= seq,
             Err(_) => false,
         }))
     }
 
-    /// Rows from the one that holds this number on, each with its first number and without its
-    /// operations: for scans over many rows.
+    /// Rows of the log from the one that contains this number on, each with its first number and
+    /// without its operations: for scans over many rows.
     pub fn log_summaries(
         &self,
         seq: u64,
@@ -47,7 +47,7 @@ impl ReadView {
         }))
     }
 
-    /// From the row on that begins at this number, or is the last to begin before.
+    /// The range from the last row that begins at or before this number.
     fn log_range(&self, seq: u64) -> Result<KeyRange, StoreError> {
         let before = KeyRange::up_to(key::seq(seq).to_vec());
         let start = match self.view.range(Table::Log, before).next_back() {
@@ -57,7 +57,7 @@ impl ReadView {
         Ok(KeyRange::from(start))
     }
 
-    /// The first number that is younger than this time, if clocks only go forward.
+    /// The first number logged after this time, provided that the clock never went back.
     pub fn log_number_after(&self, time: Time) -> Result<u64, StoreError> {
         let (mut low, mut high) = (log::FIRST_SEQ, self.counters()?.next_seq);
         while low < high {
@@ -72,7 +72,7 @@ impl ReadView {
         Ok(low)
     }
 
-    /// Rows from the end of the log back.
+    /// Rows of the log, the last one first.
     pub fn log_backwards(
         &self,
     ) -> impl Iterator<Item = Result<(u64, LogRow), StoreError>> + Send + use<> {
@@ -83,9 +83,9 @@ impl ReadView {
     }
 }
 
-/// What time takes.
+/// Purges and superseded records, for upkeep.
 impl ReadView {
-    /// Every purge from a log number on, by its first one.
+    /// Every purge from a log number on, each with its first log number.
     pub fn purges(
         &self,
         from: u64,
@@ -96,8 +96,8 @@ impl ReadView {
         })
     }
 
-    /// Superseded records from a key on: their keys, and by which number they were
-    /// superseded.
+    /// The keys of superseded records from a key on, each with the log number that
+    /// superseded the record.
     pub fn superseded_keys(
         &self,
         from: &[u8],

@@ -1,5 +1,5 @@
-//! A repair as it goes: rows are read as they were at its beginning, and what
-//! changes is written in batches as it comes.
+//! A running repair: it reads rows as they were at its beginning and writes its
+//! changes in batches as it proceeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,14 +20,14 @@ use crate::table::meta::Counters;
 use crate::tx::Tx;
 use crate::walk::{TableReadError, TableRows};
 
-/// Bytes that are gathered for a batch.
+/// The size at which a batch is written.
 const BATCH_BYTES: usize = 4 << 20;
-/// Damaged repositories that the report names.
+/// The most damaged repositories that the report names.
 const REPORTED_DIDS: usize = 1_000;
 const PROGRESS_ROWS: u64 = 4_096;
 
-/// Numbers that may have been given out by what was lost: more than fit into the
-/// journals.
+/// How many numbers of each kind the lost batches may have assigned: more than fit into
+/// the journals.
 const LOST_REPOS: u64 = 1 << 24;
 const LOST_HOSTS: u32 = 1 << 16;
 const LOST_NUMBERS: u64 = 1 << 24;
@@ -40,15 +40,15 @@ pub(super) struct HighestNumbers {
     pub host: u32,
     pub upstream: u32,
     pub dead: u64,
-    /// The number after the last of the log.
+    /// The number after the last row of the log.
     pub next_seq: u64,
 }
 
-/// A repair while it runs.
+/// The state of a running repair.
 pub(super) struct RepairRun<'r> {
     engine: DiskEngine,
     pub folder: &'r Path,
-    /// Whoever opens the folder is told to repair it.
+    /// The folder is marked, so that only a repair opens it.
     marked: bool,
     /// The tables as they were at the beginning.
     pub view: Arc<dyn View>,
@@ -56,17 +56,17 @@ pub(super) struct RepairRun<'r> {
     pub mode: RepairMode,
     pub now: Now,
     acknowledged: Option<AcknowledgedHead>,
-    /// Nobody knows what was acknowledged.
+    /// The acknowledged head is unknown.
     head_unknown: bool,
-    /// Numbers as they were at the beginning.
+    /// The counters as they were at the beginning.
     pub counters: Counters,
     pub highest: HighestNumbers,
     pub hosts: BTreeSet<u32>,
-    /// With their numbering.
+    /// The upstreams with their numbering.
     pub upstreams: BTreeMap<u32, u32>,
-    /// Repositories that there are now.
+    /// The repositories that exist after the repair.
     pub known: NumberSet,
-    /// Repositories that have a name and no row.
+    /// The repositories that have a DID and no row.
     pub rowless: BTreeMap<u64, Did>,
     pub report: RepairReport,
     tell: &'r mut dyn FnMut(Progress),
@@ -76,7 +76,7 @@ impl From<TableReadError> for StoreError {
     fn from(unread: TableReadError) -> StoreError {
         StoreError::System(
             format!(
-                "the table '{}' cannot be read to its end ({}), and a repair has no other source. Put the data folder back from a copy, or start with an empty one",
+                "the table '{}' cannot be read to its end ({}), and a repair has no other source. Restore the data folder from a copy, or start with an empty one",
                 unread.table.name(),
                 unread.error.cause
             )
@@ -128,7 +128,7 @@ impl<'r> RepairRun<'r> {
         })
     }
 
-    /// Everything, in an order in which later steps can rely on earlier ones.
+    /// Repairs everything, in an order in which later steps can rely on earlier ones.
     pub fn fix_all(&mut self) -> Result<(), StoreError> {
         self.fix_log()?;
         if !self.lost() && !self.report.lost_numbers.is_empty() {
@@ -151,7 +151,7 @@ impl<'r> RepairRun<'r> {
         self.report.lost.is_some()
     }
 
-    /// The number after the last that was given out, for all we know.
+    /// The number after the highest log number known to be assigned.
     pub fn highest_seq(&self) -> u64 {
         let told = self.acknowledged.map_or(0, |told| told.next_seq);
         self.counters.next_seq.max(self.highest.next_seq).max(told)
@@ -200,7 +200,7 @@ impl<'r> RepairRun<'r> {
         }
     }
 
-    /// Makes what was gathered durable.
+    /// Writes the batch once it has this many bytes, except in a dry run.
     fn flush_at(&mut self, bytes: usize) -> Result<(), StoreError> {
         if self.tx.bytes() < bytes || self.mode == RepairMode::DryRun {
             return Ok(());
@@ -223,8 +223,8 @@ impl<'r> RepairRun<'r> {
         Ok(self.engine.commit(&batch.finish().0)?)
     }
 
-    /// The last batch: the numbers go on above everything that was met or may
-    /// have been given out. Returns the new head, if anything was written.
+    /// Writes the last batch: numbers continue above every number that was found or may
+    /// have been assigned. Returns the new head, if anything was written.
     pub fn finish(mut self) -> Result<(RepairReport, Option<AcknowledgedHead>), StoreError> {
         let lost = self.lost();
         let (highest, before) = (&self.highest, self.counters);

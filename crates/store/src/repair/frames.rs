@@ -1,5 +1,5 @@
-//! Frames: what is damaged, or stands for nothing, goes. Who reads the firehose is told
-//! where a repository is instead of how it got there.
+//! Repairs the frames: removes damaged ones and those without a row of the log. Firehose
+//! consumers then get a `#sync` with the state of the repository instead.
 
 use super::RepairMode;
 use super::fix::RepairRun;
@@ -20,8 +20,8 @@ impl RepairRun<'_> {
         Ok(())
     }
 
-    /// Whether a row of the log begins here, or the row that did was lost. What is
-    /// beyond the log is seen to when it is opened.
+    /// Whether a row of the log begins at `seq`, or that row was lost. Frames beyond the
+    /// log are dropped when the store opens.
     fn has_row(&self, seq: u64) -> Result<bool, StoreError> {
         let lost = |(first, last): &(u64, u64)| (*first..=*last).contains(&seq);
         if seq >= self.highest.next_seq || self.report.lost_numbers.iter().any(lost) {

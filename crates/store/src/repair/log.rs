@@ -1,4 +1,4 @@
-//! The log: what is missing, damaged or doubled becomes `lost`.
+//! Repairs the log: missing, damaged and overlapping rows become `lost` rows.
 
 use super::fix::RepairRun;
 use crate::error::StoreError;
@@ -11,7 +11,7 @@ impl RepairRun<'_> {
     pub(super) fn fix_log(&mut self) -> Result<(), StoreError> {
         let mut rows = self.table(Table::Log);
         let of = self.counters.next_seq;
-        // The row before: where it begins, and where it ends if it can be read.
+        // The previous row: where it begins, and where it ends if it can be read.
         let mut before: Option<(u64, Option<u64>)> = None;
         while let Some((place, row)) = rows.next()? {
             let Ok(first) = key::read_seq(&place) else {
@@ -27,7 +27,7 @@ impl RepairRun<'_> {
         self.highest.next_seq = match before {
             None => FIRST_SEQ,
             Some((_, Some(ends_at))) => ends_at,
-            // Nobody knows how long it was; what was given out tells.
+            // The row's length is unknown: `finish` covers it up to the highest number.
             Some((first, None)) => {
                 self.remove(Table::Log, key::seq(first))?;
                 first
@@ -36,7 +36,7 @@ impl RepairRun<'_> {
         Ok(())
     }
 
-    /// Makes one row end where the next begins.
+    /// Covers the gap between the previous row and the next with a `lost` row.
     fn fill_gap(
         &mut self,
         before: Option<(u64, Option<u64>)>,
@@ -45,7 +45,7 @@ impl RepairRun<'_> {
         let (from, count) = match before {
             None => (FIRST_SEQ, next.saturating_sub(FIRST_SEQ)),
             Some((_, Some(ends_at))) if ends_at <= next => (ends_at, next - ends_at),
-            // It cannot be read, or goes on where the next one begins.
+            // The previous row cannot be read, or overlaps the next one.
             Some((first, _)) => (first, next - first),
         };
         match count {
@@ -69,7 +69,8 @@ impl RepairRun<'_> {
         self.put(Table::Log, key::seq(from), log::encode(&row))
     }
 
-    /// Rows about a repository that is not there tell nobody anything.
+    /// Turns rows about missing repositories into `lost` rows, and removes references to
+    /// missing upstreams.
     pub(super) fn fix_log_references(&mut self) -> Result<(), StoreError> {
         let next_upstream = self.highest.upstream.saturating_add(1);
         let next_upstream = next_upstream.max(self.counters.next_upstream);
@@ -80,7 +81,7 @@ impl RepairRun<'_> {
             };
             let lost = matches!(row.kind, LogKind::Lost(_));
             let known = row.repo.is_some_and(|repo| self.known.has(repo.0));
-            // A row that was made `lost` above says so in the meantime.
+            // `fix_log` may have replaced the row by a `lost` row already.
             let still = || self.tx.read(Table::Log, &place, log::decode);
             if known == lost && still()?.as_ref() == Some(&row) {
                 self.write_lost(first, row.numbers())?;

@@ -1,20 +1,22 @@
-//! Makes a store that lost something sound again. It cannot bring back what is
-//! gone; it makes sure that nothing is claimed that is not so, that no number is
-//! used twice, and that everything is compared with its host.
+//! Repairs a store that has lost data. A repair cannot restore what is gone; it ensures
+//! that the store claims nothing false, that no number is used twice, and that every
+//! repository is compared with its host.
 //!
-//! Damaged stretches of journals are taken out, the whole batches after them
-//! kept. Every root is recomputed: a repository that does not hash to its head
-//! loses the head; its keys stay, to be compared with the full fetch that it now
-//! owes. What tables repeat of each other is made to agree. If anything may have
-//! been lost, every upstream begins a new epoch without a cursor, which takes
-//! every repository's completeness back with one row each until it was compared;
-//! lost log numbers are covered by `lost` rows; and numbers of every kind go on
-//! well above any that may have been given out. Frames that are damaged, or that no row
-//! stands for, are taken out.
+//! - Damaged ranges are cut out of journals; the whole batches after them are kept.
+//! - Every root is recomputed. A repository that does not hash to its head loses the
+//!   head and owes a full fetch; its keys stay, to be compared with that fetch.
+//! - Data that two tables repeat is made equal.
+//! - Damaged frames, and frames without a row of the log, are removed.
 //!
-//! It works alone on the folder, may be cut short at any time and run again, and
-//! changes nothing in a store that is sound. Tables whose own checksums fail
-//! cannot be repaired: then only a copy helps, or starting anew.
+//! If anything may have been lost, also:
+//! - Every upstream begins a new epoch without a cursor. One row per upstream thus
+//!   revokes the completeness of its repositories until they are compared.
+//! - Lost log numbers are covered by `lost` rows.
+//! - Numbers of every kind continue well above any that may have been assigned.
+//!
+//! A repair is the only user of the folder, may be interrupted at any time and run
+//! again, and changes nothing in a sound store. Tables whose own checksums fail cannot
+//! be repaired: restore a copy, or start with an empty folder.
 
 mod fix;
 mod frames;
@@ -42,36 +44,37 @@ use fix::RepairRun;
 /// Whether a repair writes anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairMode {
-    /// Only says what would be done. The engine opens its files as at any start;
-    /// where they are damaged they are not opened, and it says no more than that.
+    /// Only reports what a repair would do. The engine opens its files as at any start;
+    /// if the diagnosis finds damage, the engine is not opened, and the report says only that.
     DryRun,
+    /// Repairs the store.
     Repair,
 }
 
 /// What a repair found, and what it did unless it was a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepairReport {
-    /// Why the store counts as having lost something; none if it did not.
+    /// Why the store counts as having lost data; `None` if it did not.
     pub lost: Option<String>,
-    /// Whether the tables were looked at.
+    /// Whether the tables were checked.
     pub looked: bool,
-    /// Journals that damage was taken out of; the damaged ones are kept.
+    /// Journals that were rewritten without damage; the damaged files are kept.
     pub journals: Vec<PathBuf>,
     pub repos: u64,
     /// Repositories that must be fetched in full.
     pub damaged_repos: u64,
-    /// The first of them.
+    /// The DIDs of the first 1,000 damaged repositories.
     pub damaged_dids: Vec<String>,
-    /// Log numbers whose content is gone: first and last.
+    /// Ranges of log numbers whose content is lost: first and last.
     pub lost_numbers: Vec<(u64, u64)>,
     /// Upstreams that began a new epoch.
     pub resets: u64,
-    /// Rows that contradicted others, or could not be read.
+    /// Rows rewritten because they were missing, contradicted others or could not be read.
     pub mended_rows: u64,
     pub removed_rows: u64,
-    /// Damaged stretches that were taken out of the frames.
+    /// Damaged ranges that were removed from the frames.
     pub damaged_frames: u64,
-    /// Frames that no row of the log stood for, and that went.
+    /// Frames that were removed because no row of the log belongs to them.
     pub stray_frames: u64,
 }
 
@@ -81,7 +84,7 @@ impl RepairReport {
         self.tables_are_sound() && self.damaged_frames == 0 && self.stray_frames == 0
     }
 
-    /// Whether nothing is wrong but frames, if anything.
+    /// Whether nothing but the frames needed a repair.
     fn tables_are_sound(&self) -> bool {
         self.lost.is_none()
             && self.journals.is_empty()
@@ -103,7 +106,7 @@ pub fn repair(
     let failed = |error: std::io::Error| {
         StoreError::System(format!("cannot use {}: {error}", folder.display()).into())
     };
-    // Not even a lock is made in a folder that is not ours.
+    // First of all: not even a lock file is created in a folder that is not a data folder.
     format::read(folder)?;
     let _lock = Lock::acquire(folder)?;
     let found = format::read(folder)?;
@@ -121,8 +124,8 @@ pub fn repair(
     repaired.journals = ready_engine(folder, &diagnosis).map_err(failed)?;
     let engine_folder = folder.join(ENGINE_FOLDER);
     if matches!(diagnosis.problem, Some(Problem::TablesMissing { .. })) {
-        // Makes the tables anew. Opened once more, the engine fills them with what
-        // its journals have for their names: better now than at the next start.
+        // Creates the missing tables. When the engine opens again, it fills them from its
+        // journals; this way that happens now and not at the next start.
         drop(DiskEngine::open(&engine_folder, settings)?);
     }
     let mut engine = DiskEngine::open(&engine_folder, settings)?;
@@ -139,14 +142,14 @@ pub fn repair(
     let (repaired, head) = run.finish()?;
     if let Some(head) = head {
         HeadFile::replace(folder, head)?;
-        // Down to here a new start would have refused the folder.
+        // Until here a start would refuse the folder.
         diagnosis::end_repair(folder).map_err(failed)?;
     }
     Ok(repaired)
 }
 
-/// Takes damage out of the journals. Whoever opens the folder from now on is told
-/// to repair it: what is taken out no longer shows.
+/// Cuts damage out of the journals. Marks the folder first, so that only a repair opens
+/// it, because the damage can no longer be seen afterwards.
 fn ready_engine(folder: &Path, diagnosis: &Diagnosis) -> std::io::Result<Vec<PathBuf>> {
     let mut rewritten = Vec::new();
     if diagnosis.problem.is_none() {
@@ -164,8 +167,8 @@ fn ready_engine(folder: &Path, diagnosis: &Diagnosis) -> std::io::Result<Vec<Pat
     Ok(rewritten)
 }
 
-/// Numbers to begin with where nobody knows them any more. What is met on the way
-/// raises them.
+/// The counters to begin with if the stored ones cannot be read. The repair raises them above
+/// every number that it finds.
 fn new_counters(diagnosis: &Diagnosis) -> RawBatch {
     let newest = diagnosis
         .journals
@@ -180,7 +183,7 @@ fn new_counters(diagnosis: &Diagnosis) -> RawBatch {
     batch
 }
 
-/// The order goes on above everything that may have been decided.
+/// A tick above every tick that may have been used.
 fn tick_after(last: Tick, lost: bool) -> Tick {
     const LOST_AT_MOST: u64 = 1 << 32;
     Tick(last.0.saturating_add(if lost { LOST_AT_MOST } else { 1 }))
@@ -193,7 +196,7 @@ fn now_at(time: Time, last: Tick, lost: bool) -> Now {
     }
 }
 
-/// Whether the engine is behind what was acknowledged.
+/// What was lost, if the engine is behind the acknowledged head.
 fn describe_loss(
     acknowledged: Option<AcknowledgedHead>,
     batch: u64,
@@ -202,7 +205,7 @@ fn describe_loss(
     let told = acknowledged?;
     (batch < told.batch || next_seq < told.next_seq).then(|| {
         format!(
-            "batch {} with log numbers below {} was acknowledged, but only batch {batch} with numbers below {next_seq} is there",
+            "batch {} with log numbers below {} was acknowledged, but the last batch found is {batch} with numbers below {next_seq}",
             told.batch, told.next_seq
         )
     })

@@ -1,4 +1,4 @@
-//! Hosts, upstreams, dead letters.
+//! Repairs hosts, upstreams, dead letters and the filter.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ impl RepairRun<'_> {
         Ok(())
     }
 
-    /// A name whose host has no row gives it back; one that leads to a host of
-    /// another name goes.
+    /// Restores the row of a host from its name; removes a name that leads to a host with
+    /// another name.
     fn fix_host_name(
         &mut self,
         id: HostId,
@@ -52,7 +52,7 @@ impl RepairRun<'_> {
         named: &BTreeMap<String, HostId>,
     ) -> Result<(), StoreError> {
         if named.contains_key(&name) {
-            // Compared with the host's own row, afterwards.
+            // Compared with the host's own row afterwards.
             return Ok(());
         }
         if !self.hosts.insert(id.0) {
@@ -72,8 +72,8 @@ impl RepairRun<'_> {
             let id = match key::read_upstream(&place) {
                 Ok((id, true)) => id,
                 Ok((id, false)) => {
-                    // Its row stands before it. A cursor may be ahead of effects
-                    // that were lost.
+                    // The upstream's row comes before its cursor. After a loss the
+                    // cursor may be ahead of lost effects.
                     let cursor = upstream::decode_cursor(&row).map(|row| row.numbering).ok();
                     let numbering = self.upstreams.get(&id.0).copied();
                     if self.lost() || cursor.is_none() || cursor > numbering {
@@ -111,7 +111,7 @@ impl RepairRun<'_> {
         Ok(())
     }
 
-    /// A filter that cannot be read is none: then everything is fetched anew.
+    /// Removes a filter that cannot be read, so that everything is fetched again.
     pub(super) fn fix_filter(&mut self) -> Result<(), StoreError> {
         let (table, key) = (Table::Meta, wish::FILTER_KEY);
         let row = self.view.get(table, key)?;

@@ -1,5 +1,5 @@
-//! Repositories: does what is held hash to what was signed, and do the other
-//! tables say the same?
+//! Repairs repositories: compares the held records with the signed root, and makes the
+//! other tables agree.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::Builder;
@@ -22,7 +22,7 @@ const STAGE: &str = "repositories";
 #[derive(Default)]
 struct RepoContents {
     records: u64,
-    /// A record was taken out.
+    /// Whether a record was removed.
     broken: bool,
     root: Option<Cid>,
     claims: bool,
@@ -30,7 +30,7 @@ struct RepoContents {
 }
 
 impl RepairRun<'_> {
-    /// Repositories that have a name and no row: the row was lost, or was damaged.
+    /// Finds the repositories that have a DID and no row, because the row was lost or damaged.
     pub(super) fn find_rowless(&mut self) -> Result<(), StoreError> {
         let mut rows = self.table(Table::Did);
         while let Some((place, row)) = rows.next()? {
@@ -50,7 +50,8 @@ impl RepairRun<'_> {
         self.drop_claimed()
     }
 
-    /// A name that another row bears leads to the wrong place: no row is missing.
+    /// Drops the DIDs that the row of another repository has: the name leads to the wrong
+    /// number, and no row is missing.
     fn drop_claimed(&mut self) -> Result<(), StoreError> {
         if self.rowless.is_empty() {
             return Ok(());
@@ -96,8 +97,8 @@ impl RepairRun<'_> {
         self.rowless.keys().next().copied()
     }
 
-    /// Reads what the other tables hold, and takes out what cannot be read; all
-    /// of it, if the repository is nobody's.
+    /// Reads what the other tables hold of a repository and removes what cannot be read,
+    /// or everything if the repository does not exist (`keep` is false).
     fn read_tables(
         &mut self,
         id: RepoId,
@@ -153,8 +154,8 @@ impl RepairRun<'_> {
         Ok(found)
     }
 
-    /// The next row of a repository. Where it is nobody's the row goes, and with
-    /// it those before it.
+    /// The next row of a repository. Removes the rows before it, and the repository's own
+    /// rows if `keep` is false.
     fn next_of(
         &mut self,
         id: RepoId,
@@ -198,13 +199,13 @@ impl RepairRun<'_> {
                 let sound = if row.repo.filter.holds_all_keys() {
                     found.root == Some(head.data)
                 } else {
-                    // Nothing shows that it is what it was.
+                    // The root cannot be recomputed, so nothing proves the records.
                     !self.lost()
                 };
                 sound && !found.broken
             }
             Held::Nothing => found.records == 0 && !found.broken,
-            // Which chunks are there is not known any more.
+            // After a loss it is unknown which chunks were written.
             Held::Applying { .. } => !found.broken && !self.lost(),
             Held::Damaged { .. } => true,
         };
@@ -226,7 +227,7 @@ impl RepairRun<'_> {
         self.write_repo(id, stored.as_ref(), &row, owed)
     }
 
-    /// Takes back what names a host or an upstream that is not there.
+    /// Removes references to hosts and upstreams that do not exist.
     fn fix_references(&mut self, repo: &mut Repo) {
         if repo.host.is_some_and(|host| !self.hosts.contains(&host.0)) {
             repo.host = None;
@@ -287,7 +288,7 @@ impl RepairRun<'_> {
         Ok(())
     }
 
-    /// Names that lead to no repository, or to another one.
+    /// Removes DIDs that lead to no repository or to another one.
     pub(super) fn fix_dids(&mut self) -> Result<(), StoreError> {
         let mut rows = self.table(Table::Did);
         while let Some((place, row)) = rows.next()? {
@@ -296,7 +297,7 @@ impl RepairRun<'_> {
             };
             let row = self.tx.read(Table::Repo, &key::repo(id), repo::decode)?;
             let same = row.is_some_and(|row| key::did(&row.repo.did) == place[..]);
-            // Already mended to lead to another one: then it stays.
+            // Stays if it was mended already and leads elsewhere.
             if !same && self.tx.read(Table::Did, &place, did::decode)? == Some(id) {
                 self.remove(Table::Did, place)?;
             }
@@ -307,7 +308,7 @@ impl RepairRun<'_> {
     pub(super) fn fix_hosted(&mut self) -> Result<(), StoreError> {
         let mut rows = self.table(Table::Hosted);
         while let Some((place, _)) = rows.next()? {
-            // What the row says was mended where the key is right.
+            // If the key is right, `write_repo` has mended the row.
             let same = match key::read_hosted(&place) {
                 Err(_) => false,
                 Ok((host, id)) => {
@@ -331,8 +332,8 @@ fn owes_no_fetch_though_damaged(repo: &Repo) -> bool {
     matches!(repo.held, Held::Damaged { .. }) && repo.debt.fetch.is_none()
 }
 
-/// The head by the signed commit itself, where what is held hashes to what it
-/// signs: then the commit is right, whatever the row says.
+/// The head according to the signed commit, if the held records hash to the root that it
+/// signs: then the commit is right even if the row differs.
 fn signed_head(row: &RepoRow, root: Option<Cid>) -> Option<Head> {
     let Held::Exactly(head) = row.repo.held else {
         return None;
@@ -346,7 +347,7 @@ fn signed_head(row: &RepoRow, root: Option<Cid>) -> Option<Head> {
     })
 }
 
-/// All that is known of a repository whose row is gone.
+/// The row for a repository of which only the DID is left.
 fn blank_row(did: gapless_atp::syntax::Did) -> RepoRow {
     RepoRow {
         repo: Repo::new(did),
@@ -356,10 +357,10 @@ fn blank_row(did: gapless_atp::syntax::Did) -> RepoRow {
     }
 }
 
-/// The state is not what it was: its keys are kept to be compared, nothing else
-/// is believed.
+/// Marks the held state as damaged: the keys are kept for a comparison, and nothing else
+/// is trusted.
 fn drop_head(row: &mut RepoRow) {
-    // The commit is signed; the row may be what is damaged.
+    // The commit is signed, and the damage may be in the row, so the commit's rev comes first.
     let commit = Commit::decode(&row.commit).ok();
     let signed = commit.filter(|commit| commit.did == row.repo.did.as_str());
     let from = signed.map(|commit| commit.rev).or(row.repo.floor());

@@ -1,4 +1,4 @@
-//! Values of every kind, for tests.
+//! Proptest strategies for the values in rows.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
@@ -108,7 +108,7 @@ fn behind() -> impl Strategy<Value = Behind> {
     })
 }
 
-/// A repository without debt: that has a table of its own.
+/// A repository without debt, which has a table of its own.
 pub fn any_repo() -> impl Strategy<Value = Repo> {
     let place = (
         of(host()),

@@ -1,9 +1,9 @@
 //! `claimed`: repository, path → what an unproven source says of a record.
 //!
-//! A claim is never part of a root and never served as the owner's word. It goes
-//! as soon as a proven state at its rev or a later one is held: that state says
-//! of every path what is true. It also goes as soon as nothing is owed for a repository
-//! of which something is held: then the host was asked since, and has no such commit.
+//! A claim is never part of a root and never served as the owner's data. It is deleted
+//! as soon as a proven state at its rev or a later one is held, because that state
+//! decides every path. It is also deleted once a repository of which something is held
+//! owes nothing: then the host was asked since, and has no such commit.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;

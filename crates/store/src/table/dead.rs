@@ -1,6 +1,6 @@
-//! `dead`: number → something that came and could not be used, whole, with the
-//! reason and what became of it. Nothing that was read is dropped without a
-//! trace.
+//! `dead`: number → dead letter, an event or answer that could not be used, with its
+//! bytes, the reason and its resolution. So nothing that Gapless read is dropped
+//! without a trace.
 
 use gapless_core::ledger::{RepoId, Time};
 
@@ -9,31 +9,33 @@ use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
-/// What kind of trouble it was.
+/// Why a dead letter could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeadClass {
-    /// Not even the DID could be read.
+    /// Nothing could be read, not even the DID.
     Unreadable,
-    /// The DID could be read, the rest not.
+    /// Only the DID could be read.
     Undecodable,
-    /// It could be read and breaks a rule of the protocol.
+    /// The whole could be read, but breaks a rule of the protocol.
     Invalid,
-    /// We could not write it down although it was right: a fault of our own.
+    /// The store refused it although it was valid: a bug in Gapless.
     Refused,
 }
 
-/// What became of it.
+/// What became of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resolution {
+    /// Neither used nor given up so far.
     Open,
-    /// Tried again, and used.
+    /// A retry has used it.
     Used,
-    /// A later state made it irrelevant.
+    /// A later state, or a purge, has made it irrelevant.
     Superseded,
-    /// An operator gave it up.
+    /// An operator has given it up.
     Dropped,
 }
 
+/// An event or answer that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
     pub class: DeadClass,

@@ -1,18 +1,18 @@
-//! `debt`: repository → what must be asked or fetched. A repository that owes
-//! nothing, and never failed at paying, has no row.
+//! `debt`: repository → what must be asked or fetched. A repository without debts and
+//! without failed attempts has no row.
 //!
-//! There is no second table in the order of the next try: a queue whose head is
-//! deleted all the time is what this engine is worst at. Whoever works the debts
-//! off keeps their order in memory and reads this table once.
+//! There is no second table in the order of the next attempt: a queue whose head is
+//! constantly deleted is the worst case for an LSM tree. The scheduler keeps the order
+//! in memory and reads this table once, at the start.
 
 use gapless_core::ledger::{Debt, DebtItem, DebtReason, NamedHead, Oversize};
 
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
-/// 2 added what was too large to be taken.
+/// Version 2 added the size limit that a fetch exceeded.
 const VERSION: u8 = 2;
 
-/// Whether there is anything to write down.
+/// Whether a debt needs no row.
 pub fn is_empty(debt: &Debt) -> bool {
     *debt == Debt::default()
 }
@@ -86,7 +86,7 @@ pub(super) fn read_named(row: &mut RowReader<'_>) -> Result<NamedHead, RowFault>
     })
 }
 
-/// Numbers on disk: a new reason gets the next one, none is ever changed.
+/// The index of a reason is its number on disk: append new reasons, never change the order.
 const WHYS: &[DebtReason] = &[
     DebtReason::FirstSighting,
     DebtReason::BrokenChain,

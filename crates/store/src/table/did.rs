@@ -1,7 +1,7 @@
-//! `did`: DID → the short number that stands for it everywhere else.
+//! `did`: DID → the repository's number, which all other tables use.
 //!
-//! A number is given once and never taken back, not even after a purge, so that
-//! the log keeps its meaning.
+//! A number is assigned once and stays, even after a purge, so that the log keeps its
+//! meaning.
 
 use gapless_core::ledger::RepoId;
 

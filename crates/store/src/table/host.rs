@@ -1,11 +1,11 @@
-//! `host`: host → its name, the state of its sweep, and who named it; and
-//! `host_name`: name → host. A number is given once and never to another.
+//! `host`: host → its name, the state of its sweep, and the source that named it; and
+//! `host_name`: name → host. A number is assigned once and never to another host.
 
 use gapless_core::ledger::{Host, HostId, HostSweep, NamedBy};
 
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
-/// 2 added who named it and when, and whether it has answered.
+/// Version 2 added which source named the host and when, and whether the host has answered.
 const VERSION: u8 = 2;
 const ID_VERSION: u8 = 1;
 
@@ -56,7 +56,7 @@ pub fn decode(bytes: &[u8]) -> Result<Host, RowFault> {
             ..Host::default()
         };
         if version == 1 {
-            // Whoever was swept may have answered; nobody knows better.
+            // Version 1 does not say; a host that was swept has probably answered.
             host.reached = host.swept.is_some();
             return Ok(host);
         }
@@ -74,7 +74,7 @@ fn named_by(row: &mut RowReader<'_>) -> Result<NamedBy, RowFault> {
         2 => NamedBy::Document(row.maybe(RowReader::host)?),
         3 => NamedBy::Relay(row.text()?.to_owned()),
         4 => NamedBy::Stranger(row.maybe(|row| row.text().map(str::to_owned))?),
-        _ => return Err(RowFault::Value("who named it")),
+        _ => return Err(RowFault::Value("naming source")),
     })
 }
 

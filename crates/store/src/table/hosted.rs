@@ -1,6 +1,6 @@
-//! `hosted`: host, repository → nothing. Which repositories a host has, so that
-//! a sweep can tell who is missing from a listing. The key says it all; the row
-//! is its version.
+//! `hosted`: host, repository → nothing. Lists the repositories of each host, so that
+//! a sweep can find those missing from the host's listing. The key has all the data;
+//! the row is only its version.
 
 use crate::codec::{RowFault, read_row};
 

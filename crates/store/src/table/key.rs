@@ -1,9 +1,9 @@
-//! Every key of every table.
+//! Encodes and decodes the keys of all tables.
 //!
-//! Numbers are big-endian, so that keys sort as numbers do. A path stands last in
-//! its key and verbatim, whatever bytes it has: the records of a repository then
-//! come in the order of the keys of its tree, ready for the root. Where
-//! something follows a path, its length stands before it.
+//! Numbers are big-endian, so that keys sort as numbers do. A path comes last in its
+//! key, verbatim: the records of a repository are then in the order of its tree, ready
+//! for computing the root. If something follows a path, the path's length comes before
+//! it.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::limits;
@@ -14,7 +14,7 @@ use crate::codec::{RowFault, RowReader};
 
 const REPO_BYTES: usize = 8;
 
-/// The place of an upstream's row and of its cursor, behind the same number.
+/// The byte after an upstream's number, which tells its row from its cursor.
 const UPSTREAM_ROW: u8 = 0;
 const UPSTREAM_CURSOR: u8 = 1;
 
@@ -22,7 +22,7 @@ pub fn did(did: &Did) -> Vec<u8> {
     did.as_str().as_bytes().to_vec()
 }
 
-/// Key in `repo` and `debt`; prefix of everything a repository has elsewhere.
+/// Key in `repo` and `debt`; prefix of a repository's keys in other tables.
 pub fn repo(repo: RepoId) -> [u8; REPO_BYTES] {
     repo.0.to_be_bytes()
 }
@@ -41,7 +41,7 @@ pub fn path(repo: RepoId, path: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Likewise, in memory that is used again.
+/// Writes a key in `record` and `claimed` into a buffer, which is cleared first.
 pub fn write_path(key: &mut Vec<u8>, repo: RepoId, path: &[u8]) {
     debug_assert!(path.len() <= limits::KEY_BYTES, "paths are bounded");
     key.clear();
@@ -55,8 +55,8 @@ pub fn read_path(key: &[u8]) -> Result<(RepoId, &[u8]), RowFault> {
     Ok((repo, reader.remainder()))
 }
 
-/// Key in `version`. A rev can come twice with another content when a host's
-/// older state was adopted, so the beginning of the hash goes along.
+/// Key in `version`. When a host's older state was adopted, a rev can occur twice with
+/// different contents, so the key also has the beginning of the CID's hash.
 pub fn version(repo: RepoId, path: &[u8], rev: Rev, cid: &Cid) -> Vec<u8> {
     let mut key = versions_of(repo, path);
     key.extend_from_slice(&rev.to_bits().to_be_bytes());
@@ -124,7 +124,7 @@ fn upstream_part(upstream: UpstreamId, part: u8) -> [u8; 5] {
     [a, b, c, d, part]
 }
 
-/// Which upstream, and whether it is the row (or the cursor).
+/// The upstream of a key, and true for its row or false for its cursor.
 pub fn read_upstream(key: &[u8]) -> Result<(UpstreamId, bool), RowFault> {
     let mut reader = RowReader::new(key);
     let upstream = UpstreamId(u32::from_be_bytes(reader.array()?));

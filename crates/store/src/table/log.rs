@@ -1,12 +1,11 @@
-//! `log`: first number → one commit, one chunk of a snapshot, or one word about
-//! an account. Everything downstream reads this.
+//! `log`: first number → one commit, one chunk of a snapshot, or one event of an
+//! account. All consumers read this table.
 //!
-//! Every operation has a number of its own: the row's first plus its place. A row
-//! takes as many numbers as it has operations, and one when it has none; a `lost`
-//! row takes the whole range that a damaged store lost, a `redacted` one those that
-//! it took before. So the numbers are dense:
-//! a row begins where the one before it ended, from 1 on, and no number is ever
-//! used twice.
+//! Every operation has a number of its own: the row's first number plus its index. A
+//! row takes as many numbers as it has operations, and one if it has none; a `lost`
+//! row takes the whole range that a damaged store lost, and a `redacted` row the
+//! numbers that it had before. So the numbers are dense: a row begins where the
+//! previous row ended, from 1 on, and no number is ever used twice.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
@@ -17,10 +16,10 @@ use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
-/// Records in one row at most: snapshots come in chunks.
+/// The most operations in one row: snapshots are written in chunks.
 pub const ROW_OPS: usize = 1_000;
 
-/// The first number there is.
+/// The first number of the log.
 pub const FIRST_SEQ: u64 = 1;
 
 /// What a row is about.
@@ -38,10 +37,10 @@ pub enum LogKind {
     Account(Account),
     /// The host or the keys of an account changed.
     Identity,
-    /// So many numbers whose content a damaged store lost.
+    /// This many numbers whose content a damaged store lost.
     Lost(u64),
-    /// So many numbers whose content went with a purge that came later: whoever
-    /// reads this lets go of everything it has of the repository.
+    /// This many numbers whose content a later purge deleted: a consumer that reads the row
+    /// deletes everything it has of the repository.
     Redacted(u64),
 }
 
@@ -72,12 +71,12 @@ pub struct LogOp {
 pub struct LogRow {
     pub kind: LogKind,
     pub at: Time,
-    /// None only of a `lost` row.
+    /// `None` only in a `lost` row.
     pub repo: Option<RepoId>,
     /// Rev and CID of the signed commit whose state this row leads to, or, of a
     /// chunk that is not the last, will have led to.
     pub commit: Option<(Rev, Cid)>,
-    /// The state is reached with this row: it is no chunk, or the last.
+    /// Whether this row reaches the state: it is the last chunk, or the only row.
     pub last: bool,
     /// The revs before it belong to a line of commits that was given up.
     pub new_lineage: bool,
@@ -86,7 +85,7 @@ pub struct LogRow {
 }
 
 impl LogRow {
-    /// How many numbers it takes.
+    /// How many numbers the row takes.
     pub fn numbers(&self) -> u64 {
         match self.kind {
             LogKind::Lost(count) | LogKind::Redacted(count) => count.max(1),

@@ -1,5 +1,5 @@
-//! `meta`: what the store knows about itself, in one row that every batch writes:
-//! which numbers were given out.
+//! `meta`: the counters, in one row that every batch writes: which numbers were
+//! assigned.
 
 use gapless_core::ledger::Tick;
 
@@ -8,10 +8,10 @@ use crate::codec::{RowFault, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
-/// The key of the one row.
+/// The key of the row with the counters.
 pub const KEY: &[u8] = b"counters";
 
-/// Numbers given out, each once and for ever.
+/// The next number of each kind to assign. A number is assigned once and never again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// Batches written so far; the first one is number 1.

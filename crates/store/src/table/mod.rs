@@ -1,9 +1,9 @@
-//! Every table, its name on disk and its tuning, in one place; one file each for
-//! keys and rows.
+//! The tables of the store: their names on disk, their tuning, their keys ([`key`]) and
+//! their rows (one module for each).
 //!
-//! Keys are big-endian numbers and raw paths, so that the order of bytes is the
-//! order that is wanted. Rows begin with a version; a decoder reads every version
-//! it ever wrote and never panics on any bytes.
+//! Keys are big-endian numbers and raw paths, so that the order of their bytes is their
+//! logical order. Rows begin with a version; a decoder reads every version that was ever
+//! written and never panics, whatever the bytes.
 
 #[cfg(test)]
 mod arbitrary;
@@ -31,19 +31,19 @@ pub enum Table {
     Did,
     /// Repository → what the ledger knows, and the signed commit.
     Repo,
-    /// Repository, path → rev, CID, bytes. Exactly what the head's root names.
+    /// Repository, path → rev, CID, bytes. Exactly the records under the head's root.
     Record,
     /// Repository, path, rev → superseded bytes.
     Version,
-    /// Repository, path → what an unproven source says.
+    /// Repository, path → what an unproven source says of a record.
     Claimed,
-    /// Repository, rev → authentic frames that wait for what comes before them.
+    /// Repository, rev → authentic frames that wait for earlier ones.
     Parked,
     /// First number → one commit, or one chunk of a snapshot.
     Log,
-    /// Upstream → its row, and apart from it its cursor.
+    /// Upstream → its row, and under a second key its cursor.
     Upstream,
-    /// Host → name, state of its sweep.
+    /// Host → its name, the state of its sweep, and the source that named it.
     Host,
     /// Host's name → host.
     HostName,
@@ -53,18 +53,18 @@ pub enum Table {
     Debt,
     /// Number → an event or an answer that could not be used.
     Dead,
-    /// What the store knows about itself.
+    /// Counters, tracked DIDs, the filter and purges.
     Meta,
 }
 
-/// How the engine treats a table. Given at its creation, for good.
+/// How the engine stores a table; fixed when the table is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Written rows that are gathered in memory before they become a file.
+    /// The size at which the rows in memory are flushed to a file.
     pub memtable_bytes: u64,
     pub block_bytes: u32,
     pub compressed: bool,
-    /// Most reads find their key: the last level then needs no filter.
+    /// Most reads find their key, so the last level needs no filter.
     pub reads_hit: bool,
 }
 

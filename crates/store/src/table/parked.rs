@@ -1,5 +1,5 @@
-//! `parked`: repository, rev → a frame that waits, as it came, with what the
-//! ledger has to know of it and how it was read.
+//! `parked`: repository, rev → a frame that waits for earlier ones, as it was
+//! received, with what the ledger needs to know of it and where it was read.
 
 use gapless_core::ledger::{Epoch, Parked, PriorState, UpstreamId};
 
@@ -56,7 +56,7 @@ pub fn decode(bytes: &[u8]) -> Result<ParkedFrame, RowFault> {
     })
 }
 
-/// All but the frame, which can be large.
+/// Decodes a row without its frame, which can be large.
 pub fn decode_parked(bytes: &[u8]) -> Result<Parked, RowFault> {
     read_row(bytes, VERSION, |row, _| {
         let (parked, _, _) = read_parked(row)?;

@@ -1,10 +1,10 @@
-//! Rows of `meta`: every purge there was, for ever. What went, by whose word, and
-//! how far what is left of it on the disk has been followed up.
+//! Rows of `meta` for purges, kept for ever: what a purge deleted, when the account was
+//! called deleted, and how far the traces on disk are removed.
 //!
-//! A purge takes the records at once. What they leave behind (the frames that
-//! brought them, the paths in older rows of the log, dead letters, the engine's own
-//! files) is taken afterwards, bit by bit; this row says how far that is, so that it
-//! goes on after a crash.
+//! A purge deletes the records at once. Their traces (the frames that brought them, the
+//! paths in older rows of the log, dead letters, the engine's own files) are removed
+//! afterwards, step by step; this row records the progress, so that the removal continues
+//! after a crash.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{HostId, RepoId, Time};
@@ -13,35 +13,36 @@ use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
-/// What the key of a purge begins with; the first log number that it took follows.
+/// The prefix of a purge's key; the first log number of the purge follows.
 pub const PREFIX: &[u8] = b"purge/";
 
-/// The key of the bytes that push others out of the engine's journal.
+/// The key of the filler bytes that push deleted ones out of the engine's journal.
 pub const FILLER_KEY: &[u8] = b"filler";
 
+/// A purge, and how far its traces are removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeRow {
     pub repo: RepoId,
     pub did: Did,
-    /// Where it lived.
+    /// The host of the repository when it was purged.
     pub host: Option<HostId>,
-    /// When its host, or the directory, was first heard to call it deleted.
+    /// When its host, or the directory, first called the account deleted.
     pub deleted_at: Option<Time>,
     pub purged_at: Time,
     pub records: u64,
-    /// Bytes of them and of everything else that went with them.
+    /// The bytes of the records and of everything else that was deleted with them.
     pub bytes: u64,
-    /// Superseded records, claims and parked frames.
+    /// The number of superseded records, claims and parked frames that were deleted.
     pub others: u64,
-    /// Every row of the log below this number was looked at.
+    /// Every row of the log below this number is done.
     pub upto: u64,
     pub frames_redacted: u64,
     pub rows_redacted: u64,
     pub letters_redacted: u64,
-    /// When nothing of it was left to be found.
+    /// When the last trace was removed.
     pub finished_at: Option<Time>,
-    /// By then the engine's files were written anew; else their own compaction does
-    /// that, in its time.
+    /// Whether the engine's files were rewritten by then; if not, the engine's own
+    /// compaction removes the bytes later.
     pub compacted: bool,
 }
 

@@ -1,9 +1,8 @@
-//! `record`: repository, path → rev, CID and bytes of a record that the head's
-//! root names. Nothing else is ever in this table but while a snapshot is
-//! being written.
+//! `record`: repository, path → rev, CID and bytes of a record under the head's root.
+//! The table has other records only while a snapshot is being written.
 //!
-//! When a filter does not want a record its CID is kept all the same, without
-//! the bytes: the root needs every key.
+//! A record that the filter excludes is stored with its CID and without its bytes,
+//! because the root needs every key.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
@@ -15,13 +14,13 @@ const VERSION: u8 = 1;
 /// Version, rev, CID, and whether bytes follow.
 const FIXED_BYTES: usize = 1 + 8 + 33 + 1;
 
-/// A row that still lies in the bytes it came in.
+/// A decoded row that borrows the record's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRow<'a> {
-    /// Of the commit or the snapshot that brought it.
+    /// The rev of the commit or snapshot that brought the record.
     pub rev: Rev,
     pub cid: Cid,
-    /// Verbatim; none when only the key is kept.
+    /// The record verbatim; `None` if only the key is kept.
     pub bytes: Option<&'a [u8]>,
 }
 
@@ -47,7 +46,7 @@ pub fn decode(bytes: &[u8]) -> Result<RecordRow<'_>, RowFault> {
     })
 }
 
-/// A record, read.
+/// A record read from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     key: Slice,
@@ -71,7 +70,7 @@ impl Record {
         })
     }
 
-    /// `collection/rkey`, or whatever else the tree names.
+    /// The path of the record, normally `collection/rkey`.
     pub fn path(&self) -> &[u8] {
         self.key.get(8..).unwrap_or_default()
     }

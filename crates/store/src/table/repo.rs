@@ -1,9 +1,8 @@
-//! `repo`: repository → what the ledger knows of it, and the signed commit that
-//! its head is.
+//! `repo`: repository → what the ledger knows of it, and the signed commit of its head.
 //!
-//! The debt lies in a table of its own, so that all that is owed can be read
-//! without reading every repository; this row says whether there is one. The
-//! same holds for claims.
+//! The debt has a table of its own, so that all debts can be read without reading every
+//! repository; this row says whether the repository has one. Claims have a table and a
+//! flag too.
 
 use std::sync::Arc;
 
@@ -16,20 +15,21 @@ use gapless_core::ledger::{
 use super::debt::{read_named, write_named};
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
-/// 2 added the signing key, and whether it is tracked by name; 3 what only a relay says.
+/// Version 2 added the signing key and whether the repository is tracked by name; version 3
+/// added what only a relay says.
 const VERSION: u8 = 3;
 
-/// The row as it lies on disk.
+/// A row as it is on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoRow {
-    /// The debt has its own row: it is not written here, and read as none.
+    /// The repository. Its debt has its own row: here it is neither written nor read.
     pub repo: Repo,
-    /// There is a row in `debt`.
+    /// Whether there is a row in `debt`.
     pub owes: bool,
-    /// There may be rows in `claimed`.
+    /// Whether there may be rows in `claimed`.
     pub claims: bool,
-    /// The block of the head's commit as its owner signed it; empty if it was
-    /// never handed over.
+    /// The block of the head's commit as its owner signed it; empty if the store never
+    /// got it.
     pub commit: Arc<[u8]>,
 }
 

@@ -1,20 +1,19 @@
-//! `upstream`: upstream → its row, and beside it, under the same number, its
-//! cursor.
+//! `upstream`: upstream → its row, and under a second key with that number its cursor.
 //!
-//! They are two rows because they have two writers: whoever follows the upstream
-//! decides about epochs, and the committer alone knows what is durable. A cursor
-//! counts only while its numbering is the row's: raising the numbering clears the
-//! cursor, in the same single write.
+//! Row and cursor are separate because they have two writers: the follower of the
+//! upstream decides about epochs, and only the committer knows what is durable. A cursor
+//! is valid only while its numbering equals the row's, so that raising the numbering
+//! clears the cursor in one write.
 
 use gapless_core::ledger::{Cursor, Epoch, FollowReason, Upstream, UpstreamKind};
 
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
-/// 2 added who wants it followed.
+/// Version 2 added why the upstream is followed.
 const VERSION: u8 = 2;
 const CURSOR_VERSION: u8 = 1;
 
-/// A cursor, and the numbering that its number belongs to.
+/// A cursor, and the numbering under which its sequence number is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CursorRow {
     pub numbering: u32,
@@ -94,7 +93,7 @@ fn followed(code: u8) -> Result<FollowReason, RowFault> {
         3 => FollowReason::ForTracked,
         4 => FollowReason::Discovered,
         5 => FollowReason::Narrowed,
-        _ => return Err(RowFault::Value("who follows")),
+        _ => return Err(RowFault::Value("follow reason")),
     })
 }
 

@@ -1,8 +1,8 @@
-//! `version`: repository, path, rev → the bytes that a later operation replaced
-//! or deleted, until everybody who reads the log has passed that operation.
+//! `version`: repository, path, rev → the bytes of a record that a later operation
+//! replaced or deleted, until every consumer of the log has passed that operation.
 //!
-//! The rev and the CID of the key are those of the replaced record, as the log
-//! names them on both sides: where it came, and where it went.
+//! The rev and the CID in the key are those of the superseded record. The log names them
+//! in the row that wrote the record and in the row that superseded it.
 
 use gapless_atp::cid::Cid;
 
@@ -10,12 +10,13 @@ use crate::codec::{RowFault, RowWriter, read_row};
 
 const VERSION: u8 = 1;
 
+/// A decoded row that borrows the superseded record's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRow<'a> {
     pub cid: Cid,
-    /// The number of the operation that superseded it.
+    /// The log number of the operation that superseded the record.
     pub superseded_by: u64,
-    /// Verbatim; none when only the key was kept.
+    /// The record verbatim; `None` if only the key was kept.
     pub bytes: Option<&'a [u8]>,
 }
 

@@ -1,5 +1,5 @@
-//! Rows of `meta` beside the counters: what the operator wants. Which DIDs are
-//! tracked by name, and which collections are kept.
+//! Rows of `meta` for what the operator wants: the DIDs that are tracked by name, and the
+//! collections that are kept.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{FilterGen, Time};
@@ -7,25 +7,25 @@ use gapless_core::ledger::{FilterGen, Time};
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
-/// 2 added by what it was found.
+/// Version 2 added the collection by which a repository was found.
 const TRACKED_VERSION: u8 = 2;
 
 /// The key of the filter.
 pub const FILTER_KEY: &[u8] = b"filter";
 
-/// What the key of a tracked DID begins with.
+/// The prefix of the key of a tracked DID.
 pub const TRACKED_PREFIX: &[u8] = b"tracked/";
 
-/// Patterns of one filter at most.
+/// The most patterns in one filter.
 const MAX_PATTERNS: usize = 100_000;
 
 /// The row of the filter: the collections that are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct FilterRow {
     pub generation: FilterGen,
-    /// Empty: all.
+    /// The patterns of the collections that are kept; empty means all collections.
     pub patterns: Vec<String>,
-    /// Of other collections not even the keys are kept.
+    /// Whether not even the keys of other collections are kept.
     pub wanted_keys_only: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct FilterRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackedRow {
     pub since: Time,
-    /// The collection by which it was found; none: an operator has named it.
+    /// The collection by which the repository was found; `None` if an operator named it.
     pub found: Option<String>,
 }
 

@@ -46,7 +46,7 @@ fn fail_with(letter_bytes: usize, event: &str, part: &str, count: u64, error: &s
 #[test]
 fn a_failed_fsync_of_the_journal_ends_writing_and_is_said() {
     let said = fail("sync", ".jnl", 5, "EIO");
-    assert!(said.contains("until Gapless is started again"), "{said}");
+    assert!(said.contains("until Gapless is restarted"), "{said}");
     assert!(said.contains("Input/output error"), "{said}");
 }
 
@@ -79,7 +79,7 @@ fn a_disk_that_is_full_in_mid_write_ends_writing_and_is_said() {
 #[test]
 fn an_engine_whose_workers_failed_takes_nothing_more_and_says_so() {
     let said = fail_with(200_000, "write", "/tables/", 3, "ENOSPC");
-    assert!(said.contains("until Gapless is started again"), "{said}");
+    assert!(said.contains("until Gapless is restarted"), "{said}");
     assert!(said.contains("the disk may be full or broken"), "{said}");
 }
 

@@ -158,7 +158,7 @@ fn a_full_disk_stops_writing_and_lets_go_by_itself() {
     let refused = store.write(event(2)).unwrap_err();
     assert!(!refused.is_final());
     let text = refused.to_string();
-    for part in ["5 bytes free", "10", "reading goes on"] {
+    for part in ["5 bytes free", "10", "reading continues"] {
         assert!(text.contains(part), "{text}");
     }
     assert_eq!(store.view().log_from(0).unwrap().count(), 1);
