@@ -524,8 +524,8 @@ fn a_file_of_certificates_is_read_or_refused_by_name() {
         load(&Flags::default(), &told, folder.path())
     };
     for (text, why) in [
-        ("", "there is none in it"),
-        ("nonsense\n", "there is none in it"),
+        ("", "it contains no certificate"),
+        ("nonsense\n", "it contains no certificate"),
         (
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
             "certificate 1 cannot be read",

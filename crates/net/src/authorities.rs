@@ -20,7 +20,7 @@ pub enum CertificatesError {
     #[error("certificate {number} cannot be read: {reason}")]
     Unreadable { number: usize, reason: String },
     /// The text has no PEM section with a certificate.
-    #[error("there is none in it")]
+    #[error("it contains no certificate")]
     Empty,
 }
 

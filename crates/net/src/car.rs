@@ -1,9 +1,9 @@
-//! A repository, streamed from its host to a sink, piece by piece.
+//! Downloads a repository from its host and streams it into a sink.
 //!
-//! Nothing is kept here. The host must begin within a time, go on without long
-//! silences, keep up a pace, and end within bytes and hours; a host that drips
-//! costs us its own seats and not more. Only waiting for the host counts against
-//! the host: what the sink takes is our own.
+//! Nothing is buffered here. [`FetchLimits`] bound the time to the first byte, each
+//! stall, the rate, the bytes and the total time, so a slow host occupies only its own
+//! permits. Only the time spent waiting for the host counts towards the rate, not the
+//! time that the sink takes.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use super::client::{MOST_REDIRECTS, Net, authority, heed, read_answer, turn, wai
 use super::error::{AskClass, AskError, sort};
 use super::xrpc::{Failure, HostAddress, refusal};
 
-/// Bytes of an error's body that are read.
+/// The most bytes of an error's body that are read.
 const ERROR_BYTES: u64 = 64 * 1024;
 
-/// The bounds of a download.
+/// The limits of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FetchLimits {
     pub bytes: u64,
     pub total: Duration,
-    /// Until the answer begins.
+    /// The longest wait until the response begins.
     pub first_byte: Duration,
-    /// Without a byte.
+    /// The longest wait without a byte.
     pub stall: Duration,
-    /// Bytes per second, measured over each `window`.
+    /// The lowest rate in bytes per second, measured over each `window`.
     pub min_rate: u64,
     pub window: Duration,
 }
@@ -46,7 +46,7 @@ impl Default for FetchLimits {
     }
 }
 
-/// A download that went through. Whether it is a repository is for the reader.
+/// A complete download. The sink decides whether the bytes are a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fetched {
     pub bytes: u64,
@@ -55,11 +55,11 @@ pub struct Fetched {
 /// Why a repository was not downloaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GetRepoError {
-    #[error("the repository is not served: {0:?}")]
+    #[error("the host does not serve the repository: {0:?}")]
     State(Account),
     #[error(transparent)]
     Ask(#[from] AskError),
-    #[error("the repository could not be taken in: {0}")]
+    #[error("the downloaded repository could not be processed: {0}")]
     Sink(String),
 }
 
@@ -72,11 +72,11 @@ impl From<Failure> for GetRepoError {
     }
 }
 
-/// Takes the pieces in, in order. Its error ends the download.
+/// Receives the pieces of a download, in order. An error from the sink ends the download.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), String> + Send + 'a;
 
 impl Net {
-    /// Streams a repository, or what is new since a rev, into the sink.
+    /// Streams a repository, or the difference since a rev, into the sink.
     pub async fn get_repo(
         &self,
         host: &HostAddress,
@@ -117,13 +117,13 @@ impl Net {
     }
 }
 
-/// The body of an error, within the time of a stall.
+/// Reads the body of an error response, within the time of a stall.
 async fn read_refusal(name: &str, did: &Did, response: Response, limits: &FetchLimits) -> Failure {
     let status = response.status().as_u16();
     let retry_after = wait_of(&response);
     match timeout(limits.stall, read_answer(name, response, ERROR_BYTES)).await {
         Ok(Ok(answer)) => refusal(name, "getRepo", &answer),
-        // The status is known, and says more than the failure to read on.
+        // The status is known, and says more than the failure to read the body.
         Ok(Err(_)) | Err(_) => {
             let what = format!("getRepo of {did} was answered with {status}, without a reason");
             let error = AskError::new(AskClass::Http(status), name, what);
@@ -138,7 +138,7 @@ struct Download<'a> {
     limits: &'a FetchLimits,
     deadline: Instant,
     bytes: u64,
-    /// Waited for the host, and got from it, in this window.
+    /// The time spent waiting for the host, and the bytes received, in this window.
     waited: Duration,
     window_bytes: u64,
 }
@@ -175,7 +175,7 @@ impl Download<'_> {
         }
     }
 
-    /// Counts a piece, and judges the pace at the end of a window.
+    /// Counts a piece, and checks the rate at the end of a window.
     fn count(&mut self, waited: Duration, bytes: u64) -> Result<(), AskError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limits.bytes {
@@ -189,7 +189,7 @@ impl Download<'_> {
         let owed = self.limits.min_rate as f64 * self.waited.as_secs_f64();
         if (self.window_bytes as f64) < owed {
             let what = format!(
-                "getRepo of {} brought {} bytes in {:?}, and fewer than {} a second",
+                "getRepo of {} delivered {} bytes in {:?}, fewer than {} per second",
                 self.did, self.window_bytes, self.waited, self.limits.min_rate
             );
             return Err(AskError::new(AskClass::Slow, self.name, what));
@@ -215,7 +215,7 @@ impl Download<'_> {
         } else {
             (
                 AskClass::Slow,
-                format!("went silent for {:?}", self.limits.stall),
+                format!("stalled for {:?}", self.limits.stall),
             )
         };
         let what = format!("getRepo of {} {what} after {} bytes", self.did, self.bytes);

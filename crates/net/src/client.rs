@@ -1,10 +1,10 @@
-//! One GET: guarded, bounded in time and in bytes.
+//! The HTTP client: sends GET requests, guarded and bounded in time and bytes.
 //!
-//! Two clients: one for hosts that others name, whose resolver refuses addresses
-//! that are not public, and one for what the operator configured. Neither reads
-//! proxies from the environment. Redirects are followed here, by hand, a few at
-//! most, and each goes through the same rules as the first address. Bodies are
-//! read in pieces and dropped as soon as they are too large.
+//! There are two clients: one for hosts named by documents or redirects, whose
+//! resolver refuses addresses that are not public, and one for hosts that the operator
+//! configured. Neither reads proxies from the environment. This module follows
+//! redirects itself, at most three, and applies the rules of [`super::guard`] to each
+//! target. Bodies are read in pieces; a body that exceeds its limit is dropped at once.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,46 +22,47 @@ use super::headers::retry_after;
 use super::host::{HostLimits, Hosts, Permit};
 use super::lookup::Lookup;
 
-/// Time for name, connection and TLS together.
+/// The timeout for name resolution, connection and TLS together.
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
-/// Redirects of one question.
+/// The most redirects that one request follows.
 pub(super) const MOST_REDIRECTS: u32 = 3;
-/// Idle connections that are kept to one host, and for how long.
+/// The most idle connections kept to one host, and how long each is kept.
 const IDLE_CONNECTIONS: usize = 4;
 const IDLE_CONNECTION: Duration = Duration::from_secs(60);
-/// A host in a longer pause is not waited for: the asker has better things to do.
+/// A request fails at once if the host's pause lasts longer than this.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest wait for a turn at a host.
+/// The longest wait for a permit to ask a host.
 const LONGEST_TURN: Duration = Duration::from_secs(300);
-/// The pause of a host that says "too many" and not how long; and the shortest
-/// one of a host that says both.
+/// The pause after a 429 without a time to wait, and the shortest pause after a 429
+/// with one.
 const UNNAMED_PAUSE: Duration = Duration::from_secs(10);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-/// Questions to the directory at a time, whatever its pace.
+/// Concurrent requests to the directory.
 const DIRECTORY_AT_ONCE: usize = 64;
-/// One host of did:web documents.
+/// The limits of a host that serves did:web documents.
 const WEB_DOCUMENTS: HostLimits = HostLimits {
     concurrency: 2,
     requests_per_second: 1.0,
     burst: 5,
 };
 
-/// What the configuration says about going out.
+/// The settings of outgoing connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetSettings {
-    /// Hosts that others name may be anywhere. For test networks.
+    /// Whether hosts named by others may have private addresses. For test networks.
     pub allow_private: bool,
-    /// Whom a host's operator can write to: an address or a URL.
+    /// A contact for operators of hosts, sent in the user agent: a mail address or a URL.
     pub contact: Option<String>,
-    /// Certificate authorities beside the world's.
+    /// Certificate authorities in addition to those of the public web.
     pub authorities: Vec<Certificate>,
-    /// The PLC directory.
+    /// The URL of the PLC directory.
     pub plc: String,
-    /// Questions to it in a second; twice as many at once after a pause.
+    /// The rate of requests to the PLC directory. After an idle time, a burst of twice as many
+    /// is allowed.
     pub plc_requests_per_second: f64,
 }
 
-/// Why nothing can go out.
+/// Why the network client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
     #[error("the contact {0:?} cannot be sent in a header: use printable ASCII")]
@@ -74,30 +75,31 @@ pub enum NetError {
     Client(String),
 }
 
-/// The bounds of one question.
+/// The limits of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub total: Duration,
     pub bytes: u64,
 }
 
-/// An answer of any status.
+/// A response with any status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// When the host wants to be asked again, if it said so.
+    /// How long to wait before the next request, if the host said so.
     pub retry_after: Option<Duration>,
     pub body: Bytes,
 }
 
-/// The way out. Clones share everything.
+/// The client for all requests to hosts, the directory and handles. Clones share
+/// connections and limits.
 #[derive(Clone)]
 pub struct Net(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub allow_private: bool,
     pub agent: String,
-    /// Without a slash at its end.
+    /// The URL of the directory, without a trailing slash.
     pub plc: String,
     pub tls: Arc<rustls::ClientConfig>,
     pub lookup: Lookup,
@@ -113,7 +115,7 @@ impl Net {
         Net::with_limits(settings, HostLimits::default())
     }
 
-    /// With limits per host other than the usual ones.
+    /// Creates a client with limits per host other than the defaults.
     pub fn with_limits(settings: NetSettings, limits: HostLimits) -> Result<Net, NetError> {
         let agent = user_agent(settings.contact.as_deref())?;
         let tls = tls_config(&settings.authorities)?;
@@ -132,12 +134,13 @@ impl Net {
         })))
     }
 
-    /// The pace of every host that is asked by [`super::xrpc`].
+    /// The rate limits of the hosts that [`super::xrpc`] asks.
     pub fn hosts(&self) -> &Hosts {
         &self.0.hosts
     }
 
-    /// One GET, whatever its status. The whole of it ends within `limits`.
+    /// Sends one GET request and reads the whole response within `limits`. Any status is a
+    /// success.
     pub async fn get(&self, url: &str, trust: Trust, limits: Limits) -> Result<Answer, AskError> {
         let url = parse(url)?;
         self.get_url(url, trust, MOST_REDIRECTS, limits).await
@@ -158,14 +161,14 @@ impl Net {
         match timeout(limits.total, answer).await {
             Ok(answer) => answer,
             Err(_) => {
-                let what = format!("no whole answer within {:?}", limits.total);
+                let what = format!("no complete response within {:?}", limits.total);
                 Err(AskError::new(AskClass::Timeout, &host, what))
             }
         }
     }
 
-    /// Asks, follows redirects, and gives back the head of the last answer. The
-    /// caller bounds the time.
+    /// Sends a request, follows redirects, and returns the last response before its body
+    /// is read. The caller bounds the time.
     pub(super) async fn open(
         &self,
         mut url: Url,
@@ -189,20 +192,20 @@ impl Net {
             }
             let next = redirect_target(&url, response.headers())?;
             if authority(&next) != host {
-                // Many hosts may redirect to one: it is spared all the same.
+                // Many hosts may redirect to one host, whose rate limit holds too.
                 self.0.hosts.pass_by(&authority(&next)).await;
             }
             trust = trust.redirected(&url, &next);
             url = next;
         }
         let what = match redirects {
-            0 => "it redirects, which is not followed here".to_owned(),
+            0 => "it redirects, and this request follows no redirects".to_owned(),
             most => format!("it redirects more than {most} times"),
         };
         Err(AskError::new(AskClass::Refused, &authority(&url), what))
     }
 
-    /// May this be asked at all?
+    /// Checks whether a URL may be requested at all.
     pub(super) fn check(&self, url: &Url, trust: Trust) -> Result<(), AskError> {
         match trust {
             Trust::Configured => Ok(()),
@@ -212,25 +215,25 @@ impl Net {
     }
 }
 
-/// Waits for a turn, but not for long: a host that asked for a long pause is
-/// not waited for.
+/// Waits for a permit to ask a host. Fails at once if the host is in a pause that
+/// lasts longer than [`PATIENCE`].
 pub(super) async fn turn(hosts: &Hosts, host: &str) -> Result<Permit, AskError> {
     if let Some(until) = hosts.paused_until(host) {
         let left = until.saturating_duration_since(Instant::now());
         if left > PATIENCE {
-            let what = "it asked for a pause, which is not over; it is asked later";
+            let what = "the pause that it asked for is not over; Gapless asks again later";
             let error = AskError::new(AskClass::Http(429), host, what);
             return Err(error.after(Some(left)));
         }
     }
     let admitted = timeout(LONGEST_TURN, hosts.admit(host)).await;
     admitted.map_err(|_| {
-        let what = format!("no turn to ask it within {LONGEST_TURN:?}");
+        let what = format!("its rate limit allowed no request within {LONGEST_TURN:?}");
         AskError::new(AskClass::Timeout, host, what)
     })
 }
 
-/// Leaves a host alone for as long as it wants.
+/// Pauses a host for the time that its response asks for.
 pub(super) fn heed(hosts: &Hosts, host: &str, status: u16, retry_after: Option<Duration>) {
     let pause = match (status, retry_after) {
         (429, wait) => Some(wait.map_or(UNNAMED_PAUSE, |wait| wait.max(SHORTEST_PAUSE))),
@@ -245,7 +248,7 @@ pub(super) fn parse(url: &str) -> Result<Url, AskError> {
     Url::parse(url).map_err(|_| AskError::refused(&clean(url), &Refusal::Unreadable))
 }
 
-/// The host as messages and limits name it: with its port, if it has one.
+/// The name of a host in messages and limits: with its port, if the URL has one.
 pub(super) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port() {
@@ -258,30 +261,30 @@ pub(super) fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// Where an answer to `from` redirects to.
+/// The target of a redirect from `from`.
 pub(super) fn redirect_target(from: &Url, headers: &HeaderMap) -> Result<Url, AskError> {
     let target = headers.get(LOCATION).and_then(|to| to.to_str().ok());
     let target = target.and_then(|to| from.join(to).ok());
     target.ok_or_else(|| {
-        let what = "it redirects to no readable address";
+        let what = "it redirects to an address that cannot be parsed";
         AskError::malformed(&authority(from), what)
     })
 }
 
-/// What a head says about asking again.
+/// How long to wait before the next request, if the response says so.
 pub(super) fn wait_of(response: &Response) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     retry_after(response.headers(), now.map_or(0, |now| now.as_secs()))
 }
 
-/// Reads a whole body, or gives up at the first byte too many.
+/// Reads a whole body. Fails at the first byte over the limit.
 pub(super) async fn read_answer(
     host: &str,
     mut response: Response,
     most: u64,
 ) -> Result<Answer, AskError> {
     let too_large = || {
-        let what = format!("the answer has more than {most} bytes");
+        let what = format!("the response has more than {most} bytes");
         AskError::new(AskClass::TooLarge, host, what)
     };
     if response

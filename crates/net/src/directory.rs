@@ -1,12 +1,15 @@
-//! Who a DID is: which host, which key, and since when.
+//! Resolves DIDs: host, key, and the version of the document.
 //!
-//! An older document must move nothing. So every answer has a version that grows
-//! with the document: 1 when it is first seen; for a did:plc that changed, the
-//! moment at which the directory took the operation that made it so, in
-//! microseconds, read from its audit log; for a did:web that changed, one more
-//! than before, because a did:web has no past. A directory that is behind what
-//! is already known, or whose log and document disagree, is told apart and asked
-//! again later.
+//! An older document must not replace a newer one. So every answer has a version that
+//! grows with the document:
+//! - 1 when the DID is first seen;
+//! - for a did:plc that changed, the time in microseconds at which the directory
+//!   accepted the operation, read from its audit log;
+//! - for a did:web that changed, the previous version plus one, because a did:web has
+//!   no history.
+//!
+//! If the directory is behind what is already known, or if its log and its document
+//! disagree, the result is an error of its own, and the caller asks again later.
 
 use std::time::Duration;
 
@@ -21,24 +24,24 @@ use super::client::{Answer, Limits, MOST_REDIRECTS, Net, authority, heed, parse,
 use super::error::{AskClass, AskError, clean};
 use super::guard::Trust;
 
-/// Who is a DID now?
+/// The limits of a request for a DID document.
 const DOCUMENT: Limits = Limits {
     total: Duration::from_secs(10),
     bytes: DID_DOCUMENT_BYTES as u64,
 };
-/// Who was it ever?
+/// The limits of a request for an audit log.
 const LOG: Limits = Limits {
     total: Duration::from_secs(10),
     bytes: AUDIT_LOG_BYTES as u64,
 };
-/// When a directory that is behind is asked again: replicas lag by less.
+/// The wait before a directory that is behind is asked again; its replicas lag by less.
 const LAG: Duration = Duration::from_secs(30);
 
-/// What the caller already knows of a DID. After a tombstone it knows a version
-/// but neither host nor key.
+/// What the caller already knows of a DID. After a tombstone, only the version is
+/// known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    /// Zero if nothing is known.
+    /// The version of the last document; zero if nothing is known.
     pub version: u64,
     pub host: Option<String>,
     pub key: Option<KeyBytes>,
@@ -47,35 +50,35 @@ pub struct Known {
 /// What a DID's document says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The PDS, in the one spelling that an endpoint has.
+    /// The URL of the PDS, normalized.
     pub host: Option<String>,
     pub key: Option<KeyBytes>,
     /// Grows with every change of the document.
     pub version: u64,
-    /// The DID was given up for good.
+    /// Whether the DID has a tombstone and is gone for good.
     pub tombstoned: bool,
-    /// Claimed, not confirmed.
+    /// The handle that the document claims, not verified.
     pub handle: Option<String>,
 }
 
-/// Why a DID could not be resolved. The caller knows which.
+/// Why a DID could not be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    #[error("the DID is not known where its document should be")]
+    #[error("the directory or web host of the DID does not know it")]
     NotFound,
-    #[error("the DID's document and the directory's log disagree; it is asked again later")]
+    #[error("the DID's document and the directory's log disagree; Gapless asks again later")]
     Unsettled,
-    #[error("the directory is behind what is known of the DID; it is asked again later")]
+    #[error("the directory is behind what is known of the DID; Gapless asks again later")]
     Stale,
     #[error(transparent)]
     Ask(#[from] AskError),
-    /// The answer is no document or no log of this DID.
+    /// The response is not a valid document or audit log of this DID.
     #[error("{0}")]
     Document(String),
 }
 
 impl ResolveError {
-    /// When it is worth asking again, if that is known.
+    /// How long to wait before another attempt, if that is known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             ResolveError::Unsettled | ResolveError::Stale => Some(LAG),
@@ -85,7 +88,7 @@ impl ResolveError {
     }
 }
 
-/// A key as the ledger keeps it.
+/// Converts a key into the form that the ledger stores.
 pub fn key_bytes(key: &PublicKey) -> KeyBytes {
     let curve = match key.curve() {
         Curve::K256 => 0,
@@ -97,7 +100,7 @@ pub fn key_bytes(key: &PublicKey) -> KeyBytes {
     }
 }
 
-/// The key that the ledger kept, if these bytes are one.
+/// Converts a key from the form that the ledger stores; `None` if the bytes are not a key.
 pub fn public_key(bytes: &KeyBytes) -> Option<PublicKey> {
     let curve = match bytes.curve {
         0 => Curve::K256,
@@ -108,7 +111,7 @@ pub fn public_key(bytes: &KeyBytes) -> Option<PublicKey> {
 }
 
 impl Net {
-    /// Asks who a DID is now.
+    /// Resolves a DID to its present host, key and handle.
     pub async fn resolve(&self, did: &Did, known: Known) -> Result<Resolved, ResolveError> {
         let answer = match did.method() {
             DidMethod::Plc => self.ask_directory(did, "", DOCUMENT).await?,
@@ -130,7 +133,7 @@ impl Net {
         Ok(resolved)
     }
 
-    /// A DID's document as it is now, word for word.
+    /// Fetches the present document of a DID, verbatim.
     pub async fn document(&self, did: &Did) -> Result<bytes::Bytes, ResolveError> {
         let answer = match did.method() {
             DidMethod::Plc => self.ask_directory(did, "", DOCUMENT).await?,
@@ -143,7 +146,8 @@ impl Net {
         }
     }
 
-    /// Every key that a DID ever signed with, newest first. A did:web has no past.
+    /// Every signing key that a DID has ever had, newest first. Empty for a did:web, which has
+    /// no history.
     pub async fn former_keys(&self, did: &Did) -> Result<Vec<PublicKey>, ResolveError> {
         if did.method() == DidMethod::Web {
             return Ok(Vec::new());
@@ -154,7 +158,7 @@ impl Net {
         Ok(history.keys)
     }
 
-    /// When a document that differs from the known one came about.
+    /// The version of a document that differs from the known one, by the audit log.
     async fn version(
         &self,
         did: &Did,
@@ -196,15 +200,15 @@ impl Net {
         let name = authority(&url);
         self.check(&url, Trust::Named)?;
         let _permit = turn(&self.0.web_documents, &name).await?;
-        // Whoever may redirect a document could speak for the DID: not followed.
+        // Follow no redirects: the target of one could speak for the DID.
         let answer = self.get_url(url, Trust::Named, 0, DOCUMENT).await?;
         let hosts = &self.0.web_documents;
         heed(hosts, &name, answer.status, answer.retry_after);
         Ok(answer)
     }
 
-    /// Where a did:web keeps its document. Only a test network has ports, and
-    /// no certificates for them.
+    /// The URL of a did:web document. A port occurs only in test networks, where it means
+    /// plain HTTP.
     fn web_url(&self, did: &Did) -> Result<Url, AskError> {
         let host = did.web_host().unwrap_or_default();
         let scheme = if self.0.allow_private && host.contains(':') {
@@ -222,7 +226,7 @@ fn unexpected(did: &Did, answer: &Answer) -> ResolveError {
     let error = AskError {
         class: AskClass::Http(status),
         retry_after: answer.retry_after,
-        message: format!("asked for {did}, its directory answered with {status}: {said}"),
+        message: format!("the directory answered the request for {did} with {status}: {said}"),
     };
     ResolveError::Ask(error)
 }
@@ -253,16 +257,16 @@ fn same(resolved: &Resolved, known: &Known) -> bool {
     known.version > 0 && resolved.host == known.host && resolved.key == known.key
 }
 
-/// The version of a document by the log: the log's last word must be the
-/// document, and what we know must have been its word once.
+/// The version of a document by the log: the last entry of the log must match the
+/// document, and some entry must match what is known.
 fn settle(log: &AuditLog, resolved: &Resolved, known: &Known) -> Result<u64, ResolveError> {
     let last = log.in_force();
     let last = last.filter(|last| says(last, resolved.host.as_deref(), resolved.key));
     let Some(last) = last else {
         return Err(ResolveError::Unsettled);
     };
-    // A first sight has no moment to compare: then only the log tells whether
-    // what we know came before. An entry that was nullified did.
+    // Version 1 is not a time that could be compared, so only the log can show that the
+    // known document came before. A nullified entry counts too.
     let heard = |entry: &AuditEntry| says(entry, known.host.as_deref(), known.key);
     if known.version == 1 && !log.entries.iter().any(heard) {
         return Err(ResolveError::Stale);

@@ -1,10 +1,9 @@
-//! Whose handle is it, by the DNS: the TXT records of `_atproto.HANDLE` that begin with
-//! `did=`. Asked by UDP, and by TCP where an answer does not fit.
+//! Resolves handles by the DNS: reads the TXT records of `_atproto.HANDLE` that begin with
+//! `did=`, by UDP, or by TCP if an answer does not fit.
 //!
-//! Bounded in time and in questions at a time; nothing is remembered here. Records that
-//! name no DID are passed over, and several that name different ones name nobody.
-//! Where no name server is known, or none answers, that is an error in words, and the
-//! asker goes on without.
+//! Every lookup is bounded to four seconds; nothing is cached here. Records without a DID
+//! are ignored, and records that name different DIDs are an error. If no name server is
+//! known, or none answers, the lookup fails, and the caller continues without the DNS.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,29 +15,29 @@ use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
 
-/// Where the records of a handle stand.
+/// The label before a handle, at which its records are.
 const BEFORE: &str = "_atproto.";
-/// How a record begins that names a DID.
+/// The prefix of a record that names a DID.
 const NAMES: &[u8] = b"did=";
-/// One question to one name server, and how often it is asked again.
+/// The timeout of one query to one name server, and how often it is retried.
 const QUESTION: Duration = Duration::from_secs(2);
 const TRIES_MORE: usize = 1;
-/// All of them together: somebody waits, and another way is tried afterwards.
+/// The timeout of all queries together; the caller then tries another way.
 const WITHIN: Duration = Duration::from_secs(4);
 
-/// Which name servers are asked.
+/// The name servers to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameServer {
-    /// Those of this machine.
+    /// The name servers of this machine.
     #[default]
     System,
-    /// None.
+    /// No name server.
     Off,
-    /// This one.
+    /// The name server at this address.
     At(SocketAddr),
 }
 
-/// What may be said in the configuration.
+/// Describes the accepted values for the configuration's errors and help.
 pub const NAME_SERVER: &str = "system, off, or the address of a name server such as 192.0.2.1:53";
 
 impl NameServer {
@@ -61,21 +60,21 @@ impl fmt::Display for NameServer {
     }
 }
 
-/// Why the DNS names nobody.
+/// Why the DNS lookup of a handle failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Untold {
-    #[error("its DNS records name different DIDs, so none of them counts")]
+    #[error("its DNS records name different DIDs, so none of them is used")]
     Contradicting,
     #[error("the DNS gave no answer: {0}")]
     Failed(String),
 }
 
-/// Asks name servers.
+/// Looks up handles at name servers.
 pub struct HandleRecords(Asked);
 
 enum Asked {
     Off,
-    /// There is nobody to ask, and why.
+    /// No name server is known, and why.
     Nobody(String),
     Servers(Box<TokioResolver>),
 }
@@ -100,7 +99,7 @@ impl HandleRecords {
             options.timeout = QUESTION;
             options.attempts = TRIES_MORE;
             options.edns0 = true;
-            // The answer of both ways together is remembered elsewhere.
+            // The caller caches the combined result of DNS and HTTP.
             options.cache_size = 0;
             options.use_hosts_file = ResolveHosts::Never;
             builder.build()
@@ -111,14 +110,14 @@ impl HandleRecords {
         })
     }
 
-    /// The DID that the records of a handle name; none where they name none.
+    /// The DID that the records of a handle name; `None` if they name none.
     pub async fn did_of(&self, handle: &Handle) -> Result<Option<Did>, Untold> {
         let resolver = match &self.0 {
             Asked::Off => return Ok(None),
             Asked::Nobody(why) => return Err(Untold::Failed(why.clone())),
             Asked::Servers(resolver) => resolver,
         };
-        // The dot at the end: nobody puts a domain of this machine behind it.
+        // The final dot keeps the resolver from appending a search domain.
         let asked = resolver.txt_lookup(format!("{BEFORE}{handle}."));
         let found = match tokio::time::timeout(WITHIN, asked).await {
             Ok(Ok(found)) => found,

@@ -1,23 +1,23 @@
-//! Why a question got no answer.
+//! The error of a request: a class and a message.
 //!
-//! The class is what somebody branches on or counts; the message is for people
-//! and names the host. What a stranger wrote is cut and cleaned before it gets
-//! into a message.
+//! Callers branch on the class and count it; the message is for operators and names the
+//! host. Text from a remote host is shortened and stripped of control characters before
+//! a message quotes it.
 
 use std::error::Error;
 use std::time::Duration;
 
 use super::guard::Refusal;
 
-/// Characters of a stranger's text that a message quotes.
+/// The most characters of remote text that a message quotes.
 const QUOTED_CHARS: usize = 200;
-/// Causes of an error that a message names.
+/// The most causes of an error that a message names.
 const CAUSES: usize = 8;
 
-/// What kind of failure it was.
+/// The kind of a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AskClass {
-    /// Our own rules forbid to go there.
+    /// The rules of [`super::guard`] forbid the address, or the redirects exceed their limit.
     Refused,
     /// No address, no connection, no TLS, or a connection that broke.
     Unreachable,
@@ -25,14 +25,14 @@ pub enum AskClass {
     /// The host answered with this status.
     Http(u16),
     TooLarge,
-    /// The answer makes no sense.
+    /// The response cannot be parsed or contradicts the request.
     Malformed,
-    /// The answer began, and then hardly went on.
+    /// The response began, then stalled or fell below the minimum rate.
     Slow,
 }
 
 impl AskClass {
-    /// For metrics: few values, never a stranger's.
+    /// The class as a metric label. There are few values, and no host can add one.
     pub fn as_str(self) -> &'static str {
         match self {
             AskClass::Refused => "refused",
@@ -49,12 +49,12 @@ impl AskClass {
     }
 }
 
-/// A question that got no usable answer.
+/// A request that got no usable response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct AskError {
     pub class: AskClass,
-    /// When the host wants to be asked again, if it said so.
+    /// How long to wait before the next request, if the host said so.
     pub retry_after: Option<Duration>,
     pub message: String,
 }
@@ -82,7 +82,7 @@ impl AskError {
     }
 }
 
-/// An HTTP client's error, sorted.
+/// Classifies an error of the HTTP client.
 pub(super) fn sort(host: &str, error: reqwest::Error) -> AskError {
     let error = error.without_url();
     if let Some(refusal) = find_refusal(&error) {
@@ -96,7 +96,7 @@ pub(super) fn sort(host: &str, error: reqwest::Error) -> AskError {
     AskError::new(class, host, chain(&error))
 }
 
-/// The resolver's refusal comes back wrapped by everything above it.
+/// Finds the resolver's refusal, which the HTTP client wraps in errors of its own.
 fn find_refusal(error: &reqwest::Error) -> Option<&Refusal> {
     causes(error).find_map(|cause| cause.downcast_ref::<Refusal>())
 }
@@ -110,7 +110,7 @@ fn causes<'a>(error: Cause<'a>) -> impl Iterator<Item = Cause<'a>> {
     std::iter::successors(Some(error), next).take(CAUSES)
 }
 
-/// An error with its causes, each once.
+/// An error with its causes as one line, without repetitions.
 pub(super) fn chain(error: Cause<'_>) -> String {
     let mut text = String::new();
     for cause in causes(error) {
@@ -126,7 +126,7 @@ pub(super) fn chain(error: Cause<'_>) -> String {
     clean(&text)
 }
 
-/// A stranger's text as one short line.
+/// Text from a remote host as one short line.
 pub(super) fn clean(text: &str) -> String {
     let mut line: String = text
         .chars()

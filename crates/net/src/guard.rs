@@ -1,32 +1,31 @@
-//! The rules for hosts that others name: in DID documents and in redirects.
+//! The rules for hosts that others name: in DID documents, in listings and in redirects.
 //!
-//! Such a host must be a public one: https or wss on port 443, a DNS name of at
-//! least two labels under no reserved top-level name, and every address behind
-//! the name must be one that the public internet routes. One bad address and the
-//! host is refused, because its owner chooses which one we would take. The
-//! addresses are checked when they are connected to, not before: a name may
-//! resolve differently a moment later.
+//! Such a host must be public: https or wss on port 443, a DNS name of at least two
+//! labels whose top-level name is not reserved, and only addresses that the public
+//! internet routes. One other address refuses the host, because the host's owner
+//! controls which address the client takes. Addresses are checked when a connection is
+//! made, not before, because a name may resolve differently a moment later.
 //!
-//! Pure functions; [`super::lookup`] and [`super::client`] apply them.
-//! `allow_private` is for test networks and lifts all but the refusal of
-//! credentials. What the operator configured is not guarded at all.
+//! These are pure functions; [`super::lookup`] and [`super::client`] apply them.
+//! `allow_private` is for test networks and lifts all rules except the refusal of
+//! credentials. Addresses that the operator configured are not guarded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use url::{Host, Url};
 
-/// Who named an address.
+/// Where an address comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// The operator.
+    /// The operator configured the address.
     Configured,
-    /// A DID document, or a redirect to elsewhere.
+    /// A DID document, a listing, or a redirect to another origin named the address.
     Named,
 }
 
 impl Trust {
-    /// The trust in where a redirect leads: the operator trusts an origin. Another
-    /// port of the same host is another service, which nobody meant to be asked.
+    /// The trust in the target of a redirect. The operator trusts an origin: another port
+    /// of that host is another service, which the operator did not configure.
     pub fn redirected(self, from: &Url, to: &Url) -> Trust {
         if from.origin() == to.origin() {
             self
@@ -36,37 +35,37 @@ impl Trust {
     }
 }
 
-/// Why we do not go there.
+/// Why Gapless does not connect to an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("the address cannot be read; it is not asked")]
+    #[error("the address cannot be parsed; Gapless does not connect to it")]
     Unreadable,
     #[error(
-        "only https and wss are used for hosts that others name; it is not asked (--allow-private allows it, for networks of your own)"
+        "only https and wss are used for hosts that others name; Gapless does not connect to it (--allow-private allows it, for networks of your own)"
     )]
     Scheme,
     #[error(
-        "only port 443 is used for hosts that others name; it is not asked (--allow-private allows it, for networks of your own)"
+        "only port 443 is used for hosts that others name; Gapless does not connect to it (--allow-private allows it, for networks of your own)"
     )]
     Port,
-    #[error("the address carries credentials; it is not asked")]
+    #[error("the address contains credentials; Gapless does not connect to it")]
     Credentials,
     #[error(
-        "others may name hosts by DNS name only; it is not asked (--allow-private allows it, for networks of your own)"
+        "others may name hosts by DNS name only; Gapless does not connect to it (--allow-private allows it, for networks of your own)"
     )]
     Literal,
     #[error(
-        "the name is not a full DNS name; it is not asked (--allow-private allows it, for networks of your own)"
+        "the name is not a full DNS name; Gapless does not connect to it (--allow-private allows it, for networks of your own)"
     )]
     Name,
     #[error(
-        "the top-level name is reserved; it is not asked (--allow-private allows it, for networks of your own)"
+        "the top-level name is reserved; Gapless does not connect to it (--allow-private allows it, for networks of your own)"
     )]
     Reserved,
-    #[error("no handle may end in that top-level name; it is not asked for")]
+    #[error("no handle may end in that top-level name; Gapless does not look it up")]
     ReservedHandle,
     #[error(
-        "it resolves to {0}, which is not a public address; it is not asked (--allow-private allows it, for networks of your own)"
+        "it resolves to {0}, which is not a public address; Gapless does not connect to it (--allow-private allows it, for networks of your own)"
     )]
     Address(IpAddr),
 }
@@ -84,7 +83,7 @@ const RESERVED: [&str; 9] = [
     "arpa",
 ];
 
-/// May strangers send us to this URL, as far as the text tells?
+/// Checks a URL that others name, without resolving its host.
 pub fn check_url(url: &Url, allow_private: bool) -> Result<(), Refusal> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(Refusal::Credentials);
@@ -106,8 +105,8 @@ pub fn check_url(url: &Url, allow_private: bool) -> Result<(), Refusal> {
     }
 }
 
-/// A full DNS name, and none that is reserved. (The parser of URLs has already
-/// made it lower case and taken numbers for addresses.)
+/// Checks that a name is a full DNS name and not reserved. The URL parser has already
+/// converted the name to lower case and recognized numeric addresses.
 fn check_name(name: &str) -> Result<(), Refusal> {
     let labels: Vec<&str> = name.split('.').collect();
     if labels.len() < 2 || labels.iter().any(|label| label.is_empty()) {
@@ -119,11 +118,11 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     }
 }
 
-/// The top-level name that networks of one's own may use for handles.
+/// The reserved top-level name that private networks may use for handles.
 const OWN_HANDLES: &str = "test";
 
-/// May anybody be asked whose this handle is? Of what is reserved only one is meant for
-/// handles, in networks of one's own.
+/// Checks whether a handle may be looked up. Of the reserved top-level names only `test`
+/// is allowed, in private networks.
 pub fn check_handle(handle: &str, allow_private: bool) -> Result<(), Refusal> {
     match handle.rsplit('.').next() {
         Some(OWN_HANDLES) if allow_private => Ok(()),
@@ -132,7 +131,7 @@ pub fn check_handle(handle: &str, allow_private: bool) -> Result<(), Refusal> {
     }
 }
 
-/// IPv4 networks that are not the public internet: address, bits, what it is.
+/// IPv4 networks that are not part of the public internet: address and prefix length.
 const PRIVATE_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),       // this network
     (Ipv4Addr::new(10, 0, 0, 0), 8),      // private
@@ -152,7 +151,7 @@ const PRIVATE_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
 ];
 
-/// IPv6 networks inside 2000::/3 that are not the public internet.
+/// IPv6 networks inside 2000::/3 that are not part of the public internet.
 const PRIVATE_V6: [(Ipv6Addr, u32); 3] = [
     // Protocol assignments: Teredo, benchmarks, ORCHID.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
@@ -164,7 +163,7 @@ const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 
 const SIX_TO_FOUR: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16);
 const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
-/// Is this an address of the public internet?
+/// Checks that an address belongs to the public internet.
 pub fn check_address(address: IpAddr) -> Result<(), Refusal> {
     let public = match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -188,7 +187,8 @@ fn inside_v6(address: Ipv6Addr, (network, bits): (Ipv6Addr, u32)) -> bool {
     (address.to_bits() ^ network.to_bits()) >> (128 - bits) == 0
 }
 
-/// An address with an IPv4 address in it leads there, so that one is judged.
+/// Whether an IPv6 address is public. One that embeds an IPv4 address leads there, so the IPv4
+/// address decides.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     if let Some(mapped) = address.to_ipv4_mapped() {
         return is_public_v4(mapped);

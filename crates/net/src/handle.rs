@@ -1,7 +1,7 @@
-//! Whose handle is it? Asked at the handle's own domain, as the protocol has it where the
-//! DNS ([`super::dns`]) does not tell; or of a service that the operator named, which can
-//! read both. Nobody is believed who is not named by the DID's document in turn: that is
-//! the caller's to compare.
+//! Resolves handles by HTTP: at the handle's own domain, which the protocol uses if the DNS
+//! ([`super::dns`]) has no answer, or through a service that the operator configured, which
+//! uses both. The caller must compare the result with the DID's document: a handle is valid
+//! only if the document names it too.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::client::{Limits, MOST_REDIRECTS, Net, authority, heed, parse, turn};
 use super::error::{AskClass, AskError};
 use super::guard::{Refusal, Trust, check_handle};
 
-/// Whose is it?
+/// The limits of one request for a handle.
 const HANDLE: Limits = Limits {
     total: Duration::from_secs(10),
     bytes: 2 * DID_BYTES as u64,
@@ -25,12 +25,12 @@ struct Resolved {
 }
 
 impl Net {
-    /// Whether the DNS, or its domain, may be asked for a handle.
+    /// Checks whether a handle may be looked up by the DNS or at its domain.
     pub fn may_be_asked(&self, handle: &Handle) -> Result<(), Refusal> {
         check_handle(handle.as_str(), self.0.allow_private)
     }
 
-    /// The DID that a handle names; none if nobody answers to it.
+    /// The DID that a handle names; `None` if the answer names none.
     pub async fn resolve_handle(
         &self,
         handle: &Handle,
@@ -67,7 +67,7 @@ impl Net {
             }
             (400 | 404 | 410, _) => Ok(None),
             (status, _) => {
-                let what = format!("asked for the handle {handle}, it answered with {status}");
+                let what = format!("it answered the request for the handle {handle} with {status}");
                 let error = AskError::new(AskClass::Http(status), &name, what);
                 Err(error.after(answer.retry_after))
             }

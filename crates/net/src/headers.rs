@@ -1,21 +1,21 @@
-//! When a host wants to be asked again: `Retry-After` and the `RateLimit` pair.
+//! Reads how long a host wants Gapless to wait: `Retry-After` and the `RateLimit` headers.
 //!
-//! Both are a stranger's words: what cannot be read counts as not said, and no
-//! host can send us away for longer than [`LONGEST_WAIT`].
+//! The headers are untrusted: a value that cannot be parsed is ignored, and no host can
+//! ask for a longer wait than [`LONGEST_WAIT`].
 
 use std::time::Duration;
 
 use gapless_atp::identity::datetime_micros;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-/// No host can ask for more patience than this.
+/// The longest wait that a host can ask for.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-/// Larger numbers in `RateLimit-Reset` are moments, not spans: reference
-/// servers write seconds since 1970, the draft standard seconds from now.
+/// Numbers in `RateLimit-Reset` from this one on are times, not durations: the reference
+/// servers send seconds since 1970, the draft standard specifies seconds from now.
 const SPAN_SECONDS: u64 = 1_000_000_000;
 
-/// How long to leave the host alone, if it said so. `now` is in seconds since
-/// 1970.
+/// How long to wait before the next request to a host, if its response says so. `now` is in
+/// seconds since 1970.
 pub fn retry_after(headers: &HeaderMap, now: u64) -> Option<Duration> {
     let told = text(headers, RETRY_AFTER.as_str()).and_then(|value| read_retry(value, now));
     let limited = exhausted(headers, now);
@@ -34,7 +34,7 @@ fn read_retry(value: &str, now: u64) -> Option<u64> {
     }
 }
 
-/// The wait until new requests are allowed, when none is left.
+/// The wait until new requests are allowed, if none is left.
 fn exhausted(headers: &HeaderMap, now: u64) -> Option<u64> {
     let left = text(headers, "ratelimit-remaining")?.parse::<u64>().ok()?;
     if left > 0 {
@@ -46,8 +46,8 @@ fn exhausted(headers: &HeaderMap, now: u64) -> Option<u64> {
     }
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` as seconds since 1970. The two obsolete
-/// forms count as not said.
+/// Converts `Sun, 06 Nov 1994 08:49:37 GMT` to seconds since 1970. The two obsolete
+/// forms are ignored.
 fn http_date(value: &str) -> Option<u64> {
     const MONTHS: [&str; 12] = [
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",

@@ -1,10 +1,10 @@
-//! How fast one host is asked, whoever asks.
+//! Limits the rate of requests to each host, for all callers together.
 //!
-//! Per host: a few requests at once, in the order in which they came; a token
-//! bucket; and a pause when the host asked for one, during which nobody is
-//! admitted. There is no task per host, and a host that was idle for an hour is
-//! forgotten. Strangers choose the names, so their number is bounded: when all
-//! places are in use, further hosts share one.
+//! Each host has a number of concurrent requests, admitted first in, first out; a token
+//! bucket; and a pause, during which no request is admitted, if the host asked for one.
+//! There is no task per host, and a host that was idle for an hour is forgotten. Other
+//! parties choose the host names, so their number is bounded: once 100,000 hosts have
+//! entries in use, all further hosts share one entry.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,27 +13,27 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-/// Hosts that are remembered at once.
+/// The most hosts with an entry of their own.
 const MOST_HOSTS: usize = 100_000;
-/// A host that was not asked for so long is forgotten.
+/// A host that was not asked for this long is forgotten.
 const IDLE: Duration = Duration::from_secs(3600);
-/// Idle hosts are looked for this often, and when the places run out.
+/// How often idle hosts are removed; also when all entries are in use.
 const TIDY_EVERY: Duration = Duration::from_secs(600);
-/// With all places in use they are not looked through again before this.
+/// The shortest time between two removals while all entries are in use.
 const TIDY_FULL_EVERY: Duration = Duration::from_secs(1);
-/// The longest pause of hosts that share a place: one of them must not silence
-/// the others.
+/// The longest pause of the shared entry: one host must not stop requests to the
+/// others.
 const SHARED_PAUSE: Duration = Duration::from_secs(10);
 /// The slowest pace that can be set, in requests per second.
 const SLOWEST: f64 = 0.001;
 
-/// What every host can bear.
+/// The rate limits of one host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HostLimits {
-    /// Requests at once.
+    /// Concurrent requests.
     pub concurrency: usize,
     pub requests_per_second: f64,
-    /// Requests that may come without waiting after a rest.
+    /// Requests that are admitted without waiting after an idle time.
     pub burst: u32,
 }
 
@@ -47,14 +47,14 @@ impl Default for HostLimits {
     }
 }
 
-/// The limits of all hosts. Clones share them.
+/// The rate limits of all hosts. Clones share them.
 #[derive(Clone)]
 pub struct Hosts(Arc<Shared>);
 
 struct Shared {
     limits: HostLimits,
     places: Mutex<Places>,
-    /// For hosts that found no place.
+    /// The entry that hosts share when all others are in use.
     crowd: Arc<Place>,
 }
 
@@ -63,13 +63,13 @@ struct Places {
     tidied: Instant,
 }
 
-/// What is known of one host.
+/// The entry of one host.
 struct Place {
     seats: Arc<Semaphore>,
     pace: Mutex<Pace>,
 }
 
-/// The bucket, as the moment at which it will be full again; and the pause.
+/// The token bucket, as the time at which it will be full again; and the pause.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     full_at: Instant,
@@ -77,10 +77,10 @@ struct Pace {
     used: Instant,
 }
 
-/// The right to ask one host one question. Dropping it lets the next one in.
+/// The permit for one request to one host. Dropping the permit admits the next request.
 pub struct Permit {
     _seat: Option<OwnedSemaphorePermit>,
-    /// Keeps the host's entry from being forgotten while it is asked.
+    /// Keeps the host's entry from being forgotten during the request.
     _place: Arc<Place>,
 }
 
@@ -93,7 +93,7 @@ impl Pace {
         }
     }
 
-    /// Takes a token and says from when on it may be used.
+    /// Takes a token. Returns the time from which it may be used.
     fn take(&mut self, now: Instant, limits: &HostLimits) -> Instant {
         let one = Duration::from_secs_f64(1.0 / limits.requests_per_second.max(SLOWEST));
         let burst = one.saturating_mul(limits.burst.max(1));
@@ -121,7 +121,7 @@ impl Place {
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
-        // A plain value: whoever panicked left it whole.
+        // A plain value, which a panic cannot leave inconsistent.
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,11 +139,11 @@ impl Hosts {
         }))
     }
 
-    /// Waits until the host may be asked: for a seat, for a token, and for the
-    /// end of a pause. Who came first goes first.
+    /// Waits until a request to the host is allowed: for a free slot, for a token, and
+    /// for the end of a pause. First in, first out.
     pub async fn admit(&self, host: &str) -> Permit {
         let place = self.place(host);
-        // The semaphore is never closed; if it were, the pace still holds.
+        // The semaphore is never closed; if it were, the rate limit would still hold.
         let seat = place.seats.clone().acquire_owned().await.ok();
         self.keep_pace(&place).await;
         Permit {
@@ -152,9 +152,9 @@ impl Hosts {
         }
     }
 
-    /// Waits for a token and for the end of a pause, but takes no seat: for a
-    /// question that already has one elsewhere and was redirected here. (Two
-    /// hosts that redirect to each other could wait for each other's seats.)
+    /// Waits for a token and for the end of a pause, but takes no slot: for a request
+    /// that has a slot at another host and was redirected to this one. With slots, two
+    /// hosts that redirect to each other could deadlock.
     pub async fn pass_by(&self, host: &str) {
         let place = self.place(host);
         self.keep_pace(&place).await;
@@ -171,7 +171,7 @@ impl Hosts {
         }
     }
 
-    /// Nobody asks this host for so long. A shorter pause does not end a longer.
+    /// Admits no request to this host for a time. A shorter pause does not end a longer one.
     pub fn pause(&self, host: &str, pause: Duration) {
         let now = Instant::now();
         let place = self.place(host);
@@ -185,14 +185,14 @@ impl Hosts {
         pace.paused_until = pace.paused_until.max(Some(now + pause));
     }
 
-    /// The end of the pause that the host is in.
+    /// The end of the host's present pause, if there is one.
     pub fn paused_until(&self, host: &str) -> Option<Instant> {
         let places = self.places();
         let place = places.of.get(host)?;
         place.pace().pause(Instant::now())
     }
 
-    /// Hosts that are remembered.
+    /// The number of hosts with an entry.
     pub fn len(&self) -> usize {
         self.places().of.len()
     }
@@ -223,8 +223,8 @@ impl Hosts {
 }
 
 impl Places {
-    /// Forgets idle hosts now and then; and when the places run out, every host
-    /// that is neither being asked nor paused: it loses no more than its pace.
+    /// Forgets idle hosts periodically. When all entries are in use, forgets every host
+    /// without a request or a pause; such a host loses only its token bucket.
     fn make_room(&mut self, now: Instant, most: usize) {
         let since = now.saturating_duration_since(self.tidied);
         let full = self.of.len() >= most;

@@ -1,26 +1,26 @@
-//! Everything that goes out: the guarded client, hosts, sockets, the directory.
+//! All outgoing connections: the guarded HTTP client, hosts, sockets and the directory.
 //!
-//! Whom we talk to is mostly chosen by strangers: DID documents name hosts, and
-//! hosts redirect. So every way out leads through [`guard`], which knows where
-//! strangers may send us; every answer has a bound in bytes and in time; and
-//! every host is asked at a pace it can bear ([`host`]). What fails is an
-//! [`AskError`] that names the host, what went wrong, and when to come back if
-//! the host said so. Nothing here retries: the ledger's debts do.
+//! Other parties choose most of the addresses: DID documents name hosts, and hosts
+//! redirect. So every connection to such an address passes [`guard`], which decides what
+//! is allowed; every response is bounded in bytes and time; and requests to each host are
+//! limited in rate ([`host`]). A failure is an [`AskError`] with the host, the cause and,
+//! if the host gave one, the time to wait. This crate does not retry; the ledger's debts
+//! do.
 //!
-//! | module | its job |
+//! | module | purpose |
 //! |---|---|
-//! | [`authorities`] | which certificate authorities are trusted |
-//! | [`guard`] | which addresses strangers may send us to |
-//! | [`lookup`] | names to addresses, all of them checked |
-//! | [`client`] | one GET, bounded and guarded |
-//! | [`headers`] | when a host wants to be asked again |
-//! | [`host`] | how fast one host is asked |
-//! | [`xrpc`] | what is asked of a host |
-//! | [`network`] | what relays tell of hosts and collections |
-//! | [`car`] | a repository, streamed |
-//! | [`directory`] | who a DID is, and since when |
-//! | [`handle`], [`dns`] | whose handle it is |
-//! | [`operator`] | what the command line asks of a running mirror |
+//! | [`authorities`] | the trusted certificate authorities |
+//! | [`guard`] | which addresses others may name |
+//! | [`lookup`] | resolves names to addresses and checks all of them |
+//! | [`client`] | GET requests, bounded and guarded |
+//! | [`headers`] | how long a host wants Gapless to wait |
+//! | [`host`] | the rate limits of each host |
+//! | [`xrpc`] | requests to a host: heads, account states, listings |
+//! | [`network`] | listings of relays: hosts, and repositories by collection |
+//! | [`car`] | downloads a repository as a stream |
+//! | [`directory`] | resolves DIDs, with a version for each document |
+//! | [`handle`], [`dns`] | resolve handles |
+//! | [`operator`] | the client of the command line for a running mirror |
 //! | [`socket`] | a WebSocket to an upstream |
 
 pub mod authorities;

@@ -1,9 +1,9 @@
-//! Names to addresses, each address checked.
+//! Resolves host names to addresses and checks each address.
 //!
-//! Lookups run on threads that cannot be interrupted, and a stranger's name
-//! server may be slow: so only a bounded number runs at once, and a lookup that
-//! its asker gave up on still holds its place until it ends. What the operator
-//! configured has places of its own, which no stranger's name can take.
+//! Lookups run on threads that cannot be interrupted, and a remote name server may be
+//! slow. So the number of concurrent lookups is bounded, and an abandoned lookup counts
+//! until it ends. Names that the operator configured have a limit of their own, so that
+//! other names cannot delay them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,16 +15,16 @@ use tokio::sync::Semaphore;
 
 use super::guard::{Refusal, check_address};
 
-/// Lookups at once of names that others chose. Each holds a thread of the runtime's
+/// Concurrent lookups of names that others chose. Each occupies a thread of the runtime's
 /// pool (512 by default).
 const LOOKUPS: usize = 112;
-/// The same for names that the operator chose: upstreams and the directory.
+/// Concurrent lookups of names that the operator configured: upstreams and the directory.
 const CONFIGURED_LOOKUPS: usize = 16;
-/// Addresses of one host that are looked at. A host with more is cut, after all
-/// of them were checked.
+/// The most addresses of one host that are returned. All addresses are checked, those
+/// beyond the limit too.
 const ADDRESSES: usize = 16;
 
-/// Why a name has no address for us.
+/// Why a name has no usable address.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum LookupError {
     Failed(#[from] io::Error),
 }
 
-/// Resolves names. Clones share the bounds.
+/// Resolves names. Clones share the limits.
 #[derive(Clone)]
 pub struct Lookup {
     places: Arc<Semaphore>,
@@ -51,7 +51,7 @@ impl Lookup {
         }
     }
 
-    /// For names that the operator chose: in places of their own, without the check.
+    /// A lookup for names that the operator configured: with a limit of its own, without the check.
     pub fn for_configured(&self) -> Lookup {
         Lookup {
             places: self.configured.clone(),
@@ -60,7 +60,7 @@ impl Lookup {
         }
     }
 
-    /// All addresses of a host, or a refusal if any of them is not public.
+    /// The addresses of a host. Fails if any of them is not public.
     pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, LookupError> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(io::Error::other)?;
@@ -94,10 +94,10 @@ impl Resolve for Lookup {
     fn resolve(&self, name: Name) -> Resolving {
         let lookup = self.clone();
         Box::pin(async move {
-            // Port 0: the client fills in the one of the URL.
+            // Port 0: the client fills in the URL's port.
             match lookup.addresses(name.as_str(), 0).await {
                 Ok(found) => Ok(Box::new(found.into_iter()) as Addrs),
-                // Unwrapped, so that the refusal is found again among the causes.
+                // Unwrapped, so that `find_refusal` finds it among the causes.
                 Err(LookupError::Refused(refusal)) => Err(refusal.into()),
                 Err(error) => Err(error.into()),
             }

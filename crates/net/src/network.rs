@@ -1,5 +1,6 @@
-//! What relays tell of the network: which hosts there are, and who has records in a
-//! collection. Claims, all of it: the hosts and the directory are asked themselves.
+//! Listings of the network: the hosts that a relay knows, and the repositories with records
+//! in a collection. The listings are only claims; the caller asks the hosts and the
+//! directory themselves.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,26 +17,26 @@ use super::error::{AskClass, AskError};
 use super::guard::{Refusal, check_url};
 use super::xrpc::{Failure, HostAddress, next_cursor, read};
 
-/// A page of a listing.
+/// The limits of a request for a page.
 const PAGE: Limits = Limits {
     total: Duration::from_secs(60),
     bytes: 4_000_000,
 };
-/// Entries of a page, as many as the methods give.
+/// The number of entries requested per page, the most that the methods allow.
 const HOST_ENTRIES: &str = "1000";
 const REPO_ENTRIES: &str = "2000";
-/// Entries of a page of a server that gives more than it was asked for.
+/// The most entries accepted in a page, if a server sends more than requested.
 const MOST_ENTRIES: usize = 10_000;
-/// Letters of a host's name with its port.
+/// The most bytes in a host's name with its port.
 const MOST_HOST_LETTERS: usize = 262;
 
-/// One page of names.
+/// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamesPage<T> {
     pub names: Vec<T>,
-    /// For the next page; none at the end.
+    /// The cursor for the next page; `None` at the end.
     pub cursor: Option<String>,
-    /// Entries that name nothing that can be used.
+    /// The number of entries without a usable name.
     pub skipped: u64,
 }
 
@@ -57,7 +58,7 @@ struct Hostnames(Words);
 #[derive(Default)]
 struct Names(Words);
 
-/// One field of every entry.
+/// The values of one field of all entries.
 #[derive(Default)]
 struct Words {
     words: Vec<String>,
@@ -68,8 +69,8 @@ const HOST_ENTRY: Wanted = Wanted::Fields(&[("hostname", Wanted::Word)]);
 const REPO_ENTRY: Wanted = Wanted::Fields(&[("did", Wanted::Word)]);
 
 impl Net {
-    /// One page of the hosts that a relay knows, as the names that DID documents would
-    /// give them. Names that nobody may be sent to are left out and counted.
+    /// Fetches one page of the hosts that a relay knows, as URLs in the form of DID documents.
+    /// Hosts that the guard refuses are left out and counted as skipped.
     pub async fn list_hosts(
         &self,
         relay: &HostAddress,
@@ -94,7 +95,8 @@ impl Net {
         })
     }
 
-    /// One page of who has records in a collection. None: this server does not know.
+    /// Fetches one page of the repositories with records in a collection. Returns `None` if the
+    /// server does not offer the method.
     pub async fn list_by_collection(
         &self,
         source: &HostAddress,
@@ -123,15 +125,15 @@ impl Net {
         }))
     }
 
-    /// A host as others name it, as DID documents would have it, if anybody may be
-    /// sent there.
+    /// Converts a host name to a URL in the form of DID documents. Fails if the guard refuses the
+    /// host.
     pub fn host_named(&self, name: &str) -> Result<String, Refusal> {
         if name.is_empty() || name.len() > MOST_HOST_LETTERS || name.contains(['/', '@', '?', '#'])
         {
             return Err(Refusal::Unreadable);
         }
         let url = Url::parse(&format!("https://{name}")).map_err(|_| Refusal::Unreadable)?;
-        // Only networks of one's own have such hosts, and these have no certificates.
+        // Only private networks have such hosts, and without certificates.
         let local = match url.host() {
             None => return Err(Refusal::Unreadable),
             Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
@@ -151,14 +153,14 @@ impl Net {
         Ok(name)
     }
 
-    /// Whether anybody may be sent to this address of a host.
+    /// Checks whether others may name this URL of a host.
     pub fn may_be_named(&self, url: &str) -> Result<(), Refusal> {
         let url = Url::parse(url).map_err(|_| Refusal::Unreadable)?;
         check_url(&url, self.0.allow_private)
     }
 }
 
-/// A server that does not have the method says so in one of these ways.
+/// Whether the status says that the server does not offer the method.
 fn is_not_offered(error: &AskError) -> bool {
     matches!(error.class, AskClass::Http(404 | 405 | 501))
 }
@@ -167,7 +169,7 @@ fn plain(server: &HostAddress, method: &str, failure: Failure) -> AskError {
     match failure {
         Failure::Ask(error) => error,
         Failure::State(state) => {
-            let what = format!("{method} was refused as if it were one account ({state:?})");
+            let what = format!("{method} was refused with an account state ({state:?})");
             AskError::malformed(&server.name(), what)
         }
     }

@@ -1,6 +1,6 @@
 //! The HTTP client with which the commands of an operator reach a running mirror.
 //!
-//! A request waits as long as the mirror is alive. After [`SILENCE`] without a byte the
+//! A request waits as long as the mirror is alive. After 15 seconds without a byte the
 //! client asks `/health`, which needs neither the disk nor a lock: if that is not answered
 //! in the same time, the request fails. So long work is waited for, and a port at which no
 //! mirror answers is not. Whole responses and single lines are bounded in bytes. Proxies
@@ -30,9 +30,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(600);
 /// The time without a byte after which the client asks `/health`, and the time in which
 /// `/health` must be answered.
 const SILENCE: Duration = Duration::from_secs(15);
-/// Bytes of a response that is read as a whole.
+/// The most bytes of a response that is read as a whole.
 const MAX_TEXT_BYTES: usize = 64 << 20;
-/// Bytes of one line of a streamed response.
+/// The most bytes in one line of a streamed response.
 const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// Sends requests to one running mirror.
@@ -62,7 +62,7 @@ pub enum OperatorError {
 }
 
 impl OperatorClient {
-    /// Creates a client for the mirror at `base`, which is asked with this token.
+    /// Creates a client for the mirror at `base`, which sends `token` with each request.
     pub fn new(base: Url, token: Option<String>) -> Result<OperatorClient, NetError> {
         // The authorities are those of the mirror itself, not those of this machine.
         let tls = tls_config(&[])?;

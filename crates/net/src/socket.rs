@@ -1,10 +1,10 @@
-//! A WebSocket to an upstream, dialled by our own rules.
+//! Opens WebSockets to upstreams, with the rules of [`super::guard`].
 //!
-//! The name is resolved here, every address is checked when a stranger named the
-//! host, and the connection goes to the addresses that were checked. A refusal
-//! by HTTP keeps its status and when to come back. Redirects before the upgrade
-//! are followed a few times, each through the same rules. A message larger than
-//! the protocol allows ends the connection before it is in memory.
+//! This module resolves the name, checks every address if another party named the host,
+//! and connects only to the checked addresses. An HTTP refusal keeps its status and the
+//! time to wait. Up to three redirects before the upgrade are followed, each with the
+//! rules of the guard. A message larger than the protocol allows ends the connection
+//! before the message is in memory.
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,16 +35,17 @@ use super::guard::Trust;
 use super::headers::retry_after;
 use super::lookup::{Lookup, LookupError};
 
-/// A whole dial: names, connections, redirects, TLS and the upgrade.
+/// The timeout of a whole dial: names, connections, redirects, TLS and the upgrade.
 const DIAL: Duration = Duration::from_secs(30);
-/// A frame of the protocol, and a little for whoever counts differently.
+/// The most bytes in a message: a frame of the protocol, and a margin for servers that count
+/// differently.
 const MESSAGE_BYTES: usize = FRAME_BYTES + 64 * 1024;
-/// Read at once; every open socket holds so much.
+/// The size of the read buffer, which every open socket holds.
 const READ_BYTES: usize = 64 * 1024;
-/// What waits to be sent: pongs and a goodbye.
+/// The most bytes that wait to be sent: pongs and a close message.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// An open connection.
+/// An open WebSocket.
 pub type Socket = WebSocketStream<Stream>;
 
 /// The connection below a WebSocket.
@@ -54,12 +55,12 @@ pub enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Why there is no connection.
+/// Why a WebSocket could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DialError {
     pub class: AskClass,
-    /// With which the upgrade was refused.
+    /// The HTTP status with which the upgrade was refused.
     pub status: Option<u16>,
     pub retry_after: Option<Duration>,
     pub message: String,
@@ -79,14 +80,14 @@ impl From<AskError> for DialError {
     }
 }
 
-/// What a handshake came to.
+/// The result of a handshake.
 enum Upgrade {
     Open(Box<Socket>),
     Redirect(Url),
 }
 
 impl Net {
-    /// Opens a WebSocket; `http` and `https` are taken as `ws` and `wss`.
+    /// Opens a WebSocket. Treats `http` and `https` as `ws` and `wss`.
     pub async fn dial(&self, url: &str, trust: Trust) -> Result<Socket, DialError> {
         let url = socket_url(parse(url)?)?;
         let host = authority(&url);
@@ -127,7 +128,7 @@ impl Net {
         })?;
         let connected = connect_any(&addresses).await;
         let connected = connected.map_err(|error| unreachable_by(&host, &error))?;
-        // Pongs must not wait for more to send.
+        // Without Nagle's algorithm, so that pongs are sent at once.
         let set = connected.set_nodelay(true);
         set.map_err(|error| unreachable_by(&host, &error))?;
         match url.scheme() {
@@ -176,7 +177,7 @@ impl Net {
 
     fn request(&self, url: &Url) -> Result<Request, AskError> {
         let unusable = |error: &dyn std::fmt::Display| {
-            let what = format!("the address cannot be dialled: {error}");
+            let what = format!("cannot connect to this address: {error}");
             AskError::new(AskClass::Refused, &authority(url), what)
         };
         let request = url.as_str().into_client_request();
@@ -187,7 +188,7 @@ impl Net {
     }
 }
 
-/// An answer other than an upgrade.
+/// Handles a response other than an upgrade: a redirect or a refusal.
 fn refused(url: &Url, answer: &Response) -> Result<Upgrade, DialError> {
     let status = answer.status().as_u16();
     if is_redirect(status) {
@@ -196,7 +197,7 @@ fn refused(url: &Url, answer: &Response) -> Result<Upgrade, DialError> {
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
-    // As much of the body as came with the head; the handshake bounds it.
+    // Only the part of the body that arrived with the head; the handshake bounds it.
     let body = answer.body().as_deref().unwrap_or_default();
     let said = clean(&String::from_utf8_lossy(body));
     let what = format!("the WebSocket was refused with {status}: {said}");
@@ -212,7 +213,7 @@ fn socket_url(mut url: Url) -> Result<Url, AskError> {
         _ => "",
     };
     if scheme.is_empty() || !url.has_host() || url.set_scheme(scheme).is_err() {
-        let what = "only http, https, ws and wss can be dialled";
+        let what = "Gapless connects only to http, https, ws and wss addresses";
         return Err(AskError::new(AskClass::Refused, &authority(&url), what));
     }
     url.set_fragment(None);
@@ -233,7 +234,7 @@ async fn addresses(lookup: &Lookup, url: &Url) -> Result<Vec<SocketAddr>, Lookup
     }
 }
 
-/// The first address that answers; the error of the last if none does.
+/// Connects to the first address that accepts. Returns the error of the last one if none does.
 async fn connect_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for address in addresses {

@@ -1,8 +1,8 @@
-//! What is asked of a host: its heads, its accounts, its listing.
+//! XRPC requests to a host: heads, account states and listings.
 //!
-//! Every call takes its turn at the host and heeds what the host says about
-//! asking again. An error that names a state of the account is an answer, not a
-//! failure; every other error is an [`AskError`], and changes nothing.
+//! Every call observes the host's rate limit and the pauses that the host asks for. An
+//! error that names a state of the account is an answer, not a failure; every other
+//! error is an [`AskError`] and says nothing about the account.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,25 +20,25 @@ use super::client::{Answer, Limits, MOST_REDIRECTS, Net, authority, heed, parse,
 use super::error::{AskClass, AskError, clean};
 use super::guard::{Refusal, Trust};
 
-/// A question about one account, or an error: small.
+/// The limits of a request about one account.
 const SMALL: Limits = Limits {
     total: Duration::from_secs(15),
     bytes: 64 * 1024,
 };
-/// A page of a listing: a thousand entries have about 200 kB.
+/// The limits of a request for a page of a listing; a thousand entries have about 200 kB.
 const PAGE: Limits = Limits {
     total: Duration::from_secs(60),
     bytes: 4_000_000,
 };
-/// Entries of one page, as many as hosts give.
+/// The number of entries requested per page, the most that hosts return.
 const PAGE_ENTRIES: &str = "1000";
-/// Entries of a page of a host that gives more than it was asked for. Many sweeps
-/// run at a time, and the shortest entries would be a million to a page.
+/// The most entries accepted in a page, if a host sends more than requested. Many sweeps
+/// run at once, and a page within its byte limit could have a million minimal entries.
 const MOST_PAGE_ENTRIES: u32 = 10_000;
-/// A cursor is an opaque word that we send back in a URL.
+/// The longest cursor accepted; a cursor is sent back in a URL.
 const CURSOR_BYTES: usize = 2048;
 
-/// Where a host is, and who says so.
+/// The URL of a host, and where that URL comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostAddress {
     /// `https://host` or `http://host:port`.
@@ -61,17 +61,17 @@ impl HostAddress {
         }
     }
 
-    /// The host as messages name it: without credentials.
+    /// The name of the host in messages, without credentials.
     pub(super) fn name(&self) -> String {
         parse(&self.url).map_or_else(|_| clean(&self.url), |url| authority(&url))
     }
 }
 
-/// What a host says of a repository's head.
+/// A host's answer about a repository's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Latest {
     Head(NamedHead),
-    /// It is not served, for this reason.
+    /// The host does not serve the repository, because of this account state.
     State(Account),
 }
 
@@ -81,7 +81,7 @@ pub struct Listed {
     pub did: Did,
     pub rev: Option<Rev>,
     pub commit: Option<Cid>,
-    /// [`Account::Unknown`] when the word says nothing about the account itself.
+    /// The account's state; [`Account::Unknown`] if the status says nothing about the account itself.
     pub account: Account,
 }
 
@@ -89,14 +89,14 @@ pub struct Listed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     pub repos: Vec<Listed>,
-    /// For the next page; none at the end.
+    /// The cursor for the next page; `None` at the end.
     pub cursor: Option<String>,
     pub bytes: u64,
-    /// Entries that name no DID that we know how to follow.
+    /// The number of entries without a supported DID.
     pub skipped: u32,
 }
 
-/// A host's refusal: about the account, or about the question.
+/// Why a request was refused: because of the account's state, or for another reason.
 #[derive(Debug)]
 pub(super) enum Failure {
     State(Account),
@@ -128,15 +128,15 @@ struct RepoList {
     cursor: Option<String>,
 }
 
-/// The entries of a page, read one by one: what is not kept of one is gone before
-/// the next is read.
+/// The entries of a page, read one by one: the unused parts of an entry are dropped before
+/// the next one is read.
 #[derive(Default)]
 struct Entries {
     repos: Vec<Listed>,
     skipped: u32,
 }
 
-/// What is read of an entry.
+/// The fields that are read of an entry.
 const ENTRY: Wanted = Wanted::Fields(&[
     ("did", Wanted::Word),
     ("head", Wanted::Word),
@@ -153,8 +153,8 @@ struct XrpcError {
 }
 
 impl Net {
-    /// The head that the host names. A host that says the account is in some
-    /// state is asked once more, by getRepoStatus, which knows the states best.
+    /// Fetches the head of a repository. If the host answers with an account state, this
+    /// asks getRepoStatus as well, which is the most precise about states.
     pub async fn latest_commit(&self, host: &HostAddress, did: &Did) -> Result<Latest, AskError> {
         let query = [("did", did.as_str())];
         match self.ask(host, "getLatestCommit", &query, SMALL).await {
@@ -163,8 +163,8 @@ impl Net {
             Err(Failure::State(told)) => match self.repo_status(host, did).await? {
                 Account::Active => {
                     let what = format!(
-                        "the host contradicts itself about {did}: {told:?}, and active; \
-                         it is asked again later"
+                        "the host contradicts itself about {did}: {told:?}, but active; \
+                        Gapless asks again later"
                     );
                     Err(AskError::malformed(&host.name(), what))
                 }
@@ -173,7 +173,7 @@ impl Net {
         }
     }
 
-    /// The state of an account on its host.
+    /// Fetches the state of an account from its host.
     pub async fn repo_status(&self, host: &HostAddress, did: &Did) -> Result<Account, AskError> {
         let query = [("did", did.as_str())];
         match self.ask(host, "getRepoStatus", &query, SMALL).await {
@@ -183,7 +183,7 @@ impl Net {
         }
     }
 
-    /// One page of the host's repositories.
+    /// Fetches one page of the host's repositories.
     pub async fn list_repos(
         &self,
         host: &HostAddress,
@@ -195,13 +195,13 @@ impl Net {
             Ok(answer) => read_page(&host.name(), cursor, &answer.body),
             Err(Failure::Ask(error)) => Err(error),
             Err(Failure::State(state)) => {
-                let what = format!("a listing was refused as if it were one account ({state:?})");
+                let what = format!("listRepos was refused with an account state ({state:?})");
                 Err(AskError::malformed(&host.name(), what))
             }
         }
     }
 
-    /// One question to a host, in its turn.
+    /// Sends one request to a host, within its rate limit.
     pub(super) async fn ask(
         &self,
         host: &HostAddress,
@@ -222,7 +222,7 @@ impl Net {
         }
     }
 
-    /// The URL of a method, checked before anybody waits for a turn.
+    /// The URL of a method, checked before the request waits for the rate limit.
     pub(super) fn method_url(
         &self,
         host: &HostAddress,
@@ -241,7 +241,7 @@ impl Net {
     }
 }
 
-/// An answer that is not 200, as what it means.
+/// Interprets a response whose status is not 200.
 pub(super) fn refusal(host: &str, method: &str, answer: &Answer) -> Failure {
     let status = answer.status;
     let told: XrpcError = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -260,8 +260,8 @@ pub(super) fn refusal(host: &str, method: &str, answer: &Answer) -> Failure {
     Failure::Ask(error.after(answer.retry_after))
 }
 
-/// The state that an error names. Some servers have only the general names, and
-/// say in the message what was not found.
+/// The account state that an error names. Some servers send only a general error name and
+/// say in the message that the repository was not found.
 fn state_of(error: &str, message: &str) -> Option<Account> {
     let unknown_repo = || {
         let message = message.to_ascii_lowercase();
@@ -284,15 +284,15 @@ fn state_of(error: &str, message: &str) -> Option<Account> {
     }
 }
 
-/// The state that a status word names when the account is not active. `None` if
-/// the word is about the host's own troubles and not about the account.
+/// The state that a status word names if the account is not active. `None` if the word is
+/// about the host itself and not about the account.
 fn inactive(word: Option<&str>) -> Option<Account> {
     match word {
         Some("suspended") => Some(Account::Suspended),
         Some("takendown") => Some(Account::Takendown),
         Some("deleted") => Some(Account::Deleted),
         Some("throttled" | "desynchronized") => None,
-        // Deactivated, a word of the future, or none: hidden, and kept.
+        // "deactivated", an unknown word, or none: the account is hidden and its data kept.
         _ => Some(Account::Deactivated),
     }
 }
@@ -303,7 +303,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(
     body: &'a [u8],
 ) -> Result<T, AskError> {
     serde_json::from_slice(body).map_err(|error| {
-        let what = format!("the answer to {method} cannot be read: {error}");
+        let what = format!("the response to {method} cannot be parsed: {error}");
         AskError::malformed(host, clean(&what))
     })
 }
@@ -311,7 +311,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(
 fn read_latest(host: &str, did: &Did, body: &[u8]) -> Result<NamedHead, AskError> {
     let told: LatestCommit = read(host, "getLatestCommit", body)?;
     let broken = |what: &dyn std::fmt::Display| {
-        let what = format!("the head of {did} cannot be read: {what}");
+        let what = format!("the head of {did} cannot be parsed: {what}");
         AskError::malformed(host, what)
     };
     Ok(NamedHead {
@@ -324,7 +324,7 @@ fn read_status(host: &str, did: &Did, body: &[u8]) -> Result<Account, AskError> 
     let told: RepoStatus = read(host, "getRepoStatus", body)?;
     if let Some(other) = told.did.filter(|other| other != did.as_str()) {
         let what = format!(
-            "asked for the state of {did}, it told that of {}",
+            "the response about the state of {did} is about {}",
             clean(&other)
         );
         return Err(AskError::malformed(host, what));
@@ -334,7 +334,7 @@ fn read_status(host: &str, did: &Did, body: &[u8]) -> Result<Account, AskError> 
     }
     inactive(told.status.as_deref()).ok_or_else(|| {
         let word = told.status.unwrap_or_default();
-        let what = format!("it calls {did} {word}, which says nothing about the account");
+        let what = format!("it reports {did} as {word}, which says nothing about the account");
         AskError::malformed(host, what)
     })
 }
@@ -349,7 +349,8 @@ fn read_page(host: &str, asked: Option<&str>, body: &[u8]) -> Result<Page, AskEr
     })
 }
 
-/// The cursor of the next page, if there is one that leads on.
+/// The cursor of the next page, if there is one. Fails if the cursor does not advance or is too
+/// long.
 pub(super) fn next_cursor(
     host: &str,
     asked: Option<&str>,
@@ -357,7 +358,8 @@ pub(super) fn next_cursor(
 ) -> Result<Option<String>, AskError> {
     let cursor = told.filter(|cursor| !cursor.is_empty());
     if cursor.is_some() && cursor.as_deref() == asked {
-        let what = "the listing does not end: a page has the cursor that it was asked with";
+        let what =
+            "the listing does not end: a page returns the cursor with which it was requested";
         return Err(AskError::malformed(host, what));
     }
     if cursor
