@@ -1,4 +1,4 @@
-//! Chaos, then heal, then convergence: what one seed does.
+//! The run of one seed: chaos, then healing, then convergence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::world::{Fault, Faults, Place, World, name, short};
 
-/// How a seed went.
+/// The result of one seed.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     pub hash: u64,
@@ -26,7 +26,7 @@ pub struct Outcome {
     pub fired: BTreeMap<Fault, u64>,
 }
 
-/// A seed that broke an invariant, told for a person.
+/// A seed that broke an invariant, with a readable description.
 #[derive(Debug, Clone)]
 pub struct Failure {
     pub seed: u64,
@@ -34,7 +34,7 @@ pub struct Failure {
     pub text: String,
 }
 
-/// One run.
+/// One run of the simulator: world, mirror, checker and trace.
 pub struct Run {
     pub seed: u64,
     pub world: World,
@@ -43,7 +43,7 @@ pub struct Run {
     pub trace: Trace,
 }
 
-/// Steps of chaos in one seed.
+/// The number of steps of chaos in one seed.
 pub const STEPS: u64 = 1_000;
 
 impl Run {
@@ -104,7 +104,7 @@ impl Run {
         }
     }
 
-    /// All of it.
+    /// Runs a seed to its end.
     pub fn go(seed: u64) -> Result<Outcome, Box<Failure>> {
         let mut run = Run::new(seed);
         run.all().map_err(|broken| Box::new(run.failure(&broken)))?;
@@ -157,7 +157,7 @@ impl Run {
         }
     }
 
-    /// One step of chaos, checked.
+    /// Takes one step of chaos and checks the mirror.
     pub fn step(&mut self) -> Result<(), Broken> {
         let mut what = self.act();
         for _ in 0..4 {
@@ -206,7 +206,7 @@ impl Run {
         self.world.rng.pick(&ids)
     }
 
-    /// Does something, and says what. Empty: there was nothing to do.
+    /// Takes a random action and describes it. Returns an empty text if there was nothing to do.
     fn act(&mut self) -> String {
         match self.world.rng.below(1000) {
             0..70 => self.write(),
@@ -368,7 +368,7 @@ fn settings(rng: &mut Rng, mirror: &mut Mirror) {
     mirror.purge_grace = Duration::from_secs([60, 3600][rng.below(2)]);
 }
 
-/// All streams of a world.
+/// The places of all streams of a world.
 pub fn places(world: &World) -> Vec<Place> {
     let pds = (0..world.pds.len()).map(Place::Pds);
     pds.chain((0..world.relays.len()).map(Place::Relay))

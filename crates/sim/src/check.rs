@@ -1,10 +1,11 @@
-//! The checker: knows the truth, and looks at the mirror after every step.
+//! The checker: compares the mirror with the world's truth after every step.
 //!
-//! It excuses as little as it can. A lie (a silent omission, a stale answer, a
-//! host that lost commits) excuses a wrong `complete` until the mirror claims a
-//! comparison that was asked for after the last lie, or until the two agreed
-//! once. An unknown migration excuses until an event or a listing told of it.
-//! Nothing excuses a state that is wrong at its stated rev.
+//! The checker excuses as little as possible:
+//! - A lie (a silent omission, a stale answer, a host that lost commits) excuses a wrong
+//!   `complete` until the mirror claims a comparison that it requested after the last
+//!   lie, or until mirror and truth have agreed once.
+//! - An unknown migration is an excuse until an event or a listing has shown it.
+//! - Nothing excuses a state that is wrong at its stated rev.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,7 @@ pub fn broken(invariant: &'static str, what: impl Into<String>) -> Result<(), Br
     })
 }
 
-/// What a repository was after the step before.
+/// The state of a repository after the previous step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Before {
     lineage: u32,
@@ -64,7 +65,7 @@ impl Before {
     }
 }
 
-/// A reason to doubt a repository that no stream tells.
+/// A lie about a repository that no stream reveals.
 #[derive(Debug, Clone, Copy)]
 struct Doubt {
     tick: Tick,
@@ -76,20 +77,20 @@ pub struct Checker {
     before: BTreeMap<RepoId, Before>,
     epochs: BTreeMap<UpstreamId, Epoch>,
     doubts: BTreeMap<(OwnerId, Option<usize>), Doubt>,
-    /// Whoever was ever lied about.
+    /// The accounts that were ever the subject of a lie.
     ever: BTreeMap<(OwnerId, Option<usize>), &'static str>,
-    /// Accounts that moved: the last frame before that, and whether an event of
-    /// the new host was worked off.
+    /// Accounts that moved: the last frame before the move, and whether the mirror has
+    /// processed an event of the new host.
     moved: BTreeMap<OwnerId, (u64, bool)>,
     heads: BTreeMap<OwnerId, Option<Cid>>,
-    /// How often `complete` was answered, and how often it was compared.
+    /// The number of steps, of answers `complete`, and of those compared with the truth.
     steps: u64,
     pub complete: u64,
     pub compared: u64,
 }
 
-/// I15: nothing is purged that nobody deleted, whatever a relay says and whatever host
-/// is wiped. Two may agree in a lie about one: a relay, and a host that has the others.
+/// I15: only deleted accounts are purged, whatever a relay says and whatever host is wiped.
+/// Exempt is an account that both a relay calls deleted and its host denies while it has others.
 fn purged(world: &World, mirror: &mut Mirror) -> Result<(), Broken> {
     for id in std::mem::take(&mut mirror.purged) {
         let owner = mirror.owner_of(world, id);
@@ -102,7 +103,8 @@ fn purged(world: &World, mirror: &mut Mirror) -> Result<(), Broken> {
 }
 
 impl Checker {
-    /// After every step. `crashed`: what went back is what was not durable.
+    /// Checks the mirror after a step. If the step was a crash, the mirror may have lost what was
+    /// not durable.
     pub fn check(
         &mut self,
         world: &mut World,
@@ -116,8 +118,8 @@ impl Checker {
             accounted(mirror)?;
         }
         if crashed {
-            // Numbers of rows that were lost may be given again, and what was
-            // read before may be read once more.
+            // The numbers of lost rows may be assigned again, and events may be read
+            // again.
             self.before.clear();
             let tick = mirror.ticks.last();
             for (whose, what) in &self.ever {
@@ -158,7 +160,7 @@ impl Checker {
         }
     }
 
-    /// The mirror has worked off an event of an account.
+    /// Records that the mirror has processed an event of an account.
     pub fn processed(&mut self, world: &World, mirror: &Mirror, frame: &Frame, place: Place) {
         let owner = frame.owner;
         let id = mirror.book.find(&world.owners[owner].did);
@@ -173,7 +175,7 @@ impl Checker {
             }
             (Place::Relay(_), _) => false,
         };
-        // A hint that came when no question was left is not taken.
+        // The mirror ignores a hint if the account has no question left.
         let heard =
             repo.is_some_and(|repo| repo.debt.resolve.is_some() || debt::may_ask(&repo, world.now));
         if from_home
@@ -196,7 +198,7 @@ impl Checker {
         Ok(())
     }
 
-    /// I6, I7, I9: what is called complete is complete.
+    /// I6, I7, I9: a repository that the mirror calls complete is complete.
     fn current(&mut self, world: &World, mirror: &Mirror) -> Result<(), Broken> {
         let all = mirror.feeds.keys().all(|id| drained(world, mirror, *id));
         for (id, repo) in mirror.book.repo_rows() {
@@ -205,7 +207,7 @@ impl Checker {
             };
             self.took_over(world, mirror, repo, owner);
             let right = self.agrees(world, repo, owner);
-            // Only once nothing is under way that could undo it.
+            // Only if no running work can undo it.
             let quiet = all && !mirror.jobs.iter().any(|job| job.repo == id);
             if right && quiet {
                 self.doubts.retain(|(other, _), _| *other != owner);
@@ -232,8 +234,8 @@ impl Checker {
         Ok(())
     }
 
-    /// A commit that its host has lost, and that was on its way to us by then, is
-    /// news of the day on which we take it over.
+    /// Counts as a new lie if the mirror adopts a commit that the host has lost since sending
+    /// it.
     fn took_over(&mut self, world: &World, mirror: &Mirror, repo: &Repo, owner: OwnerId) {
         let head = repo.head().map(|head| head.commit);
         if self.heads.get(&owner).copied().flatten() == head {
@@ -266,7 +268,7 @@ impl Checker {
         }
     }
 
-    /// Which invariant a wrong `complete` breaks, if nothing excuses it.
+    /// The invariant that a wrong `complete` breaks, unless a lie or a move excuses it.
     fn no_excuse(
         &self,
         world: &World,
@@ -297,7 +299,7 @@ impl Checker {
         swept.is_some_and(|swept| swept.tick > last).then_some("I6")
     }
 
-    /// For the trace of a failure.
+    /// Describes the present doubts for the report of a failure.
     pub fn doubts(&self) -> String {
         let doubts = self.doubts.iter().map(|((owner, relay), doubt)| {
             format!(
@@ -312,26 +314,26 @@ impl Checker {
     }
 }
 
-/// Whether a feed has brought everything there is, and all of it is worked off.
+/// Whether a feed has delivered all events of its source, and the mirror has processed them.
 pub fn drained(world: &World, mirror: &Mirror, id: UpstreamId) -> bool {
     let Some(feed) = mirror.feeds.get(&id) else {
         return false;
     };
-    // Until continuity is shown, the grace time speaks, not the stream.
+    // Until continuity is shown, completeness rests on the grace time, not on the stream.
     let open = mirror.covers.open_epoch(id).is_some();
     let socket = feed.socket.as_ref();
     open && socket.is_some_and(|socket| world.drained(socket))
         && feed.queue.iter().all(|item| item.done)
 }
 
-/// I4: no event that is still to be worked off lies at or before the cursor.
+/// I4: no unprocessed event is at or before the cursor.
 fn not_ahead(mirror: &Mirror) -> Result<(), Broken> {
     for (id, feed) in &mirror.feeds {
         let Some((numbering, cursor)) = mirror.book.cursor(*id) else {
             continue;
         };
-        // What was read under another numbering, or does not count, is not what
-        // the cursor stands for.
+        // The cursor does not cover events of another numbering or events that do not
+        // count.
         let passed = feed.queue.iter().find(|item| {
             item.read.counts
                 && !item.done
@@ -347,7 +349,7 @@ fn not_ahead(mirror: &Mirror) -> Result<(), Broken> {
     Ok(())
 }
 
-/// I5: what is held hashes to the signed root, and is what the owner had then.
+/// I5: the held records hash to the signed root and are what the owner had at that rev.
 fn whole(world: &World, mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), Broken> {
     let Held::Exactly(head) = &repo.held else {
         return Ok(());
@@ -366,7 +368,7 @@ fn whole(world: &World, mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), 
     }
 }
 
-/// I13: what the store says is due is what the rules say is due.
+/// I13: the debts that the store calls due are those that the rules call due.
 fn owed(world: &World, mirror: &Mirror) -> Result<(), Broken> {
     let stored = mirror.book.view().debts_due(world.now);
     let stored = stored.map(|due| due.into_iter().map(|(id, _)| id).collect::<Vec<_>>());
@@ -382,8 +384,7 @@ fn owed(world: &World, mirror: &Mirror) -> Result<(), Broken> {
     }
 }
 
-/// I14: every frame that was parked waits, or was applied, or dropped and
-/// counted.
+/// I14: every parked frame still waits, was applied, or was dropped and counted.
 fn accounted(mirror: &Mirror) -> Result<(), Broken> {
     let counts = &mirror.counts;
     let view = mirror.book.view();
@@ -398,7 +399,7 @@ fn accounted(mirror: &Mirror) -> Result<(), Broken> {
     }
 }
 
-/// I12: a rev that nobody signed is nowhere.
+/// I12: no row contains a rev that its owner did not sign.
 fn authentic(world: &World, repo: &Repo) -> Result<(), Broken> {
     let Some(first) = repo.first_rev_since_reset else {
         return Ok(());
@@ -411,7 +412,7 @@ fn authentic(world: &World, repo: &Repo) -> Result<(), Broken> {
     }
 }
 
-/// I9: nothing that is unset is complete.
+/// I9: a repository with an unset field is not complete.
 fn initialised(repo: &Repo) -> Result<(), Broken> {
     let all = repo.head().is_some()
         && repo.marker.is_some()
@@ -428,7 +429,7 @@ fn initialised(repo: &Repo) -> Result<(), Broken> {
     }
 }
 
-/// I1, I2, I3: what never goes down.
+/// I1, I2, I3: revs, epochs and markers never go back.
 fn monotonic(before: &Before, now: &Before, repo: &Repo) -> Result<(), Broken> {
     if before.lineage == now.lineage {
         let down = now.floor < before.floor
@@ -437,7 +438,7 @@ fn monotonic(before: &Before, now: &Before, repo: &Repo) -> Result<(), Broken> {
         if down {
             return broken("I1", format!("{} went back", repo.did));
         }
-        // A snapshot may take up again what was given up; an event may not.
+        // A snapshot may return to an abandoned lineage; an event may not.
         let live = now.last_firehose > before.last_firehose;
         if live && repo.abandoned.is_some() && now.last_firehose <= repo.abandoned {
             return broken(
@@ -460,7 +461,7 @@ fn monotonic(before: &Before, now: &Before, repo: &Repo) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Whatever is not complete waits for a cover or a sweep, or owes something.
+/// L1: a repository that is not complete waits for a cover or a sweep, or has a debt.
 fn restless(world: &World, mirror: &Mirror, repo: &Repo) -> Result<(), Broken> {
     if !repo.debt.is_empty() {
         return Ok(());

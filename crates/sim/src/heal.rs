@@ -1,6 +1,6 @@
-//! Heal: the faults end, and everything that can be complete becomes complete,
-//! within a bounded time and a bounded number of fetches. Then what must change
-//! nothing is tried: replays and snapshots once more.
+//! Healing: the faults end, and every repository that can be complete becomes complete,
+//! within a bounded time and a bounded number of fetches. Then replays and further
+//! snapshots must change nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::check::{Broken, broken};
 use crate::mirror::feed::Item;
 use crate::world::{Records, World, name};
 
-/// Fetches of one repository after the faults ended.
+/// The most fetches of one repository after the faults have ended.
 const FETCHES: u64 = 4;
 
 impl Run {
-    /// The faults end. Everything that can be complete becomes complete, within a
-    /// bounded time and a bounded number of fetches.
+    /// Ends the faults, and checks that every repository that can be complete becomes
+    /// complete, within a bounded time and a bounded number of fetches.
     pub fn heal(&mut self) -> Result<(), Broken> {
         self.world.heal();
         self.note("heal".to_owned());
@@ -31,7 +31,7 @@ impl Run {
             let pause = match round {
                 0..20 => 3_000_000,
                 20..200 => 60_000_000,
-                // What only the daily question finds.
+                // For what only the daily head check finds.
                 _ => 600_000_000,
             };
             self.world.pass(pause);
@@ -46,7 +46,7 @@ impl Run {
         self.bounds(&fetched, &quiet)
     }
 
-    /// Repositories of which everything is held already: they need no fetch.
+    /// The repositories that are up to date, which need no fetch.
     fn quiet(&self) -> Vec<(RepoId, u32)> {
         let rows = self.mirror.book.repo_rows();
         let quiet = rows.filter(|(id, repo)| {
@@ -64,7 +64,7 @@ impl Run {
         quiet.map(|(id, repo)| (id, repo.lineage)).collect()
     }
 
-    /// Does all that can be done without time passing.
+    /// Does all work that needs no time to pass.
     pub fn settle_all(&mut self) -> Result<(), Broken> {
         for _ in 0..3_000 {
             if !self.settle_one()? {
@@ -141,7 +141,7 @@ impl Run {
         Ok(true)
     }
 
-    /// What has not come right, if anything.
+    /// The first repository that has not converged, if any.
     fn converged(&self) -> Option<String> {
         for (_, repo) in self.mirror.book.repo_rows() {
             let Some(owner) = self.world.owner_of(&repo.did) else {
@@ -156,7 +156,7 @@ impl Run {
                 .host_named(&crate::mirror::host_name(home))
                 .is_none()
             {
-                // A host that nobody ever told us of.
+                // The mirror has never heard of this host.
                 continue;
             }
             let truth = self.world.truth(owner);
@@ -175,7 +175,7 @@ impl Run {
             if active && complete && !right {
                 return Some(format!("{} is complete and not the truth", name(owner)));
             }
-            // Moved unseen, and then gone: no document that we know of says so.
+            // Moved unseen, then hidden: the mirror has no document that shows it.
             let unseen = repo.host.map(|host| self.mirror.pds_of(host)) != Some(home);
             let shown = !unseen && !gapless_core::ledger::account::is_hidden(repo.account);
             if !active && shown {
@@ -196,7 +196,7 @@ impl Run {
                 let what = format!("{} was fetched {since} times", self.label(*id));
                 return broken("L1 (fetches)", what);
             }
-            // What its host had lost was on its way: that is taken back.
+            // A new lineage takes back a commit that the host had lost; that needs a fetch.
             let lineage = self.mirror.book.repo_ref(*id).lineage;
             if since > 0 && quiet.contains(&(*id, lineage)) {
                 return broken("L2", format!("{} was fetched for nothing", self.label(*id)));
@@ -205,8 +205,8 @@ impl Run {
         Ok(())
     }
 
-    /// After all is well: what comes again changes nothing, and the store is in
-    /// order.
+    /// Checks, once everything has converged, that replays and further snapshots change
+    /// nothing, and that the store is sound.
     pub fn aftermath(&mut self) -> Result<(), Broken> {
         let before = self.held();
         self.replay()?;
@@ -225,7 +225,7 @@ impl Run {
         }
     }
 
-    /// What is held of each repository that is as it should be.
+    /// The held state of each repository that is up to date.
     fn held(&self) -> Vec<(RepoId, Repo, Records)> {
         let rows = self.mirror.book.repo_rows();
         let rows = rows.filter(|(id, row)| {
@@ -243,13 +243,13 @@ impl Run {
         held.collect()
     }
 
-    /// Whether that is still held.
+    /// Whether the mirror still holds these states.
     fn holds(&self, before: &[(RepoId, Repo, Records)]) -> bool {
         let now = self.held();
         before.iter().all(|held| now.contains(held))
     }
 
-    /// Every source sends a part of its events once more.
+    /// Lets every source send some of its events again.
     fn replay(&mut self) -> Result<(), Broken> {
         for id in self.mirror.feeds.keys().copied().collect::<Vec<_>>() {
             let place = self.mirror.feeds[&id].place;
@@ -287,8 +287,8 @@ impl Run {
         Ok(())
     }
 
-    /// A commit that we never took over, because its host had lost it: not a
-    /// replay.
+    /// Whether a frame has a commit that the mirror never adopted, because the host had
+    /// lost it; that is not a replay.
     fn is_news(&self, world: &World, frame: &crate::world::Frame) -> bool {
         let (crate::world::Body::Commit { commit, .. } | crate::world::Body::Sync { commit }) =
             &frame.body
@@ -302,7 +302,7 @@ impl Run {
         self.mirror.book.repo_ref(id).floor() < Some(commit.head.rev)
     }
 
-    /// Everything is fetched once more.
+    /// Fetches every complete repository again.
     fn fetch_again(&mut self) -> Result<(), Broken> {
         for id in self.mirror.book.repo_ids() {
             let repo = self.mirror.book.repo_ref(id);

@@ -1,9 +1,9 @@
-//! The proof of the ledger: a deterministic simulation of the decisions, the
-//! store's double, and a world that lies.
+//! Tests the ledger: a deterministic simulation of the ledger's decisions, the store in
+//! memory, and a world that lies.
 //!
-//! One number decides everything. [`world`] knows the truth and misbehaves;
-//! [`mirror`] plays the program, with every decision taken by the ledger;
-//! [`check`] compares the two after every step. For development only.
+//! One seed determines a whole run. [`world`] knows the truth and misbehaves; [`mirror`]
+//! plays the program, with every decision made by the ledger; [`check`] compares the two
+//! after every step. For development only.
 
 pub mod chaos;
 pub mod check;

@@ -1,8 +1,8 @@
-//! The seed document's operations, word by word, on the same world: a mirror
-//! that says "complete" while records are missing. It is here to be caught.
+//! A literal implementation of the seed document's operations in the simulator's world: a
+//! mirror that says "complete" while records are missing, which the checks must catch.
 //!
-//! Read kindly: events and files are verified, and operations are applied as they
-//! should be. `#info` carries no cursor, so the first event after it supplies the
+//! The document is read favourably: events and files are verified, and operations are
+//! applied correctly. `#info` carries no cursor, so the first event after it supplies the
 //! value.
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ struct Pds {
     socket: Option<Socket>,
     cursor: Option<u64>,
     first_cursor_since_reset: Option<u64>,
-    /// The next event supplies the first cursor.
+    /// Whether the next event supplies the first cursor.
     reset: bool,
 }
 
-/// What is known of a repository.
+/// What the mirror knows of a repository.
 #[derive(Debug, Clone, Default)]
 pub struct Repo {
     pds: Option<PdsId>,
@@ -35,7 +35,7 @@ pub struct Repo {
     pub records: Records,
 }
 
-/// A repository on its way.
+/// A repository that is being indexed.
 #[derive(Debug, Clone)]
 pub struct Indexing {
     owner: OwnerId,
@@ -150,7 +150,7 @@ impl Literal {
         })
     }
 
-    /// "Indexing a repo": the second half. Kindly, deletions are found as well.
+    /// "Indexing a repo": the second half. By the favourable reading, it finds deletions too.
     pub fn index(&mut self, indexing: Indexing) {
         let repo = self.repos.entry(indexing.owner).or_default();
         let rev = Some(indexing.served.commit.head.rev);
@@ -176,7 +176,7 @@ impl Literal {
         }
     }
 
-    /// "Finding repos that need indexing", denied. What is not set fails no test.
+    /// The opposite of "finding repos that need indexing". A field that is not set fails no test.
     pub fn complete(&self, owner: OwnerId) -> bool {
         let Some(repo) = self.repos.get(&owner) else {
             return false;
@@ -200,7 +200,7 @@ impl Literal {
         truth.is_some_and(|(commit, _)| *commit.records != repo.records)
     }
 
-    /// Reads everything there is.
+    /// Reads all events of all hosts.
     pub fn drain(&mut self, world: &mut World) {
         for id in 0..world.pds.len() {
             self.connect(world, id);
@@ -210,7 +210,7 @@ impl Literal {
         }
     }
 
-    /// The claims that are false after everything was read.
+    /// The number of false claims of completeness.
     pub fn false_claims(&self, world: &World) -> usize {
         let owners = 0..world.owners.len();
         owners
@@ -219,8 +219,8 @@ impl Literal {
     }
 }
 
-/// One seed of chaos for it: lost connections, windows that pass, commits too
-/// big. Returns how many claims were false in the end.
+/// Runs one seed of chaos against this mirror: lost connections, events that leave the
+/// window, commits with `tooBig`. Returns the number of false claims at the end.
 pub fn chaos(seed: u64) -> usize {
     let mut faults = Faults::none();
     faults.switch_on(Fault::TooBig);

@@ -1,6 +1,7 @@
-//! Long runs of the simulator: `--seeds N` from `--from S`, `--verbose` for the
-//! whole story of a failure. Ends with an error at the first failing seed.
-//! `--pins` prints `traces.txt` instead.
+//! Runs the simulator over many seeds: `--seeds N` from `--from S`; `--verbose` prints the
+//! whole trace of a failure; `--faults` prints how often each fault fired. Ends with an
+//! error at the first failing seed, or with `--keep-going` after all of them. `--pins`
+//! prints `traces.txt` instead.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what every pinned seed leads to.
+/// Prints the pin of every pinned seed.
 fn print_pins() -> ExitCode {
     print!("{}", pin::HEADER);
     for seed in pin::seeds() {

@@ -1,4 +1,4 @@
-//! Mischief: one random thing that goes wrong in the world or the machine.
+//! Mischief: one random fault in the world or in the mirror's machine.
 
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::Account;
@@ -29,7 +29,7 @@ const KINDS: [Fault; 19] = [
     Fault::FilterWidened,
 ];
 
-/// Does it, and says what. Empty: nothing happened.
+/// Causes a random fault and describes it. Returns an empty text if nothing happened.
 pub fn mischief(world: &mut World, mirror: &mut Mirror) -> String {
     if world.rng.per_mille(250) {
         return quiet_change(world);
@@ -101,7 +101,7 @@ fn is_rare(kind: Fault) -> bool {
     )
 }
 
-/// Things that end what went wrong before.
+/// Ends an earlier fault, chosen at random, and describes it.
 fn quiet_change(world: &mut World) -> String {
     let host = world.rng.below(world.pds.len());
     match world.rng.below(4) {
@@ -200,8 +200,8 @@ fn forge(world: &mut World, owner: OwnerId) -> String {
     format!("{} is forged on {place:?}, {times} times", name(owner))
 }
 
-/// A Jetstream tells of a commit of the owner as well: of the newest one, or of one
-/// that nobody signed.
+/// Lets a Jetstream claim a commit of the owner: the newest one, or one that the owner did
+/// not sign.
 fn claim(world: &World, mirror: &mut Mirror, owner: OwnerId) {
     let lie = Rev::from_micros(world.now.0, 9);
     let newest = world.truth(owner).map(|(commit, _)| commit.head.rev);

@@ -1,39 +1,39 @@
-//! Pins: what some seeds led to, written down in `traces.txt`. A change that is
-//! meant to keep the behaviour moves none of them; a change that moves one says
-//! which, and why.
+//! Pins: the recorded results of some seeds, in `traces.txt`. A change that keeps the
+//! behaviour moves no pin; the commit of a change that moves one names the seed and the
+//! reason.
 
 use crate::chaos::{Failure, Run};
 use crate::mirror::book::Dump;
 use crate::rng::mix;
 
-/// Seeds that failed once, each with a word on what it found.
+/// Seeds that failed once, each with a note on what it found.
 const FAILED_ONCE: &str = include_str!("../seeds.txt");
 
-/// Seeds that are pinned, from zero, beside those that failed once.
+/// The number of pinned seeds from zero on, in addition to those that failed once.
 pub const PINNED_SEEDS: u64 = 200;
 
-/// The command that writes the pins anew.
+/// The command that writes all pins again.
 pub const COMMAND: &str = "cargo run -q -p gapless-sim -- --pins > crates/sim/traces.txt";
 
-/// What `traces.txt` begins with.
+/// The first lines of `traces.txt`.
 pub const HEADER: &str = "\
 # Seed, hash of its trace, hash of the store at its end. A commit that moves a
 # pin names the seed and the reason. To write the pins anew:
 # cargo run -q -p gapless-sim -- --pins > crates/sim/traces.txt
 ";
 
-/// What one seed led to.
+/// The recorded result of one seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin {
     pub seed: u64,
-    /// Hash of every step.
+    /// The hash of all steps.
     pub trace: u64,
-    /// Hash of every row of the store at the end.
+    /// The hash of all rows of the store at the end.
     pub store: u64,
 }
 
 impl Pin {
-    /// Runs a seed to its end.
+    /// Runs a seed to its end and returns its pin.
     pub fn of(seed: u64) -> Result<Pin, Box<Failure>> {
         let mut run = Run::new(seed);
         run.all().map_err(|broken| Box::new(run.failure(&broken)))?;
@@ -56,13 +56,13 @@ impl Pin {
         })
     }
 
-    /// The line of `traces.txt`.
+    /// The pin as a line of `traces.txt`.
     pub fn line(&self) -> String {
         format!("{} {:016x} {:016x}", self.seed, self.trace, self.store)
     }
 }
 
-/// Seeds that failed once. They run for ever.
+/// The seeds that failed once; the tests always run them.
 pub fn failed_once() -> Vec<u64> {
     let lines = FAILED_ONCE.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -71,7 +71,7 @@ pub fn failed_once() -> Vec<u64> {
         .collect()
 }
 
-/// All seeds that are pinned, in order.
+/// All pinned seeds, in order.
 pub fn seeds() -> Vec<u64> {
     let mut seeds: Vec<u64> = (0..PINNED_SEEDS).chain(failed_once()).collect();
     seeds.sort_unstable();

@@ -1,7 +1,7 @@
-//! Randomness from one number: the same seed gives the same run, on every
-//! machine and for ever. Not for secrets.
+//! Deterministic randomness: a seed gives the same run on every machine and in every
+//! release. Not for secrets.
 
-/// SplitMix64: small, quick, and good enough to choose among interleavings.
+/// SplitMix64: small, fast, and good enough to choose among interleavings.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -27,12 +27,12 @@ impl Rng {
         low + self.draw() % (high - low + 1)
     }
 
-    /// True so often in a thousand.
+    /// True with a probability of `chance` in a thousand.
     pub fn per_mille(&mut self, chance: u32) -> bool {
         self.draw() % 1000 < u64::from(chance)
     }
 
-    /// One of several, or none of none.
+    /// A random element, or `None` if there are none.
     pub fn pick<T: Clone>(&mut self, among: &[T]) -> Option<T> {
         match among.is_empty() {
             true => None,

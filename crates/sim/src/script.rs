@@ -1,6 +1,6 @@
-//! Directed schedules: the same world, mirror and checker, played step by step.
-//! Accounts are called `a`, `b`, …; hosts and relays go by their numbers. Every
-//! step is checked like a step of chaos.
+//! Directed schedules: tests that play the world, the mirror and the checker step by step.
+//! Accounts are called `a`, `b`, …; hosts and relays have numbers. Every step is checked
+//! like a step of chaos.
 
 use gapless_core::ledger::complete::Completeness;
 use gapless_core::ledger::{Repo, RepoId, UpstreamId};
@@ -9,12 +9,13 @@ use gapless_store::table::log::LogRow;
 use crate::chaos::Run;
 use crate::world::{Commit, Fault, OwnerId, Place, World};
 
+/// A run that a directed test controls.
 pub struct Stage {
     pub run: Run,
 }
 
 impl Stage {
-    /// Hosts, and the host that each account lives on. Nothing is followed.
+    /// Creates hosts, and accounts on the hosts with these numbers. The mirror follows nothing.
     pub fn new(hosts: usize, accounts: &[usize]) -> Stage {
         let mut stage = Stage { run: Run::bare() };
         for _ in 0..hosts {
@@ -26,7 +27,7 @@ impl Stage {
         stage
     }
 
-    /// One host with accounts `a` and `b`, followed, everything complete.
+    /// One host with accounts `a` and `b`, followed, with both complete.
     pub fn one_host() -> Stage {
         let mut stage = Stage::new(1, &[0, 0]);
         stage.follow(Place::Pds(0));
@@ -38,8 +39,8 @@ impl Stage {
         stage
     }
 
-    /// Two hosts with `a` on the first and `b` on the second, both followed,
-    /// everything complete.
+    /// Two hosts with `a` on the first and `b` on the second, both followed, with both
+    /// accounts complete.
     pub fn two_hosts() -> Stage {
         let mut stage = Stage::new(2, &[0, 1]);
         stage.follow(Place::Pds(0));
@@ -52,7 +53,7 @@ impl Stage {
         stage
     }
 
-    /// One host with `a` and `b`, followed by way of a relay.
+    /// One host with `a` and `b`, followed through a relay, with both complete.
     pub fn relay() -> Stage {
         let mut stage = Stage::new(1, &[0, 0]);
         stage.run.world.add_relay();
@@ -100,7 +101,7 @@ impl Stage {
         self.answer(name).complete()
     }
 
-    /// Why it is not complete, as programs read it.
+    /// The reasons why a repository is not complete, as the API names them.
     pub fn reasons(&self, name: &str) -> Vec<&'static str> {
         let answer = self.answer(name);
         answer
@@ -110,7 +111,7 @@ impl Stage {
             .collect()
     }
 
-    /// Whether what is held is the newest commit at the true host.
+    /// Whether the mirror holds the newest commit of the true host.
     pub fn up_to_date(&self, name: &str) -> bool {
         let truth = self.run.world.truth(self.owner(name));
         truth.map(|(commit, _)| commit.head) == self.repo(name).head().copied()
@@ -126,7 +127,7 @@ impl Stage {
         fetches.copied().unwrap_or(0)
     }
 
-    /// Frames of a repository that wait.
+    /// The number of parked frames of a repository.
     pub fn parked(&self, name: &str) -> usize {
         self.run.mirror.book.parked(self.id(name)).len()
     }
@@ -136,7 +137,7 @@ impl Stage {
         self.run.mirror.book.log(self.id(name))
     }
 
-    /// Questions about heads that all hosts were asked.
+    /// The number of requests for heads that all hosts have received.
     pub fn questions(&self) -> u64 {
         self.run.world.pds.iter().map(|pds| pds.asked.heads).sum()
     }
@@ -161,7 +162,7 @@ impl Stage {
         self.check("commit");
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub fn pass(&mut self, seconds: u64) {
         self.run.world.pass(seconds * 1_000_000);
         self.run.mirror.wait(&self.run.world);
@@ -176,8 +177,8 @@ impl Stage {
         self.run.mirror.upstream_of(place).expect("it is followed")
     }
 
-    /// Relays take over what there is, dead connections end, and every upstream
-    /// is connected.
+    /// Lets relays read all events, ends dead connections, and connects every
+    /// upstream.
     pub fn connect(&mut self) {
         self.connect_relays();
         for id in self.feeds() {
@@ -188,14 +189,14 @@ impl Stage {
         self.check("connect");
     }
 
-    /// Relays take over what there is.
+    /// Lets relays read all events of their hosts.
     pub fn connect_relays(&mut self) {
         for relay in 0..self.run.world.relays.len() {
             while self.run.world.relay_step(relay) {}
         }
     }
 
-    /// Reads everything there is into the queues.
+    /// Reads all events into the queues.
     pub fn read(&mut self) {
         self.connect();
         for id in self.feeds() {
@@ -211,7 +212,7 @@ impl Stage {
         }
     }
 
-    /// Works off the queues, in order.
+    /// Processes the queues, in order.
     pub fn process(&mut self) {
         for id in self.feeds() {
             while let Some(place) = self.run.mirror.feeds[&id].ready().first().copied() {
@@ -246,7 +247,7 @@ impl Stage {
         self.check(&what);
     }
 
-    /// Works until a step of this name comes next.
+    /// Works until the next step has a label that begins with `step`.
     pub fn work_until(&mut self, name: &str, step: &str) {
         let id = self.id(name);
         for _ in 0..20 {
@@ -261,7 +262,7 @@ impl Stage {
         panic!("{name} never came to {step}");
     }
 
-    /// Asks the directory until it has said where a repository lives.
+    /// Asks the directory until the mirror knows the host of a repository.
     pub fn resolve(&mut self, name: &str) {
         for _ in 0..5 {
             if self.repo(name).host.is_some() {
@@ -274,7 +275,7 @@ impl Stage {
         panic!("{name} is not resolved");
     }
 
-    /// Ends all work that is under way.
+    /// Finishes all running work.
     pub fn finish_work(&mut self) {
         while !self.run.mirror.jobs.is_empty() {
             let what = self.run.work_at(0);
@@ -282,7 +283,7 @@ impl Stage {
         }
     }
 
-    /// Works off everything that is due now.
+    /// Does all work that is due now.
     pub fn work(&mut self) {
         self.finish_work();
         for _ in 0..20 {
@@ -334,7 +335,7 @@ impl Stage {
         panic!("a sweep does not end");
     }
 
-    /// Everything that can be done is done, with time passing a little.
+    /// Does all work that can be done while a little time passes.
     pub fn settle(&mut self) {
         for _ in 0..4 {
             if let Err(broken) = self.run.settle_all() {
@@ -344,7 +345,7 @@ impl Stage {
         }
     }
 
-    /// The connection breaks.
+    /// Breaks the connection to a stream.
     pub fn lose(&mut self, place: Place) {
         let id = self.upstream(place);
         self.run.mirror.ping(&self.run.world, id);
@@ -352,19 +353,19 @@ impl Stage {
         self.check("lose a connection");
     }
 
-    /// The connection breaks, and the window passes us.
+    /// Breaks the connection, and lets the window pass the mirror's cursor.
     pub fn lose_for_long(&mut self, place: Place) {
         self.lose(place);
         self.run.world.forget(place, 0);
     }
 
-    /// The connection breaks, the window passes, and we come back.
+    /// Breaks the connection, lets the window pass, and reconnects.
     pub fn reset(&mut self, place: Place) {
         self.lose_for_long(place);
         self.read();
     }
 
-    /// Killed: so many unsynced batches are left.
+    /// Kills the mirror; `keep` of the unsynced batches survive.
     pub fn crash(&mut self, keep: usize) {
         self.run.mirror.crash(keep);
         self.check("crash");

@@ -1,5 +1,4 @@
-//! What happened, in order: a hash over every step, and the last few dozen of
-//! them to read.
+//! The trace of a run: a hash of all steps, and the text of the last 60 steps.
 
 use std::collections::VecDeque;
 
@@ -10,7 +9,7 @@ use gapless_core::ledger::{Held, Repo};
 use crate::rng::mix;
 use crate::world::short;
 
-/// A row and its answer, on a few lines.
+/// Describes a row and its completeness on a few lines.
 pub fn summary(repo: &Repo, answer: &Completeness) -> String {
     let rev = |rev: Option<Rev>| rev.map_or("-".to_owned(), short);
     let held = match &repo.held {
@@ -49,7 +48,7 @@ pub fn summary(repo: &Repo, answer: &Completeness) -> String {
     )
 }
 
-/// Steps that are kept to be read.
+/// The number of steps whose text is kept.
 const KEPT: usize = 60;
 
 #[derive(Debug, Clone, Default)]
@@ -57,7 +56,7 @@ pub struct Trace {
     hash: u64,
     steps: u64,
     last: VecDeque<String>,
-    /// Keep everything, to be read by a person.
+    /// Whether the text of all steps is kept.
     pub verbose: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Commits and frames: real roots over real keys, real hashes; only the
-//! signature is played, by the number of the key that made it.
+//! Commits and frames: with real roots over real keys and real hashes. Only the signature
+//! is simulated, by the number of the key that made it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use crate::rng::mix;
 /// What a repository contains: path → record.
 pub type Records = BTreeMap<String, Cid>;
 
-/// One operation: what the path was, and what it becomes.
+/// One operation: the record at a path before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
     pub path: String,
@@ -23,16 +23,16 @@ pub struct Op {
     pub after: Option<Cid>,
 }
 
-/// A commit, with all that it commits to.
+/// A commit, with its records and operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
     pub owner: OwnerId,
     pub head: Head,
     pub records: Arc<Records>,
     pub ops: Arc<[Op]>,
-    /// The root before it.
+    /// The root before the commit.
     pub previous: Cid,
-    /// The key that signed it; none of the owner's.
+    /// The owner's key that signed the commit; `None` if it is forged.
     pub key: Option<u32>,
 }
 
@@ -74,8 +74,8 @@ impl Commit {
         }
     }
 
-    /// The root to which these operations, undone, lead from the signed one.
-    /// `None` if they do not fit the records at all.
+    /// The root that results from undoing these operations on the signed records.
+    /// `None` if the operations do not match the records.
     pub fn undone(&self, ops: &[Op]) -> Option<Cid> {
         let mut records = Records::clone(&self.records);
         for op in ops.iter().rev() {
@@ -91,7 +91,7 @@ impl Commit {
     }
 }
 
-/// How many different records there are in a world.
+/// The number of different records in a world.
 pub const VALUES: u8 = 4;
 
 /// The bytes of a record.
@@ -99,7 +99,7 @@ pub fn value(number: u8) -> Vec<u8> {
     vec![number % VALUES]
 }
 
-/// The bytes that a record has, by its hash: few are enough.
+/// The bytes of a record, by its CID.
 pub fn bytes_of(cid: &Cid) -> Option<Vec<u8>> {
     static KNOWN: OnceLock<Vec<Cid>> = OnceLock::new();
     let known = KNOWN.get_or_init(|| (0..VALUES).map(|n| Cid::dag_cbor(&value(n))).collect());
@@ -137,11 +137,11 @@ pub fn difference(before: &Records, after: &Records) -> Vec<Op> {
     ops
 }
 
-/// What a frame of a stream says.
+/// The content of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// `#commit`. `ops` is what the frame tells; `proved` whether it says what
-    /// was before.
+    /// `#commit`. `ops` are the operations in the frame; `proved` says whether the frame has
+    /// the previous root.
     Commit {
         commit: Arc<Commit>,
         ops: Arc<[Op]>,
@@ -159,18 +159,18 @@ pub enum Body {
     Unreadable,
 }
 
-/// An event as it lies in a stream.
+/// An event in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Whose it is; the mirror may look at it only where the body lets it.
+    /// The account of the event; the mirror may use it only if the body is readable.
     pub owner: OwnerId,
     pub body: Body,
-    /// Distinguishes this emission from all others.
+    /// A number that distinguishes this frame from all others ever sent.
     pub number: u64,
 }
 
 impl Frame {
-    /// The beginning of the hash of its bytes, which contain its sequence number.
+    /// The beginning of the hash of the frame's bytes, which contain its sequence number.
     pub fn hash(&self, seq: u64) -> [u8; 16] {
         let mut hash = [0; 16];
         hash[..8].copy_from_slice(&mix(self.number).to_be_bytes());
@@ -178,7 +178,7 @@ impl Frame {
         hash
     }
 
-    /// For the trace.
+    /// A description for the trace.
     pub fn label(&self) -> String {
         let of = super::name(self.owner);
         match &self.body {

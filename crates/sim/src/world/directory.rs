@@ -1,9 +1,9 @@
-//! The directory of DID documents. It may be down, and it may answer the
-//! document of yesterday.
+//! The directory of DID documents. The directory may be down, and it may answer with the
+//! previous document.
 
 use super::{Fault, Owner, OwnerId, PdsId, World};
 
-/// What a document says, in short. Its version is its place.
+/// The content of a DID document. Its version is its index in the owner's documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document {
     pub host: Option<PdsId>,
@@ -18,8 +18,8 @@ impl Owner {
 }
 
 impl World {
-    /// Resolves a DID: the document and its version, or nothing when the
-    /// directory does not answer.
+    /// Resolves a DID to its document and version; `None` if the directory does not
+    /// answer.
     pub fn resolve(&mut self, owner: OwnerId) -> Option<(Document, u64)> {
         if self.strikes(Fault::DirectoryFailure) {
             return None;

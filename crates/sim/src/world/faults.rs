@@ -1,5 +1,5 @@
-//! Every way in which the world misbehaves, by name, with a count of how often
-//! it did. A fault that never fired proves nothing.
+//! The faults of the world, by name, with a count of how often each has fired. A test of a
+//! fault that never fired proves nothing.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ macro_rules! faults {
         impl Fault {
             pub const ALL: &'static [Fault] = &[$(Fault::$name,)*];
 
-            /// How often in a thousand occasions, where it is switched on.
+            /// The probability per thousand occasions, if the fault is switched on.
             fn per_mille(self) -> u32 {
                 match self { $(Fault::$name => $per_mille,)* }
             }
@@ -29,10 +29,10 @@ macro_rules! faults {
 faults! {
     StaleRepo 250 "getRepo serves an older commit";
     CutRepo 60 "getRepo serves a file that lacks a record";
-    StrangersRepo 40 "getRepo serves a whole file that somebody else signed";
+    StrangersRepo 40 "getRepo serves a whole file that its owner did not sign";
     DifferenceLacks 150 "getRepo?since= leaves an operation out";
     DifferenceEmpty 100 "getRepo?since= brings nothing";
-    DifferenceFromElsewhere 150 "getRepo?since= tells what is new since another rev";
+    DifferenceFromElsewhere 150 "getRepo?since= serves the difference since another rev";
     StaleHead 120 "getLatestCommit names an older commit";
     StaleListing 300 "the listing is not brought up to date after a commit";
     EmptyListing 700 "after a migration the listing names the empty repository";
@@ -42,11 +42,11 @@ faults! {
     DirectoryStale 500 "after a change the directory answers the old document for a while";
     DialFailure 150 "the WebSocket dial is answered with an HTTP error";
     ConnectionLost 1000 "a connection breaks";
-    SilentSocket 80 "a connection stands and nothing comes any more";
+    SilentSocket 80 "a connection stays open and delivers nothing more";
     WindowPassed 1000 "the host forgets events that we have not read";
-    Restart 1000 "the host begins its numbers anew";
-    RestartPastUs 350 "and has counted past our cursor when we come back";
-    InfoAnyTime 15 "#info OutdatedCursor in the middle of a stream";
+    Restart 1000 "a host restarts its sequence numbers";
+    RestartPastUs 350 "a host restarts its sequence numbers beyond the mirror's cursor";
+    InfoAnyTime 15 "a host sends #info OutdatedCursor in the middle of a stream";
     Duplicate 30 "a frame comes twice";
     Backward 25 "an old frame comes again with its old number";
     Swapped 60 "two events of a repository come in the wrong order";
@@ -56,35 +56,35 @@ faults! {
     Migration 1000 "an account moves to another host";
     LateWrite 300 "the old host takes a write after the export";
     KeyChange 1000 "the owner's key changes";
-    OldKeyHead 400 "and the head stays signed with the old one";
-    SyncEvent 1000 "#sync";
-    TooBig 60 "a commit is too big for its operations";
+    OldKeyHead 400 "after a key change the head stays signed with the old key";
+    SyncEvent 1000 "a host sends #sync";
+    TooBig 60 "a commit is too big to list its operations";
     Legacy 80 "a commit comes without prevData";
     EmptyCommit 60 "a commit changes nothing";
     OpLeftOut 40 "a signed commit lacks one of its operations";
-    Garbage 40 "a frame of which only the DID can be read";
-    Unreadable 20 "a frame of which not even the DID can be read";
-    Forged 1000 "a commit that the owner did not sign";
-    Misrouted 1000 "an event on a host that the account does not live on";
+    Garbage 40 "only the DID of a frame can be read";
+    Unreadable 20 "not even the DID of a frame can be read";
+    Forged 1000 "a stream has a commit that the owner did not sign";
+    Misrouted 1000 "a host sends an event of an account that does not live there";
     AccountChange 1000 "an account's state changes";
-    AccountLost 200 "and the event that says so is left out";
+    AccountLost 200 "the event of an account's new state is left out";
     Deleted 150 "an account is deleted";
-    Forgotten 500 "and its host knows nothing of it any more";
+    Forgotten 500 "a host no longer knows an account that was deleted";
     Vanished 1000 "a repository vanishes from its host";
     Wiped 1000 "a host loses everything";
     RelayOmits 60 "a relay leaves an event out";
     RelaySkips 400 "a relay forgets its window and says nothing";
     RelayRollback 1000 "a relay is restored from an older backup";
     RelaySlanders 1000 "a relay calls an account deleted that is not";
-    RelayMissed 1000 "a relay was away while a host's window passed";
-    Overflow 1000 "our own queue runs over";
-    Crash 1000 "we are killed, and unsynced writes are lost";
+    RelayMissed 1000 "a relay was disconnected while a host's window passed";
+    Overflow 1000 "a queue of the mirror overflows";
+    Crash 1000 "the mirror is killed and loses unsynced writes";
     UpstreamAdded 1000 "an upstream is added";
     UpstreamRemoved 1000 "an upstream is removed";
     FilterWidened 1000 "the filter is widened";
 }
 
-/// Which faults are switched on, and how often each has fired.
+/// The faults that are switched on, and how often each has fired.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     on: BTreeMap<Fault, ()>,
@@ -93,12 +93,12 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing happens but what is forced.
+    /// No faults except forced ones.
     pub fn none() -> Faults {
         Faults::default()
     }
 
-    /// About half of them: what never meets in a full mixture meets here.
+    /// A random subset of the faults, because some combinations never occur when all are on.
     pub fn some(rng: &mut Rng) -> Faults {
         let mut faults = Faults::none();
         let share = rng.between(150, 750) as u32;
@@ -118,13 +118,13 @@ impl Faults {
         self.on.contains_key(&fault)
     }
 
-    /// The world heals: nothing misbehaves any more.
+    /// Switches all faults off.
     pub fn heal(&mut self) {
         self.on.clear();
         self.forced.clear();
     }
 
-    /// Lets a fault fire at its next occasions, for certain.
+    /// Makes a fault fire at its next `times` occasions.
     pub fn force(&mut self, fault: Fault, times: u32) {
         *self.forced.entry(fault).or_default() += times;
     }

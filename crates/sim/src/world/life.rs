@@ -1,5 +1,5 @@
-//! What happens in the world: people write, move, change keys, come and go;
-//! hosts lose things, and strangers send what nobody signed.
+//! The events of the world: owners write, move, change keys and delete accounts; hosts lose
+//! data, and streams carry forged commits.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const PATHS: [&str; 6] = [
 ];
 
 impl World {
-    /// The next commit of a line, not yet part of it.
+    /// Creates the next commit of a repository on a host, without adding it.
     pub fn next_commit(&mut self, owner: OwnerId, host: PdsId, after: Records) -> Arc<Commit> {
         let hosted = &self.pds[host].repos[&owner];
         let key = hosted.key;
@@ -31,7 +31,7 @@ impl World {
         Arc::new(Commit::new(owner, rev, &before, after, Some(key)))
     }
 
-    /// The host makes a commit its head.
+    /// Makes a commit the head of its repository on a host.
     pub fn keep(&mut self, host: PdsId, commit: Arc<Commit>) {
         self.signed.insert(commit.head.commit, commit.clone());
         let stale = self.strikes(Fault::StaleListing);
@@ -54,8 +54,8 @@ impl World {
             if delete {
                 after.remove(path);
             } else {
-                // Few different values, so that two paths share one and a value
-                // comes back.
+                // Few different values, so that two paths can share a value and a
+                // value can return.
                 let value = value(self.rng.draw() as u8);
                 after.insert(path.to_owned(), Cid::dag_cbor(&value));
             }
@@ -63,7 +63,7 @@ impl World {
         after
     }
 
-    /// The owner writes at the true host. Returns whether that was possible.
+    /// Lets the owner write at the true host. Returns whether that was possible.
     pub fn write(&mut self, owner: OwnerId) -> bool {
         match self.true_host(owner) {
             Some(host) => self.write_at(owner, host),
@@ -90,7 +90,7 @@ impl World {
         true
     }
 
-    /// Sends a commit, in one of the shapes that commits come in.
+    /// Sends a commit, possibly with a fault.
     pub fn tell_commit(&mut self, host: PdsId, commit: Arc<Commit>) {
         let owner = commit.owner;
         if self.strikes(Fault::Omitted) {
@@ -129,7 +129,7 @@ impl World {
             true => log.held_back = Some(frame),
             false => {
                 let swapped = log.push(frame);
-                // A reset between the two hides the one that came too early.
+                // A reset between the two events hides the one that was sent too early.
                 if swapped {
                     self.lie(owner, "two events came in the wrong order");
                 }
@@ -148,14 +148,14 @@ impl World {
         self.emit(host, owner, Body::Sync { commit });
     }
 
-    /// A commit is sent, and the host loses it.
+    /// Sends a commit that the host then loses.
     pub fn phantom(&mut self, owner: OwnerId) {
         if self.write(owner) {
             self.roll_back(owner, 1);
         }
     }
 
-    /// The host has an older state of one repository than it had.
+    /// Takes the last commits of a repository back on its host.
     pub fn roll_back(&mut self, owner: OwnerId, commits: usize) {
         let Some(host) = self.true_host(owner) else {
             return;
@@ -169,7 +169,7 @@ impl World {
         self.lie(owner, "the host lost commits");
     }
 
-    /// A host is restored from a backup: every repository loses some commits.
+    /// Restores a host from a backup: every repository loses some commits.
     pub fn restore_backup(&mut self, host: PdsId) {
         let owners: Vec<OwnerId> = self.pds[host].repos.keys().copied().collect();
         for owner in owners {
@@ -181,7 +181,7 @@ impl World {
         self.pds[host].log.life += 1;
     }
 
-    /// The account moves. What the directory answers may lag.
+    /// Moves an account to another host. The directory's answer may lag.
     pub fn migrate(&mut self, owner: OwnerId, to: PdsId) {
         let Some(from) = self.true_host(owner) else {
             return;
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// The owner's key changes where it lives.
+    /// Changes the owner's key at the true host.
     pub fn change_key(&mut self, owner: OwnerId) {
         let Some(host) = self.true_host(owner) else {
             return;
@@ -253,7 +253,7 @@ impl World {
         }
     }
 
-    /// The account's state changes, and perhaps nobody is told.
+    /// Changes the account's state, possibly without an event.
     pub fn set_account(&mut self, owner: OwnerId, account: Account) {
         let Some(host) = self.true_host(owner) else {
             return;
@@ -278,7 +278,7 @@ impl World {
         self.emit(host, owner, Body::Account(account));
     }
 
-    /// The host denies that it has the repository, or finds it again.
+    /// Makes the host deny that it has the repository, or find it again.
     pub fn set_vanished(&mut self, owner: OwnerId, vanished: bool) {
         let Some(host) = self.true_host(owner) else {
             return;
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// The host loses everything, its numbers too.
+    /// Makes the host lose everything, its sequence numbers included.
     pub fn wipe(&mut self, host: PdsId) {
         if self.pds[host].lost.is_some() {
             return;
@@ -307,7 +307,7 @@ impl World {
         self.pds[host].log.restart(0);
     }
 
-    /// A wiped host is restored.
+    /// Restores a wiped host.
     pub fn unwipe(&mut self, host: PdsId) {
         let Some(lost) = self.pds[host].lost.take() else {
             return;
@@ -318,7 +318,7 @@ impl World {
         }
     }
 
-    /// Somebody sends a commit that the owner did not sign.
+    /// Sends a commit that the owner did not sign.
     pub fn forge(&mut self, owner: OwnerId, place: Place) {
         let Some((head, _)) = self.truth(owner) else {
             return;
@@ -343,7 +343,7 @@ impl World {
         self.log_mut(place).push(frame);
     }
 
-    /// A host sends an event of somebody who does not live there.
+    /// Makes a host send an event of an account that does not live there.
     pub fn misroute(&mut self, owner: OwnerId, host: PdsId) {
         let Some(home) = self.true_host(owner) else {
             return;
@@ -370,14 +370,14 @@ impl World {
         self.pds[host].log.push(frame);
     }
 
-    /// The listing of a host is brought up to date.
+    /// Brings the listing of a host up to date.
     pub fn refresh_listing(&mut self, host: PdsId) {
         for hosted in self.pds[host].repos.values_mut() {
             hosted.listed = None;
         }
     }
 
-    /// Everything works again, and stays as it is.
+    /// Ends all faults and restores everything that hosts have lost.
     pub fn heal(&mut self) {
         self.faults.heal();
         for owner in 0..self.owners.len() {
@@ -387,7 +387,7 @@ impl World {
             self.unwipe(host);
             self.pds[host].down = false;
             self.pds[host].log.release();
-            // What an import lists it goes on listing until the next write.
+            // An imported listing stays until the next write.
             for hosted in self.pds[host].repos.values_mut() {
                 let signed = &self.signed;
                 hosted

@@ -1,8 +1,8 @@
-//! The world: owners, the hosts they live on, relays and a directory. It knows
-//! the truth, and all of it may lie to whoever asks.
+//! The world: owners, their hosts, relays and a directory. The world knows the truth; its
+//! hosts, relays and directory may lie to the mirror.
 //!
-//! What is true of a repository is what its true host holds: the host that the
-//! newest DID document names, whatever the directory answers.
+//! The truth about a repository is what its true host holds. The true host is the one that
+//! the newest DID document names, whatever the directory answers.
 
 pub mod commit;
 pub mod directory;
@@ -31,25 +31,26 @@ use directory::Document;
 pub type OwnerId = usize;
 pub type PdsId = usize;
 
-/// An account, wherever it lives.
+/// An account and its DID documents.
 #[derive(Debug, Clone)]
 pub struct Owner {
     pub did: Did,
     /// All documents, the newest last.
     pub documents: Vec<Document>,
-    /// The directory still answers the document before the newest.
+    /// Whether the directory still answers with the previous document.
     pub lags: bool,
 }
 
-/// Something that no stream tells: a mirror can find it by a sweep alone.
+/// A change that no stream reveals, so that a mirror can find it only by a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lie {
     pub owner: OwnerId,
     pub what: &'static str,
-    /// A relay's: it concerns those alone who rely on that relay.
+    /// The relay that lied, if one did: only mirrors that rely on it are affected.
     pub relay: Option<usize>,
 }
 
+/// The simulated network, with the truth about it.
 pub struct World {
     pub rng: Rng,
     pub now: Time,
@@ -59,17 +60,18 @@ pub struct World {
     pub relays: Vec<Relay>,
     /// Every commit that an owner ever signed.
     pub signed: BTreeMap<Cid, Arc<Commit>>,
-    /// Whoever ever deleted an account; whoever a relay called deleted without that; and
-    /// whoever was ever denied by a host that has the others.
+    /// Owners that have ever deleted their account.
     pub deleted: BTreeSet<OwnerId>,
+    /// Owners that a relay has falsely called deleted.
     pub slandered: BTreeSet<OwnerId>,
+    /// Owners that were ever denied by a host that has other accounts.
     pub denied: BTreeSet<OwnerId>,
-    /// What happened silently since the checker last looked.
+    /// The lies since the checker last looked.
     pub lies: Vec<Lie>,
     frames: u64,
 }
 
-/// The moment at which every world begins: 2024-01-01.
+/// The time at which every world begins: 2024-01-01.
 const BEGINNING: u64 = 1_704_067_200_000_000;
 
 impl World {
@@ -107,7 +109,7 @@ impl World {
         self.relays.len() - 1
     }
 
-    /// A new account on a host, with its first commit, which nobody hears of.
+    /// Adds an account to a host, with a first commit that is not sent.
     pub fn add_owner(&mut self, host: PdsId) -> OwnerId {
         let owner = self.owners.len();
         self.owners.push(Owner {
@@ -128,12 +130,12 @@ impl World {
         self.faults.strikes(fault, &mut self.rng)
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub fn pass(&mut self, micros: u64) {
         self.now = Time(self.now.0 + micros);
     }
 
-    /// A rev that nobody has used: the clock never stands still.
+    /// A new rev. Advances the clock, so that every rev is unique.
     pub fn next_rev(&mut self) -> Rev {
         self.pass(1);
         Tid::from_micros(self.now.0, 0)
@@ -168,7 +170,7 @@ impl World {
         })
     }
 
-    /// How many frames were ever sent.
+    /// The number of frames that were ever sent.
     pub fn frames_sent(&self) -> u64 {
         self.frames
     }
@@ -191,7 +193,7 @@ pub fn name(owner: OwnerId) -> char {
     char::from(b'a' + (owner % 26) as u8)
 }
 
-/// A rev in short, for the trace.
+/// A short form of a rev, for the trace.
 pub fn short(rev: Rev) -> String {
     let since = rev.micros().saturating_sub(BEGINNING);
     format!("r{}.{:06}", since / 1_000_000, since % 1_000_000)

@@ -1,6 +1,6 @@
-//! A host: its repositories, its stream, and what it answers. Every answer may
-//! be old, cut, or refused. Each says, for the checker alone, whether it was
-//! honest.
+//! A host: its repositories, its stream and its answers. Every answer may be old, cut or
+//! refused. A dishonest answer that the mirror cannot detect is recorded as a lie for the
+//! checker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use gapless_core::ledger::{Account, NamedHead};
 use super::commit::{difference, root};
 use super::{Commit, Fault, Log, OwnerId, PdsId, Records, World};
 
-/// A repository as one host has it.
+/// A repository on one host.
 #[derive(Debug, Clone)]
 pub struct Hosted {
-    /// Its commits, the newest last.
+    /// The commits of the repository, the newest last.
     pub line: Vec<Arc<Commit>>,
     pub account: Account,
     /// The key that this host signs with.
     pub key: u32,
-    /// What the listing says, where it is not the head.
+    /// The head in the listing, if it is not the present one.
     pub listed: Option<NamedHead>,
-    /// The host denies that it has it.
+    /// Whether the host denies that it has the repository.
     pub vanished: bool,
-    /// It was deleted, and the host knows nothing of it any more.
+    /// Whether the host no longer knows the account, which was deleted.
     pub forgotten: bool,
 }
 
@@ -47,15 +47,15 @@ impl Hosted {
 pub struct Pds {
     pub log: Log,
     pub repos: BTreeMap<OwnerId, Hosted>,
-    /// What it had before it was wiped.
+    /// The repositories that the host had before it was wiped.
     pub lost: Option<BTreeMap<OwnerId, Hosted>>,
-    /// It answers no request.
+    /// Whether the host answers no request.
     pub down: bool,
-    /// Requests answered or refused, by kind.
+    /// The numbers of requests, answered or refused.
     pub asked: Asked,
 }
 
-/// How often a host was asked.
+/// The numbers of requests to a host, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Asked {
     pub heads: u64,
@@ -63,7 +63,7 @@ pub struct Asked {
     pub pages: u64,
 }
 
-/// A repository as it is served.
+/// A repository as a host serves it.
 #[derive(Debug, Clone)]
 pub struct Served {
     pub commit: Arc<Commit>,
@@ -72,32 +72,32 @@ pub struct Served {
 }
 
 impl Served {
-    /// Whether the records are those that the commit names.
+    /// Whether the records hash to the commit's root.
     pub fn is_whole(&self) -> bool {
         root(&self.records) == self.commit.head.data
     }
 }
 
-/// What is new in a repository since some rev, as it is served.
+/// The difference of a repository since some rev, as a host serves it.
 #[derive(Debug, Clone)]
 pub struct Difference {
     pub commit: Arc<Commit>,
-    /// What each changed path becomes.
+    /// The new record at each changed path; `None` deletes.
     pub changes: BTreeMap<String, Option<Cid>>,
 }
 
-/// One line of a listing.
+/// One entry of a listing.
 #[derive(Debug, Clone, Copy)]
 pub struct Line {
     pub owner: OwnerId,
     pub entry: ListingEntry,
 }
 
-/// The request failed.
+/// The error of a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed;
 
-/// Entries of one page.
+/// The number of entries in one page.
 pub const PAGE: usize = 3;
 
 impl World {
@@ -111,7 +111,7 @@ impl World {
         there.then_some(hosted)
     }
 
-    /// `getLatestCommit`, and `getRepoStatus` where that says more.
+    /// Answers `getLatestCommit`, and `getRepoStatus` if the repository is not served.
     pub fn latest(&mut self, host: PdsId, owner: OwnerId) -> Result<HeadAnswer, Failed> {
         self.pds[host].asked.heads += 1;
         if self.request_fails(host) {
@@ -133,7 +133,7 @@ impl World {
         Ok(HeadAnswer::Head(named))
     }
 
-    /// `getRepo`: the file, or the state that forbids it.
+    /// Answers `getRepo` with the file, or with the account state that forbids it.
     pub fn repo(&mut self, host: PdsId, owner: OwnerId) -> Result<Result<Served, Account>, Failed> {
         let commit = match self.served(host, owner)? {
             Ok(commit) => commit,
@@ -146,7 +146,7 @@ impl World {
         Ok(Ok(Served { commit, records }))
     }
 
-    /// The commit that is served, or the state that forbids it.
+    /// The commit to serve, or the account state that forbids it.
     fn served(
         &mut self,
         host: PdsId,
@@ -176,8 +176,8 @@ impl World {
         Ok(Ok(commit))
     }
 
-    /// `getRepo?since=`: what is new since a rev, by this host's own line of
-    /// commits, which need not be the one that we follow.
+    /// Answers `getRepo?since=` with the difference since a rev, by the host's own history,
+    /// which may differ from the one that the mirror follows.
     pub fn repo_since(
         &mut self,
         host: PdsId,
@@ -208,7 +208,7 @@ impl World {
         Ok(Ok(Difference { commit, changes }))
     }
 
-    /// A page of `listRepos`, after an account.
+    /// Answers `listRepos` with the page after an account.
     pub fn list(&mut self, host: PdsId, after: Option<OwnerId>) -> Result<Vec<Line>, Failed> {
         self.pds[host].asked.pages += 1;
         if self.request_fails(host) {

@@ -1,5 +1,5 @@
-//! A relay: merges the streams of all hosts under numbers of its own. It leaves
-//! things out, skips without a word, and may be restored from a backup.
+//! A relay: merges the streams of all hosts under sequence numbers of its own. A relay may
+//! leave events out, skip events silently, and be restored from a backup.
 
 use gapless_core::ledger::Account;
 
@@ -8,7 +8,7 @@ use super::{Body, Fault, Lie, Log, OwnerId, Pds, Place, World};
 #[derive(Debug, Clone, Default)]
 pub struct Relay {
     pub log: Log,
-    /// How much of each host's stream it has read.
+    /// The number of events read from each host's stream.
     pub read: Vec<usize>,
 }
 
@@ -22,7 +22,7 @@ impl Relay {
 }
 
 impl World {
-    /// The relay takes one event over from a host. Returns whether there was one.
+    /// Lets the relay read one event from a host. Returns whether there was one.
     pub fn relay_step(&mut self, relay: usize) -> bool {
         let waiting: Vec<usize> = (0..self.pds.len())
             .filter(|id| self.relays[relay].read[*id] < self.pds[*id].log.entries.len())
@@ -38,7 +38,7 @@ impl World {
         let read = self.relays[relay].read[host];
         let floor = self.pds[host].log.floor;
         if read < floor {
-            // The window has passed it, and it says so to nobody.
+            // The window has passed the relay, which does not announce the gap.
             self.faults.count(Fault::RelayMissed);
             for owner in self.owners_in(Place::Pds(host), read, floor) {
                 self.relay_lie(relay, owner, "a relay missed a window");
@@ -63,7 +63,7 @@ impl World {
         self.relays[relay].log.push(frame);
     }
 
-    /// The relay calls an account deleted, and nobody has said so.
+    /// Makes the relay call an account deleted without an event of its host.
     pub fn slander(&mut self, relay: usize, owner: OwnerId) {
         self.slandered.insert(owner);
         let frame = self.frame(owner, Body::Account(Account::Deleted));
@@ -78,8 +78,8 @@ impl World {
         });
     }
 
-    /// The relay is restored from a backup: its last events are gone, and their
-    /// numbers are given again.
+    /// Restores the relay from a backup: its last events are lost, and their numbers are
+    /// used again.
     pub fn relay_rollback(&mut self, relay: usize, lost: usize) {
         let log = &mut self.relays[relay].log;
         let keep = log.entries.len().saturating_sub(lost).max(log.floor);

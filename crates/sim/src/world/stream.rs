@@ -1,11 +1,11 @@
-//! Streams: a log with numbers, a window that moves on, and sockets that read
-//! it. A host says `OutdatedCursor` and `FutureCursor`; a relay says neither.
+//! Streams: a log with sequence numbers, a moving window, and sockets that read the log. A
+//! host sends `OutdatedCursor` and `FutureCursor`; a relay sends neither.
 
 use std::sync::Arc;
 
 use super::{Fault, Frame, OwnerId, World};
 
-/// Where a stream comes from.
+/// The source of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Pds(usize),
@@ -19,23 +19,23 @@ pub struct Entry {
     pub frame: Arc<Frame>,
 }
 
-/// A stream as its source keeps it.
+/// The events of a stream.
 #[derive(Debug, Clone, Default)]
 pub struct Log {
-    /// All events, also those that can no longer be had.
+    /// All events, including those that have left the window.
     pub entries: Vec<Entry>,
-    /// The first one that can be had.
+    /// The index of the first event in the window.
     pub floor: usize,
     pub seq: u64,
-    /// Raised when all connections break.
+    /// A count that is raised when all connections break.
     pub life: u32,
-    /// An event that waits to come after the next one of its repository.
+    /// An event that is sent after the next event of its repository.
     pub held_back: Option<Arc<Frame>>,
 }
 
 impl Log {
-    /// Sends an event, and after it the one that was held back for it. Returns
-    /// whether there was one.
+    /// Sends an event, then the one that was held back for it. Returns whether there was
+    /// one.
     pub fn push(&mut self, frame: Arc<Frame>) -> bool {
         let held_back = self.held_back.take_if(|held| held.owner == frame.owner);
         let swapped = held_back.is_some();
@@ -49,14 +49,14 @@ impl Log {
         swapped
     }
 
-    /// Sends what was held back.
+    /// Sends the event that was held back, if any.
     pub fn release(&mut self) {
         if let Some(frame) = self.held_back.take() {
             self.push(frame);
         }
     }
 
-    /// Begins anew, at a number; what was before can no longer be had.
+    /// Restarts the sequence numbers; earlier events leave the window.
     pub fn restart(&mut self, seq: u64) {
         self.release();
         self.seq = seq;
@@ -70,15 +70,15 @@ impl Log {
 pub struct Socket {
     pub place: Place,
     life: u32,
-    /// The next event to send.
+    /// The index of the next event to send.
     next: usize,
-    /// `#info` comes next.
+    /// Whether `#info` is sent next.
     pub info: bool,
-    /// Nothing comes any more, not even a pong.
+    /// Whether the connection delivers nothing more, not even a pong.
     pub silent: bool,
 }
 
-/// How a dial ends.
+/// The result of a dial.
 #[derive(Debug)]
 pub enum Dialed {
     Connected(Socket),
@@ -86,7 +86,7 @@ pub enum Dialed {
     FutureCursor,
 }
 
-/// What a socket gives.
+/// What a socket delivers.
 #[derive(Debug)]
 pub enum Received {
     Nothing,
@@ -124,7 +124,7 @@ impl World {
             },
             Some(cursor) => {
                 let first = window.partition_point(|entry| entry.seq <= cursor);
-                // The event after the cursor is gone, unless there never was one.
+                // The event after the cursor has left the window, unless there never was one.
                 let gone = first == 0 && cursor < log.seq && {
                     window.first().is_none_or(|entry| entry.seq > cursor + 1)
                 };
@@ -140,7 +140,7 @@ impl World {
         })
     }
 
-    /// The next thing that comes out of a socket.
+    /// Receives the next item from a socket.
     pub fn receive(&mut self, socket: &mut Socket) -> Received {
         if self.log(socket.place).life != socket.life {
             return Received::Closed;
@@ -154,7 +154,7 @@ impl World {
         }
         let log = self.log(socket.place);
         if socket.next < log.floor {
-            // Overtaken by the window: a slow consumer.
+            // The window has passed this slow consumer.
             return Received::Closed;
         }
         let Some(entry) = log.entries.get(socket.next).cloned() else {
@@ -164,7 +164,7 @@ impl World {
         if let Some(old) = older
             && self.strikes(Fault::Backward)
         {
-            // It may be one that its host has lost since.
+            // The host may have lost this commit since.
             self.lie(old.frame.owner, "an old frame came again");
             return Received::Frame {
                 seq: old.seq,
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Whether a socket has brought everything there is.
+    /// Whether a socket has delivered all events.
     pub fn drained(&self, socket: &Socket) -> bool {
         let log = self.log(socket.place);
         let all = log.life == socket.life
@@ -202,18 +202,18 @@ impl World {
         all && behind_it
     }
 
-    /// The window moves on.
+    /// Moves the window, so that only the last `keep` events stay in it.
     pub fn forget(&mut self, place: Place, keep: usize) {
         let log = self.log_mut(place);
         log.floor = log.entries.len().saturating_sub(keep).max(log.floor);
     }
 
-    /// All connections of a stream break.
+    /// Breaks all connections of a stream.
     pub fn break_connections(&mut self, place: Place) {
         self.log_mut(place).life += 1;
     }
 
-    /// Owners of the events that nobody can have any more, from a place on.
+    /// The owners of the events from one index up to another.
     pub fn owners_in(&self, place: Place, from: usize, to: usize) -> Vec<OwnerId> {
         let entries = &self.log(place).entries;
         let to = to.min(entries.len());
