@@ -1,8 +1,8 @@
-//! Records from CARs into the store, through the whole program: found by the
-//! listing, resolved, fetched, checked whole, written, compared.
+//! Backfill: records from CARs into the store, through the whole program: found in the
+//! listing, resolved, fetched, verified, written, compared.
 //!
-//! The sender puts every CAR together anew and takes its share of the cores. CPU
-//! time is the program's alone, until its compaction has nothing left to do.
+//! The sender builds every CAR when it is requested and takes its share of the cores. CPU
+//! time is that of the program alone, until its compaction is idle.
 
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ pub fn run(report: &mut Report) {
         figure: all / seconds,
         limit: RECORDS_PER_SECOND,
         unit: "/s",
-        against: "records a second that we want, durable",
+        against: "the target: durable records per second",
         target: Target::AtLeast(1.0),
     });
     report.print(&Figure {
@@ -45,14 +45,14 @@ pub fn run(report: &mut Report) {
         figure: mirror.cpu_seconds() / all * 1e6,
         limit: CPU_MICROS,
         unit: "us",
-        against: "CPU time that a record may take, until compaction is idle",
+        against: "the CPU time allowed per record, until compaction is idle",
         target: Target::AtMost(1.0),
     });
     drop((mirror, sender));
     one_large(report, large);
 }
 
-/// A repository of about a gigabyte.
+/// Measures the memory for a repository of about a gigabyte.
 fn one_large(report: &mut Report, records: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let sender = Sender::start(1, records, 1);
@@ -67,7 +67,7 @@ fn one_large(report: &mut Report, records: usize) {
         figure: mirror.peak_megabytes(),
         limit: MEGABYTES,
         unit: "MB",
-        against: "peak memory that one such repository may take",
+        against: "the peak memory allowed for one such repository",
         target: Target::AtMost(1.0),
     });
 }

@@ -1,7 +1,7 @@
-//! A repository's CAR, with every check, against SHA-256 over the same bytes.
+//! Reading a repository's CAR with every check, against SHA-256 over the same bytes.
 //!
-//! Hosts send blocks in any order. The headline is for the worst, a random one;
-//! `ordered` is a file in the order in which it is walked.
+//! Hosts send blocks in any order. The headline figure is for the worst case, a random
+//! order; `ordered` is a file in the order of the tree.
 
 use std::hint::black_box;
 
@@ -16,7 +16,7 @@ use crate::report::{Figure, Report, Target};
 pub fn run(report: &mut Report) {
     measure(report, "car/1000", 1_000, true, 0.4);
     measure(report, "car/ordered", 12_000, false, 0.4);
-    // No cache holds 80 MB: every block is a walk to memory and back.
+    // No CPU cache holds 80 MB: every block is read from memory.
     measure(report, "car/200000", 200_000, false, 0.25);
     measure(report, "car/200000-random", 200_000, true, 0.2);
     measure(report, "car", 12_000, true, 0.4);
@@ -63,7 +63,7 @@ fn measure(report: &mut Report, name: &str, records: usize, shuffled: bool, leas
     });
 }
 
-/// The same blocks in a random order.
+/// Rewrites a CAR with its blocks in a random order.
 fn shuffle(car: &[u8]) -> Vec<u8> {
     let blocks = read_blocks(car).expect("a CAR of our own");
     let mut shuffled = Vec::with_capacity(car.len());

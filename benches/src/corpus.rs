@@ -1,8 +1,8 @@
-//! Repositories and commits as they look on the network, from a seed.
+//! Generates realistic repositories and commits from a seed.
 //!
-//! Collections and their shares follow what live traffic is made of: likes
-//! more than posts more than reposts more than follows, record keys from the
-//! clock, records of about 300 bytes.
+//! Collections and their shares follow live traffic: more likes than posts, more posts than
+//! reposts, more reposts than follows; record keys from the clock; records of about 300
+//! bytes.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,11 +16,11 @@ use gapless_atp::mst::{Blocks, Builder, ClosedNode, SourceError, Tree};
 use gapless_atp::repo::{Commit, Export};
 use gapless_atp::syntax::Rev;
 
-/// When the corpus was written, in microseconds.
+/// The time at which the corpus was written, in microseconds.
 pub const NOW: u64 = 1_770_000_000_000_000;
 const DID: &str = "did:plc:mvofzoyq6ihmq2dlv5tkcnxj";
 
-/// A small generator, the same on every machine (SplitMix64).
+/// A small random generator with equal results on every machine (SplitMix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -46,7 +46,7 @@ impl Blocks for Nodes {
     }
 }
 
-/// One repository, and the commits it makes.
+/// One repository, which can make commits.
 pub struct Repo {
     pub key: SigningKey,
     pub records: BTreeMap<String, (Cid, Vec<u8>)>,
@@ -57,7 +57,7 @@ pub struct Repo {
     clock: u64,
 }
 
-/// A frame, and the head on which it follows.
+/// The frame of a commit, and the head before it.
 pub struct LiveCommit {
     pub frame: Vec<u8>,
     pub before: gapless_atp::verify::Held,

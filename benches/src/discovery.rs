@@ -1,16 +1,16 @@
-//! A million repositories that nobody has heard of, found by listRepos: what it costs
-//! until every one of them is a durable row.
+//! Discovery: the cost of a million unknown repositories, found by listRepos, until every
+//! one of them has a durable row.
 //!
-//! The directory is asked almost nothing meanwhile, so that no identity is resolved and
-//! nothing is fetched: those have figures of their own. A sweep counts as done only when
-//! all that its pages led to is durable, so its end is the end of what is measured.
+//! The rate of the directory is set to almost zero, so that no identity is resolved and no
+//! repository is fetched; other benches measure those. A sweep is done only when all effects
+//! of its pages are durable, so the measurement ends with the sweep.
 
 use crate::program::{Mirror, Sender};
 use crate::report::{Figure, Report, Target};
 
-/// CPU seconds for a million.
+/// The CPU seconds allowed per million repositories.
 const SECONDS: f64 = 60.0;
-/// A host on loopback need not be spared, and the directory is left alone.
+/// Asks the host, which is on loopback, at a high rate, and the directory hardly at all.
 const CONFIG: &str = "plc_requests_per_second = 0.01\n\n[fetch]\nrequests_per_second = 10000\n";
 
 pub fn run(report: &mut Report) {
@@ -25,7 +25,7 @@ pub fn run(report: &mut Report) {
         &sender.pds,
         &["--sweep-every", "24h"],
     );
-    // Neither counts repositories: who asks for that is no part of the work.
+    // This request does not count repositories: counting is not part of the work.
     mirror.until("the listing was read to its end", || {
         let upstreams = mirror.get("/v1/upstreams");
         upstreams.contains("\"last\":\"")
@@ -46,7 +46,7 @@ pub fn run(report: &mut Report) {
         figure: mirror.peak_megabytes(),
         limit: f64::from(repos) * 4096.0 / 1e6,
         unit: "MB",
-        against: "4 kB for each of them; reported",
+        against: "4 kB per repository; reported",
         target: Target::AtLeast(0.0),
     });
 }

@@ -1,11 +1,11 @@
-//! Whole repositories out by getRepo, over HTTP, against a bare scan of the same
-//! records in the same store.
+//! Export: whole repositories by getRepo, over HTTP, against a bare scan of the same records
+//! in the same store.
 //!
-//! Each repository is asked for once by a program that has just begun, so that no tree
-//! is at hand: keys read, root recomputed, records read and hashed, bytes through a
-//! socket. The scan reads the same rows from the same folder and does nothing with
-//! them. The best of a few rounds of each; every round begins with empty caches of our
-//! own, and with the system's as the round before left them.
+//! Each repository is requested once from a mirror that has just started, so that no tree is
+//! cached: keys read, root recomputed, records read and hashed, bytes sent through a socket.
+//! The scan reads the same rows from the same folder and does nothing with them. Each figure
+//! is the best of a few rounds; every round begins with empty caches in the program, and with
+//! the system's caches as the previous round left them.
 
 use std::path::Path;
 use std::time::Instant;
@@ -51,7 +51,7 @@ fn one(report: &mut Report, repos: u32, records: usize) {
     });
 }
 
-/// A mirror that has everything and nothing left to do.
+/// Starts a mirror and waits until it has every repository and is idle.
 fn start(data: &Path, sender: &Sender, repos: u32) -> Mirror {
     let more = ["--sweep-every", "24h"];
     let mirror = Mirror::start(data, &sender.plc, &sender.pds, &more);

@@ -1,11 +1,10 @@
-//! The firehose of a mirror to one consumer that is far behind: commits that the
-//! program has verified and kept, read from its disk and sent on.
+//! Firehose: a mirror sends verified commits from its disk to one consumer that is far
+//! behind.
 //!
-//! Sender and mirror are processes of their own, as they are shipped; by the time the
-//! consumer comes, the sender has nothing left to do. The consumer is a plain socket
-//! that finds the frames and does nothing with them; the limit beside it is the same
-//! pair of sockets carrying as many zeros. Wall time, because mirror and consumer run
-//! side by side.
+//! Sender and mirror are processes of their own, as shipped; when the consumer connects, the
+//! sender is idle. The consumer is a plain socket that finds the frames and does nothing with
+//! them; one of the limits is an equal pair of sockets that carries as many zeros. Times are
+//! wall times, because mirror and consumer run in parallel.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
@@ -17,7 +16,7 @@ use crate::testnet::{bare_copy_seconds, subscribe};
 
 const RECORDS: usize = 1_000;
 const COMMITS_PER_SECOND: f64 = 50_000.0;
-/// How a frame of a commit begins.
+/// The first bytes of the frame of a commit.
 const COMMIT: &[u8] = b"\xa2atg#commit";
 
 pub fn run(report: &mut Report) {
@@ -51,7 +50,7 @@ pub fn run(report: &mut Report) {
         figure: rate,
         limit: COMMITS_PER_SECOND,
         unit: "/s",
-        against: "commits a second that we want, to one consumer",
+        against: "the target: commits per second to one consumer",
         target: Target::AtLeast(1.0),
     });
     report.print(&Figure {
@@ -59,7 +58,7 @@ pub fn run(report: &mut Report) {
         figure: rate,
         limit: commits as f64 / bare_copy_seconds(bytes),
         unit: "/s",
-        against: "as many bytes through a bare socket; reported",
+        against: "the same number of bytes through a bare socket; reported",
         target: Target::AtLeast(0.0),
     });
     report.print(&Figure {
@@ -75,13 +74,13 @@ pub fn run(report: &mut Report) {
         figure: cpu / commits as f64 * 1e6,
         limit: 1e6 / COMMITS_PER_SECOND,
         unit: "us",
-        against: "CPU time of gapless for a commit sent; reported",
+        against: "CPU time of gapless per commit sent; reported",
         target: Target::AtLeast(0.0),
     });
     drop((mirror, sender));
 }
 
-/// Reads until so many commits have come, and returns the bytes of everything.
+/// Reads until this many commits have arrived. Returns the bytes of all frames.
 fn read_commits(reader: &mut BufReader<TcpStream>, commits: u64) -> u64 {
     let (mut bytes, mut left) = (0, commits);
     while left > 0 {
@@ -101,7 +100,7 @@ fn read_commits(reader: &mut BufReader<TcpStream>, commits: u64) -> u64 {
             short => u64::from(short),
         };
         bytes += length;
-        // A ping has nothing in it.
+        // A ping has no payload.
         let mut begins = [0; COMMIT.len()];
         if length < COMMIT.len() as u64 {
             continue;

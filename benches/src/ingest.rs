@@ -1,12 +1,12 @@
-//! Live commits through the whole program, verified and durable, in bare
+//! Ingest: the cost of live commits through the whole program, verified and durable, in bare
 //! signature checks.
 //!
-//! The sender is a process of its own and has every frame prepared. The program is
-//! the one that is shipped, on a store that was prepared here: every repository at
-//! the state from which its commits go on, with its key. The records of that state
-//! are not in the store (a hundred million of them would be thirty gigabytes): no
-//! live create reads them. Everything from the socket to the durable cursor is
-//! measured, the program's own sweep before it began is not.
+//! The sender is a process of its own and has every frame prepared. The program runs as
+//! shipped, on a store that this bench prepares: every repository has its key and the state
+//! to which its first commit applies. The records of that state are not in the store (a
+//! hundred million of them would be thirty gigabytes), because no live create reads them.
+//! Everything from the socket to the durable cursor is measured; the program's sweep before
+//! the load is not.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,21 +29,21 @@ use crate::report::{Figure, Report, Target};
 use crate::verify::BareCheck;
 
 const RECORDS: usize = 1_000;
-/// 1 / 3.5: what the program may take, in bare checks.
+/// 1 / 3.5: the program may take the time of 3.5 bare checks.
 const RATIO: f64 = 0.28;
 const RATE_WANTED: f64 = 20_000.0;
 const P50_SECONDS: f64 = 0.025;
 const P99_SECONDS: f64 = 0.1;
 const MEGABYTES: f64 = 600.0;
 const MANY_RATIO: f64 = 0.8;
-/// Bare checks at a time, and the time between: a fiftieth of a core.
+/// The number of bare checks in a burst, and the time between bursts: a fiftieth of a core.
 const BURST: u32 = 64;
 const BETWEEN_BURSTS: Duration = Duration::from_millis(100);
 
 struct Run {
     rate: f64,
     cpu_micros: f64,
-    /// Of a bare check, while the load ran.
+    /// The CPU time of a bare check while the load ran.
     bare_micros: f64,
     megabytes: f64,
 }
@@ -60,7 +60,7 @@ pub fn run(report: &mut Report) {
         figure: few.bare_micros,
         limit: few.cpu_micros,
         unit: "us",
-        against: "CPU time of gapless for a commit, verified and durable",
+        against: "CPU time of gapless per commit, verified and durable",
         target: Target::AtLeast(RATIO),
     });
     report.print(&Figure {
@@ -68,7 +68,7 @@ pub fn run(report: &mut Report) {
         figure: idle_micros(),
         limit: few.cpu_micros,
         unit: "us",
-        against: "the same, to a check on an idle machine; reported",
+        against: "CPU time of gapless per commit, to a check on an idle machine; reported",
         target: Target::AtLeast(0.0),
     });
     report.print(&Figure {
@@ -76,7 +76,7 @@ pub fn run(report: &mut Report) {
         figure: few.rate,
         limit: RATE_WANTED,
         unit: "/s",
-        against: "commits a second that we want",
+        against: "the target: commits per second",
         target: Target::AtLeast(0.0),
     });
     let more = measure(many, commits, None);
@@ -93,12 +93,12 @@ pub fn run(report: &mut Report) {
         figure: more.megabytes,
         limit: MEGABYTES,
         unit: "MB",
-        against: "peak memory that it may take",
+        against: "the peak memory allowed",
         target: Target::AtMost(1.0),
     });
 }
 
-/// A bare check with the machine to itself.
+/// The microseconds of a bare check on an idle machine.
 fn idle_micros() -> f64 {
     let bare = BareCheck::new();
     let (check, _) = best_of(20, || bursts(&bare, 1), || ());
@@ -111,9 +111,9 @@ fn bursts(bare: &BareCheck, count: u32) {
     }
 }
 
-/// Bare checks while something else runs: a burst now and then, in CPU time of
-/// its thread. Cores that are busy are slower than idle ones, and what is compared
-/// must suffer alike.
+/// Runs bursts of bare checks during the load and measures the CPU time of their thread.
+/// Busy cores are slower than idle ones, so both sides of the comparison must run on busy
+/// cores.
 struct Beside {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<f64>,
@@ -138,7 +138,7 @@ impl Beside {
         Beside { ends, thread }
     }
 
-    /// Microseconds of a check, on average.
+    /// Ends the bursts. Returns the average microseconds of a check.
     fn finish(self) -> f64 {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.join().expect("it only counts")
@@ -148,7 +148,7 @@ impl Beside {
 fn measure(repos: u32, commits: u64, latency: Option<&mut Report>) -> Run {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    // The slow stretch at half load comes first.
+    // The commits of the later run at half load.
     let calm = match latency {
         Some(_) => commits / 6,
         None => 0,
@@ -218,7 +218,7 @@ fn measure_latency(
     }
 }
 
-/// Upper bounds and cumulative counts of the histogram.
+/// The upper bounds and cumulative counts of the latency histogram.
 fn buckets(mirror: &Mirror) -> Vec<(f64, f64)> {
     let text = mirror.get("/metrics");
     let mut all = Vec::new();
@@ -234,7 +234,7 @@ fn buckets(mirror: &Mirror) -> Vec<(f64, f64)> {
     all
 }
 
-/// Where a part of all lies, straight within a bucket.
+/// A quantile of a histogram, interpolated linearly within a bucket.
 fn quantile(counts: &[(f64, f64)], part: f64) -> f64 {
     let all = counts.last().map_or(0.0, |(_, count)| *count);
     let wanted = all * part;
@@ -249,7 +249,7 @@ fn quantile(counts: &[(f64, f64)], part: f64) -> f64 {
     f64::INFINITY
 }
 
-/// A store in which every repository is where its commits go on from.
+/// Prepares a store in which every repository has the state before its first commit.
 fn prepare(data: &Path, repos: u32, commits: u64, host: &str) {
     let load = Load::unsigned(LoadConfig {
         repos,

@@ -1,9 +1,9 @@
-//! Decisions of the ledger per second and core, against copying the rows that
-//! they are about; and what a reset of a host with a million repositories costs.
+//! Decisions of the ledger per second and core, against copying the rows that they are
+//! about; and the number of rows that a reset of a host with a million repositories writes.
 //!
-//! The mix is what a mirror decides: mostly commits that chain, some replays,
-//! broken chains and forgeries, listings, and questions about completeness. Every
-//! round begins from the same rows, so every decision is the same each time.
+//! The mix follows what a mirror decides: mostly commits that chain, some replays, broken
+//! chains and forgeries, listings, and questions about completeness. Every round begins from
+//! the same rows, so all rounds make the same decisions.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub fn run(report: &mut Report) {
     reset(report);
 }
 
-/// One upstream whose stream flows.
+/// Creates one upstream whose stream is connected and delivering.
 fn covers() -> (Covers, Ticks) {
     let mut covers = Covers::new();
     let mut ticks = Ticks::default();
@@ -94,7 +94,7 @@ fn complete_repo(covers: &Covers, n: usize) -> Repo {
     repo
 }
 
-/// What happens to a repository, and what is decided about it.
+/// The events of a repository that the ledger decides about.
 fn inputs(n: usize) -> Vec<Event> {
     let signed = |at: u64, before: u64| Event::Signed {
         head: head(n, at),
@@ -191,8 +191,8 @@ fn head_of(repo: &Repo) -> NamedHead {
     }
 }
 
-/// Counts the rows of the ledger on their way down; the store's own row about
-/// itself is in every batch.
+/// An engine that counts the rows written, except the counters, which are in every
+/// batch.
 struct Counting {
     engine: MemoryEngine,
     rows: Arc<AtomicUsize>,
@@ -210,8 +210,8 @@ impl Engine for Counting {
     }
 }
 
-/// A reset makes every repository of the host incomplete. The rows that this
-/// writes are counted below the store, and every repository is read back from it.
+/// Measures a reset, which makes every repository of the host incomplete: counts the rows
+/// that reach the engine, and reads every repository back from the store.
 fn reset(report: &mut Report) {
     let many = if report.quick() { 10_000 } else { 1_000_000 };
     let (mut covers, mut ticks) = covers();
@@ -265,7 +265,7 @@ fn reset(report: &mut Report) {
     });
 }
 
-/// A host, its upstream, and so many complete repositories on it.
+/// Writes a host, its upstream, and `many` complete repositories of the host.
 fn fill(book: &mut SyncWriter, covers: &Covers, many: usize) {
     let host = Change {
         host: Some(HostChange::Named(String::from("pds.test"))),

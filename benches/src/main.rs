@@ -1,9 +1,9 @@
-//! `cargo xtask bench [NAME…] [--json] [--quick]`: figures and their limits.
+//! The benches: `cargo xtask bench [NAME…] [--json] [--quick]` prints figures and their
+//! limits.
 //!
-//! Every figure is printed with a limit that the same run measured on the same
-//! machine, because absolute times say little on a shared one. Where one thread
-//! does the work its CPU time is taken, the best of many rounds, figure and limit
-//! in turns.
+//! Every figure is printed with a limit, most of them measured in the same run, because
+//! absolute times say little on a shared machine. If one thread does the work, the figure is
+//! its CPU time, the best of many rounds, with figure and limit measured in turns.
 
 mod backfill;
 mod car;
@@ -27,11 +27,11 @@ use std::process::ExitCode;
 
 use report::Report;
 
-/// What the mirror itself runs with.
+/// The allocator that the mirror itself uses.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// A bench: what it measures, in a line, and how.
+/// A bench: its name, what it measures, and the function that runs it.
 struct Bench {
     name: &'static str,
     about: &'static str,
@@ -56,7 +56,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "ledger",
-        about: "decisions a second and core, and what a reset of a large host writes",
+        about: "decisions per second and core, and the rows that a reset of a large host writes",
         run: ledger::run,
     },
     Bench {
@@ -81,7 +81,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "export",
-        about: "repositories out by getRepo, against a bare scan of the same records",
+        about: "repositories sent by getRepo, against a bare scan of the same records",
         run: export::run,
     },
     Bench {
@@ -91,7 +91,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "discovery",
-        about: "a million repositories that nobody has heard of, over listRepos",
+        about: "a million unknown repositories, found by listRepos",
         run: discovery::run,
     },
     Bench {
@@ -153,5 +153,5 @@ fn usage() {
     for bench in BENCHES {
         eprintln!("  {:<9} {}", bench.name, bench.about);
     }
-    eprintln!("Without a name, all of them. --quick takes few rounds and judges no target.");
+    eprintln!("Without a name, all benches run. --quick takes few rounds and judges no target.");
 }

@@ -1,4 +1,4 @@
-//! CPU time of this thread, figure and limit in turns, the best round of each.
+//! Measures the CPU time of this thread: figure and limit in turns, the best round of each.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -8,8 +8,8 @@ pub fn cpu_time() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// CPU seconds of one round of each, the least of `rounds`. What disturbs a
-/// round only ever makes it longer, so the least is the truest.
+/// The least CPU seconds that a round of each took, out of `rounds`. Disturbances only make
+/// a round longer, so the least is the most accurate.
 pub fn best_of(rounds: usize, mut figure: impl FnMut(), mut limit: impl FnMut()) -> (f64, f64) {
     let (mut best_figure, mut best_limit) = (f64::MAX, f64::MAX);
     for _ in 0..rounds {

@@ -1,9 +1,8 @@
-//! Opening a large store after kill -9 under load, against the five seconds that
-//! an operator should have to wait.
+//! Opening a large store after kill -9 under load, against a limit of five seconds.
 //!
-//! A second process of this same program writes until the folder is large enough
-//! and is killed in the middle of a batch, with its journals as full as they get.
-//! Then the store is opened here: lock, journals read through, engine, frames.
+//! A second process of this program writes until the folder is large enough and is killed in
+//! the middle of a batch, with full journals. Then this process opens the store: lock,
+//! journals, engine, frames.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,11 +16,11 @@ use gapless_store::{Settings, Store};
 use crate::report::{Figure, Report, Target};
 use crate::store::{Account, Dice, fresh_record};
 
-/// What this program is called with to be the writer.
+/// The argument that makes this program the writer.
 pub const WRITER: &str = "--write-store";
 
 const SECONDS: f64 = 5.0;
-/// Large records, so that ten gigabytes take a minute and not ten.
+/// Large records, so that writing ten gigabytes takes a minute and not ten.
 const RECORD_BYTES: usize = 16 << 10;
 const RECORDS: usize = 200;
 
@@ -61,7 +60,7 @@ fn start(folder: &Path) -> Child {
         .expect("it starts")
 }
 
-/// Until the folder has so many bytes. Returns the last number acknowledged.
+/// Waits until the folder has this many bytes. Returns the last acknowledged log number.
 fn wait_for(writer: &mut Child, folder: &Path, bytes: u64) -> u64 {
     let lines = BufReader::new(writer.stdout.take().expect("piped")).lines();
     let mut told = 0;
@@ -83,13 +82,14 @@ fn bytes_in(folder: &Path) -> u64 {
         .map(|entry| match entry.metadata() {
             Ok(data) if data.is_dir() => bytes_in(&entry.path()),
             Ok(data) => data.len(),
-            // Compacted away meanwhile.
+            // A compaction has removed the file meanwhile.
             Err(_) => 0,
         })
         .sum()
 }
 
-/// The writer: repositories without end, told in lines as they become durable.
+/// Runs the writer: writes repositories without end, and prints the next log number as they
+/// become durable.
 pub fn write(folder: &Path) {
     let store = Store::open(folder, &Settings::default()).expect("it opens");
     let mut dice = Dice(3);
@@ -110,7 +110,7 @@ pub fn write(folder: &Path) {
         for answer in told.try_iter() {
             let ack = answer.expect("it is durable");
             let next = ack.numbers.expect("records take numbers").end;
-            // Nobody listens any more: the end is near.
+            // The reader is gone, and will kill this process.
             if number % 16 == 0 && writeln!(out, "{next}").and_then(|()| out.flush()).is_err() {
                 return;
             }

@@ -1,5 +1,5 @@
-//! The program and the test network as processes of their own, and what the
-//! system says of them.
+//! Runs the program and the test network as processes of their own, and reads their CPU time
+//! and memory from the system.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Nothing here takes longer.
+/// The longest wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Ticks of the system's clock for processes.
+/// The ticks per second of the system's clock for processes.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// What is read of an answer at a time, and where its head ends at the latest.
+/// The number of bytes of a response read at a time, and the longest head of a response.
 const READ_BYTES: usize = 256 << 10;
 const HEAD_BYTES: usize = 8 << 10;
 
-/// A program that was built beside this one.
+/// The path of a program in the folder of this one.
 fn program(name: &str) -> PathBuf {
     let here = std::env::current_exe().expect("this program");
     here.with_file_name(name)
@@ -26,7 +26,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// Ends with its owner.
+/// A process that is killed when this is dropped.
 pub struct Process(pub Child);
 
 impl Drop for Process {
@@ -36,7 +36,7 @@ impl Drop for Process {
     }
 }
 
-/// The sender, with its load prepared.
+/// The test network as a sender, with its load prepared.
 pub struct Sender {
     _process: Process,
     pub plc: String,
@@ -76,7 +76,7 @@ impl Sender {
     }
 }
 
-/// The mirror.
+/// A running mirror.
 pub struct Mirror {
     process: Process,
     pub url: String,
@@ -89,7 +89,7 @@ impl Mirror {
         Mirror::start_with(fast, data, plc, pds, more)
     }
 
-    /// With a configuration file of its own.
+    /// Starts a mirror with this configuration file.
     pub fn start_with(file: &str, data: &Path, plc: &str, pds: &str, more: &[&str]) -> Mirror {
         let config = data.with_extension("toml");
         std::fs::write(&config, file).expect("a folder of ours");
@@ -121,7 +121,7 @@ impl Mirror {
         mirror
     }
 
-    /// Waits for a condition, asking a few times a second.
+    /// Waits for a condition, which is checked ten times a second.
     pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let began = Instant::now();
         while !holds() {
@@ -133,7 +133,7 @@ impl Mirror {
         }
     }
 
-    /// Asked to end, and waited for.
+    /// Kills the mirror and waits for its end.
     pub fn stop(self) {
         let Mirror { mut process, .. } = self;
         process.0.kill().expect("it runs");
@@ -148,23 +148,23 @@ impl Mirror {
         self.try_get(path).expect("it answers")
     }
 
-    /// A number in an answer, by the text before it.
+    /// A number in a response, by the text before it.
     pub fn number(&self, path: &str, before: &str) -> Option<f64> {
         number_after(&self.get(path), before)
     }
 
-    /// CPU seconds that it has taken so far, all threads.
+    /// The CPU seconds of all threads so far.
     pub fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()));
         let stat = stat.expect("it runs");
-        // The name, in brackets, may have blanks in it.
+        // The name, in brackets, may contain spaces.
         let rest = &stat[stat.rfind(')').expect("a name") + 2..];
         let fields: Vec<&str> = rest.split(' ').collect();
         let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
         (ticks(11) + ticks(12)) / TICKS_PER_SECOND
     }
 
-    /// Waits until it does nothing any more: compaction, above all.
+    /// Waits until the mirror is idle, which compaction above all delays.
     pub fn until_idle(&self) {
         let (mut last, mut since) = (self.cpu_seconds(), Instant::now());
         while since.elapsed() < Duration::from_secs(3) {
@@ -177,21 +177,21 @@ impl Mirror {
         }
     }
 
-    /// The most memory that it has had, in megabytes.
+    /// The peak memory in megabytes.
     pub fn peak_megabytes(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id()));
         let peak = number_after(&status.expect("it runs"), "VmHWM:");
         peak.expect("the system tells") / 1024.0
     }
 
-    /// Forgets the peak so far, where the system lets us.
+    /// Resets the peak memory, if the system permits it.
     pub fn forget_peak(&self) {
         let _ = std::fs::write(format!("/proc/{}/clear_refs", self.process.0.id()), "5");
     }
 }
 
-/// The body of an answer, in bytes. They are counted and not kept: a reader that holds
-/// a whole repository would take a core away from who sends it.
+/// The number of bytes in the body of a response. The bytes are not kept: a reader that holds
+/// a whole repository would take a core away from the sender.
 pub fn body_bytes(url: &str, path: &str) -> usize {
     let mut stream = ask(url, &format!("GET {path} HTTP/1.1"), "").expect("it answers");
     let mut buffer = vec![0; READ_BYTES];
@@ -224,7 +224,7 @@ fn post(url: &str, path: &str, body: &str) -> String {
     request(url, &format!("POST {path} HTTP/1.1"), body).expect("it answers")
 }
 
-/// One request, by hand: no client is part of what is measured.
+/// Sends one request without an HTTP client, so that no client is part of the measurement.
 fn request(url: &str, line: &str, body: &str) -> Option<String> {
     let answer = request_bytes(url, line, body)?;
     Some(String::from_utf8_lossy(&answer).into_owned())

@@ -1,24 +1,24 @@
-//! Prints figures: a line of JSON each, or a table for people.
+//! Prints figures: one line of JSON each, or a readable table.
 
-/// What a ratio must be for the figure to be good enough.
+/// The target for the ratio of a figure to its limit.
 #[derive(Clone, Copy)]
 pub enum Target {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// One measured figure and the limit measured beside it.
+/// One measured figure and its limit.
 pub struct Figure {
     pub name: String,
     pub figure: f64,
     pub limit: f64,
     pub unit: &'static str,
-    /// What the limit is, for people.
+    /// What the limit is, in words.
     pub against: &'static str,
     pub target: Target,
 }
 
-/// Collects and prints.
+/// Prints figures and counts missed targets.
 pub struct Report {
     json: bool,
     quick: bool,
@@ -34,7 +34,7 @@ impl Report {
         }
     }
 
-    /// Few rounds: enough to see that a bench works, too few to judge by.
+    /// Whether to run few rounds: enough to see that a bench works, too few to judge it.
     pub fn quick(&self) -> bool {
         self.quick
     }

@@ -1,10 +1,10 @@
-//! A host of a million repositories after a reset, one in a hundred changed: what
-//! is fetched, against what `getRepo?since` of the changed ones weighs.
+//! Reset: a host of a million repositories after a reset, with one in a hundred changed: the
+//! bytes fetched, against the bytes of `getRepo?since` for the changed ones.
 //!
-//! The program has compared every repository once and never read an event; it is
-//! killed; commits are made; it starts again, without a cursor: a new epoch. The
-//! changed repositories have their records in the store, the others only their
-//! heads: nothing may ask for those.
+//! The program has compared every repository once and never read an event. The bench kills
+//! it, makes commits, and starts it again without a cursor, in a new epoch. The changed
+//! repositories have their records in the store, the others only their heads, because the
+//! program must not fetch those.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::report::{Figure, Report, Target};
 
 const RECORDS: usize = 100;
 const BYTES_RATIO: f64 = 1.5;
-/// Differences that are weighed to know what all of them weigh.
+/// The number of differences whose size is measured to estimate the size of all.
 const SAMPLE: u64 = 200;
 
 pub fn run(report: &mut Report) {
@@ -72,7 +72,7 @@ pub fn run(report: &mut Report) {
         figure: fetched / 1e6,
         limit: since / 1e6,
         unit: "MB",
-        against: "what getRepo?since of the changed ones weighs",
+        against: "the bytes of getRepo?since for the changed ones",
         target: Target::AtMost(BYTES_RATIO),
     });
     let listing = again
@@ -83,13 +83,13 @@ pub fn run(report: &mut Report) {
         figure: listing / 1e6,
         limit: fetched / 1e6,
         unit: "MB",
-        against: "of listRepos, beside what was fetched; reported",
+        against: "the bytes fetched; the figure is the bytes of listRepos; reported",
         target: Target::AtLeast(0.0),
     });
 }
 
-/// Every repository where its commits go on from; those that will change with all
-/// their records.
+/// Prepares a store in which every repository has the state before its first commit, and
+/// those that will change have all their records.
 fn prepare(data: &Path, load: &Load, changed: u64, host: &str) {
     let store = Store::open(data, &Settings::default()).expect("a new folder");
     let named = Change {

@@ -1,8 +1,8 @@
-//! A root from its keys, against hashing the same bytes and nothing else.
+//! Computing a root from its keys, against only hashing the same bytes.
 //!
-//! The limit hashes what a root cannot do without: every key once (its height)
-//! and every node once (its CID). The target is a rate, one million keys a
-//! second, so the ratio that is wanted follows from the limit of the run.
+//! The limit hashes the minimum that a root needs: every key once (its height) and every
+//! node once (its CID). The target is a rate, one million keys per second, so the target
+//! ratio follows from the limit of the run.
 
 use std::hint::black_box;
 

@@ -1,14 +1,13 @@
-//! The store: durable commits and records a second through the committer, against
-//! the bare engine writing the very same bytes.
+//! The store: durable commits and records per second through the committer, against the bare
+//! engine writing the same bytes.
 //!
-//! The store is the one that is shipped, with its frames, its head and its look at
-//! the room on the disk. Every batch of the measured run is kept and written again,
-//! by one thread, into an empty engine of the same tables; before each, as many bytes
-//! of frames go to a file and are synced, as the store does. What the store does more
-//! is reading what a commit replaces, deciding what follows, encoding, grouping and
-//! answering. The changes are made up before, as the batches are. Both runs are timed
-//! by the wall, in turns, the best round of each; CPU time is that of the whole
-//! process, until the engine has nothing left to compact.
+//! The store is the shipped one, with frames, head file and the check of the free disk space.
+//! Every batch of the measured run is kept and written again, by one thread, into an empty
+//! engine with the same tables; before each batch, an equal number of frame bytes is written
+//! to a file and synced, as the store does. In addition, the store reads what a commit
+//! replaces, derives further rows, encodes, groups and acknowledges. The changes, like the
+//! batches, are built before the run. Both runs are measured in wall time, in turns, the best
+//! round of each; CPU time is that of the whole process, until compaction is idle.
 
 use std::fs::File;
 use std::io::Write;
@@ -41,9 +40,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::report::{Figure, Report, Target};
 
-/// What the committer must keep of the engine's own speed.
+/// The share of the bare engine's speed that the committer must reach.
 const LEAST: f64 = 0.7;
-/// Reading, checking, encoding and two threads more: an alarm, not an aim.
+/// The most CPU time relative to the bare engine, for reading, checking, encoding and two more
+/// threads: an alarm, not a goal.
 const MOST_CPU: f64 = 4.0;
 const RECORD_BYTES: usize = 320;
 /// The signed commit: DID, rev, data, signature.
@@ -78,7 +78,7 @@ fn print(report: &mut Report, name: &str, what: &'static str, best: &Best, count
         figure: count as f64 / best.store.wall,
         limit: count as f64 / best.bare.wall,
         unit,
-        against: "the bare engine, same bytes and fsyncs",
+        against: "the bare engine with the same bytes and fsyncs",
         target: Target::AtLeast(LEAST),
     });
 }
@@ -89,12 +89,12 @@ fn cpu(report: &mut Report, name: &str, best: &Best, count: usize) {
         figure: best.store.cpu / count as f64 * 1e6,
         limit: best.bare.cpu / count as f64 * 1e6,
         unit: "us",
-        against: "the bare engine, until nothing is left to compact",
+        against: "the bare engine, until compaction is idle",
         target: Target::AtMost(MOST_CPU),
     });
 }
 
-/// Seconds of one run.
+/// The wall and CPU seconds of one run.
 #[derive(Clone, Copy)]
 struct Took {
     wall: f64,
@@ -110,13 +110,13 @@ impl Took {
     }
 }
 
-/// What is written: before the clock runs, and while it does.
+/// The changes to write before and during the measurement.
 struct Load {
     before: Vec<Change>,
     timed: Vec<Change>,
 }
 
-/// A batch that it became, and the bytes of the frames that were kept before it.
+/// A batch that the store wrote, and the bytes of the frames written before it.
 #[derive(Default)]
 struct Written {
     batch: RawBatch,
@@ -155,13 +155,13 @@ struct Notes(Arc<Mutex<Kept>>);
 #[derive(Default)]
 struct Kept {
     written: Vec<Written>,
-    /// Of the batch that comes next.
+    /// The bytes of frames for the next batch.
     frames: usize,
 }
 
 impl Notes {
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().expect("nobody panics")
+        self.0.lock().expect("no thread panics with this lock")
     }
 
     fn take(&self) -> Vec<Written> {
@@ -169,7 +169,7 @@ impl Notes {
     }
 }
 
-/// Keeps every batch on its way down. Rows are shared, not copied.
+/// An engine that keeps every batch it writes. Rows are shared, not copied.
 struct Recorder {
     engine: DiskEngine,
     notes: Notes,
@@ -191,13 +191,13 @@ impl Engine for Recorder {
 }
 
 impl Drop for Recorder {
-    /// The end of the store is the end of its work.
+    /// Waits for compaction, which counts as the store's work.
     fn drop(&mut self) {
         idle(&self.engine);
     }
 }
 
-/// What lies beside the engine of a store that is opened, and how much is written.
+/// The store's sidecar files, with a count of the bytes of frames.
 struct Files {
     folder: PathBuf,
     frames: Frames,
@@ -270,7 +270,7 @@ fn through_the_store(load: Load) -> (Took, Recorded) {
     (Took { wall, cpu }, Recorded { before, timed })
 }
 
-/// Hands everything over and waits until all of it is durable.
+/// Submits all changes and waits until they are durable.
 fn write_all(store: &Store, changes: impl Iterator<Item = Change>) {
     let durable = Arc::new(AtomicUsize::new(0));
     let (all_told, last_one) = sync_channel::<()>(0);
@@ -280,7 +280,7 @@ fn write_all(store: &Store, changes: impl Iterator<Item = Change>) {
         if let Some(done) = &change.done {
             store.begin(done.upstream, done.numbering, done.seq);
         }
-        // When the last answer was given the channel has no sender left.
+        // After the last callback the channel has no sender left.
         let (durable, told) = (durable.clone(), all_told.clone());
         store.submit(change, move |answer| {
             durable.fetch_add(usize::from(answer.is_ok()), Ordering::Relaxed);
@@ -329,8 +329,8 @@ impl Bare {
     }
 }
 
-/// Waits until the engine has had nothing to do for a while: between two pieces of
-/// work it may look idle for a moment.
+/// Waits until the engine has been idle for a while: between two pieces of work it may look
+/// idle for a moment.
 fn idle(engine: &DiskEngine) {
     let (start, mut quiet) = (Instant::now(), 0);
     while quiet < 20 && start.elapsed() < IDLE_WITHIN {
@@ -363,7 +363,7 @@ fn new_upstream() -> Change {
     }
 }
 
-/// Chance, the same in every run.
+/// A random generator with equal results in every run.
 pub(crate) struct Dice(pub u64);
 
 impl Dice {
@@ -377,7 +377,7 @@ impl Dice {
         (self.next() % bound as u64) as usize
     }
 
-    /// Half of it compresses, as records do.
+    /// Random bytes of which half compress, as records do.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![b'x'; count];
         for chunk in bytes.chunks_mut(16) {
@@ -390,9 +390,9 @@ impl Dice {
     }
 }
 
-/// One repository on its way.
+/// A repository for which changes are generated.
 pub(crate) struct Account {
-    /// By number once the store has given it one.
+    /// The repository's number, once the store has assigned one.
     subject: Subject,
     repo: Repo,
     paths: Vec<Vec<u8>>,
@@ -464,15 +464,15 @@ impl Account {
     }
 }
 
-/// Commits as a stream brings them, of repositories that are known: one record
-/// each, most of them new.
+/// Commits of known repositories, as a stream delivers them: one record each, most of them
+/// new.
 fn live_load(count: usize) -> Load {
     let mut dice = Dice(1);
     let mut accounts: Vec<Account> = (0..REPOS).map(Account::new).collect();
     let mut before = Vec::with_capacity(REPOS);
     for (place, account) in accounts.iter_mut().enumerate() {
         before.push(live_change(account, &mut dice, place as u64 + 1));
-        // Numbers are given in the order of sighting.
+        // The store assigns numbers in the order of the first changes.
         account.subject = Subject::Id(RepoId(place as u64 + 1));
     }
     let timed = (0..count).map(move |place| {
@@ -514,7 +514,7 @@ fn live_change(account: &mut Account, dice: &mut Dice, seq: u64) -> Change {
     change
 }
 
-/// Eight of ten create, one updates, one deletes.
+/// An operation: of ten, eight create, one updates, one deletes.
 fn live_op(account: &mut Account, dice: &mut Dice) -> RecordOp {
     let put = |dice: &mut Dice| {
         let bytes = dice.bytes(RECORD_BYTES);
@@ -550,7 +550,7 @@ fn live_op(account: &mut Account, dice: &mut Dice) -> RecordOp {
     }
 }
 
-/// A record that was not there before.
+/// A new record at a new path.
 pub(crate) fn fresh_record(account: &mut Account, bytes: Vec<u8>) -> RecordOp {
     RecordOp {
         path: account.path(),

@@ -1,10 +1,10 @@
-//! Prepared commits leaving a socket, against the same bytes with nothing done
-//! to them.
+//! The test network: prepared commits through a socket, against an equal number of plain
+//! bytes.
 //!
-//! The test network must never be the bottleneck of what it measures. The
-//! reader is a plain blocking socket that finds the frames and does nothing with
-//! them; the limit is the same pair of sockets carrying as many zeros. Wall time,
-//! because sender and reader run side by side.
+//! The test network must never be the bottleneck of a measurement. The reader is a plain
+//! blocking socket that finds the frames and does nothing with them; the limit is an equal
+//! pair of sockets that carries as many zeros. Times are wall times, because sender and
+//! reader run in parallel.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -46,12 +46,12 @@ pub fn run(report: &mut Report) {
         figure,
         limit,
         unit: "commits/s",
-        against: "as many bytes through a bare socket",
+        against: "the same number of bytes through a bare socket",
         target: Target::AtLeast(COMMITS_PER_SECOND / limit),
     });
 }
 
-/// Opens the WebSocket by hand, so that reading costs as little as it can.
+/// Opens a WebSocket without a client library, so that reading costs as little as possible.
 pub fn subscribe(address: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     let path = "/xrpc/com.atproto.sync.subscribeRepos?cursor=0";
@@ -105,7 +105,7 @@ fn read_frames(reader: &mut BufReader<TcpStream>, count: u64) -> u64 {
     bytes
 }
 
-/// Wall seconds for `bytes` zeros from one thread to another over loopback.
+/// The wall seconds for `bytes` zeros from one thread to another over loopback.
 pub fn bare_copy_seconds(bytes: u64) -> f64 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");

@@ -1,8 +1,8 @@
-//! A live commit, from frame to verdict, in bare signature checks.
+//! The cost of verifying a live commit, from frame to verdict, in bare signature checks.
 //!
-//! Measured: frame, CAR, hashes, commit, signature, operation checks,
-//! inversion, chain. The limit is the one part that cannot be made faster here:
-//! libsecp256k1 over a digest of the same kind of message, with a parsed key.
+//! The figure includes frame, CAR, hashes, commit, signature, operation checks, inversion and
+//! chain. The limit is the one part that Gapless cannot make faster: a check by libsecp256k1
+//! over a digest of an equal message, with a parsed key.
 
 use std::hint::black_box;
 
@@ -59,7 +59,7 @@ fn measure(report: &mut Report, records: usize, most: f64) -> Figure {
     figure
 }
 
-/// One message, one signature, one parsed key.
+/// A signature check by libsecp256k1 alone: one message, one signature, one parsed key.
 pub struct BareCheck {
     message: Vec<u8>,
     signature: secp256k1::ecdsa::Signature,
