@@ -1,4 +1,4 @@
-//! Blocks of a repository by their CIDs: its commit, the nodes of its tree, its
+//! Returns blocks of a repository by their CIDs: its commit, the nodes of its tree and its
 //! records, as of the commit that is held.
 
 use std::collections::HashMap;
@@ -13,66 +13,67 @@ use gapless_atp::syntax::Did;
 use gapless_store::error::StoreError;
 
 use crate::serve::Serving;
-use crate::serve::limits::{BLOCKS, BLOCKS_BYTES};
-use crate::serve::lookup::Exact;
-use crate::serve::refuse::Refusal;
-use crate::serve::tree_cache::{Planned, blocking, in_time};
+use crate::serve::limits::{MAX_BLOCKS, MAX_BLOCKS_BYTES};
+use crate::serve::lookup::ServedState;
+use crate::serve::refuse::ServeError;
+use crate::serve::tree_cache::{StateWithTree, run_blocking, with_deadline};
 
 impl Serving {
-    /// A CAR without roots that has all of these blocks.
-    pub async fn blocks(
+    /// Returns all of these blocks as a CAR without roots.
+    pub(crate) async fn blocks(
         self: &Arc<Self>,
         did: &Did,
         cids: Vec<Cid>,
         peer: Option<IpAddr>,
-    ) -> Result<(Exact, Vec<u8>), Refusal> {
-        if cids.is_empty() || cids.len() > BLOCKS {
-            return Err(Refusal::invalid(format!(
-                "`cids` must be given once to {BLOCKS} times"
+    ) -> Result<(ServedState, Vec<u8>), ServeError> {
+        if cids.is_empty() || cids.len() > MAX_BLOCKS {
+            return Err(ServeError::invalid(format!(
+                "`cids` must be given once to {MAX_BLOCKS} times"
             )));
         }
-        self.needs_everything()?;
-        let _share = in_time(self.limits.turn, self.shares.wait(peer)).await?;
-        let planned = self.planned(did, false).await?;
-        let found = blocking(move || find(planned, &cids)).await?;
+        self.require_whole_repos()?;
+        let _permit = with_deadline(self.limits.turn, self.ip_limiter.acquire(peer)).await?;
+        let found = self.state_with_tree(did, false).await?;
+        let found = run_blocking(move || find_blocks(found, &cids)).await?;
         match found {
             Ok(found) => Ok(found),
-            Err(Unfound::Refused(refusal)) => Err(refusal),
-            Err(Unfound::Damaged(exact, why)) => {
-                self.report_damage(did, exact.head, &why).await;
-                Err(Refusal::Internal(why))
+            Err(FindError::Serve(refusal)) => Err(refusal),
+            Err(FindError::Damaged(state, why)) => {
+                self.report_damage(did, state.head, &why).await;
+                Err(ServeError::Internal(why))
             }
         }
     }
 }
 
-enum Unfound {
-    Refused(Refusal),
-    Damaged(Box<Exact>, String),
+/// Why the blocks cannot be returned.
+enum FindError {
+    Serve(ServeError),
+    Damaged(Box<ServedState>, String),
 }
 
-impl From<StoreError> for Unfound {
-    fn from(error: StoreError) -> Unfound {
-        Unfound::Refused(error.into())
+impl From<StoreError> for FindError {
+    fn from(error: StoreError) -> FindError {
+        FindError::Serve(error.into())
     }
 }
 
-/// Ends a walk when everything is found.
-enum End {
-    Found,
+/// Why a walk through the tree ended early.
+enum WalkEnd {
+    AllFound,
     Tree(TreeError),
 }
 
-impl From<TreeError> for End {
-    fn from(error: TreeError) -> End {
-        End::Tree(error)
+impl From<TreeError> for WalkEnd {
+    fn from(error: TreeError) -> WalkEnd {
+        WalkEnd::Tree(error)
     }
 }
 
-fn find(planned: Planned, cids: &[Cid]) -> Result<(Exact, Vec<u8>), Unfound> {
-    let Planned { exact, tree, .. } = planned;
+fn find_blocks(found: StateWithTree, cids: &[Cid]) -> Result<(ServedState, Vec<u8>), FindError> {
+    let StateWithTree { state, tree, .. } = found;
     let signed = &tree.signed;
-    // Where the records among them are; the first path of each will do.
+    // The paths of the records among them. One path of each record suffices.
     let of_record = |cid: &&Cid| **cid != signed.commit_cid() && signed.node(cid).is_none();
     let mut wanted: HashMap<Cid, Option<Vec<u8>>> = cids
         .iter()
@@ -82,7 +83,7 @@ fn find(planned: Planned, cids: &[Cid]) -> Result<(Exact, Vec<u8>), Unfound> {
     let mut left = wanted.len();
     let walked = match left {
         0 => Ok(()),
-        _ => signed.each::<End>(|part| {
+        _ => signed.each::<WalkEnd>(|part| {
             if let Part::Record(key, cid) = part
                 && let Some(path @ None) = wanted.get_mut(&cid)
             {
@@ -90,13 +91,13 @@ fn find(planned: Planned, cids: &[Cid]) -> Result<(Exact, Vec<u8>), Unfound> {
                 left -= 1;
             }
             match left {
-                0 => Err(End::Found),
+                0 => Err(WalkEnd::AllFound),
                 _ => Ok(()),
             }
         }),
     };
-    if let Err(End::Tree(error)) = walked {
-        return Err(Unfound::Damaged(Box::new(exact), error.to_string()));
+    if let Err(WalkEnd::Tree(error)) = walked {
+        return Err(FindError::Damaged(Box::new(state), error.to_string()));
     }
     let mut car = Vec::new();
     write_header(&mut car, &[]);
@@ -111,28 +112,28 @@ fn find(planned: Planned, cids: &[Cid]) -> Result<(Exact, Vec<u8>), Unfound> {
         } else if let Some(node) = signed.node(cid) {
             write_block(&mut car, cid, node);
         } else if let Some(Some(path)) = wanted.get(cid) {
-            let record = exact.view.record(exact.id, path)?;
+            let record = state.view.record(state.id, path)?;
             let bytes = record.as_ref().and_then(|record| record.bytes());
             match bytes.filter(|bytes| cid.matches(bytes)) {
                 Some(bytes) => write_block(&mut car, cid, bytes),
                 None => {
-                    let why = format!("the record {cid} is missing or spoilt");
-                    return Err(Unfound::Damaged(Box::new(exact), why));
+                    let why = format!("the record {cid} is missing or damaged");
+                    return Err(FindError::Damaged(Box::new(state), why));
                 }
             }
         } else {
             missing.push(cid.to_string());
         }
-        if car.len() > BLOCKS_BYTES {
-            return Err(Unfound::Refused(Refusal::invalid(format!(
-                "these blocks have more than {BLOCKS_BYTES} bytes together; ask for fewer"
+        if car.len() > MAX_BLOCKS_BYTES {
+            return Err(FindError::Serve(ServeError::invalid(format!(
+                "these blocks have more than {MAX_BLOCKS_BYTES} bytes together; ask for fewer"
             ))));
         }
     }
     if missing.is_empty() {
-        Ok((exact, car))
+        Ok((state, car))
     } else {
-        Err(Unfound::Refused(Refusal::BlockNotFound(format!(
+        Err(FindError::Serve(ServeError::BlockNotFound(format!(
             "Could not find blocks: {}",
             missing.join(", ")
         ))))

@@ -1,4 +1,5 @@
-//! What an answer stands on, in a header: `complete; level=proven; as_of=…`, or
+//! The text of the header `gapless-evidence`, which says how well a state is proven:
+//! `complete; level=proven; as_of=…`, or
 //! `incomplete; reasons=cover_down,…; level=chained; as_of=…`.
 
 use std::fmt::Write;
@@ -9,8 +10,8 @@ use gapless_core::ledger::complete;
 use gapless_mirror::api::timestamp;
 use gapless_mirror::services::Services;
 
-/// The evidence for a repository, now.
-pub fn words(services: &Services, repo: &Repo) -> String {
+/// Describes the current evidence for a repository.
+pub(crate) fn describe(services: &Services, repo: &Repo) -> String {
     let host = repo.host.and_then(|host| services.hosts.get(host));
     let now = services.clock.glance();
     let answer = services.decide(now, |context| {

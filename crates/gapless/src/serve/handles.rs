@@ -1,7 +1,7 @@
-//! Whose handle is it? Handles are accepted wherever the lexicons take one. None is
-//! stored here: a handle is asked for, of the DNS first and then at its own domain, and
-//! counts if the DID's document names it in turn. Answers are remembered for a while, a bounded number of them, and so are
-//! failures, for a shorter while.
+//! Resolves handles, which are accepted wherever the lexicons take one. Gapless stores no
+//! handles: it asks the DNS first and then the handle's own domain, and accepts the DID if
+//! its document names the handle in turn. At most [`CACHED_HANDLES`] answers are cached:
+//! DIDs for [`DID_CACHED_FOR`], failures for [`FAILURE_CACHED_FOR`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,104 +15,104 @@ use serde_json::Value as Json;
 use tokio::sync::Semaphore;
 
 use crate::serve::Serving;
-use crate::serve::lookup::Exact;
-use crate::serve::refuse::Refusal;
-use crate::serve::tree_cache::{blocking, turn};
+use crate::serve::lookup::ServedState;
+use crate::serve::refuse::ServeError;
+use crate::serve::tree_cache::{acquire_permit, run_blocking};
 
-/// How long an answer counts, and a failure.
-const REMEMBERED: Duration = Duration::from_secs(600);
-const FAILURE_REMEMBERED: Duration = Duration::from_secs(60);
-/// Answers that are remembered; then all are forgotten.
-const ANSWERS: usize = 10_000;
-/// Questions at a time.
-const AT_A_TIME: usize = 16;
-/// No question takes longer: somebody waits for the answer.
-const ASK_WITHIN: Duration = Duration::from_secs(15);
-/// What is said of an account without a handle that holds, by convention.
+/// How long a DID and a failure are cached.
+const DID_CACHED_FOR: Duration = Duration::from_secs(600);
+const FAILURE_CACHED_FOR: Duration = Duration::from_secs(60);
+/// Answers that are cached; a full cache is cleared.
+const CACHED_HANDLES: usize = 10_000;
+/// Lookups that run at the same time.
+const CONCURRENT_LOOKUPS: usize = 16;
+/// The time limit of a lookup, for which a client waits.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
+/// Stands for a missing or unconfirmed handle, by convention.
 const NO_HANDLE: &str = "handle.invalid";
 
 const TOO_LONG: &str = "no answer came in time";
 
-/// An answer, and since when it is known.
-type Known = (Instant, Result<Did, String>);
+/// A cached answer, and when it was cached.
+type CachedHandle = (Instant, Result<Did, String>);
 
-/// What is known of handles.
-pub struct Handles {
-    /// The service that is asked; none: the DNS, and the handle's own domain.
+/// Resolves handles and caches the answers.
+pub(crate) struct HandleResolver {
+    /// The service that resolves handles; `None` asks the DNS and the handle's own domain.
     resolver: Option<String>,
     records: HandleRecords,
-    known: Mutex<HashMap<Handle, Known>>,
-    asking: Arc<Semaphore>,
+    cache: Mutex<HashMap<Handle, CachedHandle>>,
+    lookups: Arc<Semaphore>,
 }
 
-/// The answer of `describeRepo`.
+/// The output of `describeRepo`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Described {
-    pub handle: String,
-    pub did: String,
-    pub did_doc: Json,
-    pub collections: Vec<String>,
-    pub handle_is_correct: bool,
+pub(crate) struct DescribeRepoOutput {
+    pub(crate) handle: String,
+    pub(crate) did: String,
+    pub(crate) did_doc: Json,
+    pub(crate) collections: Vec<String>,
+    pub(crate) handle_is_correct: bool,
 }
 
-impl Handles {
-    pub fn new(resolver: Option<String>, dns: NameServer) -> Handles {
-        Handles {
+impl HandleResolver {
+    pub(crate) fn new(resolver: Option<String>, dns: NameServer) -> HandleResolver {
+        HandleResolver {
             resolver,
             records: HandleRecords::new(dns),
-            known: Mutex::default(),
-            asking: Arc::new(Semaphore::new(AT_A_TIME)),
+            cache: Mutex::default(),
+            lookups: Arc::new(Semaphore::new(CONCURRENT_LOOKUPS)),
         }
     }
 
-    fn recall(&self, handle: &Handle) -> Option<Result<Did, String>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, answer) = known.get(handle)?;
+    fn cached(&self, handle: &Handle) -> Option<Result<Did, String>> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, answer) = cache.get(handle)?;
         let counts = match answer {
-            Ok(_) => REMEMBERED,
-            Err(_) => FAILURE_REMEMBERED,
+            Ok(_) => DID_CACHED_FOR,
+            Err(_) => FAILURE_CACHED_FOR,
         };
         (at.elapsed() < counts).then(|| answer.clone())
     }
 
-    fn remember(&self, handle: &Handle, answer: Result<Did, String>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= ANSWERS {
-            known.clear();
+    fn cache_answer(&self, handle: &Handle, answer: Result<Did, String>) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= CACHED_HANDLES {
+            cache.clear();
         }
-        known.insert(handle.clone(), (Instant::now(), answer));
+        cache.insert(handle.clone(), (Instant::now(), answer));
     }
 }
 
 impl Serving {
-    /// The DID that is meant.
-    pub async fn did_of(&self, who: &AtIdentifier) -> Result<Did, Refusal> {
+    /// The DID of a DID or handle.
+    pub(crate) async fn did_of(&self, who: &AtIdentifier) -> Result<Did, ServeError> {
         match who {
             AtIdentifier::Did(did) => Ok(did.clone()),
             AtIdentifier::Handle(handle) => self.did_of_handle(handle).await,
         }
     }
 
-    async fn did_of_handle(&self, handle: &Handle) -> Result<Did, Refusal> {
-        let answer = match self.handles.recall(handle) {
+    async fn did_of_handle(&self, handle: &Handle) -> Result<Did, ServeError> {
+        let answer = match self.handles.cached(handle) {
             Some(answer) => answer,
             None => {
-                let _turn = turn(&self.handles.asking, self.limits.turn).await?;
+                let _permit = acquire_permit(&self.handles.lookups, self.limits.turn).await?;
                 let answer = self.resolve_handle(handle).await;
-                self.handles.remember(handle, answer.clone());
+                self.handles.cache_answer(handle, answer.clone());
                 answer
             }
         };
-        answer.map_err(Refusal::Invalid)
+        answer.map_err(ServeError::Invalid)
     }
 
     async fn resolve_handle(&self, handle: &Handle) -> Result<Did, String> {
         let unresolved = |why: &dyn std::fmt::Display| {
             format!("the handle {handle} could not be resolved: {why}; ask with the DID instead")
         };
-        let asked = tokio::time::timeout(ASK_WITHIN, self.ask_whose(handle));
-        let did = match asked.await.map_err(|_| unresolved(&TOO_LONG))? {
+        let lookup = tokio::time::timeout(LOOKUP_TIMEOUT, self.look_up_did(handle));
+        let did = match lookup.await.map_err(|_| unresolved(&TOO_LONG))? {
             Ok(Some(did)) => did,
             Ok(None) => return Err(unresolved(&"it names no DID")),
             Err(error) => return Err(unresolved(&error)),
@@ -130,8 +130,8 @@ impl Serving {
         }
     }
 
-    /// The DID that a handle names, not confirmed yet.
-    async fn ask_whose(&self, handle: &Handle) -> Result<Option<Did>, String> {
+    /// The DID that a handle names, not yet confirmed by its document.
+    async fn look_up_did(&self, handle: &Handle) -> Result<Option<Did>, String> {
         let net = &self.net;
         if let Some(service) = &self.handles.resolver {
             let told = net.resolve_handle(handle, Some(service)).await;
@@ -153,42 +153,45 @@ impl Serving {
         }
     }
 
-    /// A DID's document, as it came and as it was read.
+    /// A DID's document, as received and parsed.
     async fn document(&self, did: &Did) -> Result<(Json, DidDocument), String> {
-        let asked = tokio::time::timeout(ASK_WITHIN, self.net.document(did));
-        let body = asked.await.map_err(|_| TOO_LONG.to_owned())?;
+        let lookup = tokio::time::timeout(LOOKUP_TIMEOUT, self.net.document(did));
+        let body = lookup.await.map_err(|_| TOO_LONG.to_owned())?;
         let body = body.map_err(|error| error.to_string())?;
         let read = DidDocument::parse(&body, did).map_err(|error| error.to_string())?;
         let json = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
         Ok((json, read))
     }
 
-    /// Who a repository is, and which collections it has.
-    pub async fn describe(self: &Arc<Self>, did: &Did) -> Result<(Exact, Described), Refusal> {
+    /// Describes a repository: its identity and its collections.
+    pub(crate) async fn describe(
+        self: &Arc<Self>,
+        did: &Did,
+    ) -> Result<(ServedState, DescribeRepoOutput), ServeError> {
         let (serving, asked) = (self.clone(), did.clone());
-        let found = blocking(move || {
-            let exact = serving.exact(&asked)?;
-            let collections = serving.collections(&exact)?;
-            Ok::<_, Refusal>((exact, collections))
+        let found = run_blocking(move || {
+            let state = serving.served_state(&asked)?;
+            let collections = serving.collections(&state)?;
+            Ok::<_, ServeError>((state, collections))
         });
-        let (exact, collections) = found.await??;
-        let turn = turn(&self.handles.asking, self.limits.turn).await?;
+        let (state, collections) = found.await??;
+        let permit = acquire_permit(&self.handles.lookups, self.limits.turn).await?;
         let (did_doc, document) = self.document(did).await.map_err(|error| {
-            Refusal::Unavailable(format!("the document of {did} could not be read: {error}"))
+            ServeError::Unavailable(format!("the document of {did} could not be read: {error}"))
         })?;
-        drop(turn);
+        drop(permit);
         let handle_is_correct = match &document.handle {
             Some(handle) => self.did_of_handle(handle).await.as_ref() == Ok(did),
             None => false,
         };
         let handle = document.handle.as_ref();
-        let described = Described {
+        let described = DescribeRepoOutput {
             handle: handle.map_or(NO_HANDLE, Handle::as_str).to_owned(),
             did: did.to_string(),
             did_doc,
             collections,
             handle_is_correct,
         };
-        Ok((exact, described))
+        Ok((state, described))
     }
 }

@@ -1,8 +1,8 @@
-//! How many of the places one address may have, so that nobody takes all of them.
+//! Limits how many of the places one client address may use, so that no client takes all
+//! of them.
 //!
-//! A reader on this machine is not counted: a proxy there brings everybody from one
-//! address, and whoever can log in here can do worse. Nothing is believed that a request
-//! says about whom it is forwarded for.
+//! Loopback clients are not counted: a local proxy forwards all clients from one address.
+//! Forwarding headers of a request are not trusted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,70 +10,74 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One in so many places is an address's share, and at least one is.
-const PART: usize = 4;
-/// Whoever has one address of version 6 has as many as agree in these first bits.
-const ONE_NETWORK: u128 = !0 << 64;
+/// An address may use one in this many places, and at least one.
+const PLACES_PER_SHARE: usize = 4;
+/// The bits of an IPv6 address that identify a network. A network counts as one address.
+const IPV6_NETWORK_MASK: u128 = !0 << 64;
 
-/// The places that are taken, by address.
-pub struct Shares {
+/// The places in use, by address.
+pub(crate) struct IpLimiter {
     each: usize,
-    own_counted: bool,
+    count_loopback: bool,
     taken: Mutex<BTreeMap<IpAddr, Arc<Semaphore>>>,
 }
 
-/// A place of an address, or the wait for one; free again when this is dropped.
-pub struct Share {
-    shares: Arc<Shares>,
+/// A place of an address, or the wait for one. Dropping it frees the place.
+pub(crate) struct IpPermit {
+    limiter: Arc<IpLimiter>,
     of: IpAddr,
-    room: Option<Arc<Semaphore>>,
+    places: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Shares {
-    /// Of so many places. `own_counted`: whether this machine is counted too, which
-    /// only tests want.
-    pub fn of(places: usize, own_counted: bool) -> Shares {
-        Shares {
-            each: (places / PART).max(1),
-            own_counted,
+impl IpLimiter {
+    /// Creates a limiter for `places` places. `count_loopback` counts loopback clients too,
+    /// for tests.
+    pub(crate) fn new(places: usize, count_loopback: bool) -> IpLimiter {
+        IpLimiter {
+            each: (places / PLACES_PER_SHARE).max(1),
+            count_loopback,
             taken: Mutex::default(),
         }
     }
 
-    /// A place for this address, none if it is not counted; or how many it has, when
-    /// those are all.
-    pub fn take(self: &Arc<Self>, peer: Option<IpAddr>) -> Result<Option<Share>, usize> {
-        let Some((mut share, room)) = self.begin(peer) else {
+    /// Takes a place for this address; `None` if the address is not counted. If none is
+    /// free, fails with the number of places that an address may use.
+    pub(crate) fn try_acquire(
+        self: &Arc<Self>,
+        peer: Option<IpAddr>,
+    ) -> Result<Option<IpPermit>, usize> {
+        let Some((mut ip_permit, places)) = self.permit_for(peer) else {
             return Ok(None);
         };
-        share.permit = room.try_acquire_owned().ok();
-        match share.permit {
-            Some(_) => Ok(Some(share)),
+        ip_permit.permit = places.try_acquire_owned().ok();
+        match ip_permit.permit {
+            Some(_) => Ok(Some(ip_permit)),
             None => Err(self.each),
         }
     }
 
-    /// The same, as soon as one is free. The caller bounds the time.
-    pub async fn wait(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<Share> {
-        let (mut share, room) = self.begin(peer)?;
-        // Nobody closes it; if it were, an address goes uncounted.
-        share.permit = room.acquire_owned().await.ok();
-        Some(share)
+    /// Waits for a place for this address; `None` if the address is not counted. The caller
+    /// sets the deadline.
+    pub(crate) async fn acquire(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<IpPermit> {
+        let (mut ip_permit, places) = self.permit_for(peer)?;
+        // The semaphore is never closed.
+        ip_permit.permit = places.acquire_owned().await.ok();
+        Some(ip_permit)
     }
 
-    fn begin(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<(Share, Arc<Semaphore>)> {
-        let of = counted(peer?, self.own_counted)?;
+    fn permit_for(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<(IpPermit, Arc<Semaphore>)> {
+        let of = counted_as(peer?, self.count_loopback)?;
         let mut taken = self.lock();
-        let room = taken.entry(of);
-        let room = room.or_insert_with(|| Arc::new(Semaphore::new(self.each)));
-        let share = Share {
-            shares: Arc::clone(self),
+        let places = taken.entry(of);
+        let places = places.or_insert_with(|| Arc::new(Semaphore::new(self.each)));
+        let permit = IpPermit {
+            limiter: Arc::clone(self),
             of,
-            room: Some(Arc::clone(room)),
+            places: Some(Arc::clone(places)),
             permit: None,
         };
-        Some((share, Arc::clone(room)))
+        Some((permit, Arc::clone(places)))
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Arc<Semaphore>>> {
@@ -82,27 +86,27 @@ impl Shares {
     }
 }
 
-impl Drop for Share {
+impl Drop for IpPermit {
     fn drop(&mut self) {
-        drop((self.permit.take(), self.room.take()));
-        let mut taken = self.shares.lock();
-        // Others get hold of it under this lock alone: whoever is the last forgets it.
+        drop((self.permit.take(), self.places.take()));
+        let mut taken = self.limiter.lock();
+        // Clones are made only under this lock, so the last user removes the entry.
         if taken
             .get(&self.of)
-            .is_some_and(|room| Arc::strong_count(room) == 1)
+            .is_some_and(|places| Arc::strong_count(places) == 1)
         {
             taken.remove(&self.of);
         }
     }
 }
 
-/// What an address is counted as; none if it is not.
-fn counted(peer: IpAddr, own_counted: bool) -> Option<IpAddr> {
+/// The address under which a peer is counted; `None` if it is not counted.
+fn counted_as(peer: IpAddr, count_loopback: bool) -> Option<IpAddr> {
     match peer.to_canonical() {
-        own if own.is_loopback() && !own_counted => None,
+        own if own.is_loopback() && !count_loopback => None,
         IpAddr::V4(address) => Some(IpAddr::V4(address)),
         IpAddr::V6(address) => {
-            let network = Ipv6Addr::from(u128::from(address) & ONE_NETWORK);
+            let network = Ipv6Addr::from(u128::from(address) & IPV6_NETWORK_MASK);
             Some(IpAddr::V6(network))
         }
     }
@@ -120,25 +124,40 @@ mod tests {
 
     #[test]
     fn an_address_has_its_share_and_a_network_of_version_6_is_one() {
-        let shares = Arc::new(Shares::of(8, false));
-        let first = shares.take(address("192.0.2.1")).expect("a place");
-        let _second = shares.take(address("::ffff:192.0.2.1")).expect("a place");
-        assert_eq!(shares.take(address("192.0.2.1")).err(), Some(2));
-        let _other = shares.take(address("192.0.2.2")).expect("its own share");
+        let limiter = Arc::new(IpLimiter::new(8, false));
+        let first = limiter.try_acquire(address("192.0.2.1")).expect("a place");
+        let _second = limiter
+            .try_acquire(address("::ffff:192.0.2.1"))
+            .expect("a place");
+        assert_eq!(limiter.try_acquire(address("192.0.2.1")).err(), Some(2));
+        let _other = limiter
+            .try_acquire(address("192.0.2.2"))
+            .expect("its own permit");
         drop(first);
-        let _again = shares.take(address("192.0.2.1")).expect("free again");
-        let _six = shares.take(address("2001:db8::1")).expect("a place");
-        let _near = shares.take(address("2001:db8::2")).expect("a place");
-        assert_eq!(shares.take(address("2001:db8::3:0:0:1")).err(), Some(2));
-        let _far = shares.take(address("2001:db8:0:1::1")).expect("a place");
+        let _again = limiter
+            .try_acquire(address("192.0.2.1"))
+            .expect("free again");
+        let _six = limiter
+            .try_acquire(address("2001:db8::1"))
+            .expect("a place");
+        let _near = limiter
+            .try_acquire(address("2001:db8::2"))
+            .expect("a place");
+        assert_eq!(
+            limiter.try_acquire(address("2001:db8::3:0:0:1")).err(),
+            Some(2)
+        );
+        let _far = limiter
+            .try_acquire(address("2001:db8:0:1::1"))
+            .expect("a place");
     }
 
     #[test]
     fn whoever_is_on_this_machine_is_not_counted() {
-        let shares = Arc::new(Shares::of(1, false));
+        let limiter = Arc::new(IpLimiter::new(1, false));
         for peer in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
             for _ in 0..3 {
-                let place = shares.take(address(peer)).expect("always");
+                let place = limiter.try_acquire(address(peer)).expect("always");
                 assert!(place.is_none(), "{peer}");
             }
         }
@@ -146,29 +165,31 @@ mod tests {
 
     #[test]
     fn what_nobody_has_is_not_remembered() {
-        let shares = Arc::new(Shares::of(1, false));
-        let place = shares.take(address("192.0.2.1")).expect("at least one");
-        assert_eq!(shares.take(address("192.0.2.1")).err(), Some(1));
+        let limiter = Arc::new(IpLimiter::new(1, false));
+        let place = limiter
+            .try_acquire(address("192.0.2.1"))
+            .expect("at least one");
+        assert_eq!(limiter.try_acquire(address("192.0.2.1")).err(), Some(1));
         drop(place);
-        assert!(shares.lock().is_empty());
+        assert!(limiter.lock().is_empty());
     }
 
     #[tokio::test]
     async fn whoever_waits_gets_what_is_let_go_of_and_whoever_stops_waiting_leaves_nothing() {
-        let shares = Arc::new(Shares::of(1, true));
-        let place = shares.take(address("127.0.0.1")).expect("one");
-        let mut waits = Box::pin(shares.wait(address("127.0.0.1")));
-        let mut stops = Box::pin(shares.wait(address("127.0.0.1")));
+        let limiter = Arc::new(IpLimiter::new(1, true));
+        let place = limiter.try_acquire(address("127.0.0.1")).expect("one");
+        let mut waits = Box::pin(limiter.acquire(address("127.0.0.1")));
+        let mut stops = Box::pin(limiter.acquire(address("127.0.0.1")));
         let mut context = Context::from_waker(Waker::noop());
         assert!(waits.as_mut().poll(&mut context).is_pending());
         assert!(stops.as_mut().poll(&mut context).is_pending());
-        let other = shares.wait(address("127.0.0.2")).await;
+        let other = limiter.acquire(address("127.0.0.2")).await;
         assert!(other.is_some(), "it has its own");
         drop((place, other));
         let next = waits.await.expect("it is counted");
         drop(next);
         // It was given the place, and never took it.
         drop(stops);
-        assert!(shares.lock().is_empty());
+        assert!(limiter.lock().is_empty());
     }
 }

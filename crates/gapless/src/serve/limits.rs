@@ -1,31 +1,33 @@
-//! Every bound on what is served, by name.
+//! The limits of what is served that no configuration changes.
 
-/// Entries of `listRepos`: the lexicon's numbers.
-pub const REPOS_PAGE: usize = 500;
-pub const REPOS_LONGEST: usize = 1000;
-/// Entries of `listReposByCollection`: the lexicon's numbers.
-pub const BY_COLLECTION_PAGE: usize = 500;
-pub const BY_COLLECTION_LONGEST: usize = 2000;
-/// Entries of `listRecords`: the lexicon's numbers.
-pub const RECORDS_PAGE: usize = 50;
-pub const RECORDS_LONGEST: usize = 100;
-/// Repositories that one page of a listing looks at: when few of them belong into it
-/// the page is short, or empty, and has a cursor all the same.
-pub const LOOKED_AT: usize = 5_000;
+/// The default and the largest `limit` of `listRepos`, as in the lexicon.
+pub(crate) const REPOS_DEFAULT_LIMIT: usize = 500;
+pub(crate) const REPOS_MAX_LIMIT: usize = 1000;
+/// The default and the largest `limit` of `listReposByCollection`, as in the lexicon.
+pub(crate) const BY_COLLECTION_DEFAULT_LIMIT: usize = 500;
+pub(crate) const BY_COLLECTION_MAX_LIMIT: usize = 2000;
+/// The default and the largest `limit` of `listRecords`, as in the lexicon.
+pub(crate) const RECORDS_DEFAULT_LIMIT: usize = 50;
+pub(crate) const RECORDS_MAX_LIMIT: usize = 100;
+/// Repositories that one page of a listing scans. If few of them belong to the list, the
+/// page is short or empty, and still has a cursor.
+pub(crate) const REPOS_SCANNED_PER_PAGE: usize = 5_000;
 /// Bytes of records after which a page of `listRecords` ends.
-pub const RECORDS_BYTES: usize = 8 << 20;
-/// Collections that `describeRepo` names.
-pub const COLLECTIONS: usize = 1_000;
-/// CIDs of one `getBlocks`.
-pub const BLOCKS: usize = 256;
-/// Bytes of its answer.
-pub const BLOCKS_BYTES: usize = 32 << 20;
-/// Records that are sent before it is seen whether they may still be shown.
-pub const LOOK_RECORDS: usize = 2_000;
-/// Records that are read from one view: a multiple of those.
-pub const PART_RECORDS: usize = 10 * LOOK_RECORDS;
-/// Bytes of a piece of an answer that is streamed, and pieces that wait for a reader.
-pub const PIECE_BYTES: usize = 256 << 10;
-pub const PIECES: usize = 4;
-/// What all trees may take that are kept or in use: those of ten million records.
-pub const TREES_BYTES: u64 = 1 << 30;
+pub(crate) const RECORDS_PAGE_BYTES: usize = 8 << 20;
+/// Reads that find the collections of one repository.
+pub(crate) const COLLECTION_SEEKS: usize = 5_000;
+/// Collections that `describeRepo` lists.
+pub(crate) const MAX_COLLECTIONS: usize = 1_000;
+/// CIDs of one `getBlocks` request.
+pub(crate) const MAX_BLOCKS: usize = 256;
+/// Bytes of one `getBlocks` response.
+pub(crate) const MAX_BLOCKS_BYTES: usize = 32 << 20;
+/// Records that an export sends between two checks that the account is not hidden.
+pub(crate) const RECORDS_PER_CHECK: usize = 2_000;
+/// Records that an export reads from one view; a multiple of the number above.
+pub(crate) const RECORDS_PER_VIEW: usize = 10 * RECORDS_PER_CHECK;
+/// Bytes of a piece of an export, and pieces that wait for the reader.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const QUEUED_PIECES: usize = 4;
+/// Bytes of all trees, cached or in use: enough for ten million records.
+pub(crate) const MAX_TREES_BYTES: u64 = 1 << 30;

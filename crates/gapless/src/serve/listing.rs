@@ -1,62 +1,64 @@
-//! Which repositories are there, and in which state?
+//! Lists repositories and their states.
 //!
-//! A cursor is the number that a repository has here: numbers are never used twice and
-//! never change, so a listing neither repeats nor leaves out what was there all the
-//! time. A page looks at a bounded number of repositories; it may be short or empty and
-//! have a cursor all the same.
+//! A cursor is the local number of a repository. Numbers are never reused and never change,
+//! so a listing neither repeats nor omits a repository that existed throughout. A page
+//! scans at most [`REPOS_SCANNED_PER_PAGE`] repositories; it may be short or empty and
+//! still have a cursor.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Account, RepoId, account};
 use serde::Serialize;
 
 use crate::serve::Serving;
-use crate::serve::limits::LOOKED_AT;
-use crate::serve::refuse::Refusal;
+use crate::serve::limits::REPOS_SCANNED_PER_PAGE;
+use crate::serve::refuse::ServeError;
 
 /// An entry of `listRepos`.
 #[derive(Debug, Serialize)]
-pub struct Listed {
-    pub did: String,
-    pub head: String,
-    pub rev: String,
-    pub active: bool,
+pub(crate) struct ListReposEntry {
+    pub(crate) did: String,
+    pub(crate) head: String,
+    pub(crate) rev: String,
+    pub(crate) active: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<&'static str>,
+    pub(crate) status: Option<&'static str>,
 }
 
+/// The output of `listRepos`.
 #[derive(Debug, Default, Serialize)]
-pub struct ReposPage {
+pub(crate) struct ListReposOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-    pub repos: Vec<Listed>,
+    pub(crate) cursor: Option<String>,
+    pub(crate) repos: Vec<ListReposEntry>,
 }
 
 /// An entry of `listReposByCollection`.
 #[derive(Debug, Serialize)]
-pub struct Named {
-    pub did: String,
+pub(crate) struct ListByCollectionEntry {
+    pub(crate) did: String,
 }
 
+/// The output of `listReposByCollection`.
 #[derive(Debug, Default, Serialize)]
-pub struct NamesPage {
+pub(crate) struct ListByCollectionOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-    pub repos: Vec<Named>,
+    pub(crate) cursor: Option<String>,
+    pub(crate) repos: Vec<ListByCollectionEntry>,
 }
 
-/// The answer of `getRepoStatus`.
+/// The output of `getRepoStatus`.
 #[derive(Debug, Serialize)]
-pub struct RepoStatus {
-    pub did: String,
-    pub active: bool,
+pub(crate) struct RepoStatusOutput {
+    pub(crate) did: String,
+    pub(crate) active: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<&'static str>,
+    pub(crate) status: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rev: Option<String>,
+    pub(crate) rev: Option<String>,
 }
 
-/// The lexicon's word for an account that is not active; a host that does not have
-/// the repository makes no claim.
+/// The lexicon's word for an account that is not active. A host that does not have the
+/// repository says nothing about the account.
 fn status_of(account: Account) -> Option<&'static str> {
     match account {
         Account::Unknown | Account::Active | Account::NotFound => None,
@@ -68,15 +70,15 @@ fn status_of(account: Account) -> Option<&'static str> {
 }
 
 impl Serving {
-    pub fn repo_status(&self, did: &Did) -> Result<RepoStatus, Refusal> {
-        let (_, repo) = self.known(&self.services.store.view(), did)?;
+    pub(crate) fn repo_status(&self, did: &Did) -> Result<RepoStatusOutput, ServeError> {
+        let (_, repo) = self.find_repo(&self.services.store.view(), did)?;
         let shown = !account::is_hidden(repo.account);
         let head = repo.head().filter(|_| shown);
-        Ok(RepoStatus {
+        Ok(RepoStatusOutput {
             did: did.to_string(),
             active: head.is_some(),
             status: if shown && head.is_none() {
-                // No exact state is held at the moment.
+                // No signed state is held at the moment.
                 Some("desynchronized")
             } else {
                 status_of(repo.account)
@@ -85,12 +87,17 @@ impl Serving {
         })
     }
 
-    /// Repositories of which a state is held, hidden ones with their state.
-    pub fn list_repos(&self, after: Option<u64>, limit: usize) -> Result<ReposPage, Refusal> {
-        let mut page = ReposPage::default();
-        page.cursor = self.look(after, |_, repo| {
+    /// Lists repositories of which a signed state is held. A hidden repository has the
+    /// state of its account.
+    pub(crate) fn list_repos(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<ListReposOutput, ServeError> {
+        let mut page = ListReposOutput::default();
+        page.cursor = self.scan_repos(after, |_, repo| {
             if let Some(head) = repo.head() {
-                page.repos.push(Listed {
+                page.repos.push(ListReposEntry {
                     did: repo.did.to_string(),
                     head: head.commit.to_string(),
                     rev: head.rev.to_string(),
@@ -103,26 +110,26 @@ impl Serving {
         Ok(page)
     }
 
-    /// Repositories that are shown and have a record in a collection: one look into
-    /// each, since no index has it.
-    pub fn list_by_collection(
+    /// Lists repositories that are not hidden and have a record in a collection. Without
+    /// an index, this seeks in each repository.
+    pub(crate) fn list_by_collection(
         &self,
         collection: &str,
         after: Option<u64>,
         limit: usize,
-    ) -> Result<NamesPage, Refusal> {
-        self.needs_keys_of(collection)?;
+    ) -> Result<ListByCollectionOutput, ServeError> {
+        self.require_keys_of(collection)?;
         let prefix = format!("{collection}/");
-        let mut page = NamesPage::default();
-        page.cursor = self.look(after, |id, repo| {
+        let mut page = ListByCollectionOutput::default();
+        page.cursor = self.scan_repos(after, |id, repo| {
             if repo.head().is_some() && !account::is_hidden(repo.account) {
                 let view = self.services.store.view();
                 let first = view.records_with_prefix(id, prefix.as_bytes()).next();
-                // What was fetched for another filter may have some: its host knows.
+                // A repository that was fetched for another filter may have records.
                 let unknown = repo.filter != self.services.rules.settings.filter;
                 if unknown || first.transpose()?.is_some() {
                     let did = repo.did.to_string();
-                    page.repos.push(Named { did });
+                    page.repos.push(ListByCollectionEntry { did });
                 }
             }
             Ok(page.repos.len() < limit)
@@ -130,33 +137,33 @@ impl Serving {
         Ok(page)
     }
 
-    /// Looks at repositories until enough were found or so many were looked at; where
-    /// to go on, unless there are no more.
-    fn look(
+    /// Passes repositories to `visit` until that returns false or the limit of one page is
+    /// reached. Returns the cursor of the next page, if there may be one.
+    fn scan_repos(
         &self,
         after: Option<u64>,
-        mut more: impl FnMut(RepoId, &gapless_core::ledger::Repo) -> Result<bool, Refusal>,
-    ) -> Result<Option<String>, Refusal> {
+        mut visit: impl FnMut(RepoId, &gapless_core::ledger::Repo) -> Result<bool, ServeError>,
+    ) -> Result<Option<String>, ServeError> {
         let from = RepoId(after.map_or(0, |after| after.saturating_add(1)));
         let rows = self.services.store.view().repos(from);
-        for (looked, row) in rows.enumerate() {
+        for (scanned, row) in rows.enumerate() {
             let (id, repo) = row?;
-            if !more(id, &repo)? || looked + 1 == LOOKED_AT {
+            if !visit(id, &repo)? || scanned + 1 == REPOS_SCANNED_PER_PAGE {
                 return Ok(Some(id.0.to_string()));
             }
         }
         Ok(None)
     }
 
-    /// Whether the keys of a collection are held.
-    pub(super) fn needs_keys_of(&self, collection: &str) -> Result<(), Refusal> {
+    /// Fails if the filter does not keep the keys of a collection.
+    pub(super) fn require_keys_of(&self, collection: &str) -> Result<(), ServeError> {
         use gapless_core::filter::Keep;
         let path = format!("{collection}/");
         match self.services.rules.filter.keep(path.as_bytes()) {
             Keep::Record | Keep::Key => Ok(()),
-            Keep::Nothing => Err(Refusal::invalid(format!(
+            Keep::Nothing => Err(ServeError::invalid(format!(
                 "{}, and {collection} is none of that",
-                self.keeps_only()
+                self.describe_filter()
             ))),
         }
     }

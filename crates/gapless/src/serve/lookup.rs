@@ -1,48 +1,52 @@
-//! Which repository is meant, and may it be shown?
+//! Finds a repository and decides whether its state may be served.
 //!
-//! What is handed out is one signed state, whole. A repository that is being fetched,
-//! or damaged, or was fetched for another filter, is refused in words that say so; one
-//! that is hidden, with its state.
+//! Only one whole signed state is served. A repository that is being fetched, is damaged,
+//! or was fetched for another filter is refused with that reason; a hidden repository is
+//! refused with the state of its account.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Head, Held, Repo, RepoId, account, cover};
 use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
 
-use crate::serve::refuse::{self, Refusal};
+use crate::serve::refuse::{self, ServeError};
 use crate::serve::{Serving, evidence};
 
-/// One exact state of a repository that may be shown, as of a view.
+/// A signed state of a repository that may be served, and a view that has it.
 #[derive(Clone)]
-pub struct Exact {
-    pub id: RepoId,
-    pub did: Did,
+pub struct ServedState {
+    pub(crate) id: RepoId,
+    pub(crate) did: Did,
     pub head: Head,
-    /// What it stands on, for the header of the answer.
-    pub evidence: String,
-    pub view: ReadView,
+    /// How well the state is proven, for the header of the response.
+    pub(crate) evidence: String,
+    pub(crate) view: ReadView,
 }
 
 impl Serving {
-    /// A repository in whatever state it is.
-    pub fn known(&self, view: &ReadView, did: &Did) -> Result<(RepoId, Repo), Refusal> {
+    /// Finds a repository, whatever its state.
+    pub(crate) fn find_repo(
+        &self,
+        view: &ReadView,
+        did: &Did,
+    ) -> Result<(RepoId, Repo), ServeError> {
         let found = view.repo_by_did(did)?;
         let found = found.filter(|(_, repo)| !cover::is_bare_name(repo));
         found.ok_or_else(|| {
-            Refusal::RepoNotFound(format!("Could not find repo: {did} is not mirrored here"))
+            ServeError::RepoNotFound(format!("Could not find repo: {did} is not mirrored here"))
         })
     }
 
-    /// A repository that is not hidden, and of which one exact state is held.
-    pub fn head(&self, did: &Did) -> Result<Exact, Refusal> {
+    /// The state of a repository that is not hidden and of which a signed state is held.
+    pub fn held_state(&self, did: &Did) -> Result<ServedState, ServeError> {
         let view = self.services.store.view();
-        let (id, repo) = self.known(&view, did)?;
+        let (id, repo) = self.find_repo(&view, did)?;
         if let Some(refusal) = refuse::hidden(repo.account, did.as_str()) {
             return Err(refusal);
         }
         let head = head_of(&repo)?;
-        let evidence = evidence::words(&self.services, &repo);
-        Ok(Exact {
+        let evidence = evidence::describe(&self.services, &repo);
+        Ok(ServedState {
             id,
             did: did.clone(),
             head,
@@ -51,85 +55,85 @@ impl Serving {
         })
     }
 
-    /// The same, with everything that the filter wants of it.
-    pub fn exact(&self, did: &Did) -> Result<Exact, Refusal> {
-        let exact = self.head(did)?;
-        let repo = exact.view.repo(exact.id)?;
+    /// The state of a repository that is not hidden and of which everything that the filter
+    /// wants is held.
+    pub(crate) fn served_state(&self, did: &Did) -> Result<ServedState, ServeError> {
+        let state = self.held_state(did)?;
+        let repo = state.view.repo(state.id)?;
         if repo.is_some_and(|repo| repo.filter == self.services.rules.settings.filter) {
-            Ok(exact)
+            Ok(state)
         } else {
-            Err(Refusal::RepoNotFound(format!(
+            Err(ServeError::RepoNotFound(format!(
                 "{did} is being fetched anew, because the mirror keeps other collections than \
              before; ask again later"
             )))
         }
     }
 
-    /// Whether a state may still be sent: the account is not hidden, and the state is
-    /// as it was in a newer view, or has moved on (then the older view has it).
-    pub(super) fn still(&self, exact: &Exact) -> Result<Still, StoreError> {
+    /// Checks whether a state may still be sent, and whether a new view still has it.
+    pub(super) fn check_state(&self, state: &ServedState) -> Result<StateCheck, StoreError> {
         let view = self.services.store.view();
-        let Some(repo) = view.repo(exact.id)? else {
-            return Ok(Still::Gone);
+        let Some(repo) = view.repo(state.id)? else {
+            return Ok(StateCheck::Hidden);
         };
         if account::is_hidden(repo.account) {
-            return Ok(Still::Gone);
+            return Ok(StateCheck::Hidden);
         }
-        let same = repo.head() == Some(&exact.head);
+        let same = repo.head() == Some(&state.head);
         Ok(
             if same && repo.filter == self.services.rules.settings.filter {
-                Still::Same(view)
+                StateCheck::Current(view)
             } else {
-                Still::Moved
+                StateCheck::Superseded
             },
         )
     }
 
-    /// Refuses what a mirror of some collections cannot do.
-    pub fn needs_everything(&self) -> Result<(), Refusal> {
+    /// Fails if the mirror keeps only some collections.
+    pub(crate) fn require_whole_repos(&self) -> Result<(), ServeError> {
         if self.services.rules.filter.wanted.is_empty() {
             Ok(())
         } else {
-            Err(Refusal::invalid(format!(
+            Err(ServeError::invalid(format!(
                 "{}, so it cannot hand out whole repositories or their blocks; their host can",
-                self.keeps_only()
+                self.describe_filter()
             )))
         }
     }
 
-    /// Refuses what a mirror without all keys cannot do.
-    pub fn needs_all_keys(&self) -> Result<(), Refusal> {
+    /// Fails if the mirror does not keep all keys.
+    pub(crate) fn require_all_keys(&self) -> Result<(), ServeError> {
         let filter = &self.services.rules.filter;
         if filter.wanted.is_empty() || !filter.wanted_keys_only {
             Ok(())
         } else {
-            Err(Refusal::invalid(format!(
+            Err(ServeError::invalid(format!(
                 "{} and nothing of the others (keep_keys = \"wanted\"), so it can prove nothing; \
              their host can",
-                self.keeps_only()
+                self.describe_filter()
             )))
         }
     }
 
-    /// What is kept, in words.
-    pub fn keeps_only(&self) -> String {
+    /// Describes the filter, for error messages.
+    pub(crate) fn describe_filter(&self) -> String {
         let wanted = self.services.rules.filter.wanted.iter();
         let wanted: Vec<String> = wanted.map(ToString::to_string).collect();
         format!("this mirror keeps only {}", wanted.join(", "))
     }
 }
 
-/// What became of a state that is being sent.
-pub(super) enum Still {
-    /// It is what is held, and this newer view has it.
-    Same(ReadView),
-    /// Something newer is held.
-    Moved,
-    /// It may not be shown any more.
-    Gone,
+/// The result of checking a state that is being sent.
+pub(super) enum StateCheck {
+    /// The state is still held, and this newer view has it.
+    Current(ReadView),
+    /// A newer state is held; only the old view has this one.
+    Superseded,
+    /// The account is hidden now.
+    Hidden,
 }
 
-fn head_of(repo: &Repo) -> Result<Head, Refusal> {
+fn head_of(repo: &Repo) -> Result<Head, ServeError> {
     let did = &repo.did;
     let why = match &repo.held {
         Held::Exactly(head) => return Ok(*head),
@@ -137,7 +141,7 @@ fn head_of(repo: &Repo) -> Result<Head, Refusal> {
         Held::Applying { .. } => "is being fetched",
         Held::Damaged { .. } => "was damaged here and is fetched anew",
     };
-    Err(Refusal::RepoNotFound(format!(
+    Err(ServeError::RepoNotFound(format!(
         "Could not find repo: {did} {why}; ask again later"
     )))
 }

@@ -1,37 +1,37 @@
-//! What is held, handed on as a PDS or a relay would hand it on: read by others who
-//! check it against the owner's signature themselves.
+//! Serves the held repositories as a PDS or a relay would, to clients that check the
+//! owner's signature themselves.
 //!
-//! | module | its question |
+//! | module | content |
 //! |---|---|
-//! | [`which`] | which repository is meant, and may it be shown? |
-//! | [`refuse`] | why is there no answer? |
-//! | [`evidence`] | what does an answer stand on? |
-//! | [`trees`] | the tree that a commit signs, built from the held keys and kept a while |
-//! | [`hands`], [`ends`] | the threads that build them; records read from both ends at once |
-//! | [`parcel`] | some records as a CAR has them |
-//! | [`repo_car`], [`ahead`] | a whole repository, streamed; records read while others are sent |
-//! | [`proof`], [`blocks`] | one record with its proof; blocks by their CIDs |
-//! | [`listing`] | which repositories are there? |
-//! | [`records`] | records as JSON |
-//! | [`names`] | whose handle is it? |
-//! | [`share`] | how much may one address have? |
+//! | `lookup` | finds the repository, and decides whether its state may be served |
+//! | `refuse` | errors, by the names of the lexicons |
+//! | `evidence` | the header that says how well a state is proven |
+//! | `tree_cache` | the tree that a commit signs, built from the held keys and cached |
+//! | `getrepo` | a whole repository as a streamed CAR, and the reading of its records |
+//! | `proof`, `blocks` | a record with its proof; blocks by their CIDs |
+//! | `listing` | lists of repositories |
+//! | `records` | records as JSON |
+//! | `handles` | the DID of a handle |
+//! | `firehose` | `subscribeRepos` |
+//! | `ip_limit` | limits per client address |
+//! | `limits` | all other limits |
 //!
-//! Nothing is served that is not exactly what its owner signed: what is being fetched,
-//! or damaged, or hidden, is refused with its state.
+//! Only exactly what the owner signed is served. A repository that is being fetched,
+//! damaged or hidden is refused with its state.
 
-pub mod blocks;
-pub mod evidence;
-pub mod firehose;
-pub mod getrepo;
-pub mod handles;
-pub mod ip_limit;
-pub mod limits;
-pub mod listing;
-pub mod lookup;
-pub mod proof;
-pub mod records;
-pub mod refuse;
-pub mod tree_cache;
+pub(crate) mod blocks;
+pub(crate) mod evidence;
+pub(crate) mod firehose;
+pub(crate) mod getrepo;
+pub(crate) mod handles;
+pub(crate) mod ip_limit;
+pub(crate) mod limits;
+pub(crate) mod listing;
+pub(crate) mod lookup;
+pub(crate) mod proof;
+pub(crate) mod records;
+pub(crate) mod refuse;
+pub(crate) mod tree_cache;
 
 use std::sync::Arc;
 
@@ -44,30 +44,30 @@ use gapless_mirror::damage;
 use gapless_mirror::desk::Desks;
 use gapless_mirror::services::Services;
 use gapless_net::Net;
-use handles::Handles;
-use ip_limit::Shares;
-use tree_cache::Trees;
+use handles::HandleResolver;
+use ip_limit::IpLimiter;
+use tree_cache::TreeCache;
 
 use firehose::Firehose;
-pub use refuse::Refusal;
+pub(crate) use refuse::ServeError;
 
-/// What the handlers of `/xrpc` read from. One for a running mirror.
+/// What the handlers of `/xrpc` read from. A running mirror has one.
 pub struct Serving {
-    pub services: Arc<Services>,
+    pub(crate) services: Arc<Services>,
     desks: Arc<Desks>,
     net: Net,
-    pub limits: ServeLimits,
+    pub(crate) limits: ServeLimits,
     pub firehose: Arc<Firehose>,
-    trees: Trees,
-    handles: Handles,
-    /// Whole repositories that are sent at a time.
+    trees: TreeCache,
+    handles: HandleResolver,
+    /// Permits for concurrent exports.
     exports: Arc<Semaphore>,
-    /// How much of that each address has, or asks for.
-    shares: Arc<Shares>,
+    /// Limits the exports and proofs of each client address.
+    ip_limiter: Arc<IpLimiter>,
 }
 
 impl Serving {
-    /// One for each mirror: the store tells one firehose of its head.
+    /// Creates the one instance of a mirror: the store reports its head to one firehose.
     pub fn new(
         services: Arc<Services>,
         desks: Arc<Desks>,
@@ -81,14 +81,14 @@ impl Serving {
             desks,
             net,
             limits,
-            trees: Trees::new(&limits),
-            handles: Handles::new(config.handle_resolver.clone(), config.dns),
+            trees: TreeCache::new(&limits),
+            handles: HandleResolver::new(config.handle_resolver.clone(), config.dns),
             exports: Arc::new(Semaphore::new(limits.exports)),
-            shares: Arc::new(Shares::of(limits.exports, limits.count_loopback)),
+            ip_limiter: Arc::new(IpLimiter::new(limits.exports, limits.count_loopback)),
         }
     }
 
-    /// Reports that the held data of a repository is not that of `head`.
+    /// Reports that the stored data of a repository is not that of `head`.
     async fn report_damage(&self, did: &Did, head: Head, why: &str) {
         damage::report(&self.services, &self.desks, did, head, why).await;
     }

@@ -1,5 +1,4 @@
-//! One record with the proof that it is there, or the proof that it is not, at the
-//! commit that is held.
+//! Proves that a record exists, or that it does not, in the commit that is held.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,64 +6,69 @@ use std::sync::Arc;
 use gapless_atp::syntax::Did;
 
 use crate::serve::Serving;
-use crate::serve::lookup::Exact;
-use crate::serve::refuse::Refusal;
-use crate::serve::tree_cache::{Planned, blocking, in_time};
+use crate::serve::lookup::ServedState;
+use crate::serve::refuse::ServeError;
+use crate::serve::tree_cache::{StateWithTree, run_blocking, with_deadline};
 
 impl Serving {
-    /// The CAR of the proof.
-    pub async fn record_proof(
+    /// Returns the proof as a CAR, and the state that it is about.
+    pub(crate) async fn record_proof(
         self: &Arc<Self>,
         did: &Did,
         path: String,
         peer: Option<IpAddr>,
-    ) -> Result<(Exact, Vec<u8>), Refusal> {
-        self.needs_all_keys()?;
-        let _share = in_time(self.limits.turn, self.shares.wait(peer)).await?;
-        let planned = self.planned(did, false).await?;
+    ) -> Result<(ServedState, Vec<u8>), ServeError> {
+        self.require_all_keys()?;
+        let _permit = with_deadline(self.limits.turn, self.ip_limiter.acquire(peer)).await?;
+        let found = self.state_with_tree(did, false).await?;
         let serving = self.clone();
-        let proved = blocking(move || serving.prove(planned, &path)).await?;
-        match proved {
-            Ok(proved) => Ok(proved),
-            Err(Unproved::Refused(refusal)) => Err(refusal),
-            Err(Unproved::Damaged(exact, why)) => {
-                self.report_damage(did, exact.head, &why).await;
-                Err(Refusal::Internal(why))
+        let proof = run_blocking(move || serving.prove(found, &path)).await?;
+        match proof {
+            Ok(proof) => Ok(proof),
+            Err(ProofError::Serve(refusal)) => Err(refusal),
+            Err(ProofError::Damaged(state, why)) => {
+                self.report_damage(did, state.head, &why).await;
+                Err(ServeError::Internal(why))
             }
         }
     }
 
-    fn prove(&self, planned: Planned, path: &str) -> Result<(Exact, Vec<u8>), Unproved> {
-        let Planned { exact, tree, .. } = planned;
-        let way = match tree.signed.way_down(path.as_bytes()) {
-            Ok(way) => way,
-            Err(error) => return Err(Unproved::Damaged(Box::new(exact), error.to_string())),
+    fn prove(
+        &self,
+        found: StateWithTree,
+        path: &str,
+    ) -> Result<(ServedState, Vec<u8>), ProofError> {
+        let StateWithTree { state, tree, .. } = found;
+        let path_down = match tree.signed.way_down(path.as_bytes()) {
+            Ok(path_down) => path_down,
+            Err(error) => return Err(ProofError::Damaged(Box::new(state), error.to_string())),
         };
-        let Some(cid) = way.value else {
-            let car = tree.signed.write_proof(&way, None);
-            return Ok((exact, car));
+        let Some(cid) = path_down.value else {
+            let car = tree.signed.write_proof(&path_down, None);
+            return Ok((state, car));
         };
-        let record = exact.view.record(exact.id, path.as_bytes());
-        let record = record.map_err(|error| Unproved::Refused(error.into()))?;
+        let record = state.view.record(state.id, path.as_bytes());
+        let record = record.map_err(|error| ProofError::Serve(error.into()))?;
         let record = record.filter(|record| record.cid == cid);
         match record.as_ref().map(|record| record.bytes()) {
             Some(Some(bytes)) if cid.matches(bytes) => {
-                let car = tree.signed.write_proof(&way, Some((&cid, bytes)));
-                Ok((exact, car))
+                let car = tree.signed.write_proof(&path_down, Some((&cid, bytes)));
+                Ok((state, car))
             }
-            Some(None) => Err(Unproved::Refused(Refusal::invalid(format!(
+            Some(None) => Err(ProofError::Serve(ServeError::invalid(format!(
                 "{}; of {path} it has the key alone",
-                self.keeps_only()
+                self.describe_filter()
             )))),
-            _ => Err(Unproved::Damaged(
-                Box::new(exact),
-                format!("the record {cid} at '{path}' is missing or spoilt"),
+            _ => Err(ProofError::Damaged(
+                Box::new(state),
+                format!("the record {cid} at '{path}' is missing or damaged"),
             )),
         }
     }
 }
 
-enum Unproved {
-    Refused(Refusal),
-    Damaged(Box<Exact>, String),
+/// Why a proof cannot be given.
+enum ProofError {
+    Serve(ServeError),
+    Damaged(Box<ServedState>, String),
 }

@@ -1,4 +1,4 @@
-//! Records as JSON: one, or a collection page by page, newest record key first.
+//! Returns records as JSON: one record, or a collection page by page.
 
 use gapless_atp::cbor::{Value, to_json};
 use gapless_atp::cid::Cid;
@@ -9,145 +9,154 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::serve::Serving;
-use crate::serve::limits::{COLLECTIONS, LOOKED_AT, RECORDS_BYTES};
-use crate::serve::lookup::Exact;
-use crate::serve::refuse::Refusal;
+use crate::serve::limits::{COLLECTION_SEEKS, MAX_COLLECTIONS, RECORDS_PAGE_BYTES};
+use crate::serve::lookup::ServedState;
+use crate::serve::refuse::ServeError;
 use gapless_core::filter::Keep;
 
-/// Above every path that names a record.
-const BEYOND: [u8; 1] = [u8::MAX];
+/// Sorts after every path of a record.
+const AFTER_ALL_PATHS: [u8; 1] = [u8::MAX];
 
-/// A record, as the lexicons show it.
+/// A record in the form of the lexicons.
 #[derive(Debug, Serialize)]
-pub struct Shown {
-    pub uri: String,
-    pub cid: String,
-    pub value: Json,
+pub(crate) struct RecordOutput {
+    pub(crate) uri: String,
+    pub(crate) cid: String,
+    pub(crate) value: Json,
 }
 
+/// The output of `listRecords`.
 #[derive(Debug, Default, Serialize)]
-pub struct RecordsPage {
+pub(crate) struct ListRecordsOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
-    pub records: Vec<Shown>,
+    pub(crate) cursor: Option<String>,
+    pub(crate) records: Vec<RecordOutput>,
 }
 
-/// Which page of a collection.
-pub struct Asked {
-    pub collection: String,
-    pub limit: usize,
-    /// The last record key of the page before.
-    pub cursor: Option<String>,
-    /// Oldest record key first.
-    pub reverse: bool,
+/// Selects a page of a collection.
+pub(crate) struct RecordsQuery {
+    pub(crate) collection: String,
+    pub(crate) limit: usize,
+    /// The last record key of the previous page.
+    pub(crate) cursor: Option<String>,
+    /// Ascending record keys; otherwise descending.
+    pub(crate) reverse: bool,
 }
 
 impl Serving {
-    /// The record at a path, if it is this version of it.
-    pub fn record(
+    /// The record at a path; with `version`, only if it has this CID.
+    pub(crate) fn record(
         &self,
         did: &Did,
         path: &str,
         version: Option<&Cid>,
-    ) -> Result<(Exact, Shown), Refusal> {
-        let exact = self.exact(did)?;
-        self.needs_records_of(path)?;
-        let record = exact.view.record(exact.id, path.as_bytes())?;
+    ) -> Result<(ServedState, RecordOutput), ServeError> {
+        let state = self.served_state(did)?;
+        self.require_records_of(path)?;
+        let record = state.view.record(state.id, path.as_bytes())?;
         let record = record.filter(|record| version.is_none_or(|cid| record.cid == *cid));
-        let shown = record.as_ref().and_then(|record| show(did, path, record));
-        match shown {
-            Some(shown) => Ok((exact, shown)),
-            None => Err(Refusal::RecordNotFound(format!(
+        let output = record
+            .as_ref()
+            .and_then(|record| record_output(did, path, record));
+        match output {
+            Some(output) => Ok((state, output)),
+            None => Err(ServeError::RecordNotFound(format!(
                 "Could not locate record: at://{did}/{path}"
             ))),
         }
     }
 
-    /// One page of a collection. It ends early when its records are large.
-    pub fn records(&self, did: &Did, asked: &Asked) -> Result<(Exact, RecordsPage), Refusal> {
-        let exact = self.exact(did)?;
-        self.needs_records_of(&format!("{}/", asked.collection))?;
-        // The byte after the slash, so that the range has this collection alone.
+    /// One page of a collection. A page ends early after `RECORDS_PAGE_BYTES`.
+    pub(crate) fn records(
+        &self,
+        did: &Did,
+        query: &RecordsQuery,
+    ) -> Result<(ServedState, ListRecordsOutput), ServeError> {
+        let state = self.served_state(did)?;
+        self.require_records_of(&format!("{}/", query.collection))?;
+        // `0` is the byte after the slash, so the range has this collection alone.
         let (low, high) = (
-            format!("{}/", asked.collection),
-            format!("{}0", asked.collection),
+            format!("{}/", query.collection),
+            format!("{}0", query.collection),
         );
-        let at = asked.cursor.as_ref().map(|key| format!("{low}{key}"));
-        let rows: Box<dyn Iterator<Item = Result<Record, StoreError>>> = if asked.reverse {
+        let at = query.cursor.as_ref().map(|key| format!("{low}{key}"));
+        let rows: Box<dyn Iterator<Item = Result<Record, StoreError>>> = if query.reverse {
             // The least path above the cursor.
             let from = at.map_or(low, |at| format!("{at}\0"));
             Box::new(
-                exact
+                state
                     .view
-                    .records_between(exact.id, from.as_bytes(), high.as_bytes()),
+                    .records_between(state.id, from.as_bytes(), high.as_bytes()),
             )
         } else {
             let to = at.unwrap_or(high);
-            let rows = exact
+            let rows = state
                 .view
-                .records_between(exact.id, low.as_bytes(), to.as_bytes());
+                .records_between(state.id, low.as_bytes(), to.as_bytes());
             Box::new(rows.rev())
         };
-        let mut page = RecordsPage::default();
+        let mut page = ListRecordsOutput::default();
         let mut bytes = 0;
         for record in rows {
             let record = record?;
-            // A tree may hold keys that name no record.
+            // A tree may hold keys that are not paths of records.
             let Ok((_, key)) = split_path_bytes(record.path()) else {
                 continue;
             };
-            let path = format!("{}/{key}", asked.collection);
-            let Some(shown) = show(did, &path, &record) else {
-                return Err(Refusal::Internal(format!(
+            let path = format!("{}/{key}", query.collection);
+            let Some(output) = record_output(did, &path, &record) else {
+                return Err(ServeError::Internal(format!(
                     "the bytes of at://{did}/{path} are not held"
                 )));
             };
             bytes += record.bytes().map_or(0, <[u8]>::len);
-            page.records.push(shown);
-            if page.records.len() == asked.limit || bytes > RECORDS_BYTES {
+            page.records.push(output);
+            if page.records.len() == query.limit || bytes > RECORDS_PAGE_BYTES {
                 page.cursor = Some(key.to_owned());
                 break;
             }
         }
-        Ok((exact, page))
+        Ok((state, page))
     }
 
-    /// The collections that a repository has records in, of those that are known here.
-    pub fn collections(&self, exact: &Exact) -> Result<Vec<String>, Refusal> {
+    /// The collections of which the mirror holds records of this repository.
+    pub(crate) fn collections(&self, state: &ServedState) -> Result<Vec<String>, ServeError> {
         let (mut found, mut from) = (Vec::new(), Vec::new());
-        // One look for each: from a collection straight to what follows it.
-        for _ in 0..LOOKED_AT {
-            let mut rows = exact.view.records_between(exact.id, &from, &BEYOND);
+        // One seek per collection: from a collection straight to the next one.
+        for _ in 0..COLLECTION_SEEKS {
+            let mut rows = state
+                .view
+                .records_between(state.id, &from, &AFTER_ALL_PATHS);
             let Some(record) = rows.next().transpose()? else {
                 break;
             };
             if let Ok((collection, _)) = split_path_bytes(record.path()) {
                 found.push(collection.to_owned());
             }
-            if found.len() == COLLECTIONS {
+            if found.len() == MAX_COLLECTIONS {
                 break;
             }
             from = after_collection(record.path());
         }
-        // Of what begins alike, some keys may name no record and others do.
+        // A collection is found again if some of its keys are not paths of records.
         found.dedup();
         Ok(found)
     }
 
-    /// Refuses what is not kept, rather than to say that it is not there.
-    fn needs_records_of(&self, path: &str) -> Result<(), Refusal> {
+    /// Fails if the filter does not keep these records, instead of reporting them missing.
+    fn require_records_of(&self, path: &str) -> Result<(), ServeError> {
         match self.services.rules.filter.keep(path.as_bytes()) {
             Keep::Record => Ok(()),
-            Keep::Key | Keep::Nothing => Err(Refusal::invalid(format!(
+            Keep::Key | Keep::Nothing => Err(ServeError::invalid(format!(
                 "{}, and {path} is none of that",
-                self.keeps_only()
+                self.describe_filter()
             ))),
         }
     }
 }
 
-/// Where the paths end that have the collection of this one; without a collection,
-/// the next path.
+/// The end of the paths that share the collection of this path; for a path without a
+/// collection, the next path.
 fn after_collection(path: &[u8]) -> Vec<u8> {
     let slash = path.iter().position(|byte| *byte == b'/');
     let mut from = match slash {
@@ -161,15 +170,15 @@ fn after_collection(path: &[u8]) -> Vec<u8> {
     from
 }
 
-/// A record as JSON; none if its bytes are not held. Bytes that are no value are
+/// The record as JSON; `None` if its bytes are not held. Bytes that do not decode are
 /// shown as bytes.
-fn show(did: &Did, path: &str, record: &Record) -> Option<Shown> {
+fn record_output(did: &Did, path: &str, record: &Record) -> Option<RecordOutput> {
     let bytes = record.bytes().filter(|bytes| record.cid.matches(bytes))?;
     let value = match Value::decode(bytes) {
         Ok((value, _)) => to_json(&value),
         Err(_) => to_json(&Value::Bytes(bytes.into())),
     };
-    Some(Shown {
+    Some(RecordOutput {
         uri: format!("at://{did}/{path}"),
         cid: record.cid.to_string(),
         value,

@@ -1,13 +1,13 @@
-//! Why there is no answer, by the names that the lexicons have for it.
+//! The errors of `/xrpc`, by the names of the lexicons.
 
 use std::time::Duration;
 
 use gapless_core::ledger::Account;
 use gapless_store::error::StoreError;
 
-/// A question that is not answered. The text is for people.
+/// An error response. The text is for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ServeError {
     #[error("{0}")]
     Invalid(String),
     #[error("{0}")]
@@ -22,7 +22,7 @@ pub enum Refusal {
     RecordNotFound(String),
     #[error("{0}")]
     BlockNotFound(String),
-    /// Too many ask at a time; when to come again.
+    /// A limit is reached; the client may retry after this time.
     #[error("{0}")]
     Busy(String, Duration),
     #[error("{0}")]
@@ -31,74 +31,74 @@ pub enum Refusal {
     Internal(String),
 }
 
-impl Refusal {
-    pub fn invalid(words: impl Into<String>) -> Refusal {
-        Refusal::Invalid(words.into())
+impl ServeError {
+    pub(crate) fn invalid(words: impl Into<String>) -> ServeError {
+        ServeError::Invalid(words.into())
     }
 
-    /// The name that programs branch on.
-    pub fn name(&self) -> &'static str {
+    /// The name of the error, for programs.
+    pub(crate) fn name(&self) -> &'static str {
         match self {
-            Refusal::Invalid(_) => "InvalidRequest",
-            Refusal::RepoNotFound(_) => "RepoNotFound",
-            Refusal::RepoTakendown(_) => "RepoTakendown",
-            Refusal::RepoSuspended(_) => "RepoSuspended",
-            Refusal::RepoDeactivated(_) => "RepoDeactivated",
-            Refusal::RecordNotFound(_) => "RecordNotFound",
-            Refusal::BlockNotFound(_) => "BlockNotFound",
-            Refusal::Busy(..) => "NotEnoughResources",
-            Refusal::Unavailable(_) => "Unavailable",
-            Refusal::Internal(_) => "InternalServerError",
+            ServeError::Invalid(_) => "InvalidRequest",
+            ServeError::RepoNotFound(_) => "RepoNotFound",
+            ServeError::RepoTakendown(_) => "RepoTakendown",
+            ServeError::RepoSuspended(_) => "RepoSuspended",
+            ServeError::RepoDeactivated(_) => "RepoDeactivated",
+            ServeError::RecordNotFound(_) => "RecordNotFound",
+            ServeError::BlockNotFound(_) => "BlockNotFound",
+            ServeError::Busy(..) => "NotEnoughResources",
+            ServeError::Unavailable(_) => "Unavailable",
+            ServeError::Internal(_) => "InternalServerError",
         }
     }
 
-    /// Its status: everything that a lexicon names is a 400, as the reference PDS
-    /// has it.
-    pub fn status(&self) -> u16 {
+    /// The HTTP status. Every error that a lexicon names has 400, as in the reference PDS.
+    pub(crate) fn status(&self) -> u16 {
         match self {
-            Refusal::Busy(..) | Refusal::Unavailable(_) => 503,
-            Refusal::Internal(_) => 500,
+            ServeError::Busy(..) | ServeError::Unavailable(_) => 503,
+            ServeError::Internal(_) => 500,
             _ => 400,
         }
     }
 
-    /// When it is worth asking again, if that is known.
-    pub fn retry_after(&self) -> Option<Duration> {
+    /// The value of Retry-After, if the response has one.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
-            Refusal::Busy(_, after) => Some(*after),
+            ServeError::Busy(_, after) => Some(*after),
             _ => None,
         }
     }
 }
 
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Refusal {
+impl From<StoreError> for ServeError {
+    fn from(error: StoreError) -> ServeError {
         if error.is_final() {
-            Refusal::Unavailable(error.to_string())
+            ServeError::Unavailable(error.to_string())
         } else {
-            Refusal::Internal(error.to_string())
+            ServeError::Internal(error.to_string())
         }
     }
 }
 
-/// What is said of a repository that an account's state hides.
-pub fn hidden(account: Account, did: &str) -> Option<Refusal> {
+/// The error for a repository that is hidden because of its account's state; `None` if it
+/// is not hidden.
+pub(crate) fn hidden(account: Account, did: &str) -> Option<ServeError> {
     match account {
         Account::Unknown | Account::Active => None,
-        Account::Deactivated => Some(Refusal::RepoDeactivated(format!(
+        Account::Deactivated => Some(ServeError::RepoDeactivated(format!(
             "Repo has been deactivated: {did}"
         ))),
-        Account::Suspended => Some(Refusal::RepoSuspended(format!(
+        Account::Suspended => Some(ServeError::RepoSuspended(format!(
             "Repo has been suspended: {did}"
         ))),
-        Account::Takendown => Some(Refusal::RepoTakendown(format!(
+        Account::Takendown => Some(ServeError::RepoTakendown(format!(
             "Repo has been taken down: {did}"
         ))),
-        // A PDS forgets the accounts that it deleted, and so do the lexicons.
-        Account::Deleted => Some(Refusal::RepoNotFound(format!(
+        // The lexicons have no error for a deleted account, because a PDS forgets it.
+        Account::Deleted => Some(ServeError::RepoNotFound(format!(
             "Repo has been deleted: {did}"
         ))),
-        Account::NotFound => Some(Refusal::RepoNotFound(format!(
+        Account::NotFound => Some(ServeError::RepoNotFound(format!(
             "Could not find repo: its host says that it does not have {did}"
         ))),
     }

@@ -1,10 +1,10 @@
-//! The tree that a commit signs, built from the held keys in one pass, and kept a
-//! while: one pass answers many proofs.
+//! Builds the tree that a commit signs from the held keys in one pass, and caches the tree,
+//! so one pass answers many proofs.
 //!
-//! Few are built at a time; who waits too long is told to come again. What all of
-//! them take together has a bound, in use or not, and those that nobody uses are let
-//! go of, the longest unused first. A tree whose root is not the signed one is never
-//! handed out: the store is damaged.
+//! Concurrent builds are limited. A request that waits longer than `limits.turn` gets 503
+//! with Retry-After. All trees together, cached or in use, take at most
+//! [`MAX_TREES_BYTES`]; the cache evicts the least recently used tree first. A tree whose
+//! root differs from the signed root is never served: the store is damaged.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,167 +20,167 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::ServeLimits;
 use crate::serve::Serving;
-use crate::serve::getrepo::batch::Parcel;
-use crate::serve::getrepo::build_threads::{Hand, Hands};
-use crate::serve::getrepo::two_ended::{Room, both_ends};
-use crate::serve::limits::TREES_BYTES;
-use crate::serve::lookup::Exact;
-use crate::serve::refuse::Refusal;
+use crate::serve::getrepo::batch::RecordBatch;
+use crate::serve::getrepo::build_threads::{BuildThread, BuildThreads};
+use crate::serve::getrepo::record_budget::RecordBudget;
+use crate::serve::getrepo::two_ended::read_from_both_ends;
+use crate::serve::limits::MAX_TREES_BYTES;
+use crate::serve::lookup::ServedState;
+use crate::serve::refuse::ServeError;
 use gapless_mirror::budget::{Memory, Share};
 
-/// A tree, and its part of the memory.
-pub struct Tree {
-    pub signed: SignedTree,
+/// A tree, and its share of the memory of all trees.
+pub(crate) struct CachedTree {
+    pub(crate) signed: SignedTree,
     _share: Share,
 }
 
-/// A state, and its tree.
-pub struct Planned {
-    pub exact: Exact,
-    pub tree: Arc<Tree>,
-    /// The records, if the keys were read for this and there was room for them.
-    pub records: Option<KeptRecords>,
+/// A state of a repository, and its tree.
+pub struct StateWithTree {
+    pub(crate) state: ServedState,
+    pub(crate) tree: Arc<CachedTree>,
+    /// The records, if this call built the tree and they fitted into memory.
+    pub(crate) records: Option<BufferedRecords>,
 }
 
-impl Planned {
-    /// With a tree that was built before.
-    fn again(exact: Exact, tree: Arc<Tree>) -> Planned {
-        Planned {
-            exact,
+impl StateWithTree {
+    fn from_cache(state: ServedState, tree: Arc<CachedTree>) -> StateWithTree {
+        StateWithTree {
+            state,
             tree,
             records: None,
         }
     }
 }
 
-/// Every record of a state, in order, each found to be what its CID names, and their
-/// part of the memory.
-pub struct KeptRecords {
-    pub parcels: Vec<Parcel>,
-    pub room: Arc<Room>,
+/// Every record of a state in key order, verified against its CID, and the memory of the
+/// records.
+pub(crate) struct BufferedRecords {
+    pub(crate) batches: Vec<RecordBatch>,
+    pub(crate) budget: Arc<RecordBudget>,
 }
 
-/// Trees that are kept, the last used at the end.
-pub struct Trees {
-    kept: Mutex<VecDeque<(RepoId, Cid, Arc<Tree>)>>,
+/// The cached trees, the most recently used last, and the means to build more.
+pub struct TreeCache {
+    kept: Mutex<VecDeque<(RepoId, Cid, Arc<CachedTree>)>>,
     kept_bytes: u64,
     memory: Arc<Memory>,
     records_memory: Arc<Memory>,
-    hands: Arc<Hands>,
+    threads: Arc<BuildThreads>,
 }
 
-/// Why there is no tree.
-enum Unbuilt {
-    Refused(Refusal),
-    /// The store is not as it should be.
+/// Why a tree was not built.
+enum BuildError {
+    Serve(ServeError),
+    /// The stored data is not what was signed.
     Damaged(String),
 }
 
-/// Why rows do not go on.
+/// Why the reading of rows ended early.
 #[derive(Debug, thiserror::Error)]
-enum Unread {
+enum RowsError {
     #[error("the mirror is stopping")]
-    Ending,
+    Stopping,
     #[error("{0}")]
-    Spoilt(String),
+    Damaged(String),
     #[error(transparent)]
     Store(StoreError),
 }
 
-impl From<StoreError> for Unread {
-    fn from(error: StoreError) -> Unread {
+impl From<StoreError> for RowsError {
+    fn from(error: StoreError) -> RowsError {
         match error {
-            StoreError::Row { .. } => Unread::Spoilt(error.to_string()),
-            error => Unread::Store(error),
+            StoreError::Row { .. } => RowsError::Damaged(error.to_string()),
+            error => RowsError::Store(error),
         }
     }
 }
 
-impl From<Refusal> for Unbuilt {
-    fn from(refusal: Refusal) -> Unbuilt {
-        Unbuilt::Refused(refusal)
+impl From<ServeError> for BuildError {
+    fn from(refusal: ServeError) -> BuildError {
+        BuildError::Serve(refusal)
     }
 }
 
-impl From<StoreError> for Unbuilt {
-    fn from(error: StoreError) -> Unbuilt {
-        Unbuilt::Refused(error.into())
+impl From<StoreError> for BuildError {
+    fn from(error: StoreError) -> BuildError {
+        BuildError::Serve(error.into())
     }
 }
 
-/// Records that are kept while their keys are read, as long as there is room.
-struct Keeping {
-    parcels: Vec<Parcel>,
-    room: Arc<Room>,
+/// Keeps the records while a build reads their keys, as long as they fit into memory.
+struct RecordBuffer {
+    batches: Vec<RecordBatch>,
+    budget: Arc<RecordBudget>,
 }
 
-impl Keeping {
-    fn new(keeps: bool, memory: &Arc<Memory>) -> Keeping {
-        Keeping {
-            parcels: Vec::new(),
-            room: Room::new(keeps, memory.share()),
+impl RecordBuffer {
+    fn new(keeps: bool, memory: &Arc<Memory>) -> RecordBuffer {
+        RecordBuffer {
+            batches: Vec::new(),
+            budget: RecordBudget::new(keeps, memory.share()),
         }
     }
 
-    /// Takes the next ones. An error if one of them is not what was signed.
-    fn take(&mut self, parcel: Parcel) -> Result<(), String> {
-        if !self.room.keeps() {
-            self.parcels = Vec::new();
+    /// Adds a batch. Fails if the bytes of a record do not match its CID.
+    fn push(&mut self, batch: RecordBatch) -> Result<(), String> {
+        if !self.budget.keeps_records() {
+            self.batches = Vec::new();
             return Ok(());
         }
-        if let Some(read) = parcel.iter().find(|read| !read.sound) {
-            return Err(spoilt(&read.cid, read.key));
+        if let Some(read) = batch.iter().find(|read| !read.verified) {
+            return Err(damaged_record(&read.cid, read.key));
         }
-        self.parcels.push(parcel);
+        self.batches.push(batch);
         Ok(())
     }
 
-    fn kept(self) -> Option<KeptRecords> {
-        self.room.keeps().then_some(KeptRecords {
-            parcels: self.parcels,
-            room: self.room,
+    fn finish(self) -> Option<BufferedRecords> {
+        self.budget.keeps_records().then_some(BufferedRecords {
+            batches: self.batches,
+            budget: self.budget,
         })
     }
 }
 
-/// What is said of a record that the disk has spoilt.
-pub(super) fn spoilt(cid: &Cid, path: &[u8]) -> String {
+/// The report of a record that is missing or damaged on disk.
+pub(super) fn damaged_record(cid: &Cid, path: &[u8]) -> String {
     let path = String::from_utf8_lossy(path);
-    format!("the record {cid} at '{path}' is missing or spoilt")
+    format!("the record {cid} at '{path}' is missing or damaged")
 }
 
-impl Trees {
-    pub fn new(limits: &ServeLimits) -> Trees {
-        Trees {
+impl TreeCache {
+    pub(crate) fn new(limits: &ServeLimits) -> TreeCache {
+        TreeCache {
             kept: Mutex::default(),
             kept_bytes: limits.cached_trees_bytes,
-            memory: Memory::new(TREES_BYTES),
+            memory: Memory::new(MAX_TREES_BYTES),
             records_memory: Memory::new(limits.kept_records_bytes),
-            hands: Hands::new(limits.builds),
+            threads: BuildThreads::new(limits.builds),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(RepoId, Cid, Arc<Tree>)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(RepoId, Cid, Arc<CachedTree>)>> {
         // Nothing in here can panic half way.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(&self, exact: &Exact) -> Option<Arc<Tree>> {
+    fn get(&self, state: &ServedState) -> Option<Arc<CachedTree>> {
         let mut kept = self.lock();
         let same =
-            |(id, commit, _): &(RepoId, Cid, _)| *id == exact.id && *commit == exact.head.commit;
+            |(id, commit, _): &(RepoId, Cid, _)| *id == state.id && *commit == state.head.commit;
         let entry = kept.iter().position(same).and_then(|at| kept.remove(at))?;
         let tree = entry.2.clone();
         kept.push_back(entry);
         Some(tree)
     }
 
-    /// Keeps a tree in place of an older one of the repository, and lets go of what is
-    /// too much.
-    fn keep(&self, exact: &Exact, tree: &Arc<Tree>) {
+    /// Caches a tree in place of an older one of the repository, and evicts the least
+    /// recently used trees beyond `cached_trees_bytes`.
+    fn insert(&self, state: &ServedState, tree: &Arc<CachedTree>) {
         let mut kept = self.lock();
-        kept.retain(|(id, ..)| *id != exact.id);
-        kept.push_back((exact.id, exact.head.commit, tree.clone()));
+        kept.retain(|(id, ..)| *id != state.id);
+        kept.push_back((state.id, state.head.commit, tree.clone()));
         let mut bytes: u64 = kept.iter().map(|(.., tree)| tree.signed.bytes()).sum();
         while bytes > self.kept_bytes
             && let Some((.., oldest)) = kept.pop_front()
@@ -189,12 +189,12 @@ impl Trees {
         }
     }
 
-    /// Lets go of everything that is kept; those in use stay until they are not.
-    fn forget(&self) {
+    /// Evicts every tree. A tree in use is freed when its last request ends.
+    fn clear(&self) {
         self.lock().clear();
     }
 
-    /// How many are kept.
+    /// The number of cached trees.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
@@ -205,104 +205,113 @@ impl Trees {
 }
 
 impl Serving {
-    /// The trees that are kept.
-    pub fn trees(&self) -> &Trees {
+    /// The cache of trees.
+    pub fn trees(&self) -> &TreeCache {
         &self.trees
     }
 
-    /// The state of a repository that is held now, and its tree. `keep_records`: the
-    /// caller wants the records next.
-    pub async fn planned(
+    /// The current state of a repository, and its tree, cached or built. With
+    /// `buffer_records` a build also keeps the records for an export.
+    pub async fn state_with_tree(
         self: &Arc<Self>,
         did: &Did,
-        keep_records: bool,
-    ) -> Result<Planned, Refusal> {
-        let turn = match self.trees.hands.free() {
-            Some(turn) => turn,
-            // Who needs none goes on while others build theirs.
-            None => match self.planned_before(did).await? {
-                Some(planned) => return Ok(planned),
+        buffer_records: bool,
+    ) -> Result<StateWithTree, ServeError> {
+        let permit = match self.trees.threads.try_acquire() {
+            Some(permit) => permit,
+            // A cached tree needs no permit.
+            None => match self.cached_state_with_tree(did).await? {
+                Some(found) => return Ok(found),
                 None => {
-                    let turn = in_time(self.limits.turn, self.trees.hands.wait()).await?;
-                    turn.ok_or_else(|| unfinished("no turn could be had"))?
+                    let permit =
+                        with_deadline(self.limits.turn, self.trees.threads.acquire()).await?;
+                    permit.ok_or_else(|| internal_error("the build permits are closed"))?
                 }
             },
         };
         let (serving, asked) = (self.clone(), did.clone());
         let handle = Handle::current();
-        let built = turn.work(move |back| {
-            // Anew: it may have moved, or somebody built it, while we waited for our turn.
-            let exact = serving.exact(&asked)?;
-            if let Some(tree) = serving.trees.find(&exact) {
-                return Ok(Planned::again(exact, tree));
+        let built = permit.run(move |back| {
+            // While this request waited for a permit, the repository may have moved on, or
+            // another request may have built the tree.
+            let state = serving.served_state(&asked)?;
+            if let Some(tree) = serving.trees.get(&state) {
+                return Ok(StateWithTree::from_cache(state, tree));
             }
-            let head = exact.head;
-            match serving.build(exact, keep_records, back) {
-                Ok(planned) => Ok(planned),
-                Err(Unbuilt::Refused(refusal)) => Err(refusal),
-                Err(Unbuilt::Damaged(why)) => {
-                    // Here, since who asked may be gone.
+            let head = state.head;
+            match serving.build(state, buffer_records, back) {
+                Ok(found) => Ok(found),
+                Err(BuildError::Serve(refusal)) => Err(refusal),
+                Err(BuildError::Damaged(why)) => {
+                    // On this thread, because the client may have disconnected.
                     handle.block_on(serving.report_damage(&asked, head, &why));
-                    Err(Refusal::Internal(format!(
-                        "what is held of {asked} is not what was signed; it is fetched anew, and served then"
+                    Err(ServeError::Internal(format!(
+                        "the stored data of {asked} is not what was signed; it is being fetched anew, ask again later"
                     )))
                 }
             }
         });
-        let built = built.ok_or_else(|| unfinished("no thread could be begun"))?;
-        built.await.map_err(|_| unfinished("it panicked"))?
+        let built = built.ok_or_else(|| internal_error("no build thread could be started"))?;
+        built
+            .await
+            .map_err(|_| internal_error("the build panicked"))?
     }
 
-    /// The same, if the tree is one that is kept.
-    async fn planned_before(self: &Arc<Self>, did: &Did) -> Result<Option<Planned>, Refusal> {
+    /// The current state of a repository and its tree, if the tree is cached.
+    async fn cached_state_with_tree(
+        self: &Arc<Self>,
+        did: &Did,
+    ) -> Result<Option<StateWithTree>, ServeError> {
         let (serving, asked) = (self.clone(), did.clone());
-        let found = blocking(move || {
-            let exact = serving.exact(&asked)?;
-            let tree = serving.trees.find(&exact);
-            Ok(tree.map(|tree| Planned::again(exact, tree)))
+        let found = run_blocking(move || {
+            let state = serving.served_state(&asked)?;
+            let tree = serving.trees.get(&state);
+            Ok(tree.map(|tree| StateWithTree::from_cache(state, tree)))
         });
         found.await?
     }
 
     fn build(
         &self,
-        exact: Exact,
-        keep_records: bool,
-        back: &Arc<Hand>,
-    ) -> Result<Planned, Unbuilt> {
-        let Some(commit) = exact.view.signed_commit(exact.id)? else {
-            return Err(Unbuilt::Damaged("its signed commit is missing".to_owned()));
+        state: ServedState,
+        buffer_records: bool,
+        back: &Arc<BuildThread>,
+    ) -> Result<StateWithTree, BuildError> {
+        let Some(commit) = state.view.signed_commit(state.id)? else {
+            return Err(BuildError::Damaged(
+                "its signed commit is missing".to_owned(),
+            ));
         };
-        if Cid::dag_cbor(&commit) != exact.head.commit {
-            return Err(Unbuilt::Damaged(
-                "its signed commit is another one".to_owned(),
+        if Cid::dag_cbor(&commit) != state.head.commit {
+            return Err(BuildError::Damaged(
+                "its stored commit is not the signed one".to_owned(),
             ));
         }
         let mut share = self.trees.memory.share();
-        let mut keeping = Keeping::new(keep_records, &self.trees.records_memory);
-        let (view, id) = (exact.view.clone(), exact.id);
-        let rows = both_ends(
+        let mut buffer = RecordBuffer::new(buffer_records, &self.trees.records_memory);
+        let (view, id) = (state.view.clone(), state.id);
+        let rows = read_from_both_ends(
             Box::new(view.records(id)),
             move || Box::new(view.records(id).rev()),
             back.clone(),
-            keeping.room.clone(),
+            buffer.budget.clone(),
         );
         let mut granted = |bytes| {
             share.reaches(bytes) || {
-                self.trees.forget();
+                self.trees.clear();
                 share.reaches(bytes)
             }
         };
         let signed = SignedTree::build_from(&commit, &mut granted, |take| {
-            for parcel in rows {
+            for batch in rows {
                 if self.services.shutdown.has_begun() {
-                    return Err(SignedTreeError::Source(Unread::Ending));
+                    return Err(SignedTreeError::Source(RowsError::Stopping));
                 }
-                let parcel = parcel.map_err(|error| SignedTreeError::Source(error.into()))?;
-                for read in parcel.iter() {
+                let batch = batch.map_err(|error| SignedTreeError::Source(error.into()))?;
+                for read in batch.iter() {
                     take(read.key, read.height, read.cid)?;
                 }
-                let kept = keeping.take(parcel).map_err(Unread::Spoilt);
+                let kept = buffer.push(batch).map_err(RowsError::Damaged);
                 kept.map_err(SignedTreeError::Source)?;
             }
             Ok(())
@@ -310,97 +319,101 @@ impl Serving {
         let signed = match signed {
             Ok(signed) => signed,
             Err(SignedTreeError::Memory) => {
-                let words = "other large repositories take the memory that this one needs";
-                let refusal = Refusal::Busy(words.to_owned(), self.limits.turn);
+                let words = "other large repositories use the memory that this one needs";
+                let refusal = ServeError::Busy(words.to_owned(), self.limits.turn);
                 return Err(refusal.into());
             }
-            Err(SignedTreeError::Source(ending @ Unread::Ending)) => {
-                return Err(Refusal::Unavailable(ending.to_string()).into());
+            Err(SignedTreeError::Source(ending @ RowsError::Stopping)) => {
+                return Err(ServeError::Unavailable(ending.to_string()).into());
             }
-            Err(SignedTreeError::Source(Unread::Spoilt(why))) => return Err(Unbuilt::Damaged(why)),
-            Err(SignedTreeError::Source(Unread::Store(error))) => return Err(error.into()),
-            Err(other) => return Err(Unbuilt::Damaged(other.to_string())),
+            Err(SignedTreeError::Source(RowsError::Damaged(why))) => {
+                return Err(BuildError::Damaged(why));
+            }
+            Err(SignedTreeError::Source(RowsError::Store(error))) => return Err(error.into()),
+            Err(other) => return Err(BuildError::Damaged(other.to_string())),
         };
-        let tree = Arc::new(Tree {
+        let tree = Arc::new(CachedTree {
             signed,
             _share: share,
         });
         self.services.metrics.trees_built.inc();
-        self.trees.keep(&exact, &tree);
-        Ok(Planned {
-            exact,
+        self.trees.insert(&state, &tree);
+        Ok(StateWithTree {
+            state,
             tree,
-            records: keeping.kept(),
+            records: buffer.finish(),
         })
     }
 }
 
-/// A turn at something of which few are done at a time.
-pub(super) async fn turn(
+/// Waits for a permit for at most `patience`.
+pub(super) async fn acquire_permit(
     of: &Arc<Semaphore>,
     patience: Duration,
-) -> Result<OwnedSemaphorePermit, Refusal> {
-    in_time(patience, of.clone().acquire_owned())
+) -> Result<OwnedSemaphorePermit, ServeError> {
+    with_deadline(patience, of.clone().acquire_owned())
         .await?
-        // Nobody closes it.
-        .map_err(|_| Refusal::Unavailable("the mirror is stopping".to_owned()))
+        // The semaphore is never closed.
+        .map_err(|_| ServeError::Unavailable("the mirror is stopping".to_owned()))
 }
 
-/// Waits, but not for ever: then it is said when to come again.
-pub(super) async fn in_time<T>(
+/// Waits for at most `patience`, then fails with 503 and Retry-After.
+pub(super) async fn with_deadline<T>(
     patience: Duration,
     waits: impl Future<Output = T>,
-) -> Result<T, Refusal> {
+) -> Result<T, ServeError> {
     let waited = tokio::time::timeout(patience, waits).await;
     waited.map_err(|_| {
-        Refusal::Busy(
-            "too many ask for whole repositories or proofs at the moment".to_owned(),
+        ServeError::Busy(
+            "too many requests for whole repositories or proofs at the moment".to_owned(),
             patience.max(Duration::from_secs(1)),
         )
     })
 }
 
-/// Work that waits for the disk, on a thread that may.
-pub(super) async fn blocking<T: Send + 'static>(
+/// Runs work that reads the disk on a blocking thread.
+pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, ServeError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| unfinished(&error.to_string()))
+    done.map_err(|error| internal_error(&error.to_string()))
 }
 
-fn unfinished(why: &str) -> Refusal {
-    tracing::error!(why, "answering a question ended unexpectedly");
-    Refusal::Internal("the answer was not finished; the log may tell more".to_owned())
+fn internal_error(why: &str) -> ServeError {
+    tracing::error!(why, "a request failed unexpectedly; its client gets 500");
+    ServeError::Internal(
+        "the answer was not finished; the log of the mirror may tell more".to_owned(),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::getrepo::batch::Wanted;
+    use crate::serve::getrepo::batch::BatchContent;
     use crate::serve::getrepo::batch::tests::record;
 
-    fn parcel(spoilt: bool) -> Parcel {
-        let mut parcel = Parcel::default();
-        parcel.push(&record(1, false), Wanted::Both);
-        parcel.push(&record(2, spoilt), Wanted::Both);
-        parcel
+    fn batch(spoilt: bool) -> RecordBatch {
+        let mut batch = RecordBatch::default();
+        batch.push(&record(1, false), BatchContent::Both);
+        batch.push(&record(2, spoilt), BatchContent::Both);
+        batch
     }
 
     #[test]
     fn a_record_that_is_kept_was_found_sound() {
-        let mut keeping = Keeping::new(true, &Memory::new(1 << 20));
-        keeping.take(parcel(false)).expect("it is sound");
-        let words = keeping.take(parcel(true)).unwrap_err();
+        let mut buffer = RecordBuffer::new(true, &Memory::new(1 << 20));
+        buffer.push(batch(false)).expect("it is verified");
+        let words = buffer.push(batch(true)).unwrap_err();
         assert!(words.contains("a/000002"), "{words}");
-        let kept = keeping.kept().expect("there was room");
-        assert_eq!(kept.parcels.len(), 1);
+        let kept = buffer.finish().expect("it fits into the budget");
+        assert_eq!(kept.batches.len(), 1);
     }
 
     #[test]
     fn where_none_are_kept_nothing_is_hashed_or_held() {
-        let mut keeping = Keeping::new(false, &Memory::new(1 << 20));
-        keeping.take(parcel(true)).expect("nobody hashed it");
-        assert!(keeping.parcels.is_empty());
-        assert!(keeping.kept().is_none());
+        let mut buffer = RecordBuffer::new(false, &Memory::new(1 << 20));
+        buffer.push(batch(true)).expect("nobody hashed it");
+        assert!(buffer.batches.is_empty());
+        assert!(buffer.finish().is_none());
     }
 }

@@ -13,7 +13,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 const DRAIN_BYTES: u64 = 256 << 20;
 
 /// Drains a body of which no handler has read anything.
-pub fn drain_body(body: Body) {
+pub(crate) fn drain_body(body: Body) {
     if !body.is_end_stream() {
         drain_stream(body.into_data_stream());
     }
@@ -21,7 +21,7 @@ pub fn drain_body(body: Body) {
 
 /// Drains the rest of a body that a handler has begun to read. The number of clients
 /// that send is bounded by the number of connections.
-pub fn drain_stream(mut pieces: BodyDataStream) {
+pub(crate) fn drain_stream(mut pieces: BodyDataStream) {
     tokio::spawn(async move {
         let rest = async {
             let mut drained: u64 = 0;
@@ -32,7 +32,7 @@ pub fn drain_stream(mut pieces: BodyDataStream) {
                 }
             }
         };
-        // It ends one way or the other.
+        // Either way the draining ends.
         let _ = tokio::time::timeout(DRAIN_TIME, rest).await;
     });
 }

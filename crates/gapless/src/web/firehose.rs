@@ -1,10 +1,10 @@
-//! `GET /xrpc/com.atproto.sync.subscribeRepos`: one consumer of the firehose, at its
-//! own pace, for as long as it reads.
+//! `GET /xrpc/com.atproto.sync.subscribeRepos`: streams the firehose to one consumer, at
+//! its own pace.
 //!
-//! While one page goes out the next is read, and no more than that. A consumer that
-//! takes nothing for `serve.stall` is told why and cut; one that has nothing to read
-//! is asked now and then whether it is there. Whatever ends it, a message that is half
-//! out is finished first, so that the other side can read the goodbye.
+//! While one page is sent, only the next page is read. A consumer that accepts nothing for
+//! `serve.stall` gets the error `ConsumerTooSlow` and is cut; an idle consumer is pinged.
+//! Before the close frame, a message that was sent in part is finished, so that the
+//! consumer can read the close frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use super::listener::Peer;
 use super::response::HttpError;
 use super::websocket::{
     BINARY, CLOSE_AWAY, CLOSE_FAULT, CLOSE_POLICY, CloseFrame, Handshake, PONG, PendingSocket,
-    ReaderMessage, Socket, SocketEvent, write_message,
+    ReaderMessage, ServerSocket, SocketEvent, write_message,
 };
 use super::{App, Stopping, call, request};
-use crate::serve::firehose::{Consumer, Page, Place, Start, Stopped, Unserved};
+use crate::serve::firehose::{Consumer, LogReader, PageError, PageResult, Start, SubscribeError};
 use gapless_mirror::log::frames::{consumer_too_slow, future_cursor, outdated_cursor};
 
-/// How long a consumer that is cut may take to hear why.
+/// How long the close handshake with a consumer may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
-/// Seconds after which a consumer that was turned away may try again.
+/// Seconds after which a rejected consumer may try again.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("30");
 
-pub async fn subscribe(State(app): State<Arc<App>>, mut request: Request) -> Response {
+pub(crate) async fn subscribe(State(app): State<Arc<App>>, mut request: Request) -> Response {
     let peer = request.extensions().get::<ConnectInfo<Peer>>();
     let peer = peer.map(|ConnectInfo(Peer(address))| address.ip());
     let cursor = match cursor(&request) {
@@ -42,10 +42,10 @@ pub async fn subscribe(State(app): State<Arc<App>>, mut request: Request) -> Res
     });
     let (consumer, start) = match admitted.await {
         Ok(Ok(admitted)) => admitted,
-        Ok(Err(unserved)) => return refuse(&unserved),
+        Ok(Err(error)) => return error_response(&error),
         Err(error) => return HttpError::from(error).into_response(),
     };
-    // Only now: a wrong cursor is reported before a wrong handshake.
+    // After the cursor, so that an invalid cursor is reported before an invalid handshake.
     let handshake = match Handshake::read(&mut request) {
         Ok(handshake) => handshake,
         Err(refusal) => return refusal.into_response(),
@@ -56,24 +56,27 @@ pub async fn subscribe(State(app): State<Arc<App>>, mut request: Request) -> Res
     response
 }
 
-/// The cursor; none where there is none.
+/// Reads the cursor; `None` if the request has none.
 fn cursor(request: &Request) -> Result<Option<u64>, HttpError> {
-    let words = "`cursor` must be a whole number from 0 on: the last one that you have";
+    let words =
+        "`cursor` must be a whole number from 0 on: the number of the last event that you have";
     match request::parameter(request.uri(), "cursor") {
         None => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| request::invalid(words)),
     }
 }
 
-fn refuse(unserved: &Unserved) -> Response {
-    let words = unserved.to_string();
-    match unserved {
-        Unserved::Filtered | Unserved::NoFrames => request::invalid(words).into_response(),
-        Unserved::Store(_) => {
+fn error_response(error: &SubscribeError) -> Response {
+    let words = error.to_string();
+    match error {
+        SubscribeError::Filtered | SubscribeError::NoFrames => {
+            request::invalid(words).into_response()
+        }
+        SubscribeError::Store(_) => {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             HttpError::new(status, "InternalServerError", words).into_response()
         }
-        Unserved::Full(_) | Unserved::Share(_) => {
+        SubscribeError::Full(_) | SubscribeError::PerIp(_) => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             let mut response = HttpError::new(status, "TooManyConsumers", words).into_response();
             let headers = response.headers_mut();
@@ -94,8 +97,8 @@ enum CloseReason {
     Broken,
 }
 
-/// How a stream ends, and the bytes that go out before: the rest of the message that is
-/// half out, and the answer to the last ping.
+/// How a stream ends, and the bytes that are sent before the close frame: the rest of a
+/// message that was sent in part, and the answer to the last ping.
 struct Closing {
     why: CloseReason,
     begun: Vec<u8>,
@@ -137,8 +140,8 @@ async fn serve(consumer: Consumer, start: Start, pending: PendingSocket, stoppin
     if outdated {
         first.add(&[&outdated_cursor()]);
     }
-    let mut stream = Stream {
-        place: Some(consumer.place(from)),
+    let mut stream = ConsumerStream {
+        reader: Some(consumer.reader(from)),
         stall,
         consumer,
         socket,
@@ -146,7 +149,7 @@ async fn serve(consumer: Consumer, start: Start, pending: PendingSocket, stoppin
         busy_at: Instant::now(),
     };
     let Closing { why, begun } = stream.run(first).await;
-    let Stream {
+    let ConsumerStream {
         consumer, socket, ..
     } = stream;
     let mut last = begun;
@@ -156,7 +159,7 @@ async fn serve(consumer: Consumer, start: Start, pending: PendingSocket, stoppin
         CloseReason::Stopping => CloseFrame::ours(CLOSE_AWAY, "stopping"),
         CloseReason::Broken => CloseFrame::ours(CLOSE_FAULT, ""),
         CloseReason::Slow(why) => {
-            consumer.cut(why);
+            consumer.record_cut(why);
             write_message(&mut last, BINARY, &[&consumer_too_slow()]);
             CloseFrame::ours(CLOSE_POLICY, "ConsumerTooSlow")
         }
@@ -164,7 +167,7 @@ async fn serve(consumer: Consumer, start: Start, pending: PendingSocket, stoppin
     socket.close(&last, close, CLOSE_WITHIN).await;
 }
 
-/// Messages as they go out.
+/// Encoded messages that are sent together.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
@@ -178,7 +181,7 @@ impl Batch {
         self.ends.push(self.bytes.len());
     }
 
-    /// What is left of the message of which so much is out.
+    /// The rest of the message that was sent in part when `written` bytes are out.
     fn begun(&self, written: usize) -> &[u8] {
         let at = self.ends.partition_point(|end| *end < written);
         let end = self.ends.get(at).copied().unwrap_or(written);
@@ -186,21 +189,22 @@ impl Batch {
     }
 }
 
-/// A page that was read: the place after it, its messages, and how the reading ended.
-type PageRead = (Place, Batch, Result<Page, Stopped>);
+/// A page that was read: the reader after it, its messages, and the result.
+type PageRead = (LogReader, Batch, Result<PageResult, PageError>);
 
-struct Stream {
+/// The connection of one consumer.
+struct ConsumerStream {
     consumer: Consumer,
-    socket: Socket,
+    socket: ServerSocket,
     stopping: Stopping,
     stall: Duration,
-    /// None while a page is being read.
-    place: Option<Place>,
+    /// `None` while a page is being read.
+    reader: Option<LogReader>,
     /// When something was last sent.
     busy_at: Instant,
 }
 
-impl Stream {
+impl ConsumerStream {
     async fn run(&mut self, first: Batch) -> Closing {
         match self.send(first, None).await {
             Ok(()) => self.pages().await,
@@ -218,25 +222,25 @@ impl Stream {
                 reading = self.read();
                 continue;
             };
-            // A page that panicked is a fault of ours, and the log has it.
-            let Ok((place, batch, page)) = task.await else {
+            // The reading panicked, which the log reports.
+            let Ok((reader, batch, page)) = task.await else {
                 return CloseReason::Broken.into();
             };
             let page = match page {
                 Ok(page) => page,
-                Err(Stopped::Passed) => {
-                    return CloseReason::Slow("the window has passed it").into();
+                Err(PageError::WindowPassed) => {
+                    return CloseReason::Slow("the window has passed its cursor").into();
                 }
-                Err(Stopped::Store(error)) => {
-                    self.consumer.failed(&error);
+                Err(PageError::Store(error)) => {
+                    self.consumer.record_failure(&error);
                     return CloseReason::Broken.into();
                 }
             };
-            // Pages that say nothing to outsiders are not waited for anywhere.
+            // Pages without frames reach no other point that checks this.
             if self.stopping.is_ending() {
                 return CloseReason::Stopping.into();
             }
-            self.place = Some(place);
+            self.reader = Some(reader);
             if page.more {
                 reading = self.read();
             }
@@ -246,19 +250,19 @@ impl Stream {
         }
     }
 
-    /// Reads the next page on a thread that may wait for the disk.
+    /// Reads the next page on a blocking thread.
     fn read(&mut self) -> Option<JoinHandle<PageRead>> {
-        let mut place = self.place.take()?;
+        let mut reader = self.reader.take()?;
         Some(tokio::task::spawn_blocking(move || {
             let mut batch = Batch::default();
-            let page = place.page(&mut |parts| batch.add(parts));
-            (place, batch, page)
+            let page = reader.read_page(&mut |parts| batch.add(parts));
+            (reader, batch, page)
         }))
     }
 
-    /// Sends a batch, as fast as it is taken. What the consumer says meanwhile is
-    /// heard: a ping is answered after it, a goodbye after the message that is half out.
-    async fn send(&mut self, batch: Batch, page: Option<Page>) -> Result<(), Closing> {
+    /// Sends a batch as fast as the consumer accepts it. A ping is answered after the batch,
+    /// a close frame after the message that was sent in part.
+    async fn send(&mut self, batch: Batch, page: Option<PageResult>) -> Result<(), Closing> {
         let mut written = 0;
         let mut ping = None;
         let mut taken_at = Instant::now();
@@ -278,18 +282,18 @@ impl Stream {
                     self.busy_at = taken_at;
                     continue;
                 }
-                // Only the last one needs an answer.
+                // Only the last ping needs an answer.
                 SocketEvent::Received(ReaderMessage::Ping(payload)) => {
                     ping = Some(payload);
                     continue;
                 }
                 SocketEvent::Received(ReaderMessage::Close(close)) => CloseReason::ByReader(close),
-                SocketEvent::Stalled => CloseReason::Slow("it takes nothing"),
+                SocketEvent::Stalled => CloseReason::Slow("it accepts no bytes"),
                 SocketEvent::Gone => CloseReason::Gone,
             };
             return Err(Closing::within(why, batch.begun(written), ping));
         }
-        // Also where there was nothing to write.
+        // Also if there was nothing to write.
         while let Ok(message) = self.socket.messages.try_recv() {
             match message {
                 ReaderMessage::Ping(payload) => ping = Some(payload),
@@ -300,7 +304,7 @@ impl Stream {
         }
         if let Some(page) = page {
             let bytes = batch.bytes.len() as u64;
-            self.consumer.sent(page.frames, bytes, page.next);
+            self.consumer.record_sent(page.frames, bytes, page.next);
         }
         match ping {
             Some(payload) => self.pong(&payload).await,
@@ -313,10 +317,9 @@ impl Stream {
         sent.then_some(()).ok_or(CloseReason::Gone.into())
     }
 
-    /// Nothing is there to send: waits for more, and sees whether the consumer is
-    /// still there.
+    /// Waits for more to send, and pings the consumer meanwhile.
     async fn wait(&mut self) -> Result<(), Closing> {
-        let next = self.place.as_ref().map_or(0, Place::next);
+        let next = self.reader.as_ref().map_or(0, LogReader::next);
         let mut ask_at = self.busy_at + self.stall / 2;
         loop {
             let head = &mut self.consumer.head;
@@ -330,10 +333,10 @@ impl Stream {
                 },
                 () = self.stopping.ended() => return Err(CloseReason::Stopping.into()),
                 () = tokio::time::sleep_until(ask_at) => {
-                    // It was asked twice at least since, and had nothing else to do.
+                    // The consumer was pinged at least twice since, and had nothing to read.
                     let silent = self.socket.last_heard().max(self.busy_at).elapsed();
                     if silent > 2 * self.stall {
-                        return Err(CloseReason::Slow("it does not answer").into());
+                        return Err(CloseReason::Slow("it does not answer pings").into());
                     }
                     if !self.socket.ping(self.stall).await {
                         return Err(CloseReason::Gone.into());

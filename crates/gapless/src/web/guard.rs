@@ -1,11 +1,10 @@
-//! Who may ask what.
+//! Decides which requests are allowed.
 //!
-//! A right token opens everything. Without one: an address that others can reach
-//! answers nothing but `/health` and what is public (`/xrpc`, unless that is closed by
-//! `serve.open`); a loopback address answers GET, and, when no
-//! token is configured at all, also orders, but only to programs of this machine.
-//! A browser is not one: its requests carry an `Origin`, and a foreign name that
-//! resolves to this machine shows in `Host`.
+//! The configured token allows everything. Without the token, an address that other
+//! machines can reach answers only `/health` and, unless `serve.open` is false, `/xrpc`. A
+//! loopback address also answers GET and, if no token is configured, orders, but only from
+//! programs on this machine. Pages in a browser may give no orders: their requests carry an
+//! `Origin`, and a foreign name that resolves to this machine shows in `Host`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,14 +17,14 @@ use axum::response::{IntoResponse, Response};
 use super::response::HttpError;
 use super::{App, WebSettings, drain};
 
-/// Always answered, so that whoever watches the process can see it live.
+/// Always answered, for supervisors of the process.
 const OPEN: &str = "/health";
 
-/// What anybody could read elsewhere: repositories, which their owners publish.
+/// Public data: repositories, which their owners publish.
 const PUBLIC: &str = "/xrpc/";
 
-/// Judges a request before anything else sees it.
-pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+/// Checks a request before any handler sees it.
+pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (method, uri) = (request.method(), request.uri());
     match judge(&app.settings, method, uri, request.headers()) {
         Ok(()) => next.run(request).await,

@@ -17,7 +17,7 @@ use gapless_mirror::repair::import::unfit;
 /// How long a client may send nothing.
 const SILENCE: Duration = Duration::from_secs(30);
 
-pub async fn import(State(app): State<Arc<App>>, body: Body) -> JsonResult<ImportAnswer> {
+pub(crate) async fn import(State(app): State<Arc<App>>, body: Body) -> JsonResult<ImportAnswer> {
     let mut pieces = body.into_data_stream();
     let imported = receive(&app, &mut pieces).await;
     if imported.is_err() {
@@ -28,7 +28,7 @@ pub async fn import(State(app): State<Arc<App>>, body: Body) -> JsonResult<Impor
 
 async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<ImportAnswer> {
     let Ok(_permit) = Arc::clone(&app.importing).try_acquire_owned() else {
-        let words = "another file is being imported; wait for that to end";
+        let words = "another import is running; wait for it to end";
         return Err(ApiError::Conflict(words.to_owned()).into());
     };
     let importer = app.running()?.importer()?;
@@ -41,11 +41,13 @@ async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<Impo
             Ok(None) => break,
             Ok(Some(Ok(piece))) => piece,
             Ok(Some(Err(error))) => {
+                return Err(request::invalid(format!("the upload ended early: {error}")));
+            }
+            Err(_) => {
                 return Err(request::invalid(format!(
-                    "the file did not come whole: {error}"
+                    "the upload sent nothing for {SILENCE:?}"
                 )));
             }
-            Err(_) => return Err(request::invalid(format!("nothing came for {SILENCE:?}"))),
         };
         received = received.saturating_add(piece.len() as u64);
         if received > importer.settings.max_repo_bytes {
@@ -53,8 +55,8 @@ async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<Impo
             let words = format!("the file has more than {most} bytes (fetch.max_repo_bytes)");
             return Err(HttpError::from(ApiError::Invalid(words)));
         }
-        // The rest is read all the same: a client that is still sending would not read
-        // why the file is refused.
+        // After an error the rest is still read, because a client that is sending does not
+        // read the response.
         if let Some(Err(error)) = spill.as_mut().map(|spill| spill.feed(&piece)) {
             flaw = Some(unfit(&error));
             spill = None;
@@ -64,7 +66,7 @@ async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<Impo
         return Err(flaw.into());
     }
     let Some(spill) = spill else {
-        return Err(ApiError::Internal("the file was lost".to_owned()).into());
+        return Err(ApiError::Internal("the uploaded file was lost".to_owned()).into());
     };
     let fetched = spill.finish().map_err(|error| unfit(&error))?;
     Ok(Json(importer.import(fetched).await?))

@@ -1,9 +1,9 @@
-//! The HTTP interface: questions about a running mirror, an operator's orders, and what
-//! is served to other programs.
+//! The HTTP interface: queries about a running mirror, the orders of an operator, and the
+//! methods of `/xrpc` for other programs.
 //!
-//! [`guard`] judges every request before a handler sees it. Handlers call the mirror
-//! only from threads that may block, a bounded number at a time, and answer 503 until
-//! the store is open. Nothing in a request can make this panic; every error is JSON.
+//! `guard` checks every request before a handler sees it. Handlers call the mirror only
+//! on blocking threads, at most `CALLS_AT_ONCE` at the same time, and answer 503 until
+//! the store is open. No request can make this module panic; every error is JSON.
 
 mod drain;
 mod firehose;
@@ -29,19 +29,19 @@ use gapless_mirror::Mirror;
 use gapless_mirror::api::{ApiError, Inspect, Operate};
 use gapless_mirror::repair::worker::Fetcher;
 
-/// Calls into the mirror at a time; more wait.
+/// Calls into the mirror that run at the same time; further calls wait.
 const CALLS_AT_ONCE: usize = 32;
 
 const STARTING: &str = "starting: the store is being opened";
 const NOTHING_SERVED: &str = "no repository is served here";
 
-/// Who may ask.
+/// Who may send requests.
 #[derive(Debug, Clone)]
 pub struct WebSettings {
     pub token: Option<Token>,
-    /// Whether only this machine can reach the address that is bound.
+    /// Whether the bound address is a loopback address.
     pub loopback: bool,
-    /// Whether anybody may read what is mirrored, under `/xrpc`.
+    /// Whether clients without a token may read `/xrpc`.
     pub open: bool,
 }
 
@@ -92,9 +92,9 @@ pub struct App {
     running: OnceLock<Running>,
     settings: WebSettings,
     calls: Arc<Semaphore>,
-    /// One verification of everything at a time.
+    /// Permits one verification of everything at a time.
     verifying: Arc<Semaphore>,
-    /// One import at a time.
+    /// Permits one import at a time.
     importing: Arc<Semaphore>,
     stopping: Stopping,
 }
@@ -124,7 +124,7 @@ impl App {
     }
 }
 
-/// Whether the server ends. Cheap to clone.
+/// Whether the server is stopping. Cheap to clone.
 #[derive(Clone)]
 struct Stopping(watch::Sender<bool>);
 
@@ -133,9 +133,9 @@ impl Stopping {
         *self.0.borrow()
     }
 
-    /// Resolves when it ends.
+    /// Resolves when the server stops.
     async fn ended(&self) {
-        // The sender lives as long as we do.
+        // `self` holds the sender.
         let _ = self.0.subscribe().wait_for(|ends| *ends).await;
     }
 }

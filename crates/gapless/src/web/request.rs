@@ -24,12 +24,12 @@ const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1000;
 
 /// The error response to a request with a wrong value.
-pub fn invalid(message: impl Into<String>) -> HttpError {
+pub(crate) fn invalid(message: impl Into<String>) -> HttpError {
     HttpError::new(StatusCode::BAD_REQUEST, "InvalidRequest", message)
 }
 
 /// The value of a parameter; the first, if there are several.
-pub fn parameter(uri: &Uri, name: &str) -> Option<String> {
+pub(crate) fn parameter(uri: &Uri, name: &str) -> Option<String> {
     let query = uri.query().unwrap_or("");
     let mut pairs = form_urlencoded::parse(query.as_bytes());
     pairs
@@ -38,7 +38,7 @@ pub fn parameter(uri: &Uri, name: &str) -> Option<String> {
         .filter(|value| !value.is_empty())
 }
 
-pub fn limit(uri: &Uri) -> Result<usize, HttpError> {
+pub(crate) fn limit(uri: &Uri) -> Result<usize, HttpError> {
     let Some(text) = parameter(uri, "limit") else {
         return Ok(DEFAULT_LIMIT);
     };
@@ -48,7 +48,7 @@ pub fn limit(uri: &Uri) -> Result<usize, HttpError> {
         .ok_or_else(|| invalid(format!("`limit` must be a number from 1 to {MAX_LIMIT}")))
 }
 
-pub fn cursor(uri: &Uri) -> Result<Option<u64>, HttpError> {
+pub(crate) fn cursor(uri: &Uri) -> Result<Option<u64>, HttpError> {
     match parameter(uri, "cursor") {
         None => Ok(None),
         Some(text) => text
@@ -58,7 +58,7 @@ pub fn cursor(uri: &Uri) -> Result<Option<u64>, HttpError> {
     }
 }
 
-pub fn flag(uri: &Uri, name: &str) -> Result<bool, HttpError> {
+pub(crate) fn flag(uri: &Uri, name: &str) -> Result<bool, HttpError> {
     match parameter(uri, name).as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
@@ -66,29 +66,31 @@ pub fn flag(uri: &Uri, name: &str) -> Result<bool, HttpError> {
     }
 }
 
-pub fn did(text: &str) -> Result<Did, HttpError> {
+pub(crate) fn did(text: &str) -> Result<Did, HttpError> {
     Did::parse(text).map_err(|error| invalid(error.to_string()))
 }
 
-pub fn path_did(path: Result<Path<String>, PathRejection>) -> Result<Did, HttpError> {
+pub(crate) fn path_did(path: Result<Path<String>, PathRejection>) -> Result<Did, HttpError> {
     match path {
         Ok(Path(text)) => did(&text),
         Err(error) => Err(invalid(format!("the path could not be read: {error}"))),
     }
 }
 
-pub fn path_number(path: Result<Path<String>, PathRejection>) -> Result<u64, HttpError> {
+pub(crate) fn path_number(path: Result<Path<String>, PathRejection>) -> Result<u64, HttpError> {
     let number = path.ok().and_then(|Path(text)| text.parse().ok());
     number.ok_or_else(|| invalid("the path must have a number, as `GET /v1/dead` gives it"))
 }
 
 /// The body as JSON of the expected shape.
-pub async fn body<T: DeserializeOwned>(body: Body) -> Result<T, HttpError> {
+pub(crate) async fn body<T: DeserializeOwned>(body: Body) -> Result<T, HttpError> {
     parse_json(&read_bytes(body).await?)
 }
 
 /// The body as JSON of the expected shape; the default where the body is empty.
-pub async fn body_or_default<T: DeserializeOwned + Default>(body: Body) -> Result<T, HttpError> {
+pub(crate) async fn body_or_default<T: DeserializeOwned + Default>(
+    body: Body,
+) -> Result<T, HttpError> {
     let bytes = read_bytes(body).await?;
     if bytes.is_empty() {
         Ok(T::default())
@@ -117,7 +119,7 @@ async fn read_bytes(body: Body) -> Result<Bytes, HttpError> {
             ))
         }
         Err(_) => {
-            let words = "the body did not come in time";
+            let words = "the body did not arrive in time";
             Err(HttpError::new(
                 StatusCode::REQUEST_TIMEOUT,
                 "Timeout",

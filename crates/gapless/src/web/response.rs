@@ -9,22 +9,26 @@ use gapless_mirror::api::{ApiError, ErrorBody};
 
 /// An error response: a status, a name for programs, and a message for people.
 #[derive(Debug)]
-pub struct HttpError {
+pub(crate) struct HttpError {
     status: StatusCode,
     name: &'static str,
     message: String,
 }
 
 impl HttpError {
-    pub fn token(message: &str) -> HttpError {
+    pub(crate) fn token(message: &str) -> HttpError {
         HttpError::new(StatusCode::UNAUTHORIZED, "AuthRequired", message)
     }
 
-    pub fn forbidden(message: &str) -> HttpError {
+    pub(crate) fn forbidden(message: &str) -> HttpError {
         HttpError::new(StatusCode::FORBIDDEN, "Forbidden", message)
     }
 
-    pub fn new(status: StatusCode, name: &'static str, message: impl Into<String>) -> HttpError {
+    pub(crate) fn new(
+        status: StatusCode,
+        name: &'static str,
+        message: impl Into<String>,
+    ) -> HttpError {
         let message = message.into();
         HttpError {
             status,
@@ -65,10 +69,10 @@ impl From<ApiError> for HttpError {
 }
 
 /// What a handler returns: a value as JSON, or an error response.
-pub type JsonResult<T> = Result<Json<T>, HttpError>;
+pub(crate) type JsonResult<T> = Result<Json<T>, HttpError>;
 
 /// A response with status 200 and a value as JSON.
-pub struct Json<T>(pub T);
+pub(crate) struct Json<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
@@ -76,10 +80,10 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
+pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
     match serde_json::to_vec(value) {
         Ok(bytes) => plain(status, "application/json", bytes),
-        // Our own types have no keys that JSON cannot have.
+        // The types of the API always encode as JSON.
         Err(error) => plain(
             StatusCode::INTERNAL_SERVER_ERROR,
             "text/plain; charset=utf-8",
@@ -88,11 +92,11 @@ pub fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
     }
 }
 
-pub fn plain(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response {
+pub(crate) fn plain(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response {
     with_body(status, kind, Body::from(bytes))
 }
 
-pub fn with_body(status: StatusCode, kind: &'static str, body: Body) -> Response {
+pub(crate) fn with_body(status: StatusCode, kind: &'static str, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();

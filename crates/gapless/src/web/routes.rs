@@ -1,4 +1,4 @@
-//! The routes: each reads its question, calls the mirror, and answers.
+//! The routes. Each handler reads its parameters, calls the mirror and encodes the answer.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ type TextPath = Result<Path<String>, PathRejection>;
 /// The text format of Prometheus.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
         .route("/v1/repos", get(repos))
@@ -78,7 +78,7 @@ async fn health() -> Response {
     response::json(StatusCode::OK, &json!({ "alive": true }))
 }
 
-pub async fn ready(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
     let readiness = call(&app, |running| Ok(running.inspector.ready())).await;
     let readiness = readiness.unwrap_or_else(|error| Readiness {
         ready: false,
@@ -171,14 +171,14 @@ async fn resolve_all_dead(State(app): State<Arc<App>>) -> JsonResult<DeadResolve
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Resync {
+struct ResyncInput {
     #[serde(default)]
     accept_rollback: bool,
 }
 
 async fn resync(State(app): State<Arc<App>>, path: TextPath, body: Body) -> JsonResult<RepoAnswer> {
     let did = request::path_did(path)?;
-    let Resync { accept_rollback } = request::body_or_default(body).await?;
+    let ResyncInput { accept_rollback } = request::body_or_default(body).await?;
     Ok(Json(
         call(&app, move |running| {
             running.control.resync(&did, accept_rollback)
@@ -195,25 +195,25 @@ async fn verify_one(State(app): State<Arc<App>>, path: TextPath) -> JsonResult<V
 }
 
 #[derive(Serialize)]
-struct Upstreams {
+struct UpstreamsOutput {
     upstreams: Vec<UpstreamAnswer>,
 }
 
-async fn upstreams(State(app): State<Arc<App>>) -> JsonResult<Upstreams> {
+async fn upstreams(State(app): State<Arc<App>>) -> JsonResult<UpstreamsOutput> {
     let upstreams = call(&app, |running| running.inspector.upstreams()).await?;
-    Ok(Json(Upstreams { upstreams }))
+    Ok(Json(UpstreamsOutput { upstreams }))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Addition {
+struct AddUpstreamInput {
     kind: String,
     url: String,
     #[serde(default)]
     host: Option<String>,
 }
 
-impl Addition {
+impl AddUpstreamInput {
     fn checked(self) -> Result<NewUpstream, HttpError> {
         let kind = UpstreamKind::parse(&self.kind).ok_or_else(|| {
             request::invalid("`kind` must be \"pds\", \"relay\" or \"jetstream\"")
@@ -240,7 +240,7 @@ fn checked_url(text: &str) -> Result<String, HttpError> {
 }
 
 async fn add_upstream(State(app): State<Arc<App>>, body: Body) -> JsonResult<UpstreamAnswer> {
-    let new = request::body::<Addition>(body).await?.checked()?;
+    let new = request::body::<AddUpstreamInput>(body).await?.checked()?;
     Ok(Json(
         call(&app, move |running| running.control.add_upstream(new)).await?,
     ))
@@ -256,12 +256,12 @@ async fn remove_upstream(State(app): State<Arc<App>>, uri: Uri) -> JsonResult<Up
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfUpstream {
+struct ConfirmLossInput {
     url: String,
 }
 
 async fn confirm_loss(State(app): State<Arc<App>>, body: Body) -> JsonResult<Value> {
-    let OfUpstream { url } = request::body(body).await?;
+    let ConfirmLossInput { url } = request::body(body).await?;
     let url = checked_url(&url)?;
     let answer = json!({ "confirmed": url });
     call(&app, move |running| running.control.confirm_loss(&url)).await?;

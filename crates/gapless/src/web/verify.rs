@@ -19,9 +19,9 @@ use gapless_mirror::api::{ApiError, ErrorBody, VerifyLine, VerifyProgress};
 /// Lines that wait for a slow client; further progress is left out.
 const BUFFERED_LINES: usize = 16;
 
-pub async fn all(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn all(State(app): State<Arc<App>>) -> Response {
     let Ok(permit) = Arc::clone(&app.verifying).try_acquire_owned() else {
-        let words = "everything is being verified already; wait for that to end";
+        let words = "a verification of all repositories is running; wait for it to end";
         return HttpError::from(ApiError::Conflict(words.to_owned())).into_response();
     };
     let (lines, reader) = mpsc::channel(BUFFERED_LINES);
@@ -58,7 +58,7 @@ fn run(app: &App, lines: &Sender<Bytes>) {
 }
 
 fn text(line: &VerifyLine) -> Bytes {
-    // Our own types have no keys that JSON cannot have.
+    // The types of the API always encode as JSON.
     let mut text = serde_json::to_vec(line).unwrap_or_default();
     text.push(b'\n');
     Bytes::from(text)

@@ -1,10 +1,10 @@
-//! The server's side of a WebSocket, by hand: prepared bytes of many messages leave
-//! in one write, and how fast a reader takes them can be seen.
+//! The server side of a WebSocket. It is our own, so that the bytes of many messages leave
+//! in one write and the pace of the reader can be measured.
 //!
-//! No extensions. Of what a reader sends only pings, pongs and the end are looked
-//! at; messages are passed over. A goodbye is answered with its own code, and what
-//! breaks the protocol with the code that says so (RFC 6455, 5.5.1 and 7.4). A reader
-//! is never waited for without a time limit.
+//! There are no extensions. Of the frames that a reader sends, pings are answered and a
+//! close frame ends the connection; other messages are ignored. A close frame is answered
+//! with its own code, and a breach of the protocol with the code that names it (RFC 6455,
+//! 5.5.1 and 7.4). Every wait for a reader has a time limit.
 
 mod inbound;
 
@@ -25,44 +25,44 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::response::HttpError;
-use inbound::{Frame, Frames, InboundError};
+use inbound::{InboundError, InboundFrame, InboundFrames};
 
-pub use inbound::CloseFrame;
+pub(crate) use inbound::CloseFrame;
 
 /// Messages of a reader that wait to be handled.
 const BUFFERED_MESSAGES: usize = 8;
 const PROTOCOL_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 const VERSION: &str = "13";
 
-pub const BINARY: u8 = 2;
+pub(crate) const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
-pub const PONG: u8 = 10;
+pub(crate) const PONG: u8 = 10;
 
-/// We end.
-pub const CLOSE_AWAY: u16 = 1001;
-/// The reader broke a rule, or is cut.
-pub const CLOSE_POLICY: u16 = 1008;
-/// Something is broken here.
-pub const CLOSE_FAULT: u16 = 1011;
+/// The server is stopping.
+pub(crate) const CLOSE_AWAY: u16 = 1001;
+/// The reader broke a rule of the method, or is cut.
+pub(crate) const CLOSE_POLICY: u16 = 1008;
+/// A fault of the server.
+pub(crate) const CLOSE_FAULT: u16 = 1011;
 
 /// A message of a reader that needs an answer. When the channel ends, the reader is gone.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ReaderMessage {
+pub(crate) enum ReaderMessage {
     Ping(Vec<u8>),
     /// The reader closes the connection; later bytes are ignored.
     Close(CloseFrame),
 }
 
 /// A handshake that may be accepted.
-pub struct Handshake {
+pub(crate) struct Handshake {
     key: HeaderValue,
     upgrade: OnUpgrade,
 }
 
 impl Handshake {
-    /// Reads the request, or says what is wrong with it.
-    pub fn read(request: &mut Request) -> Result<Handshake, HttpError> {
+    /// Checks the request; the error names what is wrong.
+    pub(crate) fn read(request: &mut Request) -> Result<Handshake, HttpError> {
         let headers = request.headers();
         let key = headers.get(header::SEC_WEBSOCKET_KEY).cloned();
         let wants = has_token(headers, header::CONNECTION, "upgrade")
@@ -73,7 +73,7 @@ impl Handshake {
             return Err(HttpError::new(status, "InvalidRequest", words));
         };
         if !has_token(headers, header::SEC_WEBSOCKET_VERSION, VERSION) {
-            let words = "only version 13 of the WebSocket protocol is spoken";
+            let words = "only version 13 of the WebSocket protocol is supported";
             let status = StatusCode::UPGRADE_REQUIRED;
             return Err(HttpError::new(status, "InvalidRequest", words));
         }
@@ -81,8 +81,8 @@ impl Handshake {
         Ok(Handshake { key, upgrade })
     }
 
-    /// The answer, and the socket to come.
-    pub fn accept(self) -> (Response, PendingSocket) {
+    /// Returns the response, and the socket that opens after it.
+    pub(crate) fn accept(self) -> (Response, PendingSocket) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
@@ -99,12 +99,12 @@ impl Handshake {
     }
 }
 
-/// A socket that opens when the answer has gone out.
-pub struct PendingSocket(OnUpgrade);
+/// A socket that opens when the response has been sent.
+pub(crate) struct PendingSocket(OnUpgrade);
 
 impl PendingSocket {
-    /// None when the reader went away meanwhile.
-    pub async fn open(self) -> Option<Socket> {
+    /// Opens the socket; `None` if the reader disconnected meanwhile.
+    pub(crate) async fn open(self) -> Option<ServerSocket> {
         let (read, out) = tokio::io::split(TokioIo::new(self.0.await.ok()?));
         let (sender, messages) = mpsc::channel(BUFFERED_MESSAGES);
         let began = Instant::now();
@@ -115,7 +115,7 @@ impl PendingSocket {
             began,
             heard.clone(),
         ));
-        Some(Socket {
+        Some(ServerSocket {
             out,
             messages,
             began,
@@ -126,29 +126,29 @@ impl PendingSocket {
 }
 
 /// An open connection: bytes go out, messages come in.
-pub struct Socket {
+pub(crate) struct ServerSocket {
     out: WriteHalf<TokioIo<Upgraded>>,
-    pub messages: mpsc::Receiver<ReaderMessage>,
+    pub(crate) messages: mpsc::Receiver<ReaderMessage>,
     began: Instant,
-    /// When anything was heard last, in milliseconds after `began`.
+    /// When the last frame was received, in milliseconds after `began`.
     heard: Arc<AtomicU64>,
     reader: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Socket {
+impl Drop for ServerSocket {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
-impl Socket {
-    /// When anything was heard of the reader last.
-    pub fn last_heard(&self) -> Instant {
+impl ServerSocket {
+    /// When the last frame of the reader was received.
+    pub(crate) fn last_heard(&self) -> Instant {
         self.began + Duration::from_millis(self.heard.load(Ordering::Relaxed))
     }
 
-    /// Writes some of the bytes, within a time, unless the reader says something first.
-    pub async fn write_or_receive(&mut self, bytes: &[u8], within: Duration) -> SocketEvent {
+    /// Writes some of the bytes within a time limit, unless a message arrives first.
+    pub(crate) async fn write_or_receive(&mut self, bytes: &[u8], within: Duration) -> SocketEvent {
         tokio::select! {
             wrote = timeout(within, self.out.write(bytes)) => match wrote {
                 Err(_) => SocketEvent::Stalled,
@@ -159,15 +159,15 @@ impl Socket {
         }
     }
 
-    pub async fn ping(&mut self, within: Duration) -> bool {
+    pub(crate) async fn ping(&mut self, within: Duration) -> bool {
         self.control(PING, &[], within).await
     }
 
-    pub async fn pong(&mut self, payload: &[u8], within: Duration) -> bool {
+    pub(crate) async fn pong(&mut self, payload: &[u8], within: Duration) -> bool {
         self.control(PONG, payload, within).await
     }
 
-    /// Whether it went out whole.
+    /// Sends a control frame. Returns whether it was sent in full.
     async fn control(&mut self, opcode: u8, payload: &[u8], within: Duration) -> bool {
         let mut bytes = Vec::with_capacity(payload.len() + 10);
         write_message(&mut bytes, opcode, &[payload]);
@@ -175,8 +175,8 @@ impl Socket {
         matches!(sent, Ok(Ok(())))
     }
 
-    /// Sends the last bytes and the close frame; as much of it as goes out within a time.
-    pub async fn close(mut self, last: &[u8], close: CloseFrame, within: Duration) {
+    /// Sends the last bytes and the close frame, within a time limit.
+    pub(crate) async fn close(mut self, last: &[u8], close: CloseFrame, within: Duration) {
         let mut bytes = last.to_vec();
         let code = close.code.map(u16::to_be_bytes);
         let code = code.as_ref().map_or(&[][..], |code| &code[..]);
@@ -189,29 +189,29 @@ impl Socket {
                 heard = !matches!(message, Some(ReaderMessage::Ping(_)));
             }
             self.out.shutdown().await?;
-            // Whoever closes while bytes are on their way here takes back the last ones
-            // that went out: so the other side's end is waited for.
+            // Closing with unread input would reset the connection and discard the last
+            // bytes, so this waits for the end of the input.
             while self.messages.recv().await.is_some() {}
             Ok::<_, std::io::Error>(())
         };
-        // It ends one way or the other.
+        // The connection ends in any case.
         let _ = timeout(within, ended).await;
     }
 }
 
 /// What happened first on a socket: a write, a message, or neither.
 #[derive(Debug, PartialEq, Eq)]
-pub enum SocketEvent {
-    /// So many bytes were taken.
+pub(crate) enum SocketEvent {
+    /// This many bytes were accepted.
     Wrote(usize),
     Received(ReaderMessage),
-    /// Nothing was taken for so long.
+    /// No byte was accepted within the time limit.
     Stalled,
     Gone,
 }
 
 /// Appends one whole message as a server sends it.
-pub fn write_message(out: &mut Vec<u8>, opcode: u8, parts: &[&[u8]]) {
+pub(crate) fn write_message(out: &mut Vec<u8>, opcode: u8, parts: &[&[u8]]) {
     out.push(0x80 | opcode);
     match parts.iter().map(|part| part.len()).sum() {
         len @ 0..126 => out.push(len as u8),
@@ -253,7 +253,7 @@ async fn read_messages(
     began: Instant,
     heard: Arc<AtomicU64>,
 ) {
-    let mut frames = Frames::new(read);
+    let mut frames = InboundFrames::new(read);
     let close = loop {
         let frame = match frames.next().await {
             Ok(frame) => frame,
@@ -262,13 +262,13 @@ async fn read_messages(
         };
         heard.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
         match frame {
-            Frame::Ping(payload) => {
+            InboundFrame::Ping(payload) => {
                 if sender.send(ReaderMessage::Ping(payload)).await.is_err() {
                     return;
                 }
             }
-            Frame::Close(payload) => break CloseFrame::answer(&payload),
-            Frame::Other => {}
+            InboundFrame::Close(payload) => break CloseFrame::answer(&payload),
+            InboundFrame::Other => {}
         }
     };
     if sender.send(ReaderMessage::Close(close)).await.is_err() {

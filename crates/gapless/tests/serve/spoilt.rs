@@ -106,13 +106,13 @@ async fn a_spoilt_record_is_told_when_who_asked_is_gone() {
     damage(&world, &did, spoil);
     let serving = world.serving();
     {
-        let mut asks = std::pin::pin!(serving.planned(&did, true));
+        let mut asks = std::pin::pin!(serving.state_with_tree(&did, true));
         let mut once = std::task::Context::from_waker(std::task::Waker::noop());
         let _ = asks.as_mut().poll(&mut once);
     }
     world
         .until("nobody is served it", async |_: &World| {
-            let shown = serving.head(&did).map(|exact| exact.head.rev);
+            let shown = serving.held_state(&did).map(|state| state.head.rev);
             said(shown.is_err(), &shown.ok())
         })
         .await;

@@ -1,17 +1,17 @@
-//! `com.atproto.sync.subscribeRepos`: the verified frames that are kept, under
-//! numbers of our own, for whoever wants to stand on this mirror as on a relay.
+//! Serves `com.atproto.sync.subscribeRepos`: the verified frames that are kept, with the
+//! log numbers of this mirror, for consumers that use it like a relay.
 //!
-//! Promises: what is sent is durable here, so after any crash no number names
-//! anything else than it did. For each repository commits come in the order in which
-//! they were applied, each byte for byte its owner's but for the number. Where the
-//! state moved in another way a `#sync` is kept in place of a frame; where a frame is
-//! gone a `#sync` says where the repository is now: nobody sees a break that is not
-//! explained. The window is what the frames cover; whoever asks for more is told
+//! Promises: a frame is durable before it is sent, so a number means the same event after
+//! any crash. The commits of a repository arrive in the order in which they were applied,
+//! byte for byte as their owner signed them except for the number. A `#sync` frame stands
+//! for a state that was reached in another way, and for a frame that is gone, so every
+//! break of a chain is explained. A consumer whose cursor is older than the window gets
 //! `OutdatedCursor`.
 //!
-//! Limits: so many consumers at a time, and no address has more than its share. Each
-//! reads from the disk at its own pace, in pages: one that lags costs no memory, and is
-//! cut when the window passes it or when it does not read at all.
+//! Limits: `serve.consumers` consumers at the same time, and one address may use only a
+//! part of these places. Each consumer reads from the disk in pages, at its own pace: a
+//! consumer that lags costs no memory, and is cut when the window passes it or when it
+//! reads nothing for `serve.stall`.
 
 mod page;
 mod start;
@@ -27,16 +27,16 @@ use gapless_store::frames::FramesReader;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::FirehoseSettings;
-use crate::serve::ip_limit::{Share, Shares};
+use crate::serve::ip_limit::{IpLimiter, IpPermit};
 use gapless_mirror::metrics::head;
 use gapless_mirror::services::Services;
 
-pub use page::{Page, Place, Stopped};
-pub use start::{Start, start};
+pub(crate) use page::{LogReader, PageError, PageResult};
+pub(crate) use start::{Start, start};
 
-/// Why somebody cannot subscribe.
+/// Why a consumer was not admitted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unserved {
+pub(crate) enum SubscribeError {
     #[error(
         "this mirror keeps only some collections, so it has no whole repositories to send on; \
          its records and listings can be read"
@@ -47,31 +47,32 @@ pub enum Unserved {
     #[error("{0} consumers are served already; try again later")]
     Full(usize),
     #[error("{0} consumers from your address are served already, which is its share")]
-    Share(usize),
+    PerIp(usize),
     #[error("the store cannot be read: {0}")]
     Store(String),
 }
 
-impl From<StoreError> for Unserved {
-    fn from(error: StoreError) -> Unserved {
-        Unserved::Store(error.to_string())
+impl From<StoreError> for SubscribeError {
+    fn from(error: StoreError) -> SubscribeError {
+        SubscribeError::Store(error.to_string())
     }
 }
 
-/// One for a running mirror.
+/// The firehose of a running mirror.
 pub struct Firehose {
-    pub settings: FirehoseSettings,
+    pub(crate) settings: FirehoseSettings,
     services: Arc<Services>,
-    room: Arc<Semaphore>,
-    shares: Arc<Shares>,
-    /// The number after the last one that is durable.
+    places: Arc<Semaphore>,
+    ip_limiter: Arc<IpLimiter>,
+    /// The number after the last durable one.
     head: watch::Sender<u64>,
+    /// The next number of each consumer.
     positions: Mutex<BTreeMap<u64, Arc<AtomicU64>>>,
     next_consumer: AtomicU64,
 }
 
 impl Firehose {
-    pub fn new(services: Arc<Services>, settings: FirehoseSettings) -> Firehose {
+    pub(crate) fn new(services: Arc<Services>, settings: FirehoseSettings) -> Firehose {
         let head = watch::Sender::new(services.store.durable_head().next_seq);
         let tell = head.clone();
         services.store.on_durable(move |durable| {
@@ -83,8 +84,8 @@ impl Firehose {
         });
         Firehose {
             settings,
-            room: Arc::new(Semaphore::new(settings.consumers)),
-            shares: Arc::new(Shares::of(settings.consumers, false)),
+            places: Arc::new(Semaphore::new(settings.consumers)),
+            ip_limiter: Arc::new(IpLimiter::new(settings.consumers, false)),
             head,
             positions: Mutex::default(),
             next_consumer: AtomicU64::new(0),
@@ -92,27 +93,27 @@ impl Firehose {
         }
     }
 
-    /// Takes a consumer in, before its handshake is answered: whoever has the answer
-    /// misses nothing that happens after it.
-    pub fn admit(
+    /// Admits a consumer before its handshake is answered, so that the consumer misses no
+    /// event after the answer.
+    pub(crate) fn admit(
         self: &Arc<Self>,
         cursor: Option<u64>,
         peer: Option<IpAddr>,
-    ) -> Result<(Consumer, Start), Unserved> {
+    ) -> Result<(Consumer, Start), SubscribeError> {
         if self.services.rules.filter.is_narrow() {
-            return Err(Unserved::Filtered);
+            return Err(SubscribeError::Filtered);
         }
-        let frames = self.frames().ok_or(Unserved::NoFrames)?;
-        let share = match self.shares.take(peer) {
-            Ok(share) => share,
+        let frames = self.frames().ok_or(SubscribeError::NoFrames)?;
+        let ip_permit = match self.ip_limiter.try_acquire(peer) {
+            Ok(ip_permit) => ip_permit,
             Err(all) => {
                 self.services.metrics.firehose_turned_away.inc();
-                return Err(Unserved::Share(all));
+                return Err(SubscribeError::PerIp(all));
             }
         };
-        let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() else {
             self.services.metrics.firehose_turned_away.inc();
-            return Err(Unserved::Full(self.settings.consumers));
+            return Err(SubscribeError::Full(self.settings.consumers));
         };
         let next = self.services.store.durable_head().next_seq;
         let start = start(cursor, frames.oldest_seq(), next);
@@ -130,12 +131,12 @@ impl Firehose {
             position,
             head: self.head.subscribe(),
             _permit: permit,
-            _share: share,
+            _ip_permit: ip_permit,
         };
         Ok((consumer, start))
     }
 
-    /// Consumers now, and by how many numbers the slowest is behind.
+    /// The number of consumers, and by how many numbers the slowest one is behind.
     pub fn consumers(&self) -> (u64, u64) {
         let next = self.services.store.durable_head().next_seq;
         let positions = self.lock();
@@ -144,18 +145,18 @@ impl Firehose {
         (positions.len() as u64, lag)
     }
 
-    /// Appends the gauges of the firehose in the text format of Prometheus.
-    pub fn write_metrics(&self, out: &mut String) {
+    /// Appends the gauges of the firehose in the Prometheus text format.
+    pub(crate) fn write_metrics(&self, out: &mut String) {
         let (consumers, lag) = self.consumers();
         let gauges = [
             (
                 "gapless_firehose_consumers",
-                "Consumers of the firehose.",
+                "Connected consumers of the firehose.",
                 consumers,
             ),
             (
                 "gapless_firehose_lag",
-                "By how many log numbers the slowest of them is behind.",
+                "Log numbers by which the slowest consumer of the firehose is behind.",
                 lag,
             ),
         ];
@@ -177,49 +178,49 @@ impl Firehose {
     }
 }
 
-/// A consumer that was taken in. Its place is free again when this is dropped.
-pub struct Consumer {
+/// An admitted consumer. Dropping it frees its place.
+pub(crate) struct Consumer {
     firehose: Arc<Firehose>,
     number: u64,
     position: Arc<AtomicU64>,
-    /// The number after the last one that is durable.
-    pub head: watch::Receiver<u64>,
+    /// The number after the last durable one.
+    pub(crate) head: watch::Receiver<u64>,
     _permit: OwnedSemaphorePermit,
-    _share: Option<Share>,
+    _ip_permit: Option<IpPermit>,
 }
 
 impl Consumer {
-    pub fn settings(&self) -> FirehoseSettings {
+    pub(crate) fn settings(&self) -> FirehoseSettings {
         self.firehose.settings
     }
 
-    /// A reader of its own, from this number on.
-    pub fn place(&self, from: u64) -> Place {
-        Place::new(self.firehose.services.clone(), from)
+    /// Creates a reader that starts at this number.
+    pub(crate) fn reader(&self, from: u64) -> LogReader {
+        LogReader::new(self.firehose.services.clone(), from)
     }
 
-    /// So many frames and bytes were handed to its socket, up to this number.
-    pub fn sent(&self, frames: u64, bytes: u64, next: u64) {
+    /// Counts frames and bytes that were written to the socket, up to the number `next`.
+    pub(crate) fn record_sent(&self, frames: u64, bytes: u64, next: u64) {
         let metrics = &self.firehose.services.metrics;
         metrics.firehose_frames.add(frames);
         metrics.firehose_bytes.add(bytes);
         self.position.store(next, Ordering::Relaxed);
     }
 
-    /// It is cut.
-    pub fn cut(&self, why: &'static str) {
+    /// Records that the consumer is cut.
+    pub(crate) fn record_cut(&self, why: &'static str) {
         self.firehose.services.metrics.firehose_cut.inc();
         tracing::info!(
             consumer = self.number,
             at = self.position.load(Ordering::Relaxed),
             why,
-            "a consumer of the firehose is cut; it can go on from its cursor while the window has it"
+            "firehose consumer cut; it can resume from its cursor within the window"
         );
     }
 
-    /// Its log cannot be read.
-    pub fn failed(&self, error: &StoreError) {
-        tracing::warn!(consumer = self.number, %error, "the firehose cannot be read on");
+    /// Records that the log cannot be read for this consumer.
+    pub(crate) fn record_failure(&self, error: &StoreError) {
+        tracing::warn!(consumer = self.number, %error, "the log cannot be read; the firehose consumer is disconnected");
     }
 }
 

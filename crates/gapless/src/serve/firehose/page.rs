@@ -1,9 +1,8 @@
-//! Reads the log and the frames in step, a page at a time, and makes of each row
-//! what a consumer is told of it.
+//! Reads the log and the frames together, one page at a time, and turns each row into the
+//! frames that a consumer receives.
 //!
-//! The log is the order; a frame stands beside the row whose first number it has.
-//! Only rows below the durable head of one view are read, and only for as long as
-//! the page takes.
+//! The log determines the order; a frame belongs to the row whose first number it has. A
+//! page reads only rows below the durable head of one view, and drops the view at its end.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,79 +22,82 @@ use gapless_store::table::log::{LogKind, LogRowSummary};
 use gapless_mirror::log::frames;
 use gapless_mirror::services::Services;
 
-/// Bytes of frames in a page; one frame may go beyond it.
+/// Bytes of frames in a page; the last frame may exceed this limit.
 const PAGE_BYTES: usize = 1 << 20;
-/// Rows of the log that are looked at for a page, whether or not they say anything.
+/// Rows of the log that a page reads, whether or not they become frames.
 const PAGE_ROWS: usize = 4_096;
-/// Repositories of which it is remembered where they were last said to be. Of more,
-/// the same may be said twice.
-const REMEMBERED: usize = 4_096;
+/// Repositories whose last announced state a reader remembers. With more repositories, a
+/// consumer may receive the same `#sync` twice.
+const ANNOUNCED_REPOS: usize = 4_096;
 
-/// Why there is no page.
+/// Why a page cannot be read.
 #[derive(Debug, Clone)]
-pub enum Stopped {
-    /// The window has passed the place.
-    Passed,
+pub(crate) enum PageError {
+    /// The next number is older than the window.
+    WindowPassed,
     Store(StoreError),
 }
 
-impl From<StoreError> for Stopped {
-    fn from(error: StoreError) -> Stopped {
-        Stopped::Store(error)
+impl From<StoreError> for PageError {
+    fn from(error: StoreError) -> PageError {
+        PageError::Store(error)
     }
 }
 
-/// What a page came to.
+/// The result of reading a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Page {
-    pub frames: u64,
-    /// Everything below this number was looked at.
-    pub next: u64,
-    /// There is more already.
-    pub more: bool,
+pub(crate) struct PageResult {
+    pub(crate) frames: u64,
+    /// Every number below this one was read.
+    pub(crate) next: u64,
+    /// The log has more rows.
+    pub(crate) more: bool,
 }
 
-/// How far one consumer is.
-pub struct Place {
+/// Reads the log for one consumer.
+pub(crate) struct LogReader {
     services: Arc<Services>,
     next: u64,
-    /// Frames that were read and are not used yet; all there are below `read_upto`.
+    /// Unused frames; every frame below `read_upto` was read.
     frames: VecDeque<StoredFrame>,
     read_upto: u64,
-    /// Where it was told that repositories are.
-    told: BTreeMap<RepoId, (Rev, Cid)>,
+    /// The states that `#sync` frames have announced to this consumer.
+    announced: BTreeMap<RepoId, (Rev, Cid)>,
 }
 
-impl Place {
-    pub fn new(services: Arc<Services>, from: u64) -> Place {
-        Place {
+impl LogReader {
+    pub(crate) fn new(services: Arc<Services>, from: u64) -> LogReader {
+        LogReader {
             services,
             next: from,
             frames: VecDeque::new(),
             read_upto: 0,
-            told: BTreeMap::new(),
+            announced: BTreeMap::new(),
         }
     }
 
-    /// The number that is looked at next.
-    pub fn next(&self) -> u64 {
+    /// The number that is read next.
+    pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Hands the next frames to `send`, in parts that belong together, until there
-    /// are enough for a page or no more.
-    pub fn page(&mut self, send: &mut dyn FnMut(&[&[u8]])) -> Result<Page, Stopped> {
+    /// Passes the next frames to `send`, each as a list of parts, until the page is full or
+    /// the log ends.
+    pub(crate) fn read_page(
+        &mut self,
+        send: &mut dyn FnMut(&[&[u8]]),
+    ) -> Result<PageResult, PageError> {
         let services = self.services.clone();
         let view = services.store.view();
         let end = view.counters()?.next_seq;
         if self.next < end {
             self.read_frames(end)?;
         }
-        let mut reading = Reading {
+        let mut builder = PageBuilder {
             services: &services,
             view: &view,
             repos: HashMap::with_hasher(FixedState::default()),
-            told: &mut self.told,
+            announced: &mut self.announced,
             send,
             frames: 0,
             bytes: 0,
@@ -104,7 +106,7 @@ impl Place {
         if self.next < self.read_upto {
             for row in view.log_summaries(self.next)? {
                 let (first, row) = row?;
-                if first >= self.read_upto || rows == PAGE_ROWS || reading.bytes >= PAGE_BYTES {
+                if first >= self.read_upto || rows == PAGE_ROWS || builder.bytes >= PAGE_BYTES {
                     break;
                 }
                 rows += 1;
@@ -113,26 +115,26 @@ impl Place {
                 }
                 let frame = self.frames.front().is_some_and(|frame| frame.seq == first);
                 let frame = frame.then(|| self.frames.pop_front()).flatten();
-                // A cursor may stand in the middle of a row: its consumer has that row.
+                // A cursor may point into a row: its consumer has that row.
                 if first >= self.next {
-                    reading.tell(first, &row, frame.and_then(|frame| frame.bytes))?;
+                    builder.add_row(first, &row, frame.and_then(|frame| frame.bytes))?;
                 }
                 self.next = first.saturating_add(row.numbers);
             }
         }
-        Ok(Page {
-            frames: reading.frames,
+        Ok(PageResult {
+            frames: builder.frames,
             next: self.next,
             more: self.next < end,
         })
     }
 
-    fn read_frames(&mut self, end: u64) -> Result<(), Stopped> {
+    fn read_frames(&mut self, end: u64) -> Result<(), PageError> {
         let Some(frames) = self.services.store.frames() else {
-            return Err(Stopped::Passed);
+            return Err(PageError::WindowPassed);
         };
         if self.next < frames.oldest_seq() {
-            return Err(Stopped::Passed);
+            return Err(PageError::WindowPassed);
         }
         if self.next < self.read_upto {
             return Ok(());
@@ -143,27 +145,27 @@ impl Place {
                 self.frames = page.frames.into();
                 Ok(())
             }
-            Err(FramesError::Gone { .. }) => Err(Stopped::Passed),
-            Err(error) => Err(Stopped::Store(error.into())),
+            Err(FramesError::Gone { .. }) => Err(PageError::WindowPassed),
+            Err(error) => Err(PageError::Store(error.into())),
         }
     }
 }
 
-/// A page as it fills.
-struct Reading<'a> {
+/// A page that is being built.
+struct PageBuilder<'a> {
     services: &'a Services,
     view: &'a ReadView,
-    /// Repositories as they are now; none for those that are not there, or hidden.
+    /// The current repositories; `None` for one that is missing or hidden.
     repos: HashMap<RepoId, Option<Repo>, FixedState>,
-    told: &'a mut BTreeMap<RepoId, (Rev, Cid)>,
+    announced: &'a mut BTreeMap<RepoId, (Rev, Cid)>,
     send: &'a mut dyn FnMut(&[&[u8]]),
     frames: u64,
     bytes: usize,
 }
 
-impl Reading<'_> {
-    /// One row, if it says anything to outsiders.
-    fn tell(
+impl PageBuilder<'_> {
+    /// Adds the frame of a row, if consumers receive one.
+    fn add_row(
         &mut self,
         seq: u64,
         row: &LogRowSummary,
@@ -175,38 +177,38 @@ impl Reading<'_> {
         match row.kind {
             LogKind::Claimed | LogKind::Lost(_) | LogKind::Redacted(_) => Ok(()),
             LogKind::Account(account) => {
-                // Said of hidden ones, too: it is how others learn that they are.
+                // Also for a hidden repository: this event announces the hiding.
                 if let Some(repo) = self.view.repo(id)?.filter(|_| row.last) {
                     let did = repo.did.as_str();
-                    self.put(&[&frames::account(seq, did, account, row.at)]);
+                    self.send_frame(&[&frames::account(seq, did, account, row.at)]);
                 }
                 Ok(())
             }
             LogKind::Identity => {
-                if let Some(repo) = self.shown(id)? {
-                    let said = frames::identity(seq, repo.did.as_str(), row.at);
-                    self.put(&[&said]);
+                if let Some(repo) = self.visible_repo(id)? {
+                    let frame = frames::identity(seq, repo.did.as_str(), row.at);
+                    self.send_frame(&[&frame]);
                 }
                 Ok(())
             }
             LogKind::Live | LogKind::Backfill | LogKind::Repair if row.last => {
-                self.led_on(seq, id, row, frame)
+                self.add_state_change(seq, id, row, frame)
             }
             LogKind::Live | LogKind::Backfill | LogKind::Repair => Ok(()),
         }
     }
 
-    /// The row led to a new state: by a commit of its owner, or by a way for which
-    /// the frame says where that is.
-    fn led_on(
+    /// Adds a row that led to a new state: a commit of the owner, or a `#sync` frame for a
+    /// state that was reached in another way.
+    fn add_state_change(
         &mut self,
         seq: u64,
         id: RepoId,
         row: &LogRowSummary,
         frame: Option<Vec<u8>>,
     ) -> Result<(), StoreError> {
-        if self.shown(id)?.is_none() {
-            // When it is shown again, a row says where it is by then.
+        if self.visible_repo(id)?.is_none() {
+            // When the repository is shown again, a later row announces its state.
             return Ok(());
         }
         let is_step = row.kind == LogKind::Live;
@@ -214,55 +216,60 @@ impl Reading<'_> {
         match frame {
             Some(Ok(frame)) if frame.len() <= FRAME_BYTES => {
                 let newer = |(rev, _): &(Rev, Cid)| row.commit.is_none_or(|(to, _)| to > *rev);
-                if !self.told.is_empty() && self.told.get(&id).is_some_and(newer) {
-                    self.told.remove(&id);
+                if !self.announced.is_empty() && self.announced.get(&id).is_some_and(newer) {
+                    self.announced.remove(&id);
                 }
                 if !is_step {
                     self.services.metrics.firehose_syncs.inc();
                 }
-                self.put(&frame.parts());
+                self.send_frame(&frame.parts());
                 Ok(())
             }
-            // Damaged, redacted, or too large by the bytes of our number.
+            // Damaged, redacted, or too large with the number of this mirror.
             _ => {
                 self.services.metrics.firehose_frames_missing.inc();
-                self.now_at(seq, id, row)
+                self.announce_state(seq, id, row)
             }
         }
     }
 
-    /// The repository got somewhere by a way that cannot be told. Where it is now
-    /// is told, once.
-    fn now_at(&mut self, seq: u64, id: RepoId, row: &LogRowSummary) -> Result<(), StoreError> {
-        let Some(repo) = self.shown(id)? else {
+    /// Announces the current state of a repository with a `#sync` frame, once, because the
+    /// frame that led there is missing.
+    fn announce_state(
+        &mut self,
+        seq: u64,
+        id: RepoId,
+        row: &LogRowSummary,
+    ) -> Result<(), StoreError> {
+        let Some(repo) = self.visible_repo(id)? else {
             return Ok(());
         };
         let Some((did, head)) = repo.head().map(|head| (repo.did.clone(), *head)) else {
-            // Nothing exact is held: what leads to the next state tells of that.
+            // No signed state is held: the row of the next state announces it.
             return Ok(());
         };
         let now = (head.rev, head.commit);
-        if self.told.get(&id) == Some(&now) {
+        if self.announced.get(&id) == Some(&now) {
             return Ok(());
         }
         let Some(block) = self.view.signed_commit(id)? else {
             self.services.metrics.firehose_untold.inc();
             return Ok(());
         };
-        if self.told.len() >= REMEMBERED {
-            self.told.clear();
+        if self.announced.len() >= ANNOUNCED_REPOS {
+            self.announced.clear();
         }
-        self.told.insert(id, now);
+        self.announced.insert(id, now);
         self.services.metrics.firehose_syncs.inc();
-        // A frame of our own making has a number to be replaced.
-        if let Ok(said) = renumber(&frames::sync(&did, &head, &block, row.at), seq) {
-            self.put(&said.parts());
+        // A frame that Gapless encoded always has a number.
+        if let Ok(frame) = renumber(&frames::sync(&did, &head, &block, row.at), seq) {
+            self.send_frame(&frame.parts());
         }
         Ok(())
     }
 
-    /// The repository, unless it is hidden now.
-    fn shown(&mut self, id: RepoId) -> Result<Option<&Repo>, StoreError> {
+    /// The repository, unless it is hidden.
+    fn visible_repo(&mut self, id: RepoId) -> Result<Option<&Repo>, StoreError> {
         use std::collections::hash_map::Entry;
         let found = match self.repos.entry(id) {
             Entry::Occupied(known) => known.into_mut(),
@@ -274,7 +281,7 @@ impl Reading<'_> {
         Ok(found.as_ref())
     }
 
-    fn put(&mut self, parts: &[&[u8]]) {
+    fn send_frame(&mut self, parts: &[&[u8]]) {
         self.frames += 1;
         self.bytes += parts.iter().map(|part| part.len()).sum::<usize>();
         (self.send)(parts);

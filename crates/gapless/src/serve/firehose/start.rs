@@ -1,18 +1,18 @@
-//! Where does a consumer begin? A cursor is the number of the last event that it
-//! has: what comes after it is sent.
+//! Decides where a consumer starts. A cursor is the number of the last event that the
+//! consumer has.
 
-/// Where to begin, and what to say first.
+/// Where a consumer starts, and what it is told first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// From this number on. `outdated`: something before it may have been missed.
+pub(crate) enum Start {
+    /// Starts at this number. `outdated`: the consumer may have missed earlier events.
     At { from: u64, outdated: bool },
-    /// Nobody has such a number.
+    /// The cursor is beyond the last number.
     Future,
 }
 
-/// `oldest`: the first number that the window covers. `next`: the number after the
-/// last one that is durable.
-pub fn start(cursor: Option<u64>, oldest: u64, next: u64) -> Start {
+/// Decides where a consumer with this cursor starts. `oldest` is the first number in the
+/// window, `next` the number after the last durable one.
+pub(crate) fn start(cursor: Option<u64>, oldest: u64, next: u64) -> Start {
     let Some(cursor) = cursor else {
         return Start::At {
             from: next,

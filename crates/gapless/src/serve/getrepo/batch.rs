@@ -1,7 +1,7 @@
-//! Some records of a repository in a row, as they stand in a CAR.
+//! A batch of consecutive records of a repository, encoded as CAR blocks.
 //!
-//! What the store handed out is let go of where it was read: few large pieces of memory
-//! change hands between threads, and not one for every record.
+//! The thread that reads a record from the store copies the record into a batch, so
+//! threads exchange a few large buffers instead of one allocation per record.
 
 use gapless_atp::car::write_block;
 use gapless_atp::cid::Cid;
@@ -9,152 +9,155 @@ use gapless_atp::mst::key_height;
 use gapless_store::error::StoreError;
 use gapless_store::table::record::Record;
 
-/// Bytes after which a parcel is full, however few its records are.
-const BYTES: usize = 256 << 10;
+/// Bytes of blocks after which a batch is full, whatever its number of records.
+const BATCH_BYTES: usize = 256 << 10;
 
-/// Records as the store hands them out.
-pub type Rows = Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>;
+/// An iterator over records of the store.
+pub(crate) type RecordRows = Box<dyn Iterator<Item = Result<Record, StoreError>> + Send>;
 
-/// What is wanted of records.
+/// Which parts of the records a batch holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Their blocks, hashed.
+pub(crate) enum BatchContent {
+    /// Blocks, verified against their CIDs.
     Blocks,
-    /// Their keys and CIDs, for a tree.
+    /// Keys and CIDs, from which a tree is built.
     Keys,
     Both,
 }
 
-/// Some records, in order.
+/// Consecutive records of a repository.
 #[derive(Default)]
-pub struct Parcel {
-    /// Their blocks as a CAR has them, and their keys, one after the other, as they were
-    /// read.
+pub(crate) struct RecordBatch {
+    /// The CAR blocks of all records, concatenated in reading order.
     blocks: Vec<u8>,
+    /// The keys of all records, concatenated in reading order.
     keys: Vec<u8>,
-    ends: Vec<End>,
-    /// They were read from the last one to the first.
+    bounds: Vec<RecordBounds>,
+    /// The records were read from the last to the first.
     backward: bool,
 }
 
-/// Where a record's parts end.
-struct End {
+/// Where the block and the key of a record end, and what is known about the record.
+struct RecordBounds {
     block: usize,
     key: usize,
     height: u32,
     cid: Cid,
-    sound: bool,
+    verified: bool,
 }
 
-/// One record of a parcel.
-pub struct Read<'p> {
-    pub key: &'p [u8],
-    /// Of the key, in the tree; 0 where only blocks were wanted.
-    pub height: u32,
-    pub cid: Cid,
-    /// As a CAR has it; empty where only keys were wanted.
-    pub block: &'p [u8],
-    /// Whether it was hashed, and found to be the one that its CID names.
-    pub sound: bool,
+/// One record of a batch.
+pub(crate) struct BatchRecord<'p> {
+    pub(crate) key: &'p [u8],
+    /// The height of the key in the tree; 0 in a batch of [`BatchContent::Blocks`].
+    pub(crate) height: u32,
+    pub(crate) cid: Cid,
+    /// The record as a CAR block; empty in a batch of [`BatchContent::Keys`].
+    pub(crate) block: &'p [u8],
+    /// Whether the bytes were hashed and match the CID.
+    pub(crate) verified: bool,
 }
 
-impl Parcel {
-    /// An empty one, for records from the last one to the first.
-    pub fn backward() -> Parcel {
-        Parcel {
+impl RecordBatch {
+    /// Creates an empty batch for records that are read from the last to the first.
+    pub(crate) fn backward() -> RecordBatch {
+        RecordBatch {
             backward: true,
-            ..Parcel::default()
+            ..RecordBatch::default()
         }
     }
 
-    /// An empty one with room for as much as this one has.
-    pub fn another(&self) -> Parcel {
-        Parcel {
+    /// Creates an empty batch with the capacity that this batch needed.
+    pub(crate) fn new_like(&self) -> RecordBatch {
+        RecordBatch {
             blocks: Vec::with_capacity(self.blocks.len() + self.blocks.len() / 8),
             keys: Vec::with_capacity(self.keys.len() + self.keys.len() / 8),
-            ends: Vec::with_capacity(self.ends.len()),
+            bounds: Vec::with_capacity(self.bounds.len()),
             backward: self.backward,
         }
     }
 
-    pub fn push(&mut self, record: &Record, wanted: Wanted) {
+    pub(crate) fn push(&mut self, record: &Record, content: BatchContent) {
         let key = record.path();
-        let bytes = match wanted {
-            Wanted::Keys => None,
-            Wanted::Blocks | Wanted::Both => Some(record.bytes().unwrap_or_default()),
+        let bytes = match content {
+            BatchContent::Keys => None,
+            BatchContent::Blocks | BatchContent::Both => Some(record.bytes().unwrap_or_default()),
         };
         if let Some(bytes) = bytes {
             write_block(&mut self.blocks, &record.cid, bytes);
         }
         self.keys.extend_from_slice(key);
-        self.ends.push(End {
+        self.bounds.push(RecordBounds {
             block: self.blocks.len(),
             key: self.keys.len(),
-            height: match wanted {
-                Wanted::Blocks => 0,
-                Wanted::Keys | Wanted::Both => key_height(key),
+            height: match content {
+                BatchContent::Blocks => 0,
+                BatchContent::Keys | BatchContent::Both => key_height(key),
             },
             cid: record.cid,
-            sound: bytes.is_some_and(|bytes| record.cid.matches(bytes)),
+            verified: bytes.is_some_and(|bytes| record.cid.matches(bytes)),
         });
     }
 
-    pub fn len(&self) -> usize {
-        self.ends.len()
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.bounds.len()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bounds.is_empty()
     }
 
-    pub fn is_full(&self, records: usize) -> bool {
-        self.ends.len() >= records || self.blocks.len() >= BYTES
+    pub(crate) fn is_full(&self, records: usize) -> bool {
+        self.bounds.len() >= records || self.blocks.len() >= BATCH_BYTES
     }
 
-    /// What it takes in memory, about.
-    pub fn bytes(&self) -> usize {
-        self.blocks.capacity() + self.keys.capacity() + self.ends.capacity() * size_of::<End>()
+    /// The memory that the batch occupies, approximately.
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks.capacity()
+            + self.keys.capacity()
+            + self.bounds.capacity() * size_of::<RecordBounds>()
     }
 
-    /// The record at a place.
-    pub fn get(&self, at: usize) -> Option<Read<'_>> {
+    /// The record at this index, in the order of the keys.
+    pub(crate) fn get(&self, at: usize) -> Option<BatchRecord<'_>> {
         if !self.backward {
             self.as_read(at)
         } else {
-            self.as_read(self.ends.len().checked_sub(at + 1)?)
+            self.as_read(self.bounds.len().checked_sub(at + 1)?)
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Read<'_>> {
-        (0..self.ends.len()).map_while(|at| self.get(at))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = BatchRecord<'_>> {
+        (0..self.bounds.len()).map_while(|at| self.get(at))
     }
 
-    /// The key that was read last.
-    pub fn last_read(&self) -> Option<&[u8]> {
-        let last = self.ends.len().checked_sub(1)?;
+    /// The key of the record that was read last.
+    pub(crate) fn last_read(&self) -> Option<&[u8]> {
+        let last = self.bounds.len().checked_sub(1)?;
         Some(self.as_read(last)?.key)
     }
 
-    /// Leaves out those that were read last, from the first one on of which this is so;
-    /// whether any was.
-    pub fn cut(&mut self, beyond: impl Fn(&[u8]) -> bool) -> bool {
-        let before = self.ends.len();
+    /// Removes records from the end of the reading order while `beyond` holds for their
+    /// keys. Returns whether a record was removed.
+    pub(crate) fn truncate_while(&mut self, beyond: impl Fn(&[u8]) -> bool) -> bool {
+        let before = self.bounds.len();
         while self.last_read().is_some_and(&beyond) {
-            self.ends.pop();
+            self.bounds.pop();
         }
-        self.ends.len() < before
+        self.bounds.len() < before
     }
 
-    fn as_read(&self, at: usize) -> Option<Read<'_>> {
-        let end = self.ends.get(at)?;
-        let before = at.checked_sub(1).and_then(|before| self.ends.get(before));
+    fn as_read(&self, at: usize) -> Option<BatchRecord<'_>> {
+        let bounds = self.bounds.get(at)?;
+        let before = at.checked_sub(1).and_then(|before| self.bounds.get(before));
         let (block, key) = before.map_or((0, 0), |before| (before.block, before.key));
-        Some(Read {
-            key: &self.keys[key..end.key],
-            height: end.height,
-            cid: end.cid,
-            block: &self.blocks[block..end.block],
-            sound: end.sound,
+        Some(BatchRecord {
+            key: &self.keys[key..bounds.key],
+            height: bounds.height,
+            cid: bounds.cid,
+            block: &self.blocks[block..bounds.block],
+            verified: bounds.verified,
         })
     }
 }
@@ -166,8 +169,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The record with this number, or one that is not what its CID names.
-    pub fn record(number: usize, spoilt: bool) -> Record {
+    /// The record with this number; if `spoilt`, its bytes do not match its CID.
+    pub(crate) fn record(number: usize, spoilt: bool) -> Record {
         let bytes = format!("record {number}").into_bytes();
         let row = encode(&RecordRow {
             rev: Rev::from_bits(7),
@@ -182,40 +185,40 @@ pub(crate) mod tests {
         Record::new(key.into(), row.into()).expect("a row")
     }
 
-    /// Checks that what was read is that record, hashed.
-    pub fn assert_read(read: &Read<'_>, number: usize, spoilt: bool) {
+    /// Asserts that `read` is the record with this number, verified.
+    pub(crate) fn assert_read(read: &BatchRecord<'_>, number: usize, spoilt: bool) {
         let whole = record(number, spoilt);
         let mut block = Vec::new();
         write_block(&mut block, &whole.cid, whole.bytes().expect("it has some"));
         assert_eq!((read.key, read.block), (whole.path(), &block[..]));
-        assert_eq!((read.cid, read.sound), (whole.cid, !spoilt));
+        assert_eq!((read.cid, read.verified), (whole.cid, !spoilt));
     }
 
     #[test]
     fn what_is_not_hashed_is_not_called_sound_and_has_no_bytes() {
-        let mut parcel = Parcel::default();
-        parcel.push(&record(1, false), Wanted::Keys);
-        let read = parcel.get(0).expect("it was taken");
-        assert!(!read.sound && read.block.is_empty());
+        let mut batch = RecordBatch::default();
+        batch.push(&record(1, false), BatchContent::Keys);
+        let read = batch.get(0).expect("it was taken");
+        assert!(!read.verified && read.block.is_empty());
         assert_eq!(read.height, key_height(read.key));
     }
 
     #[test]
     fn records_that_were_read_backward_come_out_forward_and_the_last_read_are_cut() {
-        let mut parcel = Parcel::backward().another();
+        let mut batch = RecordBatch::backward().new_like();
         for number in (0..10).rev() {
-            parcel.push(&record(number, number == 6), Wanted::Both);
+            batch.push(&record(number, number == 6), BatchContent::Both);
         }
-        for (number, read) in parcel.iter().enumerate() {
+        for (number, read) in batch.iter().enumerate() {
             assert_read(&read, number, number == 6);
         }
-        assert!(!parcel.cut(|key| key < &b"a/000000"[..]));
-        assert!(parcel.cut(|key| key <= &b"a/000003"[..]));
-        assert_eq!(parcel.len(), 6);
-        for (at, read) in parcel.iter().enumerate() {
+        assert!(!batch.truncate_while(|key| key < &b"a/000000"[..]));
+        assert!(batch.truncate_while(|key| key <= &b"a/000003"[..]));
+        assert_eq!(batch.len(), 6);
+        for (at, read) in batch.iter().enumerate() {
             assert_read(&read, at + 4, at == 2);
         }
-        assert_eq!(parcel.last_read(), Some(&b"a/000004"[..]));
-        assert!(parcel.cut(|_| true) && parcel.is_empty());
+        assert_eq!(batch.last_read(), Some(&b"a/000004"[..]));
+        assert!(batch.truncate_while(|_| true) && batch.is_empty());
     }
 }

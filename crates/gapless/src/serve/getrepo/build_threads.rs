@@ -1,10 +1,10 @@
-//! Threads that build trees: two for each tree that is built at a time, one for either
-//! end of the repository. They are begun when they are first needed and wait for the next
-//! one then: a thread that is begun anew is often put beside the one that began it, and
-//! waits for that while another core has nothing to do.
+//! Threads that build trees: two per concurrent build, one for each end of the
+//! repository. A thread starts when it is first needed and then waits for the next build.
+//! The kernel often places a new thread on the core of its creator, where the new thread
+//! waits while another core is idle; long-lived threads avoid that delay.
 //!
-//! Who asks waits for a turn, not for ever. Those that are idle are taken last in, first
-//! out, so that a second pair is not even begun where one does.
+//! Concurrent builds are limited by permits. The pair of threads that became idle last is
+//! used first, so a second pair does not start while one suffices.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -12,143 +12,143 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// Jobs that wait: one, behind another that nobody wants any more and that is about to end.
-const JOBS: usize = 2;
+/// Jobs that a thread may have: the next one, and an abandoned one that is about to end.
+const QUEUED_JOBS: usize = 2;
 
-type Job = Box<dyn FnOnce() + Send>;
+type ThreadJob = Box<dyn FnOnce() + Send>;
 
-/// A thread that does one thing after the other.
-pub struct Hand {
+/// A thread that runs jobs one after another.
+pub(crate) struct BuildThread {
     name: &'static str,
-    jobs: OnceLock<SyncSender<Job>>,
+    jobs: OnceLock<SyncSender<ThreadJob>>,
 }
 
-impl Hand {
-    pub fn new(name: &'static str) -> Arc<Hand> {
-        Arc::new(Hand {
+impl BuildThread {
+    pub(crate) fn new(name: &'static str) -> Arc<BuildThread> {
+        Arc::new(BuildThread {
             name,
             jobs: OnceLock::new(),
         })
     }
 
-    /// Does this there. None if no thread can be had, or it has enough to do; the answer
-    /// never comes if it panics.
-    pub fn give<T: Send + 'static>(
+    /// Runs `work` on this thread. Returns `None` if the thread cannot start or its queue
+    /// is full. If `work` panics, the receiver gets an error.
+    pub(crate) fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<oneshot::Receiver<T>> {
         let (tell, told) = oneshot::channel();
-        let job: Job = Box::new(move || {
-            // Nobody may want to know any more.
+        let job: ThreadJob = Box::new(move || {
+            // The requester may have stopped waiting.
             let _ = tell.send(work());
         });
         self.jobs()?.try_send(job).ok()?;
         Some(told)
     }
 
-    fn jobs(&self) -> Option<&SyncSender<Job>> {
+    fn jobs(&self) -> Option<&SyncSender<ThreadJob>> {
         if let Some(jobs) = self.jobs.get() {
             return Some(jobs);
         }
-        let (jobs, given) = sync_channel::<Job>(JOBS);
+        let (jobs, given) = sync_channel::<ThreadJob>(QUEUED_JOBS);
         let thread = std::thread::Builder::new().name(self.name.to_owned());
         let begun = thread.spawn(move || {
             for job in given {
                 if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                    tracing::error!("reading a repository ended unexpectedly");
+                    tracing::error!("reading a repository panicked; the request fails");
                 }
             }
         });
         if let Err(error) = begun {
-            tracing::warn!(%error, "no thread could be begun to read a repository");
+            tracing::warn!(%error, "a thread that reads repositories cannot start; the request fails or reads more slowly");
             return None;
         }
-        // If two begin one at a time, one of them ends at once.
+        // If two callers race, the loser's thread ends at once.
         Some(self.jobs.get_or_init(|| jobs))
     }
 }
 
-/// One for either end.
+/// The threads of one build, one for each end of the repository.
 #[derive(Clone)]
-struct Pair {
-    front: Arc<Hand>,
-    back: Arc<Hand>,
+struct ThreadPair {
+    front: Arc<BuildThread>,
+    back: Arc<BuildThread>,
 }
 
-/// As many pairs as may work at a time.
-pub struct Hands {
-    idle: Mutex<Vec<Pair>>,
-    turns: Arc<Semaphore>,
+/// The pairs of threads of all concurrent builds.
+pub(crate) struct BuildThreads {
+    idle: Mutex<Vec<ThreadPair>>,
+    permits: Arc<Semaphore>,
 }
 
-/// A pair that is taken; free again when this is dropped.
-pub struct Turn {
-    hands: Arc<Hands>,
-    pair: Pair,
-    _turn: OwnedSemaphorePermit,
+/// A permit for one build, with its pair of threads. Dropping it returns the pair.
+pub(crate) struct BuildPermit {
+    threads: Arc<BuildThreads>,
+    pair: ThreadPair,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl Hands {
-    pub fn new(pairs: usize) -> Arc<Hands> {
-        let pair = || Pair {
-            front: Hand::new("read"),
-            back: Hand::new("read back"),
+impl BuildThreads {
+    pub(crate) fn new(pairs: usize) -> Arc<BuildThreads> {
+        let pair = || ThreadPair {
+            front: BuildThread::new("read"),
+            back: BuildThread::new("read back"),
         };
-        Arc::new(Hands {
+        Arc::new(BuildThreads {
             idle: Mutex::new(std::iter::repeat_with(pair).take(pairs).collect()),
-            turns: Arc::new(Semaphore::new(pairs)),
+            permits: Arc::new(Semaphore::new(pairs)),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Pair>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ThreadPair>> {
         // Nothing in here can panic half way.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A turn, if nobody has to be waited for.
-    pub fn free(self: &Arc<Self>) -> Option<Turn> {
-        let turn = self.turns.clone().try_acquire_owned().ok()?;
-        self.take(turn)
+    /// Takes a permit if one is free.
+    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<BuildPermit> {
+        let permit = self.permits.clone().try_acquire_owned().ok()?;
+        self.with_pair(permit)
     }
 
-    /// A turn, as soon as there is one. The caller bounds the time.
-    pub async fn wait(self: &Arc<Self>) -> Option<Turn> {
-        // Nobody closes it.
-        let turn = self.turns.clone().acquire_owned().await.ok()?;
-        self.take(turn)
+    /// Waits for a permit. The caller sets the deadline.
+    pub(crate) async fn acquire(self: &Arc<Self>) -> Option<BuildPermit> {
+        // The semaphore is never closed.
+        let permit = self.permits.clone().acquire_owned().await.ok()?;
+        self.with_pair(permit)
     }
 
-    fn take(self: &Arc<Self>, turn: OwnedSemaphorePermit) -> Option<Turn> {
-        // There are as many as there are turns.
+    fn with_pair(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Option<BuildPermit> {
+        // There are as many pairs as permits.
         let pair = self.lock().pop()?;
-        Some(Turn {
-            hands: self.clone(),
+        Some(BuildPermit {
+            threads: self.clone(),
             pair,
-            _turn: turn,
+            _permit: permit,
         })
     }
 }
 
-impl Turn {
-    /// Does this on the first thread of the pair; it may give something to the other one.
-    /// The turn ends with it, whoever has stopped waiting.
-    pub fn work<T: Send + 'static>(
+impl BuildPermit {
+    /// Runs `work` on the front thread of the pair; `work` may use the back thread too.
+    /// The permit is held until `work` ends, even if the requester stops waiting.
+    pub(crate) fn run<T: Send + 'static>(
         self,
-        work: impl FnOnce(&Arc<Hand>) -> T + Send + 'static,
+        work: impl FnOnce(&Arc<BuildThread>) -> T + Send + 'static,
     ) -> Option<oneshot::Receiver<T>> {
-        let Pair { front, back } = self.pair.clone();
-        front.give(move || {
+        let ThreadPair { front, back } = self.pair.clone();
+        front.run(move || {
             let done = work(&back);
-            // Before it is told: whoever asks again at once finds it free.
+            // Before the result is sent: a requester that asks again at once finds it free.
             drop(self);
             done
         })
     }
 }
 
-impl Drop for Turn {
+impl Drop for BuildPermit {
     fn drop(&mut self) {
-        self.hands.lock().push(self.pair.clone());
+        self.threads.lock().push(self.pair.clone());
     }
 }
 
@@ -164,10 +164,10 @@ mod tests {
 
     #[test]
     fn one_thread_does_one_thing_after_the_other() {
-        let hand = Hand::new("a hand");
+        let thread = BuildThread::new("a thread");
         let mut seen: Vec<ThreadId> = Vec::new();
         for _ in 0..3 {
-            let told = hand.give(here).expect("a thread");
+            let told = thread.run(here).expect("a thread");
             seen.push(told.blocking_recv().expect("it is done"));
         }
         assert!(seen.iter().all(|thread| *thread == seen[0]), "{seen:?}");
@@ -176,55 +176,58 @@ mod tests {
 
     #[test]
     fn what_panics_is_not_answered_and_the_next_one_is() {
-        let hand = Hand::new("a hand");
-        let first = hand.give(here).expect("a thread").blocking_recv();
-        let fails = hand.give(|| panic!("a fault")).expect("a thread");
+        let thread = BuildThread::new("a thread");
+        let first = thread.run(here).expect("a thread").blocking_recv();
+        let fails = thread.run(|| panic!("a fault")).expect("a thread");
         assert!(fails.blocking_recv().is_err());
-        let next = hand.give(here).expect("the same thread").blocking_recv();
+        let next = thread.run(here).expect("the same thread").blocking_recv();
         assert_eq!(first.expect("it is done"), next.expect("it is done"));
     }
 
     #[tokio::test]
     async fn a_turn_ends_with_its_work_whoever_has_stopped_waiting() {
-        let hands = Hands::new(1);
+        let threads = BuildThreads::new(1);
         let (go, goes) = sync_channel::<()>(1);
         let (begins, begun) = oneshot::channel();
-        let turn = hands.free().expect("nobody has it");
-        let work = turn.work(move |_| {
+        let permit = threads.try_acquire().expect("nobody has it");
+        let work = permit.run(move |_| {
             begins.send(()).expect("somebody waits for it");
             goes.recv()
         });
         drop(work.expect("a thread"));
         begun.await.expect("it begins");
-        assert!(hands.free().is_none(), "it is at work");
+        assert!(threads.try_acquire().is_none(), "it is at work");
         go.send(()).expect("it waits for this");
-        let turn = hands.wait().await.expect("it is free again");
-        let both = turn.work(|back| {
-            let other = back.give(here).expect("a thread").blocking_recv();
+        let permit = threads.acquire().await.expect("it is free again");
+        let both = permit.run(|back| {
+            let other = back.run(here).expect("a thread").blocking_recv();
             (here(), other.expect("it is done"))
         });
         let (front, back) = both.expect("a thread").await.expect("it is done");
         assert_ne!(front, back);
-        assert!(hands.free().is_some(), "at once");
+        assert!(threads.try_acquire().is_some(), "at once");
     }
 
     #[tokio::test]
     async fn work_that_panics_gives_its_turn_back() {
-        let hands = Hands::new(1);
-        let turn = hands.free().expect("nobody has it");
-        let work = turn.work(|_| panic!("a fault")).expect("a thread");
+        let threads = BuildThreads::new(1);
+        let permit = threads.try_acquire().expect("nobody has it");
+        let work = permit.run(|_| panic!("a fault")).expect("a thread");
         assert!(work.await.is_err());
-        assert!(hands.wait().await.is_some());
+        assert!(threads.acquire().await.is_some());
     }
 
     #[test]
     fn the_last_one_used_is_taken_first() {
-        let hands = Hands::new(3);
-        let front = |turn: &Turn| Arc::as_ptr(&turn.pair.front);
-        let (one, other) = (hands.free().expect("one"), hands.free().expect("two"));
+        let threads = BuildThreads::new(3);
+        let front = |permit: &BuildPermit| Arc::as_ptr(&permit.pair.front);
+        let (one, other) = (
+            threads.try_acquire().expect("one"),
+            threads.try_acquire().expect("two"),
+        );
         let used = front(&one);
         drop(other);
         drop(one);
-        assert_eq!(front(&hands.free().expect("one")), used);
+        assert_eq!(front(&threads.try_acquire().expect("one")), used);
     }
 }

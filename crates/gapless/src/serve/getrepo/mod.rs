@@ -1,23 +1,24 @@
-//! A whole repository as a CAR, streamed: commit, nodes and records in the order in
-//! which a reader walks them.
+//! Exports a whole repository as a streamed CAR: commit, nodes and records in the order
+//! in which a reader walks the tree.
 //!
-//! The root was recomputed and compared with the signed one before the first byte
-//! leaves; every record was hashed after it was read. Where all of them were kept since
-//! then, what is not as it was signed is found before anything is sent; where they are read
-//! while they are sent, it ends the stream in the middle, so that nobody takes it for
-//! whole. Either way it reports the damage.
+//! The root is recomputed and compared with the signed root before the first byte is sent,
+//! and every record is hashed after it was read. If all records fit into memory, damage is
+//! found before anything is sent. Otherwise the records are read again while they are sent,
+//! and damage breaks the stream off, so no reader takes the part for the whole. In both
+//! cases Gapless reports the damage.
 //!
-//! One signed state is sent, however long that takes. A view that stays open keeps old
-//! rows alive, so it is exchanged for a newer one for as long as the state is the same;
-//! of a repository that moves on, the last view that had the state is kept. Few are sent
-//! at a time, and fewer to one address; a few pieces wait for the reader, and a reader that
-//! keeps us waiting for too long is cut. When it goes away, or the account is hidden, the
-//! work ends.
+//! An export sends one signed state, however long the transfer takes. An open view keeps
+//! old rows alive, so the export changes to a newer view while the state stays the same; if
+//! the repository moves on, the export keeps the last view with its state. `limits.exports`
+//! limits the concurrent exports, and each address may have a part of them.
+//! [`QUEUED_PIECES`] pieces wait for the reader, and a reader that is too slow is cut. The
+//! export ends when the reader disconnects or the account is hidden.
 
-pub mod batch;
-pub mod build_threads;
-pub mod prefetch;
-pub mod two_ended;
+pub(crate) mod batch;
+pub(crate) mod build_threads;
+pub(crate) mod prefetch;
+pub(crate) mod record_budget;
+pub(crate) mod two_ended;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -38,83 +39,84 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use crate::serve::Serving;
-use crate::serve::getrepo::batch::{Parcel, Read};
-use crate::serve::getrepo::prefetch::ahead;
-use crate::serve::getrepo::two_ended::Room;
-use crate::serve::ip_limit::Share;
-use crate::serve::limits::{LOOK_RECORDS, PART_RECORDS, PIECE_BYTES, PIECES};
-use crate::serve::lookup::{Exact, Still};
-use crate::serve::refuse::Refusal;
-use crate::serve::tree_cache::{KeptRecords, Planned, Tree, in_time, spoilt, turn};
+use crate::serve::getrepo::batch::{BatchRecord, RecordBatch};
+use crate::serve::getrepo::prefetch::prefetch;
+use crate::serve::getrepo::record_budget::RecordBudget;
+use crate::serve::ip_limit::IpPermit;
+use crate::serve::limits::{PIECE_BYTES, QUEUED_PIECES, RECORDS_PER_CHECK, RECORDS_PER_VIEW};
+use crate::serve::lookup::{ServedState, StateCheck};
+use crate::serve::refuse::ServeError;
+use crate::serve::tree_cache::{
+    BufferedRecords, CachedTree, StateWithTree, acquire_permit, damaged_record, with_deadline,
+};
 
-/// A repository on its way.
-pub struct Sent {
-    pub head: Head,
-    pub evidence: String,
-    pub pieces: Receiver<Piece>,
+/// An export that has begun.
+pub(crate) struct Export {
+    pub(crate) head: Head,
+    pub(crate) evidence: String,
+    pub(crate) pieces: Receiver<ExportPiece>,
 }
 
-/// What a reader gets, one after the other. When they end without the last one,
-/// what came is not the whole, and nobody may take it for that.
-pub enum Piece {
+/// A part of an export. A stream that ends without [`ExportPiece::End`] was broken off.
+pub(crate) enum ExportPiece {
     Bytes(Bytes),
-    /// That was all.
-    Whole,
+    /// The export is complete.
+    End,
 }
 
-/// Why a stream ends before its end.
-enum Stop {
-    /// Nobody reads it any more.
-    Left,
-    /// It is read too slowly.
-    Slow,
-    /// It may not be shown any more.
-    Gone,
-    /// The mirror ends.
-    Ending,
-    /// What is held is not what was signed.
+/// Why an export ends before its last byte.
+enum ExportEnd {
+    /// The reader disconnected.
+    Disconnected,
+    /// The reader is slower than `min_rate`, or took nothing for `stall`.
+    TooSlow,
+    /// The account is hidden now.
+    Hidden,
+    /// The mirror is stopping.
+    Stopping,
+    /// The stored data is not what was signed.
     Damaged(String),
     Store(StoreError),
 }
 
-impl From<TreeError> for Stop {
-    fn from(error: TreeError) -> Stop {
-        // The nodes are in memory, and were made a moment ago.
-        Stop::Damaged(error.to_string())
+impl From<TreeError> for ExportEnd {
+    fn from(error: TreeError) -> ExportEnd {
+        // The nodes were built in memory a moment ago.
+        ExportEnd::Damaged(error.to_string())
     }
 }
 
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Stop {
+impl From<StoreError> for ExportEnd {
+    fn from(error: StoreError) -> ExportEnd {
         match error {
-            StoreError::Row { .. } => Stop::Damaged(error.to_string()),
-            error => Stop::Store(error),
+            StoreError::Row { .. } => ExportEnd::Damaged(error.to_string()),
+            error => ExportEnd::Store(error),
         }
     }
 }
 
 impl Serving {
-    /// Begins to send a repository to this address.
-    pub async fn repo_car(
+    /// Begins to export a repository to this address.
+    pub(crate) async fn export_repo(
         self: &Arc<Self>,
         did: &Did,
         peer: Option<IpAddr>,
-    ) -> Result<Sent, Refusal> {
-        self.needs_everything()?;
+    ) -> Result<Export, ServeError> {
+        self.require_whole_repos()?;
         let patience = self.limits.turn;
-        let seat = in_time(patience, async {
-            // First, so that nobody takes a seat who may not have it.
-            let share = self.shares.wait(peer).await;
-            let seat = turn(&self.exports, patience).await?;
-            Ok::<_, Refusal>((share, seat))
+        let permits = with_deadline(patience, async {
+            // First the address, so that no export permit waits for an address.
+            let ip_permit = self.ip_limiter.acquire(peer).await;
+            let permit = acquire_permit(&self.exports, patience).await?;
+            Ok::<_, ServeError>((ip_permit, permit))
         });
-        let seat = seat.await??;
-        let planned = self.planned(did, true).await?;
-        let (sender, pieces) = mpsc::channel(PIECES);
-        let (head, evidence) = (planned.exact.head, planned.exact.evidence.clone());
+        let permits = permits.await??;
+        let found = self.state_with_tree(did, true).await?;
+        let (sender, pieces) = mpsc::channel(QUEUED_PIECES);
+        let (head, evidence) = (found.state.head, found.state.evidence.clone());
         let (serving, handle) = (self.clone(), Handle::current());
-        tokio::task::spawn_blocking(move || send(&serving, planned, sender, &handle, seat));
-        Ok(Sent {
+        tokio::task::spawn_blocking(move || send(&serving, found, sender, &handle, permits));
+        Ok(Export {
             head,
             evidence,
             pieces,
@@ -122,46 +124,50 @@ impl Serving {
     }
 }
 
-/// Sends it, on a thread that may wait; the seat is free when it ends.
+/// Sends an export on a blocking thread. The permits are free when it ends.
 fn send(
     serving: &Arc<Serving>,
-    planned: Planned,
-    sender: Sender<Piece>,
+    found: StateWithTree,
+    sender: Sender<ExportPiece>,
     handle: &Handle,
-    _seat: (Option<Share>, OwnedSemaphorePermit),
+    _permits: (Option<IpPermit>, OwnedSemaphorePermit),
 ) {
-    let Planned {
-        exact,
+    let StateWithTree {
+        state,
         tree,
         records,
-    } = planned;
-    let (did, head) = (exact.did.clone(), exact.head);
-    let mut pieces = Pieces::new(serving, sender, handle);
-    let mut source = Source::new(serving, exact, records);
+    } = found;
+    let (did, head) = (state.did.clone(), state.head);
+    let mut pieces = PieceWriter::new(serving, sender, handle);
+    let mut source = RecordStream::new(serving, state, records);
     let sent = send_parts(&tree, &mut source, &mut pieces);
-    // Not needed any more, while the reader may still be at its last pieces.
+    // The reader may still be at its last pieces; the tree is not needed for them.
     drop((tree, source));
     let metrics = &serving.services.metrics;
     metrics.export_bytes.add(pieces.bytes);
     match sent {
         Ok(()) => metrics.exports.inc(),
-        Err(Stop::Left) => metrics.exports_left.inc(),
-        Err(Stop::Slow) => {
+        Err(ExportEnd::Disconnected) => metrics.exports_left.inc(),
+        Err(ExportEnd::TooSlow) => {
             metrics.exports_cut.inc();
-            tracing::debug!(%did, "a reader of the repository was too slow, and was cut");
+            tracing::debug!(%did, "export cut: the reader is too slow");
         }
-        Err(Stop::Gone) => {
-            tracing::debug!(%did, "the account was hidden while its repository was sent; its reader was cut");
+        Err(ExportEnd::Hidden) => {
+            tracing::debug!(%did, "export cut: the account was hidden meanwhile");
         }
-        Err(Stop::Ending) => {}
-        Err(Stop::Store(error)) => {
-            tracing::warn!(%did, %error, "a repository could not be read to its end; its reader was cut");
+        Err(ExportEnd::Stopping) => {}
+        Err(ExportEnd::Store(error)) => {
+            tracing::warn!(%did, %error, "export cut: the repository cannot be read to its end");
         }
-        Err(Stop::Damaged(why)) => handle.block_on(serving.report_damage(&did, head, &why)),
+        Err(ExportEnd::Damaged(why)) => handle.block_on(serving.report_damage(&did, head, &why)),
     }
 }
 
-fn send_parts(tree: &Tree, source: &mut Source<'_>, pieces: &mut Pieces<'_>) -> Result<(), Stop> {
+fn send_parts(
+    tree: &CachedTree,
+    source: &mut RecordStream<'_>,
+    pieces: &mut PieceWriter<'_>,
+) -> Result<(), ExportEnd> {
     write_header(&mut pieces.piece, &[tree.signed.commit_cid()]);
     tree.signed.each(|part| {
         match part {
@@ -175,100 +181,111 @@ fn send_parts(tree: &Tree, source: &mut Source<'_>, pieces: &mut Pieces<'_>) -> 
         }
     })?;
     pieces.push()?;
-    pieces.hand_over(Piece::Whole)
+    pieces.send_piece(ExportPiece::End)
 }
 
-/// The records of a state, in order, some from each view.
-struct Source<'a> {
+/// The records of a state in key order, at most `RECORDS_PER_VIEW` from each view.
+struct RecordStream<'a> {
     serving: &'a Serving,
-    exact: Exact,
-    parcels: Parcels,
-    /// The one that is being sent, and how far that is.
-    parcel: Parcel,
+    state: ServedState,
+    batches: RecordBatches,
+    /// The batch that is being sent, and the index of its next record.
+    batch: RecordBatch,
     at: usize,
-    /// Of those that are in memory already.
-    kept: Option<Arc<Room>>,
+    /// The budget of the records that are in memory already; `None` if they are read now.
+    budget: Option<Arc<RecordBudget>>,
     read: usize,
 }
 
-impl<'a> Source<'a> {
-    fn new(serving: &'a Serving, exact: Exact, records: Option<KeptRecords>) -> Source<'a> {
-        let (parcels, kept): (Parcels, _) = match records {
-            Some(KeptRecords { parcels, room }) => {
-                (Box::new(parcels.into_iter().map(Ok)), Some(room))
+impl<'a> RecordStream<'a> {
+    fn new(
+        serving: &'a Serving,
+        state: ServedState,
+        records: Option<BufferedRecords>,
+    ) -> RecordStream<'a> {
+        let (batches, budget): (RecordBatches, _) = match records {
+            Some(BufferedRecords { batches, budget }) => {
+                (Box::new(batches.into_iter().map(Ok)), Some(budget))
             }
-            None => (part(exact.view.records(exact.id)), None),
+            None => (prefetch_part(state.view.records(state.id)), None),
         };
-        Source {
+        RecordStream {
             serving,
-            exact,
-            parcels,
-            parcel: Parcel::default(),
+            state,
+            batches,
+            batch: RecordBatch::default(),
             at: 0,
-            kept,
+            budget,
             read: 0,
         }
     }
 
-    /// Appends the block of the next record, which must be this one.
-    fn append(&mut self, key: &[u8], cid: &Cid, out: &mut Vec<u8>) -> Result<(), Stop> {
-        while self.parcel.get(self.at).is_none() {
-            let Some(parcel) = self.parcels.next().transpose()? else {
-                return Err(Stop::Damaged(spoilt(cid, key)));
+    /// Appends the block of the next record. Fails if it is not the record `key` with `cid`.
+    fn append(&mut self, key: &[u8], cid: &Cid, out: &mut Vec<u8>) -> Result<(), ExportEnd> {
+        while self.batch.get(self.at).is_none() {
+            let Some(batch) = self.batches.next().transpose()? else {
+                return Err(ExportEnd::Damaged(damaged_record(cid, key)));
             };
-            (self.parcel, self.at) = (parcel, 0);
+            (self.batch, self.at) = (batch, 0);
         }
-        let same = |read: &Read<'_>| read.sound && read.cid == *cid && read.key == key;
-        let Some(read) = self.parcel.get(self.at).filter(same) else {
-            return Err(Stop::Damaged(spoilt(cid, key)));
+        let same = |read: &BatchRecord<'_>| read.verified && read.cid == *cid && read.key == key;
+        let Some(read) = self.batch.get(self.at).filter(same) else {
+            return Err(ExportEnd::Damaged(damaged_record(cid, key)));
         };
         out.extend_from_slice(read.block);
         self.at += 1;
         self.read += 1;
-        if self.read.is_multiple_of(LOOK_RECORDS) {
-            self.renew(key)?;
+        if self.read.is_multiple_of(RECORDS_PER_CHECK) {
+            self.refresh_view(key)?;
         }
         Ok(())
     }
 
-    /// Sees whether it may still be shown, and goes on from a newer view now and then,
-    /// if that has the same state.
-    fn renew(&mut self, last: &[u8]) -> Result<(), Stop> {
-        match self.serving.still(&self.exact) {
-            Ok(Still::Gone) => return Err(Stop::Gone),
-            Ok(Still::Same(view)) => self.exact.view = view,
-            Ok(Still::Moved) => {}
+    /// Ends the export if the account is hidden. Changes to a newer view if that has the
+    /// same state.
+    fn refresh_view(&mut self, last: &[u8]) -> Result<(), ExportEnd> {
+        match self.serving.check_state(&self.state) {
+            Ok(StateCheck::Hidden) => return Err(ExportEnd::Hidden),
+            Ok(StateCheck::Current(view)) => self.state.view = view,
+            Ok(StateCheck::Superseded) => {}
             Err(error) => return Err(error.into()),
         }
-        if self.kept.is_none() && self.read.is_multiple_of(PART_RECORDS) {
-            self.parcels = part(self.exact.view.records_after(self.exact.id, last));
+        if self.budget.is_none() && self.read.is_multiple_of(RECORDS_PER_VIEW) {
+            self.batches = prefetch_part(self.state.view.records_after(self.state.id, last));
         }
         Ok(())
     }
 }
 
-type Parcels = Box<dyn Iterator<Item = Result<Parcel, StoreError>>>;
+type RecordBatches = Box<dyn Iterator<Item = Result<RecordBatch, StoreError>>>;
 
-/// As many as are read from one view.
-fn part(rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static) -> Parcels {
-    Box::new(ahead(rows.take(PART_RECORDS)))
+/// Prefetches the records that are read from one view.
+fn prefetch_part(
+    rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static,
+) -> RecordBatches {
+    Box::new(prefetch(rows.take(RECORDS_PER_VIEW)))
 }
 
-/// What leaves, piece by piece, and how long the reader made us wait.
-struct Pieces<'a> {
+/// Sends the pieces, and measures how long the export waits for the reader.
+struct PieceWriter<'a> {
     serving: &'a Serving,
     handle: &'a Handle,
-    sender: Sender<Piece>,
+    sender: Sender<ExportPiece>,
     piece: Vec<u8>,
     bytes: u64,
-    /// How long was waited since this was last looked at, and what came of it.
+    /// How long the export has waited since the last check, and the bytes that the reader
+    /// took meanwhile.
     waited: Duration,
     taken: u64,
 }
 
-impl<'a> Pieces<'a> {
-    fn new(serving: &'a Serving, sender: Sender<Piece>, handle: &'a Handle) -> Pieces<'a> {
-        Pieces {
+impl<'a> PieceWriter<'a> {
+    fn new(
+        serving: &'a Serving,
+        sender: Sender<ExportPiece>,
+        handle: &'a Handle,
+    ) -> PieceWriter<'a> {
+        PieceWriter {
             serving,
             handle,
             sender,
@@ -279,20 +296,21 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    fn push(&mut self) -> Result<(), Stop> {
+    fn push(&mut self) -> Result<(), ExportEnd> {
         let piece = std::mem::replace(
             &mut self.piece,
             Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4),
         );
         let length = piece.len() as u64;
-        self.hand_over(Piece::Bytes(Bytes::from(piece)))?;
+        self.send_piece(ExportPiece::Bytes(Bytes::from(piece)))?;
         self.bytes += length;
         self.taken += length;
         Ok(())
     }
 
-    /// Whether the reader was too slow for as long as we waited for it.
-    fn too_slow(&mut self) -> bool {
+    /// Whether the reader took fewer than `min_rate` bytes per second of waiting. Checked
+    /// each time the waiting adds up to `stall`.
+    fn is_too_slow(&mut self) -> bool {
         let limits = &self.serving.limits;
         if self.waited < limits.stall {
             return false;
@@ -303,36 +321,36 @@ impl<'a> Pieces<'a> {
         slow
     }
 
-    fn hand_over(&mut self, piece: Piece) -> Result<(), Stop> {
+    fn send_piece(&mut self, piece: ExportPiece) -> Result<(), ExportEnd> {
         if self.serving.services.shutdown.has_begun() {
-            return Err(Stop::Ending);
+            return Err(ExportEnd::Stopping);
         }
         match self.sender.try_send(piece) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Closed(_)) => Err(Stop::Left),
-            Err(TrySendError::Full(piece)) => self.wait_with(piece),
+            Err(TrySendError::Closed(_)) => Err(ExportEnd::Disconnected),
+            Err(TrySendError::Full(piece)) => self.send_when_free(piece),
         }
     }
 
-    fn wait_with(&mut self, piece: Piece) -> Result<(), Stop> {
+    fn send_when_free(&mut self, piece: ExportPiece) -> Result<(), ExportEnd> {
         let began = Instant::now();
         let sent = self.handle.block_on(async {
             let stall = self.serving.limits.stall;
             tokio::select! {
-                room = tokio::time::timeout(stall, self.sender.reserve()) => match room {
-                    Err(_) => Err(Stop::Slow),
-                    Ok(Err(_)) => Err(Stop::Left),
-                    Ok(Ok(room)) => {
-                        room.send(piece);
+                place = tokio::time::timeout(stall, self.sender.reserve()) => match place {
+                    Err(_) => Err(ExportEnd::TooSlow),
+                    Ok(Err(_)) => Err(ExportEnd::Disconnected),
+                    Ok(Ok(place)) => {
+                        place.send(piece);
                         Ok(())
                     }
                 },
-                () = self.serving.services.shutdown.begun() => Err(Stop::Ending),
+                () = self.serving.services.shutdown.begun() => Err(ExportEnd::Stopping),
             }
         });
         self.waited += began.elapsed();
-        if self.too_slow() {
-            Err(Stop::Slow)
+        if self.is_too_slow() {
+            Err(ExportEnd::TooSlow)
         } else {
             sent
         }

@@ -1,91 +1,97 @@
-//! Records of a repository, read and checked ahead by a thread of its own while others are
-//! sent.
+//! Prefetches the records of a repository: a second thread reads and hashes the next
+//! batches while earlier ones are sent.
 //!
-//! Few parcels are read ahead, each of few records and few bytes. The thread ends with the
-//! records, or when nobody wants them any more.
+//! At most [`QUEUED_BATCHES`] batches are read ahead, each with a limited number of records
+//! and bytes. The thread ends after the last record, or when the iterator is dropped.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use gapless_store::error::StoreError;
 use gapless_store::table::record::Record;
 
-use crate::serve::getrepo::batch::{Parcel, Rows, Wanted};
+use crate::serve::getrepo::batch::{BatchContent, RecordBatch, RecordRows};
 
-/// Records of a parcel. Most repositories have no more, and need no thread.
-const RECORDS: usize = 256;
-/// Parcels that wait.
-const PARCELS: usize = 8;
+/// Records of a batch. Most repositories have no more and need no thread.
+const BATCH_RECORDS: usize = 256;
+/// Batches that wait to be taken.
+const QUEUED_BATCHES: usize = 8;
 
-/// What is handed over.
+/// A batch, and whether others follow.
 #[derive(Default)]
-struct Sent {
-    parcel: Parcel,
-    /// Why it ends here.
+struct ReadBatch {
+    batch: RecordBatch,
+    /// The error that ended the reading, after the records of the batch.
     failed: Option<StoreError>,
-    /// Nothing comes after it.
+    /// No further batch follows.
     is_last: bool,
 }
 
-/// Reads a parcel.
-fn read(rows: &mut Rows, parcel: Parcel) -> Sent {
-    let mut sent = Sent {
-        parcel,
-        ..Sent::default()
+/// Reads the next batch.
+fn read_next(rows: &mut RecordRows, batch: RecordBatch) -> ReadBatch {
+    let mut read_batch = ReadBatch {
+        batch,
+        ..ReadBatch::default()
     };
-    while !sent.parcel.is_full(RECORDS) {
+    while !read_batch.batch.is_full(BATCH_RECORDS) {
         match rows.next() {
-            Some(Ok(record)) => sent.parcel.push(&record, Wanted::Blocks),
+            Some(Ok(record)) => read_batch.batch.push(&record, BatchContent::Blocks),
             Some(Err(error)) => {
-                sent.failed = Some(error);
-                sent.is_last = true;
+                read_batch.failed = Some(error);
+                read_batch.is_last = true;
                 break;
             }
             None => {
-                sent.is_last = true;
+                read_batch.is_last = true;
                 break;
             }
         }
     }
-    sent
+    read_batch
 }
 
-/// Records in parcels, each hashed where it is read.
-pub fn ahead(rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static) -> Ahead {
-    Ahead(Source::Here(Box::new(rows)))
+/// Returns the records in batches, each verified by the thread that reads it.
+pub(crate) fn prefetch(
+    rows: impl Iterator<Item = Result<Record, StoreError>> + Send + 'static,
+) -> PrefetchedBatches {
+    PrefetchedBatches(ReadAhead::Inline(Box::new(rows)))
 }
 
-pub struct Ahead(Source);
+/// An iterator over batches that are read ahead.
+pub(crate) struct PrefetchedBatches(ReadAhead);
 
-enum Source {
-    Here(Rows),
-    There(Receiver<Sent>),
+/// Where the next batch comes from.
+enum ReadAhead {
+    /// The first batch, which the caller reads itself.
+    Inline(RecordRows),
+    /// Later batches, from the second thread.
+    Thread(Receiver<ReadBatch>),
     Failed(StoreError),
     Ended,
 }
 
-impl Iterator for Ahead {
-    type Item = Result<Parcel, StoreError>;
+impl Iterator for PrefetchedBatches {
+    type Item = Result<RecordBatch, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut sent = match std::mem::replace(&mut self.0, Source::Ended) {
-            Source::Ended => return None,
-            Source::Failed(error) => return Some(Err(error)),
-            Source::Here(mut rows) => {
-                let sent = read(&mut rows, Parcel::default());
-                if !sent.is_last {
-                    match send_ahead(rows, sent.parcel.another()) {
-                        Ok(parcels) => self.0 = Source::There(parcels),
+        let mut read_batch = match std::mem::replace(&mut self.0, ReadAhead::Ended) {
+            ReadAhead::Ended => return None,
+            ReadAhead::Failed(error) => return Some(Err(error)),
+            ReadAhead::Inline(mut rows) => {
+                let read_batch = read_next(&mut rows, RecordBatch::default());
+                if !read_batch.is_last {
+                    match start_thread(rows, read_batch.batch.new_like()) {
+                        Ok(batches) => self.0 = ReadAhead::Thread(batches),
                         Err(error) => return Some(Err(error)),
                     }
                 }
-                sent
+                read_batch
             }
-            Source::There(parcels) => match parcels.recv() {
-                Ok(sent) => {
-                    if !sent.is_last {
-                        self.0 = Source::There(parcels);
+            ReadAhead::Thread(batches) => match batches.recv() {
+                Ok(read_batch) => {
+                    if !read_batch.is_last {
+                        self.0 = ReadAhead::Thread(batches);
                     }
-                    sent
+                    read_batch
                 }
                 Err(_) => {
                     let why = "the thread that reads a repository ended before its end";
@@ -93,31 +99,34 @@ impl Iterator for Ahead {
                 }
             },
         };
-        if let Some(error) = sent.failed.take() {
-            // After what came before it.
-            self.0 = Source::Failed(error);
+        if let Some(error) = read_batch.failed.take() {
+            // Returned after the records that precede it.
+            self.0 = ReadAhead::Failed(error);
         }
-        Some(Ok(sent.parcel))
+        Some(Ok(read_batch.batch))
     }
 }
 
-fn send_ahead(mut rows: Rows, first: Parcel) -> Result<Receiver<Sent>, StoreError> {
-    let (sender, parcels): (SyncSender<Sent>, _) = sync_channel(PARCELS);
+fn start_thread(
+    mut rows: RecordRows,
+    first: RecordBatch,
+) -> Result<Receiver<ReadBatch>, StoreError> {
+    let (sender, batches): (SyncSender<ReadBatch>, _) = sync_channel(QUEUED_BATCHES);
     let thread = std::thread::Builder::new().name("read ahead".to_owned());
     let started = thread.spawn(move || {
         let mut next = first;
         loop {
-            let sent = read(&mut rows, next);
-            next = sent.parcel.another();
-            let is_last = sent.is_last;
-            // Nobody may want them any more.
-            if sender.send(sent).is_err() || is_last {
+            let read_batch = read_next(&mut rows, next);
+            next = read_batch.batch.new_like();
+            let is_last = read_batch.is_last;
+            // The iterator may have been dropped.
+            if sender.send(read_batch).is_err() || is_last {
                 return;
             }
         }
     });
     started.map_err(|error| StoreError::System(error.to_string().into()))?;
-    Ok(parcels)
+    Ok(batches)
 }
 
 #[cfg(test)]
@@ -127,10 +136,17 @@ mod tests {
 
     #[test]
     fn as_many_come_out_as_go_in_and_as_they_were() {
-        for many in [0, 1, RECORDS - 1, RECORDS, RECORDS + 1, 20 * RECORDS] {
+        for many in [
+            0,
+            1,
+            BATCH_RECORDS - 1,
+            BATCH_RECORDS,
+            BATCH_RECORDS + 1,
+            20 * BATCH_RECORDS,
+        ] {
             let mut read = 0;
-            for parcel in ahead((0..many).map(|number| Ok(record(number, number == 700)))) {
-                for one in parcel.expect("all can be read").iter() {
+            for batch in prefetch((0..many).map(|number| Ok(record(number, number == 700)))) {
+                for one in batch.expect("all can be read").iter() {
                     assert_read(&one, read, read == 700);
                     read += 1;
                 }
@@ -141,13 +157,13 @@ mod tests {
 
     #[test]
     fn a_row_that_cannot_be_read_is_told_after_what_came_before_it() {
-        for before in [0, 10, 3 * RECORDS] {
+        for before in [0, 10, 3 * BATCH_RECORDS] {
             let failed = Err(StoreError::System("a spoilt row".into()));
             let rows = (0..before).map(|number| Ok(record(number, false)));
             let (mut read, mut errors) = (0, 0);
-            for parcel in ahead(rows.chain([failed])) {
-                match parcel {
-                    Ok(parcel) => read += parcel.iter().count(),
+            for batch in prefetch(rows.chain([failed])) {
+                match batch {
+                    Ok(batch) => read += batch.iter().count(),
                     Err(_) => errors += 1,
                 }
             }
@@ -157,15 +173,15 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_before_the_rows_is_an_error_and_no_end() {
-        let rows = (0..2 * RECORDS).map(|at| {
-            assert!(at <= RECORDS, "a fault while reading");
+        let rows = (0..2 * BATCH_RECORDS).map(|at| {
+            assert!(at <= BATCH_RECORDS, "a fault while reading");
             Ok(record(at, false))
         });
-        let mut read = ahead(rows);
-        assert!(read.next().is_some_and(|parcel| parcel.is_ok()));
+        let mut read = prefetch(rows);
+        assert!(read.next().is_some_and(|batch| batch.is_ok()));
         let words = read
             .next()
-            .map(|parcel| parcel.err().map(|error| error.to_string()));
+            .map(|batch| batch.err().map(|error| error.to_string()));
         let words = words.flatten().unwrap_or_default();
         assert!(words.contains("before its end"), "{words}");
         assert!(read.next().is_none());
@@ -179,7 +195,7 @@ mod tests {
             let _ = &sender;
             Ok(record(1, false))
         });
-        let mut read = ahead(rows);
+        let mut read = prefetch(rows);
         assert!(read.next().is_some());
         drop(read);
         assert!(reads.recv().is_err(), "the thread has let go of the rows");

@@ -1,12 +1,13 @@
-//! Every record of a repository, read from both ends at once: by the caller from the
-//! first one on, by a thread of its own from the last one back, until the two meet. Each
-//! takes a core, and neither waits for the other before that.
+//! Reads every record of a repository from both ends at once: the caller reads forward
+//! from the first record, a second thread reads backward from the last record, until the
+//! two meet. Each side uses one core, and neither waits for the other before they meet.
 //!
-//! Who has read some claims them, and leaves out what the other end has claimed already:
-//! so all are there once, whoever was faster. What the thread has read waits until the
-//! caller is there, and is in memory for that long; where there is no room for more, the
-//! thread ends, and the caller reads the rest. So it does where the thread cannot read a
-//! row, or is never begun: then the caller meets the same row, and tells.
+//! Each side claims the records of a batch after reading them and drops those that the
+//! other side has claimed already, so every record is returned once. The batches of the
+//! back side stay in memory until the caller reaches them. If the memory budget is used
+//! up, the back side ends and the caller reads the rest. The caller also reads the rest if
+//! the second thread cannot start or cannot read a row; the caller then meets the same row
+//! and returns the error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,225 +15,208 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gapless_store::error::StoreError;
 use tokio::sync::oneshot;
 
-use crate::serve::getrepo::batch::{Parcel, Rows, Wanted};
-use crate::serve::getrepo::build_threads::Hand;
-use gapless_mirror::budget::Share;
+use crate::serve::getrepo::batch::{BatchContent, RecordBatch, RecordRows};
+use crate::serve::getrepo::build_threads::BuildThread;
+use crate::serve::getrepo::record_budget::RecordBudget;
 
-/// Records that are read before they are claimed.
-const RECORDS: usize = 128;
-/// Records that are read before a thread is begun: so many are read while it begins.
-const FIRST: usize = 16;
+/// Records of a batch, which one side reads before it claims them.
+const BATCH_RECORDS: usize = 128;
+/// Records that the caller reads before the second thread starts: smaller repositories
+/// need no second thread.
+const FIRST_BATCH_RECORDS: usize = 16;
 
-/// The memory of what was read and is kept, and whether records are kept at all.
-pub struct Room {
-    /// Once they are not, they never are again.
-    keeps: AtomicBool,
-    taken: Mutex<(Share, u64)>,
-}
-
-impl Room {
-    pub fn new(keeps: bool, share: Share) -> Arc<Room> {
-        Arc::new(Room {
-            keeps: AtomicBool::new(keeps),
-            taken: Mutex::new((share, 0)),
-        })
-    }
-
-    /// Whether records are kept.
-    pub fn keeps(&self) -> bool {
-        self.keeps.load(Ordering::Relaxed)
-    }
-
-    /// They are hashed then.
-    fn wanted(&self) -> Wanted {
-        if self.keeps() {
-            Wanted::Both
-        } else {
-            Wanted::Keys
-        }
-    }
-
-    /// Whether there is room for this one as well.
-    fn takes(&self, parcel: &Parcel) -> bool {
-        // Nothing in here can panic half way.
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let (share, bytes) = &mut *taken;
-        *bytes += parcel.bytes() as u64;
-        share.reaches(*bytes)
-    }
-}
-
-/// Which end is read from.
+/// The end of the repository from which a side reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    First,
-    Last,
+enum Side {
+    Front,
+    Back,
 }
 
-/// How far the two are.
+/// How far the two sides have read.
 #[derive(Default)]
-struct Meeting {
-    /// All are claimed.
-    over: AtomicBool,
-    /// The keys that were claimed last, by the caller and by the thread.
+struct MeetingPoint {
+    /// Every record is claimed, or the reader was dropped.
+    all_claimed: AtomicBool,
+    /// The last key that the front side has claimed, and that of the back side.
     claimed: Mutex<[Option<Vec<u8>>; 2]>,
 }
 
-impl Meeting {
-    /// Claims what was read, and cuts what the other end has; whether all are claimed
-    /// now. `ended`: there is nothing more to be read.
-    fn claim(&self, end: End, parcel: &mut Parcel, ended: bool) -> bool {
+impl MeetingPoint {
+    /// Claims the records of a batch for a side, and removes those that the other side has
+    /// claimed. `ended` means that there are no further rows. Returns whether every record
+    /// of the repository is claimed now.
+    fn claim(&self, side: Side, batch: &mut RecordBatch, ended: bool) -> bool {
         // Nothing in here can panic half way.
         let claimed = self.claimed.lock();
         let [first, last] = &mut *claimed.unwrap_or_else(PoisonError::into_inner);
-        if self.over.load(Ordering::Relaxed) {
-            parcel.cut(|_| true);
+        if self.all_claimed.load(Ordering::Relaxed) {
+            batch.truncate_while(|_| true);
             return true;
         }
-        let (own, other) = match end {
-            End::First => (first, last),
-            End::Last => (last, first),
+        let (own, other) = match side {
+            Side::Front => (first, last),
+            Side::Back => (last, first),
         };
-        let cut = parcel.cut(|key| match (end, other.as_deref()) {
+        let cut = batch.truncate_while(|key| match (side, other.as_deref()) {
             (_, None) => false,
-            (End::First, Some(other)) => key >= other,
-            (End::Last, Some(other)) => key <= other,
+            (Side::Front, Some(other)) => key >= other,
+            (Side::Back, Some(other)) => key <= other,
         });
-        if let Some(key) = parcel.last_read() {
+        if let Some(key) = batch.last_read() {
             *own = Some(key.to_vec());
         }
         if cut || ended {
-            self.over.store(true, Ordering::Relaxed);
+            self.all_claimed.store(true, Ordering::Relaxed);
         }
         cut || ended
     }
 }
 
-/// Reads a parcel, or less of it when all are claimed meanwhile. True if that was the
-/// last one.
+/// Fills a batch with at most `records` records, fewer if every record is claimed
+/// meanwhile. Returns true if the rows have ended.
 fn read(
-    rows: &mut Rows,
-    parcel: &mut Parcel,
+    rows: &mut RecordRows,
+    batch: &mut RecordBatch,
     records: usize,
-    wanted: Wanted,
-    meeting: &Meeting,
+    content: BatchContent,
+    meeting: &MeetingPoint,
 ) -> Result<bool, StoreError> {
-    while !parcel.is_full(records) {
-        if meeting.over.load(Ordering::Relaxed) {
+    while !batch.is_full(records) {
+        if meeting.all_claimed.load(Ordering::Relaxed) {
             break;
         }
         match rows.next().transpose()? {
-            Some(record) => parcel.push(&record, wanted),
+            Some(record) => batch.push(&record, content),
             None => return Ok(true),
         }
     }
     Ok(false)
 }
 
-/// Parcels in order. `front` are the rows from the first one on, `back` the same ones from
-/// the last one back; those are asked for where there are many.
-pub fn both_ends<B>(front: Rows, back: B, hand: Arc<Hand>, room: Arc<Room>) -> BothEnds<B>
+/// Returns the records as batches in key order. `front` has the rows from the first to the
+/// last. `back` opens the same rows in reverse; it is called only for a repository with
+/// more than `FIRST_BATCH_RECORDS` records.
+pub(crate) fn read_from_both_ends<B>(
+    front: RecordRows,
+    back: B,
+    thread: Arc<BuildThread>,
+    budget: Arc<RecordBudget>,
+) -> TwoEndedReader<B>
 where
-    B: FnOnce() -> Rows + Send + 'static,
+    B: FnOnce() -> RecordRows + Send + 'static,
 {
-    BothEnds {
-        state: State::Begins(back),
+    TwoEndedReader {
+        state: State::Start(back),
         front,
-        hand,
-        room,
+        thread,
+        budget,
         meeting: Arc::default(),
-        next: Parcel::default(),
+        next: RecordBatch::default(),
     }
 }
 
-pub struct BothEnds<B> {
+/// An iterator over the batches of a repository, in key order.
+pub(crate) struct TwoEndedReader<B> {
     state: State<B>,
-    front: Rows,
-    hand: Arc<Hand>,
-    room: Arc<Room>,
-    meeting: Arc<Meeting>,
-    /// Empty, with room for as much as the last one had.
-    next: Parcel,
+    front: RecordRows,
+    thread: Arc<BuildThread>,
+    budget: Arc<RecordBudget>,
+    meeting: Arc<MeetingPoint>,
+    /// An empty batch with the capacity of the last one.
+    next: RecordBatch,
 }
 
-/// What the other thread has read comes by this.
-type Told = oneshot::Receiver<Vec<Parcel>>;
+/// Receives the batches that the back side has read.
+type BackHalf = oneshot::Receiver<Vec<RecordBatch>>;
 
 enum State<B> {
-    Begins(B),
-    Reads(Option<Told>),
-    /// The caller has come to where the thread was: the last parcel first.
-    Rest(Vec<Parcel>),
+    Start(B),
+    Reading(Option<BackHalf>),
+    /// The caller has reached the back side: its remaining batches, the last one first.
+    Rest(Vec<RecordBatch>),
 }
 
-impl<B: FnOnce() -> Rows + Send + 'static> BothEnds<B> {
-    fn step(&mut self) -> Result<Option<Parcel>, StoreError> {
+impl<B: FnOnce() -> RecordRows + Send + 'static> TwoEndedReader<B> {
+    fn step(&mut self) -> Result<Option<RecordBatch>, StoreError> {
         loop {
             if let State::Rest(rest) = &mut self.state {
                 return Ok(rest.pop());
             }
-            let mut parcel = std::mem::take(&mut self.next);
-            let wanted = self.room.wanted();
+            let mut batch = std::mem::take(&mut self.next);
+            let content = self.budget.content();
             let records = match self.state {
-                State::Begins(_) => FIRST,
-                _ => RECORDS,
+                State::Start(_) => FIRST_BATCH_RECORDS,
+                _ => BATCH_RECORDS,
             };
-            let ended = read(&mut self.front, &mut parcel, records, wanted, &self.meeting)?;
-            let over = self.meeting.claim(End::First, &mut parcel, ended);
-            if wanted == Wanted::Both && !self.room.takes(&parcel) {
-                // From now on keys alone are wanted.
-                self.room.keeps.store(false, Ordering::Relaxed);
+            let ended = read(&mut self.front, &mut batch, records, content, &self.meeting)?;
+            let all_claimed = self.meeting.claim(Side::Front, &mut batch, ended);
+            if content == BatchContent::Both && !self.budget.reserve(&batch) {
+                self.budget.stop_keeping();
             }
-            self.next = parcel.another();
+            self.next = batch.new_like();
             let rest = State::Rest(Vec::new());
-            self.state = match (std::mem::replace(&mut self.state, rest), over) {
-                (State::Begins(back), false) => State::Reads(self.begin(back)),
-                (State::Reads(Some(told)), true) => State::Rest(joined(told)?),
-                (State::Begins(_) | State::Reads(None), true) => State::Rest(Vec::new()),
+            self.state = match (std::mem::replace(&mut self.state, rest), all_claimed) {
+                (State::Start(back), false) => State::Reading(self.start_back_half(back)),
+                (State::Reading(Some(back_half)), true) => {
+                    State::Rest(wait_for_back_half(back_half)?)
+                }
+                (State::Start(_) | State::Reading(None), true) => State::Rest(Vec::new()),
                 (state, _) => state,
             };
-            if !parcel.is_empty() {
-                return Ok(Some(parcel));
+            if !batch.is_empty() {
+                return Ok(Some(batch));
             }
         }
     }
 
-    /// Begins to read from the other end. Where no thread can be had, the caller reads
-    /// all of them.
-    fn begin(&self, back: B) -> Option<Told> {
-        let (room, meeting) = (self.room.clone(), self.meeting.clone());
-        self.hand.give(move || read_back(back(), &room, &meeting))
+    /// Starts the back side. Returns `None` if no thread can start; the caller then reads
+    /// every record.
+    fn start_back_half(&self, back: B) -> Option<BackHalf> {
+        let (budget, meeting) = (self.budget.clone(), self.meeting.clone());
+        self.thread
+            .run(move || read_back(back(), &budget, &meeting))
     }
 }
 
-/// Reads from the last one back, as long as there is room for what was read.
-fn read_back(mut rows: Rows, room: &Room, meeting: &Meeting) -> Vec<Parcel> {
-    let mut parcels = Vec::new();
-    let mut parcel = Parcel::backward();
-    // What cannot be read is left to the caller.
-    while let Ok(ended) = read(&mut rows, &mut parcel, RECORDS, room.wanted(), meeting) {
-        if !room.takes(&parcel) {
+/// Reads batches backward from the last record until the sides meet, the budget is used
+/// up, or a row cannot be read.
+fn read_back(
+    mut rows: RecordRows,
+    budget: &RecordBudget,
+    meeting: &MeetingPoint,
+) -> Vec<RecordBatch> {
+    let mut batches = Vec::new();
+    let mut batch = RecordBatch::backward();
+    // The caller reports a row that cannot be read.
+    while let Ok(ended) = read(
+        &mut rows,
+        &mut batch,
+        BATCH_RECORDS,
+        budget.content(),
+        meeting,
+    ) {
+        if !budget.reserve(&batch) {
             break;
         }
-        let over = meeting.claim(End::Last, &mut parcel, ended);
-        let next = parcel.another();
-        parcels.push(std::mem::replace(&mut parcel, next));
-        if over {
+        let all_claimed = meeting.claim(Side::Back, &mut batch, ended);
+        let next = batch.new_like();
+        batches.push(std::mem::replace(&mut batch, next));
+        if all_claimed {
             break;
         }
     }
-    parcels
+    batches
 }
 
-fn joined(told: Told) -> Result<Vec<Parcel>, StoreError> {
-    told.blocking_recv().map_err(|_| {
+fn wait_for_back_half(back_half: BackHalf) -> Result<Vec<RecordBatch>, StoreError> {
+    back_half.blocking_recv().map_err(|_| {
         let why = "the thread that reads a repository ended before its end";
         StoreError::System(why.into())
     })
 }
 
-impl<B: FnOnce() -> Rows + Send + 'static> Iterator for BothEnds<B> {
-    type Item = Result<Parcel, StoreError>;
+impl<B: FnOnce() -> RecordRows + Send + 'static> Iterator for TwoEndedReader<B> {
+    type Item = Result<RecordBatch, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let step = self.step();
@@ -243,10 +227,10 @@ impl<B: FnOnce() -> Rows + Send + 'static> Iterator for BothEnds<B> {
     }
 }
 
-impl<B> Drop for BothEnds<B> {
+impl<B> Drop for TwoEndedReader<B> {
     fn drop(&mut self) {
-        // Nobody wants the rest.
-        self.meeting.over.store(true, Ordering::Relaxed);
+        // The back side stops reading.
+        self.meeting.all_claimed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -262,23 +246,23 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    fn room(keeps: bool, bytes: u64) -> Arc<Room> {
-        Room::new(keeps, Memory::new(bytes).share())
+    fn budget(keeps: bool, bytes: u64) -> Arc<RecordBudget> {
+        RecordBudget::new(keeps, Memory::new(bytes).share())
     }
 
-    fn rows(numbers: impl Iterator<Item = usize> + Send + 'static) -> Rows {
+    fn rows(numbers: impl Iterator<Item = usize> + Send + 'static) -> RecordRows {
         Box::new(numbers.map(|number| Ok(record(number, number == 700))))
     }
 
-    /// The same, each of them after `before` was called with its number.
+    /// Rows that call `before` with the number of each record first.
     fn rows_after(
         numbers: impl Iterator<Item = usize> + Send + 'static,
         before: impl Fn(usize) + Send + 'static,
-    ) -> Rows {
+    ) -> RecordRows {
         rows(numbers.inspect(move |number| before(*number)))
     }
 
-    /// Waits until one of the threads is as far as this; not for ever, if it never comes.
+    /// Waits until one of the threads has come this far; panics after `PATIENCE`.
     fn until(far: &AtomicUsize, number: usize) {
         let began = Instant::now();
         while far.load(Ordering::SeqCst) < number {
@@ -287,13 +271,13 @@ mod tests {
         }
     }
 
-    fn assert_all<B>(ends: BothEnds<B>, many: usize)
+    fn assert_all<B>(ends: TwoEndedReader<B>, many: usize)
     where
-        B: FnOnce() -> Rows + Send + 'static,
+        B: FnOnce() -> RecordRows + Send + 'static,
     {
         let mut read = 0;
-        for parcel in ends {
-            for one in parcel.expect("all can be read").iter() {
+        for batch in ends {
+            for one in batch.expect("all can be read").iter() {
                 assert_read(&one, read, read == 700);
                 read += 1;
             }
@@ -301,62 +285,66 @@ mod tests {
         assert_eq!(read, many);
     }
 
-    /// Claims these, and says which of them are left, and whether all are claimed.
-    fn claim(meeting: &Meeting, end: End, numbers: std::ops::Range<usize>) -> (Vec<usize>, bool) {
-        let mut parcel = match end {
-            End::First => Parcel::default(),
-            End::Last => Parcel::backward(),
+    /// Claims these records. Returns those that are left, and whether all are claimed.
+    fn claim(
+        meeting: &MeetingPoint,
+        side: Side,
+        numbers: std::ops::Range<usize>,
+    ) -> (Vec<usize>, bool) {
+        let mut batch = match side {
+            Side::Front => RecordBatch::default(),
+            Side::Back => RecordBatch::backward(),
         };
-        let mut push = |number| parcel.push(&record(number, false), Wanted::Keys);
-        match end {
-            End::First => numbers.for_each(&mut push),
-            End::Last => numbers.rev().for_each(&mut push),
+        let mut push = |number| batch.push(&record(number, false), BatchContent::Keys);
+        match side {
+            Side::Front => numbers.for_each(&mut push),
+            Side::Back => numbers.rev().for_each(&mut push),
         }
-        let over = meeting.claim(end, &mut parcel, false);
-        let number = |read: crate::serve::getrepo::batch::Read<'_>| {
+        let all_claimed = meeting.claim(side, &mut batch, false);
+        let number = |read: crate::serve::getrepo::batch::BatchRecord<'_>| {
             let key = std::str::from_utf8(read.key).expect("a text");
             key.trim_start_matches("a/").parse().expect("a number")
         };
-        (parcel.iter().map(number).collect(), over)
+        (batch.iter().map(number).collect(), all_claimed)
     }
 
     #[test]
     fn what_one_end_has_claimed_the_other_leaves_out() {
         let all = |range: std::ops::Range<usize>| range.collect::<Vec<_>>();
         for beyond in [91, 95, 200] {
-            let meeting = Meeting::default();
-            assert_eq!(claim(&meeting, End::Last, 90..100), (all(90..100), false));
-            assert_eq!(claim(&meeting, End::First, 0..50), (all(0..50), false));
+            let meeting = MeetingPoint::default();
+            assert_eq!(claim(&meeting, Side::Back, 90..100), (all(90..100), false));
+            assert_eq!(claim(&meeting, Side::Front, 0..50), (all(0..50), false));
             let left = (all(50..90), true);
-            assert_eq!(claim(&meeting, End::First, 50..beyond), left);
-            assert_eq!(claim(&meeting, End::Last, 80..90), (Vec::new(), true));
+            assert_eq!(claim(&meeting, Side::Front, 50..beyond), left);
+            assert_eq!(claim(&meeting, Side::Back, 80..90), (Vec::new(), true));
         }
-        let meeting = Meeting::default();
-        assert_eq!(claim(&meeting, End::First, 0..10), (all(0..10), false));
-        assert_eq!(claim(&meeting, End::Last, 10..20), (all(10..20), false));
-        assert_eq!(claim(&meeting, End::Last, 9..10), (Vec::new(), true));
-        assert_eq!(claim(&meeting, End::First, 10..20), (Vec::new(), true));
+        let meeting = MeetingPoint::default();
+        assert_eq!(claim(&meeting, Side::Front, 0..10), (all(0..10), false));
+        assert_eq!(claim(&meeting, Side::Back, 10..20), (all(10..20), false));
+        assert_eq!(claim(&meeting, Side::Back, 9..10), (Vec::new(), true));
+        assert_eq!(claim(&meeting, Side::Front, 10..20), (Vec::new(), true));
     }
 
     const SIZES: [usize; 9] = [
         0,
         1,
-        FIRST - 1,
-        FIRST,
-        FIRST + 1,
-        FIRST + RECORDS,
-        2 * RECORDS,
-        10 * RECORDS + 1,
-        40 * RECORDS,
+        FIRST_BATCH_RECORDS - 1,
+        FIRST_BATCH_RECORDS,
+        FIRST_BATCH_RECORDS + 1,
+        FIRST_BATCH_RECORDS + BATCH_RECORDS,
+        2 * BATCH_RECORDS,
+        10 * BATCH_RECORDS + 1,
+        40 * BATCH_RECORDS,
     ];
 
     #[test]
     fn all_come_out_once_and_in_order() {
         for many in SIZES {
             let back = move || rows((0..many).rev());
-            let hand = Hand::new("a hand");
+            let thread = BuildThread::new("a thread");
             assert_all(
-                both_ends(rows(0..many), back, hand, room(true, 1 << 30)),
+                read_from_both_ends(rows(0..many), back, thread, budget(true, 1 << 30)),
                 many,
             );
         }
@@ -364,13 +352,13 @@ mod tests {
 
     #[test]
     fn all_come_out_once_when_the_caller_is_the_slow_one() {
-        for many in SIZES.into_iter().filter(|many| *many > 2 * RECORDS) {
+        for many in SIZES.into_iter().filter(|many| *many > 2 * BATCH_RECORDS) {
             let (far, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let (told, counted) = (far.clone(), seen.clone());
             let front = rows_after(0..many, move |number| {
                 counted.fetch_add(1, Ordering::SeqCst);
-                if number == FIRST {
-                    until(&far, many - FIRST - 1);
+                if number == FIRST_BATCH_RECORDS {
+                    until(&far, many - FIRST_BATCH_RECORDS - 1);
                 }
             });
             let back = move || {
@@ -378,16 +366,24 @@ mod tests {
                     told.store(many - number, Ordering::SeqCst);
                 })
             };
-            let ends = both_ends(front, back, Hand::new("a hand"), room(true, 1 << 30));
+            let ends = read_from_both_ends(
+                front,
+                back,
+                BuildThread::new("a thread"),
+                budget(true, 1 << 30),
+            );
             assert_all(ends, many);
             let seen = seen.load(Ordering::SeqCst);
-            assert!(seen <= FIRST + 2 * RECORDS, "the caller read {seen}");
+            assert!(
+                seen <= FIRST_BATCH_RECORDS + 2 * BATCH_RECORDS,
+                "the caller read {seen}"
+            );
         }
     }
 
     #[test]
     fn all_come_out_once_when_the_thread_is_the_slow_one() {
-        for many in SIZES.into_iter().filter(|many| *many > 2 * RECORDS) {
+        for many in SIZES.into_iter().filter(|many| *many > 2 * BATCH_RECORDS) {
             let (far, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let (told, counted) = (far.clone(), seen.clone());
             let front = rows_after(0..many, move |number| {
@@ -401,16 +397,21 @@ mod tests {
                     }
                 })
             };
-            let ends = both_ends(front, back, Hand::new("a hand"), room(true, 1 << 30));
+            let ends = read_from_both_ends(
+                front,
+                back,
+                BuildThread::new("a thread"),
+                budget(true, 1 << 30),
+            );
             assert_all(ends, many);
             let seen = seen.load(Ordering::SeqCst);
-            assert!(seen <= RECORDS + 1, "the thread read {seen}");
+            assert!(seen <= BATCH_RECORDS + 1, "the thread read {seen}");
         }
     }
 
     #[test]
     fn the_thread_reads_no_more_than_there_is_room_for() {
-        let many = 400 * RECORDS;
+        let many = 400 * BATCH_RECORDS;
         let seen = Arc::new(AtomicUsize::new(0));
         let counted = seen.clone();
         let (ended, ends) = sync_channel::<()>(1);
@@ -422,40 +423,51 @@ mod tests {
             })
         };
         let front = rows_after(0..many, move |number| {
-            if number == FIRST {
+            if number == FIRST_BATCH_RECORDS {
                 assert!(ends.recv().is_err(), "nothing is sent");
             }
         });
-        let room = room(false, 0);
-        let (mut read, hand) = (0, Hand::new("a hand"));
-        for parcel in both_ends(front, back, hand, room) {
-            for one in parcel.expect("all can be read").iter() {
+        let budget = budget(false, 0);
+        let (mut read, thread) = (0, BuildThread::new("a thread"));
+        for batch in read_from_both_ends(front, back, thread, budget) {
+            for one in batch.expect("all can be read").iter() {
                 assert_eq!(one.key, record(read, false).path());
-                assert!(one.block.is_empty() && !one.sound, "keys alone are wanted");
+                assert!(
+                    one.block.is_empty() && !one.verified,
+                    "only keys are wanted"
+                );
                 read += 1;
             }
         }
         assert_eq!(read, many);
         let seen = seen.load(Ordering::SeqCst);
-        assert!(seen > RECORDS && seen < many / 2, "the thread read {seen}");
+        assert!(
+            seen > BATCH_RECORDS && seen < many / 2,
+            "the thread read {seen}"
+        );
     }
 
     #[test]
     fn what_there_is_no_room_for_is_not_kept_and_comes_all_the_same() {
-        let many = 400 * RECORDS;
-        let room = room(true, 0);
+        let many = 400 * BATCH_RECORDS;
+        let budget = budget(true, 0);
         let back = move || rows((0..many).rev());
-        let ends = both_ends(rows(0..many), back, Hand::new("a hand"), room.clone());
-        let read = ends.map(|parcel| parcel.expect("all can be read").len());
+        let ends = read_from_both_ends(
+            rows(0..many),
+            back,
+            BuildThread::new("a thread"),
+            budget.clone(),
+        );
+        let read = ends.map(|batch| batch.expect("all can be read").len());
         assert_eq!(read.sum::<usize>(), many);
-        assert!(!room.keeps());
+        assert!(!budget.keeps_records());
     }
 
     #[test]
     fn a_row_that_cannot_be_read_is_told_wherever_it_is() {
-        let many = 10 * RECORDS;
-        for broken in [0, FIRST, many / 2, many - 1] {
-            let rows = move |backward: bool| -> Rows {
+        let many = 10 * BATCH_RECORDS;
+        for broken in [0, FIRST_BATCH_RECORDS, many / 2, many - 1] {
+            let rows = move |backward: bool| -> RecordRows {
                 let row = move |number| {
                     if number == broken {
                         Err(StoreError::System("a spoilt row".into()))
@@ -469,12 +481,17 @@ mod tests {
                     Box::new((0..many).rev().map(row))
                 }
             };
-            let hand = Hand::new("a hand");
-            let ends = both_ends(rows(false), move || rows(true), hand, room(true, 1 << 30));
+            let thread = BuildThread::new("a thread");
+            let ends = read_from_both_ends(
+                rows(false),
+                move || rows(true),
+                thread,
+                budget(true, 1 << 30),
+            );
             let (mut read, mut errors) = (0, 0);
-            for parcel in ends {
-                match parcel {
-                    Ok(parcel) => read += parcel.len(),
+            for batch in ends {
+                match batch {
+                    Ok(batch) => read += batch.len(),
                     Err(_) => errors += 1,
                 }
             }
@@ -485,21 +502,21 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_before_it_should_is_an_error_and_no_end() {
-        let many = 10 * RECORDS;
+        let many = 10 * BATCH_RECORDS;
         let (gone, waits) = sync_channel::<()>(0);
         let back = move || {
             rows_after((0..many).rev(), move |number| {
                 let _ = &gone;
-                assert!(number > many - 2 * RECORDS, "a fault while reading");
+                assert!(number > many - 2 * BATCH_RECORDS, "a fault while reading");
             })
         };
         let front = rows_after(0..many, move |number| {
-            if number == FIRST {
+            if number == FIRST_BATCH_RECORDS {
                 assert!(waits.recv().is_err(), "nothing is sent");
             }
         });
-        let hand = Hand::new("a hand");
-        let ends = both_ends(front, back, hand, room(true, 1 << 30));
+        let thread = BuildThread::new("a thread");
+        let ends = read_from_both_ends(front, back, thread, budget(true, 1 << 30));
         let last = ends.last().expect("something came");
         let words = last.err().map(|error| error.to_string());
         let words = words.unwrap_or_default();
@@ -510,16 +527,21 @@ mod tests {
     fn whoever_wants_no_more_ends_the_reading() {
         let (sender, reads): (SyncSender<()>, _) = sync_channel(1);
         let back = move || {
-            let rows: Rows = Box::new(std::iter::repeat_with(move || {
+            let rows: RecordRows = Box::new(std::iter::repeat_with(move || {
                 // Lives as long as the rows do.
                 let _ = &sender;
                 Ok(record(1 << 20, false))
             }));
             rows
         };
-        let hand = Hand::new("a hand");
-        let mut ends = both_ends(rows(0..100 * RECORDS), back, hand, room(true, 1 << 40));
-        assert!(ends.next().is_some_and(|parcel| parcel.is_ok()));
+        let thread = BuildThread::new("a thread");
+        let mut ends = read_from_both_ends(
+            rows(0..100 * BATCH_RECORDS),
+            back,
+            thread,
+            budget(true, 1 << 40),
+        );
+        assert!(ends.next().is_some_and(|batch| batch.is_ok()));
         drop(ends);
         assert!(reads.recv().is_err(), "the thread has let go of the rows");
     }

@@ -1,5 +1,5 @@
-//! The frames that a reader sends, each within bounds. A breach of the protocol is
-//! reported with the close code that names it.
+//! Reads the frames that a reader sends, each within bounds. A breach of the protocol is
+//! an error with the close code that names it.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -7,7 +7,7 @@ use super::{BINARY, CLOSE, PING, PONG};
 
 /// Bytes of one message of a reader. Readers have nothing to send, so this is small.
 const READER_MESSAGE_BYTES: u64 = 64 << 10;
-/// Bytes of a ping, a pong or a goodbye.
+/// Bytes of a ping, a pong or a close frame.
 const CONTROL_BYTES: u64 = 125;
 
 const CONTINUED: u8 = 0;
@@ -15,24 +15,24 @@ const TEXT: u8 = 1;
 
 /// The reader broke the protocol.
 const CLOSE_PROTOCOL: u16 = 1002;
-/// What should be text is none.
+/// A text is not valid UTF-8.
 const CLOSE_NO_TEXT: u16 = 1007;
 /// A message of a reader is too large.
 const CLOSE_TOO_LARGE: u16 = 1009;
 
 /// How a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CloseFrame {
-    /// None where the other side gave none.
-    pub code: Option<u16>,
-    pub reason: &'static str,
-    /// Whether the other side has still to say goodbye.
-    pub waits: bool,
+pub(crate) struct CloseFrame {
+    /// The close code; `None` if the other side sent none.
+    pub(crate) code: Option<u16>,
+    pub(crate) reason: &'static str,
+    /// Whether the close frame of the other side is still to come.
+    pub(crate) waits: bool,
 }
 
 impl CloseFrame {
-    /// We end it; the other side says goodbye too.
-    pub const fn ours(code: u16, reason: &'static str) -> CloseFrame {
+    /// The close frame of a server that ends the connection first.
+    pub(crate) const fn ours(code: u16, reason: &'static str) -> CloseFrame {
         CloseFrame {
             code: Some(code),
             reason,
@@ -40,7 +40,7 @@ impl CloseFrame {
         }
     }
 
-    /// What broke the protocol is not spoken with any longer.
+    /// The close frame after a breach of the protocol; no answer is awaited.
     const fn broken(code: u16, reason: &'static str) -> CloseFrame {
         CloseFrame {
             code: Some(code),
@@ -49,8 +49,8 @@ impl CloseFrame {
         }
     }
 
-    /// The answer to a goodbye.
-    pub fn answer(payload: &[u8]) -> CloseFrame {
+    /// The answer to a close frame.
+    pub(crate) fn answer(payload: &[u8]) -> CloseFrame {
         let wrong = |reason| CloseFrame::broken(CLOSE_PROTOCOL, reason);
         let code = match payload {
             [] => None,
@@ -73,23 +73,23 @@ impl CloseFrame {
     }
 }
 
-/// Whether a code may be on the wire.
+/// Whether a close code may be sent.
 fn is_sent(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }
 
 /// One frame of a reader.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Frame {
+pub(crate) enum InboundFrame {
     Ping(Vec<u8>),
     Close(Vec<u8>),
-    /// A pong, or a message that nobody wants.
+    /// A pong, or a message, which is ignored.
     Other,
 }
 
 /// Why there is no further frame.
 #[derive(Debug, PartialEq, Eq)]
-pub enum InboundError {
+pub(crate) enum InboundError {
     Gone,
     Violation(CloseFrame),
 }
@@ -104,22 +104,22 @@ fn wrong(reason: &'static str) -> InboundError {
     InboundError::Violation(CloseFrame::broken(CLOSE_PROTOCOL, reason))
 }
 
-/// The frames of a reader, each within bounds.
-pub struct Frames<R> {
-    pub read: R,
-    /// The bytes of the message of which more is to come.
+/// Reads frames, each within bounds.
+pub(crate) struct InboundFrames<R> {
+    pub(crate) read: R,
+    /// The bytes so far of a message in several frames.
     message: Option<u64>,
 }
 
-impl<R: AsyncRead + Unpin> Frames<R> {
-    pub fn new(read: R) -> Frames<R> {
-        Frames {
+impl<R: AsyncRead + Unpin> InboundFrames<R> {
+    pub(crate) fn new(read: R) -> InboundFrames<R> {
+        InboundFrames {
             read,
             message: None,
         }
     }
 
-    pub async fn next(&mut self) -> Result<Frame, InboundError> {
+    pub(crate) async fn next(&mut self) -> Result<InboundFrame, InboundError> {
         let mut head = [0; 2];
         self.read.read_exact(&mut head).await?;
         let [first, second] = head;
@@ -144,9 +144,9 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
         let payload = self.payload(len).await?;
         Ok(match opcode {
-            PING => Frame::Ping(payload),
-            CLOSE => Frame::Close(payload),
-            _ => Frame::Other,
+            PING => InboundFrame::Ping(payload),
+            CLOSE => InboundFrame::Close(payload),
+            _ => InboundFrame::Other,
         })
     }
 
@@ -162,7 +162,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// Notes a part of a message.
+    /// Counts a part of a message.
     fn part(&mut self, opcode: u8, is_last: bool, len: u64) -> Result<(), InboundError> {
         let before = match (opcode, self.message) {
             (CONTINUED, Some(before)) => before,
@@ -179,7 +179,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Ok(())
     }
 
-    /// No longer than was looked at before.
+    /// Reads a payload whose length was checked before.
     async fn payload(&mut self, len: u64) -> Result<Vec<u8>, InboundError> {
         let mut mask = [0; 4];
         self.read.read_exact(&mut mask).await?;
@@ -196,8 +196,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 mod tests {
     use super::*;
 
-    async fn frames(bytes: &[u8]) -> Vec<Result<Frame, InboundError>> {
-        let mut frames = Frames::new(bytes);
+    async fn frames(bytes: &[u8]) -> Vec<Result<InboundFrame, InboundError>> {
+        let mut frames = InboundFrames::new(bytes);
         let mut found = Vec::new();
         loop {
             let frame = frames.next().await;
@@ -223,7 +223,10 @@ mod tests {
         let found = frames(&ping).await;
         assert_eq!(
             found,
-            [Ok(Frame::Ping(b"hi".to_vec())), Err(InboundError::Gone)],
+            [
+                Ok(InboundFrame::Ping(b"hi".to_vec())),
+                Err(InboundError::Gone)
+            ],
             "and then nothing comes"
         );
         assert_eq!(frames(&ping[..5]).await, [Err(InboundError::Gone)]);

@@ -1,6 +1,6 @@
-//! `/xrpc`: what is mirrored, read as from any server of repositories. Which method,
-//! with which parameters, and the answer with what it stands on; what is read and
-//! decided is [`crate::serve`]'s.
+//! `/xrpc`: the methods by which other programs read the mirrored repositories. This
+//! module reads the parameters and encodes the responses; [`crate::serve`] reads and
+//! decides.
 
 mod parameters;
 mod reply;
@@ -17,30 +17,30 @@ use axum::response::Response;
 
 use super::listener::Peer;
 use super::{App, call};
-use crate::serve::{Refusal, Serving};
+use crate::serve::{ServeError, Serving};
 use gapless_mirror::api::ApiError;
 use parameters::Parameters;
 
-/// A question, read as far as every method needs it.
-struct Question {
+/// A request, parsed as far as every method needs it.
+struct XrpcRequest {
     app: Arc<App>,
     serving: Arc<Serving>,
     parameters: Parameters,
-    /// Who asks.
+    /// The address of the client.
     peer: Option<IpAddr>,
-    /// Only the head of the answer is wanted.
+    /// The method is HEAD.
     head_only: bool,
 }
 
-/// Answers one request. Whatever becomes of it, pages anywhere may read the answer.
-pub async fn answer(
+/// Answers one request. Web pages of any origin may read the response.
+pub(crate) async fn answer(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
     peer: Result<ConnectInfo<Peer>, ExtensionRejection>,
     method: Method,
     uri: Uri,
 ) -> Response {
-    // What cannot be read is the name of nothing.
+    // A path that cannot be decoded names no method.
     let name = path.map(|Path(name)| name).unwrap_or_default();
     if method == Method::OPTIONS {
         return reply::options();
@@ -51,12 +51,12 @@ pub async fn answer(
     let peer = peer.ok();
     let peer = peer.map(|ConnectInfo(Peer(address))| address.ip());
     let answered = match read(app, &method, &uri, peer) {
-        Ok(question) => dispatch(&name, question).await,
-        Err(refusal) => Err(refusal),
+        Ok(request) => dispatch(&name, request).await,
+        Err(error) => Err(error),
     };
     match answered {
-        Ok(response) => reply::open(response),
-        Err(refusal) => reply::refused(&refusal),
+        Ok(response) => reply::allow_any_origin(response),
+        Err(error) => reply::error_response(&error),
     }
 }
 
@@ -65,13 +65,13 @@ fn read(
     method: &Method,
     uri: &Uri,
     peer: Option<IpAddr>,
-) -> Result<Question, Refusal> {
+) -> Result<XrpcRequest, ServeError> {
     if method != Method::GET && method != Method::HEAD {
-        return Err(Refusal::invalid(format!(
+        return Err(ServeError::invalid(format!(
             "Incorrect HTTP method ({method}) expected GET"
         )));
     }
-    Ok(Question {
+    Ok(XrpcRequest {
         parameters: Parameters::of(uri)?,
         peer,
         serving: serving(&app).map_err(unavailable)?,
@@ -84,7 +84,7 @@ fn serving(app: &App) -> Result<Arc<Serving>, ApiError> {
     app.running()?.serving().cloned()
 }
 
-/// The methods that there are.
+/// The methods that are implemented.
 const METHODS: [&str; 10] = [
     "com.atproto.sync.getRepo",
     "com.atproto.sync.getRecord",
@@ -98,35 +98,35 @@ const METHODS: [&str; 10] = [
     "com.atproto.repo.describeRepo",
 ];
 
-async fn dispatch(name: &str, question: Question) -> Result<Response, Refusal> {
+async fn dispatch(name: &str, request: XrpcRequest) -> Result<Response, ServeError> {
     match name {
-        "com.atproto.sync.getRepo" => sync::get_repo(question).await,
-        "com.atproto.sync.getRecord" => sync::get_record(question).await,
-        "com.atproto.sync.getBlocks" => sync::get_blocks(question).await,
-        "com.atproto.sync.getLatestCommit" => sync::get_latest_commit(question).await,
-        "com.atproto.sync.getRepoStatus" => sync::get_repo_status(question).await,
-        "com.atproto.sync.listRepos" => sync::list_repos(question).await,
-        "com.atproto.sync.listReposByCollection" => sync::list_by_collection(question).await,
-        "com.atproto.repo.getRecord" => repo::get_record(question).await,
-        "com.atproto.repo.listRecords" => repo::list_records(question).await,
-        "com.atproto.repo.describeRepo" => repo::describe_repo(question).await,
-        _ => Err(Refusal::Internal(format!("{name} is not answered"))),
+        "com.atproto.sync.getRepo" => sync::get_repo(request).await,
+        "com.atproto.sync.getRecord" => sync::get_record(request).await,
+        "com.atproto.sync.getBlocks" => sync::get_blocks(request).await,
+        "com.atproto.sync.getLatestCommit" => sync::get_latest_commit(request).await,
+        "com.atproto.sync.getRepoStatus" => sync::get_repo_status(request).await,
+        "com.atproto.sync.listRepos" => sync::list_repos(request).await,
+        "com.atproto.sync.listReposByCollection" => sync::list_by_collection(request).await,
+        "com.atproto.repo.getRecord" => repo::get_record(request).await,
+        "com.atproto.repo.listRecords" => repo::list_records(request).await,
+        "com.atproto.repo.describeRepo" => repo::describe_repo(request).await,
+        _ => Err(ServeError::Internal(format!("{name} is not answered"))),
     }
 }
 
-fn unavailable(error: ApiError) -> Refusal {
+fn unavailable(error: ApiError) -> ServeError {
     match error {
-        ApiError::Unavailable(words) => Refusal::Unavailable(words),
-        other => Refusal::Internal(other.to_string()),
+        ApiError::Unavailable(words) => ServeError::Unavailable(words),
+        other => ServeError::Internal(other.to_string()),
     }
 }
 
-impl Question {
-    /// Reads what is held, on a thread that may wait; few do so at a time.
-    async fn ask<T: Send + 'static>(
+impl XrpcRequest {
+    /// Reads the store on a blocking thread; the number of concurrent calls is limited.
+    async fn call_serving<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Serving) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
+        work: impl FnOnce(&Serving) -> Result<T, ServeError> + Send + 'static,
+    ) -> Result<T, ServeError> {
         let serving = self.serving.clone();
         let asked = call(&self.app, move |_| Ok(work(&serving))).await;
         asked.map_err(unavailable)?
