@@ -5,19 +5,19 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{CommandOutcome, Failure};
+use super::{CommandError, CommandOutcome};
 use crate::demo::{self, DemoError, Options};
 
 #[derive(Debug, Args)]
-pub struct DemoArguments {
-    /// Go on after the script, to be played with, until Ctrl-C.
+pub(crate) struct DemoArguments {
+    /// Keep the network and the mirror running after the script, until Ctrl-C.
     #[arg(long)]
     keep: bool,
     /// Repositories in the network.
-    #[arg(long, default_value_t = demo::REPOS, value_name = "N")]
+    #[arg(long, default_value_t = demo::DEFAULT_REPOS, value_name = "N")]
     repos: usize,
-    /// A new folder for the mirror's data and log, which stays [default: a temporary
-    /// one, which goes].
+    /// A new folder for the mirror's data and log, which is kept [default: a temporary
+    /// folder, which is removed].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where the mirror listens [default: a free port of loopback].
@@ -31,15 +31,15 @@ pub struct DemoArguments {
     /// The first port of the network: directory, control, servers [default: free ones].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     port: u16,
-    /// One JSON object a line: everything that happens, and last a summary.
+    /// Print one JSON object per line: every event, and last a summary.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
-pub fn run(arguments: &DemoArguments) -> Result<CommandOutcome, Failure> {
+pub(crate) fn run(arguments: &DemoArguments) -> Result<CommandOutcome, CommandError> {
     if !arguments.bind.ip().is_loopback() {
-        let words = "a demonstration listens on loopback alone: --bind 127.0.0.1:PORT";
-        return Err(Failure::Usage(words.to_owned()));
+        let words = "a demonstration listens only on loopback: --bind 127.0.0.1:PORT";
+        return Err(CommandError::Usage(words.to_owned()));
     }
     let options = Options {
         keep: arguments.keep,
@@ -52,7 +52,7 @@ pub fn run(arguments: &DemoArguments) -> Result<CommandOutcome, Failure> {
     match demo::run(&options) {
         Ok(true) => Ok(CommandOutcome::Fine),
         Ok(false) => Ok(CommandOutcome::Finding),
-        Err(DemoError::Usage(text)) => Err(Failure::Usage(text)),
-        Err(error) => Err(Failure::Failed(error.to_string())),
+        Err(DemoError::Usage(text)) => Err(CommandError::Usage(text)),
+        Err(error) => Err(CommandError::Failed(error.to_string())),
     }
 }

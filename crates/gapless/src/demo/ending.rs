@@ -1,20 +1,20 @@
-//! The end: the last comparison, the summary, and something to play with for whoever
-//! wants it to go on.
+//! The end of the demonstration: the last comparison, the summary and, with `--keep`, a
+//! network and a mirror that keep running.
 
 use std::path::Path;
 
 use serde_json::json;
 
-use crate::demo::story::{Seen, counts};
+use crate::demo::story::{Observations, read_counters};
 use crate::demo::{Demo, DemoError, traffic};
 use gapless_mirror::api::Inspect as _;
 
 impl Demo {
-    /// With the traffic over: everything complete, compared once more with what is
-    /// true now, and every root recomputed.
-    pub(super) async fn sum_up(&self, repaired: usize) -> Result<bool, DemoError> {
+    /// After the traffic: waits until every repository is complete, compares all records
+    /// with the truth once more, recomputes every root and prints the summary.
+    pub(super) async fn print_summary(&self, repaired: usize) -> Result<bool, DemoError> {
         let all = self.stage.net.truth().dids();
-        self.until_complete(&all, &mut Seen::default(), "at the end")
+        self.until_complete(&all, &mut Observations::default(), "at the end")
             .await?;
         let mirror = self.stage.running()?;
         let judge = self.judge.clone();
@@ -60,13 +60,13 @@ impl Demo {
             "records_at_the_end": at_the_end,
             "differences": tally.differences,
             "differences_in_complete": tally.differences_in_complete,
-            "told": tally.told, "failed": tally.failed, "counted": counts(&*self.stage.running()?),
+            "told": tally.told, "failed": tally.failed, "counted": read_counters(&*self.stage.running()?),
         });
         self.view.tell(&words, &event);
         Ok(fine)
     }
 
-    /// What the judge found, record by record.
+    /// Prints the differences that the judge found, record by record.
     pub(super) fn tell_differences(&self) {
         let tally = self.judge.tally();
         for what in &tally.told {
@@ -75,13 +75,13 @@ impl Demo {
         }
         if let Some(why) = &tally.failed {
             let event = json!({ "event": "not compared", "why": why });
-            let words = format!("FAILED    a comparison did not get to its end: {why}");
+            let words = format!("FAILED    a comparison was not finished: {why}");
             self.view.tell(&words, &event);
         }
     }
 
-    /// Something to play with, until Ctrl-C.
-    pub(super) async fn keep_on(
+    /// Keeps the network and the mirror running until Ctrl-C.
+    pub(super) async fn keep_running(
         &self,
         stop: &mut (impl Future<Output = ()> + Unpin),
         folder: &Path,
@@ -92,12 +92,12 @@ impl Demo {
         let mirror = format!("http://{}", self.stage.address());
         if let Err(error) = ended {
             self.view.tell(
-                &format!("\nIt did not go well: {error}"),
+                &format!("\nThe demonstration failed: {error}"),
                 &json!({ "event": "failed", "error": error.to_string() }),
             );
         }
         let words = format!(
-            "\nIt goes on until Ctrl-C.\n\
+            "\nThe network and the mirror run until Ctrl-C.\n\
              mirror     {mirror}\n\
              servers    {}\n\
              directory  {}\n\

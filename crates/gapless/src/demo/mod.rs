@@ -1,10 +1,10 @@
-//! `gapless demo`: a network on this machine, a mirror of it, and faults, one after
-//! another. It shows what broke and how the mirror repaired it, and compares every
-//! record that the mirror holds with the truth all the while.
+//! `gapless demo`: starts a test network and a mirror of it on this machine, and injects
+//! one fault after another. The demonstration shows what broke and how the mirror repaired
+//! it, and compares every record that the mirror holds with the truth throughout.
 //!
-//! It promises: no service, no network beyond loopback, free ports, and nothing left
-//! behind unless it was asked for. It fails when a record differed, when a fault was
-//! not repaired, and when a fault did not fire: that would prove nothing.
+//! The demonstration needs no service and no network beyond loopback, uses free ports, and
+//! leaves nothing behind unless `--data` is given. It fails if a record differed, if a
+//! fault was not repaired, or if a fault did not fire.
 
 mod ending;
 mod oracle;
@@ -24,40 +24,39 @@ use std::time::{Duration, Instant};
 use gapless_store::error::StoreError;
 use serde_json::json;
 
-use oracle::{Judge, Tally};
+use oracle::{Judge, OracleTally};
 use script::LEAST_PER_HOST;
-use stage::{HOSTS, Stage, Wanted};
-use view::{Form, Standing, View};
+use stage::{HOSTS, Stage, StageOptions};
+use view::{DemoStatus, DemoView, OutputForm};
 
-/// Repositories, unless told otherwise.
-pub const REPOS: usize = 60;
-/// The script needs so many.
-pub const LEAST_REPOS: usize = LEAST_PER_HOST * HOSTS;
-/// History, and with it the truth of the past, is kept for many more; a picture of
-/// more than so many tells nothing more.
-pub const MOST_REPOS: usize = 5_000;
-/// Nothing that is waited for takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How often everything is compared.
-const JUDGE_EVERY: Duration = Duration::from_millis(200);
-/// How often the view is redrawn, and the events of a second counted.
-const DRAW_EVERY: Duration = Duration::from_secs(1);
+/// The default number of repositories.
+pub const DEFAULT_REPOS: usize = 60;
+/// The number of repositories that the script needs.
+pub const MIN_REPOS: usize = LEAST_PER_HOST * HOSTS;
+/// The largest number of repositories. More repositories would show nothing else.
+pub const MAX_REPOS: usize = 5_000;
+/// How long any repair may take.
+pub(crate) const REPAIR_TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval of the comparison of all records.
+const COMPARE_INTERVAL: Duration = Duration::from_millis(200);
+/// The interval at which the status is redrawn and the events are counted.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What somebody wants to see.
+/// The options of `gapless demo`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Goes on after the script, until Ctrl-C.
+    /// Keeps running after the script, until Ctrl-C.
     pub keep: bool,
     pub json: bool,
     pub repos: usize,
-    /// A new folder for the data, which stays; else a temporary one, which goes.
+    /// A new folder for the data, which is kept; `None` uses a temporary one.
     pub data: Option<PathBuf>,
     /// The first port of the network; 0 takes free ones.
     pub port: u16,
     pub bind: SocketAddr,
 }
 
-/// Why a demonstration did not get to its end.
+/// Why a demonstration was not finished.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     #[error("{0}")]
@@ -84,11 +83,12 @@ impl From<StoreError> for DemoError {
     }
 }
 
-/// Runs it. True: everything broke as it should, was repaired, and nothing differed.
+/// Runs the demonstration. Returns true if every fault fired and was repaired, and no
+/// record differed.
 pub fn run(options: &Options) -> Result<bool, DemoError> {
-    if !(LEAST_REPOS..=MOST_REPOS).contains(&options.repos) {
+    if !(MIN_REPOS..=MAX_REPOS).contains(&options.repos) {
         return Err(DemoError::Usage(format!(
-            "--repos must be {LEAST_REPOS} to {MOST_REPOS}, not {}",
+            "--repos must be {MIN_REPOS} to {MAX_REPOS}, not {}",
             options.repos
         )));
     }
@@ -103,7 +103,7 @@ pub fn run(options: &Options) -> Result<bool, DemoError> {
     ended
 }
 
-/// Where the data is. A temporary folder goes with it.
+/// The folder of the data. Dropping it removes a temporary folder.
 enum Folder {
     Given(PathBuf),
     Temporary(tempfile::TempDir),
@@ -120,14 +120,14 @@ impl Folder {
         let named = |error| DemoError::Folder(given.display().to_string(), error);
         if stage::data(given).exists() {
             return Err(DemoError::Usage(format!(
-                "{} has the data of an earlier demonstration, and its network is gone: remove it, or name another folder",
+                "{} has the data of an earlier demonstration, whose network is gone: remove the folder, or name another one",
                 given.display()
             )));
         }
         std::fs::create_dir_all(given).map_err(named)?;
         if std::fs::read_dir(given).map_err(named)?.next().is_some() {
             return Err(DemoError::Usage(format!(
-                "{} is not empty, and nothing in it shall be written over: name a new folder",
+                "{} is not empty: name a new folder, so that nothing is overwritten",
                 given.display()
             )));
         }
@@ -142,23 +142,23 @@ impl Folder {
     }
 }
 
-/// The mirror's log goes beside its data: the screen is for the story.
+/// Writes the log into a file beside the data; the terminal shows the story.
 fn log_to(path: &Path) -> Result<(), DemoError> {
     let file = std::fs::File::create(path)
         .map_err(|error| DemoError::Folder(path.display().to_string(), error))?;
     let builder = tracing_subscriber::fmt().with_ansi(false);
-    // A second one in the same process, as in tests, changes nothing.
+    // A second subscriber in one process, as in tests, has no effect.
     let _ = builder.with_writer(std::sync::Mutex::new(file)).try_init();
     Ok(())
 }
 
-/// Everything that runs while the curtain is up.
+/// A running demonstration.
 struct Demo {
     stage: Arc<Stage>,
     judge: Arc<Judge>,
-    view: View,
+    view: DemoView,
     began: Instant,
-    /// The script has ended: nothing more is said of how things stand.
+    /// Whether the script has ended, after which no status is drawn.
     quiet: AtomicBool,
     events_per_second: AtomicU64,
 }
@@ -166,60 +166,60 @@ struct Demo {
 async fn demonstrate(options: &Options, folder: &Path) -> Result<bool, DemoError> {
     let stop = stop_signal()?;
     tokio::pin!(stop);
-    let wanted = Wanted {
+    let stage_options = StageOptions {
         repos: options.repos,
         port: options.port,
         bind: options.bind,
     };
     let built = tokio::select! {
-        built = Stage::build(&wanted, folder) => built?,
+        built = Stage::build(&stage_options, folder) => built?,
         () = &mut stop => return Err(DemoError::Interrupted),
     };
     let stage = Arc::new(built);
     let demo = Arc::new(Demo {
         judge: Arc::new(Judge::new(stage.net.truth())),
         stage: stage.clone(),
-        view: View::new(Form::wanted(options.json)),
+        view: DemoView::new(OutputForm::choose(options.json)),
         began: Instant::now(),
         quiet: AtomicBool::new(false),
         events_per_second: AtomicU64::new(0),
     });
-    demo.introduce();
-    let judging = tokio::spawn(judge_always(demo.clone()));
-    let drawing = tokio::spawn(draw_always(demo.clone()));
+    demo.print_introduction();
+    let comparing = tokio::spawn(compare_repeatedly(demo.clone()));
+    let drawing = tokio::spawn(redraw_repeatedly(demo.clone()));
     let played = tokio::select! {
         played = demo.play() => played,
         () = &mut stop => Err(DemoError::Interrupted),
     };
     demo.quiet.store(true, Ordering::Relaxed);
     drawing.abort();
-    demo.view.settle();
+    demo.view.stop_redrawing();
     let ended = match played {
         Err(error) => {
             demo.tell_differences();
             Err(error)
         }
-        Ok(repaired) => demo.sum_up(repaired).await,
+        Ok(repaired) => demo.print_summary(repaired).await,
     };
     if options.keep && !matches!(ended, Err(DemoError::Interrupted)) {
-        demo.keep_on(&mut stop, folder, &ended).await;
+        demo.keep_running(&mut stop, folder, &ended).await;
     }
-    judging.abort();
-    // What is being compared at this moment lets go of the mirror first.
-    let _ = judging.await;
+    comparing.abort();
+    // The running comparison releases the mirror first.
+    let _ = comparing.await;
     stage.take_down().await?;
     ended
 }
 
-/// Ctrl-C, and what the system sends when it wants us to end.
+/// Resolves on SIGINT or SIGTERM.
 fn stop_signal() -> Result<impl Future<Output = ()>, DemoError> {
     use tokio::signal::unix::{SignalKind, signal};
-    let heed = |kind| {
-        let heeded = signal(kind);
-        heeded.map_err(|error| DemoError::Mirror(format!("cannot heed signals: {error}")))
+    let handle = |kind| {
+        let handled = signal(kind);
+        handled.map_err(|error| DemoError::Mirror(format!("cannot handle signals: {error}")))
     };
-    let mut terminate = heed(SignalKind::terminate())?;
-    let mut interrupt = heed(SignalKind::interrupt())?;
+    let mut terminate = handle(SignalKind::terminate())?;
+    let mut interrupt = handle(SignalKind::interrupt())?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -228,8 +228,8 @@ fn stop_signal() -> Result<impl Future<Output = ()>, DemoError> {
     })
 }
 
-/// Compares everything again and again, for as long as the mirror is up.
-async fn judge_always(demo: Arc<Demo>) {
+/// Compares all records again and again while the mirror runs.
+async fn compare_repeatedly(demo: Arc<Demo>) {
     loop {
         if let Some(mirror) = demo.stage.mirror() {
             let judge = demo.judge.clone();
@@ -243,38 +243,38 @@ async fn judge_always(demo: Arc<Demo>) {
                 demo.judge.fail(failed);
             }
         }
-        tokio::time::sleep(JUDGE_EVERY).await;
+        tokio::time::sleep(COMPARE_INTERVAL).await;
     }
 }
 
-async fn draw_always(demo: Arc<Demo>) {
-    let mut ticks = tokio::time::interval(DRAW_EVERY);
+async fn redraw_repeatedly(demo: Arc<Demo>) {
+    let mut ticks = tokio::time::interval(REDRAW_INTERVAL);
     let mut before = 0;
     loop {
         ticks.tick().await;
         let mirror = demo.stage.mirror();
         let frames = mirror.map_or(0, |mirror| mirror.services().metrics.frames.get());
-        // A mirror that was started anew counts from zero.
+        // A restarted mirror counts from zero.
         let events = frames.checked_sub(before).unwrap_or(frames);
         demo.events_per_second.store(events, Ordering::Relaxed);
         before = frames;
         let tally = demo.judge.tally();
         if !demo.quiet.load(Ordering::Relaxed) {
-            demo.view.redraw(&demo.standing(&tally));
+            demo.view.redraw(&demo.status(&tally));
         }
     }
 }
 
 impl Demo {
-    fn standing<'a>(&self, tally: &'a Tally) -> Standing<'a> {
-        Standing {
+    fn status<'a>(&self, tally: &'a OracleTally) -> DemoStatus<'a> {
+        DemoStatus {
             tally,
             events_per_second: self.events_per_second.load(Ordering::Relaxed),
             seconds: self.began.elapsed().as_secs(),
         }
     }
 
-    fn introduce(&self) {
+    fn print_introduction(&self) {
         let urls = self.stage.net.urls();
         let mirror = format!("http://{}", self.stage.address());
         let repos = self.stage.net.truth().dids().len();

@@ -20,7 +20,7 @@ const TOLD: usize = 20;
 
 /// What was compared since the beginning, and what came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct OracleTally {
     /// States of repositories that were compared.
     pub checks: u64,
     /// Records that were compared with the truth at the stated rev.
@@ -44,7 +44,7 @@ pub struct Tally {
 
 #[derive(Default)]
 struct State {
-    tally: Tally,
+    tally: OracleTally,
     /// Those that have been complete before.
     known: BTreeSet<Did>,
     /// Those that are a gap now.
@@ -76,7 +76,7 @@ impl Judge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> OracleTally {
         self.state().tally.clone()
     }
 
@@ -189,12 +189,12 @@ impl Judge {
     }
 }
 
-type Held = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+type HeldRecords = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 fn held(
     records: impl Iterator<Item = Result<gapless_store::table::record::Record, StoreError>>,
-) -> Result<Held, StoreError> {
-    let mut held = Held::new();
+) -> Result<HeldRecords, StoreError> {
+    let mut held = HeldRecords::new();
     for record in records {
         let record = record?;
         held.insert(record.path().to_vec(), record.bytes().map(<[u8]>::to_vec));
@@ -203,7 +203,7 @@ fn held(
 }
 
 /// Every record that is missing, extra, or has other bytes.
-fn differing(did: &Did, rev: Rev, held: &Held, truth: &Records, found: &mut Vec<String>) {
+fn differing(did: &Did, rev: Rev, held: &HeldRecords, truth: &Records, found: &mut Vec<String>) {
     for (path, (_, bytes)) in truth {
         let words = match held.get(path.as_bytes()) {
             None => "is missing",
@@ -223,7 +223,7 @@ fn differing(did: &Did, rev: Rev, held: &Held, truth: &Records, found: &mut Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::stage::{Stage, Wanted};
+    use crate::demo::stage::{Stage, StageOptions};
     use gapless_atp::cid::Cid;
     use gapless_testnet::{Config, Testnet};
 
@@ -233,7 +233,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn what_another_truth_does_not_know_is_a_difference() {
         let folder = tempfile::tempdir().unwrap();
-        let wanted = Wanted {
+        let wanted = StageOptions {
             repos: 1,
             port: 0,
             bind: "127.0.0.1:0".parse().unwrap(),
@@ -281,7 +281,7 @@ mod tests {
         ]
         .map(|(path, record)| (path.to_owned(), record))
         .into();
-        let held: Held = [("a/same", b"1"), ("a/other", b"9"), ("a/extra", b"4")]
+        let held: HeldRecords = [("a/same", b"1"), ("a/other", b"9"), ("a/extra", b"4")]
             .map(|(path, bytes)| (path.as_bytes().to_vec(), Some(bytes.to_vec())))
             .into();
         let mut found = Vec::new();

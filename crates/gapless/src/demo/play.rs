@@ -1,5 +1,5 @@
-//! The play: all acts, one after another. Each is watched from before something breaks
-//! until everything is complete again, and what was seen becomes its story.
+//! Plays all acts, one after another. Each act is observed from before its fault until
+//! every repository is complete again, and the observations become its story.
 
 use std::time::{Duration, Instant};
 
@@ -7,17 +7,17 @@ use gapless_atp::syntax::Did;
 use serde_json::json;
 
 use crate::demo::script::{ACTS, Act};
-use crate::demo::story::{Mark, Seen, Story};
-use crate::demo::{Demo, DemoError, PATIENCE, traffic};
+use crate::demo::story::{Mark, Observations, Story};
+use crate::demo::{Demo, DemoError, REPAIR_TIMEOUT, traffic};
 
-/// How often it is looked whether something is repaired.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// On a terminal, so long after each act, for whoever reads it.
-const BEAT: Duration = Duration::from_secs(2);
+/// How often the repositories are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The pause after each act on a terminal, for a person who reads along.
+const PAUSE_AFTER_ACT: Duration = Duration::from_secs(2);
 
 impl Demo {
-    /// Begins the traffic, plays all acts, ends the traffic. Returns how many were
-    /// repaired.
+    /// Starts the traffic, plays all acts and stops the traffic. Returns the number of
+    /// repaired faults.
     pub(super) async fn play(&self) -> Result<usize, DemoError> {
         let traffic = tokio::spawn(traffic::run(self.stage.clone()));
         let played = self.play_all().await;
@@ -29,7 +29,7 @@ impl Demo {
     async fn play_all(&self) -> Result<usize, DemoError> {
         let all = self.stage.net.truth().dids();
         let began = Instant::now();
-        self.until_complete(&all, &mut Seen::default(), "at the beginning")
+        self.until_complete(&all, &mut Observations::default(), "at the beginning")
             .await?;
         let seconds = began.elapsed().as_secs_f64();
         let words = format!("All {} are complete after {seconds:.1} s.", all.len());
@@ -44,12 +44,12 @@ impl Demo {
     async fn perform(&self, number: usize, act: Act) -> Result<(), DemoError> {
         let faults = self.stage.net.faults();
         let fired: Vec<u64> = act.faults().iter().map(|name| faults.fired(name)).collect();
-        let mut mark = Mark::set(&*self.stage.running()?)?;
+        let mut mark = Mark::take(&*self.stage.running()?)?;
         let began = Instant::now();
-        let mut seen = Seen::default();
+        let mut seen = Observations::default();
         let broken = self.watching(&mut seen, act.play(&self.stage)).await?;
         if broken.restarted {
-            mark = mark.anew();
+            mark = mark.after_restart();
         }
         let words = format!(
             "\n{number:>2}. {}\n    broke     {}",
@@ -75,66 +75,66 @@ impl Demo {
                 return Err(DemoError::Wrong(words));
             }
         }
-        seen.keep(&broken.dids);
+        seen.retain(&broken.dids);
         let story = Story::of(&*self.stage.running()?, &mark, seen, &broken.dids)?;
-        let (told, seconds) = (story.told(), began.elapsed().as_secs_f64());
+        let (told, seconds) = (story.summary(), began.elapsed().as_secs_f64());
         let words = format!("    repaired  after {seconds:.1} s: {told}");
         let event = json!({
             "event": "repaired", "number": number, "fault": act.name(), "seconds": seconds,
             "how": told, "reasons": story.seen.reasons(), "owed": story.seen.owed(),
-            "counted": story.grown,
+            "counted": story.growth,
         });
         self.view.tell(&words, &event);
         let tally = self.judge.tally();
-        self.view.line(&self.standing(&tally));
-        // What else it did is over before the next one begins.
+        self.view.line(&self.status(&tally));
+        // Side effects of this act end before the next one begins.
         let all = self.stage.net.truth().dids();
-        self.until_complete(&all, &mut Seen::default(), act.name())
+        self.until_complete(&all, &mut Observations::default(), act.name())
             .await?;
         if self.view.is_watched() {
-            tokio::time::sleep(BEAT).await;
+            tokio::time::sleep(PAUSE_AFTER_ACT).await;
         }
         Ok(())
     }
 
-    /// Looks at everybody while something is done.
+    /// Observes all repositories until `doing` is done.
     async fn watching<T>(
         &self,
-        seen: &mut Seen,
+        seen: &mut Observations,
         doing: impl Future<Output = Result<T, DemoError>>,
     ) -> Result<T, DemoError> {
         tokio::pin!(doing);
         loop {
             tokio::select! {
                 done = &mut doing => return done,
-                () = tokio::time::sleep(LOOK_EVERY) => {
+                () = tokio::time::sleep(POLL_INTERVAL) => {
                     if self.stage.mirror().is_some() {
-                        self.look(&self.stage.net.truth().dids(), seen)?;
+                        self.observe(&self.stage.net.truth().dids(), seen)?;
                     }
                 }
             }
         }
     }
 
-    fn look(&self, dids: &[Did], seen: &mut Seen) -> Result<(), DemoError> {
+    fn observe(&self, dids: &[Did], seen: &mut Observations) -> Result<(), DemoError> {
         let mirror = self.stage.running()?;
         for did in dids {
-            seen.look(&mirror, did)?;
+            seen.observe(&mirror, did)?;
         }
         Ok(())
     }
 
-    /// Waits until these repositories are complete at their owners' heads.
+    /// Waits until these repositories are complete at the heads of their owners.
     pub(super) async fn until_complete(
         &self,
         dids: &[Did],
-        seen: &mut Seen,
+        seen: &mut Observations,
         when: &str,
     ) -> Result<(), DemoError> {
         let began = Instant::now();
         let mut waiting: Vec<Did> = dids.to_vec();
         while !waiting.is_empty() {
-            self.look(&waiting, seen)?;
+            self.observe(&waiting, seen)?;
             let mirror = self.stage.running()?;
             let mut left = Vec::new();
             let mut first = None;
@@ -150,16 +150,16 @@ impl Demo {
                     "{when}: what the mirror holds is not what was signed: {first}"
                 )));
             }
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > REPAIR_TIMEOUT {
                 let many = left.len();
                 let first = first.unwrap_or_default();
                 return Err(DemoError::Wrong(format!(
                     "{when}: not repaired after {} s: {many} repositories, {first}",
-                    PATIENCE.as_secs()
+                    REPAIR_TIMEOUT.as_secs()
                 )));
             }
             waiting = left;
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }

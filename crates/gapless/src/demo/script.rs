@@ -54,7 +54,7 @@ pub const ACTS: &[Act] = &[
 ];
 
 /// What an act broke.
-pub struct Broken {
+pub struct Breakage {
     /// For people, in a line.
     pub what: String,
     /// The repositories that must be complete at their owners' heads again.
@@ -63,9 +63,9 @@ pub struct Broken {
     pub restarted: bool,
 }
 
-impl Broken {
-    fn new(what: impl Into<String>, dids: Vec<Did>) -> Broken {
-        Broken {
+impl Breakage {
+    fn new(what: impl Into<String>, dids: Vec<Did>) -> Breakage {
+        Breakage {
             what: what.into(),
             dids,
             restarted: false,
@@ -113,14 +113,14 @@ impl Act {
     }
 
     /// Breaks something.
-    pub async fn play(self, stage: &Stage) -> Result<Broken, DemoError> {
+    pub async fn play(self, stage: &Stage) -> Result<Breakage, DemoError> {
         let play = Play { stage };
         match self {
             Act::LostEvent => {
                 let did = play.cast(0, 0)?;
                 play.lose(&did)?;
                 let words = "a commit is lost on its way to us, and nothing follows it";
-                Ok(Broken::new(words, vec![did]))
+                Ok(Breakage::new(words, vec![did]))
             }
             Act::LostDelete => {
                 let did = play.cast(1, 0)?;
@@ -137,20 +137,20 @@ impl Act {
                 play.write(&did, Write::Delete { path })?;
                 play.post(&did)?;
                 let words = "a delete is lost, a commit follows, and getRepo answers 503 twice";
-                Ok(Broken::new(words, vec![did]))
+                Ok(Breakage::new(words, vec![did]))
             }
             Act::CutCar => {
                 let did = play.cast(2, 0)?;
                 // A difference first, then the whole: both are cut.
                 play.spoil(&did, Fault::CarCut {}, 2)?;
                 let words = "a commit is lost, and getRepo ends half way, at a block boundary";
-                Ok(Broken::new(words, vec![did]))
+                Ok(Breakage::new(words, vec![did]))
             }
             Act::StrangersCar => {
                 let did = play.cast(0, 1)?;
                 play.spoil(&did, Fault::CarOtherKey {}, 2)?;
                 let words = "a commit is lost, and getRepo is whole, but signed by another key";
-                Ok(Broken::new(words, vec![did]))
+                Ok(Breakage::new(words, vec![did]))
             }
             Act::RefusedDials => play.refuse_dials().await,
             Act::WindowPassed => play.pass_window().await,
@@ -163,14 +163,14 @@ impl Act {
                 })
                 .await?;
                 let words = "a host forgets its numbers and counts from 1 again";
-                Ok(Broken::new(words, stage.living_on(1)))
+                Ok(Breakage::new(words, stage.living_on(1)))
             }
             Act::KeyRotation => {
                 let did = play.cast(2, 1)?;
                 play.set(Spec::new(Fault::RotateKey { quiet: true }).of(&did))?;
                 play.post(&did)?;
                 let words = "an account has a new key, and no event says so; it writes";
-                Ok(Broken::new(words, vec![did]))
+                Ok(Breakage::new(words, vec![did]))
             }
             Act::DirectoryDown => {
                 play.set(Spec::new(Fault::PlcDown {}))?;
@@ -184,7 +184,7 @@ impl Act {
                 })
                 .await?;
                 let words = "the directory answers 503 while an account has a new key and another one is new";
-                Ok(Broken::new(words, vec![did, newcomer]))
+                Ok(Breakage::new(words, vec![did, newcomer]))
             }
             Act::Migration => {
                 let did = play.cast(0, 3)?;
@@ -195,14 +195,14 @@ impl Act {
                 play.post(&did)?;
                 play.clear(lost);
                 let words = "an account moves to another host; every event about it is lost";
-                Ok(Broken::new(words, vec![did]))
+                Ok(Breakage::new(words, vec![did]))
             }
             Act::WipedHost => play.wipe().await,
         }
     }
 
     /// Ends what does not end by itself, once the mirror has seen it.
-    pub async fn mend(self, stage: &Stage, broken: &Broken) -> Result<Option<Mended>, DemoError> {
+    pub async fn mend(self, stage: &Stage, broken: &Breakage) -> Result<Option<Mended>, DemoError> {
         let play = Play { stage };
         match self {
             Act::DirectoryDown => {
@@ -295,7 +295,7 @@ impl Play<'_> {
         self.post(did)
     }
 
-    /// A commit is lost, the next one does not chain, and what is fetched is spoilt
+    /// A commit is lost, the next one does not chain, and the fetched repository is damaged
     /// so many times.
     fn spoil(&self, did: &Did, fault: Fault, times: u64) -> Result<(), DemoError> {
         self.set(Spec::new(fault).of(did).times(times))?;
@@ -347,7 +347,7 @@ impl Play<'_> {
     ) -> Result<(), DemoError> {
         let began = std::time::Instant::now();
         while !holds()? {
-            if began.elapsed() > crate::demo::PATIENCE {
+            if began.elapsed() > crate::demo::REPAIR_TIMEOUT {
                 return Err(DemoError::Wrong(format!("in vain waited until {what}")));
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -355,7 +355,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    async fn refuse_dials(&self) -> Result<Broken, DemoError> {
+    async fn refuse_dials(&self) -> Result<Breakage, DemoError> {
         let host = Place::Pds(2);
         let refused = self.stage.net.faults().fired("dial-error");
         self.set(
@@ -375,10 +375,10 @@ impl Play<'_> {
         .await?;
         let words =
             "a host closes its stream and refuses the next connections with 503; commits go on";
-        Ok(Broken::new(words, dids.to_vec()))
+        Ok(Breakage::new(words, dids.to_vec()))
     }
 
-    async fn pass_window(&self) -> Result<Broken, DemoError> {
+    async fn pass_window(&self) -> Result<Breakage, DemoError> {
         self.stage.take_down().await?;
         for number in 0..CAST {
             let did = self.cast(0, number)?;
@@ -389,13 +389,13 @@ impl Play<'_> {
         self.set(Spec::new(Fault::Window { events: 1 }).on(Place::Pds(0)))?;
         self.stage.put_up().await?;
         let words = "the mirror is down, and its host keeps no event of that time";
-        Ok(Broken {
+        Ok(Breakage {
             restarted: true,
-            ..Broken::new(words, self.stage.living_on(0))
+            ..Breakage::new(words, self.stage.living_on(0))
         })
     }
 
-    async fn wipe(&self) -> Result<Broken, DemoError> {
+    async fn wipe(&self) -> Result<Breakage, DemoError> {
         let mut lost = self.stage.living_on(2);
         lost.truncate(LOST);
         let silent = self.set(Spec::new(Fault::LostAccount {}).on(Place::Pds(2)))?;
@@ -415,6 +415,6 @@ impl Play<'_> {
         .await?;
         let many = lost.len();
         let words = format!("a host has lost {many} repositories, and says nothing of it");
-        Ok(Broken::new(words, lost))
+        Ok(Breakage::new(words, lost))
     }
 }

@@ -1,5 +1,5 @@
-//! The stage: a network on this machine and a mirror of it, in one process. The
-//! mirror can be taken down and put up again; the network goes on meanwhile.
+//! The stage: a test network on this machine and a mirror of it, in one process. The mirror
+//! can be stopped and started again while the network continues.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,33 +21,32 @@ use gapless_mirror::Mirror;
 
 /// Servers of repositories in the network.
 pub const HOSTS: usize = 3;
-/// Records of every repository at the beginning.
+/// Records of each repository at the beginning.
 const RECORDS: usize = 30;
-/// How often the mirror compares a whole host with what it holds: a demonstration
-/// does not wait for a quarter of an hour.
+/// The sweep interval of the mirror. The default is too long for a demonstration.
 const SWEEP_EVERY: &str = "3s";
-/// Requests to one host in a second. It is our own.
+/// Requests per second to one host, which is a local one.
 const REQUESTS_PER_SECOND: f64 = 1000.0;
-/// A store that is closed is let go of within this time.
-const RELEASED_WITHIN: Duration = Duration::from_secs(10);
+/// How long the last users of a closed store may take to release it.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The network and the mirror.
 pub struct Stage {
     pub net: Testnet,
     config: Config,
-    up: Mutex<Option<Up>>,
+    up: Mutex<Option<RunningMirror>>,
     address: SocketAddr,
 }
 
-/// A mirror that runs.
-struct Up {
+/// A running mirror and its HTTP server.
+struct RunningMirror {
     mirror: Arc<Mirror>,
     close: watch::Sender<bool>,
     web: JoinHandle<std::io::Result<()>>,
 }
 
-/// What somebody wants of the stage.
-pub struct Wanted {
+/// The options of the stage.
+pub struct StageOptions {
     pub repos: usize,
     /// The first port of the network; 0 takes free ones.
     pub port: u16,
@@ -55,24 +54,24 @@ pub struct Wanted {
 }
 
 impl Stage {
-    pub async fn build(wanted: &Wanted, folder: &Path) -> Result<Stage, DemoError> {
+    pub async fn build(options: &StageOptions, folder: &Path) -> Result<Stage, DemoError> {
         let net = Testnet::start(NetConfig {
-            repos: wanted.repos,
+            repos: options.repos,
             pds: HOSTS,
             records: RECORDS,
-            port: wanted.port,
+            port: options.port,
             wall_clock: true,
             did_web: false,
             ..NetConfig::default()
         })
         .await
         .map_err(|error| DemoError::Network(error.to_string()))?;
-        let config = configuration(&net, folder, wanted.bind)?;
+        let config = configuration(&net, folder, options.bind)?;
         let mut stage = Stage {
             net,
             config,
             up: Mutex::default(),
-            address: wanted.bind,
+            address: options.bind,
         };
         let up = stage.start().await?;
         stage.put(Some(up.0));
@@ -80,7 +79,7 @@ impl Stage {
         Ok(stage)
     }
 
-    fn put(&self, up: Option<Up>) -> Option<Up> {
+    fn put(&self, up: Option<RunningMirror>) -> Option<RunningMirror> {
         let mut place = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *place, up)
     }
@@ -90,19 +89,19 @@ impl Stage {
         self.address
     }
 
-    /// None while it is down.
+    /// The mirror; `None` while it is stopped.
     pub fn mirror(&self) -> Option<Arc<Mirror>> {
         let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         up.as_ref().map(|up| up.mirror.clone())
     }
 
-    /// The mirror, at a time when it must be up.
+    /// The mirror; fails while it is stopped.
     pub fn running(&self) -> Result<Arc<Mirror>, DemoError> {
         self.mirror()
-            .ok_or_else(|| DemoError::Mirror("it does not run".to_owned()))
+            .ok_or_else(|| DemoError::Mirror("it is not running".to_owned()))
     }
 
-    async fn start(&self) -> Result<(Up, SocketAddr), DemoError> {
+    async fn start(&self) -> Result<(RunningMirror, SocketAddr), DemoError> {
         let bind = self.address;
         let listener = TcpListener::bind(bind)
             .await
@@ -127,42 +126,42 @@ impl Stage {
         app.set_running(Running::new(&mirror, Arc::new(serving)));
         let (close, mut closing) = watch::channel(false);
         let closed = async move {
-            // When nobody can say it any more, it is the end, too.
+            // A dropped sender also ends the server.
             let _ = closing.wait_for(|closing| *closing).await;
         };
         let web = tokio::spawn(web::serve(listener, app, closed));
-        Ok((Up { mirror, close, web }, address))
+        Ok((RunningMirror { mirror, close, web }, address))
     }
 
-    /// Stops the mirror in good order.
+    /// Stops the mirror gracefully.
     pub async fn take_down(&self) -> Result<(), DemoError> {
         let Some(up) = self.put(None) else {
             return Ok(());
         };
         up.close.send_replace(true);
         up.web.abort();
-        // An aborted task says so, and nothing else.
+        // The only possible error is the abort.
         let _ = up.web.await;
         let store: Weak<Store> = Arc::downgrade(&up.mirror.services().store);
         let stopped = up.mirror.stop().await;
         drop(up.mirror);
         stopped.map_err(|error| DemoError::Mirror(error.to_string()))?;
-        // Whoever is still reading lets go in a moment.
+        // Tasks that still read release the store in a moment.
         let began = Instant::now();
-        while store.strong_count() > 0 && began.elapsed() < RELEASED_WITHIN {
+        while store.strong_count() > 0 && began.elapsed() < RELEASE_TIMEOUT {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
     }
 
-    /// Starts the mirror on what it has.
+    /// Starts the mirror again on its existing data.
     pub async fn put_up(&self) -> Result<(), DemoError> {
         let (up, _) = self.start().await?;
         self.put(Some(up));
         Ok(())
     }
 
-    /// The accounts that live on a host now.
+    /// The accounts that a host has now.
     pub fn living_on(&self, host: usize) -> Vec<Did> {
         let truth = self.net.truth();
         let lives = |did: &Did| truth.head(did).is_some_and(|head| head.host == host);
@@ -181,7 +180,7 @@ fn configuration(net: &Testnet, folder: &Path, bind: SocketAddr) -> Result<Confi
         allow_private: true,
         ..Flags::default()
     };
-    // Neither a file nor the environment has a say in a demonstration.
+    // Neither a file nor the environment configures a demonstration.
     let loaded = config::load(&flags, &[], &data(folder));
     let mut config = loaded
         .map_err(|error| DemoError::Mirror(error.to_string()))?
@@ -190,7 +189,7 @@ fn configuration(net: &Testnet, folder: &Path, bind: SocketAddr) -> Result<Confi
     Ok(config)
 }
 
-/// The mirror's data in a demonstration's folder.
+/// The data folder of the mirror inside the folder of a demonstration.
 pub fn data(folder: &Path) -> PathBuf {
     folder.join("mirror")
 }

@@ -1,6 +1,6 @@
-//! How a fault was found and repaired, as the mirror itself tells it: from what it
-//! counts, from its log, and from the reasons that it gave while something was
-//! missing. Nothing here knows which fault was injected.
+//! Describes how a fault was found and repaired, as the mirror reports it: from its
+//! counters, its log and the reasons that it gave while a repository was incomplete. This
+//! module does not know which fault was injected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,33 +13,33 @@ use gapless_store::table::log::LogKind;
 use gapless_mirror::Mirror;
 use gapless_mirror::api::{owed_name, why_name};
 
-/// Everything that the mirror counts, by name.
-pub type Counts = BTreeMap<String, u64>;
+/// The values of the counters of a mirror, by name.
+pub type CounterValues = BTreeMap<String, u64>;
 
-pub fn counts(mirror: &Mirror) -> Counts {
+pub fn read_counters(mirror: &Mirror) -> CounterValues {
     let mut text = String::new();
     mirror.services().metrics.write(&mut text);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let pairs = lines.filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
-        // How long things took is another story.
+        // Durations are left out.
         let counts = name.contains("_total");
         counts.then_some((name.to_owned(), value.parse().ok()?))
     });
     pairs.collect()
 }
 
-/// Where the mirror stands before something is broken.
+/// The state of the mirror before a fault.
 #[derive(Debug, Default)]
 pub struct Mark {
-    counts: Counts,
+    counts: CounterValues,
     log_next: u64,
-    /// Where repositories lived.
+    /// The host of each repository.
     hosts: BTreeMap<RepoId, HostId>,
 }
 
 impl Mark {
-    pub fn set(mirror: &Mirror) -> Result<Mark, StoreError> {
+    pub fn take(mirror: &Mirror) -> Result<Mark, StoreError> {
         let log_next = mirror.services().store.durable_head().next_seq;
         let mut hosts = BTreeMap::new();
         for row in mirror.services().store.view().repos(RepoId(0)) {
@@ -47,38 +47,37 @@ impl Mark {
             hosts.extend(repo.host.map(|host| (id, host)));
         }
         Ok(Mark {
-            counts: counts(mirror),
+            counts: read_counters(mirror),
             log_next,
             hosts,
         })
     }
 
-    /// The same place in the log, for a mirror that was started again and counts
-    /// from zero.
-    pub fn anew(self) -> Mark {
+    /// The mark for a mirror that was restarted and counts from zero.
+    pub fn after_restart(self) -> Mark {
         Mark {
-            counts: Counts::new(),
+            counts: CounterValues::new(),
             ..self
         }
     }
 }
 
-/// What a repository said of itself while something was missing.
+/// The reasons that the mirror reported for one repository while it was incomplete.
 #[derive(Debug, Default)]
-struct Said {
-    /// Why it was not complete.
+struct ReportedReasons {
+    /// Why the repository was incomplete.
     reasons: BTreeSet<&'static str>,
-    /// What was owed to it, and why.
+    /// The debts of the repository, and why each was owed.
     owed: BTreeSet<(&'static str, &'static str)>,
 }
 
-/// What was seen of repositories that were not complete at some time.
+/// What was observed of each repository that was incomplete at some time.
 #[derive(Debug, Default)]
-pub struct Seen(BTreeMap<Did, Said>);
+pub struct Observations(BTreeMap<Did, ReportedReasons>);
 
-impl Seen {
-    /// Looks at a repository once.
-    pub fn look(&mut self, mirror: &Mirror, did: &Did) -> Result<(), StoreError> {
+impl Observations {
+    /// Observes a repository once.
+    pub fn observe(&mut self, mirror: &Mirror, did: &Did) -> Result<(), StoreError> {
         let Some((_, repo)) = mirror.services().store.view().repo_by_did(did)? else {
             return Ok(());
         };
@@ -102,13 +101,13 @@ impl Seen {
         Ok(())
     }
 
-    /// What was seen of others does not belong here.
-    pub fn keep(&mut self, dids: &[Did]) {
+    /// Drops the observations of all other repositories.
+    pub fn retain(&mut self, dids: &[Did]) {
         self.0.retain(|did, _| dids.contains(did));
     }
 
-    /// How many were not complete.
-    pub fn doubted(&self) -> usize {
+    /// The number of repositories that were incomplete.
+    pub fn incomplete_repos(&self) -> usize {
         self.0.len()
     }
 
@@ -127,53 +126,62 @@ impl Seen {
     }
 }
 
-/// How repositories came to be complete again.
+/// How many repositories became complete in which way.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Ways {
-    /// Fetched, with so many records put right.
+pub struct RepairCounts {
+    /// Repositories that were fetched, and the records that were corrected.
     pub fetched: u64,
     pub records: u64,
-    /// By commits of the stream, each leading from root to root.
+    /// Repositories repaired by commits of the stream, and the number of commits.
     pub chained: u64,
     pub commits: u64,
-    /// By a comparison of heads alone.
+    /// Repositories for which a comparison of heads sufficed.
     pub compared: u64,
-    /// Those of all these that live on another host than before.
+    /// Repositories that moved to another host.
     pub moved: u64,
 }
 
-/// What became of the mirror between a mark and now.
+/// What happened in the mirror between a mark and now.
 #[derive(Debug, Default)]
 pub struct Story {
-    /// By how much each count has grown.
-    pub grown: Counts,
-    pub seen: Seen,
-    pub ways: Ways,
+    /// The increase of each counter.
+    pub growth: CounterValues,
+    pub seen: Observations,
+    pub repairs: RepairCounts,
 }
 
 impl Story {
-    pub fn of(mirror: &Mirror, mark: &Mark, seen: Seen, dids: &[Did]) -> Result<Story, StoreError> {
-        let mut grown = counts(mirror);
+    pub fn of(
+        mirror: &Mirror,
+        mark: &Mark,
+        seen: Observations,
+        dids: &[Did],
+    ) -> Result<Story, StoreError> {
+        let mut growth = read_counters(mirror);
         for (name, before) in &mark.counts {
-            if let Some(count) = grown.get_mut(name) {
+            if let Some(count) = growth.get_mut(name) {
                 *count = count.saturating_sub(*before);
             }
         }
-        grown.retain(|_, count| *count > 0);
-        let ways = ways(mirror, mark, dids)?;
-        Ok(Story { grown, seen, ways })
+        growth.retain(|_, count| *count > 0);
+        let repairs = count_repairs(mirror, mark, dids)?;
+        Ok(Story {
+            growth,
+            seen,
+            repairs,
+        })
     }
 
-    /// By how much the count of this name has grown; without `gapless_` and `_total`.
-    pub fn grew(&self, name: &str) -> u64 {
-        let count = self.grown.get(&format!("gapless_{name}_total"));
+    /// The increase of the counter `gapless_NAME_total`.
+    pub fn growth_of(&self, name: &str) -> u64 {
+        let count = self.growth.get(&format!("gapless_{name}_total"));
         count.copied().unwrap_or(0)
     }
 
-    /// Why snapshots were refused.
+    /// The reasons why snapshots were refused.
     fn refused(&self) -> Vec<String> {
         const BEGINS: &str = "gapless_snapshots_refused_by_reason_total{reason=\"";
-        let refused = self.grown.iter().filter_map(|(name, count)| {
+        let refused = self.growth.iter().filter_map(|(name, count)| {
             let reason = name.strip_prefix(BEGINS)?.strip_suffix("\"}")?;
             let reason = reason.replace('_', " ");
             Some(format!("{count} ({reason})"))
@@ -181,12 +189,12 @@ impl Story {
         refused.collect()
     }
 
-    /// What told the mirror that something was amiss.
+    /// How the mirror noticed the fault.
     fn noticed(&self) -> Vec<String> {
         let seen = &self.seen;
         let mut told = Vec::new();
         if seen.reasons().contains("epoch_changed") {
-            let many = plural(seen.doubted(), "repository", "repositories");
+            let many = plural(seen.incomplete_repos(), "repository", "repositories");
             told.push(format!("a new epoch put {many} in doubt at once"));
         }
         if seen.owed_for("account_event") {
@@ -197,17 +205,17 @@ impl Story {
         }
         if seen.owed_for("listed_newer") || seen.owed_for("newer_head") {
             told.push("the host named a newer head".to_owned());
-        } else if told.is_empty() && self.ways.fetched > 0 && self.grew("suspects") > 0 {
-            // Too quick to be seen in doubt.
+        } else if told.is_empty() && self.repairs.fetched > 0 && self.growth_of("suspects") > 0 {
+            // The repair was too quick to be observed.
             told.push("a sweep listed a newer head".to_owned());
         }
-        if self.ways.moved > 0 {
+        if self.repairs.moved > 0 {
             told.push("the directory named its new host".to_owned());
         }
-        if self.grew("unauthenticated") > 0 {
+        if self.growth_of("unauthenticated") > 0 {
             told.push("the known key did not fit, so the directory was asked again".to_owned());
         }
-        if self.grew("unresolved") > 0 {
+        if self.growth_of("unresolved") > 0 {
             told.push("what could not be judged yet waited on disk".to_owned());
         }
         let failed = [
@@ -220,8 +228,8 @@ impl Story {
             ),
         ];
         for (name, one, many) in failed {
-            if self.grew(name) > 0 {
-                let times = plural(self.grew(name) as usize, one, many);
+            if self.growth_of(name) > 0 {
+                let times = plural(self.growth_of(name) as usize, one, many);
                 told.push(format!("after {times} it was tried again"));
             }
         }
@@ -232,40 +240,40 @@ impl Story {
         told
     }
 
-    /// What put it right.
+    /// How the mirror repaired the fault.
     fn repaired(&self) -> Vec<String> {
-        let ways = &self.ways;
+        let repairs = &self.repairs;
         let mut told = Vec::new();
-        if ways.fetched > 0 {
+        if repairs.fetched > 0 {
             let (all, new) = (
-                self.grew("snapshots_written"),
-                self.grew("differences_written"),
+                self.growth_of("snapshots_written"),
+                self.growth_of("differences_written"),
             );
             let how = match (new, all.saturating_sub(new)) {
                 (0, _) => "by full fetch",
                 (_, 0) => "by difference",
                 (_, _) => "by difference or full fetch",
             };
-            let repos = plural(ways.fetched as usize, "repository", "repositories");
+            let repos = plural(repairs.fetched as usize, "repository", "repositories");
             told.push(format!(
                 "{repos} {how} ({} put right)",
-                records(ways.records)
+                records(repairs.records)
             ));
         }
-        if ways.chained > 0 {
-            let repos = plural(ways.chained as usize, "repository", "repositories");
-            let commits = plural(ways.commits as usize, "commit", "commits");
+        if repairs.chained > 0 {
+            let repos = plural(repairs.chained as usize, "repository", "repositories");
+            let commits = plural(repairs.commits as usize, "commit", "commits");
             told.push(format!("{repos} by chain ({commits})"));
         }
-        if ways.compared > 0 {
-            let repos = plural(ways.compared as usize, "repository", "repositories");
+        if repairs.compared > 0 {
+            let repos = plural(repairs.compared as usize, "repository", "repositories");
             told.push(format!("{repos} by sweep, without a fetch"));
         }
         told
     }
 
-    /// In one line, for people.
-    pub fn told(&self) -> String {
+    /// The story in one line, for people.
+    pub fn summary(&self) -> String {
         let (mut noticed, repaired) = (self.noticed(), self.repaired());
         if noticed.is_empty() {
             return repaired.join(", ");
@@ -284,8 +292,8 @@ fn records(count: u64) -> String {
     plural(count as usize, "record", "records")
 }
 
-/// What the log tells of these repositories since the mark.
-fn ways(mirror: &Mirror, mark: &Mark, dids: &[Did]) -> Result<Ways, StoreError> {
+/// Counts how these repositories were repaired, from the log since the mark.
+fn count_repairs(mirror: &Mirror, mark: &Mark, dids: &[Did]) -> Result<RepairCounts, StoreError> {
     #[derive(Default)]
     struct One {
         fetched: bool,
@@ -307,7 +315,7 @@ fn ways(mirror: &Mirror, mark: &Mark, dids: &[Did]) -> Result<Ways, StoreError> 
         let (_, row) = row?;
         let is_account = matches!(row.kind, LogKind::Account(_));
         let before = std::mem::replace(&mut last, row.repo.filter(|_| is_account));
-        // Shown again, a repository is said to be where it was: nothing was fetched.
+        // The row that announces a repository that is shown again: nothing was fetched.
         if before.is_some() && before == row.repo && row.ops.is_empty() && !is_account {
             continue;
         }
@@ -323,22 +331,22 @@ fn ways(mirror: &Mirror, mark: &Mark, dids: &[Did]) -> Result<Ways, StoreError> 
             _ => {}
         }
     }
-    let mut ways = Ways {
+    let mut repairs = RepairCounts {
         moved,
-        ..Ways::default()
+        ..RepairCounts::default()
     };
     for one in ours.values() {
         match (one.fetched, one.commits) {
             (true, _) => {
-                ways.fetched += 1;
-                ways.records += one.records;
+                repairs.fetched += 1;
+                repairs.records += one.records;
             }
-            (false, 0) => ways.compared += 1,
+            (false, 0) => repairs.compared += 1,
             (false, commits) => {
-                ways.chained += 1;
-                ways.commits += commits;
+                repairs.chained += 1;
+                repairs.commits += commits;
             }
         }
     }
-    Ok(ways)
+    Ok(repairs)
 }

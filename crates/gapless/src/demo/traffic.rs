@@ -1,5 +1,5 @@
-//! Writes in the background: creates, updates and deletes, to everybody but the
-//! accounts that the script keeps for itself.
+//! Background traffic: creates, updates and deletes in all repositories except those that
+//! the script reserves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use gapless_testnet::{Write, encode_record};
 use crate::demo::script::CAST;
 use crate::demo::stage::{HOSTS, Stage};
 
-/// Commits a second.
+/// Commits per second.
 const COMMITS_PER_SECOND: u64 = 30;
-/// Records that the traffic has made of one account and not deleted again, at most.
-const KEPT: usize = 20;
+/// Records of one account that the traffic has created and not deleted, at most.
+const MAX_OWN_RECORDS: usize = 20;
 
-/// Makes every path another one.
+/// Makes each path unique.
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// A path that nobody has used.
+/// Returns an unused path.
 pub fn new_path() -> String {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     format!("app.bsky.feed.post/demo{number:08}")
@@ -28,16 +28,16 @@ pub fn new_path() -> String {
 
 pub fn record(text: &str) -> Vec<u8> {
     let json = serde_json::json!({ "$type": "app.bsky.feed.post", "text": text });
-    // Two short texts always make a record.
+    // Two short texts always encode as a record.
     encode_record(&json).unwrap_or_default()
 }
 
-/// Writes until it is aborted. An account that does not take a write (its host has
-/// lost it) is passed over.
+/// Writes until the task is aborted. Skips an account that does not accept a write because
+/// its host has lost it.
 pub async fn run(stage: Arc<Stage>) {
     let dids = stage.net.truth().dids();
     let busy: Vec<Did> = dids.into_iter().skip(CAST * HOSTS).collect();
-    let mut made: BTreeMap<Did, Vec<String>> = BTreeMap::new();
+    let mut created_paths: BTreeMap<Did, Vec<String>> = BTreeMap::new();
     let mut ticks = tokio::time::interval(Duration::from_millis(1000 / COMMITS_PER_SECOND));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for turn in 0_usize.. {
@@ -46,14 +46,14 @@ pub async fn run(stage: Arc<Stage>) {
         let Some(did) = busy.get(turn % many) else {
             return;
         };
-        let paths = made.entry(did.clone()).or_default();
-        // Everybody does everything in time.
+        let paths = created_paths.entry(did.clone()).or_default();
+        // Over time, each account gets every kind of write.
         let write = match (turn + turn / many) % 4 {
             1 if !paths.is_empty() => Write::Update {
                 path: paths[turn % paths.len()].clone(),
                 record: record(&format!("changed in turn {turn}")),
             },
-            _ if paths.len() >= KEPT => Write::Delete {
+            _ if paths.len() >= MAX_OWN_RECORDS => Write::Delete {
                 path: paths.remove(turn % paths.len()),
             },
             3 if !paths.is_empty() => Write::Delete {

@@ -1,43 +1,43 @@
-//! What somebody sees: on a terminal a line that is redrawn in place below what has
-//! happened; elsewhere plain lines; for programs one JSON object a line.
+//! The output of the demonstration: on a terminal, the events and below them a status line
+//! that is redrawn in place; elsewhere plain lines; for programs, one JSON object per line.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value as Json, json};
 
-use crate::demo::oracle::Tally;
+use crate::demo::oracle::OracleTally;
 use crate::terminal::sanitize;
 
-/// Erases the line, and goes back to its beginning.
+/// Erases the line and returns to its beginning.
 const ERASE: &str = "\r\x1b[2K";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputForm {
     Terminal,
     Plain,
     Json,
 }
 
-impl Form {
-    pub fn wanted(json: bool) -> Form {
+impl OutputForm {
+    pub fn choose(json: bool) -> OutputForm {
         match (json, std::io::stdout().is_terminal()) {
-            (true, _) => Form::Json,
-            (false, true) => Form::Terminal,
-            (false, false) => Form::Plain,
+            (true, _) => OutputForm::Json,
+            (false, true) => OutputForm::Terminal,
+            (false, false) => OutputForm::Plain,
         }
     }
 }
 
-/// How things stand at a moment.
-pub struct Standing<'a> {
-    pub tally: &'a Tally,
+/// The state of the demonstration at one moment.
+pub struct DemoStatus<'a> {
+    pub tally: &'a OracleTally,
     pub events_per_second: u64,
     pub seconds: u64,
 }
 
-impl Standing<'_> {
-    /// Fits a terminal of 80 columns.
+impl DemoStatus<'_> {
+    /// The status line, which fits a terminal of 80 columns.
     fn line(&self) -> String {
         let tally = self.tally;
         format!(
@@ -69,32 +69,33 @@ impl Standing<'_> {
     }
 }
 
-pub struct View {
-    form: Form,
-    /// The line at the bottom of the terminal, as it stands there.
+/// Prints events and status lines.
+pub struct DemoView {
+    form: OutputForm,
+    /// The status line that the terminal shows now.
     bottom: Mutex<Option<String>>,
 }
 
-impl View {
-    pub fn new(form: Form) -> View {
-        View {
+impl DemoView {
+    pub fn new(form: OutputForm) -> DemoView {
+        DemoView {
             form,
             bottom: Mutex::default(),
         }
     }
 
-    /// Whether somebody may be watching, and wants to read it.
+    /// Whether a person may be reading along.
     pub fn is_watched(&self) -> bool {
-        self.form == Form::Terminal
+        self.form == OutputForm::Terminal
     }
 
-    /// Something has happened: words for people, the object for programs.
+    /// Prints an event: words for people, the object for programs.
     pub fn tell(&self, words: &str, event: &Json) {
         let words = sanitize(words);
         match self.form {
-            Form::Json => write(&format!("{event}\n")),
-            Form::Plain => write(&format!("{words}\n")),
-            Form::Terminal => {
+            OutputForm::Json => write(&format!("{event}\n")),
+            OutputForm::Plain => write(&format!("{words}\n")),
+            OutputForm::Terminal => {
                 let bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
                 let line = bottom.as_deref().unwrap_or_default();
                 write(&format!("{ERASE}{words}\n{line}"));
@@ -102,29 +103,29 @@ impl View {
         }
     }
 
-    /// How things stand. Plain lines are not for that: they come with [`View::line`].
-    pub fn redraw(&self, standing: &Standing<'_>) {
+    /// Redraws the status line. In plain output, [`DemoView::line`] prints the status.
+    pub fn redraw(&self, status: &DemoStatus<'_>) {
         match self.form {
-            Form::Plain => {}
-            Form::Json => write(&format!("{}\n", standing.json())),
-            Form::Terminal => {
+            OutputForm::Plain => {}
+            OutputForm::Json => write(&format!("{}\n", status.json())),
+            OutputForm::Terminal => {
                 let mut bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
-                let line = standing.line();
+                let line = status.line();
                 write(&format!("{ERASE}{line}"));
                 *bottom = Some(line);
             }
         }
     }
 
-    /// How things stand, as a line among others.
-    pub fn line(&self, standing: &Standing<'_>) {
-        if self.form == Form::Plain {
-            write(&format!("{}\n", standing.line()));
+    /// Prints the status as one of the lines of plain output.
+    pub fn line(&self, status: &DemoStatus<'_>) {
+        if self.form == OutputForm::Plain {
+            write(&format!("{}\n", status.line()));
         }
     }
 
-    /// Nothing is redrawn any more.
-    pub fn settle(&self) {
+    /// Leaves the status line as it is, above the lines that follow.
+    pub fn stop_redrawing(&self) {
         let mut bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
         if bottom.take().is_some() {
             write("\n");
@@ -132,7 +133,7 @@ impl View {
     }
 }
 
-/// A reader that went away is no reason to panic.
+/// Writes to standard output. A closed standard output is ignored.
 fn write(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -144,19 +145,19 @@ mod tests {
 
     #[test]
     fn the_line_fits_a_terminal() {
-        let tally = Tally {
+        let tally = OracleTally {
             repos: 999,
             complete: 999,
             gaps_opened: 999,
             gaps_closed: 999,
-            ..Tally::default()
+            ..OracleTally::default()
         };
-        let standing = Standing {
+        let status = DemoStatus {
             tally: &tally,
             events_per_second: 999,
             seconds: 999,
         };
-        let line = standing.line();
+        let line = status.line();
         assert!(line.chars().count() < 80, "{line}");
     }
 }
