@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::client::{Client, talk};
 use super::pages::{self, Page};
-use super::{CommandOutcome, Failure, Server, check_did};
+use super::{CommandError, CommandOutcome, Server, check_did};
 use crate::terminal::{format_age, format_table, or_dash, print_line, sanitize};
 use gapless_mirror::api::{
     DiscoverStatus, Gap, GapsPage, HostGap, Reach, RepoAnswer, Status, TrackedPage, UpstreamAnswer,
@@ -29,7 +29,7 @@ fn outcome_of(finding: bool) -> CommandOutcome {
     }
 }
 
-pub fn show_status(server: &Server) -> Result<CommandOutcome, Failure> {
+pub(crate) fn show_status(server: &Server) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let reply = talk(client.get(client.url(&["v1", "status"], &[])))?;
     let status: Status = reply.read()?;
@@ -261,7 +261,7 @@ struct UpstreamList {
     upstreams: Vec<UpstreamAnswer>,
 }
 
-pub fn list_upstreams(server: &Server) -> Result<CommandOutcome, Failure> {
+pub(crate) fn list_upstreams(server: &Server) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let reply = talk(client.get(client.url(&["v1", "upstreams"], &[])))?;
     let found: UpstreamList = reply.read()?;
@@ -278,7 +278,7 @@ pub fn list_upstreams(server: &Server) -> Result<CommandOutcome, Failure> {
     Ok(CommandOutcome::Fine)
 }
 
-pub fn show_repo(server: &Server, did: &str) -> Result<CommandOutcome, Failure> {
+pub(crate) fn show_repo(server: &Server, did: &str) -> Result<CommandOutcome, CommandError> {
     check_did(did)?;
     let client = Client::new(server)?;
     let reply = talk(client.get(client.url(&["v1", "repos", did], &[])))?;
@@ -291,7 +291,7 @@ pub fn show_repo(server: &Server, did: &str) -> Result<CommandOutcome, Failure> 
     Ok(outcome_of(!repo.complete))
 }
 
-pub fn print_repo(repo: &RepoAnswer) {
+pub(crate) fn print_repo(repo: &RepoAnswer) {
     let verdict = if repo.complete {
         "complete".to_owned()
     } else {
@@ -334,9 +334,9 @@ pub fn print_repo(repo: &RepoAnswer) {
         lines.push(("tries", debt.attempts.to_string()));
         lines.push(("next try", dash(&debt.next_try)));
     }
-    if let Some(trouble) = &repo.last_error {
-        let at = or_dash(trouble.at.as_deref());
-        lines.push(("last error", format!("{at}  {}", trouble.error)));
+    if let Some(last_error) = &repo.last_error {
+        let at = or_dash(last_error.at.as_deref());
+        lines.push(("last error", format!("{at}  {}", last_error.error)));
     }
     for (name, text) in lines {
         print_line(&format!("{name:<12}  {}", sanitize(&text)));
@@ -353,7 +353,7 @@ impl Page for GapsPage {
     }
 }
 
-pub fn list_gaps(server: &Server, limit: usize) -> Result<CommandOutcome, Failure> {
+pub(crate) fn list_gaps(server: &Server, limit: usize) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let mut gaps: Vec<Gap> = Vec::new();
     let mut hidden = 0;
@@ -423,8 +423,8 @@ fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
         if let Some(since) = &gap.since {
             print_line(&sanitize(&format!("    since   {since}")));
         }
-        if let Some(trouble) = &gap.last_error {
-            print_line(&sanitize(&format!("    error   {}", trouble.error)));
+        if let Some(last_error) = &gap.last_error {
+            print_line(&sanitize(&format!("    error   {}", last_error.error)));
         }
         let doing = sentences(&gap.doing, DOING_SENTENCES);
         print_line(&sanitize(&format!("    doing   {doing}")));
@@ -448,7 +448,7 @@ fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
     });
 }
 
-pub fn list_tracked(server: &Server) -> Result<CommandOutcome, Failure> {
+pub(crate) fn list_tracked(server: &Server) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let mut dids: Vec<String> = Vec::new();
     let mut found = BTreeMap::new();

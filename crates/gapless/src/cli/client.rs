@@ -1,5 +1,5 @@
-//! Asks a running mirror and words what goes wrong: what was asked, of which server, and
-//! what the operator can do. [`gapless_net::operator`] sends the requests.
+//! Sends requests to a running mirror. An error names the server, what went wrong and what
+//! the operator can do. [`gapless_net::operator`] sends the requests.
 
 use std::future::Future;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::fs::File;
 use url::Url;
 
-use super::{Failure, Server};
+use super::{CommandError, Server};
 use crate::config::{self, HTTP_URL, Token, parse_http_url};
 use gapless_mirror::api::ErrorBody;
 
@@ -18,45 +18,47 @@ use gapless_mirror::api::ErrorBody;
 const DEFAULT_URL: &str = "http://127.0.0.1:7070";
 
 /// A connection to a running mirror.
-pub struct Client(OperatorClient);
+pub(crate) struct Client(OperatorClient);
 
 /// The text of a response.
-pub struct Reply {
-    pub text: String,
+pub(crate) struct Reply {
+    pub(crate) text: String,
     from: String,
 }
 
 impl Reply {
     /// Parses the text as JSON of this type.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
         serde_json::from_str(&self.text)
             .map_err(|error| not_gapless(&self.from, &format!("it is not understood: {error}")))
     }
 }
 
 /// The failure for a server that answers, but not as this program does.
-fn not_gapless(from: &str, why: &str) -> Failure {
-    Failure::Unreachable(format!(
+fn not_gapless(from: &str, why: &str) -> CommandError {
+    CommandError::Unreachable(format!(
         "the answer of {from} is not that of a gapless of this version: {why}.\n\
          Name the one that runs: --url URL, or GAPLESS_URL."
     ))
 }
 
 /// Runs the requests of a command to their end.
-pub fn talk<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) fn talk<T>(
+    work: impl Future<Output = Result<T, CommandError>>,
+) -> Result<T, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     match runtime {
         Ok(runtime) => runtime.block_on(work),
-        Err(error) => Err(Failure::Failed(format!("could not start: {error}"))),
+        Err(error) => Err(CommandError::Failed(format!("could not start: {error}"))),
     }
 }
 
 impl Client {
-    pub fn new(server: &Server) -> Result<Client, Failure> {
+    pub(crate) fn new(server: &Server) -> Result<Client, CommandError> {
         let environment =
-            config::environment().map_err(|error| Failure::Usage(error.to_string()))?;
+            config::environment().map_err(|error| CommandError::Usage(error.to_string()))?;
         let variable = |name: &str| {
             let mut found = environment.iter().filter(|(key, _)| key == name);
             found.next().map(|(_, value)| value.clone())
@@ -64,18 +66,20 @@ impl Client {
         let url = server.url.clone().or_else(|| variable("GAPLESS_URL"));
         let url = url.unwrap_or_else(|| DEFAULT_URL.to_owned());
         let base = parse_http_url(&url).and_then(|url| Url::parse(&url).ok());
-        let base =
-            base.ok_or_else(|| Failure::Usage(format!("--url is {url:?}; expected {HTTP_URL}")))?;
+        let base = base
+            .ok_or_else(|| CommandError::Usage(format!("--url is {url:?}; expected {HTTP_URL}")))?;
         let token = match server.token.clone().or_else(|| variable("GAPLESS_TOKEN")) {
             Some(text) => Some(Token::parse(&text).ok_or_else(|| {
-                Failure::Usage("the token is none: expected 8 to 512 visible letters".to_owned())
+                CommandError::Usage(
+                    "the token is none: expected 8 to 512 visible letters".to_owned(),
+                )
             })?),
             None => None,
         };
         let token = token.map(|token| token.reveal().to_owned());
         let client = OperatorClient::new(base, token);
         client.map(Client).map_err(|error| {
-            Failure::Failed(match error {
+            CommandError::Failed(match error {
                 NetError::Client(why) => format!("no HTTP client: {why}"),
                 other => other.to_string(),
             })
@@ -83,21 +87,21 @@ impl Client {
     }
 
     /// Builds the URL of a path.
-    pub fn url(&self, segments: &[&str], query: &[(&str, String)]) -> Url {
+    pub(crate) fn url(&self, segments: &[&str], query: &[(&str, String)]) -> Url {
         self.0.url(segments, query)
     }
 
-    pub async fn get(&self, url: Url) -> Result<Reply, Failure> {
+    pub(crate) async fn get(&self, url: Url) -> Result<Reply, CommandError> {
         self.ask(Method::GET, url, None).await
     }
 
     /// Sends a request and reads the whole response.
-    pub async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         url: Url,
         body: Option<Value>,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<Reply, CommandError> {
         let text = async {
             let response = self.0.send(method, url, body.as_ref()).await?;
             response.text().await
@@ -106,11 +110,11 @@ impl Client {
     }
 
     /// Sends a POST request and passes each line of the response to `take` as it arrives.
-    pub async fn lines(
+    pub(crate) async fn lines(
         &self,
         url: Url,
-        mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        mut take: impl FnMut(&[u8]) -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
         let response = self.0.send(Method::POST, url, None).await;
         let mut response = self.checked(response)?;
         while let Some(line) = self.checked(response.next_line().await)? {
@@ -121,17 +125,17 @@ impl Client {
 
     /// Sends a GET request and returns the response once its head is there.
     /// [`OperatorResponse::next_piece`] reads the body; [`Client::checked`] words its errors.
-    pub async fn open(&self, url: Url) -> Result<OperatorResponse<'_>, Failure> {
+    pub(crate) async fn open(&self, url: Url) -> Result<OperatorResponse<'_>, CommandError> {
         self.checked(self.0.send(Method::GET, url, None).await)
     }
 
     /// Sends a file.
-    pub async fn upload(&self, url: Url, file: File) -> Result<Reply, Failure> {
+    pub(crate) async fn upload(&self, url: Url, file: File) -> Result<Reply, CommandError> {
         let text = async { self.0.upload(url, file).await?.text().await };
         self.reply(text.await)
     }
 
-    fn reply(&self, text: Result<String, OperatorError>) -> Result<Reply, Failure> {
+    fn reply(&self, text: Result<String, OperatorError>) -> Result<Reply, CommandError> {
         Ok(Reply {
             text: self.checked(text)?,
             from: self.0.base().to_string(),
@@ -139,27 +143,27 @@ impl Client {
     }
 
     /// Words the error of a result.
-    pub fn checked<T>(&self, result: Result<T, OperatorError>) -> Result<T, Failure> {
+    pub(crate) fn checked<T>(&self, result: Result<T, OperatorError>) -> Result<T, CommandError> {
         result.map_err(|error| describe(self.0.base(), error))
     }
 
     /// The failure for a part of a response that cannot be parsed.
-    pub fn not_understood(&self, error: &serde_json::Error) -> Failure {
+    pub(crate) fn not_understood(&self, error: &serde_json::Error) -> CommandError {
         let why = format!("it is not understood: {error}");
         not_gapless(self.0.base().as_str(), &why)
     }
 }
 
-fn describe(base: &Url, error: OperatorError) -> Failure {
+fn describe(base: &Url, error: OperatorError) -> CommandError {
     match error {
-        OperatorError::NotConnected(reason) => Failure::Unreachable(format!(
+        OperatorError::NotConnected(reason) => CommandError::Unreachable(format!(
             "no gapless answers at {base} ({reason}).\nStart one: gapless run --upstream \
              pds=https://pds.example.com\nOr name the one that runs: --url URL, or GAPLESS_URL."
         )),
         OperatorError::Lost(reason) => {
-            Failure::Unreachable(format!("no answer of a gapless came from {base}: {reason}"))
+            CommandError::Unreachable(format!("no answer of a gapless came from {base}: {reason}"))
         }
-        OperatorError::Silent => Failure::Unreachable(format!(
+        OperatorError::Silent => CommandError::Unreachable(format!(
             "{base} takes connections, and nobody answers there. If it is a gapless, it hangs: \
              its log may tell why.\nOr name another one: --url URL, or GAPLESS_URL."
         )),
@@ -167,22 +171,22 @@ fn describe(base: &Url, error: OperatorError) -> Failure {
             base.as_str(),
             &format!("asked whether it lives, it says {status}"),
         ),
-        OperatorError::TooLarge => Failure::Failed(format!("{base} answers without an end")),
+        OperatorError::TooLarge => CommandError::Failed(format!("{base} answers without an end")),
         OperatorError::Status { status, text } => describe_status(base, status, &text),
     }
 }
 
-fn describe_status(base: &Url, status: u16, text: &str) -> Failure {
+fn describe_status(base: &Url, status: u16, text: &str) -> CommandError {
     let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
         return not_gapless(base.as_str(), &format!("its status is {status}"));
     };
     let words = body.message;
     match status {
-        401 => Failure::Usage(format!("{words}. Give it with --token or GAPLESS_TOKEN.")),
+        401 => CommandError::Usage(format!("{words}. Give it with --token or GAPLESS_TOKEN.")),
         // The state of a repository is not a mistake in the command.
-        400 if body.error != "InvalidRequest" => Failure::Failed(words),
-        400 | 403 => Failure::Usage(words),
-        _ => Failure::Failed(words),
+        400 if body.error != "InvalidRequest" => CommandError::Failed(words),
+        400 | 403 => CommandError::Usage(words),
+        _ => CommandError::Failed(words),
     }
 }
 
@@ -192,8 +196,8 @@ mod tests {
 
     fn described(error: OperatorError) -> (u8, String) {
         let base = Url::parse("http://127.0.0.1:7070").expect("an address");
-        let failure = describe(&base, error);
-        (failure.code(), failure.text().to_owned())
+        let error = describe(&base, error);
+        (error.code(), error.text().to_owned())
     }
 
     #[test]

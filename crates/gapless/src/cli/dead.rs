@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::client::{Client, talk};
 use super::pages::{self, Page};
-use super::{CommandOutcome, Failure, Server};
+use super::{CommandError, CommandOutcome, Server};
 use crate::terminal::{or_dash, print_line, sanitize};
 use gapless_mirror::api::{DeadAnswer, DeadPage, DeadResolved};
 
@@ -20,7 +20,10 @@ impl Page for DeadPage {
 }
 
 /// Lists dead letters; any of them is a finding.
-pub fn list_dead_letters(server: &Server, limit: usize) -> Result<CommandOutcome, Failure> {
+pub(crate) fn list_dead_letters(
+    server: &Server,
+    limit: usize,
+) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let mut dead: Vec<DeadAnswer> = Vec::new();
     let cursor = pages::read_pages(&client, "dead", &[], limit, |page: DeadPage| {
@@ -65,10 +68,10 @@ fn print_letters(dead: &[DeadAnswer], more: bool) {
 }
 
 /// Resolves the dead letter with this number; `None` resolves all current ones.
-pub fn resolve_dead_letters(
+pub(crate) fn resolve_dead_letters(
     server: &Server,
     number: Option<u64>,
-) -> Result<CommandOutcome, Failure> {
+) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let url = match number {
         Some(number) => client.url(&["v1", "dead", &number.to_string(), "resolve"], &[]),

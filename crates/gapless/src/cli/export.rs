@@ -11,14 +11,18 @@ use tempfile::NamedTempFile;
 
 use super::client::{Client, talk};
 use super::progress::ProgressBar;
-use super::{CommandOutcome, Failure, Server, check_did};
+use super::{CommandError, CommandOutcome, Server, check_did};
 use crate::terminal::{print_line, sanitize};
 use gapless_mirror::repair::snapshot::Snapshot;
 use gapless_mirror::repair::spill::{Spill, SpillLimits};
 
 const EVIDENCE_HEADER: &str = "gapless-evidence";
 
-pub fn export(server: &Server, did: &str, out: Option<&Path>) -> Result<CommandOutcome, Failure> {
+pub(crate) fn export(
+    server: &Server,
+    did: &str,
+    out: Option<&Path>,
+) -> Result<CommandOutcome, CommandError> {
     check_did(did)?;
     let out = match out {
         Some(out) => out.to_owned(),
@@ -26,7 +30,7 @@ pub fn export(server: &Server, did: &str, out: Option<&Path>) -> Result<CommandO
     };
     // It would be replaced: a device, a folder, or where a link leads.
     if std::fs::symlink_metadata(&out).is_ok_and(|there| !there.is_file()) {
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "{} is there and no ordinary file; name another one with --out",
             out.display()
         )));
@@ -41,13 +45,13 @@ pub fn export(server: &Server, did: &str, out: Option<&Path>) -> Result<CommandO
     bar.clear();
     let download = download?;
     let wrong = |error: &dyn std::fmt::Display| {
-        Failure::Failed(format!(
+        CommandError::Failed(format!(
             "what the mirror sent is not the repository of {did}, whole: {error}. Nothing was written."
         ))
     };
     let bytes = download.bytes;
     let fetched = download.spill.finish().map_err(|error| wrong(&error))?;
-    let did = Did::parse(did).map_err(|error| Failure::Usage(error.to_string()))?;
+    let did = Did::parse(did).map_err(|error| CommandError::Usage(error.to_string()))?;
     let snapshot = Snapshot::check(fetched, &did).map_err(|error| wrong(&error.flaw))?;
     let walked = snapshot.walk_whole().map_err(|error| wrong(&error.flaw))?;
     persist(download.file, &out)?;
@@ -88,9 +92,9 @@ async fn download_car(
     folder: &Path,
     out: &Path,
     bar: &mut ProgressBar,
-) -> Result<ExportDownload, Failure> {
+) -> Result<ExportDownload, CommandError> {
     let cannot = |error: &dyn std::fmt::Display| {
-        Failure::Failed(format!("cannot write {}: {error}", out.display()))
+        CommandError::Failed(format!("cannot write {}: {error}", out.display()))
     };
     let query = [("did", did.to_owned())];
     let url = client.url(&["xrpc", "com.atproto.sync.getRepo"], &query);
@@ -109,7 +113,9 @@ async fn download_car(
             .write_all(&piece)
             .map_err(|error| cannot(&error))?;
         let fed = download.spill.feed(&piece);
-        fed.map_err(|error| Failure::Failed(format!("what the mirror sends is no CAR: {error}")))?;
+        fed.map_err(|error| {
+            CommandError::Failed(format!("what the mirror sends is no CAR: {error}"))
+        })?;
         download.bytes += piece.len() as u64;
         bar.update("bytes", download.bytes, 0);
     }
@@ -117,9 +123,9 @@ async fn download_car(
 }
 
 /// Renames the file after it is durable.
-fn persist(file: NamedTempFile, out: &Path) -> Result<(), Failure> {
+fn persist(file: NamedTempFile, out: &Path) -> Result<(), CommandError> {
     let cannot = |error: &dyn std::fmt::Display| {
-        Failure::Failed(format!("cannot write {}: {error}", out.display()))
+        CommandError::Failed(format!("cannot write {}: {error}", out.display()))
     };
     file.as_file().sync_all().map_err(|error| cannot(&error))?;
     file.persist(out).map_err(|error| cannot(&error.error))?;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::client::Client;
 use super::pages::{self, Page};
-use super::{CommandOutcome, Failure, Server};
+use super::{CommandError, CommandOutcome, Server};
 use crate::terminal::{format_table, or_dash, print_line, sanitize};
 use gapless_mirror::api::{HostAnswer, HostsPage};
 
@@ -18,7 +18,11 @@ impl Page for HostsPage {
     }
 }
 
-pub fn list_hosts(server: &Server, limit: usize, failing: bool) -> Result<CommandOutcome, Failure> {
+pub(crate) fn list_hosts(
+    server: &Server,
+    limit: usize,
+    failing: bool,
+) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let only = failing.then(|| ("failing", "true".to_owned()));
     let query: Vec<_> = only.into_iter().collect();

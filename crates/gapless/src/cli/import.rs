@@ -6,21 +6,21 @@ use std::path::Path;
 use tokio::fs::File;
 
 use super::client::{Client, talk};
-use super::{CommandOutcome, Failure, Server};
+use super::{CommandError, CommandOutcome, Server};
 use crate::terminal::{print_line, sanitize};
 use gapless_mirror::api::ImportAnswer;
 
-pub fn import(server: &Server, file: &Path) -> Result<CommandOutcome, Failure> {
+pub(crate) fn import(server: &Server, file: &Path) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let url = client.url(&["v1", "import"], &[]);
     let reply = talk(async {
-        let opened = File::open(file)
-            .await
-            .map_err(|error| Failure::Usage(format!("cannot read {}: {error}", file.display())))?;
+        let opened = File::open(file).await.map_err(|error| {
+            CommandError::Usage(format!("cannot read {}: {error}", file.display()))
+        })?;
         let is_file = opened.metadata().await.is_ok_and(|there| there.is_file());
         if !is_file {
             let words = format!("{} is no file", file.display());
-            return Err(Failure::Usage(words));
+            return Err(CommandError::Usage(words));
         }
         // Read as it is sent, never all at once.
         client.upload(url, opened).await

@@ -31,8 +31,8 @@ use crate::terminal;
 
 /// A complete, provable, replicated mirror of AT Protocol repositories.
 ///
-/// Exit codes: 0 fine, 1 a finding or a failure, 2 wrong usage, 3 no server
-/// answers, or one that is no gapless.
+/// Exit codes: 0 success, 1 a finding or a failure, 2 wrong usage, 3 no Gapless server
+/// answers.
 #[derive(Debug, Parser)]
 #[command(name = "gapless", version)]
 struct Cli {
@@ -42,7 +42,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start a network on this machine, mirror it, break it, and see it repaired.
+    /// Start a network on this machine, mirror it, break it, and watch the repairs.
     ///
     /// Needs no service and no internet, and takes about a minute. Ends with 1 when a
     /// record differs from the truth, when a fault is not repaired, or when one did
@@ -51,15 +51,13 @@ enum Command {
     Demo(demo::DemoArguments),
     /// Mirror: follow upstreams, fetch what is missing, answer questions.
     Run(Box<Flags>),
-    /// How the running mirror is.
+    /// Show the state of the running mirror.
     ///
     /// Ends with 1 when something needs a person: a full disk, dead letters, a host
     /// from which so much vanished that hiding is suspended, or an upstream that is
-    /// down.
-    /// Repositories that are not complete yet are no such thing; `gapless gaps`
-    /// is about them.
+    /// down. Incomplete repositories are no finding here; `gapless gaps` lists them.
     Status(Server),
-    /// One repository: what is held, and whether it is complete. Ends with 1 when
+    /// Show one repository: what is held, and whether it is complete. Ends with 1 when
     /// it is not.
     Repo {
         /// The repository's DID.
@@ -67,9 +65,9 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// Repositories that are not complete, why, and what is done about it. Ends
-    /// with 1 when there are any. Those that are hidden as their owners or hosts
-    /// want it are only counted.
+    /// List repositories that are not complete, why, and what Gapless does about each.
+    /// Ends with 1 when there are any. Repositories that are hidden by their owners or
+    /// hosts are only counted.
     Gaps {
         /// How many are shown.
         #[arg(long, default_value_t = DEFAULT_LIMIT)]
@@ -77,8 +75,8 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// The hosts that are known: how we know them, when each was last swept, and of
-    /// those that do not answer since when, why, and when they are tried again.
+    /// List the known hosts: how each became known, when it was last swept and, if it
+    /// does not answer, since when, why, and when it is tried again.
     Hosts {
         /// How many are shown.
         #[arg(long, default_value_t = DEFAULT_LIMIT)]
@@ -89,10 +87,9 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// Hash the stored records and recompute roots, now. Ends with 1 when one is not the
-    /// root that the owner signed, or could not be recomputed although something
-    /// is held. With --all, repositories of which nothing is held yet are counted
-    /// and no finding.
+    /// Hash the stored records and recompute roots now. Ends with 1 when a root differs
+    /// from the signed root, or cannot be recomputed although data is held. With --all,
+    /// repositories of which nothing is held yet are counted and are no finding.
     #[command(group = ArgGroup::new("which").args(["did", "all"]).required(true))]
     Verify {
         /// The repository's DID.
@@ -107,14 +104,14 @@ enum Command {
     Resync {
         /// The repository's DID.
         did: String,
-        /// Take over the host's state even if it is older than ours.
+        /// Adopt the host's state even if it is older than the held one.
         #[arg(long)]
         accept_rollback: bool,
         #[command(flatten)]
         server: Server,
     },
-    /// Write a repository into a file, as the running mirror holds it: a CAR, the same
-    /// bytes for the same commit. It is checked whole before the file gets its name.
+    /// Write a repository, as the running mirror holds it, into a CAR file. The same
+    /// commit gives the same bytes. The file gets its name after it was checked in full.
     Export {
         /// The repository's DID.
         did: String,
@@ -124,24 +121,24 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// Hand a repository in a CAR to the running mirror. It is taken if it is whole,
-    /// signed by its owner and newer than what is held; its host is asked afterwards.
+    /// Send a repository in a CAR file to the running mirror, which accepts it if it is
+    /// whole, signed by its owner and newer than the held state, and then asks its host.
     Import {
-        /// The CAR.
+        /// The CAR file.
         file: PathBuf,
         #[command(flatten)]
         server: Server,
     },
-    /// The sources of events that are followed.
+    /// Change and list the upstreams, the sources of events.
     #[command(subcommand)]
     Upstream(UpstreamCommand),
-    /// The repositories that are followed by name.
+    /// Change and list the repositories that are followed by name.
     #[command(subcommand)]
     Track(TrackCommand),
-    /// What came and could not be used.
+    /// List and resolve dead letters, the input that could not be used.
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// What was purged: when, by whose word, and what is left of it.
+    /// List purged repositories: when each was purged and why, and what is left of it.
     Purges {
         /// How many are shown.
         #[arg(long, default_value_t = DEFAULT_LIMIT)]
@@ -149,17 +146,17 @@ enum Command {
         #[command(flatten)]
         server: Server,
     },
-    /// The configuration.
+    /// Show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Look after a data folder, while no gapless runs on it.
+    /// Check or repair a data folder that no running mirror uses.
     #[command(subcommand)]
     Store(StoreCommand),
 }
 
 #[derive(Debug, Subcommand)]
 enum UpstreamCommand {
-    /// Follow a source.
+    /// Follow an upstream.
     Add {
         /// pds, relay or jetstream.
         kind: String,
@@ -172,8 +169,8 @@ enum UpstreamCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Follow it no more. What is held stays. One that is in the configuration comes
-    /// back at the next start unless it is taken out there.
+    /// Stop following an upstream. What is held stays. An upstream in the configuration
+    /// comes back at the next start unless it is removed there.
     Remove {
         /// Its URL.
         #[arg(value_name = "URL")]
@@ -181,10 +178,10 @@ enum UpstreamCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// What is followed, and how it goes.
+    /// List the upstreams and their states.
     List(Server),
-    /// Say that what vanished from this host has really gone, so that it is
-    /// hidden.
+    /// Confirm that the repositories that vanished from this host are gone, so that
+    /// Gapless hides them.
     ConfirmLoss {
         /// The upstream's URL.
         #[arg(value_name = "URL")]
@@ -203,20 +200,20 @@ enum TrackCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Follow them no more. What is held stays.
+    /// Stop following repositories by name. What is held stays.
     Remove {
         #[arg(required = true)]
         dids: Vec<String>,
         #[command(flatten)]
         server: Server,
     },
-    /// All of them.
+    /// List the repositories that are followed by name.
     List(Server),
 }
 
 #[derive(Debug, Subcommand)]
 enum DeadCommand {
-    /// Those that nobody has settled.
+    /// List the dead letters that are not resolved.
     List {
         /// How many are shown.
         #[arg(long, default_value_t = DEFAULT_LIMIT)]
@@ -224,12 +221,12 @@ enum DeadCommand {
         #[command(flatten)]
         server: Server,
     },
-    /// Say that you have looked: they are not counted any more, and their bytes go.
+    /// Resolve dead letters: they are no longer counted, and their bytes are deleted.
     #[command(group = ArgGroup::new("which").args(["number", "all"]).required(true))]
     Resolve {
         /// Its number, as the list gives it.
         number: Option<u64>,
-        /// All that there are now.
+        /// All current dead letters.
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -242,7 +239,7 @@ const DEFAULT_LIMIT: NonZeroUsize = NonZeroUsize::new(1000).unwrap();
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// The configuration in force for these flags, and where each value is from.
+    /// Show the configuration for these flags, and the source of each value.
     Show {
         #[command(flatten)]
         flags: Box<Flags>,
@@ -254,21 +251,21 @@ enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
-    /// Check everything: roots, hashes, the log, what tables repeat of each other.
+    /// Check everything: roots, hashes, the log, and data that several tables repeat.
     ///
-    /// Changes nothing but what any start does: an end of the journal that nobody
-    /// was told of is cut.
+    /// Changes nothing except what any start does: an unacknowledged end of the journal
+    /// is cut.
     Check(DataFolder),
-    /// Make a store that lost something sound again.
+    /// Make a damaged store consistent again.
     ///
-    /// What is gone is not brought back. Every root is recomputed; repositories
-    /// that do not hash to it are fetched anew, all others are compared with
-    /// their hosts, and lost log numbers are marked as lost. Safe to interrupt
-    /// and to run again; does nothing to a store that is sound.
+    /// Lost data is not restored. Every root is recomputed: repositories that do not
+    /// hash to their root are fetched anew, all others are compared with their hosts,
+    /// and lost log numbers are marked as lost. Safe to interrupt and to run again;
+    /// changes nothing in a store that is sound.
     Repair {
         #[command(flatten)]
         folder: DataFolder,
-        /// Only say what would be done.
+        /// Only show what would be done.
         #[arg(long)]
         dry_run: bool,
     },
@@ -300,39 +297,41 @@ struct Server {
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommandOutcome {
+pub(crate) enum CommandOutcome {
     Fine,
     Finding,
 }
 
 /// Why a command failed.
 #[derive(Debug)]
-enum Failure {
+enum CommandError {
     Usage(String),
     Unreachable(String),
     Failed(String),
 }
 
-impl Failure {
+impl CommandError {
     fn code(&self) -> u8 {
         match self {
-            Failure::Failed(_) => 1,
-            Failure::Usage(_) => 2,
-            Failure::Unreachable(_) => 3,
+            CommandError::Failed(_) => 1,
+            CommandError::Usage(_) => 2,
+            CommandError::Unreachable(_) => 3,
         }
     }
 
     fn text(&self) -> &str {
         match self {
-            Failure::Failed(text) | Failure::Usage(text) | Failure::Unreachable(text) => text,
+            CommandError::Failed(text)
+            | CommandError::Usage(text)
+            | CommandError::Unreachable(text) => text,
         }
     }
 }
 
 /// Checks a DID before it is sent to the server.
-fn check_did(text: &str) -> Result<(), Failure> {
+fn check_did(text: &str) -> Result<(), CommandError> {
     let checked = Did::parse(text).map(drop);
-    checked.map_err(|error| Failure::Usage(error.to_string()))
+    checked.map_err(|error| CommandError::Usage(error.to_string()))
 }
 
 /// Runs a command line.
@@ -341,7 +340,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come this way too, and are no mistake.
+            // Help and version arrive here too; they are no errors.
             let usage = error.use_stderr();
             if usage && usage::wants_json(&arguments) {
                 terminal::print_line(&usage::to_json(&error));
@@ -356,18 +355,18 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match outcome {
         Ok(CommandOutcome::Fine) => ExitCode::SUCCESS,
         Ok(CommandOutcome::Finding) => ExitCode::from(1),
-        Err(failure) => {
+        Err(error) => {
             if json {
-                terminal::print_line(&serde_json::json!({ "error": failure.text() }).to_string());
+                terminal::print_line(&serde_json::json!({ "error": error.text() }).to_string());
             }
-            eprintln!("gapless: {}", terminal::sanitize(failure.text()));
-            ExitCode::from(failure.code())
+            eprintln!("gapless: {}", terminal::sanitize(error.text()));
+            ExitCode::from(error.code())
         }
     }
 }
 
 /// Runs a command. Returns whether `--json` is set, and how the command ended.
-fn run_command(command: Command) -> (bool, Result<CommandOutcome, Failure>) {
+fn run_command(command: Command) -> (bool, Result<CommandOutcome, CommandError>) {
     match command {
         #[cfg(feature = "demo")]
         Command::Demo(arguments) => (arguments.json, demo::run(&arguments)),
@@ -408,17 +407,18 @@ fn run_command(command: Command) -> (bool, Result<CommandOutcome, Failure>) {
         Command::Purges { limit, server } => {
             (server.json, purges::list_purges(&server, limit.get()))
         }
-        Command::Store(StoreCommand::Check(folder)) => {
-            (folder.json, store::check(&folder).map_err(Failure::Failed))
-        }
+        Command::Store(StoreCommand::Check(folder)) => (
+            folder.json,
+            store::check(&folder).map_err(CommandError::Failed),
+        ),
         Command::Store(StoreCommand::Repair { folder, dry_run }) => (
             folder.json,
-            store::repair(&folder, dry_run).map_err(Failure::Failed),
+            store::repair(&folder, dry_run).map_err(CommandError::Failed),
         ),
     }
 }
 
-fn run_upstream(command: UpstreamCommand) -> (bool, Result<CommandOutcome, Failure>) {
+fn run_upstream(command: UpstreamCommand) -> (bool, Result<CommandOutcome, CommandError>) {
     match command {
         UpstreamCommand::Add {
             kind,
@@ -439,7 +439,7 @@ fn run_upstream(command: UpstreamCommand) -> (bool, Result<CommandOutcome, Failu
     }
 }
 
-fn run_track(command: TrackCommand) -> (bool, Result<CommandOutcome, Failure>) {
+fn run_track(command: TrackCommand) -> (bool, Result<CommandOutcome, CommandError>) {
     match command {
         TrackCommand::Add { dids, server } => (server.json, operate::track(&server, &dids)),
         TrackCommand::Remove { dids, server } => (server.json, operate::untrack(&server, &dids)),
@@ -447,7 +447,7 @@ fn run_track(command: TrackCommand) -> (bool, Result<CommandOutcome, Failure>) {
     }
 }
 
-fn run_dead(command: DeadCommand) -> (bool, Result<CommandOutcome, Failure>) {
+fn run_dead(command: DeadCommand) -> (bool, Result<CommandOutcome, CommandError>) {
     match command {
         DeadCommand::List { limit, server } => {
             (server.json, dead::list_dead_letters(&server, limit.get()))

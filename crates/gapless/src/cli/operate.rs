@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::client::{Client, Reply, talk};
-use super::{CommandOutcome, Failure, Server, ask, check_did};
+use super::{CommandError, CommandOutcome, Server, ask, check_did};
 use crate::config::{self, parse_url};
 use crate::terminal::{print_line, sanitize};
 use gapless_mirror::api::{RepoAnswer, TrackedChange, UpstreamAnswer, UpstreamRemoved};
@@ -20,12 +20,16 @@ fn send_order(
     method: Method,
     url: Url,
     body: Option<Value>,
-) -> Result<Reply, Failure> {
+) -> Result<Reply, CommandError> {
     talk(client.ask(method, url, body))
 }
 
 /// Prints the server's JSON or, for people, `words`.
-fn print_reply(server: &Server, reply: &Reply, words: &str) -> Result<CommandOutcome, Failure> {
+fn print_reply(
+    server: &Server,
+    reply: &Reply,
+    words: &str,
+) -> Result<CommandOutcome, CommandError> {
     if server.json {
         print_line(&reply.text);
     } else {
@@ -34,11 +38,11 @@ fn print_reply(server: &Server, reply: &Reply, words: &str) -> Result<CommandOut
     Ok(CommandOutcome::Fine)
 }
 
-pub fn resync(
+pub(crate) fn resync(
     server: &Server,
     did: &str,
     accept_rollback: bool,
-) -> Result<CommandOutcome, Failure> {
+) -> Result<CommandOutcome, CommandError> {
     check_did(did)?;
     let client = Client::new(server)?;
     let url = client.url(&["v1", "repos", did, "resync"], &[]);
@@ -54,14 +58,14 @@ pub fn resync(
     Ok(CommandOutcome::Fine)
 }
 
-pub fn add_upstream(
+pub(crate) fn add_upstream(
     server: &Server,
     kind: &str,
     url: &str,
     host: Option<&str>,
-) -> Result<CommandOutcome, Failure> {
+) -> Result<CommandOutcome, CommandError> {
     if UpstreamKind::parse(kind).is_none() || parse_url(url).is_none() {
-        return Err(Failure::Usage(format!(
+        return Err(CommandError::Usage(format!(
             "{kind} {url} is no upstream; expected pds URL, relay URL or jetstream URL, the URL {}",
             config::URL
         )));
@@ -74,7 +78,7 @@ pub fn add_upstream(
     print_reply(server, &reply, &format!("{url} is followed."))
 }
 
-pub fn remove_upstream(server: &Server, url: &str) -> Result<CommandOutcome, Failure> {
+pub(crate) fn remove_upstream(server: &Server, url: &str) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let to = client.url(&["v1", "upstreams"], &[("url", url.to_owned())]);
     let reply = send_order(&client, Method::DELETE, to, None)?;
@@ -91,7 +95,7 @@ struct ConfirmedLoss {
     confirmed: String,
 }
 
-pub fn confirm_loss(server: &Server, url: &str) -> Result<CommandOutcome, Failure> {
+pub(crate) fn confirm_loss(server: &Server, url: &str) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let to = client.url(&["v1", "upstreams", "confirm-loss"], &[]);
     let reply = send_order(&client, Method::POST, to, Some(json!({ "url": url })))?;
@@ -100,11 +104,11 @@ pub fn confirm_loss(server: &Server, url: &str) -> Result<CommandOutcome, Failur
     print_reply(server, &reply, &words)
 }
 
-pub fn track(server: &Server, dids: &[String]) -> Result<CommandOutcome, Failure> {
+pub(crate) fn track(server: &Server, dids: &[String]) -> Result<CommandOutcome, CommandError> {
     change_tracked(server, Method::POST, dids, describe_added)
 }
 
-pub fn untrack(server: &Server, dids: &[String]) -> Result<CommandOutcome, Failure> {
+pub(crate) fn untrack(server: &Server, dids: &[String]) -> Result<CommandOutcome, CommandError> {
     change_tracked(server, Method::DELETE, dids, describe_removed)
 }
 
@@ -133,7 +137,7 @@ fn change_tracked(
     method: Method,
     dids: &[String],
     words: fn(TrackedChange) -> String,
-) -> Result<CommandOutcome, Failure> {
+) -> Result<CommandOutcome, CommandError> {
     dids.iter().try_for_each(|did| check_did(did))?;
     let client = Client::new(server)?;
     let mut sum = TrackedChange::default();

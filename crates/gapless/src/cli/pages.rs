@@ -2,14 +2,14 @@
 
 use serde::de::DeserializeOwned;
 
-use super::Failure;
+use super::CommandError;
 use super::client::{Client, talk};
 
 /// Entries per request.
 const PAGE_ENTRIES: usize = 1000;
 
 /// One page of a list.
-pub trait Page: DeserializeOwned {
+pub(crate) trait Page: DeserializeOwned {
     fn entries(&self) -> usize;
     /// The cursor of the next page; `None` on the last page.
     fn cursor(&self) -> Option<u64>;
@@ -17,13 +17,13 @@ pub trait Page: DeserializeOwned {
 
 /// Reads pages of `/v1/LIST`, passes each to `take`, and stops after `limit` entries or
 /// on the last page. Returns the cursor of the next page, if there is one.
-pub fn read_pages<P: Page>(
+pub(crate) fn read_pages<P: Page>(
     client: &Client,
     list: &str,
     query: &[(&str, String)],
     limit: usize,
     mut take: impl FnMut(P),
-) -> Result<Option<u64>, Failure> {
+) -> Result<Option<u64>, CommandError> {
     talk(async {
         let (mut entries, mut cursor) = (0, None);
         while entries < limit {

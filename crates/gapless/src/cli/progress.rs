@@ -9,7 +9,7 @@ const TERMINAL_INTERVAL: Duration = Duration::from_millis(100);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The progress of one command.
-pub struct ProgressBar {
+pub(crate) struct ProgressBar {
     terminal: bool,
     printed_at: Option<Instant>,
     stage: &'static str,
@@ -18,7 +18,7 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    pub fn new() -> ProgressBar {
+    pub(crate) fn new() -> ProgressBar {
         ProgressBar {
             terminal: std::io::stderr().is_terminal(),
             printed_at: None,
@@ -28,7 +28,7 @@ impl ProgressBar {
     }
 
     /// Shows that `done` of about `of` items of a stage are done.
-    pub fn update(&mut self, stage: &'static str, done: u64, of: u64) {
+    pub(crate) fn update(&mut self, stage: &'static str, done: u64, of: u64) {
         let every = if self.terminal {
             TERMINAL_INTERVAL
         } else {
@@ -60,7 +60,7 @@ impl ProgressBar {
     }
 
     /// Clears the line, before the answer is printed.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if self.open {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
             self.open = false;

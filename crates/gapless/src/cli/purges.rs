@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::client::Client;
 use super::pages::{self, Page};
-use super::{CommandOutcome, Failure, Server};
+use super::{CommandError, CommandOutcome, Server};
 use crate::terminal::{or_dash, print_line, sanitize};
 use gapless_mirror::api::{PurgeAnswer, PurgesPage};
 
@@ -18,7 +18,7 @@ impl Page for PurgesPage {
     }
 }
 
-pub fn list_purges(server: &Server, limit: usize) -> Result<CommandOutcome, Failure> {
+pub(crate) fn list_purges(server: &Server, limit: usize) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let mut purges: Vec<PurgeAnswer> = Vec::new();
     let cursor = pages::read_pages(&client, "purges", &[], limit, |page: PurgesPage| {

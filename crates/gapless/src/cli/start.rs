@@ -3,29 +3,29 @@
 
 use std::path::Path;
 
-use super::{CommandOutcome, Failure};
+use super::{CommandError, CommandOutcome};
 use crate::config::{self, Config, Flags, LoadedConfig, WAYS_TO_START};
 use crate::terminal::print_line;
 
-fn load_config(flags: &Flags) -> Result<LoadedConfig, Failure> {
+fn load_config(flags: &Flags) -> Result<LoadedConfig, CommandError> {
     let environment = config::environment();
     environment
         .and_then(|environment| config::load(flags, &environment, Path::new(".")))
-        .map_err(|error| Failure::Usage(error.to_string()))
+        .map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-pub fn run(flags: &Flags) -> Result<CommandOutcome, Failure> {
+pub(crate) fn run(flags: &Flags) -> Result<CommandOutcome, CommandError> {
     let loaded = load_config(flags)?;
     // An interval that somebody chose is kept, whatever it costs.
     let sweep_fixed = loaded.source("sweep_every") != config::ValueSource::Default;
     let config = loaded.config;
     if !config.has_sources() && !has_store(&config) {
-        return Err(Failure::Usage(WAYS_TO_START.to_owned()));
+        return Err(CommandError::Usage(WAYS_TO_START.to_owned()));
     }
     match crate::run::run(config, sweep_fixed) {
         Ok(()) => Ok(CommandOutcome::Fine),
-        Err(error) if error.is_usage() => Err(Failure::Usage(error.to_string())),
-        Err(error) => Err(Failure::Failed(error.to_string())),
+        Err(error) if error.is_usage() => Err(CommandError::Usage(error.to_string())),
+        Err(error) => Err(CommandError::Failed(error.to_string())),
     }
 }
 
@@ -34,7 +34,7 @@ fn has_store(config: &Config) -> bool {
     config.data.join("format").exists()
 }
 
-pub fn show_config(flags: &Flags, json: bool) -> Result<CommandOutcome, Failure> {
+pub(crate) fn show_config(flags: &Flags, json: bool) -> Result<CommandOutcome, CommandError> {
     let loaded = load_config(flags)?;
     if json {
         print_line(&loaded.to_json().to_string());

@@ -18,7 +18,7 @@ use super::{CommandOutcome, DataFolder};
 /// Findings printed for people. `--json` has all that the report keeps.
 const FINDINGS_SHOWN: usize = 20;
 
-pub fn check(folder: &DataFolder) -> Result<CommandOutcome, String> {
+pub(crate) fn check(folder: &DataFolder) -> Result<CommandOutcome, String> {
     require_store(&folder.data)?;
     let settings = Settings {
         // Nothing is written, so nothing needs room.
@@ -103,7 +103,7 @@ fn print_check(folder: &Path, report: &CheckReport) {
     );
 }
 
-pub fn repair(folder: &DataFolder, dry_run: bool) -> Result<CommandOutcome, String> {
+pub(crate) fn repair(folder: &DataFolder, dry_run: bool) -> Result<CommandOutcome, String> {
     require_store(&folder.data)?;
     let mode = if dry_run {
         RepairMode::DryRun

@@ -9,13 +9,13 @@ use serde_json::json;
 const CLAP_PREFIX: &str = "error: ";
 
 /// Whether the arguments, which clap could not parse, have `--json`.
-pub fn wants_json(arguments: &[OsString]) -> bool {
+pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
     let said = arguments.iter().take_while(|one| *one != "--");
     said.into_iter().any(|one| one == "--json")
 }
 
 /// The error as one line of JSON.
-pub fn to_json(error: &clap::Error) -> String {
+pub(crate) fn to_json(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix(CLAP_PREFIX).unwrap_or(&text);
     json!({ "error": text.trim_end() }).to_string()

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::client::{Client, talk};
 use super::progress::ProgressBar;
-use super::{CommandOutcome, Failure, Server, check_did};
+use super::{CommandError, CommandOutcome, Server, check_did};
 use crate::terminal::{or_dash, print_line, sanitize};
 use gapless_mirror::api::{VerifyAnswer, VerifyLine, VerifyReport};
 
-pub fn verify_one(server: &Server, did: &str) -> Result<CommandOutcome, Failure> {
+pub(crate) fn verify_one(server: &Server, did: &str) -> Result<CommandOutcome, CommandError> {
     check_did(did)?;
     let client = Client::new(server)?;
     let url = client.url(&["v1", "repos", did, "verify"], &[]);
@@ -43,7 +43,7 @@ fn describe_answer(answer: &VerifyAnswer) -> String {
     )
 }
 
-pub fn verify_all(server: &Server) -> Result<CommandOutcome, Failure> {
+pub(crate) fn verify_all(server: &Server) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let mut bar = ProgressBar::new();
     let mut report: Option<VerifyReport> = None;
@@ -51,7 +51,7 @@ pub fn verify_all(server: &Server) -> Result<CommandOutcome, Failure> {
         match serde_json::from_slice(line) {
             Ok(VerifyLine::Progress(now)) => bar.update("verifying", now.done, now.of),
             Ok(VerifyLine::Report(found)) => report = Some(found),
-            Ok(VerifyLine::Failed(error)) => return Err(Failure::Failed(error.message)),
+            Ok(VerifyLine::Failed(error)) => return Err(CommandError::Failed(error.message)),
             Err(error) => return Err(client.not_understood(&error)),
         }
         Ok(())
@@ -60,7 +60,7 @@ pub fn verify_all(server: &Server) -> Result<CommandOutcome, Failure> {
     talked?;
     let Some(report) = report else {
         let words = "the mirror broke off before its report; its log may tell why";
-        return Err(Failure::Failed(words.to_owned()));
+        return Err(CommandError::Failed(words.to_owned()));
     };
     if server.json {
         print_line(&json!(report).to_string());
