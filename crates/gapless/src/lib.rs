@@ -1,4 +1,4 @@
-//! The program, as a library, so that tests and benches can start it.
+//! The program as a library, which tests and benches can start.
 //!
 //! [`gapless_mirror`] follows, verifies, stores and repairs. This crate configures it,
 //! serves what it holds ([`serve`], [`web`]) and gives it a command line ([`cli`]).
@@ -7,7 +7,7 @@ pub mod cli;
 pub mod config;
 #[cfg(feature = "demo")]
 pub mod demo;
-pub mod run;
+pub(crate) mod run;
 pub mod serve;
-pub mod terminal;
+pub(crate) mod terminal;
 pub mod web;

@@ -1,7 +1,6 @@
-//! `gapless`: the program. Thin: reads the command line, calls the command,
-//! turns its outcome into an exit code.
+//! `gapless`: runs the command line and returns its exit code.
 //!
-//! 0: fine. 1: a finding, or the command failed. 2: wrong usage. 3: no server
+//! 0: success. 1: a finding, or a failed command. 2: wrong usage. 3: no Gapless server
 //! answers.
 
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! `gapless run`: the wiring, on one screen.
+//! `gapless run`: starts the HTTP interface, opens and runs the mirror, and stops both on a
+//! signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +14,11 @@ use gapless_mirror::lifecycle::{Mirror, StartError};
 
 /// Why the program ended.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub(crate) enum RunError {
     #[error(transparent)]
     Start(#[from] StartError),
     #[error(
-        "cannot listen on {0}: {1}. Another program uses the address, or it is not ours to use; --bind names another"
+        "cannot listen on {0}: {1}. Another program uses the address, or this user may not use it; --bind names another"
     )]
     Bind(std::net::SocketAddr, std::io::Error),
     #[error("{0}")]
@@ -25,29 +26,29 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether the command line is to blame.
-    pub fn is_usage(&self) -> bool {
+    /// Whether the error is a usage error.
+    pub(crate) fn is_usage(&self) -> bool {
         matches!(self, RunError::Start(StartError::NoSources(_)))
     }
 }
 
-/// What is still at work when the program has stopped is not waited for any longer.
-const LEFT_AFTER: Duration = Duration::from_secs(1);
+/// How long the runtime waits for blocking tasks at the end.
+const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs until it is told to stop, or until nothing can be written any more.
-pub fn run(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
-    log_as(config.log);
+/// Runs until a signal arrives, or until the store cannot be written any more.
+pub(crate) fn run(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
+    init_logging(config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| RunError::Other(format!("cannot start the runtime: {error}")))?;
     let ended = runtime.block_on(serve(config, sweep_fixed));
-    runtime.shutdown_timeout(LEFT_AFTER);
+    runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
     ended
 }
 
 async fn serve(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
-    let mut signals = Signals::heed()?;
+    let mut signals = Signals::install()?;
     let listener = TcpListener::bind(config.bind)
         .await
         .map_err(|error| RunError::Bind(config.bind, error))?;
@@ -59,7 +60,7 @@ async fn serve(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
     let address = listener.local_addr().map(|at| at.to_string());
     tracing::info!(
         address = address.unwrap_or_default(),
-        "serving; the store is opened"
+        "listening; opening the store"
     );
     let app = App::new(settings);
     let (close, closing) = watch::channel(false);
@@ -70,7 +71,7 @@ async fn serve(config: Config, sweep_fixed: bool) -> Result<(), RunError> {
     ended
 }
 
-/// Opens, starts, runs and stops the mirror. A signal ends each of these phases.
+/// Opens, starts, runs and stops the mirror. A signal ends any of these phases.
 async fn run_mirror(
     config: Config,
     sweep_fixed: bool,
@@ -98,9 +99,9 @@ async fn run_mirror(
         () = signals.first() => None,
     };
     if let Some(Err(error)) = begun {
-        // What is open is closed in good order; why it did not begin is the news.
+        // The store is closed properly; the error of the start is what the caller reports.
         if let Err(error) = mirror.stop().await {
-            tracing::warn!(%error, "the store was not closed in good order");
+            tracing::warn!(%error, "the store was not closed properly; the next start recovers it");
         }
         return Err(error.into());
     }
@@ -114,7 +115,9 @@ async fn run_mirror(
             }
         }
     };
-    tracing::info!("stopping: what is on its way is written first; once more ends at once");
+    tracing::info!(
+        "stopping: pending writes are finished first; a second signal ends the program at once"
+    );
     close.send_replace(true);
     let stopped = mirror.stop().await;
     match (fault, stopped) {
@@ -128,50 +131,51 @@ async fn run_mirror(
 }
 
 async fn wait_for(mut closing: watch::Receiver<bool>) {
-    // When nobody can say it any more, it is the end, too.
+    // A dropped sender also ends the wait.
     let _ = closing.wait_for(|closing| *closing).await;
 }
 
-/// Ctrl-C, and what the system sends when it wants us to end.
+/// SIGINT and SIGTERM.
 struct Signals {
-    told: watch::Receiver<bool>,
+    first: watch::Receiver<bool>,
 }
 
 impl Signals {
-    /// From now on: the first one is told, the second ends the program at once.
-    fn heed() -> Result<Signals, RunError> {
+    /// Handles signals from now on: the first one is passed on, the second one ends the
+    /// program at once.
+    fn install() -> Result<Signals, RunError> {
         use tokio::signal::unix::{SignalKind, signal};
-        let heed = |kind| {
-            let heeded = signal(kind);
-            heeded.map_err(|error| RunError::Other(format!("cannot heed signals: {error}")))
+        let handle = |kind| {
+            let handled = signal(kind);
+            handled.map_err(|error| RunError::Other(format!("cannot handle signals: {error}")))
         };
-        let mut terminate = heed(SignalKind::terminate())?;
-        let mut interrupt = heed(SignalKind::interrupt())?;
-        let (tell, told) = watch::channel(false);
+        let mut terminate = handle(SignalKind::terminate())?;
+        let mut interrupt = handle(SignalKind::interrupt())?;
+        let (sender, first) = watch::channel(false);
         tokio::spawn(async move {
             for _ in 0..2 {
                 tokio::select! {
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
-                if tell.send_replace(true) {
-                    // Nothing that was acknowledged is lost: it is on the disk.
+                if sender.send_replace(true) {
+                    // Everything that was acknowledged is durable.
                     tracing::warn!("ended at once");
                     std::process::exit(1);
                 }
             }
         });
-        Ok(Signals { told })
+        Ok(Signals { first })
     }
 
     async fn first(&mut self) {
-        wait_for(self.told.clone()).await;
+        wait_for(self.first.clone()).await;
     }
 }
 
-fn log_as(format: LogFormat) {
+fn init_logging(format: LogFormat) {
     let builder = tracing_subscriber::fmt().with_writer(std::io::stderr);
-    // A second one in the same process, as in tests, changes nothing.
+    // A second subscriber in one process, as in tests, has no effect.
     let _ = match format {
         LogFormat::Json => builder.json().try_init(),
         LogFormat::Text => builder.try_init(),

@@ -4,13 +4,13 @@
 use std::io::Write;
 
 /// Prints a line on standard output. A closed standard output is ignored.
-pub fn print_line(line: &str) {
+pub(crate) fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// Replaces control characters except line breaks. The text may come from a host, for
 /// example in an error message.
-pub fn sanitize(text: &str) -> String {
+pub(crate) fn sanitize(text: &str) -> String {
     let shown = |letter: char| {
         if letter.is_control() && letter != '\n' {
             '\u{fffd}'
@@ -22,12 +22,12 @@ pub fn sanitize(text: &str) -> String {
 }
 
 /// The text, or a dash if there is none.
-pub fn or_dash(text: Option<&str>) -> &str {
+pub(crate) fn or_dash(text: Option<&str>) -> &str {
     text.unwrap_or("-")
 }
 
 /// Formats rows below a head. Each column is as wide as its widest cell.
-pub fn format_table(head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn format_table(head: &[&str], rows: &[Vec<String>]) -> String {
     let mut cells: Vec<Vec<String>> = vec![head.iter().map(|name| (*name).to_owned()).collect()];
     for row in rows {
         cells.push(
@@ -53,7 +53,7 @@ pub fn format_table(head: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Formats an age in the largest unit that stays precise enough for a person.
-pub fn format_age(seconds: u64) -> String {
+pub(crate) fn format_age(seconds: u64) -> String {
     match seconds {
         0..=119 => format!("{seconds}s"),
         120..=7199 => format!("{}m", seconds / 60),

@@ -44,7 +44,7 @@ pub(super) fn read_discover(
         })
     };
     if found.network && !relays {
-        let words = "at least one relay as an upstream (--upstream relay=URL): relays tell which hosts there are";
+        let words = "at least one relay as an upstream (--upstream relay=URL): relays list the hosts of the network";
         return wrong("discover.network", "true", words);
     }
     if found.network && by_collection {
@@ -52,8 +52,7 @@ pub(super) fn read_discover(
         return wrong("discover.collections", "set", words);
     }
     if by_collection && upstreams.is_empty() && found.collection_source.is_none() {
-        let words =
-            "an upstream, or discover.collection_source: somebody has to tell who has such records";
+        let words = "an upstream, or discover.collection_source, which names the repositories with such records";
         return wrong("discover.collections", "set", words);
     }
     if found.collection_source.is_some() && !by_collection {

@@ -26,7 +26,7 @@ pub struct Flags {
     /// Keep only these collections: NSIDs, or prefixes such as app.bsky.feed.*
     #[arg(long, value_name = "PATTERN,…")]
     pub collections: Option<String>,
-    /// Of which records the keys are held: all or wanted [default: all].
+    /// The records whose keys are held: all or wanted [default: all].
     #[arg(long, value_name = "WHICH")]
     pub keep_keys: Option<String>,
     /// Follow the DIDs in this file, one a line.
@@ -35,10 +35,10 @@ pub struct Flags {
     /// Mirror the whole network: every repository of every host that the relays name.
     #[arg(long)]
     pub network: bool,
-    /// Whose streams bring what is found: relays or hosts [default: relays].
+    /// Whose streams deliver the repositories that are found: relays or hosts [default: relays].
     #[arg(long, value_name = "WHOSE")]
     pub follow: Option<String>,
-    /// Track whoever has a record in this collection, or below a prefix such as
+    /// Track every repository with a record in this collection, or below a prefix such as
     /// app.bsky.feed.*; may be given several times.
     #[arg(long, value_name = "NSID")]
     pub discover_collection: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Flags {
     /// Allow hosts with private or loopback addresses.
     #[arg(long)]
     pub allow_private: bool,
-    /// The token that writing, and reading from afar, needs.
+    /// The token for orders, and for queries from other machines.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
     /// The form of the log: json or text [default: text].

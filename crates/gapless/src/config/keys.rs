@@ -2,7 +2,7 @@
 //! environment variables, and the suggestion for a misspelt key.
 
 /// All keys. A dot separates table and key.
-pub const KEYS: [&str; 44] = [
+pub(crate) const KEYS: [&str; 44] = [
     "data",
     "bind",
     "plc",
@@ -54,24 +54,24 @@ pub const KEYS: [&str; 44] = [
 const UPSTREAM_PREFIX: &str = "upstream.";
 
 /// The keys that a layer can set, with `upstream` as one key.
-pub fn layer_keys() -> impl Iterator<Item = &'static str> {
+pub(crate) fn layer_keys() -> impl Iterator<Item = &'static str> {
     KEYS.into_iter()
         .filter(|key| !key.starts_with(UPSTREAM_PREFIX))
         .chain(["upstream"])
 }
 
 /// Finds the static name of a key.
-pub fn find_key(key: &str) -> Option<&'static str> {
+pub(crate) fn find_key(key: &str) -> Option<&'static str> {
     layer_keys().find(|known| *known == key)
 }
 
 /// The name of a key's environment variable.
-pub fn env_variable(key: &str) -> String {
+pub(crate) fn env_variable(key: &str) -> String {
     format!("GAPLESS_{}", key.to_uppercase().replace('.', "_"))
 }
 
 /// The key with the most similar name, if one is similar enough.
-pub fn nearest_key(key: &str) -> Option<String> {
+pub(crate) fn nearest_key(key: &str) -> Option<String> {
     let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
     let table = key.rsplit_once('.').map(|(table, _)| table);
     let candidates = KEYS.into_iter().chain(["upstream"]);

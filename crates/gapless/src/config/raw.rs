@@ -25,23 +25,23 @@ const FOREIGN_PREFIXES: [&str; 2] = ["GAPLESS_SERVICE_", "GAPLESS_PORT"];
 
 /// A value that is not validated yet, and the layer that set it.
 #[derive(Debug, Clone)]
-pub struct RawValue {
-    pub value: Value,
-    pub at: ValueSource,
+pub(crate) struct RawValue {
+    pub(crate) value: Value,
+    pub(crate) at: ValueSource,
 }
 
 /// For each key the value of the highest layer that sets it.
 #[derive(Debug, Default)]
-pub struct RawConfig {
+pub(crate) struct RawConfig {
     values: BTreeMap<&'static str, RawValue>,
 }
 
 impl RawConfig {
-    pub fn get(&self, key: &str) -> Option<&RawValue> {
+    pub(crate) fn get(&self, key: &str) -> Option<&RawValue> {
         self.values.get(key)
     }
 
-    pub fn sources(&self) -> BTreeMap<&'static str, ValueSource> {
+    pub(crate) fn sources(&self) -> BTreeMap<&'static str, ValueSource> {
         let sources = self.values.iter();
         sources
             .map(|(key, given)| (*key, given.at.clone()))
@@ -80,7 +80,7 @@ pub fn environment() -> Result<Vec<(String, String)>, ConfigError> {
 }
 
 /// Reads all layers, from the file up to the flags.
-pub fn read_layers(
+pub(crate) fn read_layers(
     flags: &Flags,
     environment: &[(String, String)],
     here: &Path,
@@ -169,7 +169,7 @@ fn add_environment(
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Reads a text file of at most `max_bytes` and removes a byte order mark.
-pub fn read_text(
+pub(crate) fn read_text(
     source_name: &'static str,
     path: &Path,
     max_bytes: u64,

@@ -100,7 +100,7 @@ fn upstream_entries(config: &Config) -> Vec<Vec<(&'static str, String)>> {
     config.upstreams.iter().map(entry).collect()
 }
 
-pub fn to_toml(loaded: &LoadedConfig) -> String {
+pub(crate) fn to_toml(loaded: &LoadedConfig) -> String {
     let mut out = String::new();
     let mut table = "";
     for key in keys::layer_keys().filter(|key| *key != "upstream") {
@@ -128,7 +128,7 @@ pub fn to_toml(loaded: &LoadedConfig) -> String {
     out
 }
 
-pub fn to_json(loaded: &LoadedConfig) -> serde_json::Value {
+pub(crate) fn to_json(loaded: &LoadedConfig) -> serde_json::Value {
     let mut out = serde_json::Map::new();
     for key in keys::layer_keys().filter(|key| *key != "upstream") {
         let source = loaded.source(key).to_string();

@@ -39,7 +39,7 @@ const MAX_CONTACT_CHARS: usize = 200;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-pub fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
+pub(crate) fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
     let rules = Settings::default();
     let data = PathBuf::from(read_string(raw, "data", "./gapless-data", "a folder")?);
     let (dids_file, dids) = read_dids(raw)?;
