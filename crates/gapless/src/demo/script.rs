@@ -295,8 +295,8 @@ impl Play<'_> {
         self.post(did)
     }
 
-    /// A commit is lost, the next one does not chain, and the fetched repository is damaged
-    /// so many times.
+    /// Loses a commit, so that the next one does not chain, and damages the fetched
+    /// repository this many times.
     fn spoil(&self, did: &Did, fault: Fault, times: u64) -> Result<(), DemoError> {
         self.set(Spec::new(fault).of(did).times(times))?;
         self.lose(did)?;

@@ -93,7 +93,7 @@ impl LogReader {
         if self.next < end {
             self.read_frames(end)?;
         }
-        let mut builder = PageBuilder {
+        let mut builder = FirehosePageBuilder {
             services: &services,
             view: &view,
             repos: HashMap::with_hasher(FixedState::default()),
@@ -152,7 +152,7 @@ impl LogReader {
 }
 
 /// A page that is being built.
-struct PageBuilder<'a> {
+struct FirehosePageBuilder<'a> {
     services: &'a Services,
     view: &'a ReadView,
     /// The current repositories; `None` for one that is missing or hidden.
@@ -163,7 +163,7 @@ struct PageBuilder<'a> {
     bytes: usize,
 }
 
-impl PageBuilder<'_> {
+impl FirehosePageBuilder<'_> {
     /// Adds the frame of a row, if consumers receive one.
     fn add_row(
         &mut self,
