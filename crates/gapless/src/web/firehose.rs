@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::task::JoinHandle;
@@ -31,8 +31,8 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("30");
 
 pub(crate) async fn subscribe(State(app): State<Arc<App>>, mut request: Request) -> Response {
-    let peer = request.extensions().get::<ConnectInfo<Peer>>();
-    let peer = peer.map(|ConnectInfo(Peer(address))| address.ip());
+    let peer = request.extensions().get::<Peer>();
+    let peer = peer.map(|Peer(address)| address.ip());
     let cursor = match cursor(&request) {
         Ok(cursor) => cursor,
         Err(refusal) => return refusal.into_response(),

@@ -1,182 +1,177 @@
-//! Accepting, within bounds: so many connections at a time, none that is silent
-//! for ever, and none that takes long to say what it wants.
+//! Accepts and serves HTTP/1 connections, within bounds: [`CONNECTIONS`] at a time,
+//! [`HEAD_TIME`] for the head of a request, and [`IDLE_TIME`] without a byte in either
+//! direction.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::serve::Listener;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, Sleep, sleep};
+
+use super::Stopping;
 
 /// Connections at a time; more wait in the system's queue.
 const CONNECTIONS: usize = 256;
-/// A connection on which nothing was read or written for so long is closed.
-const IDLE: Duration = Duration::from_secs(300);
-/// The head of a request has come by then, however slowly: otherwise a few hundred
-/// connections that say next to nothing would keep everybody out.
-const HEAD: Duration = Duration::from_secs(10);
-/// A connection that was answered and asks nothing more for so long is closed when
-/// others wait for its place.
-const KEPT_ALIVE: Duration = Duration::from_secs(10);
-/// What ends a head.
-const HEAD_END: &[u8] = b"\r\n\r\n";
-/// What an answer in parts has in its head, and what ends it.
-const IN_PARTS: &[u8] = b"transfer-encoding: chunked";
-const LAST_PART: &[u8] = b"0\r\n\r\n";
-/// How the answer begins after which the connection is no longer HTTP.
-const OTHER_PROTOCOL: &[u8] = b"HTTP/1.1 101 ";
+/// Time for the whole head of a request, from the connection's start or from the end of
+/// the response before. Without this limit, [`CONNECTIONS`] silent clients would keep all
+/// others out.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// A connection on which no byte is read or written for this long is closed.
+const IDLE_TIME: Duration = Duration::from_secs(300);
 
-/// A listener with a bound.
-pub struct Bounded {
-    listener: TcpListener,
-    room: Arc<Semaphore>,
-}
-
-impl Bounded {
-    pub fn new(listener: TcpListener) -> Bounded {
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
-        Bounded { listener, room }
-    }
-}
-
-impl Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        // The semaphore is never closed; if it were, a connection goes uncounted.
-        let room = Arc::clone(&self.room).acquire_owned().await.ok();
-        let (stream, address) = Listener::accept(&mut self.listener).await;
-        // An answer in parts must not wait for the reader to acknowledge each of them. A
-        // system that does not let us answers later, and not otherwise.
-        let _ = stream.set_nodelay(true);
-        let connection = Connection {
-            stream,
-            idle: Box::pin(sleep(HEAD)),
-            head_end: 0,
-            last: Last::Asked,
-            stirred_at: Instant::now(),
-            places: Arc::clone(&self.room),
-            _room: room,
-        };
-        (connection, address)
-    }
-
-    fn local_addr(&self) -> Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// Who is at the other end of a connection, for whoever answers.
+/// The address of the client, as an extension of every request.
 #[derive(Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
-impl Connected<IncomingStream<'_, Bounded>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Peer {
-        Peer(*stream.remote_addr())
-    }
+/// Time limits of a connection.
+#[derive(Clone, Copy)]
+struct Limits {
+    head: Duration,
+    idle: Duration,
 }
 
-/// A connection that gives its room back when it ends.
+const LIMITS: Limits = Limits {
+    head: HEAD_TIME,
+    idle: IDLE_TIME,
+};
+
+/// Serves until the server stops, then waits for the requests that are being answered.
+pub async fn serve(listener: TcpListener, router: Router, stopping: Stopping) {
+    serve_within(LIMITS, listener, router, stopping).await;
+}
+
+async fn serve_within(
+    limits: Limits,
+    mut listener: TcpListener,
+    router: Router,
+    stopping: Stopping,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    // Every connection holds a receiver, so the channel closes when the last one ends.
+    let (open, _) = watch::channel(());
+    loop {
+        let (connection, peer) = tokio::select! {
+            accepted = accept(&mut listener, &places, limits.idle) => accepted,
+            () = stopping.ended() => break,
+        };
+        let (router, stopping, open) = (router.clone(), stopping.clone(), open.subscribe());
+        tokio::spawn(async move {
+            serve_connection(connection, peer, router, limits.head, stopping).await;
+            drop(open);
+        });
+    }
+    drop(listener);
+    open.closed().await;
+}
+
+async fn accept(
+    listener: &mut TcpListener,
+    places: &Arc<Semaphore>,
+    idle: Duration,
+) -> (Connection, Peer) {
+    // The semaphore is never closed; if it were, a connection goes uncounted.
+    let place = Arc::clone(places).acquire_owned().await.ok();
+    let (stream, address) = Listener::accept(listener).await;
+    // A part of an answer must not wait until the client acknowledges the part before. If
+    // the system refuses the option, answers are only slower.
+    let _ = stream.set_nodelay(true);
+    (Connection::new(stream, idle, place), Peer(address))
+}
+
+async fn serve_connection(
+    connection: Connection,
+    peer: Peer,
+    router: Router,
+    head_time: Duration,
+    stopping: Stopping,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer);
+        let answered = router.call(request);
+        async { Ok::<Response, Infallible>(answered.await?) }
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_time)
+        .serve_connection(TokioIo::new(connection), service)
+        .with_upgrades();
+    let mut serving = pin!(serving);
+    tokio::select! {
+        // An error is a client that is gone, slow or speaks no HTTP: it needs no report.
+        _ = serving.as_mut() => return,
+        () = stopping.ended() => serving.as_mut().graceful_shutdown(),
+    }
+    let _ = serving.await;
+}
+
+/// A TCP connection that fails with `TimedOut` when no byte passes for too long. Its place
+/// among [`CONNECTIONS`] is free once it is dropped.
 pub struct Connection {
     stream: TcpStream,
-    idle: Pin<Box<Sleep>>,
-    /// How much of the end of the request's head has come.
-    head_end: usize,
-    last: Last,
-    stirred_at: Instant,
-    places: Arc<Semaphore>,
-    _room: Option<OwnedSemaphorePermit>,
-}
-
-/// What happened last on a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Last {
-    Asked,
-    /// More of the answer is to come.
-    Answering,
-    Answered,
-    /// It is a WebSocket now: whoever serves it looks after it.
-    Handed,
+    /// None where another component limits the time.
+    idle_limit: Option<Duration>,
+    /// When a byte last passed.
+    active_at: Instant,
+    deadline: Pin<Box<Sleep>>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
-    fn stirred(&mut self) {
-        if self.head_end == HEAD_END.len() {
-            self.stirred_at = Instant::now();
-            let patience = match self.last {
-                Last::Answered => KEPT_ALIVE,
-                Last::Asked | Last::Answering | Last::Handed => IDLE,
-            };
-            self.idle.as_mut().reset(self.stirred_at + patience);
+    fn new(stream: TcpStream, idle: Duration, place: Option<OwnedSemaphorePermit>) -> Connection {
+        Connection {
+            stream,
+            idle_limit: Some(idle),
+            active_at: Instant::now(),
+            deadline: Box::pin(sleep(idle)),
+            _place: place,
         }
     }
 
-    /// Whether more of an answer will come after this.
-    fn answer(&mut self, bytes: &[u8]) {
-        // Only of what stands first: a long answer is not looked through.
-        let in_parts = || {
-            bytes
-                .windows(IN_PARTS.len())
-                .any(|some| some.eq_ignore_ascii_case(IN_PARTS))
+    /// The connection without its time limit, for a WebSocket, which has limits of its own.
+    pub fn without_idle_limit(self) -> Connection {
+        Connection {
+            idle_limit: None,
+            ..self
+        }
+    }
+
+    /// The end of an operation that made progress or has to wait.
+    fn done<T>(&mut self, polled: Poll<Result<T>>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        if polled.is_ready() {
+            self.active_at = Instant::now();
+            return polled;
+        }
+        let Some(limit) = self.idle_limit else {
+            return Poll::Pending;
         };
-        self.last = match (self.last, bytes.ends_with(LAST_PART)) {
-            (Last::Handed, _) => Last::Handed,
-            (Last::Asked, _) if bytes.starts_with(OTHER_PROTOCOL) => Last::Handed,
-            (Last::Asked, false) if in_parts() => Last::Answering,
-            (Last::Answering, false) => Last::Answering,
-            _ => Last::Answered,
-        };
-    }
-
-    /// Whether it was silent for too long. One that was answered may stay for as
-    /// long as nobody waits for its place.
-    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
-        if self.last == Last::Handed {
-            return false;
-        }
-        while self.idle.as_mut().poll(context).is_ready() {
-            let free = self.places.available_permits() > 0;
-            if self.last != Last::Answered || !free || self.stirred_at.elapsed() >= IDLE {
-                return true;
+        while self.deadline.as_mut().poll(context).is_ready() {
+            let idle_until = self.active_at + limit;
+            if idle_until <= Instant::now() {
+                return Poll::Ready(Err(Error::from(ErrorKind::TimedOut)));
             }
-            self.idle.as_mut().reset(Instant::now() + KEPT_ALIVE);
+            self.deadline.as_mut().reset(idle_until);
         }
-        false
-    }
-
-    /// Something came. After an answer it is the next request.
-    fn ask(&mut self, bytes: &[u8]) {
-        if self.last == Last::Handed {
-            return;
-        }
-        if self.last == Last::Answered && !bytes.is_empty() {
-            self.head_end = 0;
-            self.idle.as_mut().reset(Instant::now() + HEAD);
-        }
-        self.last = Last::Asked;
-        self.look(bytes);
-    }
-
-    /// Looks for the end of the head.
-    fn look(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            if self.head_end == HEAD_END.len() {
-                return;
-            }
-            self.head_end = match HEAD_END[self.head_end] == *byte {
-                true => self.head_end + 1,
-                false => usize::from(*byte == HEAD_END[0]),
-            };
-        }
+        Poll::Pending
     }
 }
 
@@ -187,16 +182,8 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
         let this = self.get_mut();
-        let before = buffer.filled().len();
-        if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_read(context, buffer) {
-            this.ask(&buffer.filled()[before..]);
-            this.stirred();
-            return Poll::Ready(result);
-        }
-        match this.is_over(context) {
-            true => Poll::Ready(Err(Error::from(ErrorKind::TimedOut))),
-            false => Poll::Pending,
-        }
+        let polled = Pin::new(&mut this.stream).poll_read(context, buffer);
+        this.done(polled, context)
     }
 }
 
@@ -207,17 +194,8 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<Result<usize>> {
         let this = self.get_mut();
-        if let Poll::Ready(result) = Pin::new(&mut this.stream).poll_write(context, bytes) {
-            if let Ok(written) = &result {
-                this.answer(&bytes[..*written]);
-            }
-            this.stirred();
-            return Poll::Ready(result);
-        }
-        match this.is_over(context) {
-            true => Poll::Ready(Err(Error::from(ErrorKind::TimedOut))),
-            false => Poll::Pending,
-        }
+        let polled = Pin::new(&mut this.stream).poll_write(context, bytes);
+        this.done(polled, context)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -226,5 +204,224 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::{any, get};
+    use bytes::Bytes;
+    use futures_util::{StreamExt, stream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::{interval, timeout};
+
+    use super::*;
+    use crate::web::response::HttpError;
+    use crate::web::websocket::{Handshake, ReaderMessage};
+
+    /// Far more than any of these tests needs.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const LONG: Duration = Duration::from_secs(600);
+
+    async fn dial(limits: Limits, router: Router) -> (TcpStream, Stopping) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let stopping = Stopping(watch::Sender::new(false));
+        tokio::spawn(serve_within(limits, listener, router, stopping.clone()));
+        let stream = TcpStream::connect(address).await.expect("it listens");
+        (stream, stopping)
+    }
+
+    /// Everything that the server sends before it closes.
+    async fn rest(stream: &mut TcpStream) -> String {
+        let mut bytes = Vec::new();
+        let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+        // A reset is an end, too.
+        let _ = read.expect("the server closes the connection");
+        String::from_utf8(bytes).expect("text")
+    }
+
+    fn answering() -> Router {
+        Router::new().route("/", any(async || "answer"))
+    }
+
+    #[tokio::test]
+    async fn a_slow_head_is_cut() {
+        let head = Duration::from_millis(300);
+        let (stream, _stopping) = dial(Limits { head, idle: LONG }, answering()).await;
+        let (mut read, mut write) = stream.into_split();
+        // A byte now and then does not extend the time.
+        let trickle = tokio::spawn(async move {
+            write.write_all(b"GET / HTTP/1.1\r\nx: ").await?;
+            loop {
+                write.write_all(b"x").await?;
+                sleep(head / 10).await;
+            }
+            #[expect(unreachable_code, reason = "the type of the block")]
+            Ok::<_, Error>(())
+        });
+        let mut bytes = Vec::new();
+        let ended = timeout(PATIENCE, read.read_to_end(&mut bytes)).await;
+        assert!(
+            ended.is_ok(),
+            "the server waits for the head without an end"
+        );
+        assert!(bytes.is_empty(), "a head without an end has no answer");
+        trickle.abort();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_says_nothing_is_cut() {
+        let head = Duration::from_millis(300);
+        let (mut stream, _stopping) = dial(Limits { head, idle: LONG }, answering()).await;
+        assert_eq!(rest(&mut stream).await, "");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_asks_nothing_more_is_closed_after_the_time_for_a_head() {
+        let head = Duration::from_millis(300);
+        let (mut stream, _stopping) = dial(Limits { head, idle: LONG }, answering()).await;
+        let began = Instant::now();
+        let asked = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(asked).await.expect("sent");
+        assert!(rest(&mut stream).await.ends_with("answer"));
+        assert!(began.elapsed() >= head, "it could have asked again");
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_byte_is_cut_while_a_body_is_awaited() {
+        let idle = Duration::from_millis(300);
+        let router = Router::new().route("/", any(async |body: Bytes| body));
+        let (mut stream, _stopping) = dial(Limits { head: LONG, idle }, router).await;
+        let asked = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nhalf";
+        stream.write_all(asked).await.expect("sent");
+        let answer = rest(&mut stream).await;
+        assert!(!answer.contains("half"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_cut() {
+        let idle = Duration::from_millis(300);
+        let gone = Arc::new(tokio::sync::Notify::new());
+        let told = gone.clone();
+        let endless = move || {
+            let guard = Told(told.clone());
+            let piece = Bytes::from_static(&[b'x'; 1 << 16]);
+            async move {
+                Body::from_stream(stream::repeat(piece).map(move |piece| {
+                    let _ = &guard;
+                    Ok::<_, Infallible>(piece)
+                }))
+            }
+        };
+        let router = Router::new().route("/", get(endless));
+        let (mut stream, _stopping) = dial(Limits { head: LONG, idle }, router).await;
+        let asked = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(asked).await.expect("sent");
+        let ended = timeout(PATIENCE, gone.notified()).await;
+        assert!(
+            ended.is_ok(),
+            "the answer is kept for a client that takes nothing"
+        );
+    }
+
+    /// Tells when it is dropped.
+    struct Told(Arc<tokio::sync::Notify>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.notify_one();
+        }
+    }
+
+    /// An export may last longer than both limits, as long as bytes pass.
+    #[tokio::test]
+    async fn a_slow_answer_is_not_cut() {
+        let head = Duration::from_millis(200);
+        let idle = Duration::from_secs(1);
+        let slow = async move || {
+            let ticks = stream::unfold(interval(idle / 20), async |mut ticks| {
+                ticks.tick().await;
+                Some((Ok::<_, Infallible>(Bytes::from_static(b"piece;")), ticks))
+            });
+            Body::from_stream(ticks.take(40))
+        };
+        let router = Router::new().route("/", get(slow));
+        let (mut stream, _stopping) = dial(Limits { head, idle }, router).await;
+        let asked = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        stream.write_all(asked).await.expect("sent");
+        let answer = rest(&mut stream).await;
+        assert_eq!(answer.matches("piece;").count(), 40);
+        assert!(answer.ends_with("0\r\n\r\n"), "the last part is missing");
+    }
+
+    #[tokio::test]
+    async fn a_websocket_outlasts_both_limits_and_loses_no_early_frame() {
+        let limits = Limits {
+            head: Duration::from_millis(200),
+            idle: Duration::from_millis(200),
+        };
+        let upgrade = async move |mut request: Request| {
+            let (response, pending) = Handshake::read(&mut request)?.accept();
+            tokio::spawn(async move {
+                let mut socket = pending.open().await.expect("upgraded");
+                let early = socket.messages.recv().await;
+                assert_eq!(early, Some(ReaderMessage::Ping(Vec::new())));
+                sleep(3 * limits.idle).await;
+                socket.pong(b"late", PATIENCE).await
+            });
+            Ok::<_, HttpError>(response)
+        };
+        let router = Router::new().route("/", get(upgrade));
+        let (mut stream, _stopping) = dial(limits, router).await;
+        let mut asked = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\n\
+            upgrade: websocket\r\nsec-websocket-version: 13\r\n\
+            sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            .to_vec();
+        // An empty ping, masked with zeros, in the packet of the request.
+        asked.extend([0x89, 0x80, 0, 0, 0, 0]);
+        stream.write_all(&asked).await.expect("sent");
+        let mut bytes = Vec::new();
+        let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+        read.expect("the server closes").expect("no reset");
+        assert!(bytes.starts_with(b"HTTP/1.1 101 "));
+        assert!(bytes.ends_with(b"\x8a\x04late"));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_stops_finishes_its_answers_and_closes_idle_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let stopping = Stopping(watch::Sender::new(false));
+        let asked = Arc::new(tokio::sync::Notify::new());
+        let (noted, ended) = (asked.clone(), stopping.clone());
+        let router = Router::new().route(
+            "/",
+            get(async move || {
+                noted.notify_one();
+                ended.ended().await;
+                sleep(Duration::from_millis(100)).await;
+                "the last answer"
+            }),
+        );
+        let limits = Limits {
+            head: LONG,
+            idle: LONG,
+        };
+        let server = tokio::spawn(serve_within(limits, listener, router, stopping.clone()));
+        let mut idle = TcpStream::connect(address).await.expect("it listens");
+        let mut busy = TcpStream::connect(address).await.expect("it listens");
+        let question = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+        busy.write_all(question).await.expect("sent");
+        asked.notified().await;
+        stopping.0.send_replace(true);
+        assert!(rest(&mut busy).await.ends_with("the last answer"));
+        assert_eq!(rest(&mut idle).await, "");
+        let stopped = timeout(PATIENCE, server).await;
+        stopped.expect("the server ends").expect("no panic");
+        assert!(
+            TcpStream::connect(address).await.is_err(),
+            "it listens no more"
+        );
     }
 }

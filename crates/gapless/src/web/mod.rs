@@ -146,14 +146,16 @@ pub async fn serve(
     app: Arc<App>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let router = routes::router(Arc::clone(&app));
-    let router = router.into_make_service_with_connect_info::<listener::Peer>();
-    axum::serve(listener::Bounded::new(listener), router)
-        .with_graceful_shutdown(async move {
-            shutdown.await;
-            app.stopping.0.send_replace(true);
-        })
-        .await
+    let stopping = app.stopping.clone();
+    let router = routes::router(app);
+    let signal = stopping.clone();
+    // A task of its own: handlers learn of the end even if the server is aborted.
+    tokio::spawn(async move {
+        shutdown.await;
+        signal.0.send_replace(true);
+    });
+    listener::serve(listener, router, stopping).await;
+    Ok(())
 }
 
 /// Calls the mirror on a thread that may block.

@@ -8,6 +8,7 @@
 
 mod inbound;
 
+use std::io::Cursor;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,13 +18,14 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use data_encoding::BASE64;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::{OnUpgrade, Parts};
 use hyper_util::rt::TokioIo;
 use sha1::{Digest, Sha1};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
+use super::listener::Connection;
 use super::response::HttpError;
 use inbound::{InboundError, InboundFrame, InboundFrames};
 
@@ -105,7 +107,11 @@ pub(crate) struct PendingSocket(OnUpgrade);
 impl PendingSocket {
     /// Opens the socket; `None` if the reader disconnected meanwhile.
     pub(crate) async fn open(self) -> Option<ServerSocket> {
-        let (read, out) = tokio::io::split(TokioIo::new(self.0.await.ok()?));
+        let upgraded = self.0.await.ok()?;
+        let Parts { io, read_buf, .. } = upgraded.downcast::<TokioIo<Connection>>().ok()?;
+        let (read, out) = tokio::io::split(io.into_inner().without_idle_limit());
+        // hyper may have read the first frames together with the request.
+        let read = Cursor::new(read_buf).chain(read);
         let (sender, messages) = mpsc::channel(BUFFERED_MESSAGES);
         let began = Instant::now();
         let heard = Arc::new(AtomicU64::new(0));
@@ -127,7 +133,7 @@ impl PendingSocket {
 
 /// An open connection: bytes go out, messages come in.
 pub(crate) struct ServerSocket {
-    out: WriteHalf<TokioIo<Upgraded>>,
+    out: WriteHalf<Connection>,
     pub(crate) messages: mpsc::Receiver<ReaderMessage>,
     began: Instant,
     /// When the last frame was received, in milliseconds after `began`.
@@ -248,7 +254,7 @@ fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
 
 /// Reads the frames of a reader until the connection ends.
 async fn read_messages(
-    read: BufReader<ReadHalf<TokioIo<Upgraded>>>,
+    read: BufReader<impl AsyncRead + Unpin>,
     sender: mpsc::Sender<ReaderMessage>,
     began: Instant,
     heard: Arc<AtomicU64>,

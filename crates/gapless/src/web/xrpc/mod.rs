@@ -10,8 +10,9 @@ mod sync;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::rejection::{ExtensionRejection, PathRejection};
-use axum::extract::{ConnectInfo, Path, State};
+use axum::Extension;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::http::{Method, Uri};
 use axum::response::Response;
 
@@ -36,7 +37,7 @@ struct XrpcRequest {
 pub(crate) async fn answer(
     State(app): State<Arc<App>>,
     path: Result<Path<String>, PathRejection>,
-    peer: Result<ConnectInfo<Peer>, ExtensionRejection>,
+    peer: Option<Extension<Peer>>,
     method: Method,
     uri: Uri,
 ) -> Response {
@@ -48,8 +49,7 @@ pub(crate) async fn answer(
     if !METHODS.contains(&name.as_str()) {
         return reply::unknown(&name);
     }
-    let peer = peer.ok();
-    let peer = peer.map(|ConnectInfo(Peer(address))| address.ip());
+    let peer = peer.map(|Extension(Peer(address))| address.ip());
     let answered = match read(app, &method, &uri, peer) {
         Ok(request) => dispatch(&name, request).await,
         Err(error) => Err(error),
