@@ -3,9 +3,8 @@
 //! The headers are untrusted: a value that cannot be parsed is ignored, and no host can
 //! ask for a longer wait than [`LONGEST_WAIT`].
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
-use gapless_atp::identity::datetime_micros;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 /// The longest wait that a host can ask for.
@@ -46,22 +45,11 @@ fn exhausted(headers: &HeaderMap, now: u64) -> Option<u64> {
     }
 }
 
-/// Converts `Sun, 06 Nov 1994 08:49:37 GMT` to seconds since 1970. The two obsolete
-/// forms are ignored.
+/// Converts an HTTP date, in any of the three forms of RFC 9110, to seconds since 1970.
 fn http_date(value: &str) -> Option<u64> {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let (_, date) = value.split_once(", ")?;
-    let mut parts = date.split(' ');
-    let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
-    let (time, zone) = (parts.next()?, parts.next()?);
-    if zone != "GMT" || parts.next().is_some() {
-        return None;
-    }
-    let month = 1 + MONTHS.iter().position(|name| *name == month)?;
-    let micros = datetime_micros(&format!("{year}-{month:02}-{day}T{time}Z"))?;
-    Some(micros / 1_000_000)
+    let date = httpdate::parse_http_date(value).ok()?;
+    let since_1970 = date.duration_since(UNIX_EPOCH).ok()?;
+    Some(since_1970.as_secs())
 }
 
 #[cfg(test)]
@@ -100,9 +88,15 @@ mod tests {
             ),
             (&[("retry-after", "Fri, 15 Jan 2027 07:59:00 GMT")], Some(0)),
             (
-                &[("retry-after", "Fri, 15 Jan 2999 07:59:00 GMT")],
+                &[("retry-after", "Tue, 15 Jan 2999 07:59:00 GMT")],
                 Some(3600),
             ),
+            (
+                &[("retry-after", "Friday, 15-Jan-27 08:01:00 GMT")],
+                Some(60),
+            ),
+            (&[("retry-after", "Fri Jan 15 08:01:00 2027")], Some(60)),
+            (&[("retry-after", "Sat, 15 Jan 2027 08:01:00 GMT")], None),
             (&[("retry-after", "Fri, 15 Jan 2027 08:01:00 CET")], None),
             (&[("retry-after", "Fri, 35 Jan 2027 08:01:00 GMT")], None),
             (

@@ -2,52 +2,22 @@
 //! such text, and is null.
 
 use gapless_core::ledger::Time;
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 
-const DAY_MICROS: u64 = 86_400_000_000;
-/// Days of 400 years, after which the calendar repeats.
-const CYCLE_DAYS: u64 = 146_097;
-/// From 0000-03-01, where cycles begin, to 1970-01-01.
-const TO_1970_DAYS: u64 = 719_468;
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 /// The text of a time.
 pub fn timestamp(time: Time) -> Option<String> {
-    let (year, month, day) = date(time.0 / DAY_MICROS);
-    if year > 9999 {
-        return None;
-    }
-    let micros = time.0 % DAY_MICROS;
-    let seconds = micros / 1_000_000;
-    Some(format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:06}Z",
-        seconds / 3600,
-        seconds / 60 % 60,
-        seconds % 60,
-        micros % 1_000_000
-    ))
+    // Not `jiff::Timestamp`, which ends 26 hours before the year 9999 does.
+    let since_1970 = SignedDuration::from_micros(i64::try_from(time.0).ok()?);
+    let time = EPOCH.checked_add(since_1970).ok()?;
+    Some(format!("{time:.6}Z"))
 }
 
 /// Whole seconds from one time to a later one; zero when the clock went back.
 pub fn seconds_between(earlier: Time, later: Time) -> u64 {
     later.since(earlier).as_secs()
-}
-
-/// Year, month and day. Years are counted from March, so that the leap day is the
-/// last of its year.
-fn date(days_since_1970: u64) -> (u64, u64, u64) {
-    let days = days_since_1970 + TO_1970_DAYS;
-    let (cycle, day) = (days / CYCLE_DAYS, days % CYCLE_DAYS);
-    // Leap days that came before, within the cycle: one in 4 years, none in 100,
-    // one in 400.
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    // Five months from March have 153 days, again and again.
-    let month = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = match month < 10 {
-        true => (month + 3, 0),
-        false => (month - 9, 1),
-    };
-    (cycle * 400 + year + next, month, day_of_month)
 }
 
 #[cfg(test)]
