@@ -3,13 +3,13 @@
 //! its document names the handle in turn. At most [`CACHED_HANDLES`] answers are cached:
 //! DIDs for [`DID_CACHED_FOR`], failures for [`FAILURE_CACHED_FOR`].
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gapless_atp::identity::DidDocument;
 use gapless_atp::syntax::{AtIdentifier, Did, Handle};
 use gapless_net::{HandleRecords, NameServer, Untold};
+use quick_cache::sync::Cache;
 use serde::Serialize;
 use serde_json::Value as Json;
 use tokio::sync::Semaphore;
@@ -22,7 +22,7 @@ use crate::serve::tree_cache::{acquire_permit, run_blocking};
 /// How long a DID and a failure are cached.
 const DID_CACHED_FOR: Duration = Duration::from_secs(600);
 const FAILURE_CACHED_FOR: Duration = Duration::from_secs(60);
-/// Answers that are cached; a full cache is cleared.
+/// Answers that are cached.
 const CACHED_HANDLES: usize = 10_000;
 /// Lookups that run at the same time.
 const CONCURRENT_LOOKUPS: usize = 16;
@@ -41,7 +41,7 @@ pub(crate) struct HandleResolver {
     /// The service that resolves handles; `None` asks the DNS and the handle's own domain.
     resolver: Option<String>,
     records: HandleRecords,
-    cache: Mutex<HashMap<Handle, CachedHandle>>,
+    cache: Cache<Handle, CachedHandle>,
     lookups: Arc<Semaphore>,
 }
 
@@ -61,27 +61,22 @@ impl HandleResolver {
         HandleResolver {
             resolver,
             records: HandleRecords::new(dns),
-            cache: Mutex::default(),
+            cache: Cache::new(CACHED_HANDLES),
             lookups: Arc::new(Semaphore::new(CONCURRENT_LOOKUPS)),
         }
     }
 
     fn cached(&self, handle: &Handle) -> Option<Result<Did, String>> {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, answer) = cache.get(handle)?;
+        let (at, answer) = self.cache.get(handle)?;
         let counts = match answer {
             Ok(_) => DID_CACHED_FOR,
             Err(_) => FAILURE_CACHED_FOR,
         };
-        (at.elapsed() < counts).then(|| answer.clone())
+        (at.elapsed() < counts).then_some(answer)
     }
 
     fn cache_answer(&self, handle: &Handle, answer: Result<Did, String>) {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if cache.len() >= CACHED_HANDLES {
-            cache.clear();
-        }
-        cache.insert(handle.clone(), (Instant::now(), answer));
+        self.cache.insert(handle.clone(), (Instant::now(), answer));
     }
 }
 
@@ -193,5 +188,27 @@ impl Serving {
             handle_is_correct,
         };
         Ok((state, described))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(number: usize) -> Handle {
+        Handle::parse(&format!("name{number}.example.com")).expect("a handle")
+    }
+
+    #[test]
+    fn a_full_cache_of_answers_forgets_one_at_a_time() {
+        let handles = HandleResolver::new(None, NameServer::Off);
+        let did = Did::parse("did:web:example.com").expect("a DID");
+        for number in 0..CACHED_HANDLES + 10 {
+            handles.cache_answer(&handle(number), Ok(did.clone()));
+            assert_eq!(handles.cached(&handle(number)), Some(Ok(did.clone())));
+        }
+        assert!(handles.cache.len() <= CACHED_HANDLES);
+        let kept = (0..CACHED_HANDLES + 10).filter(|number| handles.cached(&handle(*number)).is_some());
+        assert!(kept.count() > CACHED_HANDLES * 9 / 10);
     }
 }

@@ -110,7 +110,7 @@ impl Worker {
         let bytes = signing.and_then(|signing| signing.key).filter(|_| usable);
         if slot.key.as_ref().map(|(bytes, _)| *bytes) != bytes {
             let keys = &mut self.keys;
-            slot.key = bytes.and_then(|bytes| Some((bytes, keys.read(&bytes)?)));
+            slot.key = bytes.and_then(|bytes| Some((bytes, keys.decode(&bytes)?)));
         }
         let known = Known {
             key: slot.key.as_ref().map(|(_, key)| key),

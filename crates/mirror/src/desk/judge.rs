@@ -9,8 +9,35 @@ use gapless_atp::frame::{self, AccountEvent, CommitEvent, SyncEvent};
 use gapless_atp::syntax::Rev;
 use gapless_atp::verify::{self, Authentic, CheckedCommit, CheckedOp, Fault, SyncVerdict, Verdict};
 use gapless_core::ledger::event::Event;
-use gapless_core::ledger::{Account, DocumentKeys, Head, PriorState, Repo, Tick, Time};
+use gapless_core::ledger::{Account, DocumentKeys, Head, KeyBytes, PriorState, Repo, Tick, Time};
+use gapless_net::public_key;
 use gapless_store::table::dead::DeadClass;
+use quick_cache::unsync::Cache;
+
+/// Keys in the cache of one desk, about a hundred bytes each.
+const CACHED_KEYS: usize = 1 << 16;
+
+/// Public keys that one desk decoded from their bytes. Decoding a compressed point takes
+/// a square root, a tenth of the time of a signature check.
+pub struct KeyCache(Cache<KeyBytes, PublicKey>);
+
+impl Default for KeyCache {
+    fn default() -> KeyCache {
+        KeyCache(Cache::new(CACHED_KEYS))
+    }
+}
+
+impl KeyCache {
+    /// The key of these bytes; none if they are not the bytes of a key.
+    pub fn decode(&mut self, bytes: &KeyBytes) -> Option<PublicKey> {
+        if let Some(key) = self.0.get(bytes) {
+            return Some(key.clone());
+        }
+        let key = public_key(bytes)?;
+        self.0.insert(*bytes, key.clone());
+        Some(key)
+    }
+}
 
 /// What is known of the owner's key.
 pub struct Known<'a> {
@@ -238,5 +265,52 @@ fn unresolved<'a>(claimed: Claimed, bytes: u32) -> Judged<'a> {
             claimed: Head { rev, data, commit },
             bytes,
         })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The compressed point of the private key 1.
+    const POINT: &str = "0279be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798";
+
+    fn bytes(first: u8) -> KeyBytes {
+        let point: Vec<u8> = (0..POINT.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&POINT[at..at + 2], 16).expect("hex"))
+            .collect();
+        let mut point: [u8; 33] = point.try_into().expect("33 bytes");
+        point[0] = first;
+        KeyBytes { curve: 0, point }
+    }
+
+    #[test]
+    fn a_key_is_the_one_of_its_bytes() {
+        let mut keys = KeyCache::default();
+        // The two points differ in the sign alone.
+        let (even, odd) = (bytes(2), bytes(3));
+        for bytes in [even, odd, even, odd] {
+            let key = keys.decode(&bytes).expect("a key");
+            assert_eq!(key.to_compressed(), bytes.point);
+        }
+        assert!(keys.decode(&KeyBytes { curve: 9, ..even }).is_none());
+        assert_eq!(keys.0.len(), 2, "what is no key is not kept");
+    }
+
+    #[test]
+    fn a_full_cache_stays_bounded_and_keeps_what_is_in_use() {
+        let mut keys = KeyCache::default();
+        let used = bytes(2);
+        let key = keys.decode(&used).expect("a key");
+        // Decoding so many different points would take minutes.
+        for number in 0..2 * CACHED_KEYS as u32 {
+            let mut other = used;
+            other.point[1..5].copy_from_slice(&number.to_be_bytes());
+            keys.0.insert(other, key.clone());
+            assert!(keys.0.get(&used).is_some());
+        }
+        let kept = keys.0.len();
+        assert!(kept <= CACHED_KEYS && kept > CACHED_KEYS / 2, "{kept}");
     }
 }

@@ -11,7 +11,6 @@ pub mod decide;
 pub mod draft;
 mod event;
 pub mod judge;
-mod keys;
 mod listing_entry;
 mod page_ack;
 mod report;

@@ -18,7 +18,7 @@ use gapless_store::cursor::EventPosition;
 use gapless_store::error::StoreError;
 
 use crate::desk::draft::Draft;
-use crate::desk::keys::Keys;
+use crate::desk::judge::KeyCache;
 use crate::desk::route::Inbox;
 use crate::desk::slot::Slots;
 use crate::desk::{Item, Turn, Visit};
@@ -31,7 +31,7 @@ pub struct Worker {
     pub(crate) services: Arc<Services>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) slots: Slots,
-    pub(crate) keys: Keys,
+    pub(crate) keys: KeyCache,
     /// Repositories some of whose frames are parked.
     pub(crate) waiting: HashSet<RepoId>,
     /// Slots whose lanes may go on.
@@ -58,7 +58,7 @@ impl Worker {
             services,
             inbox,
             slots: Slots::default(),
-            keys: Keys::default(),
+            keys: KeyCache::default(),
             waiting: waiting.into_iter().collect(),
             ready: VecDeque::new(),
             resting: Vec::new(),

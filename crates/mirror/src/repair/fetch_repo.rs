@@ -121,7 +121,7 @@ impl Fetcher {
         let Some((id, repo)) = self.services.store.view().repo_by_did(did)? else {
             return Ok(Outcome::Discarded);
         };
-        let tried = self.tried(did);
+        let tried = self.since_revs.of(did);
         let ask = match whole {
             true => RepoRequest::InFull,
             false => diff::choose_request(
@@ -136,7 +136,7 @@ impl Fetcher {
             RepoRequest::InFull => None,
             RepoRequest::Since(rev) => {
                 // Remembered even if no answer ever comes.
-                self.try_from(did, rev);
+                self.since_revs.note(did, rev);
                 Some(rev)
             }
         };

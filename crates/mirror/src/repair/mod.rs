@@ -9,6 +9,7 @@
 //! | `filter_check` | checks after a filter change whether the wanted records are held already |
 //! | [`fetch_repo`] | one fetch: download, check, write |
 //! | [`import`] | a repository from a file: check, write |
+//! | [`since_revs`] | from which revision a difference was last requested |
 //! | [`spill`] | keeps the bytes of a download in memory or in a file |
 //! | [`held_tree`], [`block_source`] | tree nodes from what is held, and from the download |
 //! | [`snapshot`] | checks that a download is whole and signed |
@@ -24,6 +25,7 @@ pub mod held_tree;
 pub mod import;
 mod named_by;
 pub mod reload;
+pub(crate) mod since_revs;
 pub mod snapshot;
 pub mod spill;
 pub mod worker;

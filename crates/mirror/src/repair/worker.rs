@@ -4,12 +4,10 @@
 //! Nothing is locked meanwhile. Each step is taken at the repository's desk, on
 //! the state that it has by then, and is durable before the next one begins.
 
-use std::collections::HashMap;
-
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use gapless_atp::syntax::{Did, Rev};
+use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, Next, Note};
 use gapless_core::ledger::identity::Document;
@@ -23,6 +21,7 @@ use crate::desk::{Desks, Turn, may_have_left};
 use crate::last_errors::LastErrors;
 use crate::repair::ask_head::For;
 use crate::repair::reload;
+use crate::repair::since_revs::SinceRevs;
 use crate::schedule::{self, Payee, Slots, Task};
 use crate::services::Services;
 use crate::settings::FetchSettings;
@@ -34,8 +33,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const DIRECTORY_AT_A_TIME: usize = 16;
 /// Documents of did:web that are asked for at a time.
 const WEB_AT_A_TIME: usize = 16;
-/// Revs that differences were asked from, remembered.
-pub(crate) const TRIED: usize = 20_000;
 
 /// How a host is reached.
 pub trait Addresses: Send + Sync {
@@ -57,7 +54,7 @@ pub struct Fetcher {
     pub net: Net,
     pub settings: FetchSettings,
     pub addresses: Arc<dyn Addresses>,
-    pub(crate) tried: Mutex<HashMap<Did, Rev>>,
+    pub(crate) since_revs: SinceRevs,
     /// Large repositories are checked one at a time: their index takes memory.
     pub(crate) large: Semaphore,
     /// How many are at work at a time.
@@ -136,7 +133,7 @@ impl Fetcher {
             net,
             settings,
             addresses,
-            tried: Mutex::default(),
+            since_revs: SinceRevs::default(),
             indexes: Memory::new(budget::INDEXES),
             large: Semaphore::new(1),
             sweep_wake: Notify::new(),
@@ -343,19 +340,6 @@ impl Fetcher {
     pub(crate) fn address(&self, host: HostId) -> Option<HostAddress> {
         let row = self.services.hosts.get(host)?;
         Some(self.addresses.of(&row.name))
-    }
-
-    pub(crate) fn tried(&self, did: &Did) -> Option<Rev> {
-        let tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        tried.get(did).copied()
-    }
-
-    pub(crate) fn try_from(&self, did: &Did, rev: Rev) {
-        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-        if tried.len() >= TRIED {
-            tried.clear();
-        }
-        tried.insert(did.clone(), rev);
     }
 }
 
