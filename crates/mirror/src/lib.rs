@@ -29,7 +29,6 @@ pub mod lifecycle;
 pub mod log;
 pub mod metrics;
 pub mod repair;
-pub mod scan;
 pub mod schedule;
 pub mod services;
 pub mod settings;

@@ -38,6 +38,7 @@ pub mod read_view;
 #[cfg(feature = "engine")]
 pub mod repair;
 mod row_cache;
+pub mod scan;
 #[cfg(feature = "engine")]
 pub mod space;
 pub mod store;

@@ -5,7 +5,6 @@
 //! moment nobody waits for it: the last count is told, with its time, while the next
 //! one is made.
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,6 @@ use tokio::sync::Notify;
 
 use crate::api::{ApiError, RepoCounts, seconds_between};
 use crate::inspect::Inspector;
-use crate::scan::{ROWS_PER_VIEW, scan_rows};
 
 /// Counting is not done more often than this, and takes at most a twentieth of the
 /// time, unless what upstreams show has changed.
@@ -174,20 +172,20 @@ impl Inspector {
     fn count_repos(&self) -> Result<RepoCounts, StoreError> {
         let mut counts = RepoCounts::default();
         let all_keys = self.holds_all_keys();
-        let read = |from| self.services.store.view().repos(from);
-        scan_rows(ROWS_PER_VIEW, RepoId(0), read, |id, mut repo| {
+        for row in self.services.store.scan_repos(RepoId(0)) {
+            let (id, mut repo) = row?;
             // Rows come without their debts: a name that something is owed for is more
             // than a name.
             if cover::is_bare_name(&repo)
                 && let Some(whole) = self.services.store.view().repo(id)?
                 && cover::is_bare_name(&whole)
             {
-                return Ok(ControlFlow::Continue(()));
+                continue;
             }
             counts.total += 1;
             if account::is_hidden(repo.account) {
                 counts.hidden += 1;
-                return Ok(ControlFlow::Continue(()));
+                continue;
             }
             // Likewise; only the seemingly complete matter.
             let mut answer = self.answer(&repo);
@@ -204,8 +202,7 @@ impl Inspector {
                 counts.incomplete += 1;
             }
             counts.not_recomputable += u64::from(repo.head().is_some() && !all_keys);
-            Ok(ControlFlow::Continue(()))
-        })?;
+        }
         Ok(counts)
     }
 

@@ -5,6 +5,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Head, Held, Repo, RepoId, RootProof, damage};
 use gapless_store::error::StoreError;
 use gapless_store::read_view::{ReadView, RootError};
+use gapless_store::scan::scan;
 use gapless_store::table::record::Record;
 
 use crate::api::{ApiError, Verdict, VerifyAnswer, VerifyProgress, VerifyReport};
@@ -108,19 +109,13 @@ impl Inspector {
     ) -> Result<VerifyReport, ApiError> {
         let of = self.count()?.total();
         let mut report = VerifyReport::default();
-        let mut from = RepoId(0);
-        let mut some = Vec::new().into_iter();
-        loop {
-            if some.len() == 0 {
-                // From a view of their own: an open one keeps what is written meanwhile.
-                let rows = self.services.store.view().repos(from);
-                let rows: Result<Vec<_>, _> = rows.take(AT_A_TIME).collect();
-                some = rows?.into_iter();
-            }
-            let Some((id, repo)) = some.next() else {
-                return Ok(report);
-            };
-            from = RepoId(id.0 + 1);
+        // Collected, because proving takes long: no view of the rows is open meanwhile.
+        let read = |from: &RepoId| {
+            let rows = self.services.store.view().repos(*from);
+            rows.take(AT_A_TIME).collect::<Vec<_>>().into_iter()
+        };
+        for row in scan(AT_A_TIME, RepoId(0), read, |(id, _)| RepoId(id.0 + 1)) {
+            let (id, repo) = row?;
             report.repos += 1;
             let mut answer = self.prove(id, &repo)?;
             if matches!(answer.verdict, Verdict::Nothing | Verdict::Moved)
@@ -147,9 +142,10 @@ impl Inspector {
             };
             if report.repos.is_multiple_of(TELL_EVERY) && !progress(told) {
                 report.stopped = true;
-                return Ok(report);
+                break;
             }
         }
+        Ok(report)
     }
 
     /// How many records are held, and the root of their keys. None for keys that make

@@ -1,14 +1,11 @@
 //! Answers about repositories, one or page by page, each with its evidence.
 
-use std::ops::ControlFlow;
-
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::complete::{self, Completeness};
 use gapless_core::ledger::{Account, Repo, RepoId, UpstreamId, account, cover};
 
 use crate::api::{ApiError, Gap, GapsPage, RepoAnswer, ReposPage};
 use crate::inspect::Inspector;
-use crate::scan::{ROWS_PER_VIEW, scan_rows};
 
 impl Inspector {
     /// The whole answer about a repository.
@@ -99,17 +96,17 @@ impl Inspector {
             (page.hosts, page.hosts_total) = self.host_gaps();
             page.reach = Some(self.reach()?);
         }
-        let read = |from| self.services.store.view().repos(from);
-        let looked = scan_rows(ROWS_PER_VIEW, from, read, |id, _| {
+        for row in self.services.store.scan_repos(from) {
+            let (id, _) = row?;
             let found = self.services.store.view().repo(id)?;
             let Some(repo) = found.filter(|repo| !cover::is_bare_name(repo)) else {
-                return Ok(ControlFlow::Continue(()));
+                continue;
             };
             // Hidden ones are as their owners, or hosts, want them; unless the host
             // has lost them.
             if account::is_hidden(repo.account) && repo.account != Account::NotFound {
                 page.hidden += 1;
-                return Ok(ControlFlow::Continue(()));
+                continue;
             }
             let answer = self.answer(&repo);
             let known = self.circumstances(&repo, &answer);
@@ -118,12 +115,10 @@ impl Inspector {
                 page.gaps.push(gap);
                 page.cursor = Some(id.0);
             }
-            Ok(match page.gaps.len() < limit {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            })
-        });
-        looked?;
+            if page.gaps.len() >= limit {
+                break;
+            }
+        }
         if page.gaps.len() < limit {
             page.cursor = None;
         }

@@ -7,7 +7,6 @@
 
 use std::borrow::Cow;
 use std::iter::Peekable;
-use std::vec::IntoIter;
 
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::{TreeError, Visit, walk};
@@ -15,6 +14,7 @@ use gapless_core::ledger::RepoId;
 use gapless_store::change::{RecordOp, RecordValue};
 use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
+use gapless_store::scan::scan;
 use gapless_store::table::log::ROW_OPS;
 use gapless_store::table::record::Record;
 
@@ -104,7 +104,7 @@ impl Snapshot {
         emit: &mut dyn FnMut(Chunk) -> Result<(), E>,
     ) -> Result<Totals, Stop<E>> {
         self.walked()?;
-        let rows = repo.map(|repo| HeldRows::new(held, repo));
+        let rows = repo.map(|repo| held_rows(held, repo));
         let mut rows = rows.into_iter().flatten().peekable();
         let mut chunks = Chunks {
             fresh: rows.peek().is_none(),
@@ -180,54 +180,26 @@ impl Snapshot {
     }
 }
 
-/// What is held, in the order of the paths, some at a time.
-struct HeldRows<'a> {
-    held: &'a dyn Fn() -> ReadView,
+/// The held records in the order of their paths. They are collected, because the caller may
+/// wait for the store between two of them.
+fn held_rows(
+    held: &dyn Fn() -> ReadView,
     repo: RepoId,
-    some: IntoIter<Result<Record, StoreError>>,
-    /// The last path that was read; none before the first.
-    last: Option<Vec<u8>>,
-    ended: bool,
-}
-
-impl<'a> HeldRows<'a> {
-    fn new(held: &'a dyn Fn() -> ReadView, repo: RepoId) -> HeldRows<'a> {
-        HeldRows {
-            held,
-            repo,
-            some: Vec::new().into_iter(),
-            last: None,
-            ended: false,
-        }
-    }
-
-    fn read(&mut self) {
-        let view = (self.held)();
-        let some: Vec<_> = match &self.last {
-            None => view.records(self.repo).take(HELD_AT_A_TIME).collect(),
+) -> impl Iterator<Item = Result<Record, StoreError>> {
+    let read = move |last: &Option<Vec<u8>>| {
+        let view = held();
+        let rows: Vec<_> = match last {
+            None => view.records(repo).take(HELD_AT_A_TIME).collect(),
             Some(last) => {
-                let rest = view.records_after(self.repo, last);
+                let rest = view.records_after(repo, last);
                 rest.take(HELD_AT_A_TIME).collect()
             }
         };
-        // After an error nothing more is read.
-        self.ended = some.len() < HELD_AT_A_TIME || some.iter().any(Result::is_err);
-        if let Some(Ok(record)) = some.last() {
-            self.last = Some(record.path().to_vec());
-        }
-        self.some = some.into_iter();
-    }
-}
-
-impl Iterator for HeldRows<'_> {
-    type Item = Result<Record, StoreError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.some.len() == 0 && !self.ended {
-            self.read();
-        }
-        self.some.next()
-    }
+        rows.into_iter()
+    };
+    scan(HELD_AT_A_TIME, None, read, |record: &Record| {
+        Some(record.path().to_vec())
+    })
 }
 
 /// The held record at a path, after those before it were told to be gone.

@@ -4,7 +4,6 @@
 
 mod purge_cleanup;
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,6 @@ use gapless_store::error::StoreError;
 use crate::clock::Clock;
 use crate::desk::{Desks, Turn};
 use crate::repair::reload;
-use crate::scan::{ROWS_PER_VIEW, scan_rows};
 use crate::services::Services;
 use crate::store_io::{blocking, write};
 
@@ -146,13 +144,12 @@ impl UpkeepTask {
         let find = move || {
             let now = services.clock.time();
             let mut due = Vec::new();
-            let read = |from| services.store.view().repos(from);
-            scan_rows(ROWS_PER_VIEW, RepoId(0), read, |id, repo| {
+            for row in services.store.scan_repos(RepoId(0)) {
+                let (id, repo) = row?;
                 if account::is_purge_due(now, &repo, grace) && has_anything(&services, id, &repo)? {
                     due.push(repo.did);
                 }
-                Ok(ControlFlow::Continue(()))
-            })?;
+            }
             Ok::<_, StoreError>(due)
         };
         let work = "looking for repositories to purge";
@@ -204,12 +201,11 @@ impl UpkeepTask {
     async fn reschedule_debts(&self) -> Result<(), StoreError> {
         let services = self.services.clone();
         let find = move || {
-            let read = |from| services.store.view().repos(from);
-            scan_rows(ROWS_PER_VIEW, RepoId(0), read, |_, repo| {
+            for row in services.store.scan_repos(RepoId(0)) {
+                let (_, repo) = row?;
                 // Its next event tells again that the document is old.
                 services.schedule.refreshed(&repo.did);
-                Ok::<_, StoreError>(ControlFlow::Continue(()))
-            })?;
+            }
             let debts = services.store.view().debts();
             let ids: Result<Vec<RepoId>, StoreError> = debts.map(|row| Ok(row?.0)).collect();
             let mut owing = Vec::new();
