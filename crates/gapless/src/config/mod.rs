@@ -1,5 +1,7 @@
 //! The configuration: read from file, environment and flags, validated once here,
-//! then passed on by value. No other module reads the environment.
+//! then passed on by value. No other module reads the environment, except for tests: in debug
+//! builds `gapless_mirror::failpoints` reads `STOP_POINT` and `HOLD_POINT`, and
+//! `gapless_store::space` reads `FREE_BYTES_FILE`.
 //!
 //! Built-in defaults < `gapless.toml` < `GAPLESS_*` < flags. A layer replaces a list
 //! as a whole and never merges it. Every invalid value is an error that names its
