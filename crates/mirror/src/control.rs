@@ -86,7 +86,7 @@ impl Control {
 impl Control {
     /// What it was and why stays; its bytes go, so that letters that somebody has
     /// looked at take no room.
-    async fn settle_letter(&self, number: u64, letter: DeadLetter) -> Result<(), StoreError> {
+    async fn resolve_letter(&self, number: u64, letter: DeadLetter) -> Result<(), StoreError> {
         let letter = DeadLetter {
             resolution: Resolution::Dropped,
             payload: Vec::new(),
@@ -214,7 +214,7 @@ impl Operate for Control {
         }
         let resolved = open.len() as u64;
         let settled = stream::iter(open)
-            .map(|(number, letter)| self.settle_letter(number, letter))
+            .map(|(number, letter)| self.resolve_letter(number, letter))
             .buffer_unordered(CONCURRENT_LETTERS)
             .try_for_each(|()| async { Ok(()) });
         self.handle.block_on(settled)?;

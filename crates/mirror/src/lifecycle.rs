@@ -45,7 +45,7 @@ use crate::upstreams::Upstreams;
 use gapless_net::{HostLimits, Net, NetError, NetSettings};
 
 /// How long the end may take before what is left is left for the next start.
-const END_WITHIN: Duration = Duration::from_secs(8);
+const STOP_WITHIN: Duration = Duration::from_secs(8);
 
 /// Why the mirror did not start.
 #[derive(Debug, thiserror::Error)]
@@ -111,11 +111,11 @@ impl Mirror {
     pub async fn open(settings: MirrorSettings) -> Result<Arc<Mirror>, StartError> {
         // A large journal takes its time; whoever waits for signals goes on.
         let place = settings.clone();
-        let opened = tokio::task::spawn_blocking(move || open(&place)).await;
+        let opened = tokio::task::spawn_blocking(move || open_store(&place)).await;
         let store = Arc::new(opened.map_err(|fault| {
             StoreError::Fault(format!("opening the store ended unexpectedly: {fault}").into())
         })??);
-        let services = Arc::new(share(&settings, store).await?);
+        let services = Arc::new(build_services(&settings, store).await?);
         let desks = Arc::new(Desks::start(&services, settings.workers)?);
         let net = Net::with_limits(
             NetSettings {
@@ -168,7 +168,7 @@ impl Mirror {
             listings: discovery.listings.clone(),
             settings: settings.clone(),
             begun: begun.clone(),
-            counter: counts::Counter::default(),
+            count_cache: counts::CountCache::default(),
             handle: Handle::current(),
         });
         let control = Arc::new(Control {
@@ -332,13 +332,13 @@ impl Mirror {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *tasks)
         };
-        end_all(tasks, END_WITHIN / 4).await;
+        end_all(tasks, STOP_WITHIN / 4).await;
         let (desks, store) = (self.desks.clone(), self.services.store.clone());
         let closed = tokio::task::spawn_blocking(move || {
             desks.close();
             store.close()
         });
-        match tokio::time::timeout(END_WITHIN, closed).await {
+        match tokio::time::timeout(STOP_WITHIN, closed).await {
             Ok(Ok(closed)) => closed,
             Ok(Err(_)) => Err(StoreError::CommitterGone),
             Err(_) => Err(StoreError::System(
@@ -354,7 +354,7 @@ impl Mirror {
     }
 }
 
-fn open(settings: &MirrorSettings) -> Result<Store, StoreError> {
+fn open_store(settings: &MirrorSettings) -> Result<Store, StoreError> {
     let defaults = gapless_store::Settings::default();
     let store = gapless_store::Settings {
         min_free_disk_bytes: settings.min_free_disk,
@@ -370,7 +370,10 @@ fn open(settings: &MirrorSettings) -> Result<Store, StoreError> {
     Store::open(&settings.data, &store)
 }
 
-async fn share(settings: &MirrorSettings, store: Arc<Store>) -> Result<Services, StartError> {
+async fn build_services(
+    settings: &MirrorSettings,
+    store: Arc<Store>,
+) -> Result<Services, StartError> {
     let view = store.view();
     let counters = view.counters()?;
     let clock = Arc::new(Clock::resume(counters.last_tick));

@@ -48,7 +48,7 @@ impl Default for FetchLimits {
 
 /// A complete download. The sink decides whether the bytes are a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fetched {
+pub struct Downloaded {
     pub bytes: u64,
 }
 
@@ -84,7 +84,7 @@ impl Net {
         since: Option<Rev>,
         sink: &mut Sink<'_>,
         limits: &FetchLimits,
-    ) -> Result<Fetched, GetRepoError> {
+    ) -> Result<Downloaded, GetRepoError> {
         let since = since.map(|rev| rev.to_string());
         let mut query = vec![("did", did.as_str())];
         query.extend(since.as_deref().map(|rev| ("since", rev)));
@@ -104,7 +104,7 @@ impl Net {
         if status != 200 {
             return Err(read_refusal(&name, did, response, limits).await.into());
         }
-        let mut download = Download {
+        let mut download = CarDownload {
             name: &name,
             did,
             limits,
@@ -132,7 +132,7 @@ async fn read_refusal(name: &str, did: &Did, response: Response, limits: &FetchL
     }
 }
 
-struct Download<'a> {
+struct CarDownload<'a> {
     name: &'a str,
     did: &'a Did,
     limits: &'a FetchLimits,
@@ -143,12 +143,12 @@ struct Download<'a> {
     window_bytes: u64,
 }
 
-impl Download<'_> {
+impl CarDownload<'_> {
     async fn run(
         &mut self,
         mut response: Response,
         sink: &mut Sink<'_>,
-    ) -> Result<Fetched, GetRepoError> {
+    ) -> Result<Downloaded, GetRepoError> {
         let most = self.limits.bytes;
         if response
             .content_length()
@@ -168,7 +168,7 @@ impl Download<'_> {
                 Err(_) => return Err(self.silent(left <= wait).into()),
             };
             let Some(piece) = piece else {
-                return Ok(Fetched { bytes: self.bytes });
+                return Ok(Downloaded { bytes: self.bytes });
             };
             self.count(began.elapsed(), piece.len() as u64)?;
             sink(&piece).map_err(GetRepoError::Sink)?;

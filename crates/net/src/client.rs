@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
+use reqwest::Client;
 use reqwest::header::{HeaderMap, LOCATION};
-use reqwest::{Client, Response};
 use tokio::time::{Instant, timeout};
 use url::Url;
 
 use super::authorities::{Certificate, tls_config};
 use super::error::{AskClass, AskError, chain, clean, sort};
-use super::guard::{Refusal, Trust, check_url};
+use super::guard::{BlockedAddress, Trust, check_url};
 use super::headers::retry_after;
 use super::host::{HostLimits, Hosts, Permit};
 use super::lookup::Lookup;
@@ -84,7 +84,7 @@ pub struct Limits {
 
 /// A response with any status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     /// How long to wait before the next request, if the host said so.
     pub retry_after: Option<Duration>,
@@ -141,7 +141,7 @@ impl Net {
 
     /// Sends one GET request and reads the whole response within `limits`. Any status is a
     /// success.
-    pub async fn get(&self, url: &str, trust: Trust, limits: Limits) -> Result<Answer, AskError> {
+    pub async fn get(&self, url: &str, trust: Trust, limits: Limits) -> Result<Response, AskError> {
         let url = parse(url)?;
         self.get_url(url, trust, MOST_REDIRECTS, limits).await
     }
@@ -152,7 +152,7 @@ impl Net {
         trust: Trust,
         redirects: u32,
         limits: Limits,
-    ) -> Result<Answer, AskError> {
+    ) -> Result<Response, AskError> {
         let host = authority(&url);
         let answer = async {
             let response = self.open(url, trust, redirects).await?;
@@ -174,7 +174,7 @@ impl Net {
         mut url: Url,
         mut trust: Trust,
         redirects: u32,
-    ) -> Result<Response, AskError> {
+    ) -> Result<reqwest::Response, AskError> {
         for followed in 0..=redirects {
             self.check(&url, trust)?;
             let host = authority(&url);
@@ -245,7 +245,7 @@ pub(super) fn heed(hosts: &Hosts, host: &str, status: u16, retry_after: Option<D
 }
 
 pub(super) fn parse(url: &str) -> Result<Url, AskError> {
-    Url::parse(url).map_err(|_| AskError::refused(&clean(url), &Refusal::Unreadable))
+    Url::parse(url).map_err(|_| AskError::refused(&clean(url), &BlockedAddress::Unreadable))
 }
 
 /// The name of a host in messages and limits: with its port, if the URL has one.
@@ -272,7 +272,7 @@ pub(super) fn redirect_target(from: &Url, headers: &HeaderMap) -> Result<Url, As
 }
 
 /// How long to wait before the next request, if the response says so.
-pub(super) fn wait_of(response: &Response) -> Option<Duration> {
+pub(super) fn wait_of(response: &reqwest::Response) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     retry_after(response.headers(), now.map_or(0, |now| now.as_secs()))
 }
@@ -280,9 +280,9 @@ pub(super) fn wait_of(response: &Response) -> Option<Duration> {
 /// Reads a whole body. Fails at the first byte over the limit.
 pub(super) async fn read_answer(
     host: &str,
-    mut response: Response,
+    mut response: reqwest::Response,
     most: u64,
-) -> Result<Answer, AskError> {
+) -> Result<Response, AskError> {
     let too_large = || {
         let what = format!("the response has more than {most} bytes");
         AskError::new(AskClass::TooLarge, host, what)
@@ -301,7 +301,7 @@ pub(super) async fn read_answer(
         }
         body.extend_from_slice(&piece);
     }
-    Ok(Answer {
+    Ok(Response {
         status,
         retry_after,
         body: body.freeze(),

@@ -20,7 +20,7 @@ use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::KeyBytes;
 use url::Url;
 
-use super::client::{Answer, Limits, MOST_REDIRECTS, Net, authority, heed, parse, turn};
+use super::client::{Limits, MOST_REDIRECTS, Net, Response, authority, heed, parse, turn};
 use super::error::{AskClass, AskError, clean};
 use super::guard::Trust;
 
@@ -40,7 +40,7 @@ const LAG: Duration = Duration::from_secs(30);
 /// What the caller already knows of a DID. After a tombstone, only the version is
 /// known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Known {
+pub struct KnownIdentity {
     /// The version of the last document; zero if nothing is known.
     pub version: u64,
     pub host: Option<String>,
@@ -112,7 +112,7 @@ pub fn public_key(bytes: &KeyBytes) -> Option<PublicKey> {
 
 impl Net {
     /// Resolves a DID to its present host, key and handle.
-    pub async fn resolve(&self, did: &Did, known: Known) -> Result<Resolved, ResolveError> {
+    pub async fn resolve(&self, did: &Did, known: KnownIdentity) -> Result<Resolved, ResolveError> {
         let answer = match did.method() {
             DidMethod::Plc => self.ask_directory(did, "", DOCUMENT).await?,
             DidMethod::Web => self.ask_web(did).await?,
@@ -163,12 +163,12 @@ impl Net {
         &self,
         did: &Did,
         resolved: &Resolved,
-        known: &Known,
+        known: &KnownIdentity,
     ) -> Result<u64, ResolveError> {
         let body = self.audit_log(did).await?;
         let log = AuditLog::parse(&body, did);
         let log = log.map_err(|error| ResolveError::Document(error.to_string()))?;
-        settle(&log, resolved, known)
+        version_by_log(&log, resolved, known)
     }
 
     async fn audit_log(&self, did: &Did) -> Result<bytes::Bytes, ResolveError> {
@@ -185,7 +185,7 @@ impl Net {
         did: &Did,
         what: &str,
         limits: Limits,
-    ) -> Result<Answer, ResolveError> {
+    ) -> Result<Response, ResolveError> {
         let url = parse(&format!("{}/{did}{what}", self.0.plc))?;
         let name = authority(&url);
         let _permit = turn(&self.0.directory, &name).await?;
@@ -195,7 +195,7 @@ impl Net {
         Ok(answer)
     }
 
-    async fn ask_web(&self, did: &Did) -> Result<Answer, ResolveError> {
+    async fn ask_web(&self, did: &Did) -> Result<Response, ResolveError> {
         let url = self.web_url(did)?;
         let name = authority(&url);
         self.check(&url, Trust::Named)?;
@@ -220,7 +220,7 @@ impl Net {
     }
 }
 
-fn unexpected(did: &Did, answer: &Answer) -> ResolveError {
+fn unexpected(did: &Did, answer: &Response) -> ResolveError {
     let said = clean(&String::from_utf8_lossy(&answer.body));
     let status = answer.status;
     let error = AskError {
@@ -231,7 +231,7 @@ fn unexpected(did: &Did, answer: &Answer) -> ResolveError {
     ResolveError::Ask(error)
 }
 
-fn tombstoned(known: &Known) -> Resolved {
+fn tombstoned(known: &KnownIdentity) -> Resolved {
     Resolved {
         host: None,
         key: None,
@@ -253,13 +253,17 @@ fn read_document(did: &Did, body: &[u8]) -> Result<Resolved, ResolveError> {
     })
 }
 
-fn same(resolved: &Resolved, known: &Known) -> bool {
+fn same(resolved: &Resolved, known: &KnownIdentity) -> bool {
     known.version > 0 && resolved.host == known.host && resolved.key == known.key
 }
 
 /// The version of a document by the log: the last entry of the log must match the
 /// document, and some entry must match what is known.
-fn settle(log: &AuditLog, resolved: &Resolved, known: &Known) -> Result<u64, ResolveError> {
+fn version_by_log(
+    log: &AuditLog,
+    resolved: &Resolved,
+    known: &KnownIdentity,
+) -> Result<u64, ResolveError> {
     let last = log.in_force();
     let last = last.filter(|last| says(last, resolved.host.as_deref(), resolved.key));
     let Some(last) = last else {

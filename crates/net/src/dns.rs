@@ -70,19 +70,19 @@ pub enum Untold {
 }
 
 /// Looks up handles at name servers.
-pub struct HandleRecords(Asked);
+pub struct HandleRecords(NameServers);
 
-enum Asked {
+enum NameServers {
     Off,
     /// No name server is known, and why.
-    Nobody(String),
+    Unavailable(String),
     Servers(Box<TokioResolver>),
 }
 
 impl HandleRecords {
     pub fn new(server: NameServer) -> HandleRecords {
         let resolver = match server {
-            NameServer::Off => return HandleRecords(Asked::Off),
+            NameServer::Off => return HandleRecords(NameServers::Off),
             NameServer::System => TokioResolver::builder_tokio(),
             NameServer::At(address) => {
                 let mut one = NameServerConfig::udp_and_tcp(address.ip());
@@ -105,17 +105,17 @@ impl HandleRecords {
             builder.build()
         });
         HandleRecords(match resolver {
-            Ok(resolver) => Asked::Servers(Box::new(resolver)),
-            Err(error) => Asked::Nobody(error.to_string()),
+            Ok(resolver) => NameServers::Servers(Box::new(resolver)),
+            Err(error) => NameServers::Unavailable(error.to_string()),
         })
     }
 
     /// The DID that the records of a handle name; `None` if they name none.
     pub async fn did_of(&self, handle: &Handle) -> Result<Option<Did>, Untold> {
         let resolver = match &self.0 {
-            Asked::Off => return Ok(None),
-            Asked::Nobody(why) => return Err(Untold::Failed(why.clone())),
-            Asked::Servers(resolver) => resolver,
+            NameServers::Off => return Ok(None),
+            NameServers::Unavailable(why) => return Err(Untold::Failed(why.clone())),
+            NameServers::Servers(resolver) => resolver,
         };
         // The final dot keeps the resolver from appending a search domain.
         let asked = resolver.txt_lookup(format!("{BEFORE}{handle}."));

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use super::guard::Refusal;
+use super::guard::BlockedAddress;
 
 /// The most characters of remote text that a message quotes.
 const QUOTED_CHARS: usize = 200;
@@ -72,7 +72,7 @@ impl AskError {
         AskError::new(AskClass::Malformed, host, what)
     }
 
-    pub(super) fn refused(host: &str, refusal: &Refusal) -> AskError {
+    pub(super) fn refused(host: &str, refusal: &BlockedAddress) -> AskError {
         AskError::new(AskClass::Refused, host, refusal)
     }
 
@@ -97,8 +97,8 @@ pub(super) fn sort(host: &str, error: reqwest::Error) -> AskError {
 }
 
 /// Finds the resolver's refusal, which the HTTP client wraps in errors of its own.
-fn find_refusal(error: &reqwest::Error) -> Option<&Refusal> {
-    causes(error).find_map(|cause| cause.downcast_ref::<Refusal>())
+fn find_refusal(error: &reqwest::Error) -> Option<&BlockedAddress> {
+    causes(error).find_map(|cause| cause.downcast_ref::<BlockedAddress>())
 }
 
 type Cause<'a> = &'a (dyn Error + 'static);

@@ -37,7 +37,7 @@ impl Trust {
 
 /// Why Gapless does not connect to an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum BlockedAddress {
     #[error("the address cannot be parsed; Gapless does not connect to it")]
     Unreadable,
     #[error(
@@ -84,37 +84,37 @@ const RESERVED: [&str; 9] = [
 ];
 
 /// Checks a URL that others name, without resolving its host.
-pub fn check_url(url: &Url, allow_private: bool) -> Result<(), Refusal> {
+pub fn check_url(url: &Url, allow_private: bool) -> Result<(), BlockedAddress> {
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(Refusal::Credentials);
+        return Err(BlockedAddress::Credentials);
     }
-    let host = url.host().ok_or(Refusal::Unreadable)?;
+    let host = url.host().ok_or(BlockedAddress::Unreadable)?;
     match (url.scheme(), allow_private) {
         ("https" | "wss", _) | ("http" | "ws", true) => (),
-        _ => return Err(Refusal::Scheme),
+        _ => return Err(BlockedAddress::Scheme),
     }
     if allow_private {
         return Ok(());
     }
     if url.port_or_known_default() != Some(443) {
-        return Err(Refusal::Port);
+        return Err(BlockedAddress::Port);
     }
     match host {
         Host::Domain(name) => check_name(name),
-        Host::Ipv4(_) | Host::Ipv6(_) => Err(Refusal::Literal),
+        Host::Ipv4(_) | Host::Ipv6(_) => Err(BlockedAddress::Literal),
     }
 }
 
 /// Checks that a name is a full DNS name and not reserved. The URL parser has already
 /// converted the name to lower case and recognized numeric addresses.
-fn check_name(name: &str) -> Result<(), Refusal> {
+fn check_name(name: &str) -> Result<(), BlockedAddress> {
     let labels: Vec<&str> = name.split('.').collect();
     if labels.len() < 2 || labels.iter().any(|label| label.is_empty()) {
-        return Err(Refusal::Name);
+        return Err(BlockedAddress::Name);
     }
     match labels.last() {
         Some(top) if !RESERVED.contains(top) => Ok(()),
-        _ => Err(Refusal::Reserved),
+        _ => Err(BlockedAddress::Reserved),
     }
 }
 
@@ -123,11 +123,11 @@ const OWN_HANDLES: &str = "test";
 
 /// Checks whether a handle may be looked up. Of the reserved top-level names only `test`
 /// is allowed, in private networks.
-pub fn check_handle(handle: &str, allow_private: bool) -> Result<(), Refusal> {
+pub fn check_handle(handle: &str, allow_private: bool) -> Result<(), BlockedAddress> {
     match handle.rsplit('.').next() {
         Some(OWN_HANDLES) if allow_private => Ok(()),
         Some(top) if !RESERVED.contains(&top) => Ok(()),
-        _ => Err(Refusal::ReservedHandle),
+        _ => Err(BlockedAddress::ReservedHandle),
     }
 }
 
@@ -164,7 +164,7 @@ const SIX_TO_FOUR: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0)
 const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
 /// Checks that an address belongs to the public internet.
-pub fn check_address(address: IpAddr) -> Result<(), Refusal> {
+pub fn check_address(address: IpAddr) -> Result<(), BlockedAddress> {
     let public = match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
@@ -172,7 +172,7 @@ pub fn check_address(address: IpAddr) -> Result<(), Refusal> {
     if public {
         Ok(())
     } else {
-        Err(Refusal::Address(address))
+        Err(BlockedAddress::Address(address))
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::client::{Limits, MOST_REDIRECTS, Net, authority, heed, parse, turn};
 use super::error::{AskClass, AskError};
-use super::guard::{Refusal, Trust, check_handle};
+use super::guard::{BlockedAddress, Trust, check_handle};
 
 /// The limits of one request for a handle.
 const HANDLE: Limits = Limits {
@@ -26,7 +26,7 @@ struct Resolved {
 
 impl Net {
     /// Checks whether a handle may be looked up by the DNS or at its domain.
-    pub fn may_be_asked(&self, handle: &Handle) -> Result<(), Refusal> {
+    pub fn may_be_asked(&self, handle: &Handle) -> Result<(), BlockedAddress> {
         check_handle(handle.as_str(), self.0.allow_private)
     }
 

@@ -49,22 +49,22 @@ impl Default for HostLimits {
 
 /// The rate limits of all hosts. Clones share them.
 #[derive(Clone)]
-pub struct Hosts(Arc<Shared>);
+pub struct Hosts(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     limits: HostLimits,
     places: Mutex<Places>,
     /// The entry that hosts share when all others are in use.
-    crowd: Arc<Place>,
+    crowd: Arc<HostSlot>,
 }
 
 struct Places {
-    of: HashMap<Box<str>, Arc<Place>>,
+    of: HashMap<Box<str>, Arc<HostSlot>>,
     tidied: Instant,
 }
 
 /// The entry of one host.
-struct Place {
+struct HostSlot {
     seats: Arc<Semaphore>,
     pace: Mutex<Pace>,
 }
@@ -81,7 +81,7 @@ struct Pace {
 pub struct Permit {
     _seat: Option<OwnedSemaphorePermit>,
     /// Keeps the host's entry from being forgotten during the request.
-    _place: Arc<Place>,
+    _place: Arc<HostSlot>,
 }
 
 impl Pace {
@@ -111,10 +111,10 @@ impl Pace {
     }
 }
 
-impl Place {
-    fn new(limits: &HostLimits, now: Instant) -> Arc<Place> {
+impl HostSlot {
+    fn new(limits: &HostLimits, now: Instant) -> Arc<HostSlot> {
         let seats = limits.concurrency.clamp(1, Semaphore::MAX_PERMITS);
-        Arc::new(Place {
+        Arc::new(HostSlot {
             seats: Arc::new(Semaphore::new(seats)),
             pace: Mutex::new(Pace::new(now)),
         })
@@ -129,20 +129,20 @@ impl Place {
 impl Hosts {
     pub fn new(limits: HostLimits) -> Hosts {
         let now = Instant::now();
-        Hosts(Arc::new(Shared {
+        Hosts(Arc::new(Inner {
             limits,
             places: Mutex::new(Places {
                 of: HashMap::new(),
                 tidied: now,
             }),
-            crowd: Place::new(&limits, now),
+            crowd: HostSlot::new(&limits, now),
         }))
     }
 
     /// Waits until a request to the host is allowed: for a free slot, for a token, and
     /// for the end of a pause. First in, first out.
     pub async fn admit(&self, host: &str) -> Permit {
-        let place = self.place(host);
+        let place = self.slot_of(host);
         // The semaphore is never closed; if it were, the rate limit would still hold.
         let seat = place.seats.clone().acquire_owned().await.ok();
         self.keep_pace(&place).await;
@@ -156,11 +156,11 @@ impl Hosts {
     /// that has a slot at another host and was redirected to this one. With slots, two
     /// hosts that redirect to each other could deadlock.
     pub async fn pass_by(&self, host: &str) {
-        let place = self.place(host);
+        let place = self.slot_of(host);
         self.keep_pace(&place).await;
     }
 
-    async fn keep_pace(&self, place: &Place) {
+    async fn keep_pace(&self, place: &HostSlot) {
         let mut from = place.pace().take(Instant::now(), &self.0.limits);
         loop {
             sleep_until(from).await;
@@ -174,7 +174,7 @@ impl Hosts {
     /// Admits no request to this host for a time. A shorter pause does not end a longer one.
     pub fn pause(&self, host: &str, pause: Duration) {
         let now = Instant::now();
-        let place = self.place(host);
+        let place = self.slot_of(host);
         let pause = if Arc::ptr_eq(&place, &self.0.crowd) {
             pause.min(SHARED_PAUSE)
         } else {
@@ -206,7 +206,7 @@ impl Hosts {
         places.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(&self, host: &str) -> Arc<Place> {
+    fn slot_of(&self, host: &str) -> Arc<HostSlot> {
         let now = Instant::now();
         let mut places = self.places();
         if let Some(place) = places.of.get(host) {
@@ -216,7 +216,7 @@ impl Hosts {
         if places.of.len() >= MOST_HOSTS {
             return self.0.crowd.clone();
         }
-        let place = Place::new(&self.0.limits, now);
+        let place = HostSlot::new(&self.0.limits, now);
         places.of.insert(host.into(), place.clone());
         place
     }
@@ -232,7 +232,7 @@ impl Places {
             return;
         }
         self.tidied = now;
-        let in_use = |place: &Arc<Place>| Arc::strong_count(place) > 1;
+        let in_use = |place: &Arc<HostSlot>| Arc::strong_count(place) > 1;
         self.of
             .retain(|_, place| in_use(place) || !place.pace().is_idle(now));
         if self.of.len() >= most {

@@ -40,13 +40,13 @@ pub mod socket;
 pub mod xrpc;
 
 pub use authorities::{Certificate, CertificatesError, parse_certificates, tls_config};
-pub use car::{FetchLimits, Fetched, GetRepoError};
-pub use client::{Answer, Limits, Net, NetError, NetSettings};
-pub use directory::{Known, ResolveError, Resolved, key_bytes, public_key};
+pub use car::{Downloaded, FetchLimits, GetRepoError};
+pub use client::{Limits, Net, NetError, NetSettings, Response};
+pub use directory::{KnownIdentity, ResolveError, Resolved, key_bytes, public_key};
 pub use dns::{HandleRecords, NAME_SERVER, NameServer, Untold};
 pub use error::{AskClass, AskError};
 pub use guard::Trust;
 pub use host::{HostLimits, Hosts, Permit};
 pub use network::NamesPage;
 pub use socket::{DialError, Message, ProtocolError, Socket, SocketError, Stream};
-pub use xrpc::{HostAddress, Latest, Listed, Page};
+pub use xrpc::{HostAddress, Latest, Listed, RepoListPage};

@@ -13,7 +13,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 
-use super::guard::{Refusal, check_address};
+use super::guard::{BlockedAddress, check_address};
 
 /// Concurrent lookups of names that others chose. Each occupies a thread of the runtime's
 /// pool (512 by default).
@@ -28,7 +28,7 @@ const ADDRESSES: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] BlockedAddress),
     #[error("the name cannot be resolved: {0}")]
     Failed(#[from] io::Error),
 }
@@ -80,7 +80,7 @@ impl Lookup {
         Ok(found)
     }
 
-    fn check(&self, found: &[SocketAddr]) -> Result<(), Refusal> {
+    fn check(&self, found: &[SocketAddr]) -> Result<(), BlockedAddress> {
         if !self.guarded {
             return Ok(());
         }
@@ -118,7 +118,10 @@ mod tests {
         let guarded = Lookup::new(true);
         let refused = guarded.addresses("localhost", 443).await;
         assert!(
-            matches!(refused, Err(LookupError::Refused(Refusal::Address(_)))),
+            matches!(
+                refused,
+                Err(LookupError::Refused(BlockedAddress::Address(_)))
+            ),
             "{refused:?}"
         );
         let found = guarded.for_configured().addresses("localhost", 443).await;
@@ -157,7 +160,7 @@ mod tests {
         let bad: SocketAddr = "10.0.0.1:443".parse().unwrap();
         let guarded = Lookup::new(true);
         assert_eq!(guarded.check(&[good]), Ok(()));
-        let refused = Err(Refusal::Address(bad.ip()));
+        let refused = Err(BlockedAddress::Address(bad.ip()));
         assert_eq!(guarded.check(&[good, bad]), refused);
         assert_eq!(guarded.for_configured().check(&[good, bad]), Ok(()));
     }

@@ -14,7 +14,7 @@ use url::{Host, Url};
 
 use super::client::{Limits, Net};
 use super::error::{AskClass, AskError};
-use super::guard::{Refusal, check_url};
+use super::guard::{BlockedAddress, check_url};
 use super::xrpc::{Failure, HostAddress, next_cursor, read};
 
 /// The limits of a request for a page.
@@ -53,14 +53,14 @@ struct RepoList {
 }
 
 #[derive(Default)]
-struct Hostnames(Words);
+struct Hostnames(FieldValues);
 
 #[derive(Default)]
-struct Names(Words);
+struct Names(FieldValues);
 
 /// The values of one field of all entries.
 #[derive(Default)]
-struct Words {
+struct FieldValues {
     words: Vec<String>,
     skipped: u64,
 }
@@ -82,7 +82,7 @@ impl Net {
         let answer = self.ask(relay, method, &query, PAGE).await;
         let answer = answer.map_err(|failure| plain(relay, method, failure))?;
         let told: HostList = read(&relay.name(), method, &answer.body)?;
-        let Words { words, skipped } = told.hosts.0;
+        let FieldValues { words, skipped } = told.hosts.0;
         let all = words.len() as u64;
         let names: Vec<String> = words
             .iter()
@@ -112,7 +112,7 @@ impl Net {
             Err(failure) => return Err(plain(source, method, failure)),
         };
         let told: RepoList = read(&source.name(), method, &answer.body)?;
-        let Words { words, skipped } = told.repos.0;
+        let FieldValues { words, skipped } = told.repos.0;
         let all = words.len() as u64;
         let names: Vec<Did> = words
             .iter()
@@ -127,15 +127,15 @@ impl Net {
 
     /// Converts a host name to a URL in the form of DID documents. Fails if the guard refuses the
     /// host.
-    pub fn host_named(&self, name: &str) -> Result<String, Refusal> {
+    pub fn host_named(&self, name: &str) -> Result<String, BlockedAddress> {
         if name.is_empty() || name.len() > MOST_HOST_LETTERS || name.contains(['/', '@', '?', '#'])
         {
-            return Err(Refusal::Unreadable);
+            return Err(BlockedAddress::Unreadable);
         }
-        let url = Url::parse(&format!("https://{name}")).map_err(|_| Refusal::Unreadable)?;
+        let url = Url::parse(&format!("https://{name}")).map_err(|_| BlockedAddress::Unreadable)?;
         // Only private networks have such hosts, and without certificates.
         let local = match url.host() {
-            None => return Err(Refusal::Unreadable),
+            None => return Err(BlockedAddress::Unreadable),
             Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
             Some(Host::Ipv4(_) | Host::Ipv6(_)) => true,
         };
@@ -154,8 +154,8 @@ impl Net {
     }
 
     /// Checks whether others may name this URL of a host.
-    pub fn may_be_named(&self, url: &str) -> Result<(), Refusal> {
-        let url = Url::parse(url).map_err(|_| Refusal::Unreadable)?;
+    pub fn may_be_named(&self, url: &str) -> Result<(), BlockedAddress> {
+        let url = Url::parse(url).map_err(|_| BlockedAddress::Unreadable)?;
         check_url(&url, self.0.allow_private)
     }
 }
@@ -192,14 +192,14 @@ impl<'de> Deserialize<'de> for Names {
 struct WordByWord(&'static str, &'static Wanted);
 
 impl<'de> Visitor<'de> for WordByWord {
-    type Value = Words;
+    type Value = FieldValues;
 
     fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "a list of entries with a {}", self.0)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Words, A::Error> {
-        let mut found = Words::default();
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<FieldValues, A::Error> {
+        let mut found = FieldValues::default();
         while let Some(entry) = entries.next_element_seed(self.1)? {
             if found.words.len() as u64 + found.skipped >= MOST_ENTRIES as u64 {
                 let what = format_args!("the page has more than {MOST_ENTRIES} entries");

@@ -16,9 +16,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 use url::Url;
 
-use super::client::{Answer, Limits, MOST_REDIRECTS, Net, authority, heed, parse, turn};
+use super::client::{Limits, MOST_REDIRECTS, Net, Response, authority, heed, parse, turn};
 use super::error::{AskClass, AskError, clean};
-use super::guard::{Refusal, Trust};
+use super::guard::{BlockedAddress, Trust};
 
 /// The limits of a request about one account.
 const SMALL: Limits = Limits {
@@ -87,7 +87,7 @@ pub struct Listed {
 
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct RepoListPage {
     pub repos: Vec<Listed>,
     /// The cursor for the next page; `None` at the end.
     pub cursor: Option<String>,
@@ -188,7 +188,7 @@ impl Net {
         &self,
         host: &HostAddress,
         cursor: Option<&str>,
-    ) -> Result<Page, AskError> {
+    ) -> Result<RepoListPage, AskError> {
         let mut query = vec![("limit", PAGE_ENTRIES)];
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
         match self.ask(host, "listRepos", &query, PAGE).await {
@@ -208,7 +208,7 @@ impl Net {
         method: &str,
         query: &[(&str, &str)],
         limits: Limits,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         let url = self.method_url(host, method, query)?;
         let name = authority(&url);
         let _permit = turn(&self.0.hosts, &name).await?;
@@ -232,7 +232,7 @@ impl Net {
         let mut url = parse(&host.url)?;
         let bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
         if !bare || !url.has_host() {
-            return Err(AskError::refused(&host.name(), &Refusal::Unreadable));
+            return Err(AskError::refused(&host.name(), &BlockedAddress::Unreadable));
         }
         self.check(&url, host.trust)?;
         url.set_path(&format!("/xrpc/com.atproto.sync.{method}"));
@@ -242,7 +242,7 @@ impl Net {
 }
 
 /// Interprets a response whose status is not 200.
-pub(super) fn refusal(host: &str, method: &str, answer: &Answer) -> Failure {
+pub(super) fn refusal(host: &str, method: &str, answer: &Response) -> Failure {
     let status = answer.status;
     let told: XrpcError = serde_json::from_slice(&answer.body).unwrap_or_default();
     if matches!(status, 400 | 403 | 404 | 410)
@@ -339,9 +339,9 @@ fn read_status(host: &str, did: &Did, body: &[u8]) -> Result<Account, AskError> 
     })
 }
 
-fn read_page(host: &str, asked: Option<&str>, body: &[u8]) -> Result<Page, AskError> {
+fn read_page(host: &str, asked: Option<&str>, body: &[u8]) -> Result<RepoListPage, AskError> {
     let told: RepoList = read(host, "listRepos", body)?;
-    Ok(Page {
+    Ok(RepoListPage {
         skipped: told.repos.skipped,
         repos: told.repos.repos,
         cursor: next_cursor(host, asked, told.cursor)?,

@@ -208,7 +208,8 @@ mod tests {
             assert_eq!(handles.cached(&handle(number)), Some(Ok(did.clone())));
         }
         assert!(handles.cache.len() <= CACHED_HANDLES);
-        let kept = (0..CACHED_HANDLES + 10).filter(|number| handles.cached(&handle(*number)).is_some());
+        let kept =
+            (0..CACHED_HANDLES + 10).filter(|number| handles.cached(&handle(*number)).is_some());
         assert!(kept.count() > CACHED_HANDLES * 9 / 10);
     }
 }

@@ -126,7 +126,7 @@ async fn where_to_look_for_a_repository_survives_a_full_disk() {
     // The new host has a number already: only what is learned of the repository is
     // refused.
     let name = world.net.urls().pds[1].clone();
-    let named = world.mirror().services().hosts.name(&name).await;
+    let named = world.mirror().services().hosts.register(&name).await;
     named.expect("there is room");
     pretended::set(&data(&world), Some(0));
     world.clear(directory).await;

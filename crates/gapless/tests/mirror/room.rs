@@ -263,7 +263,7 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
     // As an answer of the directory leaves the row.
     let url = world.net.urls().pds[host].clone();
     let mirror = world.mirror().clone();
-    let named = mirror.services().hosts.name(&url).await;
+    let named = mirror.services().hosts.register(&url).await;
     let id = named.expect("it is written");
     let moved = mirror.desks().visit(&ours, move |turn| {
         let now = turn.services.clock.now();

@@ -38,7 +38,7 @@ async fn source(world: &World, url: &str) -> SourceAnswer {
 /// A minute later, as far as who missed what is concerned.
 fn a_minute_later(world: &World) {
     let sources = &world.mirror().services().upstreams.sources;
-    sources.settle_at(Instant::now() + MISSED_AFTER);
+    sources.expire_due_at(Instant::now() + MISSED_AFTER);
 }
 
 async fn all_connected(world: &World) {

@@ -15,9 +15,9 @@ use gapless_store::cursor::EventPosition;
 use tokio::sync::Notify;
 
 /// Names that wait.
-const WAITING: usize = 8192;
+const MAX_CANDIDATES: usize = 8192;
 /// Of these: places that listings, which can wait, leave to streams.
-const FOR_STREAMS: usize = 4096;
+const RESERVED_FOR_STREAMS: usize = 4096;
 
 /// A repository that is said to have a record in a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,23 +34,23 @@ pub struct Candidate {
 /// Those that wait.
 #[derive(Default)]
 pub struct Candidates {
-    kept: Mutex<Kept>,
+    inner: Mutex<Inner>,
     /// One has come.
-    pub came: Notify,
+    pub arrived: Notify,
     /// There is room for more.
-    room: Notify,
+    freed: Notify,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Inner {
     /// From streams, which wait for them.
     live: VecDeque<Did>,
     listed: VecDeque<Did>,
     /// These, and those that are being asked about.
-    all: HashMap<Did, Waiting>,
+    all: HashMap<Did, PendingCandidate>,
 }
 
-struct Waiting {
+struct PendingCandidate {
     collection: Arc<str>,
     since: Instant,
     /// Its first place in each stream that brought it, one for a stream. While the
@@ -71,29 +71,31 @@ pub enum Offered {
 }
 
 impl Candidates {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here can panic half way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From a stream, which waits for nobody.
     pub fn offer(&self, candidate: Candidate) -> Offered {
-        let offered = self.lock().put(candidate, WAITING);
+        let offered = self.lock().put(candidate, MAX_CANDIDATES);
         if offered == Offered::Taken {
-            self.came.notify_one();
+            self.arrived.notify_one();
         }
         offered
     }
 
     /// From a listing, which waits for room.
-    pub async fn bring(&self, candidate: Candidate) {
+    pub async fn offer_when_free(&self, candidate: Candidate) {
         loop {
-            let offered = self.lock().put(candidate.clone(), WAITING - FOR_STREAMS);
+            let offered = self
+                .lock()
+                .put(candidate.clone(), MAX_CANDIDATES - RESERVED_FOR_STREAMS);
             match offered {
-                Offered::Full => self.room.notified().await,
+                Offered::Full => self.freed.notified().await,
                 Offered::Known(_) => return,
                 Offered::Taken => {
-                    self.came.notify_one();
+                    self.arrived.notify_one();
                     return;
                 }
             }
@@ -103,42 +105,42 @@ impl Candidates {
     /// The next to be asked about; [`Candidates::tracked`] or [`Candidates::nobody`]
     /// follows.
     pub fn take(&self) -> Option<Candidate> {
-        let mut kept = self.lock();
-        let next = kept.live.pop_front();
-        let did = next.or_else(|| kept.listed.pop_front())?;
-        let waiting = kept.all.get_mut(&did)?;
+        let mut inner = self.lock();
+        let next = inner.live.pop_front();
+        let did = next.or_else(|| inner.listed.pop_front())?;
+        let waiting = inner.all.get_mut(&did)?;
         waiting.asked = true;
         Some(waiting.as_candidate(&did))
     }
 
     /// It is tracked, durably. Returns the places that waited for that.
-    pub fn tracked(&self, did: &Did) -> Vec<EventPosition> {
+    pub fn mark_tracked(&self, did: &Did) -> Vec<EventPosition> {
         let settled = self.lock().all.remove(did);
-        self.room.notify_one();
+        self.freed.notify_one();
         settled.map(|waiting| waiting.held).unwrap_or_default()
     }
 
     /// It is nobody, or nobody can say: it may be found anew. Returns the places that
     /// waited for that; or it as it is now, if a listing alone had named it when it was
     /// asked about, and a stream has brought it since: that is to be asked anew.
-    pub fn nobody(&self, asked: &Candidate) -> Result<Vec<EventPosition>, Candidate> {
-        let mut kept = self.lock();
-        if let Some(waiting) = kept.all.get(&asked.did)
+    pub fn reject(&self, asked: &Candidate) -> Result<Vec<EventPosition>, Candidate> {
+        let mut inner = self.lock();
+        if let Some(waiting) = inner.all.get(&asked.did)
             && asked.position.is_none()
             && !waiting.held.is_empty()
         {
             return Err(waiting.as_candidate(&asked.did));
         }
-        let settled = kept.all.remove(&asked.did);
-        drop(kept);
-        self.room.notify_one();
+        let settled = inner.all.remove(&asked.did);
+        drop(inner);
+        self.freed.notify_one();
         Ok(settled.map(|waiting| waiting.held).unwrap_or_default())
     }
 
     /// Whoever asked is gone: those that were being asked about wait again.
     pub fn ask_again(&self) {
-        let mut kept = self.lock();
-        let Kept { live, listed, all } = &mut *kept;
+        let mut inner = self.lock();
+        let Inner { live, listed, all } = &mut *inner;
         for (did, waiting) in all.iter_mut().filter(|(_, waiting)| waiting.asked) {
             waiting.asked = false;
             match waiting.held.is_empty() {
@@ -149,7 +151,7 @@ impl Candidates {
     }
 }
 
-impl Waiting {
+impl PendingCandidate {
     fn as_candidate(&self, did: &Did) -> Candidate {
         Candidate {
             did: did.clone(),
@@ -184,7 +186,7 @@ impl Waiting {
     }
 }
 
-impl Kept {
+impl Inner {
     fn put(&mut self, candidate: Candidate, most: usize) -> Offered {
         let Candidate {
             did,
@@ -215,7 +217,7 @@ impl Kept {
             Some(_) => self.live.push_back(did.clone()),
             None => self.listed.push_back(did.clone()),
         }
-        let waiting = Waiting {
+        let waiting = PendingCandidate {
             collection,
             since,
             held: position.into_iter().collect(),
@@ -261,8 +263,8 @@ mod tests {
     #[tokio::test]
     async fn a_stream_waits_for_one_that_a_listing_named_before() {
         let all = Candidates::default();
-        all.bring(candidate(1)).await;
-        all.bring(candidate(2)).await;
+        all.offer_when_free(candidate(1)).await;
+        all.offer_when_free(candidate(2)).await;
         let (first, later) = (place(1, 7), place(1, 9));
         assert_eq!(all.offer(live(2, first)), Offered::Known(None), "held");
         assert_eq!(all.offer(live(2, later)), Offered::Known(Some(later)));
@@ -278,7 +280,7 @@ mod tests {
         let next = all.take().expect("two wait");
         assert_eq!(next.did, candidate(2).did, "a stream waits for it");
         assert_eq!(next.position, Some(first));
-        assert_eq!(all.tracked(&next.did), [first, earlier]);
+        assert_eq!(all.mark_tracked(&next.did), [first, earlier]);
         assert_eq!(all.take().map(|one| one.did), Some(candidate(1).did));
         assert_eq!(all.take(), None, "each waits once");
     }
@@ -286,25 +288,25 @@ mod tests {
     #[tokio::test]
     async fn what_is_said_of_a_listed_one_is_not_said_of_one_that_a_stream_brought_since() {
         let all = Candidates::default();
-        all.bring(candidate(1)).await;
+        all.offer_when_free(candidate(1)).await;
         let asked = all.take().expect("it waits");
         let at = place(1, 7);
         assert_eq!(all.offer(live(1, at)), Offered::Known(None));
-        let stronger = all.nobody(&asked).expect_err("it is asked anew");
+        let stronger = all.reject(&asked).expect_err("it is asked anew");
         assert_eq!(stronger.position, Some(at));
         assert_eq!(all.take(), None, "by whoever asks already");
         assert_eq!(
             all.offer(live(1, place(1, 8))),
             Offered::Known(Some(place(1, 8)))
         );
-        assert_eq!(all.nobody(&stronger), Ok(vec![at]), "once");
+        assert_eq!(all.reject(&stronger), Ok(vec![at]), "once");
         assert_eq!(all.offer(live(1, place(1, 9))), Offered::Taken);
     }
 
     #[tokio::test]
     async fn when_whoever_asks_ends_by_a_fault_nobody_is_forgotten() {
         let all = Candidates::default();
-        all.bring(candidate(1)).await;
+        all.offer_when_free(candidate(1)).await;
         assert_eq!(all.offer(live(2, place(1, 7))), Offered::Taken);
         let asked = (all.take(), all.take());
         assert!(asked.1.is_some() && all.take().is_none());
@@ -315,26 +317,26 @@ mod tests {
     #[tokio::test]
     async fn they_are_bounded_and_listings_leave_places_to_streams() {
         let all = Candidates::default();
-        for number in 0..WAITING - FOR_STREAMS {
-            all.bring(candidate(number)).await;
+        for number in 0..MAX_CANDIDATES - RESERVED_FOR_STREAMS {
+            all.offer_when_free(candidate(number)).await;
         }
         let waits = tokio::time::timeout(
             std::time::Duration::from_millis(20),
-            all.bring(candidate(WAITING)),
+            all.offer_when_free(candidate(MAX_CANDIDATES)),
         );
         assert!(waits.await.is_err(), "a listing waits");
-        for number in WAITING..WAITING + FOR_STREAMS {
+        for number in MAX_CANDIDATES..MAX_CANDIDATES + RESERVED_FOR_STREAMS {
             assert_eq!(all.offer(candidate(number)), Offered::Taken);
         }
         assert_eq!(all.offer(candidate(1)), Offered::Known(None));
-        assert_eq!(all.offer(candidate(WAITING * 3)), Offered::Full);
+        assert_eq!(all.offer(candidate(MAX_CANDIDATES * 3)), Offered::Full);
         let urgent = Candidate {
             position: Some(place(1, 7)),
-            ..candidate(WAITING * 2)
+            ..candidate(MAX_CANDIDATES * 2)
         };
         assert_eq!(all.offer(urgent.clone()), Offered::Full);
         let listed = all.take().expect("there are many");
-        all.tracked(&listed.did);
+        all.mark_tracked(&listed.did);
         assert_eq!(all.offer(urgent.clone()), Offered::Taken);
         assert_eq!(all.take(), Some(urgent), "a stream waits for it");
         let first = all.take().expect("there are many");
@@ -343,7 +345,7 @@ mod tests {
             Offered::Known(None),
             "it is asked about"
         );
-        all.tracked(&first.did);
+        all.mark_tracked(&first.did);
         assert_eq!(all.offer(first), Offered::Taken);
     }
 }

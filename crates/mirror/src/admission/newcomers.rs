@@ -16,87 +16,90 @@ use gapless_core::ledger::UpstreamId;
 use tokio::sync::Notify;
 
 /// Names of all upstreams together whose documents were not read yet.
-const UNREAD_IN_ALL: usize = 300_000;
+const MAX_UNREAD: usize = 300_000;
 /// Names that wait until the directory is asked; and of these, of one upstream.
-const WAITING: usize = 4096;
-const WAITING_OF_ONE: usize = 1024;
+const MAX_QUEUED: usize = 4096;
+const MAX_QUEUED_PER_UPSTREAM: usize = 1024;
 
 pub struct Newcomers {
     /// Names of one upstream whose documents were not read yet.
-    most: usize,
-    kept: Mutex<Kept>,
+    max_unread: usize,
+    inner: Mutex<Inner>,
     /// Somebody waits.
-    pub came: Notify,
+    pub arrived: Notify,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Inner {
     /// Written down, or about to be, and who told of them.
     unread: HashMap<Did, UpstreamId>,
     unread_of: HashMap<UpstreamId, usize>,
-    waiting: VecDeque<(Did, UpstreamId)>,
+    queue: VecDeque<(Did, UpstreamId)>,
     /// The same, to find them by.
-    names: HashSet<Did>,
-    waiting_of: HashMap<UpstreamId, usize>,
+    queued: HashSet<Did>,
+    queued_of: HashMap<UpstreamId, usize>,
 }
 
 impl Newcomers {
-    pub fn new(most: usize) -> Newcomers {
+    pub fn new(max_unread: usize) -> Newcomers {
         Newcomers {
-            most,
-            kept: Mutex::default(),
-            came: Notify::new(),
+            max_unread,
+            inner: Mutex::default(),
+            arrived: Notify::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here can panic half way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An upstream tells of somebody unknown. Whether they may be written down; if not,
     /// the directory is asked first, if there is a place.
-    pub fn may_come(&self, upstream: UpstreamId, did: &Did) -> bool {
-        let mut kept = self.lock();
-        if kept.unread.contains_key(did) {
+    pub fn admit(&self, upstream: UpstreamId, did: &Did) -> bool {
+        let mut inner = self.lock();
+        if inner.unread.contains_key(did) {
             return true;
         }
-        let own = kept.unread_of.get(&upstream).copied().unwrap_or(0);
-        if own < self.most && kept.unread.len() < UNREAD_IN_ALL {
-            kept.unread.insert(did.clone(), upstream);
-            *kept.unread_of.entry(upstream).or_default() += 1;
+        let own = inner.unread_of.get(&upstream).copied().unwrap_or(0);
+        if own < self.max_unread && inner.unread.len() < MAX_UNREAD {
+            inner.unread.insert(did.clone(), upstream);
+            *inner.unread_of.entry(upstream).or_default() += 1;
             return true;
         }
-        let own = kept.waiting_of.get(&upstream).copied().unwrap_or(0);
-        if own < WAITING_OF_ONE && kept.waiting.len() < WAITING && !kept.names.contains(did) {
-            kept.names.insert(did.clone());
-            kept.waiting.push_back((did.clone(), upstream));
-            *kept.waiting_of.entry(upstream).or_default() += 1;
-            drop(kept);
-            self.came.notify_one();
+        let own = inner.queued_of.get(&upstream).copied().unwrap_or(0);
+        if own < MAX_QUEUED_PER_UPSTREAM
+            && inner.queue.len() < MAX_QUEUED
+            && !inner.queued.contains(did)
+        {
+            inner.queued.insert(did.clone());
+            inner.queue.push_back((did.clone(), upstream));
+            *inner.queued_of.entry(upstream).or_default() += 1;
+            drop(inner);
+            self.arrived.notify_one();
         }
         false
     }
 
     /// A document was read.
     pub fn resolved(&self, did: &Did) {
-        let mut kept = self.lock();
-        if let Some(upstream) = kept.unread.remove(did) {
-            one_less(&mut kept.unread_of, upstream);
+        let mut inner = self.lock();
+        if let Some(upstream) = inner.unread.remove(did) {
+            decrement(&mut inner.unread_of, upstream);
         }
     }
 
     /// The next one about whom the directory is asked.
     pub fn take(&self) -> Option<Did> {
-        let mut kept = self.lock();
-        let (did, upstream) = kept.waiting.pop_front()?;
-        kept.names.remove(&did);
-        one_less(&mut kept.waiting_of, upstream);
+        let mut inner = self.lock();
+        let (did, upstream) = inner.queue.pop_front()?;
+        inner.queued.remove(&did);
+        decrement(&mut inner.queued_of, upstream);
         Some(did)
     }
 }
 
-fn one_less(counts: &mut HashMap<UpstreamId, usize>, upstream: UpstreamId) {
+fn decrement(counts: &mut HashMap<UpstreamId, usize>, upstream: UpstreamId) {
     if let Some(count) = counts.get_mut(&upstream) {
         *count = count.saturating_sub(1);
         if *count == 0 {
@@ -117,32 +120,32 @@ mod tests {
     fn who_makes_up_names_fills_their_own_share_alone() {
         let newcomers = Newcomers::new(3);
         let (liar, honest) = (UpstreamId(1), UpstreamId(2));
-        let came = (0..10).filter(|number| newcomers.may_come(liar, &did(*number)));
+        let came = (0..10).filter(|number| newcomers.admit(liar, &did(*number)));
         assert_eq!(came.collect::<Vec<_>>(), [0, 1, 2]);
-        assert!(newcomers.may_come(liar, &did(1)), "it has come already");
-        assert!(newcomers.may_come(honest, &did(20)));
+        assert!(newcomers.admit(liar, &did(1)), "it has come already");
+        assert!(newcomers.admit(honest, &did(20)));
         // Those that have not are asked about, each once, in their order.
-        assert!(!newcomers.may_come(liar, &did(3)));
+        assert!(!newcomers.admit(liar, &did(3)));
         let asked: Vec<Did> = std::iter::from_fn(|| newcomers.take()).collect();
         assert_eq!(asked, (3..10).map(did).collect::<Vec<_>>());
         // A document that is read makes room, and only one that was waited for.
         newcomers.resolved(&did(7));
-        assert!(!newcomers.may_come(liar, &did(30)));
+        assert!(!newcomers.admit(liar, &did(30)));
         newcomers.resolved(&did(1));
-        assert!(newcomers.may_come(liar, &did(31)));
-        assert!(!newcomers.may_come(liar, &did(32)));
+        assert!(newcomers.admit(liar, &did(31)));
+        assert!(!newcomers.admit(liar, &did(32)));
     }
 
     #[test]
     fn however_many_wait_there_is_room_for_others() {
         let newcomers = Newcomers::new(0);
-        for number in 0..WAITING {
-            assert!(!newcomers.may_come(UpstreamId(1), &did(number)));
+        for number in 0..MAX_QUEUED {
+            assert!(!newcomers.admit(UpstreamId(1), &did(number)));
         }
-        assert_eq!(newcomers.lock().waiting.len(), WAITING_OF_ONE);
-        newcomers.may_come(UpstreamId(2), &did(WAITING));
-        assert_eq!(newcomers.lock().waiting.len(), WAITING_OF_ONE + 1);
+        assert_eq!(newcomers.lock().queue.len(), MAX_QUEUED_PER_UPSTREAM);
+        newcomers.admit(UpstreamId(2), &did(MAX_QUEUED));
+        assert_eq!(newcomers.lock().queue.len(), MAX_QUEUED_PER_UPSTREAM + 1);
         while newcomers.take().is_some() {}
-        assert!(newcomers.lock().waiting_of.is_empty() && newcomers.lock().names.is_empty());
+        assert!(newcomers.lock().queued_of.is_empty() && newcomers.lock().queued.is_empty());
     }
 }

@@ -12,47 +12,47 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::HostId;
 
 /// Fewer than these may have just moved.
-const FEW: usize = 3;
+const MIN_STRAYS: usize = 3;
 /// Repositories whose documents are waited for. Of more, some are not counted.
-const WAITING: usize = 10_000;
+const MAX_WAITING: usize = 10_000;
 /// Repositories of others that are counted of one host, and hosts of which they are.
-const COUNTED: usize = 10_000;
-const HOSTS: usize = 1_000;
+const MAX_STRAYS_PER_HOST: usize = 10_000;
+const MAX_HOSTS: usize = 1_000;
 
 #[derive(Default)]
 pub struct Strays {
-    kept: Mutex<Kept>,
+    inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Inner {
     /// Who brought them, until their documents are read.
     waiting: HashMap<Did, HostId>,
-    of: HashMap<HostId, Others>,
+    of: HashMap<HostId, HostStrays>,
 }
 
 #[derive(Default)]
-struct Others {
+struct HostStrays {
     dids: HashSet<Did>,
     /// It was said of the host.
-    said: bool,
+    reported: bool,
 }
 
 impl Strays {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here can panic half way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A host brings a repository that does not live there, as far as we know.
     pub fn brought(&self, host: HostId, did: &Did) {
-        let mut kept = self.lock();
-        let counted = |others: &Others| others.dids.contains(did);
-        if kept.of.get(&host).is_some_and(counted) {
+        let mut inner = self.lock();
+        let counted = |others: &HostStrays| others.dids.contains(did);
+        if inner.of.get(&host).is_some_and(counted) {
             return;
         }
-        if kept.waiting.len() < WAITING || kept.waiting.contains_key(did) {
-            kept.waiting.insert(did.clone(), host);
+        if inner.waiting.len() < MAX_WAITING || inner.waiting.contains_key(did) {
+            inner.waiting.insert(did.clone(), host);
         }
     }
 
@@ -60,34 +60,34 @@ impl Strays {
     /// and how many others they have brought so, if it is time to look at that: nothing
     /// was said yet, and the number has doubled.
     pub fn resolved(&self, did: &Did, lives: Option<HostId>) -> Option<(HostId, usize)> {
-        let mut kept = self.lock();
-        let host = kept.waiting.remove(did)?;
+        let mut inner = self.lock();
+        let host = inner.waiting.remove(did)?;
         if lives.is_none_or(|lives| lives == host) {
             return None;
         }
-        if kept.of.len() >= HOSTS && !kept.of.contains_key(&host) {
+        if inner.of.len() >= MAX_HOSTS && !inner.of.contains_key(&host) {
             return None;
         }
-        let others = kept.of.entry(host).or_default();
-        if others.dids.len() >= COUNTED || !others.dids.insert(did.clone()) {
+        let others = inner.of.entry(host).or_default();
+        if others.dids.len() >= MAX_STRAYS_PER_HOST || !others.dids.insert(did.clone()) {
             return None;
         }
         let count = others.dids.len();
-        let time = count == FEW || (count > FEW && count.is_power_of_two());
-        (time && !others.said).then_some((host, count))
+        let time = count == MIN_STRAYS || (count > MIN_STRAYS && count.is_power_of_two());
+        (time && !others.reported).then_some((host, count))
     }
 
     /// It is said of a host from now on. Returns whether it was not before.
-    pub fn say(&self, host: HostId) -> bool {
-        let mut kept = self.lock();
-        let others = kept.of.get_mut(&host);
-        others.is_some_and(|others| !std::mem::replace(&mut others.said, true))
+    pub fn report(&self, host: HostId) -> bool {
+        let mut inner = self.lock();
+        let others = inner.of.get_mut(&host);
+        others.is_some_and(|others| !std::mem::replace(&mut others.reported, true))
     }
 
     /// How many repositories of others a host brings, if it is to be told.
-    pub fn told_of(&self, host: HostId) -> Option<u64> {
-        let kept = self.lock();
-        let others = kept.of.get(&host).filter(|others| others.said)?;
+    pub fn reported_count(&self, host: HostId) -> Option<u64> {
+        let inner = self.lock();
+        let others = inner.of.get(&host).filter(|others| others.reported)?;
         Some(others.dids.len() as u64)
     }
 }
@@ -112,12 +112,16 @@ mod tests {
             }
         }
         assert_eq!(looked_at, [(relay, 3), (relay, 4), (relay, 8)]);
-        assert_eq!(strays.told_of(relay), None, "nobody has said so");
-        assert!(strays.say(relay) && !strays.say(relay));
-        assert_eq!(strays.told_of(relay), Some(9));
+        assert_eq!(strays.reported_count(relay), None, "nothing was reported");
+        assert!(strays.report(relay) && !strays.report(relay));
+        assert_eq!(strays.reported_count(relay), Some(9));
         for number in 9..20 {
             strays.brought(relay, &did(number));
-            assert_eq!(strays.resolved(&did(number), Some(host)), None, "said once");
+            assert_eq!(
+                strays.resolved(&did(number), Some(host)),
+                None,
+                "reported once"
+            );
         }
     }
 
@@ -133,15 +137,15 @@ mod tests {
             strays.brought(host, &did(number));
             assert_eq!(strays.resolved(&did(number), None), None);
         }
-        assert!(!strays.say(host));
+        assert!(!strays.report(host));
     }
 
     #[test]
     fn a_flood_is_bounded() {
         let strays = Strays::default();
-        for number in 0..WAITING + 10 {
+        for number in 0..MAX_WAITING + 10 {
             strays.brought(HostId(1), &did(number));
         }
-        assert_eq!(strays.lock().waiting.len(), WAITING);
+        assert_eq!(strays.lock().waiting.len(), MAX_WAITING);
     }
 }

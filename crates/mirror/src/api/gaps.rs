@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::hosts::HostGap;
 use crate::api::reach::Reach;
-use crate::api::repo::TroubleAnswer;
+use crate::api::repo::LastErrorAnswer;
 use crate::api::time::timestamp;
 
 /// One repository that is not complete.
@@ -26,7 +26,7 @@ pub struct Gap {
     pub can_do: String,
     /// Why the last try failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<TroubleAnswer>,
+    pub last_error: Option<LastErrorAnswer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -77,10 +77,12 @@ impl Gap {
             return None;
         }
         let mut reasons = answer.reasons.clone();
-        reasons.sort_by_key(|reason| place(*reason));
+        reasons.sort_by_key(|reason| rank(*reason));
         // Without room nothing else is done, either.
         let full = known.full.then_some(FULL).into_iter();
-        let each = reasons.iter().map(|reason| said(*reason, repo, known));
+        let each = reasons
+            .iter()
+            .map(|reason| advice_for(*reason, repo, known));
         let advice: Vec<Advice> = full.chain(each).collect();
         let texts = |of: fn(&Advice) -> &str| {
             let mut texts: Vec<&str> = Vec::new();
@@ -103,18 +105,18 @@ impl Gap {
 }
 
 /// What is said about a reason in these circumstances.
-fn said(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
+fn advice_for(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
     let unresolved = repo.host.is_none() && repo.debt.resolve.is_some();
     match reason {
         Reason::Inactive if repo.account == Account::NotFound => VANISHED,
         Reason::NoSnapshot | Reason::NewerCommitKnown | Reason::TooLarge => {
             match repo.debt.oversize {
                 Some(oversize) => too_large(oversize.limit),
-                None if known.here => HERE,
+                None if known.here => FAILED_HERE,
                 None => advice(reason),
             }
         }
-        Reason::FetchOwed if known.here => HERE,
+        Reason::FetchOwed if known.here => FAILED_HERE,
         Reason::CoverDown if known.connected && known.full => FULL,
         Reason::CoverDown if known.connected => BEHIND,
         Reason::NoCover | Reason::ResolveOwed if unresolved => UNRESOLVED,
@@ -125,7 +127,7 @@ fn said(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
 
 /// Where a reason stands among others: first what only a person can settle, then
 /// what stands in the way of the rest, at last what passes by itself.
-fn place(reason: Reason) -> u8 {
+fn rank(reason: Reason) -> u8 {
     match reason {
         Reason::Damaged => 0,
         Reason::HostBehind => 1,
@@ -187,7 +189,7 @@ const FULL: Advice = Advice::new(
 );
 
 /// It was fetched, and our own disk did not take it.
-const HERE: Advice = Advice::new(
+const FAILED_HERE: Advice = Advice::new(
     "It was fetched, and our own disk did not take it: its host has done nothing wrong, and it is \
      fetched again.",
     "Make room where `fetch.temp` and the data are, or look after that disk; the error says more.",
@@ -421,7 +423,7 @@ mod tests {
         for said in [
             VANISHED,
             FULL,
-            HERE,
+            FAILED_HERE,
             BEHIND,
             UNRESOLVED,
             CLAIMED_ONLY,
@@ -429,7 +431,7 @@ mod tests {
         ] {
             one_sentence(said);
         }
-        let places: BTreeSet<u8> = REASONS.into_iter().map(place).collect();
+        let places: BTreeSet<u8> = REASONS.into_iter().map(rank).collect();
         assert_eq!(places.len(), REASONS.len(), "each has a place of its own");
         // One more reason in the ledger must come into the list: it is the last.
         assert_eq!(REASONS.len(), Reason::TooLarge as usize + 1);

@@ -31,7 +31,7 @@ pub use names::{account_name, followed_name, owed_name, why_name};
 pub use purges::{PurgeAnswer, PurgesPage};
 pub use reach::{ListedHost, Reach};
 pub use repo::{
-    ClaimsAnswer, DebtAnswer, EvidenceAnswer, OwedAnswer, RepoAnswer, ReposPage, TroubleAnswer,
+    ClaimsAnswer, DebtAnswer, EvidenceAnswer, LastErrorAnswer, OwedAnswer, RepoAnswer, ReposPage,
 };
 pub use status::{
     DebtStatus, LogStatus, NewUpstream, Readiness, RefusedAnswer, RepoCounts, SourceAnswer, Status,

@@ -42,7 +42,7 @@ pub struct RepoAnswer {
     pub debt: Option<DebtAnswer>,
     /// Only of what is not complete, and only since the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<TroubleAnswer>,
+    pub last_error: Option<LastErrorAnswer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -72,14 +72,14 @@ pub struct ClaimsAnswer {
 
 /// Why the last try failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct TroubleAnswer {
+pub struct LastErrorAnswer {
     pub at: Option<String>,
     pub error: String,
 }
 
-impl From<LastError> for TroubleAnswer {
-    fn from(trouble: LastError) -> TroubleAnswer {
-        TroubleAnswer {
+impl From<LastError> for LastErrorAnswer {
+    fn from(trouble: LastError) -> LastErrorAnswer {
+        LastErrorAnswer {
             at: timestamp(trouble.at),
             error: trouble.error,
         }

@@ -19,20 +19,20 @@ use gapless_core::ledger::{Now, Tick, Time};
 
 /// How far the wall may be from where it should be by now and not have been set:
 /// every connection is made anew when it was set back.
-pub const TOLERATED: Duration = Duration::from_secs(10);
+pub const STEP_TOLERANCE: Duration = Duration::from_secs(10);
 
 pub use tick_times::TickTimes;
 
 pub struct Clock {
     last_tick: AtomicU64,
-    base: Mutex<Base>,
+    base: Mutex<Inner>,
     steps_back: AtomicU64,
     /// What tests add to the wall, in microseconds.
     ahead: AtomicI64,
     tick_times: TickTimes,
 }
 
-struct Base {
+struct Inner {
     /// A moment, and the time that it had.
     at: Instant,
     time: u64,
@@ -46,7 +46,7 @@ impl Clock {
         let (at, time) = (Instant::now(), wall());
         Clock {
             last_tick: AtomicU64::new(last.0),
-            base: Mutex::new(Base {
+            base: Mutex::new(Inner {
                 at,
                 time,
                 set_at: at,
@@ -71,8 +71,8 @@ impl Clock {
         self.advance(&mut base, Instant::now(), wall)
     }
 
-    fn advance(&self, base: &mut Base, at: Instant, wall: u64) -> Time {
-        let tolerated = micros(TOLERATED);
+    fn advance(&self, base: &mut Inner, at: Instant, wall: u64) -> Time {
+        let tolerated = micros(STEP_TOLERANCE);
         let passed = micros(at.saturating_duration_since(base.at));
         let due = base.time.saturating_add(passed);
         let back = wall.saturating_add(tolerated) < due;
@@ -157,7 +157,7 @@ mod tests {
     fn looks(looks: &[(u64, u64)]) -> Vec<(u64, u64, u64)> {
         let clock = Clock::resume(Tick(0));
         let start = Instant::now();
-        let mut base = Base {
+        let mut base = Inner {
             at: start,
             time: 0,
             set_at: start,

@@ -19,7 +19,7 @@ use crate::desk::{Arrived, Item};
 use crate::failpoints;
 use crate::services::Services;
 use crate::upstreams::Wire;
-use crate::upstreams::sources::{Proof, Sight, Tally};
+use crate::upstreams::sources::{CommitArrival, Proof, SourceTally};
 
 /// A document older than this is read again, and serves meanwhile.
 const DOCUMENT_FRESH: Duration = Duration::from_secs(24 * 3600);
@@ -194,7 +194,7 @@ impl Worker {
 pub(crate) fn may_come(services: &Services, event: &Arrived) -> bool {
     let upstream = event.origin.upstream;
     let may = services.admission.is_tracked(&event.did)
-        || services.admission.newcomers.may_come(upstream, &event.did);
+        || services.admission.newcomers.admit(upstream, &event.did);
     if !may {
         services.metrics.newcomers_passed.inc();
     }
@@ -218,7 +218,7 @@ fn note_stray(services: &Services, event: &Arrived, told: &Event, repo: &Repo) {
 /// Counts who brought a commit, before or after others.
 fn note_source(
     services: &Services,
-    tally: &Tally,
+    tally: &SourceTally,
     event: &Arrived,
     decoded: &frame::Event<'_>,
     told: Option<&Event>,
@@ -239,14 +239,14 @@ fn note_source(
 /// Counts who brought a commit, as far as it can be told that it is one.
 pub(crate) fn brought(
     services: &Services,
-    tally: &Tally,
+    tally: &SourceTally,
     event: &Arrived,
     slot: &Slot,
     rev: Rev,
     proof: Proof,
 ) {
     let repo = slot.repo.as_ref();
-    let sight = Sight {
+    let sight = CommitArrival {
         did: &event.did,
         rev,
         host: repo.and_then(|repo| repo.host),

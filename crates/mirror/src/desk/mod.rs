@@ -45,7 +45,7 @@ use crate::desk::draft::Draft;
 use crate::services::Services;
 use crate::upstreams::Wire;
 use crate::upstreams::connection::Lag;
-use crate::upstreams::sources::Tally;
+use crate::upstreams::sources::SourceTally;
 use page_ack::Written;
 use route::Inbox;
 
@@ -71,7 +71,7 @@ pub struct Arrived {
     /// Who wants to know how old that is.
     pub lag: Option<Arc<Lag>>,
     /// Where it is counted who brought it, if there are others who could.
-    pub tally: Option<Arc<Tally>>,
+    pub tally: Option<Arc<SourceTally>>,
     /// Its share of the room, given back when it is done.
     pub room: Option<OwnedSemaphorePermit>,
 }

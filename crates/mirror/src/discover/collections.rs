@@ -13,7 +13,7 @@ use crate::discover::{Discovery, ListingKey};
 use gapless_core::filter::Pattern;
 
 /// Pages of one listing: more repositories than any network has.
-const PAGES: usize = 100_000;
+const MAX_PAGES: usize = 100_000;
 
 pub async fn run(discovery: Arc<Discovery>) {
     for pattern in &discovery.services.admission.scope.collections {
@@ -82,7 +82,7 @@ impl Discovery {
         let mut cursor: Option<String> = None;
         let mut cursors = HashSet::new();
         let mut count = 0;
-        for _ in 0..PAGES {
+        for _ in 0..MAX_PAGES {
             let net = &self.fetcher.net;
             let page = tokio::select! {
                 page = net.list_by_collection(&source, &collection, cursor.as_deref()) => page,
@@ -108,7 +108,7 @@ impl Discovery {
                     since: Instant::now(),
                 };
                 tokio::select! {
-                    () = self.services.admission.candidates.bring(candidate) => {}
+                    () = self.services.admission.candidates.offer_when_free(candidate) => {}
                     () = self.services.shutdown.begun() => return Err("Gapless ends".to_owned()),
                 }
             }
@@ -120,6 +120,6 @@ impl Discovery {
             }
             cursor = Some(next);
         }
-        Err(format!("the listing has more than {PAGES} pages"))
+        Err(format!("the listing has more than {MAX_PAGES} pages"))
     }
 }

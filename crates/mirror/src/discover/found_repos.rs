@@ -17,25 +17,25 @@ use gapless_store::read_view::ReadView;
 
 use crate::admission::candidates::Candidate;
 use crate::desk::Turn;
-use crate::discover::{Discovery, LOOK_EVERY};
+use crate::discover::{CHECK_EVERY, Discovery};
 use crate::services::Services;
 use crate::tracking::TrackedBy;
 use gapless_core::filter::Pattern;
-use gapless_net::{Known, ResolveError};
+use gapless_net::{KnownIdentity, ResolveError};
 
 /// Names that the directory is asked about at a time.
-const AT_A_TIME: usize = 8;
+const CONCURRENT_LOOKUPS: usize = 8;
 /// FoundRepos ones that are looked at at a time, and how often.
-const LOOKED_AT: usize = 1000;
-const LOOK_AT_EVERY: Duration = Duration::from_secs(1);
+const FOUND_PER_CHECK: usize = 1000;
+const FOUND_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// A stream waits for the directory's word about one it has brought no longer than this.
-const HELD_AT_MOST: Duration = Duration::from_secs(20);
+const MAX_STREAM_WAIT: Duration = Duration::from_secs(20);
 /// How long until one is tried again that could not be written down.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// One whose host nobody knows after so long is tracked no more.
-const NOBODY_AFTER: Duration = Duration::from_secs(24 * 3600);
+const UNRESOLVED_FOR: Duration = Duration::from_secs(24 * 3600);
 /// Repositories that hold nothing of what they were found for, remembered.
-const WITHOUT: usize = 100_000;
+const MAX_EMPTY: usize = 100_000;
 
 /// FoundRepos ones that nobody has looked at since, and those that were in vain.
 #[derive(Default)]
@@ -45,9 +45,9 @@ pub struct FoundRepos {
 
 #[derive(Default)]
 struct Inner {
-    fresh: VecDeque<Did>,
+    unchecked: VecDeque<Did>,
     /// With the collection, as it was asked for, of which they hold nothing.
-    without: HashSet<(Did, Arc<str>)>,
+    empty: HashSet<(Did, Arc<str>)>,
 }
 
 impl FoundRepos {
@@ -58,11 +58,11 @@ impl FoundRepos {
 }
 
 /// What is known of a found one.
-enum Looked {
+enum FoundState {
     /// Not fetched yet.
-    Waits,
-    Has,
-    Without,
+    Pending,
+    HasRecords,
+    Empty,
 }
 
 pub async fn run(discovery: Arc<Discovery>) {
@@ -71,13 +71,13 @@ pub async fn run(discovery: Arc<Discovery>) {
     discovery
         .found
         .lock()
-        .fresh
+        .unchecked
         .extend(discovery.services.admission.found_dids());
     let services = discovery.services.clone();
     let mut asking = FuturesUnordered::new();
     let mut looked = Instant::now();
     while !services.shutdown.has_begun() {
-        while asking.len() < AT_A_TIME
+        while asking.len() < CONCURRENT_LOOKUPS
             && let Some(candidate) = services.admission.candidates.take()
         {
             asking.push(admit(discovery.clone(), candidate));
@@ -89,13 +89,13 @@ pub async fn run(discovery: Arc<Discovery>) {
                     return;
                 }
             }
-            () = services.admission.candidates.came.notified(), if asking.len() < AT_A_TIME => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = services.admission.candidates.arrived.notified(), if asking.len() < CONCURRENT_LOOKUPS => {}
+            () = tokio::time::sleep(CHECK_EVERY) => {}
             () = services.shutdown.begun() => return,
         }
-        if looked.elapsed() >= LOOK_AT_EVERY {
+        if looked.elapsed() >= FOUND_CHECK_EVERY {
             looked = Instant::now();
-            if let Err(error) = discovery.look_at_found().await
+            if let Err(error) = discovery.check_found().await
                 && error.is_final()
             {
                 return;
@@ -116,18 +116,18 @@ async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<()
             // There is no room on the disk, perhaps.
             Err(error) => {
                 tracing::warn!(%did, %error, "a repository that was found could not be tracked; tried again");
-                tokio::time::sleep(AGAIN_AFTER).await;
+                tokio::time::sleep(RETRY_AFTER).await;
                 continue;
             }
         };
         let counted = match settled {
-            Settled::Ends => return Ok(()),
-            Settled::Tracked => break services.admission.candidates.tracked(&did),
-            Settled::Nobody => &services.metrics.found_unknown,
+            CandidateOutcome::ShuttingDown => return Ok(()),
+            CandidateOutcome::Tracked => break services.admission.candidates.mark_tracked(&did),
+            CandidateOutcome::Unknown => &services.metrics.found_unknown,
             // A listing comes again.
-            Settled::Unsaid => &services.metrics.found_dropped,
+            CandidateOutcome::Unanswered => &services.metrics.found_dropped,
         };
-        match services.admission.candidates.nobody(&candidate) {
+        match services.admission.candidates.reject(&candidate) {
             Ok(held) => {
                 counted.inc();
                 break held;
@@ -143,13 +143,13 @@ async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<()
 }
 
 /// What became of a candidate.
-enum Settled {
+enum CandidateOutcome {
     Tracked,
-    Nobody,
+    Unknown,
     /// The directory does not say, and no stream waits.
-    Unsaid,
+    Unanswered,
     /// The program ends.
-    Ends,
+    ShuttingDown,
 }
 
 /// Whether an answer says that a name is nobody's. A web server that knows no document
@@ -163,40 +163,46 @@ fn is_final(did: &Did, live: bool, error: &ResolveError) -> bool {
 }
 
 impl Discovery {
-    async fn resolve_candidate(&self, candidate: &Candidate) -> Result<Settled, StoreError> {
+    async fn resolve_candidate(
+        &self,
+        candidate: &Candidate,
+    ) -> Result<CandidateOutcome, StoreError> {
         let (services, did) = (&self.services, &candidate.did);
         if services.admission.is_tracked(did) {
-            return Ok(Settled::Tracked);
+            return Ok(CandidateOutcome::Tracked);
         }
         let known = tokio::select! {
-            known = self.is_somebody(candidate) => known,
-            () = services.shutdown.begun() => return Ok(Settled::Ends),
+            known = self.directory_knows(candidate) => known,
+            () = services.shutdown.begun() => return Ok(CandidateOutcome::ShuttingDown),
         };
         match known {
             Some(true) => {}
-            Some(false) => return Ok(Settled::Nobody),
-            None => return Ok(Settled::Unsaid),
+            Some(false) => return Ok(CandidateOutcome::Unknown),
+            None => return Ok(CandidateOutcome::Unanswered),
         }
         let by = TrackedBy::Found(candidate.collection.clone());
         if self.tracking.track_found(did, by).await? {
             services.metrics.repos_found.inc();
-            self.found.lock().fresh.push_back(did.clone());
+            self.found.lock().unchecked.push_back(did.clone());
         }
-        Ok(Settled::Tracked)
+        Ok(CandidateOutcome::Tracked)
     }
 
     /// Whether the directory knows a name. None: it does not say, and nobody waits.
     /// The streams do not wait for long for what they brought: then it is owed,
     /// durably, like any other.
-    async fn is_somebody(&self, candidate: &Candidate) -> Option<bool> {
+    async fn directory_knows(&self, candidate: &Candidate) -> Option<bool> {
         let live = candidate.position.is_some();
-        let left = HELD_AT_MOST.saturating_sub(candidate.since.elapsed());
+        let left = MAX_STREAM_WAIT.saturating_sub(candidate.since.elapsed());
         if live && left.is_zero() {
             return Some(true);
         }
         self.services.metrics.resolutions.inc();
-        let asked = self.fetcher.net.resolve(&candidate.did, Known::default());
-        let patience = if live { left } else { HELD_AT_MOST };
+        let asked = self
+            .fetcher
+            .net
+            .resolve(&candidate.did, KnownIdentity::default());
+        let patience = if live { left } else { MAX_STREAM_WAIT };
         let error = match tokio::time::timeout(patience, asked).await {
             Ok(Ok(document)) => return Some(!document.tombstoned && document.host.is_some()),
             Ok(Err(error)) => Some(error),
@@ -214,15 +220,15 @@ impl Discovery {
     /// Whether it was fetched before, and held nothing of what it was found for.
     pub(crate) fn found_nothing_in(&self, did: &Did, collection: &Arc<str>) -> bool {
         let asked = (did.clone(), collection.clone());
-        self.found.lock().without.contains(&asked)
+        self.found.lock().empty.contains(&asked)
     }
 
     /// Looks at some of those that nobody has looked at since they were found.
-    async fn look_at_found(&self) -> Result<(), StoreError> {
+    async fn check_found(&self) -> Result<(), StoreError> {
         let some: Vec<Did> = {
-            let mut kept = self.found.lock();
-            let many = kept.fresh.len().min(LOOKED_AT);
-            kept.fresh.drain(..many).collect()
+            let mut inner = self.found.lock();
+            let many = inner.unchecked.len().min(FOUND_PER_CHECK);
+            inner.unchecked.drain(..many).collect()
         };
         let mut some = some.into_iter();
         while let Some(did) = some.next() {
@@ -232,17 +238,17 @@ impl Discovery {
             };
             let view = self.services.store.view();
             let looked = match view.repo_by_did(&did)? {
-                None => Looked::Waits,
-                Some((id, repo)) => look_at(&self.services, &view, id, &repo, &pattern, since)?,
+                None => FoundState::Pending,
+                Some((id, repo)) => found_state(&self.services, &view, id, &repo, &pattern, since)?,
             };
             drop(view);
             match looked {
-                Looked::Has => {}
-                Looked::Waits => self.found.lock().fresh.push_back(did),
-                Looked::Without => {
-                    let left = self.leave(did, pattern, since).await;
+                FoundState::HasRecords => {}
+                FoundState::Pending => self.found.lock().unchecked.push_back(did),
+                FoundState::Empty => {
+                    let left = self.untrack_empty(did, pattern, since).await;
                     if left.is_err() {
-                        self.found.lock().fresh.extend(some);
+                        self.found.lock().unchecked.extend(some);
                         return left;
                     }
                 }
@@ -252,35 +258,40 @@ impl Discovery {
     }
 
     /// Tracks one no more that has nothing of what is looked for; unless it has by now.
-    async fn leave(&self, did: Did, pattern: Arc<str>, since: Time) -> Result<(), StoreError> {
+    async fn untrack_empty(
+        &self,
+        did: Did,
+        pattern: Arc<str>,
+        since: Time,
+    ) -> Result<(), StoreError> {
         let named = pattern.clone();
-        let still = move |turn: &Turn<'_>| match known(turn) {
+        let still = move |turn: &Turn<'_>| match repo_of(turn) {
             None => Ok(false),
             Some((id, repo)) => {
-                let looked = look_at(turn.services, turn.view, id, repo, &named, since)?;
-                Ok(matches!(looked, Looked::Without))
+                let looked = found_state(turn.services, turn.view, id, repo, &named, since)?;
+                Ok(matches!(looked, FoundState::Empty))
             }
         };
         let named = pattern.clone();
-        let has = move |turn: &Turn<'_>| match known(turn) {
+        let has = move |turn: &Turn<'_>| match repo_of(turn) {
             None => Ok(false),
-            Some((id, _)) => has_any(turn.services, turn.view, id, &named),
+            Some((id, _)) => has_wanted_record(turn.services, turn.view, id, &named),
         };
         // First this: a listing that is being read would find it again.
         let asked = (did.clone(), pattern.clone());
         {
-            let mut kept = self.found.lock();
-            if kept.without.len() >= WITHOUT {
-                kept.without.clear();
+            let mut inner = self.found.lock();
+            if inner.empty.len() >= MAX_EMPTY {
+                inner.empty.clear();
             }
-            kept.without.insert(asked.clone());
+            inner.empty.insert(asked.clone());
         }
         let untracked = self.tracking.untrack_found(&did, still, has).await;
         if !matches!(untracked, Ok(true)) {
             // Something was written meanwhile, or nothing can be now: looked at again.
-            let mut kept = self.found.lock();
-            kept.without.remove(&asked);
-            kept.fresh.push_back(did);
+            let mut inner = self.found.lock();
+            inner.empty.remove(&asked);
+            inner.unchecked.push_back(did);
             return untracked.map(|_| ());
         }
         self.services.metrics.found_without.inc();
@@ -290,37 +301,37 @@ impl Discovery {
 }
 
 /// The repository that a turn is about, once it has a row.
-fn known<'a>(turn: &'a Turn<'_>) -> Option<(RepoId, &'a Repo)> {
+fn repo_of<'a>(turn: &'a Turn<'_>) -> Option<(RepoId, &'a Repo)> {
     let draft = turn.draft.as_ref()?;
     Some((draft.id?, &draft.repo))
 }
 
 /// Whether a repository is fetched, and has a record in anything that is looked for.
-fn look_at(
+fn found_state(
     services: &Services,
     view: &ReadView,
     id: RepoId,
     repo: &Repo,
     found_by: &str,
     since: Time,
-) -> Result<Looked, StoreError> {
+) -> Result<FoundState, StoreError> {
     if repo.head().is_none() || !repo.debt.is_empty() {
         let nobody = repo.host.is_none() && repo.head().is_none();
-        let over = services.clock.time().passed(since, NOBODY_AFTER);
+        let over = services.clock.time().passed(since, UNRESOLVED_FOR);
         return Ok(match nobody && over {
-            true => Looked::Without,
-            false => Looked::Waits,
+            true => FoundState::Empty,
+            false => FoundState::Pending,
         });
     }
-    if has_any(services, view, id, found_by)? {
-        return Ok(Looked::Has);
+    if has_wanted_record(services, view, id, found_by)? {
+        return Ok(FoundState::HasRecords);
     }
-    Ok(Looked::Without)
+    Ok(FoundState::Empty)
 }
 
 /// Whether it has a record in anything that is looked for, or may have: not only in
 /// what it was found by.
-fn has_any(
+fn has_wanted_record(
     services: &Services,
     view: &ReadView,
     id: RepoId,

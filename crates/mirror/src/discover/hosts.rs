@@ -10,12 +10,12 @@ use gapless_net::HostAddress;
 use gapless_store::error::StoreError;
 
 use crate::discover::{Discovery, ListingKey};
-use crate::hosts::quota::Over;
+use crate::hosts::quota::QuotaExceeded;
 
 /// Pages of one listing: more hosts than are ever remembered.
-const PAGES: usize = 200;
+const MAX_PAGES: usize = 200;
 /// New hosts that are on their way to the store at a time.
-const AT_A_TIME: usize = 64;
+const CONCURRENT_WRITES: usize = 64;
 
 pub async fn run(discovery: Arc<Discovery>) {
     while discovery.wait().await {
@@ -68,7 +68,7 @@ impl Discovery {
         let name: Arc<str> = asked.url.as_str().into();
         let mut cursor: Option<String> = None;
         let mut cursors = HashSet::new();
-        for _ in 0..PAGES {
+        for _ in 0..MAX_PAGES {
             let page = tokio::select! {
                 page = self.fetcher.net.list_hosts(&relay, cursor.as_deref()) => page,
                 () = self.services.shutdown.begun() => return Ok(Err("Gapless ends".to_owned())),
@@ -78,7 +78,7 @@ impl Discovery {
                 Err(error) => return Ok(Err(error.to_string())),
             };
             self.services.metrics.hosts_refused.add(page.skipped);
-            *count += self.take_in_hosts(&name, page.names).await?;
+            *count += self.register_hosts(&name, page.names).await?;
             let Some(next) = page.cursor else {
                 return Ok(Ok(()));
             };
@@ -87,28 +87,32 @@ impl Discovery {
             }
             cursor = Some(next);
         }
-        Ok(Err(format!("the listing has more than {PAGES} pages")))
+        Ok(Err(format!("the listing has more than {MAX_PAGES} pages")))
     }
 
     /// Remembers hosts that a relay lists. Returns how many of them are known now.
-    async fn take_in_hosts(&self, relay: &Arc<str>, names: Vec<String>) -> Result<u64, StoreError> {
+    async fn register_hosts(
+        &self,
+        relay: &Arc<str>,
+        names: Vec<String>,
+    ) -> Result<u64, StoreError> {
         let hosts = &self.services.hosts;
         let before = hosts.len();
         let by = NamedBy::Relay(relay.to_string());
-        let named: Vec<Result<Result<HostId, Over>, StoreError>> = stream::iter(names)
+        let named: Vec<Result<Result<HostId, QuotaExceeded>, StoreError>> = stream::iter(names)
             .map(|name| {
                 let by = by.clone();
-                async move { hosts.name_of_stranger(&name, by).await }
+                async move { hosts.register_named(&name, by).await }
             })
-            .buffer_unordered(AT_A_TIME)
+            .buffer_unordered(CONCURRENT_WRITES)
             .collect()
             .await;
         let mut known = 0;
         for host in named {
             let host = match host? {
                 Ok(host) => host,
-                Err(over) => {
-                    over.count(&self.services.metrics);
+                Err(exceeded) => {
+                    exceeded.count(&self.services.metrics);
                     continue;
                 }
             };

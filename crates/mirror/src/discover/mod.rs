@@ -34,9 +34,9 @@ use crate::tracking::Tracking;
 pub use found_repos::FoundRepos;
 
 /// How often it is looked whether something is to be asked.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 /// After an error a listing is asked for again this soon, if it is not due before.
-const AFTER_ERROR: Duration = Duration::from_secs(60);
+const RETRY_AFTER_ERROR: Duration = Duration::from_secs(60);
 
 /// What listings have told, since we run.
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl Listings {
         let listing = told.listings.entry(asked.clone()).or_default();
         let wait = match &how {
             Ok(_) => every,
-            Err(_) => AFTER_ERROR.min(every),
+            Err(_) => RETRY_AFTER_ERROR.min(every),
         };
         listing.next = Some(Instant::now() + wait);
         match how {
@@ -139,7 +139,7 @@ impl Discovery {
     /// Waits until listings are checked again. Returns `false` once the program ends.
     async fn wait(&self) -> bool {
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(CHECK_EVERY) => {}
             () = self.services.shutdown.begun() => return false,
         }
         !self.services.shutdown.has_begun()

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use gapless_atp::syntax::Did;
-use gapless_net::Known;
+use gapless_net::KnownIdentity;
 use gapless_store::error::StoreError;
 
 use crate::desk::{Turn, first_heard};
-use crate::discover::{Discovery, LOOK_EVERY};
+use crate::discover::{CHECK_EVERY, Discovery};
 
 /// Names that the directory is asked about at a time.
-const AT_A_TIME: usize = 4;
+const CONCURRENT_LOOKUPS: usize = 4;
 
 pub async fn run(discovery: Arc<Discovery>) {
     let services = discovery.services.clone();
     let mut asking = FuturesUnordered::new();
     while !services.shutdown.has_begun() {
-        while asking.len() < AT_A_TIME
+        while asking.len() < CONCURRENT_LOOKUPS
             && let Some(did) = services.admission.newcomers.take()
         {
             asking.push(ask(discovery.clone(), did));
@@ -32,8 +32,8 @@ pub async fn run(discovery: Arc<Discovery>) {
                 // It comes with its next event, or with a sweep.
                 Ok(()) | Err(_) => {}
             },
-            () = services.admission.newcomers.came.notified(), if asking.len() < AT_A_TIME => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = services.admission.newcomers.arrived.notified(), if asking.len() < CONCURRENT_LOOKUPS => {}
+            () = tokio::time::sleep(CHECK_EVERY) => {}
             () = services.shutdown.begun() => return,
         }
     }
@@ -43,7 +43,12 @@ pub async fn run(discovery: Arc<Discovery>) {
 async fn ask(discovery: Arc<Discovery>, did: Did) -> Result<(), StoreError> {
     let metrics = &discovery.services.metrics;
     metrics.resolutions.inc();
-    let Ok(document) = discovery.fetcher.net.resolve(&did, Known::default()).await else {
+    let Ok(document) = discovery
+        .fetcher
+        .net
+        .resolve(&did, KnownIdentity::default())
+        .await
+    else {
         metrics.resolution_failures.inc();
         return Ok(());
     };

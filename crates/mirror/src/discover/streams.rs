@@ -9,7 +9,7 @@ use crate::discover::Discovery;
 use crate::following::FollowError;
 
 /// Hosts that are dialed for the first time at each look.
-const AT_A_TIME: usize = 10;
+const DIALS_PER_CHECK: usize = 10;
 
 pub async fn run(discovery: Arc<Discovery>) {
     let mut full = false;
@@ -53,7 +53,7 @@ impl Discovery {
         hosts.retain(|(_, name)| self.fetcher.net.may_be_named(name).is_ok());
         hosts.sort();
         let left_out = hosts.len().saturating_sub(room);
-        hosts.truncate(room.min(AT_A_TIME));
+        hosts.truncate(room.min(DIALS_PER_CHECK));
         (hosts, left_out)
     }
 }

@@ -49,7 +49,7 @@ impl Following {
             return Err(FollowError::Narrow(url.to_owned()));
         }
         let host_id = match kind {
-            UpstreamKind::Pds => Some(self.services.hosts.name(&host_name(url, host)).await?),
+            UpstreamKind::Pds => Some(self.services.hosts.register(&host_name(url, host)).await?),
             UpstreamKind::Relay | UpstreamKind::Jetstream => None,
         };
         let waits = match self.vacate(kind, url, host_id, followed).await? {

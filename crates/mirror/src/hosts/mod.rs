@@ -16,15 +16,15 @@ use gapless_store::error::StoreError;
 
 use crate::behind_counts::BehindCounts;
 use crate::clock::Clock;
-use crate::hosts::quota::{Over, Quotas};
+use crate::hosts::quota::{QuotaExceeded, Quotas};
 use crate::store_io::write;
 
 /// How often it is said that names were refused because there are too many.
-const SAY_EVERY: Duration = Duration::from_secs(600);
+const LOG_EVERY: Duration = Duration::from_secs(600);
 
 /// A repository as its host served it, and why that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedSnapshot {
     pub at: Time,
     pub did: Did,
     /// A short name.
@@ -35,26 +35,26 @@ pub struct Refused {
 pub struct HostRows {
     store: Arc<Store>,
     clock: Arc<Clock>,
-    rows: RwLock<Rows>,
+    rows: RwLock<Inner>,
     quotas: Mutex<Quotas>,
     /// When it was last said that names were refused.
-    said: Mutex<Option<Instant>>,
+    logged_at: Mutex<Option<Instant>>,
     /// One change at a time: each begins with the row that the last one left.
     changing: tokio::sync::Mutex<()>,
-    refusals: Mutex<HashMap<HostId, Refused>>,
+    refusals: Mutex<HashMap<HostId, RefusedSnapshot>>,
     /// With how many repositories each host is behind.
     pub behind_counts: BehindCounts,
 }
 
 #[derive(Default)]
-struct Rows {
+struct Inner {
     by_id: HashMap<HostId, Host>,
     by_name: HashMap<String, HostId>,
 }
 
 impl HostRows {
     pub fn open(store: Arc<Store>, clock: Arc<Clock>) -> Result<HostRows, StoreError> {
-        let (mut rows, mut quotas) = (Rows::default(), Quotas::default());
+        let (mut rows, mut quotas) = (Inner::default(), Quotas::default());
         for row in store.view().hosts() {
             let (id, host) = row?;
             quotas.add(&host.named);
@@ -66,7 +66,7 @@ impl HostRows {
             clock,
             rows: RwLock::new(rows),
             quotas: Mutex::new(quotas),
-            said: Mutex::default(),
+            logged_at: Mutex::default(),
             changing: tokio::sync::Mutex::new(()),
             refusals: Mutex::default(),
             behind_counts: BehindCounts::default(),
@@ -106,25 +106,25 @@ impl HostRows {
 
     /// The number of a host that somebody else than an operator has named; or why it
     /// gets none: it is new, and they have named too many.
-    pub async fn name_of_stranger(
+    pub async fn register_named(
         &self,
         name: &str,
         by: NamedBy,
-    ) -> Result<Result<HostId, Over>, StoreError> {
+    ) -> Result<Result<HostId, QuotaExceeded>, StoreError> {
         if let Some(id) = self.find(name) {
             return Ok(Ok(id));
         }
         // Taken first: many are named at a time.
         let taken = self.quotas().take(&by);
         if let Err(over) = taken {
-            self.say(name, &by);
+            self.log_refused(name, &by);
             return Ok(Err(over));
         }
         self.name_new(name, by).await.map(Ok)
     }
 
     /// The number of a host that an operator names; it gets one if it has none.
-    pub async fn name(&self, name: &str) -> Result<HostId, StoreError> {
+    pub async fn register(&self, name: &str) -> Result<HostId, StoreError> {
         if let Some(id) = self.find(name) {
             return Ok(id);
         }
@@ -191,21 +191,24 @@ impl HostRows {
         (told.collect(), in_all)
     }
 
-    fn say(&self, name: &str, by: &NamedBy) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.is_some_and(|at| at.elapsed() < SAY_EVERY) {
+    fn log_refused(&self, name: &str, by: &NamedBy) {
+        let mut logged_at = self
+            .logged_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if logged_at.is_some_and(|at| at.elapsed() < LOG_EVERY) {
             return;
         }
-        *said = Some(Instant::now());
+        *logged_at = Some(Instant::now());
         let (_, refused) = self.over_quota();
         tracing::warn!(
-            host = name, named_by = %self.words(by), refused,
+            host = name, named_by = %self.describe_namer(by), refused,
             "a new host is not remembered, since whoever named it has named too many, or too many are known; gapless hosts says more"
         );
     }
 
     /// Who named a host, in words.
-    pub fn words(&self, by: &NamedBy) -> String {
+    pub fn describe_namer(&self, by: &NamedBy) -> String {
         let at = |id: HostId| self.get(id).unwrap_or_default().name;
         match by {
             NamedBy::Unsaid => "nobody wrote down who".to_owned(),
@@ -284,12 +287,12 @@ impl HostRows {
     }
 
     /// A host served something that is refused.
-    pub fn refuse(&self, host: HostId, refused: Refused) {
+    pub fn refuse(&self, host: HostId, refused: RefusedSnapshot) {
         self.refusals().insert(host, refused);
     }
 
     /// What a host served last that was refused.
-    pub fn refused_by(&self, host: HostId) -> Option<Refused> {
+    pub fn refused_by(&self, host: HostId) -> Option<RefusedSnapshot> {
         self.refusals().get(&host).cloned()
     }
 
@@ -298,12 +301,12 @@ impl HostRows {
         self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refusals(&self) -> MutexGuard<'_, HashMap<HostId, Refused>> {
+    fn refusals(&self) -> MutexGuard<'_, HashMap<HostId, RefusedSnapshot>> {
         // Nothing in here can panic half way.
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Rows> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner> {
         // Nothing in here can panic half way.
         self.rows.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -320,7 +323,10 @@ mod tests {
         let store = Arc::new(Store::memory().expect("it opens"));
         let clock = || Arc::new(Clock::resume(Tick(0)));
         let rows = HostRows::open(store.clone(), clock()).expect("it is empty");
-        let host = rows.name("https://pds.example").await.expect("it is new");
+        let host = rows
+            .register("https://pds.example")
+            .await
+            .expect("it is new");
         // A write may be durable before it is waited for: tried until one is not.
         for round in 1..=200 {
             let swept = HostSweep {
@@ -353,7 +359,7 @@ mod tests {
     async fn whoever_names_too_many_is_refused_also_after_a_start_and_others_are_not() {
         let store = Arc::new(Store::memory().expect("it opens"));
         let rows = open(&store);
-        let hostile = rows.name("https://hostile.example").await.expect("new");
+        let hostile = rows.register("https://hostile.example").await.expect("new");
         let by = rows.namer(Some(hostile), true, None);
         assert_eq!(by, NamedBy::Document(Some(hostile)));
         let mut last = hostile;
@@ -361,24 +367,26 @@ mod tests {
             // Each moves on to another one: that is no share of its own.
             let by = rows.namer(Some(last), true, None);
             let name = format!("https://host{number}.example");
-            let named = rows.name_of_stranger(&name, by).await.expect("written");
+            let named = rows.register_named(&name, by).await.expect("written");
             last = named.expect("there is a place");
         }
         for rows in [&rows, &open(&store)] {
             let name = "https://one-more.example";
             let by = rows.namer(Some(last), true, None);
-            let refused = rows.name_of_stranger(name, by).await.expect("an answer");
-            assert_eq!(refused, Err(Over::Share));
+            let refused = rows.register_named(name, by).await.expect("an answer");
+            assert_eq!(refused, Err(QuotaExceeded::Share));
             let (told, in_all) = rows.over_quota();
             assert_eq!(told, [(NamedBy::Document(Some(hostile)), 10_000, 1)]);
             assert_eq!(in_all, 1);
-            let known = rows.name_of_stranger("https://host7.example", NamedBy::Document(None));
+            let known = rows.register_named("https://host7.example", NamedBy::Document(None));
             assert!(known.await.expect("an answer").is_ok(), "it is known");
         }
         let relay = NamedBy::Relay("https://relay.example".to_owned());
-        let listed = rows.name_of_stranger("https://listed.example", relay).await;
+        let listed = rows.register_named("https://listed.example", relay).await;
         assert!(listed.expect("written").is_ok());
-        rows.name("https://wanted.example").await.expect("written");
+        rows.register("https://wanted.example")
+            .await
+            .expect("written");
     }
 
     #[tokio::test]
@@ -388,8 +396,8 @@ mod tests {
         for number in 0..50 {
             let name = format!("https://host{number}.example");
             let (one, other) = tokio::join!(
-                rows.name_of_stranger(&name, by()),
-                rows.name_of_stranger(&name, by()),
+                rows.register_named(&name, by()),
+                rows.register_named(&name, by()),
             );
             assert_eq!(one.expect("written"), other.expect("written"));
         }

@@ -13,23 +13,23 @@ use gapless_core::ledger::NamedBy;
 use crate::metrics::Metrics;
 
 /// Hosts that are remembered, but for those that an operator names.
-const MOST_HOSTS: usize = 100_000;
+const MAX_HOSTS: usize = 100_000;
 /// Of these: left to documents of what is held or tracked.
-const RESERVED: usize = 20_000;
+const RESERVED_HOSTS: usize = 20_000;
 /// Hosts that documents of held repositories of one host may name. Those that such a
 /// document has named have no share of their own: it would grow with every move.
-const BY_DOCUMENTS: usize = 10_000;
+const MAX_BY_DOCUMENTS: usize = 10_000;
 /// Hosts that one relay lists.
-const BY_RELAY: usize = 30_000;
+const MAX_BY_RELAY: usize = 30_000;
 /// Hosts that documents name of which nothing is held, for each relay that told of
 /// them.
-const BY_STRANGERS: usize = 30_000;
+const MAX_BY_STRANGERS: usize = 30_000;
 /// Of so many it is said who was refused; of more, only that there were some.
-const NAMED: usize = 100;
+const MAX_REFUSED_NAMERS: usize = 100;
 
 /// Why a host is not remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum QuotaExceeded {
     /// Whoever named it has named too many.
     Share,
     /// What is left is for others.
@@ -38,12 +38,12 @@ pub enum Over {
     All,
 }
 
-impl Over {
+impl QuotaExceeded {
     pub fn name(self) -> &'static str {
         match self {
-            Over::Share => "share",
-            Over::Reserve => "reserve",
-            Over::All => "all",
+            QuotaExceeded::Share => "share",
+            QuotaExceeded::Reserve => "reserve",
+            QuotaExceeded::All => "all",
         }
     }
 
@@ -60,48 +60,48 @@ pub struct Quotas {
     hosts: usize,
     shares: HashMap<NamedBy, usize>,
     refused: BTreeMap<NamedBy, u64>,
-    refused_in_all: u64,
+    refused_total: u64,
 }
 
 /// How many hosts one may name; none: any number.
 pub fn limit(by: &NamedBy) -> Option<usize> {
     match by {
         NamedBy::Operator | NamedBy::Unsaid => None,
-        NamedBy::Document(_) => Some(BY_DOCUMENTS),
-        NamedBy::Relay(_) => Some(BY_RELAY),
-        NamedBy::Stranger(_) => Some(BY_STRANGERS),
+        NamedBy::Document(_) => Some(MAX_BY_DOCUMENTS),
+        NamedBy::Relay(_) => Some(MAX_BY_RELAY),
+        NamedBy::Stranger(_) => Some(MAX_BY_STRANGERS),
     }
 }
 
 impl Quotas {
     /// Takes a place for one more host, or says why there is none.
-    pub fn take(&mut self, by: &NamedBy) -> Result<(), Over> {
-        let over = self.over(by);
-        match over {
+    pub fn take(&mut self, by: &NamedBy) -> Result<(), QuotaExceeded> {
+        let exceeded = self.exceeded(by);
+        match exceeded {
             None => self.add(by),
-            Some(over) => {
-                self.refused_in_all += 1;
-                if self.refused.len() < NAMED || self.refused.contains_key(by) {
+            Some(exceeded) => {
+                self.refused_total += 1;
+                if self.refused.len() < MAX_REFUSED_NAMERS || self.refused.contains_key(by) {
                     *self.refused.entry(by.clone()).or_default() += 1;
                 }
-                return Err(over);
+                return Err(exceeded);
             }
         }
         Ok(())
     }
 
-    fn over(&self, by: &NamedBy) -> Option<Over> {
+    fn exceeded(&self, by: &NamedBy) -> Option<QuotaExceeded> {
         let share = limit(by)?;
         let reserved = match by {
-            NamedBy::Relay(_) | NamedBy::Stranger(_) => RESERVED,
+            NamedBy::Relay(_) | NamedBy::Stranger(_) => RESERVED_HOSTS,
             NamedBy::Operator | NamedBy::Unsaid | NamedBy::Document(_) => 0,
         };
-        if self.hosts >= MOST_HOSTS {
-            Some(Over::All)
+        if self.hosts >= MAX_HOSTS {
+            Some(QuotaExceeded::All)
         } else if self.share(by) >= share {
-            Some(Over::Share)
-        } else if self.hosts + reserved >= MOST_HOSTS {
-            Some(Over::Reserve)
+            Some(QuotaExceeded::Share)
+        } else if self.hosts + reserved >= MAX_HOSTS {
+            Some(QuotaExceeded::Reserve)
         } else {
             None
         }
@@ -131,7 +131,7 @@ impl Quotas {
 
     /// Who was refused since the start, how often, and how often all were.
     pub fn refused(&self) -> (&BTreeMap<NamedBy, u64>, u64) {
-        (&self.refused, self.refused_in_all)
+        (&self.refused, self.refused_total)
     }
 }
 
@@ -146,10 +146,10 @@ mod tests {
     }
 
     /// Names as many as are taken, up to these. Returns how many were, and why no more.
-    fn fill(quotas: &mut Quotas, by: &NamedBy, many: usize) -> (usize, Option<Over>) {
+    fn fill(quotas: &mut Quotas, by: &NamedBy, many: usize) -> (usize, Option<QuotaExceeded>) {
         for count in 0..many {
-            if let Err(over) = quotas.take(by) {
-                return (count, Some(over));
+            if let Err(exceeded) = quotas.take(by) {
+                return (count, Some(exceeded));
             }
         }
         (many, None)
@@ -160,17 +160,17 @@ mod tests {
         let mut quotas = Quotas::default();
         let hostile = NamedBy::Document(Some(HostId(1)));
         let filled = fill(&mut quotas, &hostile, 20_000);
-        assert_eq!(filled, (10_000, Some(Over::Share)));
+        assert_eq!(filled, (10_000, Some(QuotaExceeded::Share)));
         for by in [NamedBy::Document(Some(HostId(2))), NamedBy::Document(None)] {
             assert_eq!(fill(&mut quotas, &by, 100), (100, None));
         }
         let filled = fill(&mut quotas, &relay("a"), 50_000);
-        assert_eq!(filled, (30_000, Some(Over::Share)));
+        assert_eq!(filled, (30_000, Some(QuotaExceeded::Share)));
         let filled = fill(&mut quotas, &NamedBy::Stranger(Some("a".into())), 50_000);
-        assert_eq!(filled, (30_000, Some(Over::Share)));
+        assert_eq!(filled, (30_000, Some(QuotaExceeded::Share)));
         assert_eq!(quotas.share(&hostile), 10_000);
-        let (refused, in_all) = quotas.refused();
-        assert_eq!((refused[&hostile], in_all), (1, 3));
+        let (refused, total) = quotas.refused();
+        assert_eq!((refused[&hostile], total), (1, 3));
     }
 
     #[test]
@@ -181,16 +181,16 @@ mod tests {
         }
         let stranger = NamedBy::Stranger(None);
         let filled = fill(&mut quotas, &stranger, 30_000);
-        assert_eq!(filled, (20_000, Some(Over::Reserve)));
-        assert_eq!(quotas.take(&relay("c")), Err(Over::Reserve));
+        assert_eq!(filled, (20_000, Some(QuotaExceeded::Reserve)));
+        assert_eq!(quotas.take(&relay("c")), Err(QuotaExceeded::Reserve));
         for host in 1..=2 {
             let by = NamedBy::Document(Some(HostId(host)));
             assert_eq!(fill(&mut quotas, &by, 10_000), (10_000, None));
         }
         let last = NamedBy::Document(Some(HostId(3)));
-        assert_eq!(quotas.take(&last), Err(Over::All));
+        assert_eq!(quotas.take(&last), Err(QuotaExceeded::All));
         assert_eq!(fill(&mut quotas, &NamedBy::Operator, 100), (100, None));
-        assert_eq!(quotas.take(&last), Err(Over::All));
+        assert_eq!(quotas.take(&last), Err(QuotaExceeded::All));
     }
 
     #[test]
@@ -211,12 +211,15 @@ mod tests {
     #[test]
     fn of_many_who_are_refused_some_are_named_and_all_are_counted() {
         let mut quotas = Quotas::default();
-        fill(&mut quotas, &NamedBy::Operator, MOST_HOSTS);
-        for host in 0..NAMED as u32 + 50 {
+        fill(&mut quotas, &NamedBy::Operator, MAX_HOSTS);
+        for host in 0..MAX_REFUSED_NAMERS as u32 + 50 {
             let by = NamedBy::Document(Some(HostId(host)));
-            assert_eq!(quotas.take(&by), Err(Over::All));
+            assert_eq!(quotas.take(&by), Err(QuotaExceeded::All));
         }
-        let (refused, in_all) = quotas.refused();
-        assert_eq!((refused.len(), in_all), (NAMED, NAMED as u64 + 50));
+        let (refused, total) = quotas.refused();
+        assert_eq!(
+            (refused.len(), total),
+            (MAX_REFUSED_NAMERS, MAX_REFUSED_NAMERS as u64 + 50)
+        );
     }
 }

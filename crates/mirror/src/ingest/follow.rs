@@ -25,7 +25,7 @@ use crate::metrics::reset_words;
 use crate::services::Services;
 use crate::upstreams::Wire;
 use crate::upstreams::connection::Link;
-use crate::upstreams::sources::Tally;
+use crate::upstreams::sources::SourceTally;
 use gapless_net::{Message, Net, ProtocolError, Socket, SocketError, Trust};
 
 /// Messages that are handed on at once.
@@ -58,7 +58,7 @@ pub struct Follower {
     /// One of thousands: looked at less often, and dialed again more slowly.
     pub patient: bool,
     pub link: Arc<Mutex<Link>>,
-    pub tally: Arc<Tally>,
+    pub tally: Arc<SourceTally>,
 }
 
 /// Why a connection ended.
@@ -387,7 +387,7 @@ impl Follower {
                 look.stream.is_connected()
             })
             .await?;
-        self.services.upstreams.sources.settle();
+        self.services.upstreams.sources.expire_due();
         self.flush_skipped(skipped);
         match connected {
             true => Ok(()),

@@ -19,18 +19,18 @@ use crate::inspect::Inspector;
 /// Counting is not done more often than this, and takes at most a twentieth of the
 /// time, unless what upstreams show has changed.
 const COUNT_EVERY: Duration = Duration::from_millis(500);
-const SHARE: u32 = 20;
+const MAX_TIME_SHARE: u32 = 20;
 /// A count that takes longer than this is not waited for, if there is an older one.
-const WAITED_FOR: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// All repositories, counted.
 #[derive(Clone)]
-pub struct Counted {
+pub struct CountResult {
     at: Instant,
     pub(crate) time: Time,
     took: Duration,
     /// What the upstreams showed then.
-    shown: Vec<Shown>,
+    cover_states: Vec<CoverState>,
     pub(crate) counts: RepoCounts,
     pub(crate) parked: u64,
     pub(crate) debts: u64,
@@ -41,29 +41,29 @@ pub struct Counted {
 
 /// What an upstream shows of all its repositories at once: whether it can be
 /// relied on, and which doubts there are.
-type Shown = (UpstreamId, bool, Epoch, Option<Tick>);
+type CoverState = (UpstreamId, bool, Epoch, Option<Tick>);
 
 /// Where the counts of an answer come from.
 #[derive(Debug, PartialEq, Eq)]
 enum CountSource {
-    Remembered,
+    Cached,
     /// And another count is made meanwhile.
-    RememberedForNow,
-    Anew,
+    CachedForNow,
+    New,
 }
 
-fn count_source(age: Duration, took: Duration, as_shown: bool) -> CountSource {
-    match age < COUNT_EVERY.max(took * SHARE) && as_shown {
-        true => CountSource::Remembered,
-        false if took > WAITED_FOR => CountSource::RememberedForNow,
-        false => CountSource::Anew,
+fn count_source(age: Duration, took: Duration, unchanged: bool) -> CountSource {
+    match age < COUNT_EVERY.max(took * MAX_TIME_SHARE) && unchanged {
+        true => CountSource::Cached,
+        false if took > MAX_WAIT => CountSource::CachedForNow,
+        false => CountSource::New,
     }
 }
 
 /// The last count, and who makes the next one.
 #[derive(Default)]
-pub(crate) struct Counter {
-    counted: Mutex<Option<Counted>>,
+pub(crate) struct CountCache {
+    counted: Mutex<Option<CountResult>>,
     /// Held while repositories are counted: one count runs at a time.
     counting: Mutex<()>,
     /// Wakes the task that counts: a question was answered with an older count.
@@ -74,7 +74,7 @@ pub(crate) struct Counter {
 pub(crate) async fn run(inspector: Arc<Inspector>) {
     loop {
         tokio::select! {
-            () = inspector.counter.recount.notified() => {}
+            () = inspector.count_cache.recount.notified() => {}
             () = inspector.services.shutdown.begun() => return,
         }
         let counting = inspector.clone();
@@ -87,44 +87,44 @@ pub(crate) async fn run(inspector: Arc<Inspector>) {
 
 impl Inspector {
     /// Counts every repository, or remembers.
-    pub(crate) fn count(&self) -> Result<Counted, ApiError> {
+    pub(crate) fn count(&self) -> Result<CountResult, ApiError> {
         let remembered = {
-            let counted = self.counter.counted.lock();
+            let counted = self.count_cache.counted.lock();
             counted.unwrap_or_else(PoisonError::into_inner).clone()
         };
         let Some(counted) = remembered else {
             return self.count_anew();
         };
-        let as_shown = counted.shown == self.shown();
-        match count_source(counted.at.elapsed(), counted.took, as_shown) {
-            CountSource::Remembered => Ok(counted),
-            CountSource::RememberedForNow => {
-                self.counter.recount.notify_one();
+        let unchanged = counted.cover_states == self.cover_states();
+        match count_source(counted.at.elapsed(), counted.took, unchanged) {
+            CountSource::Cached => Ok(counted),
+            CountSource::CachedForNow => {
+                self.count_cache.recount.notify_one();
                 Ok(counted)
             }
-            CountSource::Anew => self.count_anew(),
+            CountSource::New => self.count_anew(),
         }
     }
 
-    fn count_anew(&self) -> Result<Counted, ApiError> {
+    fn count_anew(&self) -> Result<CountResult, ApiError> {
         let asked = Instant::now();
         // One at a time: whoever comes meanwhile has the same answer.
         let _one = self
-            .counter
+            .count_cache
             .counting
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let shown = self.shown();
+        let cover_states = self.cover_states();
         let began = Instant::now();
         {
             let counted = self
-                .counter
+                .count_cache
                 .counted
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             if let Some(counted) = &*counted
                 && counted.at.checked_sub(counted.took) > Some(asked)
-                && counted.shown == shown
+                && counted.cover_states == cover_states
             {
                 return Ok(counted.clone());
             }
@@ -148,11 +148,11 @@ impl Inspector {
         for id in view.parked_repos()?.into_keys() {
             parked += view.parked(id)?.len() as u64;
         }
-        let counted = Counted {
+        let counted = CountResult {
             at: Instant::now(),
             time: now.time,
             took: began.elapsed(),
-            shown,
+            cover_states,
             counts,
             parked,
             debts,
@@ -160,7 +160,7 @@ impl Inspector {
             oldest_debt: oldest,
         };
         let mut kept = self
-            .counter
+            .count_cache
             .counted
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -206,18 +206,18 @@ impl Inspector {
         Ok(counts)
     }
 
-    fn shown(&self) -> Vec<Shown> {
+    fn cover_states(&self) -> Vec<CoverState> {
         let now = self.services.clock.time();
         let covers = self.services.upstreams.read();
-        let shown = covers.iter().map(|(id, source)| {
+        let cover_states = covers.iter().map(|(id, source)| {
             let live = source.stream.live(now, &self.services.rules.settings);
             (id, live, source.row.epoch, source.row.unread_at)
         });
-        shown.collect()
+        cover_states.collect()
     }
 }
 
-impl Counted {
+impl CountResult {
     pub fn total(&self) -> u64 {
         self.counts.total
     }
@@ -230,25 +230,25 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_long_count_who_can_be_told_an_older_one() {
         let ms = Duration::from_millis;
-        assert_eq!(count_source(ms(499), ms(1), true), CountSource::Remembered);
-        assert_eq!(count_source(ms(501), ms(1), true), CountSource::Anew);
+        assert_eq!(count_source(ms(499), ms(1), true), CountSource::Cached);
+        assert_eq!(count_source(ms(501), ms(1), true), CountSource::New);
         assert_eq!(
             count_source(ms(1), ms(1), false),
-            CountSource::Anew,
+            CountSource::New,
             "an upstream is down"
         );
         assert_eq!(
             count_source(ms(19_000), ms(1_000), true),
-            CountSource::Remembered
+            CountSource::Cached
         );
-        assert_eq!(count_source(ms(20_000), ms(1_000), true), CountSource::Anew);
+        assert_eq!(count_source(ms(20_000), ms(1_000), true), CountSource::New);
         assert_eq!(
             count_source(ms(50_000), ms(2_000), true),
-            CountSource::RememberedForNow
+            CountSource::CachedForNow
         );
         assert_eq!(
             count_source(ms(1), ms(2_000), false),
-            CountSource::RememberedForNow
+            CountSource::CachedForNow
         );
     }
 }

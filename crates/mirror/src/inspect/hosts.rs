@@ -13,7 +13,7 @@ use crate::sweep::is_whole;
 use crate::sweep::queue::SweepState;
 
 /// What is told of a host beside its row.
-struct Known {
+struct HostNotes {
     followed: Option<&'static str>,
     by_operator: bool,
 }
@@ -62,7 +62,7 @@ impl Inspector {
         all.sort_by_key(|(id, _)| *id);
         let (over, refused) = self.services.hosts.over_quota();
         let refused_by = over.into_iter().map(|(by, hosts, refused)| NamerAnswer {
-            named_by: self.services.hosts.words(&by),
+            named_by: self.services.hosts.describe_namer(&by),
             hosts: hosts as u64,
             limit: quota::limit(&by).map(|limit| limit as u64),
             refused,
@@ -92,10 +92,10 @@ impl Inspector {
     }
 
     /// The streams of hosts, by their hosts.
-    fn host_streams(&self) -> HashMap<HostId, (UpstreamId, Known)> {
+    fn host_streams(&self) -> HashMap<HostId, (UpstreamId, HostNotes)> {
         let covers = self.services.upstreams.read();
         let own = covers.iter().filter_map(|(id, source)| {
-            let known = Known {
+            let known = HostNotes {
                 followed: Some(followed_name(source.row.followed)),
                 by_operator: source.row.followed.is_by_operator(),
             };
@@ -109,7 +109,7 @@ impl Inspector {
         id: HostId,
         host: &Host,
         sweep: &SweepState,
-        stream: Option<&(UpstreamId, Known)>,
+        stream: Option<&(UpstreamId, HostNotes)>,
     ) -> HostAnswer {
         let listed_by: Vec<String> = {
             let told = self.listings.lock();
@@ -139,7 +139,7 @@ impl Inspector {
             .to_owned(),
             named_by: match &host.named {
                 NamedBy::Unsaid => None,
-                by => Some(self.services.hosts.words(by)),
+                by => Some(self.services.hosts.describe_namer(by)),
             },
             never_reached_since: match host.reached {
                 true => None,

@@ -32,7 +32,7 @@ use crate::last_errors::LastErrors;
 use crate::services::Services;
 use crate::settings::MirrorSettings;
 use crate::sweep::queue::Sweeps;
-use counts::Counter;
+use counts::CountCache;
 
 /// Answers questions about a running mirror. It changes nothing but the time of a proof.
 pub struct Inspector {
@@ -46,7 +46,7 @@ pub struct Inspector {
     pub(crate) settings: Arc<MirrorSettings>,
     /// Whether upstreams and tracked repositories are taken in, and everything runs.
     pub(crate) begun: Arc<AtomicBool>,
-    pub(crate) counter: Counter,
+    pub(crate) count_cache: CountCache,
     pub(crate) handle: Handle,
 }
 

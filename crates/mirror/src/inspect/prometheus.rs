@@ -113,8 +113,8 @@ impl Inspector {
 
     fn upstream_metrics(&self, out: &mut String) -> Result<(), ApiError> {
         let upstreams = self.upstream_answers()?;
-        type Read = fn(&UpstreamAnswer) -> Option<f64>;
-        let gauges: [(&str, &str, Read); 4] = [
+        type Column = fn(&UpstreamAnswer) -> Option<f64>;
+        let gauges: [(&str, &str, Column); 4] = [
             (
                 "gapless_upstream_connected",
                 "Whether an upstream is connected.",

@@ -14,11 +14,11 @@ use crate::inspect::Inspector;
 use gapless_core::filter::Keep;
 
 /// Mismatches that a report names.
-const FOUND: usize = 100;
+const MAX_MISMATCHES: usize = 100;
 /// How often the progress of a long command is told, in repositories.
-const TELL_EVERY: u64 = 16;
+const PROGRESS_EVERY: u64 = 16;
 /// Repositories that are read at a time.
-const AT_A_TIME: usize = 256;
+const REPOS_PER_VIEW: usize = 256;
 
 impl Inspector {
     /// Recomputes the root of a repository, and writes down what came out.
@@ -112,9 +112,9 @@ impl Inspector {
         // Collected, because proving takes long: no view of the rows is open meanwhile.
         let read = |from: &RepoId| {
             let rows = self.services.store.view().repos(*from);
-            rows.take(AT_A_TIME).collect::<Vec<_>>().into_iter()
+            rows.take(REPOS_PER_VIEW).collect::<Vec<_>>().into_iter()
         };
-        for row in scan(AT_A_TIME, RepoId(0), read, |(id, _)| RepoId(id.0 + 1)) {
+        for row in scan(REPOS_PER_VIEW, RepoId(0), read, |(id, _)| RepoId(id.0 + 1)) {
             let (id, repo) = row?;
             report.repos += 1;
             let mut answer = self.prove(id, &repo)?;
@@ -128,7 +128,7 @@ impl Inspector {
                 Verdict::Proven => report.proven += 1,
                 Verdict::Mismatch => {
                     report.mismatches += 1;
-                    if report.found.len() < FOUND {
+                    if report.found.len() < MAX_MISMATCHES {
                         report.found.push(answer);
                     }
                 }
@@ -140,7 +140,7 @@ impl Inspector {
                 of: of.max(report.repos),
                 mismatches: report.mismatches,
             };
-            if report.repos.is_multiple_of(TELL_EVERY) && !progress(told) {
+            if report.repos.is_multiple_of(PROGRESS_EVERY) && !progress(told) {
                 report.stopped = true;
                 break;
             }

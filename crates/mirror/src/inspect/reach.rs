@@ -45,8 +45,8 @@ impl Inspector {
                     until: timestamp(at),
                 })
                 .collect(),
-            relays: self.tellers(UpstreamKind::Relay),
-            jetstreams: self.tellers(UpstreamKind::Jetstream),
+            relays: self.upstreams_of_kind(UpstreamKind::Relay),
+            jetstreams: self.upstreams_of_kind(UpstreamKind::Jetstream),
             scope: self.services.admission.scope.name().to_owned(),
             says: String::new(),
         };
@@ -54,7 +54,7 @@ impl Inspector {
     }
 
     /// The upstreams of a kind that are followed.
-    fn tellers(&self, kind: UpstreamKind) -> Vec<String> {
+    fn upstreams_of_kind(&self, kind: UpstreamKind) -> Vec<String> {
         let covers = self.services.upstreams.read();
         let of_kind = covers
             .iter()

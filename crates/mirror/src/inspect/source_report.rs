@@ -57,8 +57,8 @@ impl Inspector {
     }
 
     pub(crate) fn source_metrics(&self, out: &mut String, upstreams: &[UpstreamAnswer]) {
-        type Read = fn(&SourceAnswer) -> Option<f64>;
-        let figures: [(&str, &str, &str, Read); 4] = [
+        type Column = fn(&SourceAnswer) -> Option<f64>;
+        let figures: [(&str, &str, &str, Column); 4] = [
             (
                 "gapless_upstream_first_total",
                 "counter",

@@ -5,7 +5,7 @@ use crate::inspect::Inspector;
 
 impl Inspector {
     pub(crate) fn upstream_answers(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
-        self.services.upstreams.sources.settle();
+        self.services.upstreams.sources.expire_due();
         let view = self.services.store.view();
         let sources: Vec<_> = {
             let covers = self.services.upstreams.read();
@@ -61,7 +61,7 @@ impl Inspector {
                 strays: source
                     .row
                     .host
-                    .and_then(|host| self.services.admission.strays.told_of(host)),
+                    .and_then(|host| self.services.admission.strays.reported_count(host)),
                 source: self.source_answer(id),
             });
         }

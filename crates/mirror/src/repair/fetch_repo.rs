@@ -14,7 +14,7 @@ use gapless_store::read_view::{ReadView, RootError};
 use tokio::runtime::Handle;
 
 use crate::failpoints;
-use crate::hosts::Refused;
+use crate::hosts::RefusedSnapshot;
 use crate::repair::ask_head::For;
 use crate::repair::held_tree::{HELD_TREE_BYTES, HeldTree};
 use crate::repair::snapshot::{Snapshot, SnapshotError};
@@ -172,7 +172,7 @@ impl Fetcher {
             did = %job.did, host, error,
             "the repository that the host serves is refused; asked for again later"
         );
-        let refused = Refused {
+        let refused = RefusedSnapshot {
             at: services.clock.time(),
             did: job.did.clone(),
             class,

@@ -26,7 +26,7 @@ impl Fetcher {
             repo?;
             own += 1;
         }
-        if own < count && services.admission.strays.say(host) {
+        if own < count && services.admission.strays.report(host) {
             tracing::warn!(
                 upstream = %url, repositories = count,
                 "a host brings repositories of other hosts; is it a relay, or has it another name in DID documents? It speaks for none of them. For a relay: gapless upstream remove URL, then gapless upstream add relay URL"

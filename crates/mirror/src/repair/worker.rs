@@ -12,7 +12,7 @@ use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, Next, Note};
 use gapless_core::ledger::identity::Document;
 use gapless_core::ledger::{HostId, Now, Repo, Tick, Time};
-use gapless_net::{HostAddress, Known, Net, ResolveError};
+use gapless_net::{HostAddress, KnownIdentity, Net, ResolveError};
 use gapless_store::error::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
@@ -68,7 +68,7 @@ pub struct Fetcher {
 /// What is to be done for a repository, as of the moment when it was begun.
 pub enum Plan {
     Nothing,
-    Resolve { asked: Tick, known: Known },
+    Resolve { asked: Tick, known: KnownIdentity },
     Ask { note: Note },
 }
 
@@ -242,7 +242,7 @@ impl Fetcher {
         &self,
         did: &Did,
         asked: Tick,
-        known: Known,
+        known: KnownIdentity,
     ) -> Result<(), Trouble> {
         self.services.metrics.resolutions.inc();
         let answer = self.net.resolve(did, known).await;
@@ -263,7 +263,7 @@ impl Fetcher {
             None => None,
             Some(name) => {
                 let by = self.namer(did)?;
-                match self.services.hosts.name_of_stranger(name, by).await? {
+                match self.services.hosts.register_named(name, by).await? {
                     Ok(host) => Some(host),
                     Err(over) => {
                         over.count(&self.services.metrics);
@@ -363,9 +363,9 @@ impl Drop for Released<'_> {
 }
 
 /// What is known of an owner already.
-pub fn known(services: &Services, repo: &Repo) -> Known {
+pub fn known(services: &Services, repo: &Repo) -> KnownIdentity {
     let host = repo.host.and_then(|host| services.hosts.get(host));
-    Known {
+    KnownIdentity {
         version: repo.document,
         host: host.map(|host| host.name),
         key: repo.signing.and_then(|signing| signing.key),

@@ -9,7 +9,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::NamedHead;
 use gapless_core::ledger::deletion::{self, AwaitedEvidence};
 use gapless_core::ledger::sweep::{self, ListingEntry, ListingVerdict, PageNote};
-use gapless_net::Page;
+use gapless_net::RepoListPage;
 use gapless_store::error::StoreError;
 
 use crate::desk::{Line, Seen, Turn, may_have_left};
@@ -67,7 +67,7 @@ impl Sweeper {
     }
 
     /// The next page, if the host has not kept us waiting for too long.
-    async fn page(&self, sweep: &mut Sweep, cursor: Option<&str>) -> Result<Page, Cut> {
+    async fn page(&self, sweep: &mut Sweep, cursor: Option<&str>) -> Result<RepoListPage, Cut> {
         let services = &self.fetcher.services;
         let asked = Instant::now();
         let answer = self.fetcher.net.list_repos(&sweep.address, cursor);

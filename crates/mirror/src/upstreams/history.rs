@@ -8,29 +8,29 @@ use gapless_core::ledger::{Repo, Time, Upstream, UpstreamId, UpstreamKind};
 /// One entry for each upstream there was: as many as there are rows.
 #[derive(Debug, Default)]
 pub struct UpstreamHistory {
-    came: BTreeMap<UpstreamId, Time>,
-    went: BTreeMap<UpstreamId, (Time, Upstream)>,
+    added: BTreeMap<UpstreamId, Time>,
+    removed: BTreeMap<UpstreamId, (Time, Upstream)>,
 }
 
 impl UpstreamHistory {
-    pub fn came(&mut self, now: Time, id: UpstreamId) {
-        self.came.insert(id, now);
-        self.went.remove(&id);
+    pub fn record_added(&mut self, now: Time, id: UpstreamId) {
+        self.added.insert(id, now);
+        self.removed.remove(&id);
     }
 
-    pub fn went(&mut self, now: Time, id: UpstreamId, row: &Upstream) {
-        self.came.remove(&id);
-        self.went.insert(id, (now, row.clone()));
+    pub fn record_removed(&mut self, now: Time, id: UpstreamId, row: &Upstream) {
+        self.added.remove(&id);
+        self.removed.insert(id, (now, row.clone()));
     }
 
     /// Since when an upstream has been followed without a break.
     pub fn followed_since(&self, id: UpstreamId) -> Option<Time> {
-        self.came.get(&id).copied()
+        self.added.get(&id).copied()
     }
 
     /// When an upstream was left that is not followed now.
     pub fn left_at(&self, id: UpstreamId) -> Option<Time> {
-        self.went.get(&id).map(|(at, _)| *at)
+        self.removed.get(&id).map(|(at, _)| *at)
     }
 
     /// When the last one was left that could speak for a repository.
@@ -43,7 +43,7 @@ impl UpstreamHistory {
             }
             UpstreamKind::Jetstream => false,
         };
-        let left = self.went.values().filter(|(_, row)| could(row));
+        let left = self.removed.values().filter(|(_, row)| could(row));
         left.map(|(at, _)| *at).max()
     }
 }
@@ -76,20 +76,20 @@ mod tests {
         repo.host = Some(HostId(1));
         let mut history = UpstreamHistory::default();
         let own = row(UpstreamKind::Pds, Some(1), FollowReason::Added);
-        history.came(Time(1), UpstreamId(1));
+        history.record_added(Time(1), UpstreamId(1));
         assert_eq!(history.followed_since(UpstreamId(1)), Some(Time(1)));
-        history.went(Time(2), UpstreamId(1), &own);
+        history.record_removed(Time(2), UpstreamId(1), &own);
         assert_eq!(history.followed_since(UpstreamId(1)), None);
         assert_eq!(history.left_at(UpstreamId(1)), Some(Time(2)));
         let other = row(UpstreamKind::Pds, Some(2), FollowReason::Added);
-        history.went(Time(3), UpstreamId(2), &other);
+        history.record_removed(Time(3), UpstreamId(2), &other);
         let for_others = row(UpstreamKind::Pds, Some(1), FollowReason::ForTracked);
-        history.went(Time(4), UpstreamId(3), &for_others);
+        history.record_removed(Time(4), UpstreamId(3), &for_others);
         assert_eq!(history.last_left(&repo), Some(Time(2)));
         let relay = row(UpstreamKind::Relay, None, FollowReason::Added);
-        history.went(Time(5), UpstreamId(4), &relay);
+        history.record_removed(Time(5), UpstreamId(4), &relay);
         assert_eq!(history.last_left(&repo), Some(Time(5)));
-        history.came(Time(6), UpstreamId(4));
+        history.record_added(Time(6), UpstreamId(4));
         assert_eq!(history.last_left(&repo), Some(Time(2)), "it is back");
         repo.tracked = true;
         assert_eq!(history.last_left(&repo), Some(Time(4)));

@@ -33,7 +33,7 @@ use history::UpstreamHistory;
 use sources::Sources;
 
 /// How long until a row is tried again that there was no room for.
-const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
+const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
 
 pub struct Upstreams {
     covers: RwLock<Covers>,
@@ -179,14 +179,14 @@ impl Upstreams {
         let mut covers = self.write();
         let now = self.clock.now();
         covers.add(now.tick, id, row);
-        self.history().came(now.time, id);
+        self.history().record_added(now.time, id);
     }
 
     pub fn remove(&self, id: UpstreamId) -> Option<Upstream> {
         let mut covers = self.write();
         let now = self.clock.now();
         let row = covers.remove(now.tick, id)?.row;
-        self.history().went(now.time, id, &row);
+        self.history().record_removed(now.time, id, &row);
         Some(row)
     }
 
@@ -208,7 +208,7 @@ impl Upstreams {
         let now = self.clock.now();
         self.renew(&mut covers);
         let source = covers.get_mut(id)?;
-        let before = Kept::of(&source.row);
+        let before = PersistedPart::of(&source.row);
         let mut look = Look {
             now,
             stream: &mut source.stream,
@@ -216,7 +216,7 @@ impl Upstreams {
             notices,
         };
         let told = act(&mut look);
-        let changed = before != Kept::of(&source.row);
+        let changed = before != PersistedPart::of(&source.row);
         Some((told, changed.then(|| source.row.clone())))
     }
 
@@ -263,7 +263,7 @@ impl Upstreams {
     pub async fn wait_for_room(&self, full: &DiskFull) -> Result<(), StoreError> {
         self.disk.refused(self.clock.time(), full);
         tokio::select! {
-            () = tokio::time::sleep(NO_ROOM_PAUSE) => {}
+            () = tokio::time::sleep(FULL_DISK_RETRY) => {}
             () = self.shutdown.begun() => {}
         }
         match self.shutdown.has_begun() {
@@ -314,11 +314,11 @@ impl Look<'_> {
 
 /// The part of a row that streams change.
 #[derive(PartialEq, Eq)]
-struct Kept(u64, Option<u64>, u32, u64, Option<u64>);
+struct PersistedPart(u64, Option<u64>, u32, u64, Option<u64>);
 
-impl Kept {
-    fn of(row: &Upstream) -> Kept {
-        Kept(
+impl PersistedPart {
+    fn of(row: &Upstream) -> PersistedPart {
+        PersistedPart(
             row.epoch.0,
             row.first_cursor_since_reset,
             row.numbering,

@@ -34,8 +34,8 @@ fn resolved(host: &str, index: usize) -> Resolved {
     }
 }
 
-fn known(version: u64, host: &str, index: usize) -> Known {
-    Known {
+fn known(version: u64, host: &str, index: usize) -> KnownIdentity {
+    KnownIdentity {
         version,
         host: Some(host.to_owned()),
         key: Some(key_bytes(&key(index))),
@@ -71,13 +71,13 @@ fn the_version_is_the_moment_of_the_last_word_in_force() {
             entry(300, A, 1, true),
         ],
     };
-    let settled = settle(&log, &resolved(B, 0), &known(1, A, 0));
+    let settled = version_by_log(&log, &resolved(B, 0), &known(1, A, 0));
     assert_eq!(settled, Ok(200));
     // What was nullified was the directory's word nevertheless.
-    let settled = settle(&log, &resolved(B, 0), &known(1, A, 1));
+    let settled = version_by_log(&log, &resolved(B, 0), &known(1, A, 1));
     assert_eq!(settled, Ok(200));
     // With a moment of its own, what is known needs no entry: moments compare.
-    let settled = settle(&log, &resolved(B, 0), &known(999, B, 1));
+    let settled = version_by_log(&log, &resolved(B, 0), &known(999, B, 1));
     assert_eq!(settled, Ok(200));
 }
 
@@ -87,10 +87,10 @@ fn a_log_that_disagrees_settles_nothing() {
         entries: vec![entry(100, A, 0, false), entry(200, B, 0, false)],
     };
     for document in [resolved(A, 0), resolved(B, 1)] {
-        let settled = settle(&log, &document, &known(1, A, 0));
+        let settled = version_by_log(&log, &document, &known(1, A, 0));
         assert_eq!(settled, Err(ResolveError::Unsettled));
     }
-    let empty = settle(&AuditLog::default(), &resolved(A, 0), &known(1, B, 0));
+    let empty = version_by_log(&AuditLog::default(), &resolved(A, 0), &known(1, B, 0));
     assert_eq!(empty, Err(ResolveError::Unsettled));
 }
 
@@ -99,7 +99,7 @@ fn a_directory_that_never_heard_of_what_is_known_is_behind() {
     let log = AuditLog {
         entries: vec![entry(100, A, 0, false)],
     };
-    let settled = settle(&log, &resolved(A, 0), &known(1, B, 1));
+    let settled = version_by_log(&log, &resolved(A, 0), &known(1, B, 1));
     assert_eq!(settled, Err(ResolveError::Stale));
     assert!(settled.unwrap_err().retry_after().is_some());
 }
@@ -114,9 +114,9 @@ fn a_tombstone_that_was_taken_back_is_newer() {
     let log = AuditLog {
         entries: vec![entry(100, A, 0, false), tombstone, entry(300, A, 0, false)],
     };
-    let gone = Known {
+    let gone = KnownIdentity {
         version: 1,
-        ..Known::default()
+        ..KnownIdentity::default()
     };
-    assert_eq!(settle(&log, &resolved(A, 0), &gone), Ok(300));
+    assert_eq!(version_by_log(&log, &resolved(A, 0), &gone), Ok(300));
 }

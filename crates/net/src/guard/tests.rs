@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn judge(url: &str) -> Result<(), Refusal> {
+fn judge(url: &str) -> Result<(), BlockedAddress> {
     check_url(&Url::parse(url).unwrap(), false)
 }
 
@@ -24,35 +24,35 @@ fn public_hosts_are_let_through() {
 #[test]
 fn everything_else_is_refused_by_its_own_rule() {
     for (url, refusal) in [
-        ("http://pds.example.com", Refusal::Scheme),
-        ("http://pds.example.com:443", Refusal::Scheme),
-        ("ws://pds.example.com", Refusal::Scheme),
-        ("ftp://pds.example.com", Refusal::Scheme),
-        ("https://pds.example.com:8443", Refusal::Port),
-        ("https://pds.example.com:80", Refusal::Port),
-        ("wss://pds.example.com:80", Refusal::Port),
-        ("https://a@pds.example.com", Refusal::Credentials),
-        ("https://:b@pds.example.com", Refusal::Credentials),
-        ("https://8.8.8.8", Refusal::Literal),
-        ("https://127.0.0.1", Refusal::Literal),
-        ("https://0x7f.1", Refusal::Literal),
-        ("https://2130706433", Refusal::Literal),
-        ("https://[::1]", Refusal::Literal),
-        ("https://[2600::1]", Refusal::Literal),
-        ("https://localhost", Refusal::Name),
-        ("https://com", Refusal::Name),
-        ("https://pds.example.com.", Refusal::Name),
-        ("https://LOCALHOST", Refusal::Name),
-        ("https://a.LocalHost", Refusal::Reserved),
-        ("https://a.local", Refusal::Reserved),
-        ("https://metadata.google.internal", Refusal::Reserved),
-        ("https://a.test", Refusal::Reserved),
-        ("https://a.invalid", Refusal::Reserved),
-        ("https://a.example", Refusal::Reserved),
-        ("https://a.onion", Refusal::Reserved),
-        ("https://a.alt", Refusal::Reserved),
-        ("https://1.0.0.127.in-addr.arpa", Refusal::Reserved),
-        ("data:text/plain,x", Refusal::Unreadable),
+        ("http://pds.example.com", BlockedAddress::Scheme),
+        ("http://pds.example.com:443", BlockedAddress::Scheme),
+        ("ws://pds.example.com", BlockedAddress::Scheme),
+        ("ftp://pds.example.com", BlockedAddress::Scheme),
+        ("https://pds.example.com:8443", BlockedAddress::Port),
+        ("https://pds.example.com:80", BlockedAddress::Port),
+        ("wss://pds.example.com:80", BlockedAddress::Port),
+        ("https://a@pds.example.com", BlockedAddress::Credentials),
+        ("https://:b@pds.example.com", BlockedAddress::Credentials),
+        ("https://8.8.8.8", BlockedAddress::Literal),
+        ("https://127.0.0.1", BlockedAddress::Literal),
+        ("https://0x7f.1", BlockedAddress::Literal),
+        ("https://2130706433", BlockedAddress::Literal),
+        ("https://[::1]", BlockedAddress::Literal),
+        ("https://[2600::1]", BlockedAddress::Literal),
+        ("https://localhost", BlockedAddress::Name),
+        ("https://com", BlockedAddress::Name),
+        ("https://pds.example.com.", BlockedAddress::Name),
+        ("https://LOCALHOST", BlockedAddress::Name),
+        ("https://a.LocalHost", BlockedAddress::Reserved),
+        ("https://a.local", BlockedAddress::Reserved),
+        ("https://metadata.google.internal", BlockedAddress::Reserved),
+        ("https://a.test", BlockedAddress::Reserved),
+        ("https://a.invalid", BlockedAddress::Reserved),
+        ("https://a.example", BlockedAddress::Reserved),
+        ("https://a.onion", BlockedAddress::Reserved),
+        ("https://a.alt", BlockedAddress::Reserved),
+        ("https://1.0.0.127.in-addr.arpa", BlockedAddress::Reserved),
+        ("data:text/plain,x", BlockedAddress::Unreadable),
     ] {
         assert_eq!(judge(url), Err(refusal), "{url}");
     }
@@ -68,8 +68,11 @@ fn a_test_network_may_be_anywhere_but_never_with_credentials() {
     ] {
         assert_eq!(judge(url), Ok(()), "{url}");
     }
-    assert_eq!(judge("http://a@localhost"), Err(Refusal::Credentials));
-    assert_eq!(judge("ftp://localhost/etc"), Err(Refusal::Scheme));
+    assert_eq!(
+        judge("http://a@localhost"),
+        Err(BlockedAddress::Credentials)
+    );
+    assert_eq!(judge("ftp://localhost/etc"), Err(BlockedAddress::Scheme));
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn every_special_network_is_refused_to_its_edges() {
         ("ff02::1", None),
     ] {
         let inside: IpAddr = inside.parse().unwrap();
-        assert_eq!(check_address(inside), Err(Refusal::Address(inside)));
+        assert_eq!(check_address(inside), Err(BlockedAddress::Address(inside)));
         if let Some(outside) = outside {
             assert_eq!(check_address(outside.parse().unwrap()), Ok(()), "{outside}");
         }
@@ -161,7 +164,7 @@ fn handles_of_reserved_names_are_not_asked_for() {
         assert_eq!(check_handle("alice.bsky.social", private), Ok(()));
         for top in RESERVED.into_iter().filter(|top| *top != OWN_HANDLES) {
             let handle = format!("alice.{top}");
-            let refused = Err(Refusal::ReservedHandle);
+            let refused = Err(BlockedAddress::ReservedHandle);
             assert_eq!(check_handle(&handle, private), refused, "{handle}");
         }
         assert_eq!(check_handle("alice.test", private).is_ok(), private);

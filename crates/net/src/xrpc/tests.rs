@@ -14,7 +14,7 @@ fn did() -> Did {
 }
 
 fn answered(status: u16, body: &str) -> Failure {
-    let answer = Answer {
+    let answer = Response {
         status,
         retry_after: Some(Duration::from_secs(3)),
         body: body.as_bytes().to_vec().into(),

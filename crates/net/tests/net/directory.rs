@@ -5,7 +5,9 @@ use super::*;
 #[tokio::test]
 async fn documents_have_versions() {
     let (testnet, net, did, _, _) = settled().await;
-    let first = within(net.resolve(&did, Known::default())).await.unwrap();
+    let first = within(net.resolve(&did, KnownIdentity::default()))
+        .await
+        .unwrap();
     assert_eq!((first.version, first.tombstoned), (1, false));
     assert_eq!(first.handle, testnet.truth().handle(&did));
     let key = public_key(&first.key.unwrap()).unwrap();
@@ -43,14 +45,16 @@ async fn documents_have_versions() {
 #[tokio::test]
 async fn a_directory_that_is_behind_moves_nothing() {
     let (testnet, net, did, _, _) = settled().await;
-    let first = within(net.resolve(&did, Known::default())).await.unwrap();
+    let first = within(net.resolve(&did, KnownIdentity::default()))
+        .await
+        .unwrap();
     let stale = testnet.fault(Spec::new(Fault::PlcStale { seq: None }).on(Place::Plc));
     let stale = stale.unwrap().id.unwrap();
     testnet.rotate_key(&did, true).unwrap();
     // Who saw the new document first knows it as version 1.
     let keys = testnet.truth().keys(&did).unwrap();
     let newest = PublicKey::from_did_key(keys.last().unwrap()).unwrap();
-    let ahead = Known {
+    let ahead = KnownIdentity {
         key: Some(key_bytes(&newest)),
         ..known(&first)
     };
@@ -66,7 +70,7 @@ async fn a_directory_that_is_behind_moves_nothing() {
     let stale = Fault::PlcStale { seq: None };
     testnet.fault(Spec::new(stale).on(Place::Plc)).unwrap();
     testnet.rotate_key(&did, true).unwrap();
-    let ahead = Known {
+    let ahead = KnownIdentity {
         version: u64::MAX,
         host: first.host.clone(),
         key: None,
@@ -78,7 +82,9 @@ async fn a_directory_that_is_behind_moves_nothing() {
 #[tokio::test]
 async fn a_document_that_is_ahead_of_its_log_is_unsettled() {
     let (testnet, net, did, _, _) = settled().await;
-    let first = within(net.resolve(&did, Known::default())).await.unwrap();
+    let first = within(net.resolve(&did, KnownIdentity::default()))
+        .await
+        .unwrap();
     testnet.rotate_key(&did, true).unwrap();
     // The document is answered from before, the log from after.
     let behind = Fault::PlcStale { seq: None };
@@ -94,12 +100,12 @@ async fn a_directory_that_is_down_limited_or_ignorant() {
     let (testnet, net, did, _, _) = settled().await;
     let down = Spec::new(Fault::PlcDown {}).times(1);
     testnet.fault(down).unwrap();
-    match within(net.resolve(&did, Known::default())).await {
+    match within(net.resolve(&did, KnownIdentity::default())).await {
         Err(ResolveError::Ask(error)) => assert_eq!(error.class, AskClass::Http(503)),
         other => panic!("{other:?}"),
     }
     let unknown = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").unwrap();
-    let resolved = within(net.resolve(&unknown, Known::default())).await;
+    let resolved = within(net.resolve(&unknown, KnownIdentity::default())).await;
     assert_eq!(resolved, Err(ResolveError::NotFound));
 
     let limited = Fault::Plc429 {
@@ -107,7 +113,7 @@ async fn a_directory_that_is_down_limited_or_ignorant() {
     };
     testnet.fault(Spec::new(limited)).unwrap();
     for _ in 0..2 {
-        let error = within(net.resolve(&did, Known::default())).await;
+        let error = within(net.resolve(&did, KnownIdentity::default())).await;
         let wait = error.unwrap_err().retry_after().unwrap();
         assert!(wait > Duration::from_secs(890), "{wait:?}");
     }

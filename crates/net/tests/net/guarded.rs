@@ -62,7 +62,7 @@ async fn strangers_cannot_send_us_into_our_own_network() {
         assert_eq!(error.class, AskClass::Refused, "{url}");
     }
     let web = Did::parse(&format!("did:web:localhost%3A{port}")).unwrap();
-    match within(guarded.resolve(&web, Known::default())).await {
+    match within(guarded.resolve(&web, KnownIdentity::default())).await {
         Err(ResolveError::Ask(error)) => assert_eq!(error.class, AskClass::Refused),
         other => panic!("{other:?}"),
     }
@@ -100,7 +100,7 @@ async fn redirects_are_followed_a_few_times() {
     // A document must come from its own place.
     let port = url.rsplit(':').next().unwrap();
     let web = Did::parse(&format!("did:web:localhost%3A{port}")).unwrap();
-    let resolved = within(net.resolve(&web, Known::default())).await;
+    let resolved = within(net.resolve(&web, KnownIdentity::default())).await;
     assert!(
         matches!(resolved, Err(ResolveError::Ask(..))),
         "{resolved:?}"

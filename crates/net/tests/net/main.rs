@@ -19,8 +19,8 @@ use gapless_atp::crypto::PublicKey;
 use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::Account;
 use gapless_net::{
-    AskClass, FetchLimits, GetRepoError, HostAddress, HostLimits, Known, Latest, Limits, Net,
-    NetSettings, ResolveError, Resolved, Trust, key_bytes, public_key,
+    AskClass, FetchLimits, GetRepoError, HostAddress, HostLimits, KnownIdentity, Latest, Limits,
+    Net, NetSettings, ResolveError, Resolved, Trust, key_bytes, public_key,
 };
 use gapless_testnet::{Config, Fault, Place, Spec, Status, Testnet};
 use tokio::time::timeout;
@@ -66,7 +66,9 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
 async fn account(testnet: &Testnet, net: &Net, method: DidMethod) -> (Did, Resolved) {
     let dids = testnet.truth().dids();
     let did = dids.iter().find(|did| did.method() == method).unwrap();
-    let resolved = within(net.resolve(did, Known::default())).await.unwrap();
+    let resolved = within(net.resolve(did, KnownIdentity::default()))
+        .await
+        .unwrap();
     (did.clone(), resolved)
 }
 
@@ -79,8 +81,8 @@ fn place(testnet: &Testnet, host: &HostAddress) -> usize {
     at.unwrap()
 }
 
-fn known(resolved: &Resolved) -> Known {
-    Known {
+fn known(resolved: &Resolved) -> KnownIdentity {
+    KnownIdentity {
         version: resolved.version,
         host: resolved.host.clone(),
         key: resolved.key,

@@ -20,14 +20,14 @@ const UNLISTED_ONE_IN: usize = 10;
 
 /// What is in doubt about a host.
 #[derive(Default)]
-struct Doubt {
+struct HostDoubt {
     whole: bool,
     unlisted: bool,
     unlisted_since: Option<Time>,
     failing: Option<Failing>,
 }
 
-impl Doubt {
+impl HostDoubt {
     fn since(&self) -> Option<Time> {
         let failing = self.failing.as_ref().map(|failing| failing.since);
         self.unlisted_since.into_iter().chain(failing).min()
@@ -59,7 +59,7 @@ impl Inspector {
     /// The hosts in doubt, those first of which all is wanted; and how many there
     /// are.
     pub(crate) fn host_gaps(&self) -> (Vec<HostGap>, u64) {
-        let mut doubts: BTreeMap<HostId, Doubt> = BTreeMap::new();
+        let mut doubts: BTreeMap<HostId, HostDoubt> = BTreeMap::new();
         for (host, failing) in self.sweeps.failing() {
             doubts.entry(host).or_default().failing = Some(failing);
         }
@@ -84,7 +84,7 @@ impl Inspector {
             doubts.entry(host).or_default().unlisted = true;
         }
         let total = doubts.len() as u64;
-        let mut doubts: Vec<(HostId, Doubt)> = doubts.into_iter().collect();
+        let mut doubts: Vec<(HostId, HostDoubt)> = doubts.into_iter().collect();
         doubts.sort_by_key(|(host, doubt)| (!doubt.whole, doubt.since(), *host));
         doubts.truncate(HOSTS_NAMED);
         let told = doubts
@@ -93,7 +93,7 @@ impl Inspector {
         (told.collect(), total)
     }
 
-    fn host_gap(&self, host: HostId, doubt: Doubt) -> HostGap {
+    fn host_gap(&self, host: HostId, doubt: HostDoubt) -> HostGap {
         let name = self.services.hosts.get(host).unwrap_or_default().name;
         let sweep = self.sweeps.get(host).unwrap_or_default();
         let next = self.services.clock.time().after(sweep.rests_for());
@@ -108,7 +108,7 @@ impl Inspector {
 
     /// Hosts that are followed whole and whose listing was never read, cannot be
     /// read since the stream missed something, or was not for too long.
-    pub(crate) fn unswept(&self, reasons: &mut Vec<String>) {
+    pub(crate) fn add_unswept_hosts(&self, reasons: &mut Vec<String>) {
         let now = self.services.clock.time();
         let unlisted = self.unlisted_hosts().len();
         let known = self.services.hosts.len();

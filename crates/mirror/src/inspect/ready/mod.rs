@@ -39,8 +39,8 @@ impl Inspector {
                 }
             }
         }
-        self.unheard(&mut reasons);
-        self.unswept(&mut reasons);
+        self.add_silent_upstreams(&mut reasons);
+        self.add_unswept_hosts(&mut reasons);
         Readiness {
             ready: reasons.is_empty(),
             reasons,

@@ -15,26 +15,26 @@ const SILENT_ONE_IN: usize = 10;
 
 /// How an upstream is heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heard {
-    Lately,
+enum Contact {
+    Recent,
     /// Not since it is followed, and that is not long ago: since then.
     NotYet(Time),
     /// For too long.
-    NotForLong,
+    Lost,
 }
 
 /// `at`: when it was heard last. `followed`: since when it is, as far as we run.
-fn heard(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duration) -> Heard {
+fn contact(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duration) -> Contact {
     let lately = |at: Time| now.since(at) <= longest;
     match (at, followed) {
-        (Some(at), _) if lately(at) => Heard::Lately,
-        (None, Some(since)) if lately(since) => Heard::NotYet(since),
-        _ => Heard::NotForLong,
+        (Some(at), _) if lately(at) => Contact::Recent,
+        (None, Some(since)) if lately(since) => Contact::NotYet(since),
+        _ => Contact::Lost,
     }
 }
 
 impl Inspector {
-    pub(crate) fn unheard(&self, reasons: &mut Vec<String>) {
+    pub(crate) fn add_silent_upstreams(&self, reasons: &mut Vec<String>) {
         let now = self.services.clock.time();
         let longest = self.settings.ready.max_upstream_age;
         let all: Vec<_> = {
@@ -52,21 +52,21 @@ impl Inspector {
         let (mut hosts, mut silent, mut not_yet) = (0, Vec::new(), Vec::new());
         for (id, url, operators, at) in all {
             let link = self.following.link(id).unwrap_or_default();
-            let how = heard(now, at, link.down_since, longest);
+            let how = contact(now, at, link.down_since, longest);
             hosts += usize::from(!operators);
             match (how, operators) {
-                (Heard::Lately, _) => {}
-                (Heard::NotYet(since), true) => reasons.push(connecting(
+                (Contact::Recent, _) => {}
+                (Contact::NotYet(since), true) => reasons.push(connecting(
                     &format!("connecting to {url}"),
                     since,
                     link.error.as_deref(),
                 )),
-                (Heard::NotForLong, true) => reasons.push(format!(
+                (Contact::Lost, true) => reasons.push(format!(
                     "nothing was heard of {url} for longer than ready.max_upstream_age, {} s",
                     longest.as_secs()
                 )),
-                (Heard::NotYet(since), false) => not_yet.push((since, url)),
-                (Heard::NotForLong, false) => silent.push(url),
+                (Contact::NotYet(since), false) => not_yet.push((since, url)),
+                (Contact::Lost, false) => silent.push(url),
             }
         }
         if (silent.len() + not_yet.len()) * SILENT_ONE_IN <= hosts {
@@ -102,12 +102,12 @@ mod tests {
     fn what_was_never_heard_is_not_called_silent_for_long_before_it_is() {
         let longest = Duration::from_micros(100);
         let at = |micros| Some(Time(micros));
-        let of = |now, heard_at, followed| heard(Time(now), heard_at, followed, longest);
-        assert_eq!(of(1_050, None, at(1_000)), Heard::NotYet(Time(1_000)));
-        assert_eq!(of(1_101, None, at(1_000)), Heard::NotForLong);
-        assert_eq!(of(1_050, at(1_000), None), Heard::Lately);
-        assert_eq!(of(1_101, at(1_000), at(1_090)), Heard::NotForLong);
-        assert_eq!(of(1_050, None, None), Heard::NotForLong);
+        let of = |now, heard_at, followed| contact(Time(now), heard_at, followed, longest);
+        assert_eq!(of(1_050, None, at(1_000)), Contact::NotYet(Time(1_000)));
+        assert_eq!(of(1_101, None, at(1_000)), Contact::Lost);
+        assert_eq!(of(1_050, at(1_000), None), Contact::Recent);
+        assert_eq!(of(1_101, at(1_000), at(1_090)), Contact::Lost);
+        assert_eq!(of(1_050, None, None), Contact::Lost);
     }
 
     #[test]

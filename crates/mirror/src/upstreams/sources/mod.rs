@@ -27,26 +27,26 @@ use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{FollowReason, HostId, Tick, Time, Upstream, UpstreamId, UpstreamKind};
 
 use crate::clock::Clock;
-use recent::{Entry, Gone, Recent};
-pub use tally::{Figures, Tally};
+use recent::{Expired, Recent, RecentCommit};
+pub use tally::{SourceFigures, SourceTally};
 
 /// What was not brought so long after the first brought it was missed.
 pub const MISSED_AFTER: Duration = Duration::from_secs(60);
 /// Commits that are remembered, about 128 bytes each. What is pushed out before its
 /// time is not judged.
-pub const REMEMBERED: usize = 131_072;
+pub const MAX_RECENT_COMMITS: usize = 131_072;
 /// Parts of the memory, so that desks do not wait for each other.
-const PARTS: usize = 16;
+const SHARDS: usize = 16;
 /// How often what has come of age is looked for when nothing comes.
-const SETTLE_EVERY: Duration = Duration::from_millis(500);
+const EXPIRE_EVERY: Duration = Duration::from_millis(500);
 /// A host is not swept for missed commits again before so long: a relay that misses
 /// many would have everybody swept for ever.
-pub const DOUBTED_EVERY: Duration = Duration::from_secs(60);
+pub const DOUBT_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// Hosts that wait for such a sweep; more are left to their turn.
-const DOUBTED: usize = 10_000;
+const MAX_DOUBTED_HOSTS: usize = 10_000;
 
 /// One arrival of a commit, as a desk judged it.
-pub struct Sight<'a> {
+pub struct CommitArrival<'a> {
     pub did: &'a Did,
     pub rev: Rev,
     pub host: Option<HostId>,
@@ -71,35 +71,37 @@ pub enum Proof {
 
 /// Those whom misses are looked for at.
 #[derive(Default)]
-struct Judged {
-    relays: Vec<Arc<Tally>>,
-    hosts: HashMap<HostId, Arc<Tally>>,
+struct JudgedSources {
+    relays: Vec<Arc<SourceTally>>,
+    hosts: HashMap<HostId, Arc<SourceTally>>,
 }
 
 pub struct Sources {
     clock: Arc<Clock>,
     hasher: FixedState,
-    tallies: Mutex<BTreeMap<UpstreamId, Arc<Tally>>>,
-    judged: RwLock<Arc<Judged>>,
+    tallies: Mutex<BTreeMap<UpstreamId, Arc<SourceTally>>>,
+    judged: RwLock<Arc<JudgedSources>>,
     several: AtomicBool,
     recent: Vec<Mutex<Recent>>,
     began: Instant,
     /// When what had come of age was last looked for, in milliseconds since then.
-    settled: AtomicU64,
+    last_expiry: AtomicU64,
     /// Pushed out before their time.
     unjudged: AtomicU64,
     doubted: Mutex<BTreeMap<HostId, Tick>>,
 }
 
-fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in here can panic half way.
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sources {
     pub fn new(clock: Arc<Clock>) -> Sources {
         let mut recent = Vec::new();
-        recent.resize_with(PARTS, || Mutex::new(Recent::new(REMEMBERED / PARTS)));
+        recent.resize_with(SHARDS, || {
+            Mutex::new(Recent::new(MAX_RECENT_COMMITS / SHARDS))
+        });
         Sources {
             clock,
             hasher: FixedState::with_seed(0x73_6f_75_72),
@@ -108,16 +110,16 @@ impl Sources {
             several: AtomicBool::new(false),
             recent,
             began: Instant::now(),
-            settled: AtomicU64::new(0),
+            last_expiry: AtomicU64::new(0),
             unjudged: AtomicU64::new(0),
             doubted: Mutex::default(),
         }
     }
 
     /// A source is followed from now on.
-    pub fn add(&self, id: UpstreamId, row: &Upstream) -> Arc<Tally> {
+    pub fn add(&self, id: UpstreamId, row: &Upstream) -> Arc<SourceTally> {
         let tracked_only = row.followed == FollowReason::ForTracked;
-        let tally = Arc::new(Tally::new(id, row.kind, row.host, tracked_only));
+        let tally = Arc::new(SourceTally::new(id, row.kind, row.host, tracked_only));
         let mut tallies = lock(&self.tallies);
         tallies.insert(id, tally.clone());
         self.index(&tallies);
@@ -130,8 +132,8 @@ impl Sources {
         self.index(&tallies);
     }
 
-    fn index(&self, tallies: &BTreeMap<UpstreamId, Arc<Tally>>) {
-        let mut judged = Judged::default();
+    fn index(&self, tallies: &BTreeMap<UpstreamId, Arc<SourceTally>>) {
+        let mut judged = JudgedSources::default();
         for tally in tallies.values() {
             match (tally.kind, tally.host) {
                 (UpstreamKind::Relay, _) => judged.relays.push(tally.clone()),
@@ -141,8 +143,8 @@ impl Sources {
                 (UpstreamKind::Pds, None) | (UpstreamKind::Jetstream, _) => {}
             }
         }
-        let mut kept = self.judged.write().unwrap_or_else(PoisonError::into_inner);
-        *kept = Arc::new(judged);
+        let mut current = self.judged.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Arc::new(judged);
         // Two hosts' own streams never bring the same: one of them is no second source.
         let services = tallies.values().any(|one| one.kind != UpstreamKind::Pds);
         let several = tallies.len() > 1 && services;
@@ -155,16 +157,16 @@ impl Sources {
     }
 
     /// A commit has come.
-    pub fn brought(&self, tally: &Tally, sight: &Sight<'_>) {
+    pub fn brought(&self, tally: &SourceTally, sight: &CommitArrival<'_>) {
         let mark = self
             .hasher
             .hash_one((sight.did.as_str(), sight.rev.to_bits()));
-        let part = &self.recent[(mark % PARTS as u64) as usize];
+        let part = &self.recent[(mark % SHARDS as u64) as usize];
         let now = Instant::now();
-        let (noted, gone) = {
+        let (noted, expired) = {
             let mut recent = lock(part);
             let noted = recent.brought(mark, tally, sight, now);
-            (noted, recent.take_old(now, MISSED_AFTER))
+            (noted, recent.take_expired(now, MISSED_AFTER))
         };
         match noted.first {
             None => {}
@@ -182,9 +184,9 @@ impl Sources {
         if sight.proof != Proof::Claimed
             && let Some(host) = sight.host
         {
-            tally.has_brought_of(host);
+            tally.note_host(host);
         }
-        self.judge(gone);
+        self.judge(expired);
     }
 
     fn is_old(&self, rev: Rev) -> bool {
@@ -192,30 +194,30 @@ impl Sources {
     }
 
     /// Looks for what has come of age, now and then.
-    pub fn settle(&self) {
+    pub fn expire_due(&self) {
         let now = Instant::now();
         let passed = now.duration_since(self.began).as_millis() as u64;
-        let last = self.settled.load(Ordering::Relaxed);
-        if passed < last.saturating_add(SETTLE_EVERY.as_millis() as u64) {
+        let last = self.last_expiry.load(Ordering::Relaxed);
+        if passed < last.saturating_add(EXPIRE_EVERY.as_millis() as u64) {
             return;
         }
-        self.settled.store(passed, Ordering::Relaxed);
-        self.settle_at(now);
+        self.last_expiry.store(passed, Ordering::Relaxed);
+        self.expire_due_at(now);
     }
 
     /// The same, as if it were then.
-    pub fn settle_at(&self, now: Instant) {
+    pub fn expire_due_at(&self, now: Instant) {
         for part in &self.recent {
-            let gone = lock(part).take_old(now, MISSED_AFTER);
-            self.judge(gone);
+            let expired = lock(part).take_expired(now, MISSED_AFTER);
+            self.judge(expired);
         }
     }
 
-    fn judge(&self, gone: Gone) {
-        if gone.pushed_out > 0 {
-            self.unjudged.fetch_add(gone.pushed_out, Ordering::Relaxed);
+    fn judge(&self, expired: Expired) {
+        if expired.evicted > 0 {
+            self.unjudged.fetch_add(expired.evicted, Ordering::Relaxed);
         }
-        if gone.old.is_empty() {
+        if expired.old.is_empty() {
             return;
         }
         let judged = {
@@ -223,7 +225,7 @@ impl Sources {
             judged.clone()
         };
         let now = self.clock.glance();
-        for entry in gone.old.iter().filter(|entry| entry.is_signed()) {
+        for entry in expired.old.iter().filter(|entry| entry.is_signed()) {
             let own = entry.host.and_then(|host| judged.hosts.get(&host));
             for tally in judged.relays.iter().chain(own) {
                 if !tally.should_have(entry) {
@@ -233,7 +235,7 @@ impl Sources {
                 if entry.cover == Some(tally.id)
                     && let Some(host) = entry.host
                 {
-                    self.doubt(host, now.tick);
+                    self.doubt_host(host, now.tick);
                 }
             }
         }
@@ -241,9 +243,9 @@ impl Sources {
 
     /// The stream that speaks for repositories of this host has missed something:
     /// perhaps not that alone.
-    fn doubt(&self, host: HostId, tick: Tick) {
+    fn doubt_host(&self, host: HostId, tick: Tick) {
         let mut doubted = lock(&self.doubted);
-        if doubted.len() < DOUBTED || doubted.contains_key(&host) {
+        if doubted.len() < MAX_DOUBTED_HOSTS || doubted.contains_key(&host) {
             doubted.insert(host, tick);
         }
     }
@@ -258,7 +260,7 @@ impl Sources {
                 doubted.remove(&host);
                 false
             }
-            Some(_) => age >= DOUBTED_EVERY,
+            Some(_) => age >= DOUBT_SWEEP_INTERVAL,
         }
     }
 
@@ -268,21 +270,21 @@ impl Sources {
     }
 
     /// What is known of a source since it was added; none when it is not followed.
-    pub fn figures(&self, id: UpstreamId) -> Option<Figures> {
+    pub fn figures(&self, id: UpstreamId) -> Option<SourceFigures> {
         let tally = lock(&self.tallies).get(&id).cloned();
         tally.map(|tally| tally.figures())
     }
 }
 
-impl Tally {
+impl SourceTally {
     /// Whether a source that was there all the time should have brought this.
-    fn should_have(&self, entry: &Entry) -> bool {
+    fn should_have(&self, entry: &RecentCommit) -> bool {
         let expected = match self.kind {
             UpstreamKind::Pds => !self.tracked_only || entry.tracked,
             UpstreamKind::Relay => entry.host.is_some_and(|host| self.brings(host)),
             UpstreamKind::Jetstream => false,
         };
-        expected && !entry.was_brought_by(self.id) && self.was_there_since(entry.noted)
+        expected && !entry.was_brought_by(self.id) && self.was_connected_since(entry.noted)
     }
 }
 

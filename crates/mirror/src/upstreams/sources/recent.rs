@@ -7,30 +7,30 @@ use std::time::{Duration, Instant};
 use foldhash::fast::FixedState;
 use gapless_core::ledger::{HostId, UpstreamId};
 
-use crate::upstreams::sources::tally::Tally;
-use crate::upstreams::sources::{Proof, Sight};
+use crate::upstreams::sources::tally::SourceTally;
+use crate::upstreams::sources::{CommitArrival, Proof};
 
 /// Sources that are told apart for one commit. Where more bring it nobody is judged.
-const BRINGERS: usize = 6;
+const MAX_SOURCES_PER_COMMIT: usize = 6;
 
 /// One commit.
-pub struct Entry {
+pub struct RecentCommit {
     mark: u64,
     pub host: Option<HostId>,
     pub cover: Option<UpstreamId>,
     pub tracked: bool,
     signed: bool,
     bringers: u8,
-    brought: [u32; BRINGERS],
+    brought: [u32; MAX_SOURCES_PER_COMMIT],
     /// When the first brought it, and when it was written down here.
     first: Instant,
     pub noted: Instant,
 }
 
-impl Entry {
+impl RecentCommit {
     /// Whether the owner signed it, and it is known who brought it.
     pub fn is_signed(&self) -> bool {
-        self.signed && usize::from(self.bringers) < BRINGERS
+        self.signed && usize::from(self.bringers) < MAX_SOURCES_PER_COMMIT
     }
 
     fn bringers(&self) -> &[u32] {
@@ -54,7 +54,7 @@ impl Entry {
 
 /// What became of an arrival.
 #[derive(Default)]
-pub struct Noted {
+pub struct ArrivalOutcome {
     pub known: bool,
     /// A claim that nobody proves was brought by nobody.
     pub first: Option<UpstreamId>,
@@ -62,19 +62,19 @@ pub struct Noted {
 
 /// What is remembered no longer.
 #[derive(Default)]
-pub struct Gone {
+pub struct Expired {
     /// Of age: they can be judged.
-    pub old: Vec<Entry>,
-    pub pushed_out: u64,
+    pub old: Vec<RecentCommit>,
+    pub evicted: u64,
 }
 
 pub struct Recent {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<RecentCommit>,
     /// Where an entry stands, counted from the first there ever was.
-    places: HashMap<u64, u64, FixedState>,
+    positions: HashMap<u64, u64, FixedState>,
     /// How many have gone.
-    gone: u64,
-    pushed_out: u64,
+    expired: u64,
+    evicted: u64,
     most: usize,
 }
 
@@ -82,32 +82,38 @@ impl Recent {
     pub fn new(most: usize) -> Recent {
         Recent {
             entries: VecDeque::new(),
-            places: HashMap::with_hasher(FixedState::default()),
-            gone: 0,
-            pushed_out: 0,
+            positions: HashMap::with_hasher(FixedState::default()),
+            expired: 0,
+            evicted: 0,
             most,
         }
     }
 
     /// Says whether it is remembered now, and who brought it first if that is proven
     /// just now.
-    pub fn brought(&mut self, mark: u64, tally: &Tally, sight: &Sight<'_>, now: Instant) -> Noted {
-        let place = self.places.get(&mark).copied();
+    pub fn brought(
+        &mut self,
+        mark: u64,
+        tally: &SourceTally,
+        sight: &CommitArrival<'_>,
+        now: Instant,
+    ) -> ArrivalOutcome {
+        let place = self.positions.get(&mark).copied();
         let entry = place.and_then(|place| {
-            let at = usize::try_from(place.checked_sub(self.gone)?).ok()?;
+            let at = usize::try_from(place.checked_sub(self.expired)?).ok()?;
             self.entries.get_mut(at)
         });
         let Some(entry) = entry else {
             if sight.proof == Proof::Replay {
-                return Noted::default();
+                return ArrivalOutcome::default();
             }
             self.insert(mark, tally, sight, now);
-            return Noted {
+            return ArrivalOutcome {
                 known: true,
                 first: (sight.proof == Proof::Signed).then_some(tally.id),
             };
         };
-        let mut noted = Noted {
+        let mut noted = ArrivalOutcome {
             known: true,
             first: None,
         };
@@ -124,45 +130,45 @@ impl Recent {
         noted
     }
 
-    fn insert(&mut self, mark: u64, tally: &Tally, sight: &Sight<'_>, now: Instant) {
+    fn insert(&mut self, mark: u64, tally: &SourceTally, sight: &CommitArrival<'_>, now: Instant) {
         if self.entries.len() >= self.most {
             self.pop();
-            self.pushed_out += 1;
+            self.evicted += 1;
         }
-        let mut entry = Entry {
+        let mut entry = RecentCommit {
             mark,
             host: sight.host,
             cover: sight.cover,
             tracked: sight.tracked,
             signed: sight.proof == Proof::Signed,
             bringers: 0,
-            brought: [0; BRINGERS],
+            brought: [0; MAX_SOURCES_PER_COMMIT],
             first: sight.at,
             noted: now,
         };
         entry.add(tally.id);
-        let place = self.gone + self.entries.len() as u64;
-        self.places.insert(mark, place);
+        let place = self.expired + self.entries.len() as u64;
+        self.positions.insert(mark, place);
         self.entries.push_back(entry);
     }
 
-    fn pop(&mut self) -> Option<Entry> {
+    fn pop(&mut self) -> Option<RecentCommit> {
         let entry = self.entries.pop_front()?;
-        self.gone += 1;
-        self.places.remove(&entry.mark);
+        self.expired += 1;
+        self.positions.remove(&entry.mark);
         Some(entry)
     }
 
     /// Takes those out that are older than this.
-    pub fn take_old(&mut self, now: Instant, age: Duration) -> Gone {
-        let mut gone = Gone {
+    pub fn take_expired(&mut self, now: Instant, age: Duration) -> Expired {
+        let mut expired = Expired {
             old: Vec::new(),
-            pushed_out: std::mem::take(&mut self.pushed_out),
+            evicted: std::mem::take(&mut self.evicted),
         };
-        let is_old = |entry: &Entry| now.saturating_duration_since(entry.noted) >= age;
+        let is_old = |entry: &RecentCommit| now.saturating_duration_since(entry.noted) >= age;
         while self.entries.front().is_some_and(is_old) {
-            gone.old.extend(self.pop());
+            expired.old.extend(self.pop());
         }
-        gone
+        expired
     }
 }

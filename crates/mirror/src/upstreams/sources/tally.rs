@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 use gapless_core::ledger::{HostId, Time, UpstreamId, UpstreamKind};
 
 /// Upper bounds of the classes of lateness, in milliseconds.
-const BOUNDS: [u64; 14] = [
+const LATENESS_BOUNDS_MS: [u64; 14] = [
     1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000,
 ];
 /// Hosts that are remembered of one relay: nothing is expected of it for more.
-const HOSTS: usize = 200_000;
+const MAX_RELAY_HOSTS: usize = 200_000;
 
-pub struct Tally {
+pub struct SourceTally {
     pub id: UpstreamId,
     pub kind: UpstreamKind,
     pub host: Option<HostId>,
     pub tracked_only: bool,
     first: AtomicU64,
-    late: [AtomicU64; BOUNDS.len() + 1],
+    late: [AtomicU64; LATENESS_BOUNDS_MS.len() + 1],
     late_micros: AtomicU64,
     latest_micros: AtomicU64,
-    seldom: Mutex<Seldom>,
+    inner: Mutex<Inner>,
 }
 
 /// What changes seldom, or is looked at seldom.
 #[derive(Default)]
-struct Seldom {
+struct Inner {
     connected_since: Option<Instant>,
     missed: u64,
     missed_first: Option<Time>,
@@ -39,7 +39,7 @@ struct Seldom {
 
 /// The figures of one source since it was added.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Figures {
+pub struct SourceFigures {
     /// Commits that it brought before all others.
     pub first: u64,
     /// Commits that another one had brought before.
@@ -54,14 +54,14 @@ pub struct Figures {
     pub late_max: Option<Duration>,
 }
 
-impl Tally {
+impl SourceTally {
     pub fn new(
         id: UpstreamId,
         kind: UpstreamKind,
         host: Option<HostId>,
         tracked_only: bool,
-    ) -> Tally {
-        Tally {
+    ) -> SourceTally {
+        SourceTally {
             id,
             kind,
             host,
@@ -70,41 +70,41 @@ impl Tally {
             late: std::array::from_fn(|_| AtomicU64::new(0)),
             late_micros: AtomicU64::new(0),
             latest_micros: AtomicU64::new(0),
-            seldom: Mutex::default(),
+            inner: Mutex::default(),
         }
     }
 
-    fn seldom(&self) -> MutexGuard<'_, Seldom> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here can panic half way.
-        self.seldom.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn connected(&self) {
-        self.seldom().connected_since = Some(Instant::now());
+        self.lock().connected_since = Some(Instant::now());
     }
 
     pub fn lost(&self) {
-        self.seldom().connected_since = None;
+        self.lock().connected_since = None;
     }
 
     /// Whether it has been connected since then without a break.
-    pub fn was_there_since(&self, at: Instant) -> bool {
-        let since = self.seldom().connected_since;
+    pub fn was_connected_since(&self, at: Instant) -> bool {
+        let since = self.lock().connected_since;
         since.is_some_and(|since| since <= at)
     }
 
-    pub fn has_brought_of(&self, host: HostId) {
+    pub fn note_host(&self, host: HostId) {
         if self.kind != UpstreamKind::Relay {
             return;
         }
-        let mut seldom = self.seldom();
-        if seldom.hosts.len() < HOSTS {
-            seldom.hosts.insert(host);
+        let mut inner = self.lock();
+        if inner.hosts.len() < MAX_RELAY_HOSTS {
+            inner.hosts.insert(host);
         }
     }
 
     pub fn brings(&self, host: HostId) -> bool {
-        self.seldom().hosts.contains(&host)
+        self.lock().hosts.contains(&host)
     }
 
     pub fn first(&self) {
@@ -113,20 +113,21 @@ impl Tally {
 
     pub fn late(&self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        let class = BOUNDS.partition_point(|bound| bound.saturating_mul(1_000) < micros);
+        let class =
+            LATENESS_BOUNDS_MS.partition_point(|bound| bound.saturating_mul(1_000) < micros);
         self.late[class].fetch_add(1, Ordering::Relaxed);
         self.late_micros.fetch_add(micros, Ordering::Relaxed);
         self.latest_micros.fetch_max(micros, Ordering::Relaxed);
     }
 
     pub fn missed(&self, now: Time) {
-        let mut seldom = self.seldom();
-        seldom.missed += 1;
-        seldom.missed_first.get_or_insert(now);
-        seldom.missed_last = Some(now);
+        let mut inner = self.lock();
+        inner.missed += 1;
+        inner.missed_first.get_or_insert(now);
+        inner.missed_last = Some(now);
     }
 
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> SourceFigures {
         let classes: Vec<u64> = self
             .late
             .iter()
@@ -135,13 +136,13 @@ impl Tally {
         let late: u64 = classes.iter().sum();
         let max = Duration::from_micros(self.latest_micros.load(Ordering::Relaxed));
         let mean = self.late_micros.load(Ordering::Relaxed).checked_div(late);
-        let seldom = self.seldom();
-        Figures {
+        let inner = self.lock();
+        SourceFigures {
             first: self.first.load(Ordering::Relaxed),
             late,
-            missed: seldom.missed,
-            missed_first: seldom.missed_first,
-            missed_last: seldom.missed_last,
+            missed: inner.missed,
+            missed_first: inner.missed_first,
+            missed_last: inner.missed_last,
             late_mean: mean.map(Duration::from_micros),
             late_p99: percentile(&classes, late).map(|bound| bound.min(max)),
             late_max: (late > 0).then_some(max),
@@ -156,7 +157,7 @@ fn percentile(classes: &[u64], all: u64) -> Option<Duration> {
     for (class, count) in classes.iter().enumerate() {
         reached += count;
         if reached >= wanted && reached > 0 {
-            let bound = BOUNDS.get(class).copied();
+            let bound = LATENESS_BOUNDS_MS.get(class).copied();
             return Some(bound.map_or(Duration::MAX, Duration::from_millis));
         }
     }

@@ -24,8 +24,8 @@ fn row(kind: UpstreamKind, host: Option<HostId>) -> Upstream {
 
 struct Both {
     sources: Sources,
-    one: Arc<Tally>,
-    two: Arc<Tally>,
+    one: Arc<SourceTally>,
+    two: Arc<SourceTally>,
     did: Did,
     began: Instant,
 }
@@ -47,10 +47,10 @@ fn both(kind: UpstreamKind, host: Option<HostId>) -> Both {
 }
 
 impl Both {
-    fn brings(&self, tally: &Tally, rev: u64, proof: Proof, after_ms: u64) {
+    fn brings(&self, tally: &SourceTally, rev: u64, proof: Proof, after_ms: u64) {
         self.sources.brought(
             tally,
-            &Sight {
+            &CommitArrival {
                 did: &self.did,
                 rev: Rev::from_bits(rev),
                 host: Some(HOST),
@@ -63,10 +63,10 @@ impl Both {
     }
 
     fn later(&self) {
-        self.sources.settle_at(Instant::now() + MISSED_AFTER);
+        self.sources.expire_due_at(Instant::now() + MISSED_AFTER);
     }
 
-    fn figures(&self) -> (Figures, Figures) {
+    fn figures(&self) -> (SourceFigures, SourceFigures) {
         let of = |id| self.sources.figures(id).expect("it is followed");
         (of(ONE), of(TWO))
     }
@@ -91,14 +91,25 @@ fn the_first_the_late_and_the_one_that_misses_are_told_apart() {
     assert_eq!((one.missed, two.missed), (0, 1));
     assert!(two.missed_first.is_some());
     // It speaks for the repository: its host is swept, unless that was just done.
-    assert!(both.sources.wants_sweep(HOST, Tick(0), DOUBTED_EVERY));
-    assert!(!both.sources.wants_sweep(HOST, Tick(0), DOUBTED_EVERY / 2));
+    assert!(
+        both.sources
+            .wants_sweep(HOST, Tick(0), DOUBT_SWEEP_INTERVAL)
+    );
     assert!(
         !both
             .sources
-            .wants_sweep(HOST, Tick(u64::MAX), DOUBTED_EVERY)
+            .wants_sweep(HOST, Tick(0), DOUBT_SWEEP_INTERVAL / 2)
     );
-    assert!(!both.sources.wants_sweep(HOST, Tick(0), DOUBTED_EVERY));
+    assert!(
+        !both
+            .sources
+            .wants_sweep(HOST, Tick(u64::MAX), DOUBT_SWEEP_INTERVAL)
+    );
+    assert!(
+        !both
+            .sources
+            .wants_sweep(HOST, Tick(0), DOUBT_SWEEP_INTERVAL)
+    );
 }
 
 #[test]
@@ -160,14 +171,14 @@ fn a_host_is_asked_for_its_own_and_a_jetstream_for_nothing() {
 fn the_memory_is_bounded_and_what_is_pushed_out_is_not_judged() {
     let both = both(UpstreamKind::Relay, None);
     both.brings(&both.two, 0, Proof::Signed, 0);
-    let many = REMEMBERED as u64 * 2;
+    let many = MAX_RECENT_COMMITS as u64 * 2;
     for rev in 1..=many {
         both.brings(&both.one, rev, Proof::Signed, 0);
     }
     both.later();
     let missed = both.figures().1.missed;
-    assert!(missed <= REMEMBERED as u64, "{missed}");
-    assert!(missed > REMEMBERED as u64 / 2, "{missed}");
+    assert!(missed <= MAX_RECENT_COMMITS as u64, "{missed}");
+    assert!(missed > MAX_RECENT_COMMITS as u64 / 2, "{missed}");
     assert_eq!(missed + both.sources.unjudged(), many + 1);
 }
 
