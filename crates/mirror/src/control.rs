@@ -44,8 +44,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Hides what a host has lost, then lets it hide again. In this order: what is
-    /// hidden is not counted as lost by the next sweep.
+    /// Hides the repositories that a host has lost, then allows the host to hide again. In
+    /// this order: the next sweep does not count hidden repositories as lost.
     async fn hide_lost(&self, host: HostId) -> Result<(), StoreError> {
         let store = self.services.store.clone();
         let read = move || {
@@ -75,8 +75,8 @@ impl Control {
 }
 
 impl Control {
-    /// What is followed is written down, and most who write that wait for room. An
-    /// operator is told at once that there is none.
+    /// Fails if the disk is full. Most writes about upstreams wait for room; an operator
+    /// gets the error at once.
     fn has_room(&self) -> Result<(), ApiError> {
         let room = self.services.disk.require(self.services.clock.time());
         room.map_err(|full| StoreError::Full(full).into())
@@ -84,8 +84,8 @@ impl Control {
 }
 
 impl Control {
-    /// What it was and why stays; its bytes go, so that letters that somebody has
-    /// looked at take no room.
+    /// Resolves a dead letter. Its class and error are kept; its bytes are deleted to free
+    /// the room.
     async fn resolve_letter(&self, number: u64, letter: DeadLetter) -> Result<(), StoreError> {
         let letter = DeadLetter {
             resolution: Resolution::Dropped,
@@ -107,7 +107,7 @@ impl Operate for Control {
     fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError> {
         let plain = |host: &String| host.starts_with("http://");
         if new.host.as_ref().is_some_and(plain) && !self.settings.allow_private {
-            let why = "`host` is reached by http, which needs allow_private in the configuration";
+            let why = "`host` uses http, which requires allow_private in the configuration";
             return Err(ApiError::Invalid(why.to_owned()));
         }
         self.has_room()?;
@@ -119,7 +119,8 @@ impl Operate for Control {
         let found = all
             .into_iter()
             .find(|one| one.url == new.url && one.kind == new.kind.name());
-        found.ok_or_else(|| ApiError::Internal(format!("{} was added and is not there", new.url)))
+        found
+            .ok_or_else(|| ApiError::Internal(format!("{} was added but is not followed", new.url)))
     }
 
     fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError> {
@@ -142,7 +143,9 @@ impl Operate for Control {
         drop(covers);
         let host = by_upstream.or_else(|| self.services.hosts.find(url));
         let Some(host) = host else {
-            return Err(ApiError::NotFound(format!("no host {url} is known here")));
+            return Err(ApiError::NotFound(format!(
+                "the host {url} is not known here"
+            )));
         };
         let row = self.services.hosts.get(host);
         if !row.is_some_and(|row| row.hiding_suspended) {
@@ -177,14 +180,15 @@ impl Operate for Control {
             let now = turn.services.clock.now();
             let Some(draft) = turn.draft.as_mut() else {
                 return Err(ApiError::NotFound(format!(
-                    "{name} is not mirrored here; `gapless track add {name}` makes it be followed"
+                    "{name} is not mirrored here; `gapless track add {name}` adds it"
                 )));
             };
             match accept_rollback {
                 false => debt::owe_fetch(now, &mut draft.repo, DebtReason::Operator),
                 true if draft.repo.behind.is_none() => {
                     return Err(ApiError::Conflict(
-                        "its host is not behind us: there is no rollback to accept".to_owned(),
+                        "its host is not behind the held state: there is no rollback to accept"
+                            .to_owned(),
                     ));
                 }
                 true => rollback::accept_rollback(now, &mut draft.repo),

@@ -17,7 +17,7 @@ pub const MAX_DEAD_LETTERS: u64 = 10_000;
 pub struct DeskTotals {
     /// Bytes of all parked frames.
     pub parked_bytes: AtomicU64,
-    /// What unproven sources claim.
+    /// Claims of unproven sources.
     pub claims: ClaimTotals,
     /// Dead letters that are not resolved.
     pub dead_letters: AtomicU64,
@@ -47,13 +47,13 @@ impl DeskTotals {
 
 /// Claims of one repository.
 pub const CLAIMS_OF_ONE: usize = 256;
-/// Bytes of their records.
+/// Bytes of the claimed records of one repository.
 pub const BYTES_OF_ONE: u64 = 4 << 20;
 /// Claims of all repositories.
 pub const CLAIMS_IN_ALL: u64 = 200_000;
-/// Bytes of their records.
+/// Bytes of the claimed records of all repositories.
 pub const BYTES_IN_ALL: u64 = 512 << 20;
-/// Where there is no room they are counted anew, but not more often than this.
+/// When there is no room, the claims are recounted, but not more often than this.
 const RECOUNT_EVERY: Duration = Duration::from_secs(60);
 
 /// The number and the bytes of all claims. A claim is kept only for a repository that is
@@ -67,7 +67,7 @@ pub struct ClaimTotals {
 }
 
 impl ClaimTotals {
-    /// One more, with so many bytes.
+    /// Counts one more claim with the given bytes.
     pub fn add(&self, bytes: u64) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl ClaimTotals {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there is room for so many bytes more.
+    /// Whether there is room for one more claim with the given bytes.
     pub fn has_room(&self, bytes: u64, view: &ReadView) -> Result<bool, StoreError> {
         if self.fits(bytes) {
             return Ok(true);
@@ -97,7 +97,7 @@ impl ClaimTotals {
         self.count() < CLAIMS_IN_ALL && held.saturating_add(bytes) <= BYTES_IN_ALL
     }
 
-    /// Reads all of them: there are never many more than [`CLAIMS_IN_ALL`].
+    /// Counts all claims in the store; there are never many more than [`CLAIMS_IN_ALL`].
     pub fn recount(&self, view: &ReadView) -> Result<(), StoreError> {
         let (mut count, mut bytes) = (0, 0);
         for row in view.claim_sizes() {

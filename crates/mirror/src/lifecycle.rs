@@ -1,5 +1,5 @@
-//! The mirror, running: everything started, wired, supervised, and stopped in the
-//! right order.
+//! The life cycle of a mirror: opens the store, wires the parts, starts and supervises the
+//! tasks, and stops everything in the right order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -44,7 +44,7 @@ use crate::upstreams::Upstreams;
 
 use gapless_net::{HostLimits, Net, NetError, NetSettings};
 
-/// How long the end may take before what is left is left for the next start.
+/// How long a shutdown may take. Work that is left then is done again after the next start.
 const STOP_WITHIN: Duration = Duration::from_secs(8);
 
 /// Why the mirror did not start.
@@ -52,13 +52,13 @@ const STOP_WITHIN: Duration = Duration::from_secs(8);
 pub enum StartError {
     #[error(transparent)]
     Store(StoreError),
-    #[error("there is no room to start: {0}")]
+    #[error("the disk is too full to start: {0}")]
     NoRoom(DiskFull),
     #[error(transparent)]
     Net(#[from] NetError),
-    #[error("cannot make the folder {0} for large repositories: {1}")]
+    #[error("cannot create the folder {0} for large repositories: {1}")]
     Temp(String, std::io::Error),
-    /// The program exits with 2.
+    /// Neither the settings nor the store name anything to mirror. The program exits with 2.
     #[error(
         "there is nothing to mirror: name an upstream (--upstream pds=https://… or relay=https://…), \
          or repositories (--dids FILE), or put either into gapless.toml. What was added while running \
@@ -70,13 +70,14 @@ pub enum StartError {
 impl From<StoreError> for StartError {
     fn from(error: StoreError) -> StartError {
         match error {
-            // Whoever does not start does not read on.
+            // At the start, no write is retried: the error ends the program.
             StoreError::Full(full) => StartError::NoRoom(full),
             error => StartError::Store(error),
         }
     }
 }
 
+/// A mirror: its parts and its running tasks.
 pub struct Mirror {
     services: Arc<Services>,
     desks: Arc<Desks>,
@@ -89,7 +90,8 @@ pub struct Mirror {
     control: Arc<Control>,
     settings: Arc<MirrorSettings>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    /// Whether upstreams and tracked repositories are taken in, and everything runs.
+    /// Whether the start is complete: upstreams and tracked repositories are loaded, and all
+    /// tasks run.
     begun: Arc<AtomicBool>,
 }
 
@@ -107,11 +109,11 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// Opens the store. Questions can be answered from then on.
+    /// Opens the store. The mirror can answer questions from then on.
     pub async fn open(settings: MirrorSettings) -> Result<Arc<Mirror>, StartError> {
-        // A large journal takes its time; whoever waits for signals goes on.
-        let place = settings.clone();
-        let opened = tokio::task::spawn_blocking(move || open_store(&place)).await;
+        // Opening may take long; on its own thread it does not block the signal handler.
+        let copy = settings.clone();
+        let opened = tokio::task::spawn_blocking(move || open_store(&copy)).await;
         let store = Arc::new(opened.map_err(|fault| {
             StoreError::Fault(format!("opening the store ended unexpectedly: {fault}").into())
         })??);
@@ -203,11 +205,11 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// Takes in what is to be followed, and begins to work.
+    /// Loads the upstreams and tracked repositories, and starts the tasks.
     pub async fn begin(self: &Arc<Self>, sweep_fixed: bool) -> Result<(), StartError> {
         self.following.resume(&self.settings.upstreams).await?;
         self.tracking.resume(&self.settings.dids).await?;
-        // The end may have come between a move and its consequence.
+        // The last run may have ended between a move and leaving the old host.
         for host in self.following.for_tracked() {
             self.following.tracked_left(host);
         }
@@ -227,7 +229,7 @@ impl Mirror {
                 match read {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => services.shutdown.fail(error),
-                    // Whoever supervises it starts it again.
+                    // The supervisor starts this task again.
                     Err(fault) => std::panic::resume_unwind(fault.into_panic()),
                 }
             }
@@ -255,7 +257,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Starts the tasks that find hosts and repositories, as far as the scope wants them.
+    /// Starts the tasks of discovery that the scope needs.
     fn begin_discovery(&self) {
         let scope = &self.services.admission.scope;
         let discovery = self.discovery.clone();
@@ -286,21 +288,22 @@ impl Mirror {
         &self.control
     }
 
-    /// What serving what is held needs of the running mirror.
+    /// The services that serving needs.
     pub fn services(&self) -> &Arc<Services> {
         &self.services
     }
 
+    /// The desks, which serving uses to report damage.
     pub fn desks(&self) -> &Arc<Desks> {
         &self.desks
     }
 
-    /// Fetches repositories, and imports them from files.
+    /// The fetcher, which fetches repositories and imports them from files.
     pub fn fetcher(&self) -> &Arc<Fetcher> {
         &self.fetcher
     }
 
-    /// Starts a task, and starts it again when it ends by a fault of ours.
+    /// Starts a task, and restarts it after a panic.
     fn supervise<F>(&self, name: &'static str, mut task: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -313,7 +316,7 @@ impl Mirror {
                     Err(_) if services.shutdown.has_begun() => return,
                     Err(error) => {
                         services.metrics.restarts.inc();
-                        tracing::error!(name, %error, "a task ended unexpectedly; started again");
+                        tracing::error!(name, %error, "a task ended unexpectedly; Gapless restarts it");
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
                 }
@@ -323,8 +326,8 @@ impl Mirror {
         tasks.push(supervisor);
     }
 
-    /// Stops: sockets first, then the desks, then the store. What was read and is
-    /// not written is read again at the next start.
+    /// Stops the connections first, then the desks, then the store. Events that were read and
+    /// not written are read again after the next start.
     pub async fn stop(&self) -> Result<(), StoreError> {
         self.services.shutdown.begin();
         self.following.stop().await;
@@ -342,12 +345,12 @@ impl Mirror {
             Ok(Ok(closed)) => closed,
             Ok(Err(_)) => Err(StoreError::CommitterGone),
             Err(_) => Err(StoreError::System(
-                "the store did not close in time; nothing that was acknowledged is lost".into(),
+                "the store did not close in time; no acknowledged write is lost".into(),
             )),
         }
     }
 
-    /// Resolves when the program is to end; the reason, if it is a fault.
+    /// Resolves when the shutdown begins, with the error that caused it, if any.
     pub async fn ended(&self) -> Option<StoreError> {
         self.services.shutdown.begun().await;
         self.services.shutdown.fault()
@@ -361,7 +364,7 @@ fn open_store(settings: &MirrorSettings) -> Result<Store, StoreError> {
         frames: gapless_store::frames::FramesSettings {
             max_age_ms: settings.window.as_millis() as u64,
             max_bytes: settings.window_bytes,
-            // A firehose of a part of the collections cannot be verified: none is served.
+            // A firehose of some collections cannot be verified, so none is served.
             keep: settings.collections.is_empty(),
             ..defaults.frames
         },

@@ -45,7 +45,7 @@ impl Shutdown {
         if fault.is_none() && !matches!(error, StoreError::Closed) {
             tracing::error!(
                 %error,
-                "the store cannot be written; Gapless stops, and nothing that was acknowledged is lost"
+                "the store cannot be written; Gapless stops, and no acknowledged write is lost"
             );
             *fault = Some(error);
         }

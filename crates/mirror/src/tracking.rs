@@ -19,8 +19,7 @@ use crate::repair::worker::Addresses;
 use crate::services::Services;
 use crate::store_io::write;
 
-/// Repositories that are written to the store at a time: one write to the disk serves
-/// all of them.
+/// Repositories that are written to the store at the same time: they share one fsync.
 const CONCURRENT_WRITES: usize = 1024;
 /// How often the progress of a long list is logged.
 const LOG_EVERY: Duration = Duration::from_secs(5);
@@ -28,7 +27,7 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 /// Who wants a repository tracked.
 #[derive(Debug, Clone)]
 pub enum TrackedBy {
-    /// As before: a start does not change it.
+    /// The reason stays as it is; used at the start.
     Unchanged,
     Operator,
     /// The repository was found by this collection.
@@ -41,8 +40,8 @@ pub struct Tracking {
     desks: Arc<Desks>,
     following: Arc<Following>,
     last_errors: Arc<LastErrors>,
-    /// One change of what is tracked at a time: a row and a wish that differ would be a
-    /// repository that a stream covers and is not read for.
+    /// Serializes changes of what is tracked. If row and wish differed, a stream would cover
+    /// a repository without being read for it.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -62,6 +61,7 @@ impl Tracking {
         }
     }
 
+    /// The number of tracked repositories.
     pub fn tracked_count(&self) -> usize {
         let tracked = &self.services.admission.tracked;
         tracked.read().unwrap_or_else(PoisonError::into_inner).len()
@@ -76,8 +76,7 @@ impl Tracking {
     /// At the start: tracks what was tracked before, and what the configuration names.
     pub async fn resume(&self, configured: &[Did]) -> Result<(), StoreError> {
         let _one = self.changing.lock().await;
-        // Repositories of the list too: the last end may have come before their rows
-        // were written.
+        // Track these again, too: the last run may have ended before it wrote their rows.
         self.track_each(&self.tracked_dids(), &TrackedBy::Unchanged)
             .await?;
         self.track_each(configured, &TrackedBy::Operator).await?;
@@ -101,11 +100,11 @@ impl Tracking {
         Ok(new)
     }
 
-    /// Stops tracking a repository that was found, unless an operator wants it by now, or
-    /// `still` says at its desk that it is not empty any more. Returns whether tracking
-    /// has stopped. Events that reach the desk before the repository is skipped are
-    /// looked for once more, with `has`: the cursor may be past them, so the wish goes
-    /// last.
+    /// Stops tracking a repository that a collection found, unless an operator tracks it by
+    /// now or `still` says at its desk that it is not empty any more. Returns whether
+    /// tracking has stopped. Events may reach the desk before the repository is skipped, and
+    /// the cursor may be past them. Therefore `has` checks once more before the wish is
+    /// deleted.
     pub async fn untrack_found(
         &self,
         did: &Did,
@@ -185,15 +184,15 @@ impl Tracking {
         let before = self.services.admission.found_by(did);
         let new = {
             let tracked = &self.services.admission.tracked;
-            // First this, so that its events are read before it is said that they
-            // are.
+            // First, so that its events are read before the row says that the repository
+            // is tracked.
             tracked
                 .write()
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(did.clone())
         };
-        // Then the wish: a row that calls itself tracked is covered by streams that
-        // are read for tracked ones alone, so a start must find the wish.
+        // Then the wish: streams for tracked repositories cover a row that is tracked, so
+        // the next start must find the wish.
         let taken_over = before.is_some() && matches!(by, TrackedBy::Operator);
         if (new || taken_over)
             && let Err(error) = self.wish_for(did, by).await
@@ -268,7 +267,7 @@ impl Tracking {
 
     /// Stops tracking one repository. Returns whether it was tracked before.
     async fn untrack_one(&self, did: &Did) -> Result<bool, StoreError> {
-        // Nothing may be called complete by a stream that is not read for it.
+        // First the row: no stream may cover a repository that it is not read for.
         let last_errors = self.last_errors.clone();
         let stop = move |turn: &mut Turn<'_>| stop_tracking(turn, &last_errors);
         self.desks.visit(did, stop).await?;
@@ -276,7 +275,7 @@ impl Tracking {
             return Ok(false);
         }
         self.unwish(did).await?;
-        // Last: were the wish not gone, it could be asked for again.
+        // Last: if deleting the wish fails, the operator can try again.
         self.forget(did);
         Ok(true)
     }
@@ -322,11 +321,11 @@ fn stop_tracking(turn: &mut Turn<'_>, last_errors: &LastErrors) {
     {
         let repo = &mut draft.repo;
         let changed = cover::set_tracked(now.tick, repo, &covers, false);
-        // Its new cover has not shown that nothing is missing.
+        // The new cover has not been compared yet.
         if changed && repo.cover.is_some() {
             debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);
         }
-        // A mistyped name is not asked about for ever.
+        // A mistyped DID must not be resolved for ever.
         if draft.parked.is_empty() && cover::forget_unwanted(now.tick, repo, &covers) {
             last_errors.clear(turn.did);
         }

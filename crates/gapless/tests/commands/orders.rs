@@ -44,7 +44,7 @@ fn orders_arrive() {
     let list = out(&ends(&url, &["track", "list"], 0));
     assert_eq!(list, format!("{COMPLETE}\n{WEB}\n"));
     let twice = ends(&url, &["upstream", "add", "pds", "http://twice.example"], 1);
-    assert!(err(&twice).contains("followed already"), "{}", err(&twice));
+    assert!(err(&twice).contains("already followed"), "{}", err(&twice));
     ends(&url, &["track", "add"], 2);
     // Nobody is told that something was done which was not.
     let gone = out(&ends(&url, &["track", "remove", WEB], 0));

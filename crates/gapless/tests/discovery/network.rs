@@ -123,7 +123,7 @@ async fn pages_of_hosts_are_read_to_their_end_and_again_after_an_error() {
     };
     // The first page comes, the second does not.
     world.set(Spec::new(fails).on(Place::Relay).times(1));
-    world.expect("the hosts that a relay knows could not all be read");
+    world.expect("listing of hosts was cut short");
     world.begin().await;
     world.all_complete().await;
     assert_eq!(world.metrics().host_listing_failures.get(), 1);

@@ -82,7 +82,7 @@ async fn no_more_hosts_are_followed_than_the_limit_and_the_others_are_not_comple
         config.discover.max_streams = 2;
         config.discover.every = std::time::Duration::from_secs(1);
     };
-    world.expect("more hosts are known than are followed");
+    world.expect("more hosts are known than discover.max_streams allows");
     world.begin().await;
     world
         .until("all are swept", async |world: &World| {

@@ -316,7 +316,7 @@ impl Inspect for Fake {
 impl Operate for Fake {
     fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError> {
         if new.url == "http://twice.example" {
-            return Err(ApiError::Conflict("it is followed already".to_owned()));
+            return Err(ApiError::Conflict("it is already followed".to_owned()));
         }
         self.order(format!(
             "add {} {} {:?}",

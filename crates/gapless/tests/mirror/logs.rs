@@ -149,7 +149,7 @@ const EXPLAINED: &[(&str, &[&str])] = &[
 ];
 
 /// A stream that was never heard of begins with a new epoch.
-const BEGINS: &str = "there was no cursor to start from";
+const BEGINS: &str = "there is no cursor to start from";
 
 /// Whether a fault that has fired explains a line.
 pub fn explained(line: &str, faults: &Faults) -> bool {

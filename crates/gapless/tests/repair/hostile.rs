@@ -119,7 +119,7 @@ async fn pass_on(
 async fn a_message_that_is_too_large_neither_stops_the_stream_nor_hides_what_follows() {
     let mut world = World::network(listed(6, 2)).await;
     world.expect("what the host sends cannot be read");
-    world.expect("what follows our cursor cannot be read");
+    world.expect("the events after the cursor cannot be read");
     world.flags.upstream.push(format!("pds={}", world.url(1)));
     world.adjust = unswept;
     world.begin().await;

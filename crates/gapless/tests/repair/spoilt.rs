@@ -95,7 +95,7 @@ async fn a_resync_replaces_what_the_disk_has_spoilt() {
 async fn verifying_all_finds_what_is_missing_renamed_or_altered_and_all_are_fetched_anew() {
     let mut world = World::settled(listed(5, 1), unswept).await;
     world.expect("the held keys do not hash to the signed root");
-    world.expect("a held record does not hash to its name");
+    world.expect("a held record does not hash to its CID");
     let (missing, altered) = (world.account(0, 1), world.account(0, 2));
     let spoilt = world.account(0, 3);
     spoil(&world, &spoilt);
@@ -124,7 +124,7 @@ async fn verifying_all_finds_what_is_missing_renamed_or_altered_and_all_are_fetc
 async fn what_was_spoilt_and_is_fetched_anew_is_not_what_was_proven() {
     let mut world = World::settled(listed(2, 1), unswept).await;
     world.expect("the held keys do not hash to the signed root");
-    world.expect("a held record does not hash to its name");
+    world.expect("a held record does not hash to its CID");
     let did = world.account(0, 1);
     let verified = |world: &World| {
         let (mirror, did) = (world.mirror().clone(), did.clone());

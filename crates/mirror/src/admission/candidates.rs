@@ -1,10 +1,11 @@
-//! Names that were found by a collection and that nobody has asked about yet: bounded,
-//! because anybody can make up more.
+//! Repositories that were found by a collection and whose DID the directory has not been
+//! asked about yet. The queue is bounded, because an attacker can make up any number of
+//! names.
 //!
-//! One that came by a stream keeps its place in the stream until it is settled: the
-//! cursor does not pass it before it is tracked, durably, or known to be nobody. That
-//! holds as well when it waited already because a listing named it. What finds no place
-//! here is counted; listings, or its next operation, bring it again.
+//! A candidate that a stream brought holds its position in the stream: the cursor does not
+//! pass the position before the repository is durably tracked or known not to exist. This
+//! also holds for a candidate that a listing had named before. Candidates that find no room
+//! are counted; a listing, or their next operation, brings them again.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,58 +15,59 @@ use gapless_atp::syntax::Did;
 use gapless_store::cursor::EventPosition;
 use tokio::sync::Notify;
 
-/// Names that wait.
+/// Candidates that wait or are being resolved.
 const MAX_CANDIDATES: usize = 8192;
-/// Of these: places that listings, which can wait, leave to streams.
+/// Places among [`MAX_CANDIDATES`] that are reserved for streams. Listings can wait.
 const RESERVED_FOR_STREAMS: usize = 4096;
 
 /// A repository that is said to have a record in a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub did: Did,
-    /// As it was asked for.
+    /// The collection as the configuration names it.
     pub collection: Arc<str>,
-    /// Its place in a stream, which waits for it.
+    /// The position in a stream whose cursor waits for the candidate.
     pub position: Option<EventPosition>,
-    /// When it was found.
+    /// When the repository was found.
     pub since: Instant,
 }
 
-/// Those that wait.
+/// The queue of candidates.
 #[derive(Default)]
 pub struct Candidates {
     inner: Mutex<Inner>,
-    /// One has come.
+    /// Notified when a candidate arrives.
     pub arrived: Notify,
-    /// There is room for more.
+    /// Notified when there is room for a listed candidate.
     freed: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// From streams, which wait for them.
+    /// Candidates that a stream brought; its cursor waits for them.
     live: VecDeque<Did>,
     listed: VecDeque<Did>,
-    /// These, and those that are being asked about.
+    /// The candidates of both queues, and those that are being resolved.
     all: HashMap<Did, PendingCandidate>,
 }
 
+/// A candidate that waits or is being resolved.
 struct PendingCandidate {
     collection: Arc<str>,
     since: Instant,
-    /// Its first place in each stream that brought it, one for a stream. While the
-    /// first is not done no cursor passes any later one, so those need no keeping.
+    /// The first position in each stream that brought the candidate. No cursor passes a
+    /// later position while the first is open, so only the first is kept.
     held: Vec<EventPosition>,
-    /// It is being asked about.
+    /// Whether the directory is being asked.
     asked: bool,
 }
 
-/// What became of one that a stream brought.
+/// The result of offering a candidate.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Offered {
     Taken,
-    /// It waits already, and its stream waits for it. This place, if any, need not be
-    /// held for that.
+    /// The candidate waits already, and so does the cursor of its stream. The position, if
+    /// any, need not be held.
     Known(Option<EventPosition>),
     Full,
 }
@@ -76,7 +78,7 @@ impl Candidates {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From a stream, which waits for nobody.
+    /// Offers a candidate of a stream, without waiting.
     pub fn offer(&self, candidate: Candidate) -> Offered {
         let offered = self.lock().put(candidate, MAX_CANDIDATES);
         if offered == Offered::Taken {
@@ -85,7 +87,7 @@ impl Candidates {
         offered
     }
 
-    /// From a listing, which waits for room.
+    /// Offers a candidate of a listing, and waits until there is room.
     pub async fn offer_when_free(&self, candidate: Candidate) {
         loop {
             let offered = self
@@ -102,8 +104,8 @@ impl Candidates {
         }
     }
 
-    /// The next to be asked about; [`Candidates::tracked`] or [`Candidates::nobody`]
-    /// follows.
+    /// Takes the next candidate to resolve. The caller must report the result with
+    /// [`Candidates::mark_tracked`] or [`Candidates::reject`].
     pub fn take(&self) -> Option<Candidate> {
         let mut inner = self.lock();
         let next = inner.live.pop_front();
@@ -113,16 +115,16 @@ impl Candidates {
         Some(waiting.as_candidate(&did))
     }
 
-    /// It is tracked, durably. Returns the places that waited for that.
+    /// Removes a repository that is durably tracked now. Returns the positions to release.
     pub fn mark_tracked(&self, did: &Did) -> Vec<EventPosition> {
         let settled = self.lock().all.remove(did);
         self.freed.notify_one();
         settled.map(|waiting| waiting.held).unwrap_or_default()
     }
 
-    /// It is nobody, or nobody can say: it may be found anew. Returns the places that
-    /// waited for that; or it as it is now, if a listing alone had named it when it was
-    /// asked about, and a stream has brought it since: that is to be asked anew.
+    /// Removes a candidate that does not exist or could not be resolved; it may be found
+    /// again. Returns the positions to release. Fails with the present candidate if only a
+    /// listing had named it and a stream has brought it since: it must be resolved again.
     pub fn reject(&self, asked: &Candidate) -> Result<Vec<EventPosition>, Candidate> {
         let mut inner = self.lock();
         if let Some(waiting) = inner.all.get(&asked.did)
@@ -137,7 +139,8 @@ impl Candidates {
         Ok(settled.map(|waiting| waiting.held).unwrap_or_default())
     }
 
-    /// Whoever asked is gone: those that were being asked about wait again.
+    /// Enqueues the candidates that were being resolved when the task that resolves them
+    /// failed.
     pub fn ask_again(&self) {
         let mut inner = self.lock();
         let Inner { live, listed, all } = &mut *inner;
@@ -161,8 +164,8 @@ impl PendingCandidate {
         }
     }
 
-    /// A stream brings it, again or for the first time. Returns the place that need
-    /// not be held.
+    /// Holds the position at which a stream brought the candidate. Returns the position
+    /// that need not be held.
     fn hold(&mut self, position: EventPosition) -> Option<EventPosition> {
         let mut held = self.held.iter_mut();
         let Some(first) = held.find(|one| one.upstream == position.upstream) else {
@@ -171,10 +174,10 @@ impl PendingCandidate {
         };
         let place = |one: &EventPosition| (one.numbering, one.seq);
         if place(first) == place(&position) {
-            // Read again after a fault: the same place.
+            // The same event, read again after a fault.
             return None;
         }
-        // Of an older numbering nothing holds a cursor any more.
+        // Positions of an older numbering hold no cursor any more.
         let instead = match position.numbering == first.numbering {
             true => position.seq < first.seq,
             false => position.numbering > first.numbering,
@@ -201,7 +204,7 @@ impl Inner {
             let was_listed = waiting.held.is_empty();
             let free = waiting.hold(position);
             if was_listed {
-                // From now on a stream waits for it.
+                // From now on the cursor of a stream waits for the candidate.
                 (waiting.collection, waiting.since) = (collection, since);
                 if !waiting.asked {
                     self.listed.retain(|one| *one != did);

@@ -1,6 +1,6 @@
-//! Which repositories are wanted: those that are tracked by name, those that a collection
-//! found, and those that the scope of discovery covers; and which names are being
-//! considered.
+//! Decides which repositories are wanted: repositories that are tracked by name, that a
+//! collection found, or that the scope of discovery covers. Also holds the queues of
+//! repositories that may be added next, and the strays.
 
 pub mod candidates;
 pub mod newcomers;
@@ -26,15 +26,16 @@ pub struct Admission {
     pub tracked: RwLock<HashSet<Did>>,
     /// Tracked repositories that a collection found: by which collection, and when.
     pub found: RwLock<HashMap<Did, (Arc<str>, Time)>>,
-    /// Names that were unknown before an event brought them.
+    /// Repositories that were unknown before an event brought them.
     pub newcomers: Newcomers,
-    /// Names that may be found next.
+    /// Repositories that a collection named and that are not resolved yet.
     pub candidates: Candidates,
     /// Hosts that bring repositories of other hosts.
     pub strays: Strays,
 }
 
 impl Admission {
+    /// Whether a repository is tracked.
     pub fn is_tracked(&self, did: &Did) -> bool {
         let tracked = self.tracked.read().unwrap_or_else(PoisonError::into_inner);
         tracked.contains(did)

@@ -1,12 +1,12 @@
-//! Repositories that nobody has heard of before an event told of them: how many of them
-//! one upstream may make us write down before their documents are read. Anybody can make
-//! up names, and each would be a row for ever, and questions to the directory.
+//! Limits how many unknown repositories one upstream may add before their DID documents are
+//! read. An attacker can make up any number of names, and each would cost a permanent row and
+//! requests to the directory.
 //!
-//! Beyond that the directory is asked first, and only a name that it knows is written
-//! down. What came of it until then is passed over, with the cursor: nothing is held of
-//! the repository and nothing is said of it, and once it is written down it is owed, and
-//! fetched whole. What finds no place here either comes with its next event, or with the
-//! sweep of its host. Counted since the start.
+//! Beyond the limit Gapless asks the directory first and adds only repositories that the
+//! directory knows. Earlier events of such a repository are skipped, and the cursor passes
+//! them: nothing is held and nothing is claimed about the repository, and once it is added
+//! it is fetched whole. A name that finds no room in the queue comes again with its next
+//! event or with the sweep of its host. The counts start at zero with every start.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,27 +15,28 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::UpstreamId;
 use tokio::sync::Notify;
 
-/// Names of all upstreams together whose documents were not read yet.
+/// Repositories of all upstreams together whose documents were not read yet.
 const MAX_UNREAD: usize = 300_000;
-/// Names that wait until the directory is asked; and of these, of one upstream.
+/// Repositories that wait until the directory is asked, in total and of one upstream.
 const MAX_QUEUED: usize = 4096;
 const MAX_QUEUED_PER_UPSTREAM: usize = 1024;
 
+/// The unknown repositories that upstreams brought.
 pub struct Newcomers {
-    /// Names of one upstream whose documents were not read yet.
+    /// Repositories of one upstream whose documents may be unread.
     max_unread: usize,
     inner: Mutex<Inner>,
-    /// Somebody waits.
+    /// Notified when a repository is enqueued for the directory.
     pub arrived: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Written down, or about to be, and who told of them.
+    /// Repositories that were admitted, with the upstream that brought them.
     unread: HashMap<Did, UpstreamId>,
     unread_of: HashMap<UpstreamId, usize>,
     queue: VecDeque<(Did, UpstreamId)>,
-    /// The same, to find them by.
+    /// The repositories in `queue`, for lookups.
     queued: HashSet<Did>,
     queued_of: HashMap<UpstreamId, usize>,
 }
@@ -54,8 +55,8 @@ impl Newcomers {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An upstream tells of somebody unknown. Whether they may be written down; if not,
-    /// the directory is asked first, if there is a place.
+    /// Returns whether an unknown repository that an upstream brings may be added. If not,
+    /// the repository is enqueued for the directory, if there is room.
     pub fn admit(&self, upstream: UpstreamId, did: &Did) -> bool {
         let mut inner = self.lock();
         if inner.unread.contains_key(did) {
@@ -81,7 +82,7 @@ impl Newcomers {
         false
     }
 
-    /// A document was read.
+    /// Records that the document of a repository was read.
     pub fn resolved(&self, did: &Did) {
         let mut inner = self.lock();
         if let Some(upstream) = inner.unread.remove(did) {
@@ -89,7 +90,7 @@ impl Newcomers {
         }
     }
 
-    /// The next one about whom the directory is asked.
+    /// Takes the next repository that the directory is asked about.
     pub fn take(&self) -> Option<Did> {
         let mut inner = self.lock();
         let (did, upstream) = inner.queue.pop_front()?;

@@ -1,22 +1,24 @@
-//! What is wanted beside what an operator names: which repositories are in scope, and
-//! whose events have to be read for that.
+//! The scope of discovery: which repositories are wanted without being named by an
+//! operator, and which streams are read for them.
 
 use gapless_core::filter::Pattern;
 
 use crate::settings::{DiscoverConfig, FollowWhat};
 
-/// Decided once, at the start.
+/// The scope of discovery, fixed while the mirror runs.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// Every repository of every host.
+    /// Whether every repository of every host is wanted.
     pub network: bool,
-    /// Each host has a stream of its own.
+    /// Whether each host is followed by a stream of its own.
     pub by_hosts: bool,
-    /// Repositories with a record in one of these; none: it does not matter.
+    /// Repositories with a record in one of these collections are wanted. If empty,
+    /// collections do not matter.
     pub collections: Vec<Pattern>,
 }
 
 impl Scope {
+    /// The scope that the configuration asks for.
     pub fn of(config: &DiscoverConfig) -> Scope {
         Scope {
             network: config.network,
@@ -25,31 +27,31 @@ impl Scope {
         }
     }
 
-    /// Whether relays are read for tracked repositories, and for those that have
-    /// something in a collection, alone.
+    /// Whether relays are read only for tracked repositories and for repositories with a
+    /// record in a wanted collection.
     pub fn is_narrow(&self) -> bool {
         !self.collections.is_empty()
     }
 
-    /// Whether relays are followed at all. They tell of hosts and of collections even
-    /// when they are not.
+    /// Whether relays are followed. Relays that are not followed are still asked for hosts
+    /// and for collections.
     pub fn follows_relays(&self) -> bool {
         !self.by_hosts
     }
 
-    /// The collection, as it was asked for, that a record's path is in.
+    /// The wanted collection that the path of a record is in, as configured.
     pub fn finds(&self, path: &str) -> Option<&Pattern> {
         let (collection, _) = path.split_once('/')?;
         self.finds_in(collection)
     }
 
-    /// Likewise, of the collection itself.
+    /// The wanted collection that matches the name of a collection, as configured.
     pub fn finds_in(&self, collection: &str) -> Option<&Pattern> {
         let mut wanted = self.collections.iter();
         wanted.find(|pattern| pattern.matches(collection))
     }
 
-    /// In words, for people and programs.
+    /// The name of the scope in the API.
     pub fn name(&self) -> &'static str {
         match (self.network, self.is_narrow()) {
             (true, _) => "network",

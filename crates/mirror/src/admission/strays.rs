@@ -1,9 +1,9 @@
-//! Hosts that bring repositories of other hosts: somebody follows a relay as if it were
-//! a host, or a host under another name than the one in documents. Such a stream speaks
-//! for none of them, so none of them would ever be complete, and nobody would know why.
+//! Detects upstreams of kind `pds` that bring repositories of other hosts: the operator has
+//! added a relay as a host, or a host under another name than in DID documents. Such a
+//! stream covers none of these repositories, so none of them becomes complete.
 //!
-//! A repository counts when its document was read after the host had brought it, and
-//! names another. Counted since the start.
+//! A repository counts as a stray if its DID document was read after the host had brought
+//! the repository, and names another host. The counts start at zero with every start.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::HostId;
 
-/// Fewer than these may have just moved.
+/// The number of strays from which a host is reported; fewer may just have moved.
 const MIN_STRAYS: usize = 3;
-/// Repositories whose documents are waited for. Of more, some are not counted.
+/// Repositories whose documents are awaited. Further repositories are not counted.
 const MAX_WAITING: usize = 10_000;
-/// Repositories of others that are counted of one host, and hosts of which they are.
+/// Strays that are counted of one host, and hosts whose strays are counted.
 const MAX_STRAYS_PER_HOST: usize = 10_000;
 const MAX_HOSTS: usize = 1_000;
 
+/// The strays of each host.
 #[derive(Default)]
 pub struct Strays {
     inner: Mutex<Inner>,
@@ -26,7 +27,7 @@ pub struct Strays {
 
 #[derive(Default)]
 struct Inner {
-    /// Who brought them, until their documents are read.
+    /// The host that brought each repository whose document is awaited.
     waiting: HashMap<Did, HostId>,
     of: HashMap<HostId, HostStrays>,
 }
@@ -34,7 +35,7 @@ struct Inner {
 #[derive(Default)]
 struct HostStrays {
     dids: HashSet<Did>,
-    /// It was said of the host.
+    /// Whether the host was reported.
     reported: bool,
 }
 
@@ -44,7 +45,7 @@ impl Strays {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A host brings a repository that does not live there, as far as we know.
+    /// Records that a host brought a repository that lives elsewhere, as far as is known.
     pub fn brought(&self, host: HostId, did: &Did) {
         let mut inner = self.lock();
         let counted = |others: &HostStrays| others.dids.contains(did);
@@ -56,9 +57,9 @@ impl Strays {
         }
     }
 
-    /// A document was read. Returns who brought the repository though it lives elsewhere,
-    /// and how many others they have brought so, if it is time to look at that: nothing
-    /// was said yet, and the number has doubled.
+    /// Records that the document of a repository was read. Returns the host that brought the
+    /// repository although it lives elsewhere, with the number of its strays, if the host
+    /// is not reported yet and the number is [`MIN_STRAYS`] or a power of two above.
     pub fn resolved(&self, did: &Did, lives: Option<HostId>) -> Option<(HostId, usize)> {
         let mut inner = self.lock();
         let host = inner.waiting.remove(did)?;
@@ -77,14 +78,14 @@ impl Strays {
         (time && !others.reported).then_some((host, count))
     }
 
-    /// It is said of a host from now on. Returns whether it was not before.
+    /// Marks a host as reported. Returns whether it was not reported before.
     pub fn report(&self, host: HostId) -> bool {
         let mut inner = self.lock();
         let others = inner.of.get_mut(&host);
         others.is_some_and(|others| !std::mem::replace(&mut others.reported, true))
     }
 
-    /// How many repositories of others a host brings, if it is to be told.
+    /// The number of strays of a host that was reported.
     pub fn reported_count(&self, host: HostId) -> Option<u64> {
         let inner = self.lock();
         let others = inner.of.get(&host).filter(|others| others.reported)?;

@@ -1,12 +1,12 @@
 //! The clock and the order of all decisions, for every thread.
 //!
-//! Times follow the clock on the wall, back as well: otherwise one bad step ahead
-//! would be believed until the next start. Forward they follow at once; back only
-//! when the wall is behind by more than [`TOLERATED`], and until then they go on by
-//! themselves. After a step back nobody knows how long ago anything was, so
-//! [`Clock::steps_back`] tells those who hold times in memory. What cannot be
-//! undone asks first how long the clock [has kept step](Clock::kept_step). Ticks
-//! are strictly increasing, whatever the wall does, across restarts too.
+//! Times follow the wall clock, backward as well: otherwise a single wrong step forward
+//! would be believed until the next start. Times follow a forward step at once. They follow
+//! a backward step only if the wall clock is behind by more than [`STEP_TOLERANCE`];
+//! until then they advance with the monotonic clock. After a backward step the age of older
+//! times is unknown, so modules that hold times in memory watch [`Clock::steps_back`]. Work
+//! that cannot be undone first checks how long the clock [has kept step](Clock::kept_step).
+//! Ticks increase strictly, whatever the wall clock does, across restarts too.
 
 mod tick_times;
 
@@ -17,31 +17,32 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use gapless_core::ledger::time::micros;
 use gapless_core::ledger::{Now, Tick, Time};
 
-/// How far the wall may be from where it should be by now and not have been set:
-/// every connection is made anew when it was set back.
+/// How far the wall clock may deviate from the monotonic clock before it counts as set. A
+/// clock that was set back resets every connection.
 pub const STEP_TOLERANCE: Duration = Duration::from_secs(10);
 
 pub use tick_times::TickTimes;
 
+/// The source of times and ticks.
 pub struct Clock {
     last_tick: AtomicU64,
     base: Mutex<Inner>,
     steps_back: AtomicU64,
-    /// What tests add to the wall, in microseconds.
+    /// Microseconds that tests add to the wall clock.
     ahead: AtomicI64,
     tick_times: TickTimes,
 }
 
 struct Inner {
-    /// A moment, and the time that it had.
+    /// A monotonic instant, and the time at that instant.
     at: Instant,
     time: u64,
-    /// When the wall was last set, as far as we saw; the start, at first.
+    /// When the wall clock was last seen to be set; the start, at first.
     set_at: Instant,
 }
 
 impl Clock {
-    /// Goes on after the last tick that the store remembers.
+    /// Continues after the last tick in the store.
     pub fn resume(last: Tick) -> Clock {
         let (at, time) = (Instant::now(), wall());
         Clock {
@@ -60,11 +61,12 @@ impl Clock {
         }
     }
 
-    /// When each tick passed.
+    /// The wall-clock times of recent ticks.
     pub fn tick_times(&self) -> &TickTimes {
         &self.tick_times
     }
 
+    /// The present time.
     pub fn time(&self) -> Time {
         let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
         let wall = wall().saturating_add_signed(self.ahead.load(Ordering::SeqCst));
@@ -82,7 +84,7 @@ impl Clock {
             tracing::warn!(by_seconds, back, "the clock was set; times follow it");
         }
         if back {
-            // Before anybody sees the time.
+            // Count the step before any caller gets the new time.
             self.steps_back.fetch_add(1, Ordering::SeqCst);
         }
         let time = if back { wall } else { wall.max(due) };
@@ -90,28 +92,27 @@ impl Clock {
         Time(time)
     }
 
-    /// How often the times have gone back. Whoever read a time from before a step
-    /// back has read a lower number before.
+    /// How often the time has gone back. A caller that read this number before a backward
+    /// step has read a lower number.
     pub fn steps_back(&self) -> u64 {
         self.steps_back.load(Ordering::SeqCst)
     }
 
-    /// How long the wall has gone on without being set. At a start nobody knows what
-    /// it did before.
+    /// How long the wall clock has run without being set, as far as is known since the
+    /// start.
     pub fn kept_step(&self) -> Duration {
         self.time();
         let base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
         base.set_at.elapsed()
     }
 
-    /// As if somebody had set the clock on the wall, by so much against the real one.
-    /// For tests.
+    /// For tests: sets the wall clock ahead of the real clock.
     pub fn set_wall(&self, ahead_seconds: i64) {
         let ahead = ahead_seconds.saturating_mul(1_000_000);
         self.ahead.store(ahead, Ordering::SeqCst);
     }
 
-    /// The next place in the order of all decisions.
+    /// The next tick, with the present time.
     pub fn now(&self) -> Now {
         let time = self.time();
         Now {
@@ -120,7 +121,7 @@ impl Clock {
         }
     }
 
-    /// The present moment, for a question that decides nothing.
+    /// The last tick, with the present time, for a question that decides nothing.
     pub fn glance(&self) -> Now {
         Now {
             time: self.time(),

@@ -1,5 +1,6 @@
-//! Who has records in a collection? Whoever offers that listing is asked, page by page
-//! to the end, again and again. Entries are old claims: each becomes a candidate.
+//! Reads listings of the repositories with records in a collection
+//! (`listReposByCollection`), page by page to the end, again after `discover.every`. An entry
+//! is an unproven claim that may be outdated: it becomes a candidate.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,13 +13,14 @@ use crate::admission::candidates::Candidate;
 use crate::discover::{Discovery, ListingKey};
 use gapless_core::filter::Pattern;
 
-/// Pages of one listing: more repositories than any network has.
+/// Pages of one listing; more than any network needs.
 const MAX_PAGES: usize = 100_000;
 
+/// Reads the listings that are due until the program shuts down.
 pub async fn run(discovery: Arc<Discovery>) {
     for pattern in &discovery.services.admission.scope.collections {
         if let Pattern::Below(_) = pattern {
-            tracing::info!(%pattern, "listings know whole names of collections only: what is below this is found by its next operation");
+            tracing::info!(%pattern, "listings know only exact names of collections; Gapless finds repositories below this prefix by their next operation");
         }
     }
     while discovery.wait().await {
@@ -31,7 +33,7 @@ pub async fn run(discovery: Arc<Discovery>) {
 }
 
 impl Discovery {
-    /// Everything that is asked for: each collection of each source.
+    /// All listings: each exact collection of each source.
     fn collection_listings(&self) -> Vec<ListingKey> {
         let config = &self.settings.discover;
         let mut sources: BTreeSet<String> = self.relays();
@@ -63,19 +65,19 @@ impl Discovery {
         let metrics = &self.services.metrics;
         let how = self.read_collection(asked).await;
         match &how {
-            // The next start asks.
+            // The next start reads the listing again.
             Err(_) if self.services.shutdown.has_begun() => return,
             Ok(_) => metrics.collection_listings.inc(),
             Err(error) => {
                 metrics.collection_listing_failures.inc();
-                tracing::warn!(source = %asked.url, collection = asked.collection, %error, "who has records in a collection could not all be read; asked again soon");
+                tracing::warn!(source = %asked.url, collection = asked.collection, %error, "a listing of a collection was cut short; Gapless reads it again soon");
             }
         }
         let (now, every) = (self.services.clock.time(), self.settings.discover.every);
         self.listings.ended(asked, now, every, how);
     }
 
-    /// Returns how many it named.
+    /// Reads one listing. Returns the number of its entries.
     async fn read_collection(&self, asked: &ListingKey) -> Result<u64, String> {
         let source = HostAddress::configured(asked.url.clone());
         let collection: Arc<str> = asked.collection.as_deref().unwrap_or_default().into();
@@ -86,11 +88,11 @@ impl Discovery {
             let net = &self.fetcher.net;
             let page = tokio::select! {
                 page = net.list_by_collection(&source, &collection, cursor.as_deref()) => page,
-                () = self.services.shutdown.begun() => return Err("Gapless ends".to_owned()),
+                () = self.services.shutdown.begun() => return Err("Gapless shuts down".to_owned()),
             };
             let Some(page) = page.map_err(|error| error.to_string())? else {
                 if self.listings.lock().without.insert(asked.url.clone()) {
-                    tracing::info!(source = %asked.url, "it does not offer listReposByCollection; what is in a collection is found by live operations, and by those who do");
+                    tracing::info!(source = %asked.url, "the server does not offer listReposByCollection; Gapless finds repositories by live operations and by other servers");
                 }
                 return Ok(count);
             };
@@ -109,14 +111,14 @@ impl Discovery {
                 };
                 tokio::select! {
                     () = self.services.admission.candidates.offer_when_free(candidate) => {}
-                    () = self.services.shutdown.begun() => return Err("Gapless ends".to_owned()),
+                    () = self.services.shutdown.begun() => return Err("Gapless shuts down".to_owned()),
                 }
             }
             let Some(next) = page.cursor else {
                 return Ok(count);
             };
             if !cursors.insert(next.clone()) {
-                return Err("the listing leads in a circle".to_owned());
+                return Err("the listing repeats a cursor".to_owned());
             }
             cursor = Some(next);
         }

@@ -1,9 +1,9 @@
-//! Whoever was found by a collection: asked about, tracked, and left again if there
-//! turns out to be nothing in it.
+//! Resolves candidates that a collection named, tracks them, and stops tracking those that
+//! hold no record in it.
 //!
-//! A name that the directory does not know costs one question and leaves no trace. One
-//! that it knows is tracked, fetched whole, and then looked at: if no record of it is in
-//! the collection, the listing was old, and it is tracked no more.
+//! A candidate that the directory does not know costs one request and leaves no row. A
+//! candidate that the directory knows is tracked, fetched whole and then checked: if it has
+//! no record in a wanted collection, the listing was outdated, and tracking ends.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,21 +23,21 @@ use crate::tracking::TrackedBy;
 use gapless_core::filter::Pattern;
 use gapless_net::{KnownIdentity, ResolveError};
 
-/// Names that the directory is asked about at a time.
+/// Candidates that are resolved at the same time.
 const CONCURRENT_LOOKUPS: usize = 8;
-/// FoundRepos ones that are looked at at a time, and how often.
+/// Found repositories that one check reads, and how often a check runs.
 const FOUND_PER_CHECK: usize = 1000;
 const FOUND_CHECK_EVERY: Duration = Duration::from_secs(1);
-/// A stream waits for the directory's word about one it has brought no longer than this.
+/// The longest time for which the cursor of a stream waits for the directory.
 const MAX_STREAM_WAIT: Duration = Duration::from_secs(20);
-/// How long until one is tried again that could not be written down.
+/// The pause before a write that failed is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// One whose host nobody knows after so long is tracked no more.
+/// How long a found repository may have no known host before tracking ends.
 const UNRESOLVED_FOR: Duration = Duration::from_secs(24 * 3600);
-/// Repositories that hold nothing of what they were found for, remembered.
+/// Repositories remembered as empty. The memory is cleared when it is full.
 const MAX_EMPTY: usize = 100_000;
 
-/// FoundRepos ones that nobody has looked at since, and those that were in vain.
+/// Found repositories that are not checked yet, and those that turned out empty.
 #[derive(Default)]
 pub struct FoundRepos {
     inner: Mutex<Inner>,
@@ -46,7 +46,7 @@ pub struct FoundRepos {
 #[derive(Default)]
 struct Inner {
     unchecked: VecDeque<Did>,
-    /// With the collection, as it was asked for, of which they hold nothing.
+    /// Each with the collection, as configured, in which it holds no record.
     empty: HashSet<(Did, Arc<str>)>,
 }
 
@@ -57,16 +57,17 @@ impl FoundRepos {
     }
 }
 
-/// What is known of a found one.
+/// What is known about a found repository.
 enum FoundState {
-    /// Not fetched yet.
+    /// It is not fetched yet.
     Pending,
     HasRecords,
     Empty,
 }
 
+/// Resolves candidates and checks found repositories until the program shuts down.
 pub async fn run(discovery: Arc<Discovery>) {
-    // Those that were being asked about when this ended by a fault.
+    // Candidates that were being resolved when this task failed.
     discovery.services.admission.candidates.ask_again();
     discovery
         .found
@@ -85,7 +86,7 @@ pub async fn run(discovery: Arc<Discovery>) {
         tokio::select! {
             Some(settled) = asking.next() => {
                 if settled.is_err() {
-                    // Nothing can be written any more: whoever saw that says so.
+                    // The store cannot be written; the task that saw it has reported it.
                     return;
                 }
             }
@@ -104,8 +105,8 @@ pub async fn run(discovery: Arc<Discovery>) {
     }
 }
 
-/// Asks about a candidate, tracks it, and lets its streams go on. When the program ends
-/// before, no cursor has passed it, and the next start reads it again.
+/// Resolves a candidate, tracks it, and releases its positions. If the program shuts down
+/// before, no cursor has passed them, and the next start reads the events again.
 async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<(), StoreError> {
     let services = &discovery.services;
     let did = candidate.did.clone();
@@ -113,9 +114,9 @@ async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<()
         let settled = match discovery.resolve_candidate(&candidate).await {
             Ok(settled) => settled,
             Err(error) if error.is_final() => return Err(error),
-            // There is no room on the disk, perhaps.
+            // The disk may be full.
             Err(error) => {
-                tracing::warn!(%did, %error, "a repository that was found could not be tracked; tried again");
+                tracing::warn!(%did, %error, "a repository that a collection named could not be tracked; Gapless tries again");
                 tokio::time::sleep(RETRY_AFTER).await;
                 continue;
             }
@@ -124,7 +125,7 @@ async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<()
             CandidateOutcome::ShuttingDown => return Ok(()),
             CandidateOutcome::Tracked => break services.admission.candidates.mark_tracked(&did),
             CandidateOutcome::Unknown => &services.metrics.found_unknown,
-            // A listing comes again.
+            // A later listing names it again.
             CandidateOutcome::Unanswered => &services.metrics.found_dropped,
         };
         match services.admission.candidates.reject(&candidate) {
@@ -132,7 +133,7 @@ async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<()
                 counted.inc();
                 break held;
             }
-            // A stream has brought it meanwhile: that counts for more.
+            // A stream has brought the repository meanwhile: resolve it for the stream.
             Err(stronger) => candidate = stronger,
         }
     };
@@ -142,18 +143,18 @@ async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<()
     Ok(())
 }
 
-/// What became of a candidate.
+/// The result of resolving a candidate.
 enum CandidateOutcome {
     Tracked,
     Unknown,
-    /// The directory does not say, and no stream waits.
+    /// The directory gave no answer, and no stream waits.
     Unanswered,
-    /// The program ends.
+    /// The program shuts down.
     ShuttingDown,
 }
 
-/// Whether an answer says that a name is nobody's. A web server that knows no document
-/// today may know it tomorrow: what a stream brought is owed then.
+/// Whether an error means that the repository does not exist. A did:web domain without a
+/// document today may have one tomorrow, so a repository that a stream brought is kept.
 fn is_final(did: &Did, live: bool, error: &ResolveError) -> bool {
     match error {
         ResolveError::NotFound => !live || did.method() != DidMethod::Web,
@@ -188,9 +189,9 @@ impl Discovery {
         Ok(CandidateOutcome::Tracked)
     }
 
-    /// Whether the directory knows a name. None: it does not say, and nobody waits.
-    /// The streams do not wait for long for what they brought: then it is owed,
-    /// durably, like any other.
+    /// Whether the directory knows a candidate; `None` if there is no answer and no stream
+    /// waits. A stream waits at most [`MAX_STREAM_WAIT`]; after that the candidate counts as
+    /// known, and its resolution becomes a durable debt.
     async fn directory_knows(&self, candidate: &Candidate) -> Option<bool> {
         let live = candidate.position.is_some();
         let left = MAX_STREAM_WAIT.saturating_sub(candidate.since.elapsed());
@@ -217,13 +218,13 @@ impl Discovery {
         live.then_some(true)
     }
 
-    /// Whether it was fetched before, and held nothing of what it was found for.
+    /// Whether a repository was fetched before and held no record in a wanted collection.
     pub(crate) fn found_nothing_in(&self, did: &Did, collection: &Arc<str>) -> bool {
         let asked = (did.clone(), collection.clone());
         self.found.lock().empty.contains(&asked)
     }
 
-    /// Looks at some of those that nobody has looked at since they were found.
+    /// Checks some of the found repositories that were not checked yet.
     async fn check_found(&self) -> Result<(), StoreError> {
         let some: Vec<Did> = {
             let mut inner = self.found.lock();
@@ -233,7 +234,7 @@ impl Discovery {
         let mut some = some.into_iter();
         while let Some(did) = some.next() {
             let Some((pattern, since)) = self.services.admission.found_by(&did) else {
-                // An operator wants it by now, or nobody does.
+                // An operator tracks the repository by now, or tracking has ended.
                 continue;
             };
             let view = self.services.store.view();
@@ -257,7 +258,8 @@ impl Discovery {
         Ok(())
     }
 
-    /// Tracks one no more that has nothing of what is looked for; unless it has by now.
+    /// Stops tracking a repository without a record in a wanted collection, unless it has
+    /// one by now.
     async fn untrack_empty(
         &self,
         did: Did,
@@ -277,7 +279,7 @@ impl Discovery {
             None => Ok(false),
             Some((id, _)) => has_wanted_record(turn.services, turn.view, id, &named),
         };
-        // First this: a listing that is being read would find it again.
+        // First remember it as empty: a listing that is being read would find it again.
         let asked = (did.clone(), pattern.clone());
         {
             let mut inner = self.found.lock();
@@ -288,14 +290,14 @@ impl Discovery {
         }
         let untracked = self.tracking.untrack_found(&did, still, has).await;
         if !matches!(untracked, Ok(true)) {
-            // Something was written meanwhile, or nothing can be now: looked at again.
+            // A record arrived meanwhile, or the store cannot be written: check it again.
             let mut inner = self.found.lock();
             inner.empty.remove(&asked);
             inner.unchecked.push_back(did);
             return untracked.map(|_| ());
         }
         self.services.metrics.found_without.inc();
-        tracing::debug!(%did, %pattern, "found by a collection of which it has nothing; tracked no more");
+        tracing::debug!(%did, %pattern, "tracking ends: the repository has no record in the collection that named it");
         Ok(())
     }
 }
@@ -306,7 +308,7 @@ fn repo_of<'a>(turn: &'a Turn<'_>) -> Option<(RepoId, &'a Repo)> {
     Some((draft.id?, &draft.repo))
 }
 
-/// Whether a repository is fetched, and has a record in anything that is looked for.
+/// Checks whether a repository is fetched and has a record in a wanted collection.
 fn found_state(
     services: &Services,
     view: &ReadView,
@@ -329,8 +331,8 @@ fn found_state(
     Ok(FoundState::Empty)
 }
 
-/// Whether it has a record in anything that is looked for, or may have: not only in
-/// what it was found by.
+/// Whether a repository has, or may have, a record in any wanted collection or in the
+/// collection that named it.
 fn has_wanted_record(
     services: &Services,
     view: &ReadView,
@@ -351,7 +353,7 @@ fn has_wanted_record(
             Pattern::Exactly(name) => format!("{name}/"),
             Pattern::Below(prefix) => prefix.clone(),
         };
-        // Where keys are dropped, nobody can tell.
+        // The keys of this collection are not held, so the answer is unknown.
         let collection = prefix.trim_end_matches(['/', '.']);
         let wanted = &services.rules.filter.wanted;
         let drops = services.rules.settings.wanted_keys_only && !wanted.is_empty();

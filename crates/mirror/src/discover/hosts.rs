@@ -1,5 +1,5 @@
-//! Which hosts are there? Relays are asked, page by page to the end, again and again.
-//! A host that is new is swept soon; one that is listed no more is kept.
+//! Reads the relays' listings of hosts (`listHosts`), page by page to the end, again after
+//! `discover.every`. A new host is swept soon; a host that is no longer listed is kept.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,11 +12,12 @@ use gapless_store::error::StoreError;
 use crate::discover::{Discovery, ListingKey};
 use crate::hosts::quota::QuotaExceeded;
 
-/// Pages of one listing: more hosts than are ever remembered.
+/// Pages of one listing; more than the quota of a relay allows.
 const MAX_PAGES: usize = 200;
-/// New hosts that are on their way to the store at a time.
+/// New hosts that are written to the store at the same time.
 const CONCURRENT_WRITES: usize = 64;
 
+/// Reads the listings that are due until the program shuts down.
 pub async fn run(discovery: Arc<Discovery>) {
     while discovery.wait().await {
         for relay in discovery.relays() {
@@ -25,7 +26,7 @@ pub async fn run(discovery: Arc<Discovery>) {
                 collection: None,
             };
             if discovery.listings.is_due(&asked) && discovery.list_hosts(&asked).await.is_err() {
-                // The store is closed, or cannot be written: whoever saw that says so.
+                // The store cannot be written; the task that saw it has reported it.
                 return;
             }
         }
@@ -33,7 +34,7 @@ pub async fn run(discovery: Arc<Discovery>) {
 }
 
 impl Discovery {
-    /// Reads one relay's listing. What came before an error counts.
+    /// Reads the listing of one relay. Hosts from before an error are kept.
     async fn list_hosts(&self, asked: &ListingKey) -> Result<(), StoreError> {
         let metrics = &self.services.metrics;
         let mut count = 0;
@@ -44,12 +45,12 @@ impl Discovery {
             Err(error) => Err(error.to_string()),
         };
         match &how {
-            // The next start asks.
+            // The next start reads the listing again.
             Err(_) if self.services.shutdown.has_begun() => return Ok(()),
             Ok(()) => metrics.host_listings.inc(),
             Err(error) => {
                 metrics.host_listing_failures.inc();
-                tracing::warn!(relay = %asked.url, %error, "the hosts that a relay knows could not all be read; asked again soon");
+                tracing::warn!(relay = %asked.url, %error, "a relay's listing of hosts was cut short; Gapless reads it again soon");
             }
         }
         let now = self.services.clock.time();
@@ -63,7 +64,7 @@ impl Discovery {
         asked: &ListingKey,
         count: &mut u64,
     ) -> Result<Result<(), String>, StoreError> {
-        // Relays are the operator's.
+        // Relays are configured by the operator, so their address is trusted.
         let relay = HostAddress::configured(asked.url.clone());
         let name: Arc<str> = asked.url.as_str().into();
         let mut cursor: Option<String> = None;
@@ -71,7 +72,7 @@ impl Discovery {
         for _ in 0..MAX_PAGES {
             let page = tokio::select! {
                 page = self.fetcher.net.list_hosts(&relay, cursor.as_deref()) => page,
-                () = self.services.shutdown.begun() => return Ok(Err("Gapless ends".to_owned())),
+                () = self.services.shutdown.begun() => return Ok(Err("Gapless shuts down".to_owned())),
             };
             let page = match page {
                 Ok(page) => page,
@@ -83,14 +84,14 @@ impl Discovery {
                 return Ok(Ok(()));
             };
             if !cursors.insert(next.clone()) {
-                return Ok(Err("the listing leads in a circle".to_owned()));
+                return Ok(Err("the listing repeats a cursor".to_owned()));
             }
             cursor = Some(next);
         }
         Ok(Err(format!("the listing has more than {MAX_PAGES} pages")))
     }
 
-    /// Remembers hosts that a relay lists. Returns how many of them are known now.
+    /// Adds the hosts that a relay lists. Returns how many of them are known now.
     async fn register_hosts(
         &self,
         relay: &Arc<str>,

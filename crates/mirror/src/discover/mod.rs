@@ -1,17 +1,16 @@
-//! What is found by itself, in the order in which it happens:
+//! Discovers hosts and repositories that no operator named. In the order of the data:
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `hosts` | asks relays, again and again, which hosts there are |
-//! | `streams` | opens a stream for each host, where that is wanted |
-//! | `collections` | asks who has records in a collection, again and again |
-//! | `found` | whoever was found is tracked, once the directory knows them |
-//! | `newcomers` | asks the directory first about names of which too many were told |
-//! | `answers` | says which hosts are known, and how each is |
+//! | `hosts` | reads the relays' listings of hosts |
+//! | `streams` | follows each host by a stream of its own, if configured |
+//! | `collections` | reads listings of the repositories with records in a collection |
+//! | `found_repos` | tracks the repositories that a collection named, once the directory knows them |
+//! | `newcomers` | asks the directory about unknown repositories beyond the limit of an upstream |
 //!
-//! Hosts that are found are swept by the sweeps that there are; all that this adds are
-//! names. What a listing says is a claim: a host is believed about its own repositories
-//! alone, and a DID when the directory knows it.
+//! Discovery only adds names; the regular sweeps compare the hosts that it finds. A listing
+//! is a claim: a host is believed only about its own repositories, and a DID only when the
+//! directory knows it.
 
 pub(crate) mod collections;
 pub(crate) mod found_repos;
@@ -33,12 +32,12 @@ use crate::settings::MirrorSettings;
 use crate::tracking::Tracking;
 pub use found_repos::FoundRepos;
 
-/// How often it is looked whether something is to be asked.
+/// How often the tasks check whether a listing is due.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// After an error a listing is asked for again this soon, if it is not due before.
+/// How soon a listing is read again after an error, unless it is due before.
 const RETRY_AFTER_ERROR: Duration = Duration::from_secs(60);
 
-/// What listings have told, since we run.
+/// The results of listings since the start.
 #[derive(Default)]
 pub struct Listings {
     inner: Mutex<Inner>,
@@ -46,28 +45,28 @@ pub struct Listings {
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    /// By what was asked: a relay, or a source and a collection.
+    /// Each listing with its last result.
     pub(crate) listings: BTreeMap<ListingKey, Listing>,
-    /// Which relays list a host.
+    /// The relays that list a host.
     pub(crate) listed_by: HashMap<HostId, BTreeSet<Arc<str>>>,
-    /// Servers that do not know collections: said once.
+    /// Servers that do not offer `listReposByCollection`. The log reports each once.
     pub(crate) without: HashSet<String>,
 }
 
-/// What a listing is of.
+/// Identifies a listing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListingKey {
     pub(crate) url: String,
-    /// None: of hosts.
+    /// The collection; `None` for a listing of hosts.
     pub(crate) collection: Option<String>,
 }
 
-/// How a listing went.
+/// The last result of a listing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Listing {
-    /// When it was last read to its end, and how many it had.
+    /// When the listing was last read to the end, and its number of entries.
     pub(crate) read: Option<(Time, u64)>,
-    /// Why it was not, the last time.
+    /// Why the last read failed; `None` if it succeeded.
     pub(crate) error: Option<String>,
     pub(crate) next: Option<Instant>,
 }
@@ -84,7 +83,7 @@ impl Listings {
         next.is_none_or(|next| next <= Instant::now())
     }
 
-    /// A listing was read to its end, or was not.
+    /// Records the result of reading a listing.
     pub(crate) fn ended(
         &self,
         asked: &ListingKey,
@@ -123,8 +122,8 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// The relays that are asked: those of the configuration, followed or not, and
-    /// those that are followed.
+    /// The relays that are asked: the relays of the configuration, followed or not, and all
+    /// relays that are followed.
     fn relays(&self) -> BTreeSet<String> {
         let configured = self.settings.upstreams.iter();
         let configured = configured.filter(|one| one.kind == UpstreamKind::Relay);
@@ -136,7 +135,7 @@ impl Discovery {
         relays
     }
 
-    /// Waits until listings are checked again. Returns `false` once the program ends.
+    /// Waits until listings are checked again. Returns `false` once the program shuts down.
     async fn wait(&self) -> bool {
         tokio::select! {
             () = tokio::time::sleep(CHECK_EVERY) => {}

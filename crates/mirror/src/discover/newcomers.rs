@@ -1,5 +1,6 @@
-//! Names that an upstream told of after it had told of too many: the directory is asked
-//! before anything is written down, few at a time, so that all else is asked as well.
+//! Resolves unknown repositories that an upstream brought after it had reached its limit of
+//! newcomers. The directory is asked before a row is written. Few requests run at the same
+//! time, so that other resolutions are not delayed.
 
 use std::sync::Arc;
 
@@ -11,9 +12,10 @@ use gapless_store::error::StoreError;
 use crate::desk::{Turn, first_heard};
 use crate::discover::{CHECK_EVERY, Discovery};
 
-/// Names that the directory is asked about at a time.
+/// Repositories that are resolved at the same time.
 const CONCURRENT_LOOKUPS: usize = 4;
 
+/// Resolves newcomers until the program shuts down.
 pub async fn run(discovery: Arc<Discovery>) {
     let services = discovery.services.clone();
     let mut asking = FuturesUnordered::new();
@@ -26,10 +28,10 @@ pub async fn run(discovery: Arc<Discovery>) {
         tokio::select! {
             Some(asked) = asking.next() => match asked {
                 Err(error) if error.is_final() => {
-                    // Nothing can be written any more: whoever saw that says so.
+                    // The store cannot be written; the task that saw it has reported it.
                     return;
                 }
-                // It comes with its next event, or with a sweep.
+                // The repository comes again with its next event or with a sweep.
                 Ok(()) | Err(_) => {}
             },
             () = services.admission.newcomers.arrived.notified(), if asking.len() < CONCURRENT_LOOKUPS => {}
@@ -39,7 +41,7 @@ pub async fn run(discovery: Arc<Discovery>) {
     }
 }
 
-/// Asks about one, and writes it down if the directory knows it: from then on it is owed.
+/// Resolves a repository, and adds a row with a debt if the directory knows it.
 async fn ask(discovery: Arc<Discovery>, did: Did) -> Result<(), StoreError> {
     let metrics = &discovery.services.metrics;
     metrics.resolutions.inc();

@@ -1,5 +1,5 @@
-//! A stream for each host of the network, where that is wanted. Dialing is spread: so
-//! many a second, those first that are known longest.
+//! Follows each host of the network by a stream of its own, if configured. Dials are spread
+//! over time, and the hosts that were known first come first.
 
 use std::sync::Arc;
 
@@ -8,9 +8,10 @@ use gapless_core::ledger::{FollowReason, HostId, UpstreamKind};
 use crate::discover::Discovery;
 use crate::following::FollowError;
 
-/// Hosts that are dialed for the first time at each look.
+/// Hosts that are dialed for the first time in one check.
 const DIALS_PER_CHECK: usize = 10;
 
+/// Follows new hosts until the program shuts down.
 pub async fn run(discovery: Arc<Discovery>) {
     let mut full = false;
     while discovery.wait().await {
@@ -20,7 +21,7 @@ pub async fn run(discovery: Arc<Discovery>) {
             tracing::warn!(
                 left_out,
                 limit = discovery.settings.discover.max_streams,
-                "more hosts are known than are followed at a time (discover.max_streams): repositories of the others are not complete"
+                "more hosts are known than discover.max_streams allows; repositories on the hosts left out stay incomplete"
             );
         }
         for (_, name) in hosts {
@@ -32,7 +33,7 @@ pub async fn run(discovery: Arc<Discovery>) {
                 Ok(_) => {}
                 Err(FollowError::Store(error)) if error.is_final() => return,
                 Err(error) => {
-                    tracing::warn!(host = %name, %error, "a host of the network cannot be followed")
+                    tracing::warn!(host = %name, %error, "a host of the network cannot be followed; Gapless tries again")
                 }
             }
         }
@@ -40,7 +41,7 @@ pub async fn run(discovery: Arc<Discovery>) {
 }
 
 impl Discovery {
-    /// Hosts that have no stream yet and get one now; and how many find no place.
+    /// The hosts that get a stream now, and the number of hosts for which there is no room.
     fn unfollowed(&self) -> (Vec<(HostId, String)>, usize) {
         let (streams, found) = self.following.streams();
         let room = self.settings.discover.max_streams.saturating_sub(found);

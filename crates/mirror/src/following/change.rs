@@ -1,5 +1,5 @@
-//! Follows one more upstream, or one less: the change is written to the store first and
-//! then made, one change at a time.
+//! Adds and removes upstreams. A change is written to the store first and then made, one
+//! change at a time.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ enum Vacancy {
 }
 
 impl Following {
-    /// The upstream of an address: the operator's, rather than one that is followed
-    /// for tracked repositories. With its host, and what it is followed for.
+    /// The upstream at a URL, with its host and the reason why it is followed. An upstream of
+    /// the operator is preferred to one for tracked repositories.
     fn find(&self, url: &str) -> Option<(UpstreamId, Option<HostId>, FollowReason)> {
         let followees = self.lock();
         let mut found: Vec<_> = followees.iter().filter(|(_, one)| one.url == url).collect();
@@ -33,7 +33,7 @@ impl Following {
         Some((**id, one.host, one.followed))
     }
 
-    /// Follows an upstream from now on, and remembers it.
+    /// Writes the row of an upstream and follows it.
     pub async fn add(
         self: &Arc<Self>,
         kind: UpstreamKind,
@@ -68,7 +68,7 @@ impl Following {
                     ..known.clone()
                 };
                 self.follow_as(&mut row, followed);
-                // A start with nothing new to say needs no room on the disk.
+                // A start that changes no row needs no room on the disk.
                 if row != known {
                     self.services.upstreams.keep(id, row.clone()).await?;
                 }
@@ -93,8 +93,9 @@ impl Following {
         Ok(id)
     }
 
-    /// Writes down a new one. Where tracked repositories would be left without a
-    /// stream it waits for room on the disk; an operator is told that there is none.
+    /// Writes the row of a new upstream. With `waits`, the write waits for room on the disk,
+    /// so that tracked repositories are not left without a stream; an operator gets the
+    /// error at once.
     async fn write_new(&self, row: &Upstream, waits: bool) -> Result<UpstreamId, StoreError> {
         loop {
             let change = Change {
@@ -111,8 +112,8 @@ impl Following {
         }
     }
 
-    /// Two streams of one host are not followed. One that is followed for tracked
-    /// repositories alone gives way to one that is followed for all.
+    /// Makes room for a new stream of a host, because a host has one stream. A stream that
+    /// is followed only for tracked repositories gives way to one for all repositories.
     async fn vacate(
         self: &Arc<Self>,
         kind: UpstreamKind,
@@ -138,7 +139,7 @@ impl Following {
             return Ok(Vacancy::Occupied(id));
         }
         if !how.is_by_operator() {
-            // What it was read for alone is remembered in its row.
+            // Its row records that it was read for tracked repositories alone.
             self.end(id, FollowReason::No).await?;
             return Ok(Vacancy::Vacated);
         }
@@ -149,7 +150,7 @@ impl Following {
         }
     }
 
-    /// The other kind under which an operator has this address followed.
+    /// The other kind under which an operator follows this URL.
     fn other_kind(
         &self,
         kind: UpstreamKind,
@@ -164,8 +165,8 @@ impl Following {
         other.filter(|_| followed.is_by_operator())
     }
 
-    /// Follows an upstream no longer. Its repositories stay, and nothing covers
-    /// them any more. Returns its host, which may be forgotten.
+    /// Stops following an upstream. Its repositories stay, without a cover. Returns its
+    /// host, which may have been forgotten.
     pub async fn remove(self: &Arc<Self>, url: &str) -> Result<Option<HostId>, FollowError> {
         let _one = self.changing.lock().await;
         let Some((id, host, followed)) = self.find(url) else {
@@ -198,7 +199,7 @@ impl Following {
         let followee = self.lock().remove(&id);
         if let Some(followee) = followee {
             followee.task.abort();
-            // Until it has ended it may still write its row.
+            // The task may write the row until it has ended.
             let _ = followee.task.await;
         }
         let row = self.services.upstreams.remove(id);
@@ -213,8 +214,8 @@ impl Following {
         }
     }
 
-    /// A stream that was read for some alone has passed the others by: for whoever
-    /// it speaks for next, it begins anew.
+    /// Sets why an upstream is followed. A stream that was read for some repositories alone
+    /// has skipped the others, so it begins a new epoch when it is read for all.
     pub(crate) fn follow_as(&self, row: &mut Upstream, followed: FollowReason) {
         if !row.followed.reads_all() && followed.reads_all() {
             let now = self.services.clock.now();
@@ -225,7 +226,7 @@ impl Following {
             }
         }
         if row.followed == FollowReason::No && followed != FollowReason::No {
-            // What came to live there meanwhile, only a sweep from now on tells.
+            // Only a later sweep shows repositories that moved there meanwhile.
             row.reset_at = self.services.clock.now().tick;
         }
         row.followed = followed;

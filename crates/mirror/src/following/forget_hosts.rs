@@ -1,5 +1,5 @@
-//! Hosts that never answered: forgotten once nobody follows them, if nobody is known to
-//! live there.
+//! Forgets hosts that never answered, once no stream follows them and no known repository
+//! lives there.
 
 use gapless_core::ledger::{FollowReason, HostId, NamedBy, UpstreamId};
 use gapless_store::error::StoreError;
@@ -7,9 +7,9 @@ use gapless_store::error::StoreError;
 use crate::following::Following;
 
 impl Following {
-    /// A host that never answered, that nobody lives on and that nothing is followed for:
-    /// perhaps somebody has mistyped it. Nothing of it stays but a number, and the
-    /// address in a row that nobody is told of.
+    /// Forgets a host that never answered, on which no known repository lives and which is
+    /// not followed: its name may be mistyped. Only its number and the URL in a row that
+    /// no answer shows are kept.
     pub(crate) async fn forget_unreached(
         &self,
         id: UpstreamId,
@@ -32,26 +32,26 @@ impl Following {
         let name = self.services.hosts.get(host).unwrap_or_default().name;
         match self.services.hosts.forget(host, (id, row)).await {
             Ok(()) => {
-                tracing::info!(host = %name, "forgotten: it never answered, and nobody is known to live there");
+                tracing::info!(host = %name, "host forgotten: it never answered, and no known repository lives there");
                 Ok(())
             }
-            // Somebody has come to live there just now: then it stays.
+            // A repository has just moved there, so the host stays.
             Err(StoreError::Refused(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// At the start: what was left and not forgotten any more before the end.
+    /// At the start: forgets hosts that the last run had left and not forgotten.
     pub(crate) async fn forget_left(&self) -> Result<(), StoreError> {
         for (id, row) in self.services.store.view().upstreams()? {
             let Some(host) = row.host.filter(|_| row.followed == FollowReason::No) else {
                 continue;
             };
             let named = self.services.hosts.get(host).map(|row| row.named);
-            // Others would name it again.
+            // Relays and documents would name the host again.
             if named == Some(NamedBy::Operator) {
                 match self.forget_unreached(id, host).await {
-                    // There is time for that at another start.
+                    // The next start tries again.
                     Ok(()) | Err(StoreError::Full(_)) => {}
                     Err(error) => return Err(error),
                 }

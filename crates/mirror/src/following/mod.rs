@@ -1,5 +1,5 @@
-//! Which upstreams are followed: those of the configuration, those that an operator
-//! added while running, hosts of the network, and the hosts of tracked repositories.
+//! The upstreams that are followed: upstreams of the configuration, upstreams that an
+//! operator added while running, hosts of the network, and hosts of tracked repositories.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -42,12 +42,13 @@ struct Followee {
     task: JoinHandle<()>,
 }
 
+/// The upstreams that are followed, each with its task.
 pub struct Following {
     services: Arc<Services>,
     desks: Arc<Desks>,
     net: Net,
     followees: Mutex<BTreeMap<UpstreamId, Followee>>,
-    /// One change of what is followed at a time.
+    /// Serializes changes of what is followed.
     changing: tokio::sync::Mutex<()>,
     runtime: tokio::runtime::Handle,
 }
@@ -55,24 +56,22 @@ pub struct Following {
 /// Why an upstream was not added or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    #[error("{0} is followed already")]
+    #[error("{0} is already followed")]
     Already(String),
-    #[error("the host {0} is followed already, by {1}")]
+    #[error("the host of {0} is already followed by {1}")]
     SameHost(String, String),
-    #[error("{0} is followed as a {1} already; one address is one or the other: remove it first")]
+    #[error("{0} is already followed as a {1}; an address has one kind: remove the upstream first")]
     OtherKind(String, &'static str),
     #[error("{0} is not followed")]
     NotFollowed(String),
     #[error(
-        "{0} is followed for tracked repositories; it is left when the last of them is: gapless track remove DID"
+        "{0} is followed for tracked repositories until the last of them is removed: gapless track remove DID"
     )]
     ForTracked(String),
-    #[error(
-        "{0} is followed as a host of the network, like all others; without --follow hosts it is not"
-    )]
+    #[error("{0} is followed as a host of the network; start without --follow hosts to stop that")]
     Discovered(String),
     #[error(
-        "only what collections find is wanted of relays; name {0} in the configuration, and start again"
+        "relays are read only for collections (discover.collections); add {0} to the configuration and restart"
     )]
     Narrow(String),
     #[error(transparent)]
@@ -122,18 +121,20 @@ impl Following {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether nothing is followed.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
+    /// The state of the connection to an upstream.
     pub fn link(&self, id: UpstreamId) -> Option<Link> {
         let followees = self.lock();
         let link = followees.get(&id)?.link.lock();
         Some(link.unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// Whether a host has a stream of its own, and how many such streams are followed
-    /// because they were discovered.
+    /// The hosts with a stream of their own that is read for all repositories, and the number
+    /// of streams that discovery added.
     pub fn streams(&self) -> (HashSet<HostId>, usize) {
         let followees = self.lock();
         let whole = followees.values().filter(|one| one.followed.reads_all());

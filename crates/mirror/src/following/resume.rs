@@ -1,4 +1,5 @@
-//! At the start: what the configuration names, and what was added before, is followed.
+//! Follows, at the start, the upstreams that the configuration names and those that were
+//! added before.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use crate::following::{FollowError, Following};
 use crate::settings::UpstreamConfig;
 
 impl Following {
-    /// At the start: what the configuration names, and what was added before.
+    /// Follows the configured upstreams and those that were added before. Stops following
+    /// upstreams that the configuration no longer wants.
     pub async fn resume(self: &Arc<Self>, configured: &[UpstreamConfig]) -> Result<(), StoreError> {
         let rows = self.services.store.view().upstreams()?;
         let named = |row: &Upstream| {
@@ -19,15 +21,15 @@ impl Following {
         {
             let _one = self.changing.lock().await;
             for (id, row) in rows.iter().filter(|(_, row)| !named(row)) {
-                // Somebody may have been here before: the program answers already.
+                // An operator may have added it: the program answers already.
                 let new = !self.lock().contains_key(id);
                 if new && self.is_resumed(row) {
                     self.start(*id, row.clone());
                 }
             }
         }
-        // What has to be written waits for room on the disk, and nobody for it: those
-        // that are known as they are come first.
+        // A new row waits for room on the disk. Upstreams with a row come first, so that
+        // they do not wait.
         let known = |one: &&UpstreamConfig| {
             let mut rows = rows.iter();
             rows.any(|(_, row)| row.kind == one.kind && row.url == one.url)
@@ -61,19 +63,19 @@ impl Following {
         self.forget_left().await
     }
 
-    /// Whether upstreams of a kind are followed. Where each host has a stream of its
-    /// own, relays only tell which there are.
+    /// Whether upstreams of a kind are followed. If each host has a stream of its own, relays
+    /// only list the hosts.
     fn follows(&self, kind: UpstreamKind) -> bool {
         kind != UpstreamKind::Relay || self.services.admission.scope.follows_relays()
     }
 
-    /// Whether one that was followed before is at once. Hosts of the network are dialed
-    /// one after the other, and not here.
+    /// Whether an upstream that was followed before is followed at once. Discovery dials the
+    /// hosts of the network later, a few at a time.
     fn is_resumed(&self, row: &Upstream) -> bool {
         let refused = row.kind != UpstreamKind::Pds && self.services.admission.scope.is_narrow();
         match row.followed {
             FollowReason::Added if refused || !self.follows(row.kind) => {
-                tracing::warn!(upstream = %row.url, "a relay that was added is not followed: only what is found is wanted, or hosts are followed instead");
+                tracing::warn!(upstream = %row.url, "an added relay is not followed, because relays are read only for collections or hosts are followed instead");
                 false
             }
             FollowReason::Added | FollowReason::ForTracked => true,
@@ -95,7 +97,7 @@ impl Following {
             Ok(_) | Err(FollowError::Already(_)) => {}
             Err(FollowError::Store(error)) => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "an upstream of the configuration is left out")
+                tracing::warn!(%error, "an upstream of the configuration is not followed")
             }
         }
         Ok(())

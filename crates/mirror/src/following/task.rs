@@ -14,15 +14,16 @@ use crate::services::Services;
 use crate::upstreams::connection::Link;
 use gapless_net::Trust;
 
-/// How long a follower that ended by a fault of ours rests.
+/// The pause before a follower is restarted after a panic.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// How long followers have for their end, all together.
+/// How long all followers together have to end.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
 impl Following {
+    /// Starts the task that follows an upstream.
     pub(crate) fn start(self: &Arc<Self>, id: UpstreamId, row: Upstream) {
         let link = Arc::new(Mutex::new(Link {
-            // For all we know: it may have been so before the start.
+            // The connection may have been down before the start; that is not known.
             down_since: Some(self.services.clock.time()),
             ..Link::default()
         }));
@@ -65,7 +66,7 @@ impl Following {
         self.lock().insert(id, followee);
     }
 
-    /// Stops following anything.
+    /// Stops all followers.
     pub async fn stop(&self) {
         let all: Vec<JoinHandle<()>> = {
             let mut followees = self.lock();
@@ -95,7 +96,7 @@ async fn supervise(services: Arc<Services>, follower: Arc<Follower>) {
             Err(_) if services.shutdown.has_begun() => return,
             Err(_) => {
                 services.metrics.restarts.inc();
-                tracing::error!(upstream = %follower.url, "a follower ended unexpectedly; started again");
+                tracing::error!(upstream = %follower.url, "a follower ended unexpectedly; Gapless restarts it");
                 if let Some(row) = services.upstreams.remove(follower.id) {
                     services.store.abandon(follower.id);
                     services.upstreams.add(follower.id, row);

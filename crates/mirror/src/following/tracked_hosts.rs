@@ -1,5 +1,5 @@
-//! The hosts of tracked repositories: followed while one of these lives there, and left
-//! after that.
+//! Follows the hosts of tracked repositories, each for as long as a tracked repository lives
+//! there.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::services::Services;
 use crate::store_io::blocking;
 
 impl Following {
-    /// Whether a tracked repository lives there.
+    /// Whether a tracked repository lives on a host.
     pub(crate) async fn is_wanted(&self, host: HostId) -> Result<bool, StoreError> {
         let services = self.services.clone();
         let read = move || is_wanted(&services, host);
@@ -21,9 +21,9 @@ impl Following {
         blocking(&self.services.metrics, work, read).await
     }
 
-    /// Leaves a host that is followed for tracked repositories if none of them lives
-    /// there any more. What is tracked meanwhile is seen here, or follows it again
-    /// after this: one change at a time.
+    /// Stops following a host for tracked repositories if none of them lives there any more.
+    /// A repository that is tracked meanwhile is either seen here or follows the host again
+    /// afterwards, because changes are serialized.
     pub async fn leave_unless_wanted(&self, host: HostId) -> Result<(), StoreError> {
         let _one = self.changing.lock().await;
         let ours = {
@@ -39,11 +39,11 @@ impl Following {
         if self.is_wanted(host).await? {
             return Ok(());
         }
-        tracing::info!(upstream = %url, "left: no tracked repository lives there any more");
+        tracing::info!(upstream = %url, "no longer followed: no tracked repository lives there any more");
         self.end(id, FollowReason::No).await
     }
 
-    /// Hosts that are followed for tracked repositories alone.
+    /// The hosts that are followed for tracked repositories alone.
     pub fn for_tracked(&self) -> Vec<HostId> {
         let followees = self.lock();
         let ours = followees
@@ -72,14 +72,14 @@ impl Addresses for Arc<Following> {
             .values()
             .find(|one| one.host_name.as_deref() == Some(name) && one.followed.is_by_operator());
         match own {
-            // Its URL is where the operator says that the host is reached.
+            // The operator says that the host is reached at this URL.
             Some(followee) => HostAddress::configured(followee.url.clone()),
             None => HostAddress::named(name.to_owned()),
         }
     }
 
     fn follow_for_tracked(&self, host: HostId) {
-        // One that is followed for tracked ones may just be about to be left.
+        // A stream for tracked repositories may be about to end, so it does not count.
         let stays = self
             .lock()
             .values()
@@ -93,7 +93,7 @@ impl Addresses for Arc<Following> {
                 .add(UpstreamKind::Pds, &row.name, None, FollowReason::ForTracked)
                 .await;
             if let Err(error) = added {
-                tracing::warn!(host = %row.name, %error, "the host of a tracked repository cannot be followed");
+                tracing::warn!(host = %row.name, %error, "the host of a tracked repository cannot be followed; sweeps and fetches go on");
             }
         });
     }
@@ -107,7 +107,7 @@ impl Addresses for Arc<Following> {
                 } else {
                     tracing::warn!(
                         %error,
-                        "whether to leave a host is not known; it is followed on until the next start"
+                        "the tracked repositories of a host cannot be read; Gapless follows the host until the next start"
                     );
                 }
             }

@@ -1,6 +1,5 @@
-//! The hosts that repositories live on: their rows, all in memory, and their
-//! numbers; and what they served last that had to be refused, which is remembered
-//! while we run.
+//! The hosts on which repositories live: all rows are in memory and in the store. The last
+//! snapshot of each host that was refused is in memory only.
 
 pub mod quota;
 
@@ -19,30 +18,31 @@ use crate::clock::Clock;
 use crate::hosts::quota::{QuotaExceeded, Quotas};
 use crate::store_io::write;
 
-/// How often it is said that names were refused because there are too many.
+/// How often the log reports that hosts were refused because of a quota.
 const LOG_EVERY: Duration = Duration::from_secs(600);
 
-/// A repository as its host served it, and why that was refused.
+/// A snapshot that a host served and that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedSnapshot {
     pub at: Time,
     pub did: Did,
-    /// A short name.
+    /// The name of the failed check, as in metrics.
     pub class: &'static str,
     pub error: String,
 }
 
+/// The rows of all hosts.
 pub struct HostRows {
     store: Arc<Store>,
     clock: Arc<Clock>,
     rows: RwLock<Inner>,
     quotas: Mutex<Quotas>,
-    /// When it was last said that names were refused.
+    /// When the log last reported a refused host.
     logged_at: Mutex<Option<Instant>>,
-    /// One change at a time: each begins with the row that the last one left.
+    /// Serializes changes: each change starts from the row that the last change wrote.
     changing: tokio::sync::Mutex<()>,
     refusals: Mutex<HashMap<HostId, RefusedSnapshot>>,
-    /// With how many repositories each host is behind.
+    /// How many repositories each host is behind with.
     pub behind_counts: BehindCounts,
 }
 
@@ -73,10 +73,12 @@ impl HostRows {
         })
     }
 
+    /// A copy of the row of a host.
     pub fn get(&self, id: HostId) -> Option<Host> {
         self.read().by_id.get(&id).cloned()
     }
 
+    /// The number of a host, by its name in DID documents.
     pub fn find(&self, name: &str) -> Option<HostId> {
         self.read().by_name.get(name).copied()
     }
@@ -89,7 +91,8 @@ impl HostRows {
             .collect()
     }
 
-    /// Looks at every host, without a copy of it. Never waits for anything.
+    /// Calls `look` for every host, without a copy. `look` must not block, because the rows
+    /// are locked.
     pub fn each(&self, mut look: impl FnMut(HostId, &Host)) {
         for (id, host) in &self.read().by_id {
             look(*id, host);
@@ -104,8 +107,8 @@ impl HostRows {
         self.len() == 0
     }
 
-    /// The number of a host that somebody else than an operator has named; or why it
-    /// gets none: it is new, and they have named too many.
+    /// Returns the number of a host that a relay or a document names. A new host is added
+    /// if the quota of its source allows it.
     pub async fn register_named(
         &self,
         name: &str,
@@ -114,7 +117,7 @@ impl HostRows {
         if let Some(id) = self.find(name) {
             return Ok(Ok(id));
         }
-        // Taken first: many are named at a time.
+        // Reserve first: many hosts are named at the same time.
         let taken = self.quotas().take(&by);
         if let Err(over) = taken {
             self.log_refused(name, &by);
@@ -123,7 +126,7 @@ impl HostRows {
         self.name_new(name, by).await.map(Ok)
     }
 
-    /// The number of a host that an operator names; it gets one if it has none.
+    /// Returns the number of a host that an operator names, and adds the host if it is new.
     pub async fn register(&self, name: &str) -> Result<HostId, StoreError> {
         if let Some(id) = self.find(name) {
             return Ok(id);
@@ -132,7 +135,8 @@ impl HostRows {
         self.name_new(name, NamedBy::Operator).await
     }
 
-    /// Writes down one that has a place. It is given back if it was not needed.
+    /// Writes the row of a host whose place is reserved. The place is given back if the host
+    /// is not new or the write fails.
     async fn name_new(&self, name: &str, by: NamedBy) -> Result<HostId, StoreError> {
         let row = Host {
             name: name.to_owned(),
@@ -154,14 +158,14 @@ impl HostRows {
             !known
         });
         if !new {
-            // Somebody else has named it meanwhile, or nobody has.
+            // Another task has added the host meanwhile, or the write has failed.
             self.quotas().give_back(&by);
         }
         named
     }
 
-    /// Who names the host that a document names: whoever made us know the repository.
-    /// `kept`: it is held, or an operator tracks it.
+    /// The source to which a host in a DID document is attributed: the source that made the
+    /// repository known. `kept` says that the repository is held or tracked.
     pub fn namer(&self, lives: Option<HostId>, kept: bool, relay: Option<String>) -> NamedBy {
         if !kept {
             return NamedBy::Stranger(relay);
@@ -170,7 +174,7 @@ impl HostRows {
         let lives = lives.and_then(|id| Some((id, rows.by_id.get(&id)?)));
         match lives {
             None => NamedBy::Document(None),
-            // With every move they would name one more, and have a share for each.
+            // A host that a document named has no share of its own: every move would add one.
             Some((_, host)) => match &host.named {
                 NamedBy::Document(from) => NamedBy::Document(*from),
                 NamedBy::Stranger(relay) => NamedBy::Stranger(relay.clone()),
@@ -181,8 +185,8 @@ impl HostRows {
         }
     }
 
-    /// Who named too many, how many of the rows are theirs, and how often they were
-    /// refused since the start; and how often anybody was.
+    /// The sources that exceeded their quota, each with the number of its hosts and of its
+    /// refusals since the start; and the refusals in total.
     pub fn over_quota(&self) -> (Vec<(NamedBy, usize, u64)>, u64) {
         let quotas = self.quotas();
         let (refused, in_all) = quotas.refused();
@@ -203,11 +207,11 @@ impl HostRows {
         let (_, refused) = self.over_quota();
         tracing::warn!(
             host = name, named_by = %self.describe_namer(by), refused,
-            "a new host is not remembered, since whoever named it has named too many, or too many are known; gapless hosts says more"
+            "a new host is ignored because the quota of its source, or of all hosts, is exhausted; `gapless hosts` shows the sources"
         );
     }
 
-    /// Who named a host, in words.
+    /// Describes the source that named a host.
     pub fn describe_namer(&self, by: &NamedBy) -> String {
         let at = |id: HostId| self.get(id).unwrap_or_default().name;
         match by {
@@ -227,7 +231,7 @@ impl HostRows {
         }
     }
 
-    /// It has answered, to anything. Written down once.
+    /// Records that a host has answered a request. The row is written once.
     pub async fn reached(&self, tick: Tick, id: HostId) -> Result<(), StoreError> {
         let unreached = |host: &Host| !host.reached;
         if self.read().by_id.get(&id).is_some_and(unreached) {
@@ -236,8 +240,8 @@ impl HostRows {
         Ok(())
     }
 
-    /// Forgets a host that never answered, and the upstream that spoke for it with it.
-    /// The store refuses that if anything else refers to it.
+    /// Forgets a host that never answered, and detaches its upstream. The store refuses the
+    /// change if any other row refers to the host.
     pub async fn forget(
         &self,
         id: HostId,
@@ -262,8 +266,7 @@ impl HostRows {
         Ok(())
     }
 
-    /// Changes a host's row. The row in memory is the new one only when it is
-    /// durable.
+    /// Changes the row of a host. The row in memory changes once the new row is durable.
     pub async fn change<T>(
         &self,
         tick: Tick,
@@ -286,12 +289,12 @@ impl HostRows {
         Ok(Some(told))
     }
 
-    /// A host served something that is refused.
+    /// Records a snapshot of a host that was refused.
     pub fn refuse(&self, host: HostId, refused: RefusedSnapshot) {
         self.refusals().insert(host, refused);
     }
 
-    /// What a host served last that was refused.
+    /// The last refused snapshot of a host.
     pub fn refused_by(&self, host: HostId) -> Option<RefusedSnapshot> {
         self.refusals().get(&host).cloned()
     }

@@ -1,10 +1,10 @@
-//! How many hosts each of those may make us remember who name hosts. Anybody can make
-//! up more, one for every document; a network has some thousands. Pure.
+//! Limits how many new hosts each naming source may add. A DID document can name any host,
+//! so an attacker can make up any number of hosts; a real network has some thousands. Pure.
 //!
-//! An operator has no limit. All others have a share each, and strangers, however many
-//! of them there are, leave a reserve to documents of what is held or tracked: whoever
-//! floods us keeps nobody out but himself. What is counted is what the rows say, so a
-//! start counts the same; what was refused is counted since the start.
+//! An operator has no limit. Every other source has a share. Strangers together leave
+//! a reserve to the documents of held or tracked repositories, so a flood exhausts only the
+//! share of its source. The shares are counted from the rows, so a restart does not change
+//! them; refusals are counted since the start.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,33 +12,34 @@ use gapless_core::ledger::NamedBy;
 
 use crate::metrics::Metrics;
 
-/// Hosts that are remembered, but for those that an operator names.
+/// Hosts that are remembered. Hosts that an operator names are not limited.
 const MAX_HOSTS: usize = 100_000;
-/// Of these: left to documents of what is held or tracked.
+/// Hosts that are reserved for documents of held or tracked repositories.
 const RESERVED_HOSTS: usize = 20_000;
-/// Hosts that documents of held repositories of one host may name. Those that such a
-/// document has named have no share of their own: it would grow with every move.
+/// Hosts that the documents of the held repositories of one host may name. A host that such
+/// a document has named shares this limit; a limit of its own would grow with every move.
 const MAX_BY_DOCUMENTS: usize = 10_000;
-/// Hosts that one relay lists.
+/// Hosts that one relay may list.
 const MAX_BY_RELAY: usize = 30_000;
-/// Hosts that documents name of which nothing is held, for each relay that told of
-/// them.
+/// Hosts that documents of repositories without held state may name, for each relay that
+/// brought these repositories.
 const MAX_BY_STRANGERS: usize = 30_000;
-/// Of so many it is said who was refused; of more, only that there were some.
+/// Refused sources that are counted by name. Further refusals only count in the total.
 const MAX_REFUSED_NAMERS: usize = 100;
 
 /// Why a host is not remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaExceeded {
-    /// Whoever named it has named too many.
+    /// The source has used up its share.
     Share,
-    /// What is left is for others.
+    /// The remaining room is reserved for documents of held or tracked repositories.
     Reserve,
-    /// There are too many in all.
+    /// [`MAX_HOSTS`] hosts are known.
     All,
 }
 
 impl QuotaExceeded {
+    /// The label of the quota in metrics.
     pub fn name(self) -> &'static str {
         match self {
             QuotaExceeded::Share => "share",
@@ -54,7 +55,7 @@ impl QuotaExceeded {
     }
 }
 
-/// The rows, by who named them, and what was refused.
+/// The number of host rows for each naming source, and the refusals.
 #[derive(Debug, Default)]
 pub struct Quotas {
     hosts: usize,
@@ -63,7 +64,7 @@ pub struct Quotas {
     refused_total: u64,
 }
 
-/// How many hosts one may name; none: any number.
+/// How many hosts a source may name; `None` means any number.
 pub fn limit(by: &NamedBy) -> Option<usize> {
     match by {
         NamedBy::Operator | NamedBy::Unsaid => None,
@@ -74,7 +75,7 @@ pub fn limit(by: &NamedBy) -> Option<usize> {
 }
 
 impl Quotas {
-    /// Takes a place for one more host, or says why there is none.
+    /// Reserves room for one more host of a source.
     pub fn take(&mut self, by: &NamedBy) -> Result<(), QuotaExceeded> {
         let exceeded = self.exceeded(by);
         match exceeded {
@@ -107,13 +108,13 @@ impl Quotas {
         }
     }
 
-    /// One more, whether or not there is a place for it.
+    /// Counts one more host, without a limit.
     pub fn add(&mut self, by: &NamedBy) {
         self.hosts += 1;
         *self.shares.entry(by.clone()).or_default() += 1;
     }
 
-    /// One less.
+    /// Counts one host less.
     pub fn give_back(&mut self, by: &NamedBy) {
         self.hosts = self.hosts.saturating_sub(1);
         if let Some(share) = self.shares.get_mut(by) {
@@ -124,12 +125,12 @@ impl Quotas {
         }
     }
 
-    /// How many of the rows somebody has named.
+    /// How many host rows a source has named.
     pub fn share(&self, by: &NamedBy) -> usize {
         self.shares.get(by).copied().unwrap_or(0)
     }
 
-    /// Who was refused since the start, how often, and how often all were.
+    /// Refusals since the start: for each source, and in total.
     pub fn refused(&self) -> (&BTreeMap<NamedBy, u64>, u64) {
         (&self.refused, self.refused_total)
     }
@@ -145,7 +146,7 @@ mod tests {
         NamedBy::Relay(name.to_owned())
     }
 
-    /// Names as many as are taken, up to these. Returns how many were, and why no more.
+    /// Takes up to `many` places. Returns how many were taken, and why no more.
     fn fill(quotas: &mut Quotas, by: &NamedBy, many: usize) -> (usize, Option<QuotaExceeded>) {
         for count in 0..many {
             if let Err(exceeded) = quotas.take(by) {

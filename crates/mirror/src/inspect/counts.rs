@@ -1,9 +1,8 @@
-//! All repositories, counted: how many are complete, and what is owed.
+//! Counts all repositories: how many are complete, and what is owed.
 //!
-//! Completeness is computed and never stored, so counting reads every row. A mirror of
-//! a few thousand is counted whenever somebody asks; where it takes longer than a
-//! moment nobody waits for it: the last count is told, with its time, while the next
-//! one is made.
+//! Completeness is computed and never stored, so a count reads every row. A small mirror is
+//! counted for every question. If a count takes longer than [`MAX_WAIT`], the answer is the
+//! last count with its time, while a task makes the next count.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,38 +15,38 @@ use tokio::sync::Notify;
 use crate::api::{ApiError, RepoCounts, seconds_between};
 use crate::inspect::Inspector;
 
-/// Counting is not done more often than this, and takes at most a twentieth of the
-/// time, unless what upstreams show has changed.
+/// The shortest time between two counts. Counts take at most one part in
+/// [`MAX_TIME_SHARE`] of the time, unless the state of an upstream has changed.
 const COUNT_EVERY: Duration = Duration::from_millis(500);
 const MAX_TIME_SHARE: u32 = 20;
-/// A count that takes longer than this is not waited for, if there is an older one.
+/// A count that takes longer than this is not waited for if there is an older one.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// All repositories, counted.
+/// The result of one count.
 #[derive(Clone)]
 pub struct CountResult {
     at: Instant,
     pub(crate) time: Time,
     took: Duration,
-    /// What the upstreams showed then.
+    /// The state of the upstreams at the time of the count.
     cover_states: Vec<CoverState>,
     pub(crate) counts: RepoCounts,
     pub(crate) parked: u64,
     pub(crate) debts: u64,
-    /// Of these: owed for longer than `ready.max_debt_age`.
+    /// Debts that are older than `ready.max_debt_age`.
     pub(crate) overdue: u64,
     pub(crate) oldest_debt: Option<u64>,
 }
 
-/// What an upstream shows of all its repositories at once: whether it can be
-/// relied on, and which doubts there are.
+/// The state of an upstream that decides about all its repositories at once: whether its
+/// stream is live, its epoch, and the tick of its last unreadable frame.
 type CoverState = (UpstreamId, bool, Epoch, Option<Tick>);
 
 /// Where the counts of an answer come from.
 #[derive(Debug, PartialEq, Eq)]
 enum CountSource {
     Cached,
-    /// And another count is made meanwhile.
+    /// The cached count, while the task makes a new one.
     CachedForNow,
     New,
 }
@@ -60,7 +59,7 @@ fn count_source(age: Duration, took: Duration, unchanged: bool) -> CountSource {
     }
 }
 
-/// The last count, and who makes the next one.
+/// The last count, and what is needed to make the next one.
 #[derive(Default)]
 pub(crate) struct CountCache {
     counted: Mutex<Option<CountResult>>,
@@ -86,7 +85,7 @@ pub(crate) async fn run(inspector: Arc<Inspector>) {
 }
 
 impl Inspector {
-    /// Counts every repository, or remembers.
+    /// The last count if that is recent enough, otherwise a new one.
     pub(crate) fn count(&self) -> Result<CountResult, ApiError> {
         let remembered = {
             let counted = self.count_cache.counted.lock();
@@ -108,7 +107,7 @@ impl Inspector {
 
     fn count_anew(&self) -> Result<CountResult, ApiError> {
         let asked = Instant::now();
-        // One at a time: whoever comes meanwhile has the same answer.
+        // One count at a time: callers that arrive meanwhile get its result.
         let _one = self
             .count_cache
             .counting
@@ -168,14 +167,13 @@ impl Inspector {
         Ok(counted)
     }
 
-    /// Each of them as it is when it is looked at.
+    /// Counts the repositories. Each row counts as it is when it is read.
     fn count_repos(&self) -> Result<RepoCounts, StoreError> {
         let mut counts = RepoCounts::default();
         let all_keys = self.holds_all_keys();
         for row in self.services.store.scan_repos(RepoId(0)) {
             let (id, mut repo) = row?;
-            // Rows come without their debts: a name that something is owed for is more
-            // than a name.
+            // The scan reads rows without their debts: a bare name with a debt counts.
             if cover::is_bare_name(&repo)
                 && let Some(whole) = self.services.store.view().repo(id)?
                 && cover::is_bare_name(&whole)
@@ -187,7 +185,7 @@ impl Inspector {
                 counts.hidden += 1;
                 continue;
             }
-            // Likewise; only the seemingly complete matter.
+            // Read the debts only if the repository seems complete without them.
             let mut answer = self.answer(&repo);
             if answer.complete()
                 && let Some(whole) = self.services.store.view().repo(id)?

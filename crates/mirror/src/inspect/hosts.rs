@@ -1,4 +1,4 @@
-//! Which hosts are known, how each is, and what was found in all.
+//! Answers about hosts: which are known, the state of each, and what discovery has found.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,15 @@ use crate::inspect::Inspector;
 use crate::sweep::is_whole;
 use crate::sweep::queue::SweepState;
 
-/// What is told of a host beside its row.
+/// What an answer says about a host beside its row.
 struct HostNotes {
     followed: Option<&'static str>,
     by_operator: bool,
 }
 
 impl Inspector {
-    /// Since when a listing speaks for what the streams of all hosts have missed.
+    /// The last tick at which a stream of many hosts missed events. Only later listings of a
+    /// host show what was missed.
     fn wide_reset(&self) -> Tick {
         let covers = self.services.upstreams.read();
         let wide = covers
@@ -29,8 +30,7 @@ impl Inspector {
         resets.max().unwrap_or_default()
     }
 
-    /// The hosts of the network that have no stream of their own and were not listed
-    /// since relays last missed something.
+    /// The hosts of the network that were not listed since a relay last missed events.
     pub(crate) fn unlisted_hosts(&self) -> Vec<HostId> {
         let mut unlisted = Vec::new();
         if self.services.admission.scope.network {
@@ -44,7 +44,7 @@ impl Inspector {
         unlisted
     }
 
-    /// Whether a relay has told, since we run, which hosts there are.
+    /// Whether a relay's listing of hosts was read to the end since the start.
     pub(crate) fn knows_hosts(&self) -> bool {
         let told = self.listings.lock();
         let mut listings = told.listings.iter();
@@ -91,7 +91,7 @@ impl Inspector {
         page
     }
 
-    /// The streams of hosts, by their hosts.
+    /// The streams that follow a single host, by host.
     fn host_streams(&self) -> HashMap<HostId, (UpstreamId, HostNotes)> {
         let covers = self.services.upstreams.read();
         let own = covers.iter().filter_map(|(id, source)| {
@@ -157,8 +157,8 @@ impl Inspector {
         }
     }
 
-    /// Whether anything is asked of a host: all of it is wanted, or somebody whom we know
-    /// lives there.
+    /// Whether Gapless sends requests to a host: the whole host is wanted, or a known
+    /// repository lives there.
     fn is_asked(&self, id: HostId) -> bool {
         let covers = self.services.upstreams.read();
         let own = |row: &Upstream| row.host == Some(id) && is_whole(row);

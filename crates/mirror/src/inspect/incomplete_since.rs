@@ -1,7 +1,7 @@
-//! Since when a repository has not been complete, at least. What a row keeps as a
-//! time is told as it is; what it keeps as a tick, and what only memory knows, is
-//! told as the first time at which it is known to have been so. Nothing is told
-//! that would be before the repository was known here.
+//! Computes since when a repository has been incomplete, at least. A time in a row is used
+//! as it is. A tick in a row, or a state that only memory holds, is mapped to the first time
+//! at which the state is known to have existed. The result is never before the time at which
+//! the repository became known.
 
 use gapless_core::ledger::complete::{Completeness, Reason};
 use gapless_core::ledger::{Repo, Tick, Time, UpstreamId, UpstreamKind};
@@ -10,7 +10,7 @@ use crate::api::Circumstances;
 use crate::inspect::Inspector;
 
 impl Inspector {
-    /// Since when, and what else a person has to know of it.
+    /// Since when a repository has been incomplete, and the state that its advice depends on.
     pub(crate) fn circumstances(&self, repo: &Repo, answer: &Completeness) -> Circumstances {
         let via = answer.evidence.via;
         let times = answer.reasons.iter();
@@ -30,8 +30,8 @@ impl Inspector {
         }
     }
 
-    /// A time by which it was known here, as early as is remembered. Its host is known
-    /// by a tick, which only another host changes.
+    /// The earliest time at which the repository was surely known. The row holds the tick
+    /// at which its host became known; only another host changes that tick.
     fn known_at(&self, repo: &Repo) -> Option<Time> {
         let hosted = (repo.host_since > Tick(0)).then(|| self.known_since(repo.host_since));
         written_at(repo).into_iter().chain(hosted).min()
@@ -64,8 +64,8 @@ impl Inspector {
         known.unwrap_or_else(|| self.services.clock.time())
     }
 
-    /// Since when no stream has spoken for it. Its row may not know of that yet, or
-    /// have learnt it late.
+    /// Since when no stream has covered the repository. Its row may be updated late, or not
+    /// yet.
     fn uncovered_since(&self, repo: &Repo) -> Time {
         let history = self.services.upstreams.history();
         match repo.cover {
@@ -81,8 +81,8 @@ impl Inspector {
         }
     }
 
-    /// Since when its present stream has spoken for it without a comparison: since
-    /// that stream came, since the one before went, or since something cast doubt.
+    /// Since when the present stream has covered the repository without a comparison: since
+    /// that stream was added, the one before was removed, or the comparison was lost.
     fn cover_since(&self, repo: &Repo, via: Option<UpstreamId>) -> Time {
         let Some(id) = via.filter(|_| via != repo.cover) else {
             return self.known_since(repo.unset_at);
@@ -93,7 +93,8 @@ impl Inspector {
         changed.unwrap_or(self.services.clock.tick_times().started_at())
     }
 
-    /// A stream may have been down before it was this one's.
+    /// Since when the cover has been down. The stream may have been down before it covered
+    /// this repository.
     fn cover_down_since(&self, repo: &Repo, id: UpstreamId) -> Option<Time> {
         let down = self.down_since(id)?;
         let compared = repo.cover == Some(id) && repo.marker.is_some();
@@ -103,8 +104,7 @@ impl Inspector {
         })
     }
 
-    /// Since when there is no connection; or since when what it brings is not
-    /// written.
+    /// Since when the stream has had no connection, or its events are not durable.
     fn down_since(&self, id: UpstreamId) -> Option<Time> {
         let link = self.following.link(id)?;
         let covers = self.services.upstreams.read();
@@ -112,7 +112,7 @@ impl Inspector {
         link.down_since.or_else(|| stream.durable_until())
     }
 
-    /// Epochs are numbered by the clock.
+    /// The start of the present epoch: epochs are numbered by the clock.
     fn epoch_began(&self, id: UpstreamId) -> Option<Time> {
         let covers = self.services.upstreams.read();
         let epoch = covers.get(id)?.row.epoch.0;
@@ -126,14 +126,14 @@ impl Inspector {
     }
 }
 
-/// The earliest time of all reasons, and not before it was known; none when either
-/// is not written down.
+/// The earliest time of all reasons, but not before the repository was known; `None` if
+/// either is unknown.
 fn since(earliest: Option<Time>, known: Option<Time>) -> Option<Time> {
     Some(earliest?.max(known?))
 }
 
-/// The earliest time in its row. Before the first debt is paid, that is when it was
-/// first heard of.
+/// The earliest time in the row. Until the first debt is settled, that is when the
+/// repository became known.
 fn written_at(repo: &Repo) -> Option<Time> {
     let times = [
         (!repo.debt.is_empty()).then_some(repo.debt.since),

@@ -44,7 +44,8 @@ pub struct Inspector {
     pub(crate) last_errors: Arc<LastErrors>,
     pub(crate) listings: Arc<Listings>,
     pub(crate) settings: Arc<MirrorSettings>,
-    /// Whether upstreams and tracked repositories are taken in, and everything runs.
+    /// Whether the start is complete: upstreams and tracked repositories are loaded, and all
+    /// tasks run.
     pub(crate) begun: Arc<AtomicBool>,
     pub(crate) count_cache: CountCache,
     pub(crate) handle: Handle,

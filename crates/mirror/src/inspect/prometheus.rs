@@ -1,80 +1,95 @@
-//! What is measured, as Prometheus reads it: counters as they stand, gauges counted
-//! from the store.
+//! Writes the metrics in the text format of Prometheus: the counters as they are, and
+//! gauges from the last count of the repositories and from the state of the mirror.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use crate::api::{ApiError, UpstreamAnswer};
 use crate::inspect::Inspector;
+use crate::inspect::counts::CountResult;
 use crate::metrics::head;
 
+/// A gauge without labels: name, HELP text and value.
+type Gauge = (&'static str, &'static str, u64);
+
 impl Inspector {
+    /// All metrics in the text format of Prometheus.
     pub(crate) fn metrics_text(&self) -> Result<String, ApiError> {
         let mut out = String::new();
         self.services.metrics.write(&mut out);
         let counted = self.count()?;
+        let gauges = self.count_gauges(&counted).into_iter();
+        for (name, help, value) in gauges.chain(self.state_gauges()) {
+            head(&mut out, name, "gauge", help);
+            let _ = writeln!(out, "{name} {value}");
+        }
+        self.upstream_metrics(&mut out)?;
+        Ok(out)
+    }
+
+    /// Gauges of repositories, debts and parked frames.
+    fn count_gauges(&self, counted: &CountResult) -> [Gauge; 10] {
         let counts = counted.counts;
-        let (changes, bytes) = self.services.store.queue_depth();
-        let gauges: [(&str, &str, u64); 18] = [
-            (
-                "gapless_repos",
-                "Repositories that are known.",
-                counts.total,
-            ),
+        [
+            ("gapless_repos", "Known repositories.", counts.total),
             (
                 "gapless_repos_complete",
-                "Of these: complete.",
+                "Repositories that are complete.",
                 counts.complete,
             ),
             (
                 "gapless_repos_proven",
-                "Of these: complete, and the root was recomputed.",
+                "Complete repositories whose root was recomputed from the store.",
                 counts.proven,
             ),
             (
                 "gapless_repos_incomplete",
-                "Neither complete nor hidden.",
+                "Repositories that are neither complete nor hidden.",
                 counts.incomplete,
             ),
             (
                 "gapless_repos_hidden",
-                "Deactivated, suspended, taken down or deleted.",
+                "Repositories that are deactivated, suspended, taken down or deleted.",
                 counts.hidden,
             ),
-            (
-                "gapless_debts",
-                "Repositories for which something is owed.",
-                counted.debts,
-            ),
+            ("gapless_debts", "Repositories with a debt.", counted.debts),
             (
                 "gapless_debt_oldest_seconds",
-                "How long the oldest debt has been owed.",
+                "Age of the oldest debt.",
                 counted.oldest_debt.unwrap_or(0),
             ),
-            ("gapless_parked", "Frames that wait.", counted.parked),
+            ("gapless_parked", "Parked frames.", counted.parked),
             (
                 "gapless_parked_bytes",
-                "Their bytes.",
+                "Bytes of parked frames.",
                 self.services.totals.parked_bytes.load(Ordering::Relaxed),
             ),
             (
                 "gapless_repos_not_recomputable",
-                "Not all keys are held, so that the root cannot be recomputed.",
+                "Repositories whose root cannot be recomputed because not all keys are held.",
                 counts.not_recomputable,
             ),
+        ]
+    }
+
+    /// Gauges of the store, the hosts and the work in progress.
+    fn state_gauges(&self) -> [Gauge; 8] {
+        let (changes, bytes) = self.services.store.queue_depth();
+        let log_head = self.services.store.durable_head().next_seq;
+        [
             (
                 "gapless_claims",
-                "Paths of which unproven sources say something that is not proven yet.",
+                "Paths with a claim from an unproven source that is not proven yet.",
                 self.services.totals.claims.count(),
             ),
             (
                 "gapless_store_full",
-                "1 while there is no room on the disk and nothing is written.",
+                "1 while the disk is full and nothing is written, otherwise 0.",
                 u64::from(self.services.disk.shortage().is_some()),
             ),
             (
                 "gapless_dead_letters",
-                "Dead letters that nobody has settled.",
+                "Unresolved dead letters.",
                 self.services.totals.dead_letters.load(Ordering::Relaxed),
             ),
             (
@@ -84,16 +99,12 @@ impl Inspector {
             ),
             (
                 "gapless_log_head",
-                "The newest log number.",
-                self.services
-                    .store
-                    .durable_head()
-                    .next_seq
-                    .saturating_sub(1),
+                "Newest number of the log.",
+                log_head.saturating_sub(1),
             ),
             (
                 "gapless_at_work",
-                "Repositories that are asked about or fetched now.",
+                "Repositories that are being checked or fetched.",
                 self.services.schedule.at_work() as u64,
             ),
             (
@@ -101,38 +112,37 @@ impl Inspector {
                 "Changes that wait to be written.",
                 changes as u64,
             ),
-            ("gapless_queue_bytes", "Their bytes.", bytes as u64),
-        ];
-        for (name, help, value) in gauges {
-            head(&mut out, name, "gauge", help);
-            let _ = writeln!(out, "{name} {value}");
-        }
-        self.upstream_metrics(&mut out)?;
-        Ok(out)
+            (
+                "gapless_queue_bytes",
+                "Bytes of changes that wait to be written.",
+                bytes as u64,
+            ),
+        ]
     }
 
+    /// Appends the metrics that have a label for the upstream.
     fn upstream_metrics(&self, out: &mut String) -> Result<(), ApiError> {
         let upstreams = self.upstream_answers()?;
         type Column = fn(&UpstreamAnswer) -> Option<f64>;
         let gauges: [(&str, &str, Column); 4] = [
             (
                 "gapless_upstream_connected",
-                "Whether an upstream is connected.",
+                "1 while the upstream is connected, otherwise 0.",
                 |one| Some(f64::from(u8::from(one.connected))),
             ),
             (
                 "gapless_upstream_open",
-                "Whether its epoch is open.",
+                "1 while the upstream's epoch is open, otherwise 0.",
                 |one| Some(f64::from(u8::from(one.open))),
             ),
             (
                 "gapless_upstream_cursor",
-                "The last event whose effects are durable.",
+                "Number of the last event of the upstream whose effects are durable.",
                 |one| one.cursor.map(|cursor| cursor as f64),
             ),
             (
                 "gapless_upstream_lag_seconds",
-                "How old the last applied commit was when it was durable.",
+                "Age of the last applied commit of the upstream when the commit was durable.",
                 |one| one.lag_seconds,
             ),
         ];
@@ -146,7 +156,12 @@ impl Inspector {
         }
         self.source_metrics(out, &upstreams);
         let name = "gapless_upstream_sweep_age_seconds";
-        head(out, name, "gauge", "How long ago its host was last swept.");
+        head(
+            out,
+            name,
+            "gauge",
+            "Time since the upstream's host was last swept.",
+        );
         for (url, age) in self.sweep_ages() {
             let _ = writeln!(out, "{name}{{upstream=\"{url}\"}} {age}");
         }

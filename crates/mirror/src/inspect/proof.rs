@@ -1,4 +1,4 @@
-//! Roots recomputed from what is held, one or all.
+//! Recomputes the roots of repositories from the held records: one, or all.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
@@ -13,24 +13,23 @@ use crate::desk::Turn;
 use crate::inspect::Inspector;
 use gapless_core::filter::Keep;
 
-/// Mismatches that a report names.
+/// Mismatches that a report lists.
 const MAX_MISMATCHES: usize = 100;
-/// How often the progress of a long command is told, in repositories.
+/// How many repositories are verified between two reports of progress.
 const PROGRESS_EVERY: u64 = 16;
-/// Repositories that are read at a time.
+/// Repositories that are read from one view.
 const REPOS_PER_VIEW: usize = 256;
 
 impl Inspector {
-    /// Recomputes the root of a repository, and writes down what came out.
+    /// Recomputes the root of a repository and records the result.
     pub(crate) fn prove(&self, id: RepoId, repo: &Repo) -> Result<VerifyAnswer, ApiError> {
         let mut answer = VerifyAnswer {
             did: repo.did.to_string(),
             ..VerifyAnswer::default()
         };
         let Some(head) = repo.head().copied() else {
-            answer.problem = Some(
-                "nothing exact is held of it yet, so there is nothing to recompute".to_owned(),
-            );
+            answer.problem =
+                Some("no exact state is held yet, so there is no root to recompute".to_owned());
             return Ok(answer);
         };
         answer.rev = Some(head.rev.to_string());
@@ -44,7 +43,7 @@ impl Inspector {
         }
         if repo.filter != self.services.rules.settings.filter {
             answer.problem = Some(
-                "another filter was in force when it was fetched: it is fetched anew, and can be recomputed then".to_owned(),
+                "the repository was fetched under another filter; Gapless fetches it again, and the root can be recomputed then".to_owned(),
             );
             return Ok(answer);
         }
@@ -53,7 +52,8 @@ impl Inspector {
         let now_held = view.repo(id)?.map(|repo| repo.held);
         if now_held != Some(Held::Exactly(head)) {
             answer.verdict = Verdict::Moved;
-            answer.problem = Some("it moved on meanwhile; verify it again".to_owned());
+            answer.problem =
+                Some("the repository changed during the verification; verify it again".to_owned());
             return Ok(answer);
         }
         let (records, root) = self.recompute(&view, id)?;
@@ -67,9 +67,9 @@ impl Inspector {
         self.services.metrics.proven.inc();
         if !answer.verified {
             self.services.metrics.damaged.inc();
-            tracing::error!(did = %repo.did, "the held keys do not hash to the signed root; it is fetched anew");
+            tracing::error!(did = %repo.did, "the held keys do not hash to the signed root; Gapless fetches the repository again");
             answer.problem = Some(
-                "the held keys do not hash to the signed root: it is not complete any more, and is fetched anew".to_owned(),
+                "the held keys do not hash to the signed root: the repository is no longer complete, and Gapless fetches it again".to_owned(),
             );
         }
         let written = self.note_proof(&repo.did, head, answer.verified);
@@ -77,7 +77,7 @@ impl Inspector {
         Ok(answer)
     }
 
-    /// Writes down what came out, if it is still that state.
+    /// Records the result of a proof, if the repository still has that head.
     async fn note_proof(&self, did: &Did, head: Head, verified: bool) -> Result<(), StoreError> {
         let visit = self.desks.visit(did, move |turn: &mut Turn<'_>| {
             let now = turn.services.clock.now();
@@ -102,7 +102,7 @@ impl Inspector {
         visit.await
     }
 
-    /// The same for all. `progress` returns whether to go on.
+    /// Recomputes the roots of all repositories. `progress` returns whether to continue.
     pub(crate) fn prove_all(
         &self,
         progress: &dyn Fn(VerifyProgress) -> bool,
@@ -121,7 +121,7 @@ impl Inspector {
             if matches!(answer.verdict, Verdict::Nothing | Verdict::Moved)
                 && let Some(newer) = self.services.store.view().repo(id)?
             {
-                // It moved on while others were verified.
+                // The repository changed while others were verified.
                 answer = self.prove(id, &newer)?;
             }
             match answer.verdict {
@@ -148,9 +148,9 @@ impl Inspector {
         Ok(report)
     }
 
-    /// How many records are held, and the root of their keys. None for keys that make
-    /// no tree, for bytes that are missing or do not hash to their names, and for rows
-    /// that cannot be read: they are as wrong as other ones.
+    /// Counts the held records and computes the root of their keys. The root is `None` if
+    /// the keys form no tree, if the bytes of a record are missing or do not hash to its
+    /// CID, or if a row cannot be read.
     fn recompute(&self, view: &ReadView, id: RepoId) -> Result<(u64, Option<Cid>), ApiError> {
         let mut records = 0;
         for record in view.records(id) {
@@ -160,11 +160,11 @@ impl Inspector {
                 }
                 Ok(record) => {
                     let path = String::from_utf8_lossy(record.path()).into_owned();
-                    tracing::error!(path, cid = %record.cid, "a held record does not hash to its name");
+                    tracing::error!(path, cid = %record.cid, "a held record does not hash to its CID; the repository fails the verification");
                     return Ok((records, None));
                 }
                 Err(error @ StoreError::Row { .. }) => {
-                    tracing::error!(%error, "a held record cannot be read");
+                    tracing::error!(%error, "a held record cannot be read; the repository fails the verification");
                     return Ok((records, None));
                 }
                 Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! How far the mirror's knowledge reaches: how many were heard of, which hosts were
-//! swept whole and until when, and who tells only of some.
+//! The reach of the mirror: how many repositories are known, which hosts were listed
+//! whole and when, and which upstreams bring only active accounts.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,7 +9,7 @@ use crate::api::{ApiError, ListedHost, Reach, timestamp};
 use crate::inspect::Inspector;
 use crate::inspect::ready::hosts::is_listed;
 
-/// Hosts that are named; of more than these only the number is told.
+/// Hosts that an answer lists. Further hosts only count in the total.
 const HOSTS_NAMED: usize = 100;
 
 impl Inspector {
@@ -26,7 +26,7 @@ impl Inspector {
         }
         for (id, row) in self.whole() {
             let host = self.services.hosts.get(id).unwrap_or_default();
-            // A stream of its own may have missed something since.
+            // The own stream of the host may have missed events since the listing.
             match host.swept.filter(|_| is_listed(&row, &host)) {
                 Some(swept) => listed.insert(id, (swept.at, host.name)),
                 None => listed.remove(&id),

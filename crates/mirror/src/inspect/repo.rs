@@ -1,4 +1,4 @@
-//! Answers about repositories, one or page by page, each with its evidence.
+//! Answers about repositories, one or a page of them, each with its evidence.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::complete::{self, Completeness};
@@ -8,7 +8,7 @@ use crate::api::{ApiError, Gap, GapsPage, RepoAnswer, ReposPage};
 use crate::inspect::Inspector;
 
 impl Inspector {
-    /// The whole answer about a repository.
+    /// Whether a repository is complete, with the reasons and the evidence.
     pub fn answer(&self, repo: &Repo) -> Completeness {
         let host = repo.host.and_then(|host| self.services.hosts.get(host));
         let now = self.services.clock.glance();
@@ -79,7 +79,7 @@ impl Inspector {
             read += 1;
             let repo = view.repo(id)?;
             if let Some(repo) = repo.filter(|repo| !cover::is_bare_name(repo)) {
-                // Not counted: a walk through all pages would read every record.
+                // Records are not counted: reading all pages would read every record.
                 page.repos.push(self.repo_answer(id, &repo, false)?);
             }
         }
@@ -102,8 +102,8 @@ impl Inspector {
             let Some(repo) = found.filter(|repo| !cover::is_bare_name(repo)) else {
                 continue;
             };
-            // Hidden ones are as their owners, or hosts, want them; unless the host
-            // has lost them.
+            // A hidden repository is no gap, unless it is hidden because its host does not
+            // have it.
             if account::is_hidden(repo.account) && repo.account != Account::NotFound {
                 page.hidden += 1;
                 continue;

@@ -1,5 +1,5 @@
-//! How the upstreams compare with each other, and what unproven ones claim, for
-//! people and for Prometheus.
+//! Compares the upstreams with each other, and lists what unproven upstreams claim, for
+//! answers and for Prometheus.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,11 +11,11 @@ use crate::api::{ApiError, ClaimsAnswer, RepoAnswer, SourceAnswer, UpstreamAnswe
 use crate::inspect::Inspector;
 use crate::metrics::head;
 
-/// The level of evidence of what nobody has proven.
+/// The level of evidence of a repository that is known by claims alone.
 const CLAIMED: &str = "claimed";
 
 impl Inspector {
-    /// What is claimed of a repository, beside what is held of it.
+    /// Adds the unproven claims about a repository to its answer.
     pub(crate) fn add_claims(&self, id: RepoId, told: &mut RepoAnswer) -> Result<(), ApiError> {
         let (mut count, mut newest, mut by) = (0, None, BTreeSet::new());
         for row in self.services.store.view().claims(id) {
@@ -39,7 +39,7 @@ impl Inspector {
         Ok(())
     }
 
-    /// None while there is nothing to compare it with, and never was.
+    /// The comparison of an upstream with the others; `None` if there has never been another.
     pub(crate) fn source_answer(&self, id: UpstreamId) -> Option<SourceAnswer> {
         let sources = &self.services.upstreams.sources;
         let figures = sources.figures(id)?;
@@ -62,25 +62,25 @@ impl Inspector {
             (
                 "gapless_upstream_first_total",
                 "counter",
-                "Commits that an upstream brought before the others.",
+                "Commits that the upstream brought before all other upstreams.",
                 |one| Some(one.first as f64),
             ),
             (
                 "gapless_upstream_late_total",
                 "counter",
-                "Commits that another upstream had brought before.",
+                "Commits that the upstream brought after another upstream.",
                 |one| Some(one.late as f64),
             ),
             (
                 "gapless_upstream_missed_total",
                 "counter",
-                "Commits that others brought, and this one did not within a minute.",
+                "Commits that other upstreams brought and this upstream did not bring within a minute.",
                 |one| Some(one.missed as f64),
             ),
             (
                 "gapless_upstream_late_p99_seconds",
                 "gauge",
-                "Of a hundred late commits ninety-nine were not later than this.",
+                "99th percentile of the delay of late commits of the upstream.",
                 |one| one.late_p99_seconds,
             ),
         ];
@@ -93,7 +93,7 @@ impl Inspector {
             }
         }
         let name = "gapless_sources_unjudged_total";
-        let help = "Commits forgotten before it was clear who had missed them.";
+        let help = "Commits evicted before Gapless could tell which upstreams had missed them.";
         head(out, name, "counter", help);
         let _ = writeln!(out, "{name} {}", self.services.upstreams.sources.unjudged());
     }

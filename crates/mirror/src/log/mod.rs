@@ -1,3 +1,3 @@
-//! The log as others read it. Every reader of the log uses this module.
+//! The log as its readers see it. Every reader of the log uses this module.
 
 pub mod frames;

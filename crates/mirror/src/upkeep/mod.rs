@@ -23,7 +23,7 @@ use crate::store_io::{blocking, write};
 const ROWS_PER_READ: usize = 10_000;
 /// Superseded records that one change deletes.
 const EXPIRED_PER_CHANGE: usize = ROWS_PER_READ / 10;
-/// What the reads of superseded records are called in the log.
+/// The name of the reads of superseded records in the log.
 const EXPIRY_READ: &str = "looking for superseded records";
 /// How often the state is logged.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -51,16 +51,17 @@ pub struct UpkeepTask {
     scoured: Mutex<Option<Instant>>,
 }
 
-/// Reports an error: a final one ends the program, after any other the work goes on later.
+/// Reports an error: a final error ends the program; after any other, the upkeep goes on.
 fn report_error(services: &Services, error: StoreError) {
     if error.is_final() {
         services.shutdown.fail(error);
     } else {
-        tracing::warn!(%error, "this part of the upkeep goes on later");
+        tracing::warn!(%error, "a part of the upkeep failed; Gapless tries again later");
     }
 }
 
-/// Whether the clock can be believed that the time of grace has passed.
+/// Whether the clock has run steadily for long enough to believe that the grace period has
+/// passed.
 fn is_believed(clock: &Clock, grace: Duration) -> bool {
     clock.kept_step() >= grace.min(BELIEVED_AFTER)
 }
@@ -160,13 +161,13 @@ impl UpkeepTask {
                 let Some(draft) = turn.draft.as_mut() else {
                     return false;
                 };
-                // It may have come back meanwhile, or the clock was set.
+                // The repository may have come back meanwhile, or the clock was set.
                 let due = account::is_purge_due(now.time, &draft.repo, grace)
                     && is_believed(&services.clock, grace);
                 let Some(id) = draft.id.filter(|_| due) else {
                     return false;
                 };
-                // What cannot be read now is looked at again.
+                // If the rows cannot be read now, the next search tries again.
                 if !has_anything(services, id, &draft.repo).unwrap_or(false) {
                     return false;
                 }
@@ -186,24 +187,24 @@ impl UpkeepTask {
             });
             match purged.await {
                 Ok(true) => {
-                    tracing::info!(%did, "purged: deleted by its owner, and the time of grace has passed");
+                    tracing::info!(%did, "purged: the repository was deleted, and the grace period has passed");
                 }
                 Ok(false) => {}
-                // The others do not wait for it.
+                // An error of one repository does not stop the others.
                 Err(error) => report_error(&self.services, error),
             }
         }
         Ok(())
     }
 
-    /// The clock was set back: debts were put off until times that are far away now. Each
-    /// desk computes anew when a debt may be tried.
+    /// Reschedules all debts after the clock was set back: their retry times may be far in
+    /// the future now, so each desk computes them again.
     async fn reschedule_debts(&self) -> Result<(), StoreError> {
         let services = self.services.clone();
         let find = move || {
             for row in services.store.scan_repos(RepoId(0)) {
                 let (_, repo) = row?;
-                // Its next event tells again that the document is old.
+                // The next event reports again that the document is old.
                 services.schedule.refreshed(&repo.did);
             }
             let debts = services.store.view().debts();
@@ -225,7 +226,7 @@ impl UpkeepTask {
         Ok(())
     }
 
-    /// Logs how things stand.
+    /// Logs the state of the mirror.
     fn log_state(&self) {
         let services = &self.services;
         let metrics = &services.metrics;
@@ -276,7 +277,7 @@ impl UpkeepTask {
             let Some(mut last) = last.filter(|_| !self.services.shutdown.has_begun()) else {
                 return Ok(());
             };
-            // The least key above it.
+            // The least key above the last one.
             last.push(0);
             from = last;
         }

@@ -1,9 +1,9 @@
-//! Removes what a purge leaves behind, in small steps: the frames that brought the
-//! records, what older rows of the log say of them, dead letters, and at last the bytes
-//! in the engine's own files.
+//! Removes what a purge leaves behind, in small steps: the frames that brought the records,
+//! the entries of the log about them, dead letters, and finally the bytes in the engine's own
+//! files.
 //!
-//! The progress is in the store, so a cleanup that was cut short goes on at the next
-//! start. Each step is small, so other writes never wait for one of them for long.
+//! The progress is in the store, so an interrupted cleanup continues after the next start.
+//! Each step is small, so other writes never wait long for a step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::failpoints;
 use crate::store_io::blocking;
 use crate::upkeep::{ROWS_PER_READ, UpkeepTask};
 
-/// What the reads of this module are called in the log.
+/// The name of the reads of this module in the log.
 const PURGE_READ: &str = "cleaning up after a purge";
 
 /// Rows, frames or letters that one change redacts.
@@ -155,7 +155,7 @@ impl UpkeepTask {
         let every = self.purge_grace.min(SCOUR_EVERY);
         let lately = |at: Instant| at.elapsed() < every;
         let scoured = self.scoured.lock().ok().and_then(|at| *at);
-        // With no room nothing is written, and a table written anew takes some.
+        // On a full disk nothing is written, and rewriting a table takes room.
         failpoints::here("purge.redacted");
         if scoured.is_some_and(lately) || self.services.disk.shortage().is_some() {
             return Ok(());
@@ -172,9 +172,9 @@ impl UpkeepTask {
             self.put_off("the engine's journals still hold what was purged");
             return Ok(());
         }
-        // What somebody reads is kept in the new tables, too.
+        // The new tables keep what an open view can still read.
         if !self.wait_for_views(&scourer, redacted).await? {
-            self.put_off("somebody still reads what was there before a purge");
+            self.put_off("an open view still reads data from before the purge");
             return Ok(());
         }
         let compacting = scourer.clone();
@@ -186,9 +186,9 @@ impl UpkeepTask {
             Ok(all)
         });
         let compacted = compacted.await?;
-        // And the old ones stay for as long as anybody reads them.
+        // The old tables stay while an open view reads them.
         if !self.wait_for_views(&scourer, scourer.mark()).await? {
-            self.put_off("somebody still reads tables that were written anew");
+            self.put_off("an open view still reads the old tables");
             return Ok(());
         }
         for (number, purge) in open {
@@ -212,7 +212,7 @@ impl UpkeepTask {
         self.services.metrics.purges_put_off.inc();
         tracing::info!(
             why,
-            "the bytes of a purge are not off the disk yet; tried again later"
+            "the bytes of a purge are still on the disk; Gapless tries again later"
         );
     }
 
@@ -220,7 +220,7 @@ impl UpkeepTask {
     /// what it kept for such views. Returns whether that is so.
     async fn wait_for_views(&self, scourer: &Arc<Scourer>, mark: u64) -> Result<bool, StoreError> {
         for _ in 0..VIEW_CHECKS {
-            // Looked at before the flush: by what is so by then, the flush lets go.
+            // Checked before the flush: the flush drops what was released by then.
             let past = scourer.is_past(mark);
             self.write(Upkeep::Fill(Vec::new())).await?;
             let flushing = scourer.clone();
@@ -253,7 +253,7 @@ impl UpkeepTask {
                 return Ok(true);
             }
             tokio::time::sleep(JOURNAL_CHECK_EVERY).await;
-            // Something new, so that there is something to flush.
+            // Write an entry, so that there is something to flush.
             self.write(Upkeep::Fill(Vec::new())).await?;
         }
         Ok(false)
@@ -286,7 +286,7 @@ impl RedactionScan {
         }
     }
 
-    /// Reads some rows, and returns what of them has to be redacted.
+    /// Reads some rows and returns those that must be redacted.
     fn next_redactions(&mut self, store: &Store) -> Result<Vec<Redaction>, StoreError> {
         let view = store.view();
         let mut found: BTreeMap<u64, Vec<Redaction>> = BTreeMap::new();
@@ -318,14 +318,14 @@ impl RedactionScan {
             }
         }
         if self.next == from {
-            // The log ends here; then there is no more to look for.
+            // The log ends here, so the scan is complete.
             self.next = self.end;
         }
         Ok(found.into_values().flatten().collect())
     }
 }
 
-/// Whether there are bytes under this number, whole or damaged.
+/// Whether the frame log has bytes under a number, whole or damaged.
 fn has_frame(store: &Store, seq: u64) -> Result<bool, StoreError> {
     let Some(frames) = store.frames() else {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! What people are told of a connection.
+//! The state of a connection, as answers show it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,20 +6,21 @@ use std::time::Duration;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::Time;
 
+/// The state of the connection to one upstream. Its follower writes it; answers copy it.
 #[derive(Debug, Clone, Default)]
 pub struct Link {
     pub error: Option<String>,
     pub failures: u32,
     pub next_dial: Option<Time>,
-    /// Since when there has been no connection.
+    /// The time since which there has been no connection.
     pub down_since: Option<Time>,
     pub last_frame: Option<Time>,
     pub lag: Arc<Lag>,
     pub frames: u64,
 }
 
-/// How old the last commit of a stream was when it was durable. What nobody has
-/// checked does not count: anybody could make any age of it.
+/// The age of the last commit of a stream when the commit was durable. Only commits with
+/// a verified signature count, because any other rev can claim any age.
 #[derive(Debug, Default)]
 pub struct Lag(Mutex<Option<Duration>>);
 

@@ -1,11 +1,13 @@
-//! When upstreams came and went since the start. Nothing is decided by it: it is
-//! for people who ask since when a repository has had no stream, or another one.
+//! Remembers when each upstream was added and removed since the start. Gapless decides
+//! nothing by these times; answers use them to say since when a repository has had no
+//! stream, or another stream.
 
 use std::collections::BTreeMap;
 
 use gapless_core::ledger::{Repo, Time, Upstream, UpstreamId, UpstreamKind};
 
-/// One entry for each upstream there was: as many as there are rows.
+/// One entry for each upstream that was followed since the start, so at most one for each
+/// row.
 #[derive(Debug, Default)]
 pub struct UpstreamHistory {
     added: BTreeMap<UpstreamId, Time>,
@@ -23,17 +25,17 @@ impl UpstreamHistory {
         self.removed.insert(id, (now, row.clone()));
     }
 
-    /// Since when an upstream has been followed without a break.
+    /// The time since which an upstream has been followed without a break.
     pub fn followed_since(&self, id: UpstreamId) -> Option<Time> {
         self.added.get(&id).copied()
     }
 
-    /// When an upstream was left that is not followed now.
+    /// When an upstream was removed; `None` while it is followed.
     pub fn left_at(&self, id: UpstreamId) -> Option<Time> {
         self.removed.get(&id).map(|(at, _)| *at)
     }
 
-    /// When the last one was left that could speak for a repository.
+    /// When the last upstream was removed that could cover a repository.
     pub fn last_left(&self, repo: &Repo) -> Option<Time> {
         let could = |row: &Upstream| match row.kind {
             UpstreamKind::Relay => row.followed.reads_all() || repo.tracked,

@@ -1,13 +1,13 @@
-//! The upstreams, shared: what each connection shows, and the row that says so.
+//! The followed upstreams: for each, the state of its stream and its row.
 //!
-//! One task follows one upstream and is the only one to change it. When a change
-//! reaches the row (a new epoch, a new numbering), nothing that was read after it
-//! is handed on before the row is durable: otherwise a cursor could pass a gap
-//! that nobody remembers.
+//! One task follows one upstream, and only that task changes it. When a change reaches
+//! the row (a new epoch, a new numbering), the follower dispatches nothing that it read
+//! later before the row is durable. Otherwise a cursor could pass a gap of which no
+//! record is left.
 //!
-//! When the clock was set back, an upstream that was lost an hour ago would count as
-//! just lost: every connection is given up then, before anybody looks at it, and made
-//! anew from its durable cursor as after a start.
+//! After the clock was set back, an upstream that was lost an hour ago would count as
+//! just lost. Therefore every connection is reset before the next decision reads its
+//! state, and dialed again from its durable cursor as after a start.
 
 pub mod connection;
 pub mod history;
@@ -32,9 +32,10 @@ use crate::store_io::write;
 use history::UpstreamHistory;
 use sources::Sources;
 
-/// How long until a row is tried again that there was no room for.
+/// How long to wait before a row is written again after the disk was full.
 const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
 
+/// The upstreams that are followed now, with their rows.
 pub struct Upstreams {
     covers: RwLock<Covers>,
     store: Arc<Store>,
@@ -42,9 +43,9 @@ pub struct Upstreams {
     disk: Arc<DiskSpace>,
     shutdown: Arc<Shutdown>,
     history: Mutex<UpstreamHistory>,
-    /// Which upstream brought which commit, and how late.
+    /// Which upstream brought which commit, and with which delay.
     pub sources: Sources,
-    /// The steps back of the clock that the connections know of.
+    /// How many backward steps of the clock the connections were reset for.
     steps_back: AtomicU64,
 }
 
@@ -149,7 +150,7 @@ impl Upstreams {
         }
     }
 
-    /// Never hold it while waiting for anything.
+    /// Locks the covers for reading. Do not hold the guard across an `await`.
     pub fn read(&self) -> RwLockReadGuard<'_, Covers> {
         if self.steps_back.load(Ordering::SeqCst) != self.clock.steps_back() {
             self.renew(&mut self.write());
@@ -162,9 +163,9 @@ impl Upstreams {
         self.covers.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives every connection up if the clock was set back since the last look. Whoever
-    /// has the time from after the step comes here first: the clock counts steps before
-    /// it tells the time.
+    /// Resets every connection if the clock was set back since the last call. No decision
+    /// uses a time from after the step before this: the clock counts a step before it
+    /// returns the new time.
     fn renew(&self, covers: &mut Covers) {
         let steps = self.clock.steps_back();
         if self.steps_back.swap(steps, Ordering::SeqCst) != steps {
@@ -173,8 +174,8 @@ impl Upstreams {
         }
     }
 
-    /// Follows an upstream from now on. A removed one that comes back is a new
-    /// connection, but keeps its number and its epochs.
+    /// Adds an upstream that is followed from now on. An upstream that was removed before
+    /// starts with a new connection but keeps its number and its epochs.
     pub fn add(&self, id: UpstreamId, row: Upstream) {
         let mut covers = self.write();
         let now = self.clock.now();
@@ -182,6 +183,7 @@ impl Upstreams {
         self.history().record_added(now.time, id);
     }
 
+    /// Removes an upstream and returns its row.
     pub fn remove(&self, id: UpstreamId) -> Option<Upstream> {
         let mut covers = self.write();
         let now = self.clock.now();
@@ -190,7 +192,7 @@ impl Upstreams {
         Some(row)
     }
 
-    /// When each came, or went.
+    /// When each upstream was added or removed.
     pub fn history(&self) -> MutexGuard<'_, UpstreamHistory> {
         // Nothing in here can panic half way.
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
@@ -241,8 +243,8 @@ impl Upstreams {
         })
     }
 
-    /// Writes a row down and waits until it is durable, for as long as it takes, or
-    /// until the program ends.
+    /// Writes a row and waits until the row is durable. While the disk is full, the write
+    /// is retried until the program shuts down.
     pub async fn keep(&self, id: UpstreamId, row: Upstream) -> Result<(), StoreError> {
         loop {
             let change = Change {
@@ -258,8 +260,8 @@ impl Upstreams {
         }
     }
 
-    /// There is no disk: everybody is told, and it is waited for a moment. An error
-    /// when the program ends.
+    /// Reports that the disk is full and waits [`FULL_DISK_RETRY`]. Returns
+    /// [`StoreError::Closed`] when the program shuts down.
     pub async fn wait_for_room(&self, full: &DiskFull) -> Result<(), StoreError> {
         self.disk.refused(self.clock.time(), full);
         tokio::select! {
@@ -312,7 +314,7 @@ impl Look<'_> {
     }
 }
 
-/// The part of a row that streams change.
+/// The fields of a row that its stream changes.
 #[derive(PartialEq, Eq)]
 struct PersistedPart(u64, Option<u64>, u32, u64, Option<u64>);
 

@@ -1,6 +1,6 @@
-//! Hosts whose repositories may not all be known, or compared: those that are
-//! followed whole and were not listed yet, and those whose last sweep failed. What
-//! is complete is said of repositories that are known; this is about the others.
+//! Hosts whose repositories may not all be known or compared: hosts that are followed
+//! whole and whose listing was not read yet, and hosts whose last sweep failed. Completeness
+//! is a statement about known repositories; this module reports where others may exist.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::inspect::Inspector;
 use crate::sweep::is_whole;
 use crate::sweep::queue::Failing;
 
-/// Hosts that are named; of more than these only the number is told.
+/// Hosts that an answer lists. Further hosts only count in the total.
 const HOSTS_NAMED: usize = 100;
 
-/// Of the hosts of a network so many may not be swept: one in ten.
+/// The share of the hosts of a network that may be unswept: one in ten.
 const UNLISTED_ONE_IN: usize = 10;
 
-/// What is in doubt about a host.
+/// Why the repositories of a host may not all be known or compared.
 #[derive(Default)]
 struct HostDoubt {
     whole: bool,
@@ -40,14 +40,14 @@ impl HostDoubt {
     }
 }
 
-/// Whether the whole listing of an upstream's host was read since it is followed,
-/// and since its stream last missed something: then all that lives there is known.
+/// Whether the whole listing of an upstream's host was read after the upstream was added
+/// and after its stream last missed events. Then all repositories on the host are known.
 pub(crate) fn is_listed(row: &Upstream, host: &Host) -> bool {
     host.swept.is_some_and(|swept| swept.tick > row.reset_at)
 }
 
 impl Inspector {
-    /// Upstreams that are followed for all that lives on their hosts.
+    /// Upstreams that are followed for all repositories on their hosts.
     pub(crate) fn whole(&self) -> Vec<(HostId, Upstream)> {
         let covers = self.services.upstreams.read();
         let whole = covers.iter().filter(|(_, source)| is_whole(&source.row));
@@ -56,8 +56,8 @@ impl Inspector {
             .collect()
     }
 
-    /// The hosts in doubt, those first of which all is wanted; and how many there
-    /// are.
+    /// The hosts in doubt and their total number. Hosts that are followed whole come
+    /// first.
     pub(crate) fn host_gaps(&self) -> (Vec<HostGap>, u64) {
         let mut doubts: BTreeMap<HostId, HostDoubt> = BTreeMap::new();
         for (host, failing) in self.sweeps.failing() {
@@ -106,8 +106,9 @@ impl Inspector {
         }
     }
 
-    /// Hosts that are followed whole and whose listing was never read, cannot be
-    /// read since the stream missed something, or was not for too long.
+    /// Adds a reason for every host of the operator that is followed whole and whose listing
+    /// was never read, was read too long ago, or cannot be read since the stream missed
+    /// events; and for the hosts of the network if too many of them are unswept.
     pub(crate) fn add_unswept_hosts(&self, reasons: &mut Vec<String>) {
         let now = self.services.clock.time();
         let unlisted = self.unlisted_hosts().len();
@@ -120,7 +121,7 @@ impl Inspector {
                 "{unlisted} of {known} hosts of the network were not swept yet, or not since a relay was interrupted"
             ));
         }
-        // Of the hosts of a network some are always gone.
+        // Some hosts of a network are always gone: only the hosts of the operator count.
         let named = |row: &Upstream| row.followed.is_by_operator();
         for (id, row) in self.whole().into_iter().filter(|(_, row)| named(row)) {
             let host = self.services.hosts.get(id).unwrap_or_default();
@@ -160,7 +161,7 @@ impl Inspector {
         stretched.max(self.services.rules.settings.sweep_every)
     }
 
-    /// How long ago the hosts of upstreams were swept, by the upstreams' URLs.
+    /// Seconds since the last sweep of the host of each upstream, by the URL of the upstream.
     pub(crate) fn sweep_ages(&self) -> Vec<(String, u64)> {
         let now = self.services.clock.time();
         let covers = self.services.upstreams.read();

@@ -1,4 +1,4 @@
-//! The answer to `/ready`: every reason for which programs cannot rely on this mirror.
+//! The answer to `/ready`: every reason why programs cannot rely on this mirror now.
 
 pub(crate) mod hosts;
 pub(crate) mod upstreams;

@@ -1,6 +1,6 @@
-//! Upstreams of which nothing was heard, as `/ready` tells it: for too long, or not yet
-//! since they are followed. What is only just being connected is no reproach, and yet
-//! nobody can rely on it.
+//! Silent upstreams as reasons of `/ready`: upstreams without a frame for too long, or
+//! since they were added. A connection that is still being established is not a fault,
+//! but readiness does not count on it.
 
 use std::time::Duration;
 
@@ -9,21 +9,22 @@ use gapless_core::ledger::Time;
 use crate::api::timestamp;
 use crate::inspect::Inspector;
 
-/// Of the hosts that are followed for tracked repositories so many may be silent:
-/// one in ten. Among many, some are always gone.
+/// The share of discovered hosts and hosts of tracked repositories that may be silent: one
+/// in ten. In a large network, some hosts are always gone.
 const SILENT_ONE_IN: usize = 10;
 
-/// How an upstream is heard.
+/// When an upstream last sent a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contact {
     Recent,
-    /// Not since it is followed, and that is not long ago: since then.
+    /// No frame yet, since a time that is not long ago.
     NotYet(Time),
-    /// For too long.
+    /// No frame for too long.
     Lost,
 }
 
-/// `at`: when it was heard last. `followed`: since when it is, as far as we run.
+/// `at` is the time of the last frame, `followed` the time since which the connection is
+/// down.
 fn contact(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duration) -> Contact {
     let lately = |at: Time| now.since(at) <= longest;
     match (at, followed) {
@@ -34,6 +35,8 @@ fn contact(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duratio
 }
 
 impl Inspector {
+    /// Adds a reason for every silent upstream of the operator, and one for the other hosts
+    /// if too many of them are silent.
     pub(crate) fn add_silent_upstreams(&self, reasons: &mut Vec<String>) {
         let now = self.services.clock.time();
         let longest = self.settings.ready.max_upstream_age;

@@ -1,17 +1,19 @@
-//! Which source brought what, how late, and what it never brought.
+//! Compares the sources: which commits each source brought, with which delay, and which
+//! commits it missed.
 //!
-//! With several sources the same commit comes several times and is applied once.
-//! What came lately is remembered by repository and rev, with who brought it and
-//! when: whoever comes after the first is late by so much, and whoever should have
-//! brought it within [`MISSED_AFTER`] and has not has missed it. Nothing about a
-//! repository is decided by this. A miss by the stream that speaks for a repository
-//! brings the sweep of its host forward, and that decides.
+//! With several sources the same commit arrives several times and is applied once. Recent
+//! commits are remembered by repository and rev, with the sources that brought them. A
+//! source that brings a commit after the first source is late by the difference. A source
+//! that should have brought a commit within [`MISSED_AFTER`] and did not has missed the
+//! commit. Gapless decides nothing about a repository by these counts. A miss by the
+//! stream that covers a repository only brings the sweep of its host forward.
 //!
-//! A host's own stream should bring what lives there. A relay should bring what
-//! lives on a host of which it has brought anything before: relays follow hosts, not
-//! accounts. A Jetstream should bring nothing: filters and its wire leave things out.
-//! Only who was connected all the time is judged, and only by what an owner signed.
-//! With one source alone nothing is remembered.
+//! A host's own stream should bring every commit of the repositories on that host. A relay
+//! should bring the commits of every host of which it has brought a commit before, because
+//! relays follow hosts, not accounts. A Jetstream is expected to bring nothing, because
+//! its filters and its wire format leave commits out. Only sources that were connected the
+//! whole time are judged, and only by commits with a verified signature. With a single
+//! source nothing is remembered.
 
 mod recent;
 mod tally;
@@ -30,52 +32,56 @@ use crate::clock::Clock;
 use recent::{Expired, Recent, RecentCommit};
 pub use tally::{SourceFigures, SourceTally};
 
-/// What was not brought so long after the first brought it was missed.
+/// How long after its first arrival a commit counts as missed by the other sources.
 pub const MISSED_AFTER: Duration = Duration::from_secs(60);
-/// Commits that are remembered, about 128 bytes each. What is pushed out before its
-/// time is not judged.
+/// Commits that are remembered, about 128 bytes each. A commit that is evicted before
+/// [`MISSED_AFTER`] counts as missed by no source.
 pub const MAX_RECENT_COMMITS: usize = 131_072;
-/// Parts of the memory, so that desks do not wait for each other.
+/// Shards of the memory, each with its own lock, so that desks do not wait for each other.
 const SHARDS: usize = 16;
-/// How often what has come of age is looked for when nothing comes.
+/// How often expired commits are looked for while no commit arrives.
 const EXPIRE_EVERY: Duration = Duration::from_millis(500);
-/// A host is not swept for missed commits again before so long: a relay that misses
-/// many would have everybody swept for ever.
+/// The shortest time between two sweeps of a host because of missed commits. Without this
+/// limit, a relay that misses many commits would cause sweeps without end.
 pub const DOUBT_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-/// Hosts that wait for such a sweep; more are left to their turn.
+/// Hosts that wait for a sweep because of missed commits. Further hosts wait for their
+/// regular sweep.
 const MAX_DOUBTED_HOSTS: usize = 10_000;
 
-/// One arrival of a commit, as a desk judged it.
+/// One arrival of a commit, as the desk judged it.
 pub struct CommitArrival<'a> {
     pub did: &'a Did,
     pub rev: Rev,
     pub host: Option<HostId>,
     pub cover: Option<UpstreamId>,
-    /// An operator wants it by name.
+    /// Whether the repository is tracked.
     pub tracked: bool,
     pub proof: Proof,
-    /// When it was read.
+    /// When the event was read.
     pub at: Instant,
 }
 
-/// How much an arrival says about others.
+/// What an arrival proves about the other sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The owner signed it: others should have it too.
+    /// The signature is verified: other sources should bring the commit, too.
     Signed,
-    /// Nobody can tell yet: it is remembered, and counts if somebody proves it.
+    /// The signature is not verified: the arrival counts once another arrival proves the
+    /// commit.
     Claimed,
-    /// Nothing new: it counts if it is remembered.
+    /// The commit is not newer than the held state: the arrival counts if the commit is
+    /// remembered.
     Replay,
 }
 
-/// Those whom misses are looked for at.
+/// The sources whose misses are counted.
 #[derive(Default)]
 struct JudgedSources {
     relays: Vec<Arc<SourceTally>>,
     hosts: HashMap<HostId, Arc<SourceTally>>,
 }
 
+/// The sources, and the commits that they brought recently.
 pub struct Sources {
     clock: Arc<Clock>,
     hasher: FixedState,
@@ -84,9 +90,9 @@ pub struct Sources {
     several: AtomicBool,
     recent: Vec<Mutex<Recent>>,
     began: Instant,
-    /// When what had come of age was last looked for, in milliseconds since then.
+    /// When expired commits were last looked for, in milliseconds since `began`.
     last_expiry: AtomicU64,
-    /// Pushed out before their time.
+    /// Commits that were evicted before [`MISSED_AFTER`].
     unjudged: AtomicU64,
     doubted: Mutex<BTreeMap<HostId, Tick>>,
 }
@@ -116,7 +122,7 @@ impl Sources {
         }
     }
 
-    /// A source is followed from now on.
+    /// Adds a source that is followed from now on.
     pub fn add(&self, id: UpstreamId, row: &Upstream) -> Arc<SourceTally> {
         let tracked_only = row.followed == FollowReason::ForTracked;
         let tally = Arc::new(SourceTally::new(id, row.kind, row.host, tracked_only));
@@ -145,18 +151,18 @@ impl Sources {
         }
         let mut current = self.judged.write().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(judged);
-        // Two hosts' own streams never bring the same: one of them is no second source.
+        // The streams of two hosts never bring the same commit, so they cannot be compared.
         let services = tallies.values().any(|one| one.kind != UpstreamKind::Pds);
         let several = tallies.len() > 1 && services;
         self.several.store(several, Ordering::Relaxed);
     }
 
-    /// Whether there is anything to compare.
+    /// Whether there are several sources to compare.
     pub fn several(&self) -> bool {
         self.several.load(Ordering::Relaxed)
     }
 
-    /// A commit has come.
+    /// Records the arrival of a commit.
     pub fn brought(&self, tally: &SourceTally, sight: &CommitArrival<'_>) {
         let mark = self
             .hasher
@@ -178,7 +184,7 @@ impl Sources {
             }
         }
         if !noted.known && self.is_old(sight.rev) {
-            // It catches up: until it has, it is late for everything and misses nothing.
+            // The source is catching up. Its connection counts from now, so it misses nothing.
             tally.connected();
         }
         if sight.proof != Proof::Claimed
@@ -193,7 +199,7 @@ impl Sources {
         self.clock.time().since(Time(rev.micros())) >= MISSED_AFTER
     }
 
-    /// Looks for what has come of age, now and then.
+    /// Counts misses of expired commits, at most every [`EXPIRE_EVERY`].
     pub fn expire_due(&self) {
         let now = Instant::now();
         let passed = now.duration_since(self.began).as_millis() as u64;
@@ -205,7 +211,7 @@ impl Sources {
         self.expire_due_at(now);
     }
 
-    /// The same, as if it were then.
+    /// Counts misses of the commits that are expired at `now`.
     pub fn expire_due_at(&self, now: Instant) {
         for part in &self.recent {
             let expired = lock(part).take_expired(now, MISSED_AFTER);
@@ -241,8 +247,8 @@ impl Sources {
         }
     }
 
-    /// The stream that speaks for repositories of this host has missed something:
-    /// perhaps not that alone.
+    /// Notes that the stream that covers repositories of a host has missed a commit, and
+    /// therefore perhaps others.
     fn doubt_host(&self, host: HostId, tick: Tick) {
         let mut doubted = lock(&self.doubted);
         if doubted.len() < MAX_DOUBTED_HOSTS || doubted.contains_key(&host) {
@@ -250,8 +256,8 @@ impl Sources {
         }
     }
 
-    /// Whether a host is to be swept for that, when it was last swept at this tick
-    /// and so long ago.
+    /// Whether a host needs a sweep because of missed commits. `swept` and `age` are the tick
+    /// and the age of its last sweep.
     pub fn wants_sweep(&self, host: HostId, swept: Tick, age: Duration) -> bool {
         let mut doubted = lock(&self.doubted);
         match doubted.get(&host) {
@@ -264,12 +270,12 @@ impl Sources {
         }
     }
 
-    /// Commits that were pushed out of the memory before their time.
+    /// Commits that were evicted before [`MISSED_AFTER`].
     pub fn unjudged(&self) -> u64 {
         self.unjudged.load(Ordering::Relaxed)
     }
 
-    /// What is known of a source since it was added; none when it is not followed.
+    /// The counts of a source since it was added; `None` if it is not followed.
     pub fn figures(&self, id: UpstreamId) -> Option<SourceFigures> {
         let tally = lock(&self.tallies).get(&id).cloned();
         tally.map(|tally| tally.figures())
@@ -277,7 +283,8 @@ impl Sources {
 }
 
 impl SourceTally {
-    /// Whether a source that was there all the time should have brought this.
+    /// Whether the source should have brought a commit and did not, although it was
+    /// connected the whole time.
     fn should_have(&self, entry: &RecentCommit) -> bool {
         let expected = match self.kind {
             UpstreamKind::Pds => !self.tracked_only || entry.tracked,

@@ -1,5 +1,6 @@
-//! Commits that came lately, in the order in which they were first seen, and who
-//! brought each.
+//! Recent commits in the order of their first arrival, and the sources that brought each.
+//! The memory is bounded: a
+//! new commit evicts the oldest.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,10 +11,11 @@ use gapless_core::ledger::{HostId, UpstreamId};
 use crate::upstreams::sources::tally::SourceTally;
 use crate::upstreams::sources::{CommitArrival, Proof};
 
-/// Sources that are told apart for one commit. Where more bring it nobody is judged.
+/// Sources remembered for one commit. A commit that more sources bring counts as missed
+/// by none.
 const MAX_SOURCES_PER_COMMIT: usize = 6;
 
-/// One commit.
+/// One commit, and the sources that brought it.
 pub struct RecentCommit {
     mark: u64,
     pub host: Option<HostId>,
@@ -22,13 +24,13 @@ pub struct RecentCommit {
     signed: bool,
     bringers: u8,
     brought: [u32; MAX_SOURCES_PER_COMMIT],
-    /// When the first brought it, and when it was written down here.
+    /// When the first source brought the commit, and when this entry was made.
     first: Instant,
     pub noted: Instant,
 }
 
 impl RecentCommit {
-    /// Whether the owner signed it, and it is known who brought it.
+    /// Whether the signature is verified and all sources that brought the commit are known.
     pub fn is_signed(&self) -> bool {
         self.signed && usize::from(self.bringers) < MAX_SOURCES_PER_COMMIT
     }
@@ -41,7 +43,7 @@ impl RecentCommit {
         self.bringers().contains(&id.0)
     }
 
-    /// Whether there was a place for one more.
+    /// Adds a source. Returns `false` if there is no room for another.
     fn add(&mut self, id: UpstreamId) -> bool {
         let Some(place) = self.brought.get_mut(usize::from(self.bringers)) else {
             return false;
@@ -52,45 +54,48 @@ impl RecentCommit {
     }
 }
 
-/// What became of an arrival.
+/// The result of one arrival.
 #[derive(Default)]
 pub struct ArrivalOutcome {
+    /// Whether the commit is remembered now.
     pub known: bool,
-    /// A claim that nobody proves was brought by nobody.
+    /// The source that brought the commit first, if the arrival proves the commit. A
+    /// claim that is never proven counts for no source.
     pub first: Option<UpstreamId>,
 }
 
-/// What is remembered no longer.
+/// Commits that are no longer remembered.
 #[derive(Default)]
 pub struct Expired {
-    /// Of age: they can be judged.
+    /// Commits that reached the age at which misses are counted.
     pub old: Vec<RecentCommit>,
+    /// Commits that were evicted before that age.
     pub evicted: u64,
 }
 
+/// The memory of recent commits.
 pub struct Recent {
     entries: VecDeque<RecentCommit>,
-    /// Where an entry stands, counted from the first there ever was.
+    /// The position of each entry, counted from the first entry ever made.
     positions: HashMap<u64, u64, FixedState>,
-    /// How many have gone.
+    /// Entries that were removed since the start.
     expired: u64,
     evicted: u64,
-    most: usize,
+    max_commits: usize,
 }
 
 impl Recent {
-    pub fn new(most: usize) -> Recent {
+    pub fn new(max_commits: usize) -> Recent {
         Recent {
             entries: VecDeque::new(),
             positions: HashMap::with_hasher(FixedState::default()),
             expired: 0,
             evicted: 0,
-            most,
+            max_commits,
         }
     }
 
-    /// Says whether it is remembered now, and who brought it first if that is proven
-    /// just now.
+    /// Records that a source brought a commit.
     pub fn brought(
         &mut self,
         mark: u64,
@@ -131,7 +136,7 @@ impl Recent {
     }
 
     fn insert(&mut self, mark: u64, tally: &SourceTally, sight: &CommitArrival<'_>, now: Instant) {
-        if self.entries.len() >= self.most {
+        if self.entries.len() >= self.max_commits {
             self.pop();
             self.evicted += 1;
         }
@@ -159,7 +164,7 @@ impl Recent {
         Some(entry)
     }
 
-    /// Takes those out that are older than this.
+    /// Removes and returns the commits that are at least `age` old.
     pub fn take_expired(&mut self, now: Instant, age: Duration) -> Expired {
         let mut expired = Expired {
             old: Vec::new(),

@@ -1,4 +1,4 @@
-//! What is counted of one source.
+//! The counters of one source: which commits it brought first, late or not at all.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use gapless_core::ledger::{HostId, Time, UpstreamId, UpstreamKind};
 
-/// Upper bounds of the classes of lateness, in milliseconds.
+/// Upper bounds of the histogram of delays.
 const LATENESS_BOUNDS_MS: [u64; 14] = [
     1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000,
 ];
-/// Hosts that are remembered of one relay: nothing is expected of it for more.
+/// Hosts remembered for one relay. No commits are expected of the relay for further hosts.
 const MAX_RELAY_HOSTS: usize = 200_000;
 
+/// The counters of one source.
 pub struct SourceTally {
     pub id: UpstreamId,
     pub kind: UpstreamKind,
@@ -26,30 +27,30 @@ pub struct SourceTally {
     inner: Mutex<Inner>,
 }
 
-/// What changes seldom, or is looked at seldom.
+/// The data that is rarely written or read.
 #[derive(Default)]
 struct Inner {
     connected_since: Option<Instant>,
     missed: u64,
     missed_first: Option<Time>,
     missed_last: Option<Time>,
-    /// Hosts of which a relay has brought something.
+    /// Hosts whose repositories a relay has brought.
     hosts: HashSet<HostId>,
 }
 
-/// The figures of one source since it was added.
+/// The counts of one source since it was added.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SourceFigures {
-    /// Commits that it brought before all others.
+    /// Commits that the source brought before all other sources.
     pub first: u64,
-    /// Commits that another one had brought before.
+    /// Commits that the source brought after another source.
     pub late: u64,
-    /// Commits that others brought and it did not, in time.
+    /// Commits that other sources brought and this source did not bring in time.
     pub missed: u64,
     pub missed_first: Option<Time>,
     pub missed_last: Option<Time>,
     pub late_mean: Option<Duration>,
-    /// At most: the upper bound of a class.
+    /// An upper bound: the bound of a histogram bucket, or `late_max` if that is less.
     pub late_p99: Option<Duration>,
     pub late_max: Option<Duration>,
 }
@@ -87,7 +88,7 @@ impl SourceTally {
         self.lock().connected_since = None;
     }
 
-    /// Whether it has been connected since then without a break.
+    /// Whether the source has been connected without a break since `at`.
     pub fn was_connected_since(&self, at: Instant) -> bool {
         let since = self.lock().connected_since;
         since.is_some_and(|since| since <= at)
@@ -150,7 +151,7 @@ impl SourceTally {
     }
 }
 
-/// The upper bound of the class in which ninety-nine of a hundred are reached.
+/// The upper bound of the bucket that holds the 99th percentile of `all` delays.
 fn percentile(classes: &[u64], all: u64) -> Option<Duration> {
     let wanted = all.saturating_mul(99).div_ceil(100);
     let mut reached = 0;
