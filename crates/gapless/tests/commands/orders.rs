@@ -67,7 +67,7 @@ fn orders_arrive() {
 fn an_upstream_of_the_configuration_is_said_to_come_back() {
     let served = Served::start(false, true);
     let remove = ["upstream", "remove", CONFIGURED];
-    let words = "it is in the configuration, and comes back at the next start";
+    let words = "the configuration names it, so it is followed again";
     let text = out(&ends(&served.url(), &remove, 0));
     assert!(text.contains(words), "{text}");
     let told = json(&ends(

@@ -1,4 +1,4 @@
-//! Dead letters: what came and could not be used, until somebody has looked at it.
+//! Answers about dead letters: input that could not be used and waits for a person.
 
 use gapless_store::table::dead::{DeadClass, DeadLetter};
 use serde::{Deserialize, Serialize};
@@ -10,22 +10,22 @@ pub struct DeadAnswer {
     pub number: u64,
     /// unreadable, undecodable, invalid or refused.
     pub class: String,
-    /// The repository, if that could be read and is known.
+    /// The repository, if its DID could be read and is known.
     pub did: Option<String>,
-    /// The URL of the upstream that it came from, if that is still known.
+    /// The URL of the upstream that sent the input, if it is still known.
     pub upstream: Option<String>,
-    /// Its number there.
+    /// The number of the event at the upstream.
     pub seq: Option<u64>,
     pub error: String,
     pub first_seen: Option<String>,
-    /// Bytes of it that are kept.
+    /// Bytes of the input that are kept.
     pub bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeadPage {
     pub dead: Vec<DeadAnswer>,
-    /// Where the next page begins; null on the last one.
+    /// The cursor of the next page; null on the last page.
     pub cursor: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Why a repository is not complete, in words: what is done about it now, and
-//! what a person can do. One table for all reasons.
+//! Explains why a repository is not complete: what Gapless does about it now, and what
+//! a person can do. One table covers all reasons.
 
 use std::borrow::Cow;
 
@@ -16,69 +16,71 @@ use crate::api::time::timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Gap {
     pub did: String,
-    /// What stands in the way of the others comes first.
+    /// Reasons that block the others come first.
     pub reasons: Vec<String>,
-    /// Since when, at least, and never before it was known here; null when nothing
-    /// that is written down tells.
+    /// Since when the repository has been incomplete, at least, and never before it was
+    /// known; null if no row tells.
     pub since: Option<String>,
-    /// A sentence for each reason, in their order.
+    /// What Gapless does about it: a sentence for each reason, in the order of `reasons`.
     pub doing: String,
+    /// What a person can do: a sentence for each reason, in the order of `reasons`.
     pub can_do: String,
-    /// Why the last try failed.
+    /// The last error of the repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastErrorAnswer>,
 }
 
+/// A page of repositories that are not complete.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GapsPage {
     pub gaps: Vec<Gap>,
-    /// Where the next page begins; null on the last one.
+    /// The cursor of the next page; null on the last page.
     pub cursor: Option<u64>,
-    /// Hidden ones that were passed over on this page: as their owners, or their
-    /// hosts, want them.
+    /// Hidden repositories that this page leaves out: their owners or hosts want them
+    /// hidden.
     #[serde(default)]
     pub hidden: u64,
-    /// Hosts whose repositories may not all be known, or compared. On the first
-    /// page alone, and not more than a hundred of them.
+    /// Hosts whose repositories may not all be known or compared. Only on the first page,
+    /// and at most a hundred.
     #[serde(default)]
     pub hosts: Vec<HostGap>,
     #[serde(default)]
     pub hosts_total: u64,
-    /// Whom this is about. On the first page alone.
+    /// How far the answer reaches. Only on the first page.
     #[serde(default)]
     pub reach: Option<Reach>,
 }
 
-/// The first sentences of a text.
+/// The first `count` sentences of a text.
 pub fn sentences(text: &str, count: usize) -> &str {
     let mut ends = text.match_indices(". ").map(|(at, _)| at + 1);
     let end = count.checked_sub(1).and_then(|before| ends.nth(before));
     end.map_or(text, |end| &text[..end])
 }
 
-/// What is known of a gap beside the ledger's reasons.
+/// The state beside the reasons of the ledger that the advice depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Circumstances {
     pub since: Option<Time>,
-    /// There is no room on the disk.
+    /// Whether the disk is full.
     pub full: bool,
-    /// The upstream that speaks for it is connected.
+    /// Whether the upstream that covers the repository is connected.
     pub connected: bool,
-    /// The last try failed here, and not at its host.
+    /// Whether the last error was a local one and not the fault of the host.
     pub here: bool,
-    /// A Jetstream is followed, which can speak for nobody.
+    /// Whether a Jetstream is followed. A Jetstream covers no repository.
     pub jetstream: bool,
 }
 
 impl Gap {
-    /// None when the repository is complete.
+    /// The answer about an incomplete repository; `None` if the repository is complete.
     pub fn new(repo: &Repo, answer: &Completeness, known: Circumstances) -> Option<Gap> {
         if answer.complete() {
             return None;
         }
         let mut reasons = answer.reasons.clone();
         reasons.sort_by_key(|reason| rank(*reason));
-        // Without room nothing else is done, either.
+        // On a full disk nothing else is done, so this advice comes first.
         let full = known.full.then_some(FULL).into_iter();
         let each = reasons
             .iter()
@@ -104,7 +106,7 @@ impl Gap {
     }
 }
 
-/// What is said about a reason in these circumstances.
+/// The advice about a reason in the given circumstances.
 fn advice_for(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
     let unresolved = repo.host.is_none() && repo.debt.resolve.is_some();
     match reason {
@@ -125,8 +127,8 @@ fn advice_for(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
     }
 }
 
-/// Where a reason stands among others: first what only a person can settle, then
-/// what stands in the way of the rest, at last what passes by itself.
+/// The order of reasons: first those that need a person, then those that block others, and
+/// last those that pass by themselves.
 fn rank(reason: Reason) -> u8 {
     match reason {
         Reason::Damaged => 0,
@@ -148,7 +150,7 @@ fn rank(reason: Reason) -> u8 {
     }
 }
 
-/// What is said about a reason: a sentence each.
+/// The advice about a reason, one sentence each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
     /// What Gapless does about it now.
@@ -166,7 +168,7 @@ impl Advice {
     }
 }
 
-/// It has more bytes than these.
+/// The advice for a repository above the size limit.
 fn too_large(limit: u64) -> Advice {
     let mut said = advice(Reason::TooLarge);
     said.doing = Cow::Owned(format!(
@@ -176,32 +178,33 @@ fn too_large(limit: u64) -> Advice {
     said
 }
 
-/// Inactive because its host does not have it: that is nobody's wish.
+/// The repository is inactive because its host does not have it, which neither the owner
+/// nor the host has asked for.
 const VANISHED: Advice = Advice::new(
     "Its host says that it does not have it; it is hidden, and shown again once it is back.",
     "Ask the host's operator, or the owner where it has gone; `gapless resync DID` asks again.",
 );
 
-/// There is no room on the disk, whatever else there is.
+/// The disk is full.
 const FULL: Advice = Advice::new(
     "There is no room on the disk, so nothing is written; it goes on by itself once there is.",
     "Make room on the disk: `gapless status` shows how much is missing.",
 );
 
-/// It was fetched, and our own disk did not take it.
+/// The repository was fetched, and the local disk failed.
 const FAILED_HERE: Advice = Advice::new(
     "It was fetched, and our own disk did not take it: its host has done nothing wrong, and it is \
      fetched again.",
     "Make room where `fetch.temp` and the data are, or look after that disk; the error says more.",
 );
 
-/// The upstream is connected, and yet cannot be relied on.
+/// The upstream is connected, but its events are not durable yet.
 const BEHIND: Advice = Advice::new(
     "The upstream that speaks for it is connected, but what it sends is not all checked and written yet.",
     "Wait; if it stays so, `gapless upstream list` shows how far behind it is.",
 );
 
-/// Nobody knows where it lives.
+/// The host of the repository is unknown.
 const UNRESOLVED: Advice = Advice::new(
     "Its DID document has not been read yet, so nobody knows where it lives; it is asked for \
      again and again, ever more slowly, and then it is fetched from the host that it names.",
@@ -209,14 +212,14 @@ const UNRESOLVED: Advice = Advice::new(
      `gapless repo DID` shows the next try.",
 );
 
-/// A Jetstream carries what it does, and nothing else that is followed does.
+/// Only a Jetstream brings events of the repository.
 const CLAIMED_ONLY: Advice = Advice::new(
     "Of what is followed only a Jetstream can tell of its changes, which proves nothing; it is only compared now and then.",
     "Follow a relay or its host beside the Jetstream: `gapless upstream add relay URL`, or \
      `gapless upstream add pds URL`, where `gapless repo DID` names its host.",
 );
 
-/// All reasons, in the order in which they are named.
+/// All reasons, in the order of the ledger.
 pub const REASONS: [Reason; 16] = [
     Reason::NoSnapshot,
     Reason::Applying,
@@ -236,7 +239,7 @@ pub const REASONS: [Reason; 16] = [
     Reason::TooLarge,
 ];
 
-/// The table.
+/// The advice for each reason.
 pub fn advice(reason: Reason) -> Advice {
     let (doing, can_do) = match reason {
         Reason::NoSnapshot => (

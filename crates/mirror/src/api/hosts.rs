@@ -1,138 +1,144 @@
-//! Hosts whose repositories may not all be known, or compared: why, what is done
-//! about it now, and what a person can do.
+//! Answers about hosts: the state of each host, and hosts whose repositories may not all be
+//! known or compared, with what Gapless does about it and what a person can do.
 
 use serde::{Deserialize, Serialize};
 
-/// One such host.
+/// A host whose repositories may not all be known or compared.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostGap {
-    /// As DID documents name it.
+    /// The name of the host in DID documents.
     pub host: String,
     pub reasons: Vec<String>,
-    /// Since when, at least.
+    /// Since when this has been so, at least.
     pub since: Option<String>,
-    /// Why its last sweep failed.
+    /// Why the last sweep of the host failed.
     pub error: Option<String>,
-    /// How often in a row sweeps failed, since we run, and when the next one may begin.
+    /// Consecutive failed sweeps since the start.
     #[serde(default)]
     pub failures: u32,
+    /// When the next sweep may begin.
     #[serde(default)]
     pub next_try: Option<String>,
     pub doing: String,
     pub can_do: String,
 }
 
+/// Why the repositories of a host may not all be known or compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostReason {
-    /// It is followed for all that lives there, and its listing was not read
-    /// through since it is, or since its stream last missed something.
+    /// The host is followed for all its repositories, and its listing was not read to the
+    /// end since it was added or since its stream last missed events.
     NotListed,
-    /// The last sweep did not go through.
+    /// The last sweep failed.
     SweepFailing,
 }
 
-/// One host that is known.
+/// The answer about one known host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostAnswer {
-    /// Its number here, which is never given to another.
+    /// The number of the host, which is never given to another host.
     pub number: u64,
-    /// As DID documents name it.
+    /// The name of the host in DID documents.
     pub host: String,
-    /// How we know it: configured (an operator wants it followed), listed (a relay does,
-    /// or did when it was new), document (of a DID), or operator (one named it once, and
-    /// does not follow it now).
+    /// How the host is known: configured (an operator follows it), listed (a relay lists it,
+    /// or did when it was new), document (a DID document names it), or operator (an operator
+    /// named it before and does not follow it now).
     pub known_by: String,
-    /// Who named it first, in words; null if that was not written down.
+    /// The source that named the host first, in words; null if no row tells.
     #[serde(default)]
     pub named_by: Option<String>,
-    /// Since when it is known, if it has never answered since, to anything.
+    /// Since when the host is known, if it has never answered any request.
     #[serde(default)]
     pub never_reached_since: Option<String>,
-    /// The relays that list it, since we run.
+    /// The relays that have listed the host since the start.
     pub listed_by: Vec<String>,
-    /// Why a stream of its own is followed; null when none is.
+    /// Why a stream of the host is followed; null if none is.
     pub followed: Option<String>,
-    /// swept, sweeping, waiting (never swept yet), failing, or idle (never swept, and
-    /// nothing is asked of it: nobody whom we know lives there).
+    /// swept, sweeping, waiting (never swept yet), failing, or idle (never swept, and no
+    /// request is sent to it because no known repository lives there).
     pub state: String,
-    /// Repositories that its last listing had, since we run.
+    /// Repositories in its last listing since the start.
     pub repos_listed: Option<u64>,
-    /// When the last sweep that went through began.
+    /// When the last completed sweep began.
     pub last_sweep: Option<String>,
     pub failing_since: Option<String>,
-    /// Sweeps in a row that failed, since we run.
+    /// Consecutive failed sweeps since the start.
     pub failures: u32,
-    /// Why the last one failed.
+    /// Why the last sweep failed.
     pub error: Option<String>,
-    /// When it is tried again, if it fails.
+    /// When the next sweep may begin, if the last one failed.
     pub next_try: Option<String>,
 }
 
-/// Hosts, by their numbers.
+/// A page of hosts, in the order of their numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostsPage {
     pub hosts: Vec<HostAnswer>,
-    /// All that are known; and of these, how many were swept, and how many fail.
+    /// Known hosts in total.
     pub total: u64,
+    /// Hosts that were swept.
     pub swept: u64,
+    /// Hosts whose last sweep failed.
     pub failing: u64,
-    /// Names of new hosts that were refused since the start, because whoever named them
-    /// has named too many, or because too many are known; and who that was.
+    /// New hosts that were refused since the start because a quota is exhausted.
     #[serde(default)]
     pub refused: u64,
+    /// The sources of refused hosts.
     #[serde(default)]
     pub refused_by: Vec<NamerAnswer>,
-    /// The last number of this page, when there are more.
+    /// The cursor of the next page: the last number of this page; null on the last page.
     pub cursor: Option<u64>,
 }
 
-/// Somebody who named more hosts than they may.
+/// A source that exceeded its quota of new hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NamerAnswer {
-    /// In words.
+    /// The source, in words.
     pub named_by: String,
-    /// Hosts that are known by them.
+    /// Known hosts that the source named.
     pub hosts: u64,
-    /// How many they may name.
+    /// How many hosts the source may name.
     pub limit: Option<u64>,
-    /// How often they were refused since the start.
+    /// Hosts of the source that were refused since the start.
     pub refused: u64,
 }
 
-/// What is in scope, and how far it is found.
+/// The scope of discovery and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiscoverStatus {
-    /// upstreams (and what is tracked), network, or collections.
+    /// upstreams (and tracked repositories), network, or collections.
     pub scope: String,
-    /// Whose streams bring what is found: relays or hosts.
+    /// The streams that bring events of discovered repositories: relays or hosts.
     pub follow: String,
     pub collections: Vec<String>,
     pub hosts: u64,
     pub hosts_swept: u64,
     pub hosts_failing: u64,
-    /// Repositories that the last listings of all hosts had, since we run.
+    /// Repositories in the last listings of all hosts since the start.
     pub repos_listed: u64,
-    /// Tracked repositories that were found by a collection.
+    /// Tracked repositories that a collection found.
     pub found: u64,
-    /// Names that were passed over since too many waited: possible misses, until a
-    /// listing, or their next operation, brings them again.
+    /// Candidates that were dropped because too many waited: possible misses until a listing
+    /// or their next operation names them again.
     pub found_dropped: u64,
-    /// Which listings are asked for, and how they went.
+    /// The listings that discovery reads, each with its last result.
     pub listings: Vec<ListingAnswer>,
 }
 
-/// A listing of hosts, or of who has records in a collection.
+/// A listing of hosts, or of the repositories with records in a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ListingAnswer {
     pub url: String,
     pub collection: Option<String>,
-    /// When it was last read to its end, and how many entries it had.
+    /// When the listing was last read to the end.
     pub read_at: Option<String>,
+    /// The number of entries it had then.
     pub entries: Option<u64>,
     pub error: Option<String>,
 }
 
 impl HostReason {
+    /// The name of the reason in the API.
     pub fn name(self) -> &'static str {
         match self {
             HostReason::NotListed => "not_listed",
@@ -140,22 +146,22 @@ impl HostReason {
         }
     }
 
-    /// What Gapless does about it now.
+    /// What Gapless does about the reason now.
     pub fn doing(self) -> &'static str {
         match self {
             HostReason::NotListed => {
-                "Its listing has not been read yet: what lives there may not all be known."
+                "Its listing has not been read yet, so its repositories may not all be known."
             }
-            HostReason::SweepFailing => "It is swept again and again, ever more slowly.",
+            HostReason::SweepFailing => "Gapless sweeps it again, at growing intervals.",
         }
     }
 
-    /// What a person can do.
+    /// What a person can do about the reason.
     pub fn can_do(self) -> &'static str {
         match self {
             HostReason::NotListed => "Wait; `gapless upstream list` shows the last sweep.",
             HostReason::SweepFailing => {
-                "Check whether the host is up, and answers listRepos and getLatestCommit; if it has gone, stop following it."
+                "Check whether the host is up and answers listRepos and getLatestCommit; if it is gone, stop following it."
             }
         }
     }
@@ -176,7 +182,7 @@ impl HostGap {
             next_try: None,
             doing: texts(HostReason::doing),
             can_do: match reasons {
-                // Waiting is no advice for what fails.
+                // For a failing host, waiting is no advice: the last reason decides.
                 [.., last] => last.can_do().to_owned(),
                 [] => String::new(),
             },

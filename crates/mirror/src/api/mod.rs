@@ -1,9 +1,9 @@
-//! What outsiders ask of a running mirror, and what they are told.
+//! The questions and orders that a running mirror accepts, and the types of its answers.
 //!
-//! The shapes are the contract of the HTTP interface (docs/api.md): fields may be
-//! added, none is renamed or removed. Times are RFC 3339 in UTC with microseconds,
-//! or null. Both sides of the wire use these types: the server writes them, the
-//! commands read them.
+//! The types are the contract of the HTTP interface (docs/api.md): fields may be added, but
+//! none is renamed or removed. Times are RFC 3339 in UTC with microseconds, or null. Both
+//! sides of the interface use these types: the server writes them, and the commands read
+//! them.
 
 mod dead;
 mod gaps;
@@ -43,7 +43,7 @@ pub use time::{seconds_between, timestamp};
 /// called from threads that may.
 pub trait Inspect: Send + Sync + 'static {
     fn status(&self) -> Result<Status, ApiError>;
-    /// None: a repository that is not known here.
+    /// The answer about a repository; `None` if it is not known here.
     fn repo(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError>;
     /// Repositories whose number is above `after`, at most `limit` of them.
     fn repos(&self, after: Option<u64>, limit: usize) -> Result<ReposPage, ApiError>;
@@ -62,7 +62,7 @@ pub trait Inspect: Send + Sync + 'static {
         &self,
         progress: &dyn Fn(VerifyProgress) -> bool,
     ) -> Result<VerifyReport, ApiError>;
-    /// Dead letters that are not settled, with numbers above `after`.
+    /// Dead letters that are not resolved, with numbers above `after`.
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError>;
     /// Purges whose number is above `after`, at most `limit` of them.
     fn purges(&self, after: Option<u64>, limit: usize) -> Result<PurgesPage, ApiError>;
@@ -76,38 +76,38 @@ pub trait Inspect: Send + Sync + 'static {
 pub trait Operate: Send + Sync + 'static {
     fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError>;
     fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError>;
-    /// The operator says that what vanished from this host has really gone.
+    /// Confirms that the repositories that vanished from a host are really gone.
     fn confirm_loss(&self, url: &str) -> Result<(), ApiError>;
     fn track(&self, dids: &[Did]) -> Result<TrackedChange, ApiError>;
     fn untrack(&self, dids: &[Did]) -> Result<TrackedChange, ApiError>;
-    /// Owes a full fetch. The answer describes the repository before that fetch.
+    /// Orders a full fetch. The answer describes the repository before that fetch.
     fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError>;
-    /// Settles one dead letter, or all that are open now.
+    /// Resolves one dead letter, or all that are open now.
     fn resolve_dead(&self, number: Option<u64>) -> Result<DeadResolved, ApiError>;
 }
 
-/// Why there is no answer. The text is for people.
+/// Why a question or an order failed. The text is for people.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ApiError {
     /// The repository, upstream or page does not exist here.
     #[error("{0}")]
     NotFound(String),
-    /// The question makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// It cannot be done in the present state.
+    /// The request conflicts with the present state.
     #[error("{0}")]
     Conflict(String),
-    /// Not now: starting, stopping, or the store has failed.
+    /// The mirror is starting or stopping, or the store has failed.
     #[error("{0}")]
     Unavailable(String),
-    /// Something is broken here.
+    /// An internal error.
     #[error("{0}")]
     Internal(String),
 }
 
 impl ApiError {
-    /// The name that programs branch on.
+    /// The name of the error in the API.
     pub fn name(&self) -> &'static str {
         match self {
             ApiError::NotFound(_) => "NotFound",
@@ -130,29 +130,29 @@ impl From<StoreError> for ApiError {
     }
 }
 
-/// The body of every answer that is an error.
+/// The body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
     pub error: String,
     pub message: String,
 }
 
-/// An upstream that is not followed any more.
+/// The answer about an upstream that is no longer followed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct UpstreamRemoved {
     pub removed: String,
-    /// The configuration of the running mirror names it.
+    /// Whether the configuration of the running mirror names the upstream.
     #[serde(default)]
     pub configured: bool,
-    /// What that means, for people.
+    /// The consequence, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl UpstreamRemoved {
     pub fn new(url: &str, configured: bool) -> UpstreamRemoved {
-        let note = "it is in the configuration, and comes back at the next start unless it is \
-                    taken out there";
+        let note = "the configuration names it, so it is followed again after the next start unless it \
+                    is removed there";
         UpstreamRemoved {
             removed: url.to_owned(),
             configured,
@@ -165,19 +165,19 @@ impl UpstreamRemoved {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TrackedPage {
     pub tracked: Vec<String>,
-    /// Of these: those that nobody has named, with the collection by which they were
-    /// found.
+    /// The tracked repositories on this page that a collection found, each with that
+    /// collection.
     #[serde(default)]
     pub found: BTreeMap<String, String>,
-    /// The last DID of this page, when there may be more.
+    /// The cursor of the next page: the last DID of this page; null on the last page.
     pub cursor: Option<String>,
 }
 
-/// What became of a list of DIDs.
+/// The result of tracking or untracking a list of DIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TrackedChange {
     pub changed: u64,
-    /// They were as wanted before.
+    /// DIDs that were as wanted before.
     pub unchanged: u64,
 }
 
@@ -187,7 +187,7 @@ pub struct Dids {
     pub dids: Vec<String>,
 }
 
-/// A repository that was brought as a file, and taken.
+/// A repository that was imported from a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ImportAnswer {
     pub did: String,
@@ -195,47 +195,47 @@ pub struct ImportAnswer {
     pub commit: String,
     /// The root that the owner signed.
     pub data: String,
-    /// Records of the repository; those that the filter does not want among them.
+    /// Records of the repository, including those that the filter does not want.
     pub records: u64,
 }
 
-/// A root that was recomputed.
+/// The result of recomputing a root.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VerifyAnswer {
     pub did: String,
-    /// The stored keys hash to the root that the owner signed.
+    /// Whether the stored keys hash to the root that the owner signed.
     pub verified: bool,
     pub rev: Option<String>,
     /// The root that the owner signed.
     pub expected: Option<String>,
-    /// The root of what is stored.
+    /// The root of the stored keys.
     pub computed: Option<String>,
     pub records: u64,
-    /// Why it could not be verified, and what happens next.
+    /// Why the repository could not be verified, and what Gapless does next.
     pub problem: Option<String>,
-    /// The same for programs.
+    /// The result, for programs.
     #[serde(default)]
     pub verdict: Verdict,
 }
 
-/// What the recomputation of a root came to.
+/// The result of recomputing a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The stored keys hash to the signed root.
     Proven,
-    /// They do not, or make no tree at all.
+    /// The stored keys do not hash to the signed root, or form no tree.
     Mismatch,
-    /// Only some keys are held: nothing can be said.
+    /// Only some keys are held, so the root cannot be recomputed.
     NotRecomputable,
-    /// Nothing exact is held.
+    /// No exact state is held.
     #[default]
     Nothing,
-    /// It changed meanwhile.
+    /// The repository changed meanwhile.
     Moved,
 }
 
-/// How far the verification of everything is.
+/// The progress of verifying all repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VerifyProgress {
     pub done: u64,
@@ -243,25 +243,25 @@ pub struct VerifyProgress {
     pub mismatches: u64,
 }
 
-/// The verification of everything.
+/// The result of verifying all repositories.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VerifyReport {
     pub repos: u64,
     pub proven: u64,
-    /// Nothing exact is held of them, so there is nothing to recompute.
+    /// Repositories without an exact state, so without a root to recompute.
     pub skipped: u64,
     pub mismatches: u64,
-    /// Something exact is held of them, and not all keys, so nothing can be
-    /// recomputed (`keep_keys = "wanted"`).
+    /// Repositories with an exact state but not all keys, so the root cannot be recomputed
+    /// (`keep_keys = "wanted"`).
     #[serde(default)]
     pub not_recomputable: u64,
-    /// The first of them, with what was found.
+    /// The first mismatches.
     pub found: Vec<VerifyAnswer>,
-    /// It was stopped before the end.
+    /// Whether the verification was stopped before the end.
     pub stopped: bool,
 }
 
-/// One line of the stream that `POST /v1/verify` answers with.
+/// One line of the response to `POST /v1/verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerifyLine {

@@ -1,11 +1,11 @@
-//! The ledger's words as programs know them: lower case, underscores, never
-//! changed once published.
+//! The names of the ledger's states in the API: lower case with underscores, never changed
+//! once published.
 
 use gapless_core::ledger::debt::DebtKind;
 use gapless_core::ledger::deletion::{self, AwaitedEvidence};
 use gapless_core::ledger::{Account, DebtReason, FollowReason, Repo, SignerKey, SweepSource};
 
-/// Who wanted an upstream to be followed.
+/// Why an upstream is followed.
 pub fn followed_name(followed: FollowReason) -> &'static str {
     match followed {
         FollowReason::No => "no",

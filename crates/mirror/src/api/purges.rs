@@ -1,4 +1,5 @@
-//! Purges: what went for good, by whose word, and what is left of it.
+//! Answers about purges: what was deleted for good, which host called it deleted, and what is
+//! left.
 
 use gapless_store::table::purge::PurgeRow;
 use serde::{Deserialize, Serialize};
@@ -7,13 +8,13 @@ use crate::api::time::timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PurgeAnswer {
-    /// The first number of the log that it took.
+    /// The first number of the log that the purge took.
     pub number: u64,
     pub did: String,
-    /// Where the repository lived. This host, or the DID's directory, called it
-    /// deleted; nobody else's word leads to a purge.
+    /// The host of the repository. This host, or the directory, called the repository
+    /// deleted; no other source can cause a purge.
     pub host: Option<String>,
-    /// When that was first heard.
+    /// When the deletion was first reported.
     pub deleted_at: Option<String>,
     pub purged_at: Option<String>,
     pub records: u64,
@@ -24,17 +25,17 @@ pub struct PurgeAnswer {
     pub dead_letters_redacted: u64,
     /// redacting, compacting or finished.
     pub state: String,
-    /// When nothing of it was left.
+    /// When nothing of the repository was left.
     pub finished_at: Option<String>,
-    /// Its files were written anew by then; else their compaction does that in its
-    /// time, because they are too large to do it at once.
+    /// Whether the engine's files were rewritten by then. Otherwise they are too large to
+    /// rewrite at once, and their regular compaction does so later.
     pub compacted: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PurgesPage {
     pub purges: Vec<PurgeAnswer>,
-    /// Where the next page begins; null on the last one.
+    /// The cursor of the next page; null on the last page.
     pub cursor: Option<u64>,
 }
 

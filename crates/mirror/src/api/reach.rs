@@ -1,37 +1,38 @@
-//! Whom an answer about completeness is about. "No gaps" is said of repositories that
-//! were heard of; whether there are others depends on who was asked, and until when.
+//! The reach of an answer about completeness. "No gaps" is a statement about the known
+//! repositories; whether others exist depends on which hosts were listed, and when.
 
 use serde::{Deserialize, Serialize};
 
-/// How far a mirror's knowledge reaches.
+/// How far the knowledge of a mirror reaches.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Reach {
-    /// Repositories that were heard of. Of any other nothing is said.
+    /// Known repositories. The answer says nothing about any other.
     pub repos: u64,
-    /// Hosts whose whole listing was read since anything of theirs was last missed:
-    /// until then, all that lives there is known. The longest ago first, and not more
-    /// than a hundred of them.
+    /// Hosts whose whole listing was read after events of the host were last missed: all
+    /// repositories that lived there at that time are known. The oldest listing comes
+    /// first; at most a hundred.
     pub listed: Vec<ListedHost>,
     pub listed_total: u64,
-    /// Who tells of accounts only when these are active.
+    /// The relays that are followed. A relay brings only active accounts.
     pub relays: Vec<String>,
     pub jetstreams: Vec<String>,
-    /// What is wanted beside: network, collections, or upstreams.
+    /// The scope of discovery: network, collections or upstreams.
     pub scope: String,
-    /// All of it, for people.
+    /// The whole answer, for people.
     pub says: String,
 }
 
+/// A host that was listed whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ListedHost {
-    /// As DID documents name it.
+    /// The name of the host in DID documents.
     pub host: String,
-    /// When the reading began.
+    /// When reading the listing began.
     pub until: Option<String>,
 }
 
 impl Reach {
-    /// With the words for it.
+    /// Fills in `says`.
     pub fn in_words(mut self) -> Reach {
         let mut says = vec![match self.repos {
             1 => "This is said of the 1 repository that was heard of.".to_owned(),

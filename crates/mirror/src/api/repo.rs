@@ -1,5 +1,5 @@
-//! The answer about one repository: what is held, whether it is complete, and
-//! what that stands on.
+//! The answer about one repository: what is held, whether it is complete, and the evidence
+//! for that.
 
 use gapless_core::ledger::complete::Completeness;
 use gapless_core::ledger::debt::DebtKind;
@@ -10,13 +10,14 @@ use crate::api::names::{account_of, key_name, owed_name, swept_name, why_name};
 use crate::api::time::timestamp;
 use crate::last_errors::LastError;
 
+/// What is held of a repository, and whether it is complete.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RepoAnswer {
     pub did: String,
-    /// Where it lives, by its DID document.
+    /// The host of the repository, by its DID document.
     pub host: Option<String>,
     pub account: String,
-    /// What that waits for, if it is not known yet.
+    /// What the account state waits for, if the state is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
     pub rev: Option<String>,
@@ -24,23 +25,24 @@ pub struct RepoAnswer {
     pub data: Option<String>,
     pub commit: Option<String>,
     pub complete: bool,
-    /// The time that the answer is about.
+    /// The time that the answer refers to.
     pub as_of: Option<String>,
-    /// Why it is not complete.
+    /// Why the repository is not complete.
     pub reasons: Vec<String>,
     pub evidence: EvidenceAnswer,
     pub last_indexed_rev: Option<String>,
     pub last_firehose_rev: Option<String>,
     pub first_rev_since_reset: Option<String>,
-    /// How many are held; null in lists, where nobody counts them.
+    /// The number of held records; null in lists, where records are not counted.
     #[serde(default)]
     pub records: Option<u64>,
-    /// What unproven sources say beyond that; null in lists. Never served as held.
+    /// Unproven claims about newer records; null in lists. Claims are never served as held
+    /// records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims: Option<ClaimsAnswer>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debt: Option<DebtAnswer>,
-    /// Only of what is not complete, and only since the start.
+    /// The last error since the start, if the repository is not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastErrorAnswer>,
 }
@@ -48,29 +50,29 @@ pub struct RepoAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EvidenceAnswer {
     pub level: String,
-    /// The URL of the upstream that speaks for it.
+    /// The URL of the upstream that covers the repository.
     pub via: Option<String>,
     pub key: String,
     pub proven_at: Option<String>,
     pub swept_at: Option<String>,
     pub swept: Option<String>,
-    /// Whether the root can be recomputed from what is held.
+    /// Whether the root can be recomputed from the held keys.
     #[serde(default)]
     pub recomputable: bool,
 }
 
-/// What unproven sources say of a repository, and which.
+/// The unproven claims about a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClaimsAnswer {
-    /// Paths of which something is said.
+    /// Paths with a claim.
     pub count: u64,
-    /// The newest rev that is said to exist.
+    /// The newest claimed rev.
     pub rev: Option<String>,
-    /// Their URLs.
+    /// The URLs of the upstreams that made the claims.
     pub upstreams: Vec<String>,
 }
 
-/// Why the last try failed.
+/// The last error of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LastErrorAnswer {
     pub at: Option<String>,
@@ -86,7 +88,7 @@ impl From<LastError> for LastErrorAnswer {
     }
 }
 
-/// What is owed to a repository, and when it is tried next.
+/// The debt of a repository, and when Gapless next tries to settle it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DebtAnswer {
     pub owed: Vec<OwedAnswer>,
@@ -104,7 +106,7 @@ pub struct OwedAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ReposPage {
     pub repos: Vec<RepoAnswer>,
-    /// Where the next page begins; null on the last one.
+    /// The cursor of the next page; null on the last page.
     pub cursor: Option<u64>,
 }
 
@@ -153,7 +155,7 @@ impl RepoAnswer {
 }
 
 impl DebtAnswer {
-    /// None when nothing is owed.
+    /// The answer about a debt; `None` if nothing is owed.
     pub fn new(debt: &Debt) -> Option<DebtAnswer> {
         let slots = [
             (DebtKind::Resolve, debt.resolve),

@@ -1,4 +1,4 @@
-//! The answer about the whole mirror, and about each upstream.
+//! The answers about the whole mirror and about each upstream.
 
 use gapless_core::ledger::UpstreamKind;
 use serde::{Deserialize, Serialize};
@@ -12,15 +12,15 @@ pub struct Status {
     pub log: LogStatus,
     pub upstreams: Vec<UpstreamAnswer>,
     pub debt: DebtStatus,
-    /// Frames that wait for what comes before them.
+    /// Frames that are parked until the events before them arrive.
     pub parked: u64,
-    /// Paths of which unproven sources say something that is not proven yet.
+    /// Paths with a claim from an unproven source that is not proven yet.
     #[serde(default)]
     pub claims: u64,
-    /// Input that could not be used and waits for a person (`gapless dead list`).
+    /// Dead letters that are not resolved (`gapless dead list`).
     pub dead_letters: u64,
-    /// Hosts from which so much vanished at once that nothing is hidden until an
-    /// operator confirms it.
+    /// Hosts from which so many repositories vanished at once that hiding is suspended until
+    /// an operator confirms the loss.
     #[serde(default)]
     pub hiding_suspended: Vec<String>,
     #[serde(default)]
@@ -28,19 +28,19 @@ pub struct Status {
     /// When the repositories were counted.
     #[serde(default)]
     pub counted_at: Option<String>,
-    /// What is in scope, and how far it is found.
+    /// The scope of discovery and its progress.
     #[serde(default)]
     pub discover: DiscoverStatus,
-    /// Whom all this is about.
+    /// How far the answer reaches.
     #[serde(default)]
     pub reach: Reach,
 }
 
-/// Whether what comes is written.
+/// Whether the store writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
     pub writes: bool,
-    /// Since when nothing is, and why.
+    /// Since when nothing is written; null while the store writes.
     #[serde(default)]
     pub since: Option<String>,
     #[serde(default)]
@@ -64,14 +64,15 @@ pub struct RepoCounts {
     pub proven: u64,
     pub incomplete: u64,
     pub hidden: u64,
-    /// Neither hidden nor provable: not all keys are held (`keep_keys = "wanted"`).
+    /// Repositories that are not hidden and whose root cannot be recomputed because not all
+    /// keys are held (`keep_keys = "wanted"`).
     #[serde(default)]
     pub not_recomputable: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LogStatus {
-    /// The newest number of the log; null before the first.
+    /// The newest number of the log; null while the log is empty.
     pub head: Option<u64>,
 }
 
@@ -81,72 +82,72 @@ pub struct DebtStatus {
     pub oldest_seconds: Option<u64>,
 }
 
-/// One upstream.
+/// The answer about one upstream.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct UpstreamAnswer {
     pub url: String,
     pub kind: String,
-    /// The host that it speaks for.
+    /// The host that the upstream speaks for.
     #[serde(default)]
     pub host: Option<String>,
-    /// Who wanted that: configured, added, for_tracked (the host of repositories
-    /// that are tracked by name, and only these are wanted of it).
+    /// Why the upstream is followed: configured, added, for_tracked (the host of tracked
+    /// repositories, read only for them), discovered or narrowed.
     #[serde(default)]
     pub followed: String,
     pub connected: bool,
-    /// Whether its subscription is surely in force.
+    /// Whether the epoch of the stream is open.
     pub open: bool,
     pub cursor: Option<u64>,
     pub epoch: u64,
     pub first_cursor_since_reset: Option<u64>,
-    /// How old the last commit that was applied from it was when it was durable, by
-    /// the commit's rev.
+    /// The age of the last applied commit of the upstream when the commit was durable, by
+    /// its rev.
     pub lag_seconds: Option<f64>,
     pub last_frame: Option<String>,
     pub sweep: SweepAnswer,
-    /// Why the last dial, or the connection, failed.
+    /// Why the last dial or the connection failed.
     #[serde(default)]
     pub error: Option<String>,
     #[serde(default)]
     pub next_dial: Option<String>,
-    /// What its host served last that had to be refused, since we run.
+    /// The last snapshot of its host that was refused since the start.
     #[serde(default)]
     pub refused: Option<RefusedAnswer>,
-    /// Repositories of other hosts that it brings although it is followed as a host,
-    /// since we run; null unless they are so many that it may be a relay.
+    /// Repositories of other hosts that the upstream has brought since the start although it
+    /// is followed as a host; null unless there are so many that it may be a relay.
     #[serde(default)]
     pub strays: Option<u64>,
-    /// How it compares with the others; null while it has none to compare with.
+    /// The comparison with other upstreams; null while there is no other to compare with.
     #[serde(default)]
     pub source: Option<SourceAnswer>,
 }
 
-/// Which commits an upstream brought first, late or not at all, since we run and it
-/// is followed.
+/// How many commits an upstream brought first, late or not at all, since the start or since
+/// it was added.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SourceAnswer {
-    /// Brought before all others.
+    /// Commits brought before all other upstreams.
     pub first: u64,
-    /// Brought after another one.
+    /// Commits brought after another upstream.
     pub late: u64,
-    /// Brought by another one and, within a minute, not by this one, although it was
-    /// connected and brings what lives on that host.
+    /// Commits that another upstream brought and this one did not bring within a minute,
+    /// although it was connected and follows that host.
     pub missed: u64,
-    /// When the first and the last of them counted as missed: it loses events since.
+    /// When the first and the last missed commit were counted.
     pub lossy_since: Option<String>,
     pub last_missed: Option<String>,
     pub late_mean_seconds: Option<f64>,
-    /// Of a hundred late ones ninety-nine were not later than this.
+    /// The 99th percentile of the delay of late commits.
     pub late_p99_seconds: Option<f64>,
     pub late_max_seconds: Option<f64>,
 }
 
-/// A repository that its host serves in a state that cannot be used.
+/// A snapshot of a repository that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RefusedAnswer {
     pub at: Option<String>,
     pub did: String,
-    /// A short name, as `gapless_snapshots_refused_by_reason_total` has it.
+    /// The failed check, as `gapless_snapshots_refused_by_reason_total` names it.
     pub reason: String,
     pub error: String,
 }
@@ -154,21 +155,21 @@ pub struct RefusedAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SweepAnswer {
     pub every_seconds: u64,
-    /// When the last one that went through began.
+    /// When the last completed sweep began.
     pub last: Option<String>,
     pub suspects: u64,
-    /// Sweeps in a row that failed, since we run.
+    /// Consecutive failed sweeps since the start.
     #[serde(default)]
     pub failures: u32,
-    /// Why the last one failed; null when it went through.
+    /// Why the last sweep failed; null if it completed.
     #[serde(default)]
     pub error: Option<String>,
     #[serde(default)]
     pub failing_since: Option<String>,
 }
 
-/// An upstream that an operator adds: checked, the URL as the configuration would
-/// have it.
+/// An upstream that an operator adds. It is validated, and its URL has the form of the
+/// configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewUpstream {
     pub kind: UpstreamKind,
@@ -176,7 +177,7 @@ pub struct NewUpstream {
     pub host: Option<String>,
 }
 
-/// Whether the mirror can be relied on now.
+/// Whether programs can rely on the mirror now.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Readiness {
     pub ready: bool,
