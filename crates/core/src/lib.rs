@@ -10,3 +10,4 @@
 
 pub mod filter;
 pub mod ledger;
+pub mod repo_tx;

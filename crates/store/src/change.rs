@@ -5,15 +5,14 @@
 //! write it: [`apply`](crate::apply) decides which rows to write, which numbers to
 //! assign and which old bytes to keep.
 
-use gapless_atp::cid::Cid;
-use gapless_atp::syntax::{Did, Rev};
-use gapless_core::ledger::{Held, Host, HostId, Repo, RepoId, Tick, Time, Upstream, UpstreamId};
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Host, HostId, RepoId, Tick, Time, Upstream, UpstreamId};
+pub use gapless_core::repo_tx::step::{
+    EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange, Subject,
+};
 
 use crate::cursor::EventPosition;
-use crate::table::claimed::Claim;
 use crate::table::dead::DeadLetter;
-use crate::table::log::SourceEvent;
-use crate::table::parked::ParkedFrame;
 use crate::table::wish::FilterRow;
 
 /// One decision. A part that is `None` does not change.
@@ -34,104 +33,6 @@ pub struct Change {
     /// was another refusal since, one of them may be missing, and the store refuses
     /// this change too.
     pub stands_on: Option<u64>,
-}
-
-/// Which repository.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
-    Id(RepoId),
-    /// By its name; it gets a number if it has none.
-    Did(Did),
-}
-
-/// What becomes of one repository.
-#[derive(Clone, Debug)]
-pub struct RepoChange {
-    pub subject: Subject,
-    /// What the ledger now knows; none leaves it as it is.
-    pub row: Option<Repo>,
-    pub entry: Option<LogEntry>,
-    pub park: Vec<ParkedFrame>,
-    /// Parked frames that are applied or dropped.
-    pub unpark: Vec<Rev>,
-}
-
-impl RepoChange {
-    /// Nothing but a new row.
-    pub fn row(subject: Subject, row: Repo) -> RepoChange {
-        RepoChange {
-            subject,
-            row: Some(row),
-            entry: None,
-            park: Vec::new(),
-            unpark: Vec::new(),
-        }
-    }
-}
-
-/// An entry for the log.
-#[derive(Clone, Debug)]
-pub struct LogEntry {
-    pub at: Time,
-    pub source: Option<SourceEvent>,
-    pub what: EntryContent,
-    /// The verified frame as it came, to be served again.
-    pub frame: Option<Vec<u8>>,
-}
-
-/// What a log entry is about, with what the store writes for it.
-#[derive(Clone, Debug)]
-pub enum EntryContent {
-    Records(Records),
-    /// What an unproven source says.
-    Claims(Vec<(Vec<u8>, Claim)>),
-    /// The row's account state is new.
-    Account,
-    /// The row's account state is new, and the repository is shown again: in the same batch the
-    /// log also says, in a row after that, where the repository is. The frame is that row's.
-    Shown,
-    /// The host or the keys are new.
-    Identity,
-    /// Everything that is held of the repository goes.
-    Purge,
-}
-
-/// Records that lead from the held state to the row's.
-#[derive(Clone, Debug)]
-pub struct Records {
-    pub kind: RecordsKind,
-    /// The state on which this was decided.
-    pub before: Held,
-    pub ops: Vec<RecordOp>,
-    /// The signed commit of the row's state, as a block; empty if it is not at
-    /// hand.
-    pub commit: Vec<u8>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordsKind {
-    Live,
-    Backfill,
-    Repair,
-}
-
-/// One path and what becomes of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordOp {
-    pub path: Vec<u8>,
-    /// None deletes.
-    pub put: Option<RecordValue>,
-    /// The proof says that nothing was held here, so nobody has to look. False
-    /// is always right.
-    pub fresh: bool,
-}
-
-/// The record to hold at a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordValue {
-    pub cid: Cid,
-    /// None when only its key is kept.
-    pub bytes: Option<Vec<u8>>,
 }
 
 /// A change to an upstream.
@@ -237,41 +138,5 @@ impl Change {
             Some(Upkeep::Fill(bytes)) => bytes.len(),
         };
         ROWS + repo + dead + upkeep
-    }
-}
-
-impl RepoChange {
-    fn bytes(&self) -> usize {
-        let parked: usize = self.park.iter().map(|frame| frame.frame.len() + 128).sum();
-        parked + self.entry.as_ref().map_or(0, LogEntry::bytes)
-    }
-}
-
-impl LogEntry {
-    /// Roughly what the rows that it makes weigh.
-    pub fn bytes(&self) -> usize {
-        const OP: usize = 128;
-        let ops = match &self.what {
-            EntryContent::Records(records) => records
-                .ops
-                .iter()
-                .map(|op| {
-                    let bytes = op.put.as_ref().and_then(|put| put.bytes.as_ref());
-                    OP + 2 * op.path.len() + bytes.map_or(0, Vec::len)
-                })
-                .sum(),
-            EntryContent::Claims(claims) => claims
-                .iter()
-                .map(|(path, claim)| {
-                    let bytes = claim.record.as_ref().map_or(0, |(_, bytes)| bytes.len());
-                    OP + 2 * path.len() + bytes
-                })
-                .sum(),
-            EntryContent::Account
-            | EntryContent::Shown
-            | EntryContent::Identity
-            | EntryContent::Purge => 0,
-        };
-        ops + self.frame.as_ref().map_or(0, Vec::len)
     }
 }

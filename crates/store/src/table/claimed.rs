@@ -5,21 +5,11 @@
 //! decides every path. It is also deleted once a repository of which something is held
 //! owes nothing: then the host was asked since, and has no such commit.
 
-use gapless_atp::cid::Cid;
-use gapless_atp::syntax::Rev;
-use gapless_core::ledger::UpstreamId;
+pub use gapless_core::repo_tx::step::Claim;
 
 use crate::codec::{RowFault, RowWriter, read_row};
 
 const VERSION: u8 = 1;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    pub upstream: UpstreamId,
-    pub rev: Rev,
-    /// What is said to be there now; none when it is said to be deleted.
-    pub record: Option<(Cid, Vec<u8>)>,
-}
 
 pub fn encode(claim: &Claim) -> Vec<u8> {
     let mut row = RowWriter::new(VERSION, 64);

@@ -9,7 +9,8 @@
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
-use gapless_core::ledger::{Account, RepoId, Time, UpstreamId};
+use gapless_core::ledger::{Account, RepoId, Time};
+pub use gapless_core::repo_tx::step::SourceEvent;
 
 use super::repo::{account_code, account_of};
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
@@ -42,13 +43,6 @@ pub enum LogKind {
     /// This many numbers whose content a later purge deleted: a consumer that reads the row
     /// deletes everything it has of the repository.
     Redacted(u64),
-}
-
-/// The upstream's event that a row came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceEvent {
-    pub upstream: UpstreamId,
-    pub seq: u64,
 }
 
 /// The record that an operation replaced or deleted: its key in the table `version`.

@@ -2,21 +2,12 @@
 //! received, with what the ledger needs to know of it and where it was read.
 
 use gapless_core::ledger::{Epoch, Parked, PriorState, UpstreamId};
+pub use gapless_core::repo_tx::step::ParkedFrame;
 
 use super::repo::{read_head, write_head};
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 const VERSION: u8 = 1;
-
-/// A parked frame, whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParkedFrame {
-    pub parked: Parked,
-    pub upstream: UpstreamId,
-    /// The epoch under which it was read, if that may raise a marker.
-    pub epoch: Option<Epoch>,
-    pub frame: Vec<u8>,
-}
 
 pub fn encode(row: &ParkedFrame) -> Vec<u8> {
     let Parked {
