@@ -5,13 +5,13 @@
 //! parts, each from a view of its own. Iterators read lazily and yield errors in place of rows.
 
 mod history;
+mod root;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use gapless_atp::cid::Cid;
-use gapless_atp::mst::{BuildError, Builder};
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
     Cursor, Debt, Host, HostId, Parked, Repo, RepoId, Time, Upstream, UpstreamId,
@@ -29,6 +29,8 @@ use crate::table::parked::{self, ParkedFrame};
 use crate::table::record::Record;
 use crate::table::wish::{self, FilterRow, TrackedRow};
 use crate::table::{Table, debt, did, host, key, repo, upstream, version};
+
+pub use root::RootError;
 
 /// The store as of one moment. Cheap to clone.
 #[derive(Clone)]
@@ -60,15 +62,6 @@ pub struct SupersededRecord {
     pub cid: Cid,
     pub by_seq: u64,
     pub bytes: Option<Vec<u8>>,
-}
-
-/// Why a root could not be computed.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum RootError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("the held keys do not form a tree: {0}")]
-    Tree(#[from] BuildError),
 }
 
 /// The number of rows of each table.
@@ -302,16 +295,6 @@ impl ReadView {
         self.rows(Table::Record, range, |place, row| {
             Record::new(place.clone(), row.clone())
         })
-    }
-
-    /// Computes the root of the held records from every key.
-    pub fn root(&self, id: RepoId) -> Result<Cid, RootError> {
-        let mut builder = Builder::new(|_| {});
-        for record in self.records(id) {
-            let record = record?;
-            builder.push(record.path(), record.cid)?;
-        }
-        Ok(builder.finish())
     }
 
     /// The superseded versions of a record, newest rev last.

@@ -1,4 +1,399 @@
 //! The row transaction: everything that one event, one answer or one chunk of a
-//! snapshot means for a repository.
+//! snapshot means for a repository, as steps for the store.
+//!
+//! A [`RepoTx`] begins with the row as it was last decided and with what is parked.
+//! Every method takes decisions of the [`ledger`](crate::ledger) in the one right order;
+//! [`RepoTx::finish`] returns the steps. Each step leaves a state that is true by
+//! itself, so a crash between two steps loses nothing but work.
+//!
+//! | module | its question |
+//! |---|---|
+//! | [`parked`] | which parked frames follow, and which can be judged now? |
+//! | [`answer`] | what does an answer of the directory or of a host lead to? |
+//! | [`snapshot`] | how is a checked snapshot written? |
+//! | [`log`] | what does the log say, and in which steps? |
+//! | [`step`] | the steps themselves |
+//!
+//! What a transaction needs to know beside the row comes from a [`RepoEnv`]: the program
+//! implements it over a view of the store, the simulator over its world.
 
+pub mod answer;
+pub mod log;
+pub mod parked;
+pub mod snapshot;
 pub mod step;
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+use gapless_atp::cid::Cid;
+use gapless_atp::frame::Action;
+use gapless_atp::syntax::Rev;
+use gapless_atp::verify::CheckedOp;
+
+use crate::filter::{Filter, Keep};
+use crate::ledger::cover::Covers;
+use crate::ledger::event::{self, Context, Decision, Event, Origin};
+use crate::ledger::notice::DropReason;
+use crate::ledger::{
+    Debt, DocumentKeys, Held, Notice, Now, Parked, PriorState, Repo, RepoId, Settings, Tick, Time,
+};
+use log::{LogWords, Logged};
+use step::{ParkedFrame, RecordOp, RecordValue, RecordsKind, RepoChange, SourceEvent};
+
+/// Keys as the steps of a transaction leave them; `None`: deleted.
+pub type ChangedKeys = BTreeMap<Vec<u8>, Option<Cid>>;
+
+/// What a transaction needs to know beside the row.
+pub trait RepoEnv {
+    /// Why something cannot be read.
+    type Error;
+
+    /// The next tick and the covers, for one decision. The transaction drops the moment
+    /// before it reads anything.
+    fn moment(&self) -> Moment<impl Deref<Target = Covers> + '_>;
+
+    /// The time, where nothing is decided.
+    fn time(&self) -> Time;
+
+    /// Bytes of the frames that are parked, of all repositories.
+    fn parked_bytes_in_all(&self) -> u64;
+
+    /// A parked frame, with its bytes.
+    fn parked_frame(&self, id: RepoId, rev: Rev) -> Result<Option<ParkedFrame>, Self::Error>;
+
+    /// Reads a parked frame. With `by`, verifies the frame and says what event it is.
+    fn open<'f>(
+        &'f self,
+        frame: &'f ParkedFrame,
+        by: Option<JudgeBy<'_>>,
+    ) -> Result<ReadFrame<'f>, Unusable>;
+
+    /// The root of the held records with `changed` applied; `None` if they form no tree.
+    fn root_with(&self, id: RepoId, changed: &ChangedKeys) -> Result<Option<Cid>, Self::Error>;
+
+    /// The CID of the record that is held at a path.
+    fn record(&self, id: RepoId, path: &[u8]) -> Result<Option<Cid>, Self::Error>;
+}
+
+/// When a decision is taken, and the covers as they are then.
+pub struct Moment<C> {
+    pub now: Now,
+    pub covers: C,
+}
+
+impl<C: Deref<Target = Covers>> Moment<C> {
+    /// What the ledger takes a decision with.
+    pub fn context<'a>(&'a self, rules: &'a Rules) -> Context<'a> {
+        Context {
+            now: self.now,
+            covers: &self.covers,
+            settings: &rules.settings,
+        }
+    }
+}
+
+/// The rules of the ledger and the filter of collections.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    pub settings: Settings,
+    pub filter: Filter,
+}
+
+/// Where an event was read, and its bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival<'a> {
+    pub origin: Origin,
+    pub seq: u64,
+    pub bytes: &'a [u8],
+}
+
+impl Arrival<'_> {
+    fn source(&self) -> SourceEvent {
+        SourceEvent {
+            upstream: self.origin.upstream,
+            seq: self.seq,
+        }
+    }
+}
+
+/// With what a parked frame is verified.
+#[derive(Debug, Clone, Copy)]
+pub struct JudgeBy<'a> {
+    pub repo: &'a Repo,
+    pub keys: &'a DocumentKeys,
+    /// The tick at which the frame counts as read.
+    pub read: Tick,
+    pub now: Time,
+}
+
+/// A frame, decoded and, if it had to be, verified.
+#[derive(Debug, Clone, Default)]
+pub struct ReadFrame<'f> {
+    /// `None`: nothing new, or not verified.
+    pub event: Option<Event>,
+    /// The operations, as far as the verdict vouches for them.
+    pub ops: Vec<CheckedOp<'f>>,
+    /// The signed commit; empty if it is not at hand.
+    pub commit: &'f [u8],
+    pub seq: u64,
+}
+
+impl ReadFrame<'_> {
+    /// A frame without operations and without a commit.
+    pub fn bare(event: Event) -> ReadFrame<'static> {
+        ReadFrame {
+            event: Some(event),
+            ..ReadFrame::default()
+        }
+    }
+}
+
+/// A parked frame cannot be read: the row that holds it is damaged, or it never was one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unusable;
+
+/// A repository in the middle of a change: its row, what is parked, and the steps that
+/// the store will take, in order.
+#[derive(Clone)]
+pub struct RepoTx {
+    pub id: Option<RepoId>,
+    pub repo: Repo,
+    pub notices: Vec<Notice>,
+    pub counts: Counts,
+    /// Parked frames, without their bytes.
+    parked: BTreeMap<Rev, Parked>,
+    /// Whether `parked` has all of them.
+    knows_parked: bool,
+    /// Frames that were parked since the last step.
+    kept: BTreeMap<Rev, ParkedFrame>,
+    /// Parked frames that were applied or dropped since the last step.
+    unparked: Vec<Rev>,
+    /// What is held after the last step.
+    held: Held,
+    /// What the log says so far.
+    logged: Logged,
+    /// What was owed when the transaction began.
+    owed: Debt,
+    changed: ChangedKeys,
+    steps: Vec<RepoChange>,
+    /// Steps whose log entry has a `#sync` frame of our own.
+    sync_steps: Vec<usize>,
+    /// The row after the last step; `None` if the store has none yet.
+    stored: Option<Repo>,
+    /// The event that told of the account, for the log.
+    told_by: Option<(SourceEvent, Vec<u8>)>,
+    /// The time of the last decision: what follows from a decision has its time.
+    at: Time,
+}
+
+/// What a transaction did, for the figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    pub applied: u64,
+    pub operations: u64,
+    pub parked: u64,
+    pub unparked: u64,
+    /// Parked frames that were dropped.
+    pub dropped: u64,
+}
+
+/// What a transaction came to.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    pub steps: Vec<RepoChange>,
+    /// The row after the last step.
+    pub repo: Repo,
+    pub notices: Vec<Notice>,
+    pub counts: Counts,
+    /// What is parked then; `None` if the transaction did not look.
+    pub parked: Option<BTreeMap<Rev, Parked>>,
+}
+
+impl RepoTx {
+    /// Begins with the row as it was last decided, and with all that is parked of the
+    /// repository in the store.
+    pub fn new(id: Option<RepoId>, repo: Repo, parked: BTreeMap<Rev, Parked>) -> RepoTx {
+        RepoTx {
+            id,
+            notices: Vec::new(),
+            counts: Counts::default(),
+            parked,
+            knows_parked: true,
+            kept: BTreeMap::new(),
+            unparked: Vec::new(),
+            held: repo.held,
+            logged: Logged::of(&repo),
+            owed: repo.debt,
+            changed: ChangedKeys::new(),
+            steps: Vec::new(),
+            sync_steps: Vec::new(),
+            stored: Some(repo.clone()),
+            told_by: None,
+            at: Time(0),
+            repo,
+        }
+    }
+
+    /// Begins a change that concerns the row alone.
+    pub fn row_only(id: Option<RepoId>, repo: Repo) -> RepoTx {
+        RepoTx {
+            knows_parked: false,
+            ..RepoTx::new(id, repo, BTreeMap::new())
+        }
+    }
+
+    /// Begins with a repository that the store does not have.
+    pub fn first_seen(repo: Repo) -> RepoTx {
+        RepoTx {
+            stored: None,
+            ..RepoTx::new(None, repo, BTreeMap::new())
+        }
+    }
+
+    /// Frames that are parked now, without their bytes.
+    pub fn parked(&self) -> &BTreeMap<Rev, Parked> {
+        &self.parked
+    }
+
+    /// Takes one decision, at a tick of its own.
+    pub fn decide<E: RepoEnv, T>(
+        &mut self,
+        env: &E,
+        rules: &Rules,
+        act: impl FnOnce(Context<'_>, &mut Repo, &mut Vec<Notice>) -> T,
+    ) -> T {
+        let moment = env.moment();
+        self.at = moment.now.time;
+        act(moment.context(rules), &mut self.repo, &mut self.notices)
+    }
+
+    /// Decides about one event. Parked frames may follow: see [`RepoTx::unpark`].
+    pub fn event<E: RepoEnv>(
+        &mut self,
+        env: &E,
+        rules: &Rules,
+        arrival: &Arrival<'_>,
+        frame: &ReadFrame<'_>,
+    ) {
+        let Some(event) = &frame.event else {
+            return;
+        };
+        let rev = match event {
+            Event::Signed { head, .. } | Event::Unresolved { claimed: head, .. } => head.rev,
+            _ => Rev::from_bits(0),
+        };
+        let totals = event::parked_totals(&self.parked, rev, env.parked_bytes_in_all());
+        let decision = self.decide(env, rules, |context, repo, notices| {
+            event::decide(context, repo, arrival.origin, event, &totals, notices)
+        });
+        if matches!(event, Event::Account(_)) {
+            self.told_by = Some((arrival.source(), arrival.bytes.to_vec()));
+        }
+        match decision {
+            Decision::Pass => {}
+            Decision::Apply => {
+                let proved = matches!(
+                    event,
+                    Event::Signed {
+                        before: PriorState::Root(_),
+                        ..
+                    }
+                );
+                self.apply(rules, arrival, &frame.ops, proved, frame.commit);
+            }
+            Decision::Park(parked) => self.park(ParkedFrame {
+                parked,
+                upstream: arrival.origin.upstream,
+                epoch: arrival.origin.epoch,
+                frame: arrival.bytes.to_vec(),
+            }),
+        }
+    }
+
+    /// Writes the operations of a commit that follows what is held: the row names the
+    /// commit already. `proved`: the frame shows what was held before.
+    fn apply(
+        &mut self,
+        rules: &Rules,
+        arrival: &Arrival<'_>,
+        ops: &[CheckedOp<'_>],
+        proved: bool,
+        commit: &[u8],
+    ) {
+        // Under another filter something may be held that is not wanted any more.
+        let proved = proved && self.repo.filter == rules.settings.filter;
+        let ops = record_ops(&rules.filter, ops, proved);
+        self.counts.applied += 1;
+        self.counts.operations += ops.len() as u64;
+        let words = LogWords {
+            source: Some(arrival.source()),
+            commit: commit.to_vec(),
+            frame: Some(arrival.bytes.to_vec()),
+        };
+        self.write(self.at, RecordsKind::Live, ops, words);
+    }
+
+    /// Parks a frame. A frame of the same rev that is parked makes room.
+    fn park(&mut self, frame: ParkedFrame) {
+        let rev = frame.parked.head.rev;
+        self.drop_frame(rev, DropReason::SameRev);
+        self.counts.parked += 1;
+        // The new row takes the place of the old one.
+        self.unparked.retain(|other| *other != rev);
+        self.parked.insert(rev, frame.parked);
+        self.kept.insert(rev, frame);
+    }
+
+    /// Drops a parked frame, if there is one of this rev.
+    pub fn drop_frame(&mut self, rev: Rev, why: DropReason) {
+        if self.remove(rev) {
+            self.counts.dropped += 1;
+            self.notices.push(Notice::ParkedDropped { rev, why });
+        }
+    }
+
+    /// Drops every parked frame.
+    pub fn drop_frames(&mut self, why: DropReason) {
+        let revs: Vec<Rev> = self.parked.keys().copied().collect();
+        for rev in revs {
+            self.drop_frame(rev, why);
+        }
+    }
+
+    /// Takes a frame out of those that are parked. Returns whether it was there.
+    fn remove(&mut self, rev: Rev) -> bool {
+        let there = self.parked.remove(&rev).is_some();
+        if there {
+            // One that was parked just now may stand for one in the store.
+            self.kept.remove(&rev);
+            self.unparked.push(rev);
+        }
+        there
+    }
+}
+
+/// Operations as the store takes them, as far as the filter wants them. `proved`: the
+/// tree shows that nothing was where a create puts something.
+fn record_ops(filter: &Filter, ops: &[CheckedOp<'_>], proved: bool) -> Vec<RecordOp> {
+    let wanted = ops.iter().filter_map(|op| {
+        let path = op.path.as_bytes();
+        let keep = filter.keep(path);
+        if keep == Keep::Nothing {
+            return None;
+        }
+        let put = op.cid.map(|cid| RecordValue {
+            cid,
+            bytes: match keep {
+                Keep::Record => op.record.map(<[u8]>::to_vec),
+                Keep::Key | Keep::Nothing => None,
+            },
+        });
+        Some(RecordOp {
+            path: path.to_vec(),
+            put,
+            fresh: proved && op.action == Action::Create,
+        })
+    });
+    wanted.collect()
+}

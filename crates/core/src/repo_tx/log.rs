@@ -1,0 +1,220 @@
+//! What the log says: one entry per step, and entries for a new account state or
+//! identity before what depends on them.
+
+use super::step::{
+    Claim, EntryContent, LogEntry, RecordOp, Records, RecordsKind, RepoChange, SourceEvent, Subject,
+};
+use super::{Arrival, Finished, RepoTx};
+use crate::ledger::account::{self, is_hidden};
+use crate::ledger::notice::DropReason;
+use crate::ledger::{Account, Head, Held, HostId, KeyBytes, Now, Repo, RepoId, Time};
+use gapless_atp::syntax::Did;
+
+/// The part of a row whose changes the log tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Logged {
+    account: Account,
+    host: Option<HostId>,
+    key: Option<KeyBytes>,
+}
+
+impl Logged {
+    pub(super) fn of(repo: &Repo) -> Logged {
+        Logged {
+            account: repo.account,
+            host: repo.host,
+            key: repo.signing.and_then(|signing| signing.key),
+        }
+    }
+}
+
+/// What the log keeps of a step beside its records.
+#[derive(Default)]
+pub(super) struct LogWords {
+    pub source: Option<SourceEvent>,
+    pub commit: Vec<u8>,
+    pub frame: Option<Vec<u8>>,
+}
+
+/// A `#sync` frame that consumers are to be sent: the repository is here now.
+#[derive(Debug, Clone, Copy)]
+pub struct SyncFrame<'a> {
+    pub id: Option<RepoId>,
+    pub did: &'a Did,
+    pub head: &'a Head,
+    /// The signed commit, if the step brings it; otherwise it is in the store, or on
+    /// its way there.
+    pub commit: Option<&'a [u8]>,
+    pub at: Time,
+}
+
+impl RepoTx {
+    /// The row has moved by these operations: a step of its own in the log.
+    pub(super) fn write(
+        &mut self,
+        at: Time,
+        kind: RecordsKind,
+        ops: Vec<RecordOp>,
+        words: LogWords,
+    ) {
+        for op in &ops {
+            let cid = op.put.as_ref().map(|put| put.cid);
+            self.changed.insert(op.path.clone(), cid);
+        }
+        let records = Records {
+            kind,
+            before: self.held,
+            ops,
+            commit: words.commit,
+        };
+        self.step(Some(LogEntry {
+            at,
+            source: words.source,
+            what: EntryContent::Records(records),
+            frame: words.frame,
+        }));
+        self.held = self.repo.held;
+    }
+
+    /// Logs what an unproven source says of a path. The row says what is owed for it.
+    pub fn claim(&mut self, at: Time, arrival: &Arrival<'_>, path: Vec<u8>, claim: Claim) {
+        self.step(Some(LogEntry {
+            at,
+            source: Some(arrival.source()),
+            what: EntryContent::Claims(vec![(path, claim)]),
+            frame: None,
+        }));
+    }
+
+    /// Lets go of everything that is held and parked.
+    pub fn purge(&mut self, now: Now) {
+        account::purge_row(now, &mut self.repo);
+        self.drop_frames(DropReason::Superseded);
+        self.step(Some(entry(now.time, EntryContent::Purge)));
+        self.held = self.repo.held;
+    }
+
+    /// One step: the row as it is now, with what is parked and unparked since the last
+    /// one.
+    fn step(&mut self, entry: Option<LogEntry>) {
+        let subject = match self.id {
+            Some(id) => Subject::Id(id),
+            None => Subject::Did(self.repo.did.clone()),
+        };
+        self.stored = Some(self.repo.clone());
+        self.steps.push(RepoChange {
+            subject,
+            row: Some(self.repo.clone()),
+            entry,
+            park: std::mem::take(&mut self.kept).into_values().collect(),
+            unpark: std::mem::take(&mut self.unparked),
+        });
+    }
+
+    /// The next step gets a `#sync` frame of our own.
+    pub(super) fn sync_next_step(&mut self) {
+        self.sync_steps.push(self.steps.len());
+    }
+
+    /// Logs what is new of the account and of the identity. A new host has not said yet
+    /// what the account is; but what the old host hid is not hidden any more.
+    fn append_log_entries(&mut self, at: Time) {
+        let shown = self.is_shown_again();
+        let known = self.repo.account != Account::Unknown;
+        if self.repo.account != self.logged.account && (known || shown) {
+            let (source, frame) = self.told_by.take().unzip();
+            let (what, frame) = match self.repo.held {
+                Held::Exactly(_) if shown => {
+                    self.sync_next_step();
+                    (EntryContent::Shown, None)
+                }
+                _ => (EntryContent::Account, frame),
+            };
+            self.step(Some(LogEntry {
+                source,
+                frame,
+                ..entry(at, what)
+            }));
+        }
+        let now = Logged::of(&self.repo);
+        if now.host != self.logged.host || now.key != self.logged.key {
+            self.step(Some(entry(at, EntryContent::Identity)));
+        }
+        self.logged = now;
+    }
+
+    /// Logs the changes before parked frames follow, so that a consumer learns of a key
+    /// before it reads what the key signed, and a later step that is refused or lost does
+    /// not take the entries with it. What was owed stays owed until all is done.
+    pub(super) fn append_log_entries_first(&mut self) {
+        let debt = std::mem::replace(&mut self.repo.debt, self.owed);
+        self.append_log_entries(self.at);
+        self.repo.debt = debt;
+    }
+
+    /// Whether the repository was hidden, and the log does not say yet that it is shown
+    /// again.
+    pub(super) fn is_shown_again(&self) -> bool {
+        is_hidden(self.logged.account) && !is_hidden(self.repo.account)
+    }
+
+    /// Returns the steps, in order. `sync_frame` encodes a `#sync` frame for the log, or
+    /// returns `None` if the signed commit is not at hand; then consumers learn of the
+    /// state when they come to the row.
+    pub fn finish(
+        mut self,
+        at: Time,
+        mut sync_frame: impl FnMut(SyncFrame<'_>) -> Option<Vec<u8>>,
+    ) -> Finished {
+        self.append_log_entries(at);
+        let row_is_new = self.stored.as_ref() != Some(&self.repo);
+        if row_is_new || !self.kept.is_empty() || !self.unparked.is_empty() {
+            self.step(None);
+        }
+        for place in std::mem::take(&mut self.sync_steps) {
+            if let Some(step) = self.steps.get_mut(place) {
+                add_sync_frame(step, self.id, &mut sync_frame);
+            }
+        }
+        Finished {
+            steps: self.steps,
+            repo: self.repo,
+            notices: self.notices,
+            counts: self.counts,
+            parked: self.knows_parked.then_some(self.parked),
+        }
+    }
+}
+
+fn entry(at: Time, what: EntryContent) -> LogEntry {
+    LogEntry {
+        at,
+        source: None,
+        what,
+        frame: None,
+    }
+}
+
+fn add_sync_frame(
+    step: &mut RepoChange,
+    id: Option<RepoId>,
+    sync_frame: &mut impl FnMut(SyncFrame<'_>) -> Option<Vec<u8>>,
+) {
+    let (Some(entry), Some(row)) = (&mut step.entry, &step.row) else {
+        return;
+    };
+    let Some(head) = row.head() else {
+        return;
+    };
+    let commit = match &entry.what {
+        EntryContent::Records(records) => Some(records.commit.as_slice()),
+        _ => None,
+    };
+    entry.frame = sync_frame(SyncFrame {
+        id,
+        did: &row.did,
+        head,
+        commit,
+        at: entry.at,
+    });
+}
