@@ -355,7 +355,7 @@ impl Run {
 }
 
 fn settings(rng: &mut Rng, mirror: &mut Mirror) {
-    let settings = &mut mirror.settings;
+    let settings = &mut mirror.rules.settings;
     settings.sweep_every = Duration::from_secs([60, 300, 900][rng.below(3)]);
     settings.confirm_every = Duration::from_secs([600, 86_400][rng.below(2)]);
     settings.on_rollback = [

@@ -58,7 +58,7 @@ impl Run {
                 && home == self.world.true_host(owner)
                 && repo.debt.fetch.is_none()
                 && repo.behind.is_none()
-                && repo.filter == self.mirror.settings.filter
+                && repo.filter == self.mirror.rules.settings.filter
                 && !self.mirror.jobs.iter().any(|job| job.repo == *id)
         });
         quiet.map(|(id, repo)| (id, repo.lineage)).collect()

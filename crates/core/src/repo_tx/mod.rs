@@ -293,14 +293,11 @@ impl RepoTx {
         match decision {
             Decision::Pass => {}
             Decision::Apply => {
-                let proved = matches!(
-                    event,
-                    Event::Signed {
-                        before: PriorState::Root(_),
-                        ..
-                    }
-                );
-                self.apply(rules, arrival, &frame.ops, proved, frame.commit);
+                let before = match event {
+                    Event::Signed { before, .. } => *before,
+                    _ => PriorState::Untold,
+                };
+                self.apply(rules, arrival, before, frame);
             }
             Decision::Park(parked) => self.park(ParkedFrame {
                 parked,
@@ -312,23 +309,28 @@ impl RepoTx {
     }
 
     /// Writes the operations of a commit that follows what is held: the row names the
-    /// commit already. `proved`: the frame shows what was held before.
+    /// commit already. `before`: what the frame proves about the state before it.
     fn apply(
         &mut self,
         rules: &Rules,
         arrival: &Arrival<'_>,
-        ops: &[CheckedOp<'_>],
-        proved: bool,
-        commit: &[u8],
+        before: PriorState,
+        frame: &ReadFrame<'_>,
     ) {
+        // What a frame tells that proves nothing may not be what was signed.
+        let ops = match before {
+            PriorState::Untold => &[],
+            _ => frame.ops.as_slice(),
+        };
         // Under another filter something may be held that is not wanted any more.
-        let proved = proved && self.repo.filter == rules.settings.filter;
+        let proved =
+            matches!(before, PriorState::Root(_)) && self.repo.filter == rules.settings.filter;
         let ops = record_ops(&rules.filter, ops, proved);
         self.counts.applied += 1;
         self.counts.operations += ops.len() as u64;
         let words = LogWords {
             source: Some(arrival.source()),
-            commit: commit.to_vec(),
+            commit: frame.commit.to_vec(),
             frame: Some(arrival.bytes.to_vec()),
         };
         self.write(self.at, RecordsKind::Live, ops, words);

@@ -10,7 +10,7 @@ use super::{Arrival, JudgeBy, RepoEnv, RepoTx, Rules};
 use crate::ledger::event::{Event, Origin};
 use crate::ledger::notice::DropReason;
 use crate::ledger::parked::{self, ParkedStep};
-use crate::ledger::{Notice, PriorState, Tick};
+use crate::ledger::{Notice, Tick};
 
 impl RepoTx {
     /// Applies the parked frames whose time has come, and drops those whose time has
@@ -67,12 +67,7 @@ impl RepoTx {
             seq: read.seq,
             bytes: &waiting.frame,
         };
-        let ops = match waiting.parked.before {
-            PriorState::Untold => &[],
-            _ => read.ops.as_slice(),
-        };
-        let proved = matches!(waiting.parked.before, PriorState::Root(_));
-        self.apply(rules, &arrival, ops, proved, read.commit);
+        self.apply(rules, &arrival, waiting.parked.before, &read);
         Ok(())
     }
 

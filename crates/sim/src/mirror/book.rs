@@ -9,68 +9,22 @@ use std::sync::Arc;
 
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{
-    Cursor, Epoch, Held, Host, HostId, Parked, Repo, RepoId, Tick, Time, Upstream, UpstreamId,
+    Cursor, Host, HostId, Parked, Repo, RepoId, Tick, Upstream, UpstreamId,
 };
-use gapless_store::change::{
-    Change, EntryContent, HostChange, LogEntry, RecordOp, RecordValue, Records as Written,
-    RecordsKind, RepoChange, Subject, UpstreamChange,
-};
+use gapless_store::change::{Change, HostChange, RepoChange, Subject, UpstreamChange};
 use gapless_store::cursor::EventPosition;
 use gapless_store::engine::{KeyRange, MemoryEngine};
 use gapless_store::read_view::ReadView;
 use gapless_store::sync_writer::{NoSidecar, SyncWriter};
 use gapless_store::table::Table;
-use gapless_store::table::log::{LogRow, SourceEvent};
-use gapless_store::table::parked::ParkedFrame;
+use gapless_store::table::log::LogRow;
 
-use crate::world::commit::bytes_of;
-use crate::world::{Frame, Op, Records};
-
-/// A parked frame with how it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    pub parked: Parked,
-    pub upstream: UpstreamId,
-    pub epoch: Option<Epoch>,
-    pub seq: u64,
-    pub frame: Arc<Frame>,
-}
-
-/// What becomes of one repository, in one step.
-#[derive(Debug, Clone)]
-pub struct RepoWrite {
-    pub repo: Repo,
-    pub what: Words,
-    /// The event that the log entry comes from.
-    pub source: Option<SourceEvent>,
-    pub park: Vec<Waiting>,
-    pub unpark: Vec<Rev>,
-}
-
-/// What a step says in the log.
-#[derive(Debug, Clone)]
-pub enum Words {
-    Nothing,
-    /// The account state is new.
-    Account,
-    /// The account state is new, and the repository is shown again.
-    Shown,
-    /// The host or the key is new.
-    Identity,
-    /// Operations, and the state that they start from.
-    Records {
-        kind: RecordsKind,
-        before: Held,
-        ops: Vec<Op>,
-    },
-    Purge,
-}
+use crate::world::{Frame, Records};
 
 /// Writes that become durable together, in order.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     changes: Vec<Change>,
-    frames: Vec<Arc<Frame>>,
     touched: Vec<RepoId>,
 }
 
@@ -79,18 +33,12 @@ impl Batch {
         self.changes.is_empty()
     }
 
-    pub fn repo(&mut self, id: RepoId, at: Time, write: RepoWrite) {
-        self.touched.push(id);
-        let park = write.park.iter().map(stored).collect();
-        self.frames
-            .extend(write.park.into_iter().map(|waiting| waiting.frame));
-        self.change().repo = Some(RepoChange {
-            subject: Subject::Id(id),
-            row: Some(write.repo),
-            entry: entry(at, write.what, write.source),
-            park,
-            unpark: write.unpark,
-        });
+    /// Adds a step of a repository that is known.
+    pub fn repo(&mut self, step: RepoChange) {
+        if let Subject::Id(id) = step.subject {
+            self.touched.push(id);
+        }
+        self.change().repo = Some(step);
     }
 
     pub fn upstream(&mut self, id: UpstreamId, row: Upstream) {
@@ -111,61 +59,17 @@ impl Batch {
     }
 }
 
-fn stored(waiting: &Waiting) -> ParkedFrame {
-    ParkedFrame {
-        parked: waiting.parked,
-        upstream: waiting.upstream,
-        epoch: waiting.epoch,
-        frame: frame_bytes(waiting),
-    }
-}
-
-/// The bytes of a parked frame: which frame it is, and its number in the stream.
-fn frame_bytes(waiting: &Waiting) -> Vec<u8> {
-    let numbers = [waiting.frame.number, waiting.seq];
+/// The bytes of a frame: which frame it is, and its number in the stream.
+pub fn frame_bytes(frame: &Frame, seq: u64) -> Vec<u8> {
+    let numbers = [frame.number, seq];
     numbers.into_iter().flat_map(u64::to_be_bytes).collect()
 }
 
 /// Reads what [`frame_bytes`] wrote.
-fn read_frame_bytes(bytes: &[u8]) -> (u64, u64) {
-    let mut numbers = bytes.chunks_exact(8).map(|number| {
-        let number = number.try_into().expect("a chunk has eight bytes");
-        u64::from_be_bytes(number)
-    });
-    let mut next = || numbers.next().expect("two numbers were written");
-    (next(), next())
-}
-
-fn entry(at: Time, what: Words, source: Option<SourceEvent>) -> Option<LogEntry> {
-    let what = match what {
-        Words::Nothing => return None,
-        Words::Account => EntryContent::Account,
-        Words::Shown => EntryContent::Shown,
-        Words::Identity => EntryContent::Identity,
-        Words::Purge => EntryContent::Purge,
-        Words::Records { kind, before, ops } => {
-            let ops = ops.into_iter().map(|op| RecordOp {
-                path: op.path.into_bytes(),
-                put: op.after.map(|cid| RecordValue {
-                    cid,
-                    bytes: bytes_of(&cid),
-                }),
-                fresh: false,
-            });
-            EntryContent::Records(Written {
-                kind,
-                before,
-                ops: ops.collect(),
-                commit: Vec::new(),
-            })
-        }
-    };
-    Some(LogEntry {
-        at,
-        source,
-        what,
-        frame: None,
-    })
+pub fn read_frame_bytes(bytes: &[u8]) -> Option<(u64, u64)> {
+    let (number, seq) = bytes.split_first_chunk()?;
+    let seq = seq.try_into().ok()?;
+    Some((u64::from_be_bytes(*number), u64::from_be_bytes(seq)))
 }
 
 pub struct Book {
@@ -174,7 +78,7 @@ pub struct Book {
     repos: BTreeMap<RepoId, Repo>,
     dids: BTreeMap<Did, RepoId>,
     hosts: BTreeMap<HostId, Host>,
-    /// Every frame that was ever parked, by its bytes.
+    /// Every frame that was ever worked off, by its number.
     frames: BTreeMap<u64, Arc<Frame>>,
 }
 
@@ -251,25 +155,20 @@ impl Book {
         rows.collect()
     }
 
-    pub fn parked(&self, id: RepoId) -> BTreeMap<Rev, Waiting> {
-        let view = self.view();
-        let revs = view.parked(id).expect("the double does not fail");
-        let frames = revs.into_keys().map(|rev| {
-            let row = view
-                .parked_frame(id, rev)
-                .expect("the double does not fail");
-            let row = row.expect("it was there a moment ago");
-            let (number, seq) = read_frame_bytes(&row.frame);
-            let waiting = Waiting {
-                parked: row.parked,
-                upstream: row.upstream,
-                epoch: row.epoch,
-                seq,
-                frame: self.frames[&number].clone(),
-            };
-            (rev, waiting)
-        });
-        frames.collect()
+    /// What is parked of a repository, without its frames.
+    pub fn parked(&self, id: RepoId) -> BTreeMap<Rev, Parked> {
+        let parked = self.view().parked(id);
+        parked.expect("the double does not fail")
+    }
+
+    /// Remembers a frame, so that its bytes can be read.
+    pub fn remember_frame(&mut self, frame: &Arc<Frame>) {
+        self.frames.insert(frame.number, frame.clone());
+    }
+
+    /// All frames that were ever worked off, by their numbers.
+    pub fn frames(&self) -> &BTreeMap<u64, Arc<Frame>> {
+        &self.frames
     }
 
     /// The log rows of a repository, in order.
@@ -359,9 +258,6 @@ impl Book {
     /// Writes a batch: visible at once, durable with the next sync. Returns the
     /// repositories it touched.
     pub fn commit(&mut self, tick: Tick, mut batch: Batch) -> Vec<RepoId> {
-        for frame in batch.frames {
-            self.frames.insert(frame.number, frame);
-        }
         for change in &mut batch.changes {
             change.tick = tick;
             self.remember(change);

@@ -7,6 +7,7 @@ use gapless_core::ledger::{NamedHead, RepoId};
 
 use super::Mirror;
 use super::job::{Job, Step};
+use super::snapshot::Fetched;
 use crate::world::World;
 use crate::world::commit::root;
 use crate::world::pds::{Difference, Served};
@@ -65,7 +66,7 @@ impl Mirror {
         let tried = self.tried.get(&id).copied();
         match whole {
             true => RepoRequest::InFull,
-            false => diff::choose_request(&self.settings, repo, note, adopt, tried),
+            false => diff::choose_request(&self.rules.settings, repo, note, adopt, tried),
         }
     }
 
@@ -103,7 +104,13 @@ impl Mirror {
                 self.counts.differences_right += 1;
                 let records = records.into();
                 let served = Served { commit, records };
-                self.consider(world, job, note, named, false, &served)
+                let fetched = Fetched {
+                    note,
+                    named,
+                    adopt: false,
+                    difference: true,
+                };
+                self.consider(world, job, fetched, &served)
             }
         }
     }

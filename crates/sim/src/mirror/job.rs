@@ -3,11 +3,11 @@
 
 use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
-use gapless_core::ledger::sweep::{self, Suspect};
 use gapless_core::ledger::{NamedHead, RepoId, Tick};
+use gapless_core::repo_tx::answer::{AskReason, AskedHead};
 
 use super::Mirror;
-use super::snapshot::Writing;
+use super::snapshot::{Fetched, Writing};
 use crate::world::World;
 use crate::world::pds::{Difference, Served};
 
@@ -16,18 +16,8 @@ use crate::world::pds::{Difference, Served};
 pub struct Job {
     pub repo: RepoId,
     pub step: Step,
-    pub trigger: Trigger,
-}
-
-/// Why a job began.
-#[derive(Debug, Clone, Copy)]
-pub enum Trigger {
-    /// The repository owes the work.
-    Debt,
-    /// A listing names another head.
-    Suspect(Suspect),
-    /// A sweep asks the host because a listing alone does not confirm enough.
-    Sweep,
+    /// Why the job began.
+    pub trigger: AskReason,
 }
 
 #[derive(Debug, Clone)]
@@ -103,7 +93,7 @@ impl Mirror {
         self.jobs.push(Job {
             repo: id,
             step,
-            trigger: Trigger::Debt,
+            trigger: AskReason::Debt,
         });
         true
     }
@@ -111,11 +101,11 @@ impl Mirror {
     /// Begins the work once more although it is under way, as after a timeout
     /// that was none.
     pub fn start_again(&mut self, world: &World, id: RepoId) {
-        self.ask(world, id, Trigger::Debt);
+        self.ask(world, id, AskReason::Debt);
     }
 
     /// Asks the host of a repository for its head, whether or not that is owed.
-    pub fn ask(&mut self, world: &World, id: RepoId, trigger: Trigger) {
+    pub fn ask(&mut self, world: &World, id: RepoId, trigger: AskReason) {
         let now = self.tick(world);
         let mut repo = self.book.repo(id);
         let note = fetch::take_note(self.context(now), &mut repo);
@@ -143,7 +133,7 @@ impl Mirror {
                     Err(_) => self.fail_question(world, &job),
                 }
             }
-            Step::Heard { note, told } => self.hear(world, &job, &note, told),
+            Step::Heard { note, told } => self.hear(world, &job, note, told),
             Step::Fetch {
                 note,
                 named,
@@ -161,7 +151,15 @@ impl Mirror {
                 adopt,
                 served,
             } => match served.is_whole() {
-                true => self.consider(world, &job, note, named, adopt, &served),
+                true => {
+                    let fetched = Fetched {
+                        note,
+                        named,
+                        adopt,
+                        difference: false,
+                    };
+                    self.consider(world, &job, fetched, &served)
+                }
                 false => self.fail(world, &job),
             },
             Step::Write(writing) => self.write_on(world, writing),
@@ -191,71 +189,66 @@ impl Mirror {
     /// Records that the host did not answer a question. A question that was not owed
     /// is owed now.
     fn fail_question(&mut self, world: &World, job: &Job) -> Step {
-        let now = self.tick(world);
-        let mut repo = self.book.repo(job.repo);
-        match &job.trigger {
-            Trigger::Debt => {}
-            Trigger::Suspect(suspect) => sweep::suspect_answered(now, &mut repo, suspect, None),
-            Trigger::Sweep => sweep::question_unanswered(now, &mut repo, now.tick),
-        }
-        debt::attempt_failed(now, &mut repo, None);
-        self.put(world, job.repo, repo);
-        Step::Done
+        self.question_failed(world, job.repo, &job.trigger)
     }
 
     /// Records that a fetch failed. The debt stays, and is tried later.
     pub fn fail(&mut self, world: &World, job: &Job) -> Step {
-        let now = self.tick(world);
-        let mut repo = self.book.repo(job.repo);
-        debt::attempt_failed(now, &mut repo, None);
-        self.put(world, job.repo, repo);
+        self.question_failed(world, job.repo, &AskReason::Debt)
+    }
+
+    fn question_failed(&mut self, world: &World, id: RepoId, why: &AskReason) -> Step {
+        self.shadow(world, |mirror| {
+            let now = mirror.tick(world);
+            let mut row = mirror.book.repo(id);
+            match why {
+                AskReason::Debt => {}
+                AskReason::Suspect(suspect) => {
+                    gapless_core::ledger::sweep::suspect_answered(now, &mut row, suspect, None);
+                }
+                AskReason::Sweep => {
+                    gapless_core::ledger::sweep::question_unanswered(now, &mut row, now.tick);
+                }
+            }
+            debt::attempt_failed(now, &mut row, None);
+            (mirror.old_row(id, row), ())
+        });
+        let mut tx = self.row_tx(id);
+        self.decide(world, &mut tx, |tx, env, rules| {
+            tx.question_failed(env, rules, why, None);
+            Ok(())
+        });
+        self.submit(world, tx);
         Step::Done
     }
 
-    fn hear(&mut self, world: &World, job: &Job, note: &Note, told: HeadAnswer) -> Step {
-        let id = job.repo;
-        let now = self.tick(world);
-        let census = self.census(note.host);
-        let host = self.book.host(note.host).cloned().unwrap_or_default();
-        let mut draft = self.draft(id);
-        let mut notices = std::mem::take(&mut self.notices);
-        let next = fetch::head_answered(
-            self.context(now),
-            &mut draft.repo,
+    fn hear(&mut self, world: &World, job: &Job, note: Note, told: HeadAnswer) -> Step {
+        let asked = AskedHead {
             note,
-            told,
-            &host,
-            Some(census),
-            &mut notices,
-        );
-        self.notices = notices;
-        if let Trigger::Suspect(suspect) = &job.trigger
-            && let HeadAnswer::Head(named) = told
-        {
-            sweep::suspect_answered(now, &mut draft.repo, suspect, Some(named));
-        }
-        if !matches!(job.trigger, Trigger::Debt) && matches!(next, Next::Adopt(_)) {
-            // The ledger postponed the debt because the host is behind; the adoption
-            // is due now.
-            debt::ask_host_next(now, &mut draft.repo);
-        }
-        self.unpark(&mut draft);
-        self.submit(world, draft);
-        let note = *note;
-        match next {
-            Next::Done => Step::Done,
-            Next::Fetch(named) => Step::Fetch {
-                note,
-                named,
-                adopt: false,
-                whole: false,
-            },
-            Next::Adopt(named) => Step::Fetch {
-                note,
-                named,
-                adopt: true,
-                whole: false,
-            },
+            answer: told,
+            host: self.book.host(note.host).cloned().unwrap_or_default(),
+            share: Some(self.census(note.host)),
+            why: job.trigger,
+        };
+        let old = self.shadow(world, |mirror| {
+            mirror.old_hear(world, job.repo, &job.trigger, &note, told)
+        });
+        let mut tx = self.tx(job.repo);
+        let next = self.decide(world, &mut tx, |tx, env, rules| {
+            tx.head_answered(env, rules, &asked)
+        });
+        self.submit(world, tx);
+        assert_eq!(next, old, "another next step");
+        let (named, adopt) = match next {
+            Next::Done => return Step::Done,
+            Next::Fetch(named) => (named, false),
+            Next::Adopt(named) => (named, true),
+        };
+        Step::Fetch {
+            note,
+            named,
+            adopt,
+            whole: false,
         }
     }
 }

@@ -7,13 +7,16 @@
 //! written.
 
 pub mod book;
+pub mod compare;
 pub mod diff;
 pub mod feed;
 pub mod ingest;
 pub mod job;
 pub mod operate;
+pub mod shadow;
 pub mod snapshot;
 pub mod sweep;
+pub mod tx;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +27,9 @@ use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::event::Context;
 use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{
-    DebtReason, HostId, Notice, Now, Repo, RepoId, Settings, Tick, Ticks, Time, UpstreamId,
+    DebtReason, HostId, Notice, Now, Repo, RepoId, Tick, Ticks, Time, UpstreamId,
 };
+use gapless_core::repo_tx::Rules;
 
 use crate::world::{OwnerId, PdsId, World};
 use book::{Batch, Book};
@@ -44,7 +48,7 @@ pub struct KnownKey {
 pub struct Mirror {
     pub book: Book,
     pub covers: Covers,
-    pub settings: Settings,
+    pub rules: Rules,
     pub ticks: Ticks,
     pub feeds: BTreeMap<UpstreamId, Feed>,
     pub jobs: Vec<Job>,
@@ -65,6 +69,7 @@ pub struct Mirror {
     pub purge_grace: std::time::Duration,
     /// What was purged since the checker looked.
     pub purged: Vec<RepoId>,
+    pub expected: Option<compare::Expected>,
 }
 
 /// What the mirror did, for the figures and the bounds.
@@ -98,7 +103,7 @@ impl Mirror {
         Mirror {
             book: Book::new(),
             covers: Covers::new(),
-            settings: Settings::default(),
+            rules: Rules::default(),
             ticks: Ticks::default(),
             feeds: BTreeMap::new(),
             jobs: Vec::new(),
@@ -113,6 +118,7 @@ impl Mirror {
             followed: BTreeSet::new(),
             purge_grace: std::time::Duration::from_secs(3600),
             purged: Vec::new(),
+            expected: None,
         }
     }
 
@@ -125,7 +131,7 @@ impl Mirror {
         Context {
             now,
             covers: &self.covers,
-            settings: &self.settings,
+            settings: &self.rules.settings,
         }
     }
 
@@ -148,9 +154,10 @@ impl Mirror {
 
     /// Writes one row of a repository.
     pub fn put(&mut self, world: &World, id: RepoId, repo: Repo) {
-        let mut draft = self.row_only(id);
-        draft.repo = repo;
-        self.submit(world, draft);
+        self.shadow(world, |mirror| (mirror.old_row(id, repo.clone()), ()));
+        let mut tx = self.row_tx(id);
+        tx.repo = repo;
+        self.submit(world, tx);
     }
 
     /// The repository of a DID; made known if it is not.

@@ -7,14 +7,12 @@ use gapless_core::ledger::claim::{self, ClaimDecision};
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::debt;
 use gapless_core::ledger::event::Origin;
-use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::rollback;
 use gapless_core::ledger::{
     DebtReason, Epoch, FilterGen, HostId, RepoId, Tick, Ticks, Upstream, UpstreamId, UpstreamKind,
 };
 
 use super::Mirror;
-use super::book::Words;
 use super::feed::Feed;
 use crate::world::{OwnerId, Place, World};
 
@@ -66,7 +64,7 @@ impl Mirror {
     }
 
     pub fn widen_filter(&mut self) {
-        self.settings.filter = FilterGen(self.settings.filter.0 + 1);
+        self.rules.settings.filter = FilterGen(self.rules.settings.filter.0 + 1);
     }
 
     /// Purges what was deleted long enough ago.
@@ -81,13 +79,10 @@ impl Mirror {
             .collect();
         for id in &due {
             let now = self.tick(world);
-            let mut draft = self.draft(*id);
-            account::purge_row(now, &mut draft.repo);
-            for rev in draft.frames().into_keys() {
-                self.drop_frame(&mut draft, rev, DropReason::Superseded);
-            }
-            draft.step(Words::Purge, None);
-            self.submit(world, draft);
+            self.shadow(world, |mirror| (mirror.old_purge(now, *id), ()));
+            let mut tx = self.tx(*id);
+            tx.purge(now);
+            self.submit(world, tx);
         }
         self.purged.extend(&due);
         due

@@ -1,18 +1,15 @@
 //! Fetched repositories: every check first, then one batch, or several with the
 //! row saying so until the last.
 
-use gapless_core::ledger::debt;
-use gapless_core::ledger::fetch::{self, CheckedHead, Note, SnapshotDecision};
-use gapless_core::ledger::notice::DropReason;
-use gapless_core::ledger::parked;
-use gapless_core::ledger::rollback;
-use gapless_core::ledger::{Held, NamedHead, Now, Repo, RepoId, SignerKey};
-use gapless_store::change::RecordsKind;
+use gapless_core::ledger::fetch::{CheckedHead, Note};
+use gapless_core::ledger::{Held, NamedHead, RepoId, SignerKey};
+use gapless_core::repo_tx::snapshot::{ChunkResult, FetchJob, SnapshotChunk};
+use gapless_store::change::{RecordOp, RecordValue};
 
 use super::Mirror;
-use super::ingest::Draft;
 use super::job::{Job, Step};
-use crate::world::commit::difference;
+use super::shadow::OldWriting;
+use crate::world::commit::{bytes_of, difference};
 use crate::world::pds::Served;
 use crate::world::{Commit, Op, World};
 
@@ -20,27 +17,21 @@ use crate::world::{Commit, Op, World};
 #[derive(Debug, Clone)]
 pub struct Writing {
     pub repo: RepoId,
-    pub note: Note,
-    pub named: NamedHead,
-    /// Whether the mirror takes over an older state of the host.
-    pub adopt: bool,
-    pub snapshot: CheckedHead,
+    pub job: FetchJob,
+    /// What was held when the snapshot was laid over it.
+    pub over: Held,
     pub rest: Vec<Op>,
+    /// The first chunk is written.
+    pub begun: bool,
 }
 
-impl Writing {
-    /// The note of the job. An adoption began a new lineage, which replaces the
-    /// noted one.
-    fn note(&self, repo: &Repo) -> Note {
-        if self.adopt {
-            Note {
-                lineage: repo.lineage,
-                ..self.note
-            }
-        } else {
-            self.note
-        }
-    }
+/// How a state came: what it was fetched for, and as what.
+#[derive(Debug, Clone, Copy)]
+pub struct Fetched {
+    pub note: Note,
+    pub named: NamedHead,
+    pub adopt: bool,
+    pub difference: bool,
 }
 
 /// More changes than this are written in several batches. In the program it is a
@@ -64,18 +55,17 @@ impl Mirror {
         })
     }
 
-    /// A whole state is here, from a file or from what is held and a difference.
+    /// Lays a whole state, from a file or from what is held and a difference, over what
+    /// is held.
     pub fn consider(
         &mut self,
         world: &World,
         job: &Job,
-        note: Note,
-        named: NamedHead,
-        adopt: bool,
+        fetched: Fetched,
         served: &Served,
     ) -> Step {
         let id = job.repo;
-        let Some(snapshot) = self.verify(world, id, &served.commit) else {
+        let Some(checked) = self.verify(world, id, &served.commit) else {
             return self.fail(world, job);
         };
         let busy = self
@@ -85,152 +75,90 @@ impl Mirror {
         if busy {
             return self.fail(world, job);
         }
-        let mut draft = self.draft(id);
-        if !self.is_taken(world, &mut draft.repo, &note, &named, adopt, &snapshot) {
-            self.submit(world, draft);
-            return Step::Done;
-        }
-        let rest = difference(&self.book.records(id), &served.records);
+        let job = FetchJob {
+            note: fetched.note,
+            named: fetched.named,
+            adopt: fetched.adopt,
+            imported: false,
+            difference: fetched.difference,
+            checked,
+        };
         let writing = Writing {
             repo: id,
-            note,
-            named,
-            adopt,
-            snapshot,
-            rest,
+            job,
+            over: self.book.repo_ref(id).held,
+            rest: difference(&self.book.records(id), &served.records),
+            begun: false,
         };
-        if writing.rest.len() > SMALL {
-            self.begin(world, draft, writing)
-        } else if adopt {
-            self.adopt(world, draft, &writing)
-        } else {
-            self.finish(world, draft, &writing)
-        }
+        self.write_on(world, writing)
     }
 
-    /// Decides whether a verified snapshot is written.
-    fn is_taken(
-        &mut self,
-        world: &World,
-        repo: &mut Repo,
-        note: &Note,
-        named: &NamedHead,
-        adopt: bool,
-        snapshot: &CheckedHead,
-    ) -> bool {
-        let now = self.tick(world);
-        if adopt {
-            let taken = rollback::is_adoptable(repo, note, named, snapshot);
-            if !taken {
-                debt::attempt_failed(now, repo, None);
-            }
-            return taken;
-        }
-        let mut notices = std::mem::take(&mut self.notices);
-        let take = fetch::judge_snapshot(self.context(now), repo, note, snapshot, &mut notices);
-        self.notices = notices;
-        take == SnapshotDecision::Write
-    }
-
-    /// Makes the host's older state the state of the row.
-    fn take_over(&mut self, now: Now, repo: &mut Repo, writing: &Writing) {
-        self.counts.adopted += 1;
-        let mut notices = std::mem::take(&mut self.notices);
-        let context = self.context(now);
-        rollback::adopt_snapshot(
-            context,
-            repo,
-            &writing.note,
-            &writing.snapshot,
-            &mut notices,
-        );
-        self.notices = notices;
-    }
-
-    /// Writes a small adoption in one batch.
-    fn adopt(&mut self, world: &World, mut draft: Draft, writing: &Writing) -> Step {
-        let now = self.tick(world);
-        self.take_over(now, &mut draft.repo, writing);
-        draft.write(RecordsKind::Repair, None, &writing.rest);
-        self.unpark(&mut draft);
-        self.submit(world, draft);
-        Step::Done
-    }
-
-    /// Writes the first of several batches.
-    fn begin(&mut self, world: &World, mut draft: Draft, mut writing: Writing) -> Step {
-        let now = self.tick(world);
-        let kind = kind(&draft.repo.held);
-        if writing.adopt {
-            self.take_over(now, &mut draft.repo, &writing);
-            // Until the last batch is written, what is held is no state.
-            draft.repo.held = Held::Applying {
-                target: writing.snapshot.head,
-                from: None,
-            };
-            debt::owe_interrupted(now, &mut draft.repo);
-        } else {
-            fetch::begin_snapshot(now, &mut draft.repo, &writing.snapshot);
-        }
-        let first: Vec<Op> = writing.rest.drain(..SMALL).collect();
-        draft.write(kind, None, &first);
-        self.submit(world, draft);
-        Step::Write(writing)
-    }
-
-    /// Writes the next batch of a large snapshot.
+    /// Writes the next chunk of a snapshot.
     pub fn write_on(&mut self, world: &World, mut writing: Writing) -> Step {
-        let mut draft = self.draft(writing.repo);
-        let ours = matches!(
-            draft.repo.held,
-            Held::Applying { target, .. } if target == writing.snapshot.head
-        );
-        if !ours {
-            // Purged or taken over meanwhile.
-            return Step::Done;
-        }
-        if writing.rest.len() <= SMALL {
-            return self.finish(world, draft, &writing);
-        }
-        let ops: Vec<Op> = writing.rest.drain(..SMALL).collect();
-        draft.write(RecordsKind::Repair, None, &ops);
-        self.submit(world, draft);
-        Step::Write(writing)
-    }
-
-    /// The last batch, or the only one: the state is exact, parked frames follow,
-    /// and then it is said what that is worth.
-    fn finish(&mut self, world: &World, mut draft: Draft, writing: &Writing) -> Step {
-        let now = self.tick(world);
-        let Writing {
-            named, snapshot, ..
-        } = writing;
-        let kind = kind(&draft.repo.held);
-        let note = writing.note(&draft.repo);
-        fetch::finish_snapshot(now, &mut draft.repo, &note, snapshot);
-        draft.write(kind, None, &writing.rest);
-        self.unpark(&mut draft);
-        if draft.repo.host == Some(note.host) {
-            for rev in parked::foreign_revs(&draft.repo, &draft.frames()) {
-                self.drop_frame(&mut draft, rev, DropReason::OtherHost);
+        let old = OldWriting {
+            note: writing.job.note,
+            named: writing.job.named,
+            adopt: writing.job.adopt,
+            snapshot: writing.job.checked,
+            rest: writing.rest.clone(),
+        };
+        let (id, begun, adopted) = (writing.repo, writing.begun, self.counts.adopted);
+        let (left, old_adopted) = self.shadow(world, |mirror| {
+            let (draft, left) = match begun {
+                false => mirror.old_consider(world, id, old),
+                true => mirror.old_write_on(world, id, old),
+            };
+            (draft, (left, mirror.counts.adopted))
+        });
+        let begins = !std::mem::replace(&mut writing.begun, true);
+        let last = writing.rest.len() <= SMALL;
+        let ops = writing.rest.drain(..writing.rest.len().min(SMALL));
+        let ops = ops.map(record_op).collect();
+        let (job, over) = (writing.job, writing.over);
+        let chunk = SnapshotChunk {
+            job: &job,
+            over,
+            ops,
+            commit: &[],
+            begins,
+            last,
+        };
+        let mut tx = self.tx(writing.repo);
+        let result = self.decide(world, &mut tx, |tx, env, rules| {
+            tx.write_chunk(env, rules, chunk)
+        });
+        self.submit(world, tx);
+        let still = (result == ChunkResult::Written && !last).then_some(writing.rest.len());
+        assert_eq!(still, left, "another rest");
+        let adopts = result == ChunkResult::Written && begins && job.adopt;
+        assert_eq!(old_adopted, adopted + u64::from(adopts), "another adoption");
+        match result {
+            ChunkResult::Written => {}
+            ChunkResult::Moved | ChunkResult::Discarded => return Step::Done,
+            ChunkResult::NeedsWhole => {
+                return Step::Fetch {
+                    note: job.note,
+                    named: job.named,
+                    adopt: false,
+                    whole: true,
+                };
             }
         }
-        let settled = self.tick(world);
-        let note = writing.note(&draft.repo);
-        let mut notices = std::mem::take(&mut self.notices);
-        let context = self.context(settled);
-        let repo = &mut draft.repo;
-        fetch::settle_snapshot(context, repo, &note, named, snapshot, &mut notices);
-        self.notices = notices;
-        self.submit(world, draft);
-        Step::Done
+        self.counts.adopted += u64::from(begins && job.adopt);
+        match last {
+            true => Step::Done,
+            false => Step::Write(writing),
+        }
     }
 }
 
-/// The kind of log entry for a snapshot that is written over `held`.
-fn kind(held: &Held) -> RecordsKind {
-    match held {
-        Held::Nothing => RecordsKind::Backfill,
-        _ => RecordsKind::Repair,
+fn record_op(op: Op) -> RecordOp {
+    RecordOp {
+        path: op.path.into_bytes(),
+        put: op.after.map(|cid| RecordValue {
+            cid,
+            bytes: bytes_of(&cid).map(<[u8]>::to_vec),
+        }),
+        fresh: false,
     }
 }

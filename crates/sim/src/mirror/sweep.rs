@@ -7,9 +7,9 @@ use std::time::Duration;
 use gapless_core::ledger::deletion::{self, Residents};
 use gapless_core::ledger::sweep::{self, ListingVerdict, PageNote, Suspect, SuspectDecision};
 use gapless_core::ledger::{HostId, Now, RepoId};
+use gapless_core::repo_tx::answer::AskReason;
 
 use super::Mirror;
-use super::job::Trigger;
 use crate::world::pds::Line;
 use crate::world::{OwnerId, World};
 
@@ -110,7 +110,7 @@ impl Mirror {
             self.put(world, id, repo);
             match listed {
                 ListingVerdict::Equal { confirm: true } if !self.at_work(id) => {
-                    self.ask(world, id, Trigger::Sweep);
+                    self.ask(world, id, AskReason::Sweep);
                 }
                 ListingVerdict::Equal { .. } | ListingVerdict::Owed => {}
                 ListingVerdict::Suspect(suspect) => {
@@ -161,9 +161,11 @@ impl Mirror {
         batch.host(sweep.host, host);
         for id in absent {
             let now = self.tick(world);
-            let mut draft = self.row_only(id);
-            sweep::owe_absent(now, &mut draft.repo);
-            draft.into_batch(world.now, &mut batch);
+            let mut tx = self.row_tx(id);
+            sweep::owe_absent(now, &mut tx.repo);
+            let row = tx.repo.clone();
+            self.shadow(world, |mirror| (mirror.old_row(id, row), ()));
+            self.finish(world, tx, &mut batch);
         }
         self.commit(batch);
     }
@@ -183,7 +185,7 @@ impl Mirror {
                     sweep::suspect_cleared(self.context(now), &mut repo, &page, &suspect);
                     self.put(world, id, repo);
                 }
-                SuspectDecision::Ask => self.ask(world, id, Trigger::Suspect(suspect)),
+                SuspectDecision::Ask => self.ask(world, id, AskReason::Suspect(suspect)),
             }
         }
         before != sweep.suspects.len()
@@ -192,7 +194,7 @@ impl Mirror {
     /// The sweep is done when nothing that it found is undecided.
     fn sweep_ends(&mut self, world: &World, sweep: &Sweep) -> bool {
         let asked = self.jobs.iter().any(
-            |job| matches!(&job.trigger, Trigger::Suspect(suspect) if suspect.host == sweep.host),
+            |job| matches!(&job.trigger, AskReason::Suspect(suspect) if suspect.host == sweep.host),
         );
         if !sweep.suspects.is_empty() || asked {
             return false;

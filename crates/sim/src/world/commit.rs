@@ -100,11 +100,14 @@ pub fn value(number: u8) -> Vec<u8> {
 }
 
 /// The bytes of a record, by its CID.
-pub fn bytes_of(cid: &Cid) -> Option<Vec<u8>> {
-    static KNOWN: OnceLock<Vec<Cid>> = OnceLock::new();
-    let known = KNOWN.get_or_init(|| (0..VALUES).map(|n| Cid::dag_cbor(&value(n))).collect());
-    let number = known.iter().position(|known| known == cid)?;
-    u8::try_from(number).ok().map(value)
+pub fn bytes_of(cid: &Cid) -> Option<&'static [u8]> {
+    static KNOWN: OnceLock<Vec<(Cid, Vec<u8>)>> = OnceLock::new();
+    let known = KNOWN.get_or_init(|| {
+        let values = (0..VALUES).map(value);
+        values.map(|bytes| (Cid::dag_cbor(&bytes), bytes)).collect()
+    });
+    let found = known.iter().find(|(known, _)| known == cid);
+    found.map(|(_, bytes)| bytes.as_slice())
 }
 
 /// The signed root over these records.

@@ -203,7 +203,7 @@ fn deleted_behind_a_relay() -> Stage {
     }
     stage.settle();
     // Heads are asked for once more, after all three are known.
-    stage.run.mirror.settings.confirm_every = Duration::from_secs(1);
+    stage.run.mirror.rules.settings.confirm_every = Duration::from_secs(1);
     stage.pass(60);
     stage.sweep();
     stage.settle();

@@ -199,7 +199,7 @@ fn t45_written_again_the_host_goes_on_in_its_own_line() {
 #[test]
 fn t23_a_host_restored_from_a_backup_rolls_nothing_back_when_told_to_hold() {
     let mut stage = Stage::one_host();
-    stage.run.mirror.settings.on_rollback = OnRollback::Hold;
+    stage.run.mirror.rules.settings.on_rollback = OnRollback::Hold;
     for _ in 0..3 {
         stage.commit("a");
         stage.commit("b");
@@ -233,7 +233,7 @@ fn t23_a_host_restored_from_a_backup_rolls_nothing_back_when_told_to_hold() {
 /// its state. The first batch of the adoption is written.
 fn large_adoption_under_way() -> Stage {
     let mut stage = Stage::one_host();
-    stage.run.mirror.settings.on_rollback = OnRollback::Hold;
+    stage.run.mirror.rules.settings.on_rollback = OnRollback::Hold;
     for _ in 0..20 {
         stage.commit("a");
     }
