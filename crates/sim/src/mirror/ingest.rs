@@ -7,7 +7,6 @@ use gapless_core::ledger::{DebtItem, DebtReason, KeyBytes, RepoId, Tick, Upstrea
 use gapless_core::repo_tx::Arrival;
 
 use super::book::frame_bytes;
-use super::shadow::OldArrival;
 use super::tx::{judge, read_frame};
 use super::{KnownKey, Mirror};
 use crate::world::{Body, Frame, World};
@@ -27,13 +26,6 @@ impl Mirror {
             seq: item.at.seq,
             bytes: &frame_bytes(&item.frame, item.at.seq),
         };
-        let old = OldArrival {
-            origin: arrival.origin,
-            seq: arrival.seq,
-        };
-        self.shadow(world, |mirror| {
-            (mirror.old_event(world, repo, old, &event, &item.frame), ())
-        });
         let frame = read_frame(&item.frame, event, item.at.seq);
         let mut tx = self.tx(repo);
         self.decide(world, &mut tx, |tx, env, rules| {
@@ -94,9 +86,6 @@ impl Mirror {
         if version >= tx.repo.document {
             self.keys.insert(id, KnownKey { key, asked });
         }
-        self.shadow(world, |mirror| {
-            (mirror.old_resolved(world, id, asked, &document), ())
-        });
         self.decide(world, &mut tx, |tx, env, rules| {
             tx.resolved(env, rules, asked, &document)
         });

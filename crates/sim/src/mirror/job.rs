@@ -198,21 +198,6 @@ impl Mirror {
     }
 
     fn question_failed(&mut self, world: &World, id: RepoId, why: &AskReason) -> Step {
-        self.shadow(world, |mirror| {
-            let now = mirror.tick(world);
-            let mut row = mirror.book.repo(id);
-            match why {
-                AskReason::Debt => {}
-                AskReason::Suspect(suspect) => {
-                    gapless_core::ledger::sweep::suspect_answered(now, &mut row, suspect, None);
-                }
-                AskReason::Sweep => {
-                    gapless_core::ledger::sweep::question_unanswered(now, &mut row, now.tick);
-                }
-            }
-            debt::attempt_failed(now, &mut row, None);
-            (mirror.old_row(id, row), ())
-        });
         let mut tx = self.row_tx(id);
         self.decide(world, &mut tx, |tx, env, rules| {
             tx.question_failed(env, rules, why, None);
@@ -230,15 +215,11 @@ impl Mirror {
             share: Some(self.census(note.host)),
             why: job.trigger,
         };
-        let old = self.shadow(world, |mirror| {
-            mirror.old_hear(world, job.repo, &job.trigger, &note, told)
-        });
         let mut tx = self.tx(job.repo);
         let next = self.decide(world, &mut tx, |tx, env, rules| {
             tx.head_answered(env, rules, &asked)
         });
         self.submit(world, tx);
-        assert_eq!(next, old, "another next step");
         let (named, adopt) = match next {
             Next::Done => return Step::Done,
             Next::Fetch(named) => (named, false),

@@ -7,13 +7,11 @@
 //! written.
 
 pub mod book;
-pub mod compare;
 pub mod diff;
 pub mod feed;
 pub mod ingest;
 pub mod job;
 pub mod operate;
-pub mod shadow;
 pub mod snapshot;
 pub mod sweep;
 pub mod tx;
@@ -69,7 +67,6 @@ pub struct Mirror {
     pub purge_grace: std::time::Duration,
     /// What was purged since the checker looked.
     pub purged: Vec<RepoId>,
-    pub expected: Option<compare::Expected>,
 }
 
 /// What the mirror did, for the figures and the bounds.
@@ -118,7 +115,6 @@ impl Mirror {
             followed: BTreeSet::new(),
             purge_grace: std::time::Duration::from_secs(3600),
             purged: Vec::new(),
-            expected: None,
         }
     }
 
@@ -154,7 +150,6 @@ impl Mirror {
 
     /// Writes one row of a repository.
     pub fn put(&mut self, world: &World, id: RepoId, repo: Repo) {
-        self.shadow(world, |mirror| (mirror.old_row(id, repo.clone()), ()));
         let mut tx = self.row_tx(id);
         tx.repo = repo;
         self.submit(world, tx);

@@ -79,7 +79,6 @@ impl Mirror {
             .collect();
         for id in &due {
             let now = self.tick(world);
-            self.shadow(world, |mirror| (mirror.old_purge(now, *id), ()));
             let mut tx = self.tx(*id);
             tx.purge(now);
             self.submit(world, tx);

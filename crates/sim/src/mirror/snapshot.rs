@@ -8,7 +8,6 @@ use gapless_store::change::{RecordOp, RecordValue};
 
 use super::Mirror;
 use super::job::{Job, Step};
-use super::shadow::OldWriting;
 use crate::world::commit::{bytes_of, difference};
 use crate::world::pds::Served;
 use crate::world::{Commit, Op, World};
@@ -95,21 +94,6 @@ impl Mirror {
 
     /// Writes the next chunk of a snapshot.
     pub fn write_on(&mut self, world: &World, mut writing: Writing) -> Step {
-        let old = OldWriting {
-            note: writing.job.note,
-            named: writing.job.named,
-            adopt: writing.job.adopt,
-            snapshot: writing.job.checked,
-            rest: writing.rest.clone(),
-        };
-        let (id, begun, adopted) = (writing.repo, writing.begun, self.counts.adopted);
-        let (left, old_adopted) = self.shadow(world, |mirror| {
-            let (draft, left) = match begun {
-                false => mirror.old_consider(world, id, old),
-                true => mirror.old_write_on(world, id, old),
-            };
-            (draft, (left, mirror.counts.adopted))
-        });
         let begins = !std::mem::replace(&mut writing.begun, true);
         let last = writing.rest.len() <= SMALL;
         let ops = writing.rest.drain(..writing.rest.len().min(SMALL));
@@ -128,10 +112,6 @@ impl Mirror {
             tx.write_chunk(env, rules, chunk)
         });
         self.submit(world, tx);
-        let still = (result == ChunkResult::Written && !last).then_some(writing.rest.len());
-        assert_eq!(still, left, "another rest");
-        let adopts = result == ChunkResult::Written && begins && job.adopt;
-        assert_eq!(old_adopted, adopted + u64::from(adopts), "another adoption");
         match result {
             ChunkResult::Written => {}
             ChunkResult::Moved | ChunkResult::Discarded => return Step::Done,

@@ -163,8 +163,6 @@ impl Mirror {
             let now = self.tick(world);
             let mut tx = self.row_tx(id);
             sweep::owe_absent(now, &mut tx.repo);
-            let row = tx.repo.clone();
-            self.shadow(world, |mirror| (mirror.old_row(id, row), ()));
             self.finish(world, tx, &mut batch);
         }
         self.commit(batch);
