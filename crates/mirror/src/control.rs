@@ -60,8 +60,8 @@ impl Control {
             let visits = some.iter().map(|did| {
                 self.desks.visit(did, |turn: &mut Turn<'_>| {
                     let now = turn.services.clock.now();
-                    if let Some(draft) = turn.draft.as_mut() {
-                        account::confirm_lost(now, &mut draft.repo, &mut draft.notices);
+                    if let Some(tx) = turn.tx.as_mut() {
+                        account::confirm_lost(now, &mut tx.repo, &mut tx.notices);
                     }
                 })
             });
@@ -178,22 +178,22 @@ impl Operate for Control {
         let name = did.clone();
         let resync = self.desks.visit(did, move |turn: &mut Turn<'_>| {
             let now = turn.services.clock.now();
-            let Some(draft) = turn.draft.as_mut() else {
+            let Some(tx) = turn.tx.as_mut() else {
                 return Err(ApiError::NotFound(format!(
                     "{name} is not mirrored here; `gapless track add {name}` adds it"
                 )));
             };
             match accept_rollback {
-                false => debt::owe_fetch(now, &mut draft.repo, DebtReason::Operator),
-                true if draft.repo.behind.is_none() => {
+                false => debt::owe_fetch(now, &mut tx.repo, DebtReason::Operator),
+                true if tx.repo.behind.is_none() => {
                     return Err(ApiError::Conflict(
                         "its host is not behind the held state: there is no rollback to accept"
                             .to_owned(),
                     ));
                 }
-                true => rollback::accept_rollback(now, &mut draft.repo),
+                true => rollback::accept_rollback(now, &mut tx.repo),
             }
-            debt::retry_soon(now, &mut draft.repo);
+            debt::retry_soon(now, &mut tx.repo);
             Ok(())
         });
         self.handle.block_on(resync).map_err(ApiError::from)??;

@@ -16,10 +16,10 @@ pub async fn report(services: &Services, desks: &Desks, did: &Did, head: Head, w
     tracing::error!(%did, rev = %head.rev, why, "what is held is not what was signed; nothing of it is served, and it is fetched anew");
     let marked = desks.visit(did, move |turn: &mut Turn<'_>| {
         let now = turn.services.clock.now();
-        if let Some(draft) = turn.draft.as_mut()
-            && draft.repo.head() == Some(&head)
+        if let Some(tx) = turn.tx.as_mut()
+            && tx.repo.head() == Some(&head)
         {
-            damage::distrust(now, &mut draft.repo, &head);
+            damage::distrust(now, &mut tx.repo, &head);
         }
     });
     if let Err(error) = marked.await

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::event::Context;
-use gapless_core::ledger::{Now, Settings, UpstreamKind};
+use gapless_core::ledger::{Now, UpstreamKind};
+pub use gapless_core::repo_tx::Rules;
 use gapless_store::Store;
 
 use crate::admission::Admission;
@@ -17,13 +18,6 @@ use crate::metrics::Metrics;
 use crate::schedule::Schedule;
 use crate::shutdown::Shutdown;
 use crate::upstreams::Upstreams;
-use gapless_core::filter::Filter;
-
-/// The rules of the ledger and the filter of collections, both fixed while the mirror runs.
-pub struct Rules {
-    pub settings: Settings,
-    pub filter: Filter,
-}
 
 /// The parts of the running mirror that most of its modules need.
 pub struct Services {

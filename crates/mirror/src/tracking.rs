@@ -300,8 +300,8 @@ impl Tracking {
 fn start_tracking(turn: &mut Turn<'_>) -> Option<HostId> {
     let now = turn.services.clock.now();
     let covers = turn.services.upstreams.read();
-    let draft = turn.make();
-    let repo = &mut draft.repo;
+    let tx = turn.make();
+    let repo = &mut tx.repo;
     if repo.tracked {
         return repo.host;
     }
@@ -316,17 +316,18 @@ fn start_tracking(turn: &mut Turn<'_>) -> Option<HostId> {
 fn stop_tracking(turn: &mut Turn<'_>, last_errors: &LastErrors) {
     let now = turn.services.clock.now();
     let covers = turn.services.upstreams.read();
-    if let Some(draft) = turn.draft.as_mut()
-        && draft.repo.tracked
+    if let Some(tx) = turn.tx.as_mut()
+        && tx.repo.tracked
     {
-        let repo = &mut draft.repo;
+        let nothing_parked = tx.parked().is_empty();
+        let repo = &mut tx.repo;
         let changed = cover::set_tracked(now.tick, repo, &covers, false);
         // The new cover has not been compared yet.
         if changed && repo.cover.is_some() {
             debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);
         }
         // A mistyped DID must not be resolved for ever.
-        if draft.parked.is_empty() && cover::forget_unwanted(now.tick, repo, &covers) {
+        if nothing_parked && cover::forget_unwanted(now.tick, repo, &covers) {
             last_errors.clear(turn.did);
         }
     }

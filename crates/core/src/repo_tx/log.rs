@@ -218,3 +218,62 @@ fn add_sync_frame(
         at: entry.at,
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use gapless_atp::cid::Cid;
+    use gapless_atp::syntax::Rev;
+
+    use super::*;
+
+    /// What the log is told of an account that becomes something else.
+    fn told(from: Account, to: Account, holds: bool) -> Vec<EntryContent> {
+        let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
+        let mut repo = Repo::new(did);
+        repo.account = from;
+        if holds {
+            repo.held = Held::Exactly(Head {
+                rev: Rev::from_micros(1_700_000_000_000_000, 0),
+                data: Cid::dag_cbor(b"data"),
+                commit: Cid::dag_cbor(b"commit"),
+            });
+        }
+        let mut tx = RepoTx::row_only(Some(RepoId(1)), repo);
+        tx.repo.account = to;
+        let steps = tx.finish(Time(1), |_| Some(vec![7])).steps;
+        let entries = steps.into_iter().filter_map(|step| step.entry);
+        let entries = entries.inspect(|entry| {
+            let shown = entry.what == EntryContent::Shown;
+            assert_eq!(entry.frame.is_some(), shown, "{from:?} {to:?}");
+        });
+        entries.map(|entry| entry.what).collect()
+    }
+
+    #[test]
+    fn what_is_shown_again_is_told_with_its_place_and_nothing_else_is() {
+        use Account::{Active, Deactivated, Takendown, Unknown};
+        for (from, to, holds) in [(Deactivated, Active, true), (Takendown, Unknown, true)] {
+            let told = told(from, to, holds);
+            assert!(
+                matches!(told[..], [EntryContent::Shown]),
+                "{from:?} {to:?} {told:?}"
+            );
+        }
+        for (from, to, holds) in [
+            (Unknown, Active, true),
+            (Unknown, Deactivated, true),
+            (Active, Takendown, true),
+            (Takendown, Deactivated, true),
+            (Deactivated, Active, false),
+            (Deactivated, Unknown, false),
+        ] {
+            let told = told(from, to, holds);
+            assert!(
+                matches!(told[..], [EntryContent::Account]),
+                "{from:?} {to:?} {told:?}"
+            );
+        }
+        let moved = told(Active, Unknown, true);
+        assert!(moved.is_empty(), "nobody has hidden it: {moved:?}");
+    }
+}

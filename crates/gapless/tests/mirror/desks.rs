@@ -33,8 +33,8 @@ async fn what_waits_at_a_desk_keeps_its_order() {
     // It waits until nothing of the repository is on its way to the store.
     let desks = world.mirror().desks().clone();
     let visit = desks.visit(&a, |turn| {
-        let draft = turn.draft.as_ref().expect("it is known");
-        draft.repo.head().map(|head| head.rev)
+        let tx = turn.tx.as_ref().expect("it is known");
+        tx.repo.head().map(|head| head.rev)
     });
     tokio::pin!(visit);
     assert!(visit.as_mut().now_or_never().is_none());
@@ -259,8 +259,8 @@ async fn aged(world: &World, number: usize, hours: u64) {
     let did = world.did(number);
     let visit = world.mirror().desks().visit(&did, move |turn| {
         let now = turn.services.clock.time();
-        let draft = turn.draft.as_mut().expect("it is known");
-        let signing = draft.repo.signing.as_mut().expect("it was resolved");
+        let tx = turn.tx.as_mut().expect("it is known");
+        let signing = tx.repo.signing.as_mut().expect("it was resolved");
         signing.at = Time(now.0 - hours * 3_600_000_000);
     });
     visit.await.expect("it is written");

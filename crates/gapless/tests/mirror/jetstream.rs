@@ -385,7 +385,7 @@ async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
     // leaves the row.
     let gone = world.mirror().desks().visit(&did, |turn| {
         let now = turn.services.clock.now();
-        let repo = &mut turn.draft.as_mut().expect("it is known").repo;
+        let repo = &mut turn.tx.as_mut().expect("it is known").repo;
         (repo.account, repo.deleted_at) = (Account::Deleted, Some(now.time));
         (repo.debt, repo.unset_at) = (Default::default(), now.tick);
     });

@@ -48,7 +48,7 @@ fn moves(world: &World, did: &Did) {
 /// Owes a question, now or after a while.
 fn owe(turn: &mut Turn<'_>, wait: Duration) {
     let now = turn.services.clock.now();
-    let repo = &mut turn.draft.as_mut().expect("it is known").repo;
+    let repo = &mut turn.tx.as_mut().expect("it is known").repo;
     debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);
     repo.debt.attempts = 3;
     repo.debt.next_try = now.time.after(wait);
@@ -78,7 +78,7 @@ async fn a_question_that_is_called_off_by_a_move_that_is_refused_is_no_answer() 
     pretended::set(&data(&world), Some(0));
     let moved = world.mirror().desks().visit(&did, move |turn| {
         let now = turn.services.clock.now();
-        let repo = &mut turn.draft.as_mut().expect("it is known").repo;
+        let repo = &mut turn.tx.as_mut().expect("it is known").repo;
         (repo.host, repo.host_since) = (elsewhere, now.tick);
     });
     moved.await.expect_err("there is no room");
@@ -163,7 +163,7 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     let again = tokio::spawn(async move {
         let visit = desks.visit(&again, |turn| {
             let now = turn.services.clock.now();
-            debt::retry_soon(now, &mut turn.draft.as_mut().expect("it is known").repo);
+            debt::retry_soon(now, &mut turn.tx.as_mut().expect("it is known").repo);
         });
         visit.await.expect("it is written");
     });

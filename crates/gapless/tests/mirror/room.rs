@@ -194,10 +194,10 @@ async fn what_waits_is_counted_right_after_a_refusal() {
     world.fill_disk();
     let desks = world.mirror().desks().clone();
     let refused = desks.visit(&did, |turn| {
-        let draft = turn.draft.as_mut().expect("it is known");
-        let revs: Vec<_> = draft.parked.keys().copied().collect();
+        let tx = turn.tx.as_mut().expect("it is known");
+        let revs: Vec<_> = tx.parked().keys().copied().collect();
         for rev in revs {
-            draft.drop_frame(rev, DropReason::Superseded);
+            tx.drop_frame(rev, DropReason::Superseded);
         }
     });
     refused.await.expect_err("there is no room");
@@ -267,10 +267,10 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
     let id = named.expect("it is written");
     let moved = mirror.desks().visit(&ours, move |turn| {
         let now = turn.services.clock.now();
-        let draft = turn.draft.as_mut().expect("it is known");
-        draft.repo.host = Some(id);
-        draft.repo.host_since = now.tick;
-        draft.repo.debt = Default::default();
+        let tx = turn.tx.as_mut().expect("it is known");
+        tx.repo.host = Some(id);
+        tx.repo.host_since = now.tick;
+        tx.repo.debt = Default::default();
     });
     moved.await.expect("it is written");
     world.fill_disk();

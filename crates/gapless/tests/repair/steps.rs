@@ -275,8 +275,8 @@ impl World {
     /// What is owed to a repository is tried now, as if the time for it had come.
     pub async fn try_now(&self, did: &Did) {
         let visit = self.mirror().desks().visit(did, |turn| {
-            if let Some(draft) = turn.draft.as_mut() {
-                draft.repo.debt.next_try = Time(0);
+            if let Some(tx) = turn.tx.as_mut() {
+                tx.repo.debt.next_try = Time(0);
             }
         });
         visit.await.expect("it is written");

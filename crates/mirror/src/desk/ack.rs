@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use gapless_core::ledger::DebtReason;
 use gapless_core::ledger::debt::{self, DebtKind};
+use gapless_core::repo_tx::RepoTx;
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::DeadClass;
 
-use crate::desk::draft::Draft;
 use crate::desk::report::{first_heard, letter};
 use crate::desk::route::Answer;
 use crate::desk::slot::Flight;
@@ -181,13 +181,13 @@ impl Worker {
         let Some(slot) = self.slots.get(place) else {
             return;
         };
-        let mut draft = match &slot.repo {
-            Some(repo) => Draft::rows_only(slot.id, repo.clone()),
+        let mut tx = match &slot.repo {
+            Some(repo) => RepoTx::row_only(slot.id, repo.clone()),
             None => first_heard(&services, &slot.did),
         };
         debt::owe(
             now,
-            &mut draft.repo,
+            &mut tx.repo,
             DebtKind::Compare,
             DebtReason::BrokenChain,
         );
@@ -198,6 +198,6 @@ impl Worker {
             slot.id,
             now.time,
         );
-        self.finish(place, Some(draft), Some(event), Some(dead));
+        self.finish(place, Some(tx), Some(event), Some(dead));
     }
 }

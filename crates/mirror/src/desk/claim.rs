@@ -8,7 +8,7 @@ use gapless_store::read_view::ReadView;
 use gapless_store::table::claimed::Claim;
 
 use crate::desk::Arrived;
-use crate::desk::draft::Draft;
+use crate::desk::env::DeskEnv;
 use crate::desk::event::{Decided, brought, may_come};
 use crate::desk::report::first_heard;
 use crate::desk::worker::Worker;
@@ -18,6 +18,7 @@ use crate::jetstream::{self, JetstreamEvent, Operation};
 use crate::services::Services;
 use crate::upstreams::sources::Proof;
 use gapless_core::filter::Keep;
+use gapless_core::repo_tx::{ReadFrame, RepoTx};
 
 impl Worker {
     /// Decides a message of a Jetstream. Nothing at the desk has changed when this
@@ -47,17 +48,19 @@ impl Worker {
             JetstreamEvent::Account(state) => Some(Event::Account(*state)),
             JetstreamEvent::Commit { .. } => None,
         };
-        let draft = match self.draft(place) {
-            Ok(draft) => draft,
+        let tx = match self.begin_tx(place) {
+            Ok(tx) => tx,
             Err(error) => return Decided::Unreadable(error),
         };
-        let mut draft = draft.unwrap_or_else(|| first_heard(&services, &event.did));
+        let mut tx = tx.unwrap_or_else(|| first_heard(&services, &event.did));
         if let Some(hint) = hint {
-            draft.event(&services, &event.arrival(), &hint, &[], &[]);
+            let frame = ReadFrame::bare(hint);
+            let env = DeskEnv::new(&services);
+            tx.event(&env, &services.rules, &event.arrival(), &frame);
         }
         if let JetstreamEvent::Commit { rev, said } = said {
             let now = services.clock.now();
-            let repo = &mut draft.repo;
+            let repo = &mut tx.repo;
             let heard = services.decide(now, |context| {
                 claim::claim_event(context, repo, event.origin, rev)
             });
@@ -68,7 +71,7 @@ impl Worker {
                         rev,
                         record: operation.record.clone(),
                     };
-                    match keep(&services, &mut draft, event, operation, claim) {
+                    match keep(&services, &mut tx, event, operation, claim) {
                         Ok(reason) => reason,
                         Err(error) => return Decided::Unreadable(error),
                     }
@@ -87,7 +90,7 @@ impl Worker {
         }
         failpoints::event_of(&event.did);
         Decided::Made {
-            draft: Some(Box::new(draft)),
+            tx: Some(Box::new(tx)),
             dead: None,
         }
     }
@@ -96,7 +99,7 @@ impl Worker {
 /// Keeps a claim, or says why not.
 fn keep(
     services: &Services,
-    draft: &mut Draft,
+    tx: &mut RepoTx,
     event: &Arrived,
     operation: Operation,
     claim: Claim,
@@ -106,7 +109,7 @@ fn keep(
     }
     let bytes = operation.record.map_or(0, |(_, bytes)| bytes.len() as u64);
     let view = services.store.view();
-    if let Some(id) = draft.id
+    if let Some(id) = tx.id
         && let Some(reason) = beside(&view, id, &operation.path, &claim, bytes)?
     {
         return Ok(Some(reason));
@@ -116,7 +119,7 @@ fn keep(
     }
     services.totals.claims.add(bytes);
     let at = services.clock.time();
-    draft.claim(at, &event.arrival(), operation.path, claim);
+    tx.claim(at, &event.arrival(), operation.path, claim);
     Ok(None)
 }
 

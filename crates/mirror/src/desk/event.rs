@@ -7,10 +7,11 @@ use gapless_atp::frame;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::event::Event;
 use gapless_core::ledger::{PriorState, Repo, Time};
+use gapless_core::repo_tx::{ReadFrame, RepoTx};
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadClass, DeadLetter};
 
-use crate::desk::draft::Draft;
+use crate::desk::env::DeskEnv;
 use crate::desk::judge::{self, Known};
 use crate::desk::report::{first_heard, letter};
 use crate::desk::slot::Slot;
@@ -37,7 +38,7 @@ pub(crate) enum Decided {
     /// It must wait until nothing of the repository is on its way.
     Later,
     Made {
-        draft: Option<Box<Draft>>,
+        tx: Option<Box<RepoTx>>,
         dead: Option<DeadLetter>,
     },
     /// The store cannot be read.
@@ -48,7 +49,7 @@ impl Decided {
     /// The cursor moves, and nothing else.
     pub(crate) fn nothing() -> Decided {
         Decided::Made {
-            draft: None,
+            tx: None,
             dead: None,
         }
     }
@@ -61,11 +62,11 @@ impl Worker {
         let decide = AssertUnwindSafe(|| self.decide(place, &event));
         match std::panic::catch_unwind(decide) {
             Ok(Decided::Later) => return Done::Later(Item::Event(event)),
-            Ok(Decided::Made { draft, dead }) => {
+            Ok(Decided::Made { tx, dead }) => {
                 failpoints::here("event.decided");
-                let applied = draft.as_ref().filter(|draft| draft.counts.applied > 0);
-                event.applied = applied.and_then(|draft| Some(draft.repo.head()?.rev));
-                self.finish(place, draft.map(|draft| *draft), Some(event), dead);
+                let applied = tx.as_ref().filter(|tx| tx.counts.applied > 0);
+                event.applied = applied.and_then(|tx| Some(tx.repo.head()?.rev));
+                self.finish(place, tx.map(|tx| *tx), Some(event), dead);
             }
             Ok(Decided::Unreadable(error)) => self.services.shutdown.fail(error),
             Err(_) => {
@@ -124,11 +125,11 @@ impl Worker {
                 tally,
                 event,
                 &decoded,
-                judged.event.as_ref(),
+                judged.frame.event.as_ref(),
                 slot,
             );
         }
-        let Some(told) = judged.event else {
+        let Some(told) = judged.frame.event else {
             services.metrics.events_replayed.inc();
             return Decided::nothing();
         };
@@ -142,31 +143,26 @@ impl Worker {
         if busy && recompute {
             return Decided::Later;
         }
-        let draft = match self.draft(place) {
-            Ok(draft) => draft,
+        let tx = match self.begin_tx(place) {
+            Ok(tx) => tx,
             Err(error) => return Decided::Unreadable(error),
         };
-        let mut draft = draft.unwrap_or_else(|| first_heard(&services, &event.did));
-        note_stray(&services, event, &told, &draft.repo);
-        draft.event(
-            &services,
-            &event.arrival(),
-            &told,
-            &judged.ops,
-            judged.block,
-        );
-        if !draft.parked.is_empty()
+        let mut tx = tx.unwrap_or_else(|| first_heard(&services, &event.did));
+        note_stray(&services, event, &told, &tx.repo);
+        let env = DeskEnv::new(&services);
+        tx.event(&env, &services.rules, &event.arrival(), &judged.frame);
+        if !tx.parked().is_empty()
             && !busy
-            && let Err(error) = draft.unpark(&services, &services.store.view())
+            && let Err(error) = tx.unpark(&env, &services.rules)
         {
             return Decided::Unreadable(error);
         }
         failpoints::event_of(&event.did);
         let dead = judged
             .fault
-            .map(|(class, error)| letter(event, class, error, draft.id, now));
+            .map(|(class, error)| letter(event, class, error, tx.id, now));
         Decided::Made {
-            draft: Some(Box::new(draft)),
+            tx: Some(Box::new(tx)),
             dead,
         }
     }
@@ -174,16 +170,18 @@ impl Worker {
     /// Its DID can be read, and nothing else.
     pub(crate) fn undecodable(&mut self, place: usize, event: &Arrived, error: String) -> Decided {
         let services = self.services.clone();
-        let draft = match self.draft(place) {
-            Ok(draft) => draft,
+        let tx = match self.begin_tx(place) {
+            Ok(tx) => tx,
             Err(error) => return Decided::Unreadable(error),
         };
-        let mut draft = draft.unwrap_or_else(|| first_heard(&services, &event.did));
-        draft.event(&services, &event.arrival(), &Event::Unsigned, &[], &[]);
+        let mut tx = tx.unwrap_or_else(|| first_heard(&services, &event.did));
+        let frame = ReadFrame::bare(Event::Unsigned);
+        let env = DeskEnv::new(&services);
+        tx.event(&env, &services.rules, &event.arrival(), &frame);
         let now = services.clock.time();
-        let dead = letter(event, DeadClass::Undecodable, error, draft.id, now);
+        let dead = letter(event, DeadClass::Undecodable, error, tx.id, now);
         Decided::Made {
-            draft: Some(Box::new(draft)),
+            tx: Some(Box::new(tx)),
             dead: Some(dead),
         }
     }

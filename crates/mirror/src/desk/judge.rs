@@ -7,9 +7,10 @@ use gapless_atp::cid::Cid;
 use gapless_atp::crypto::PublicKey;
 use gapless_atp::frame::{self, AccountEvent, CommitEvent, SyncEvent};
 use gapless_atp::syntax::Rev;
-use gapless_atp::verify::{self, Authentic, CheckedCommit, CheckedOp, Fault, SyncVerdict, Verdict};
+use gapless_atp::verify::{self, Authentic, CheckedCommit, Fault, SyncVerdict, Verdict};
 use gapless_core::ledger::event::Event;
 use gapless_core::ledger::{Account, DocumentKeys, Head, KeyBytes, PriorState, Repo, Tick, Time};
+use gapless_core::repo_tx::ReadFrame;
 use gapless_net::public_key;
 use gapless_store::table::dead::DeadClass;
 use quick_cache::unsync::Cache;
@@ -47,12 +48,8 @@ pub struct Known<'a> {
 
 /// An event, judged.
 pub struct Judged<'a> {
-    /// None when it is nothing new: it moves the cursor and nothing else.
-    pub event: Option<Event>,
-    /// The operations, as far as the verdict vouches for them.
-    pub ops: Vec<CheckedOp<'a>>,
-    /// The signed commit.
-    pub block: &'a [u8],
+    /// Without an event when it is nothing new: it moves the cursor and nothing else.
+    pub frame: ReadFrame<'a>,
     /// It cannot be used, and why.
     pub fault: Option<(DeadClass, String)>,
 }
@@ -60,9 +57,10 @@ pub struct Judged<'a> {
 impl<'a> Judged<'a> {
     fn plain(event: Option<Event>) -> Judged<'a> {
         Judged {
-            event,
-            ops: Vec::new(),
-            block: &[],
+            frame: ReadFrame {
+                event,
+                ..ReadFrame::default()
+            },
             fault: None,
         }
     }
@@ -143,11 +141,15 @@ fn commit<'a>(
             false => without_key(known, read, claimed(), bytes),
         };
     };
-    let checked = |commit: CheckedCommit<'a>, before: PriorState| Judged {
-        event: Some(signed(&commit.authentic, before, bytes)),
-        block: commit.authentic.block,
-        ops: commit.ops,
-        fault: None,
+    let checked = |commit: CheckedCommit<'a>, before: PriorState| {
+        let judged = authentic(&commit.authentic, before, bytes);
+        Judged {
+            frame: ReadFrame {
+                ops: commit.ops,
+                ..judged.frame
+            },
+            ..judged
+        }
     };
     match verify::check_commit(event, key, held.as_ref(), now.0, None) {
         Verdict::Replay => Judged::plain(None),
@@ -164,16 +166,14 @@ fn commit<'a>(
         | Verdict::Undecided { commit, .. } => checked(commit, PriorState::Recompute),
         Verdict::Invalid {
             fault,
-            authentic: Some(authentic),
+            authentic: Some(signed),
         } => Judged {
-            // Its operations are not what was signed: they are of no use.
-            event: Some(signed(&authentic, PriorState::Untold, bytes)),
-            ops: Vec::new(),
-            block: authentic.block,
             fault: match fault {
                 Fault::TooBig => None,
                 fault => Some((DeadClass::Invalid, fault.to_string())),
             },
+            // Its operations are not what was signed: they are of no use.
+            ..authentic(&signed, PriorState::Untold, bytes)
         },
         Verdict::Invalid {
             fault: Fault::Signature(fault),
@@ -200,16 +200,23 @@ fn sync<'a>(
         SyncVerdict::Replay => Judged::plain(None),
         SyncVerdict::SameRoot(authentic)
         | SyncVerdict::OtherRoot(authentic)
-        | SyncVerdict::Fork(authentic) => Judged {
-            event: Some(signed(&authentic, PriorState::Untold, bytes)),
-            ops: Vec::new(),
-            block: authentic.block,
-            fault: None,
-        },
+        | SyncVerdict::Fork(authentic) => self::authentic(&authentic, PriorState::Untold, bytes),
         SyncVerdict::Invalid(Fault::Signature(fault)) => {
             other_key(known, read, claimed(), bytes, fault.to_string())
         }
         SyncVerdict::Invalid(fault) => Judged::unsigned(DeadClass::Invalid, fault),
+    }
+}
+
+/// The owner signed it: an event without operations.
+fn authentic<'a>(authentic: &Authentic<'a>, before: PriorState, bytes: u32) -> Judged<'a> {
+    let judged = Judged::plain(Some(signed(authentic, before, bytes)));
+    Judged {
+        frame: ReadFrame {
+            commit: authentic.block,
+            ..judged.frame
+        },
+        ..judged
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::sweep::{self, PageNote};
 use gapless_core::ledger::{Repo, Time, account};
+use gapless_core::repo_tx::RepoTx;
 
-use crate::desk::draft::Draft;
 use crate::desk::page_ack::Written;
 use crate::desk::report::first_heard;
 use crate::desk::worker::Worker;
@@ -47,12 +47,12 @@ impl Worker {
         if slot.repo.is_none() && !adopt && !services.admission.is_tracked(&did) {
             return (did, Seen::Unwanted);
         }
-        let draft = match &slot.repo {
+        let tx = match &slot.repo {
             None => None,
-            Some(repo) => Some(Draft::rows_only(slot.id, repo.clone())),
+            Some(repo) => Some(RepoTx::row_only(slot.id, repo.clone())),
         };
-        let mut draft = draft.unwrap_or_else(|| first_heard(&services, &did));
-        let repo = &mut draft.repo;
+        let mut tx = tx.unwrap_or_else(|| first_heard(&services, &did));
+        let repo = &mut tx.repo;
         // Whoever has left a host may be closed there.
         if repo.host != Some(note.host) && !account::is_hidden(entry.account) {
             services.admission.strays.brought(note.host, &did);
@@ -60,7 +60,7 @@ impl Worker {
         let listed = services.decide(now, |context| {
             sweep::judge_entry(context, repo, note, &entry)
         });
-        self.submit(place, Some(draft), None, Some(written.line()), None);
+        self.submit(place, Some(tx), None, Some(written.line()), None);
         (did, Seen::Listed(listed))
     }
 }

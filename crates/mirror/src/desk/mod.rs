@@ -7,8 +7,7 @@
 
 mod ack;
 mod claim;
-pub mod decide;
-pub mod draft;
+pub mod env;
 mod event;
 pub mod judge;
 mod listing_entry;
@@ -32,6 +31,7 @@ use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::event::Origin;
 use gapless_core::ledger::sweep::{ListingEntry, ListingVerdict, PageNote};
 use gapless_core::ledger::{Repo, RepoId, Tick};
+use gapless_core::repo_tx::{Arrival, RepoTx};
 use gapless_store::cursor::EventPosition;
 use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
@@ -40,8 +40,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 pub use listing_entry::may_have_left;
 pub use report::first_heard;
 
-use crate::desk::decide::Arrival;
-use crate::desk::draft::Draft;
 use crate::services::Services;
 use crate::upstreams::Wire;
 use crate::upstreams::connection::Lag;
@@ -133,19 +131,19 @@ pub struct Turn<'a> {
     pub services: &'a Services,
     pub view: &'a ReadView,
     /// None when nobody has heard of it.
-    pub draft: Option<Draft>,
+    pub tx: Option<RepoTx>,
     pub did: &'a Did,
     /// Called when everything that the visit led to is durable, or never will be.
     pub then: Option<Then>,
-    /// It ended by a fault of ours: nothing of the draft counts.
+    /// It ended by a fault of ours: nothing of the transaction counts.
     fault: bool,
 }
 
 impl Turn<'_> {
     /// The repository; made known if it is not.
-    pub fn make(&mut self) -> &mut Draft {
-        self.draft
-            .get_or_insert_with(|| Draft::unheard(Repo::new(self.did.clone())))
+    pub fn make(&mut self) -> &mut RepoTx {
+        self.tx
+            .get_or_insert_with(|| RepoTx::first_seen(Repo::new(self.did.clone())))
     }
 }
 

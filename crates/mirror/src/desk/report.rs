@@ -4,20 +4,20 @@
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::{DebtReason, Notice, Repo, RepoId, Time};
+use gapless_core::repo_tx::RepoTx;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
 use gapless_store::table::log::SourceEvent;
 
-use crate::desk::draft::Draft;
 use crate::desk::{Arrived, DEAD_PAYLOAD_BYTES};
 use crate::services::Services;
 
 /// A repository that nobody has heard of: a name that nothing is owed for would be
 /// forgotten.
-pub fn first_heard(services: &Services, did: &Did) -> Draft {
+pub fn first_heard(services: &Services, did: &Did) -> RepoTx {
     let mut repo = Repo::new(did.clone());
     let now = services.clock.now();
     debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::FirstSighting);
-    Draft::unheard(repo)
+    RepoTx::first_seen(repo)
 }
 
 pub fn letter(

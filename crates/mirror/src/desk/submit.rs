@@ -1,10 +1,11 @@
 //! What was decided goes to the store, step after step, and what it was decided
 //! from becomes the row at hand.
 
+use gapless_core::repo_tx::RepoTx;
 use gapless_store::change::{Change, DeadChange};
 use gapless_store::table::dead::DeadLetter;
 
-use crate::desk::draft::Draft;
+use crate::desk::env::sync_frame;
 use crate::desk::report::report;
 use crate::desk::route::Answer;
 use crate::desk::slot::Flight;
@@ -17,7 +18,7 @@ impl Worker {
     pub(crate) fn finish(
         &mut self,
         place: usize,
-        draft: Option<Draft>,
+        tx: Option<RepoTx>,
         event: Option<Box<Arrived>>,
         dead: Option<DeadLetter>,
     ) {
@@ -28,13 +29,13 @@ impl Worker {
             }
             kept.then_some(letter)
         });
-        self.submit(place, draft, event, None, dead);
+        self.submit(place, tx, event, None, dead);
     }
 
     pub(crate) fn submit(
         &mut self,
         place: usize,
-        draft: Option<Draft>,
+        tx: Option<RepoTx>,
         event: Option<Box<Arrived>>,
         then: Option<Then>,
         dead: Option<DeadLetter>,
@@ -42,9 +43,9 @@ impl Worker {
         let services = self.services.clone();
         let now = services.clock.now();
         let position = event.as_ref().and_then(|event| event.position);
-        let mut changes = match draft {
+        let mut changes = match tx {
             None => Vec::new(),
-            Some(draft) => self.take_over(place, draft, now),
+            Some(tx) => self.take_over(place, tx, now),
         };
         if let Some(letter) = dead {
             // With the doubt that it casts, or not at all: the cursor goes with it.
@@ -124,33 +125,39 @@ impl Worker {
         });
     }
 
-    /// The draft's row becomes the one at hand; its notices are counted.
+    /// Ends a transaction: its row becomes the one at hand, its notices are counted.
     fn take_over(
         &mut self,
         place: usize,
-        mut draft: Draft,
+        tx: RepoTx,
         now: gapless_core::ledger::Now,
     ) -> Vec<Change> {
         let services = &self.services;
-        let notices = std::mem::take(&mut draft.notices);
-        report(services, &draft.repo, &notices);
+        let finished = tx.finish(now.time, |frame| sync_frame(services, &frame));
+        let (repo, counts) = (finished.repo, finished.counts);
+        report(services, &repo, &finished.notices);
         let metrics = &services.metrics;
-        metrics.events_applied.add(draft.counts.applied);
-        metrics.operations_applied.add(draft.counts.operations);
-        metrics.events_parked.add(draft.counts.parked);
-        metrics.events_unparked.add(draft.counts.unparked);
-        let parked_now: u64 = draft.parked.values().map(|one| u64::from(one.bytes)).sum();
-        let has_parked = !draft.parked.is_empty();
-        let complete_view = draft.knows_parked;
-        let (changes, repo) = draft.into_changes(now, || services.store.view());
+        metrics.events_applied.add(counts.applied);
+        metrics.operations_applied.add(counts.operations);
+        metrics.events_parked.add(counts.parked);
+        metrics.events_unparked.add(counts.unparked);
+        let steps = finished.steps.into_iter();
+        let changes: Vec<Change> = steps
+            .map(|step| Change {
+                tick: now.tick,
+                repo: Some(step),
+                ..Change::default()
+            })
+            .collect();
         let Some(slot) = self.slots.get(place) else {
             return changes;
         };
-        if complete_view {
-            slot.count_parked(&services.totals.parked_bytes, parked_now);
-            slot.has_parked = has_parked;
+        if let Some(parked) = finished.parked {
+            let bytes = parked.values().map(|one| u64::from(one.bytes)).sum();
+            slot.count_parked(&services.totals.parked_bytes, bytes);
+            slot.has_parked = !parked.is_empty();
             if let Some(id) = slot.id {
-                match has_parked {
+                match slot.has_parked {
                     true => self.waiting.insert(id),
                     false => self.waiting.remove(&id),
                 };

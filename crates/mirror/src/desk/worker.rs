@@ -14,10 +14,10 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::{DebtReason, Repo, RepoId};
+use gapless_core::repo_tx::RepoTx;
 use gapless_store::cursor::EventPosition;
 use gapless_store::error::StoreError;
 
-use crate::desk::draft::Draft;
 use crate::desk::judge::KeyCache;
 use crate::desk::route::Inbox;
 use crate::desk::slot::Slots;
@@ -223,8 +223,8 @@ impl Worker {
         }
     }
 
-    /// The repository of a slot, with the frames that wait for it.
-    pub(crate) fn draft(&mut self, place: usize) -> Result<Option<Draft>, StoreError> {
+    /// Begins a transaction on the repository of a slot, with the frames that wait for it.
+    pub(crate) fn begin_tx(&mut self, place: usize) -> Result<Option<RepoTx>, StoreError> {
         let view = self.services.store.view();
         let Some(slot) = self.slots.get(place) else {
             return Ok(None);
@@ -236,7 +236,7 @@ impl Worker {
             (true, Some(id)) => view.parked(id)?,
             _ => BTreeMap::new(),
         };
-        Ok(Some(Draft::new(slot.id, repo.clone(), parked)))
+        Ok(Some(RepoTx::new(slot.id, repo.clone(), parked)))
     }
 
     fn visit(&mut self, place: usize, did: Did, visit: Visit) -> Done {
@@ -247,8 +247,8 @@ impl Worker {
         if !slot.flights.is_empty() {
             return Done::Later(Item::Visit { did, visit });
         }
-        let draft = match self.draft(place) {
-            Ok(draft) => draft,
+        let tx = match self.begin_tx(place) {
+            Ok(tx) => tx,
             Err(error) => {
                 services.shutdown.fail(error);
                 return Done::Yes;
@@ -258,22 +258,22 @@ impl Worker {
         let mut turn = Turn {
             services: &services,
             view: &view,
-            draft,
+            tx,
             did: &did,
             then: None,
             fault: false,
         };
         visit(&mut turn);
         let Turn {
-            mut draft,
+            mut tx,
             then,
             fault,
             ..
         } = turn;
         if fault {
-            draft = self.after_fault(place, &did);
+            tx = self.after_fault(place, &did);
         }
-        self.submit(place, draft, None, then, None);
+        self.submit(place, tx, None, then, None);
         Done::Yes
     }
 
@@ -281,31 +281,28 @@ impl Worker {
     /// nor come again at once. Nothing at the desk has changed. Frames that wait may be
     /// the cause, for they are judged in most visits: they go, and what the host says
     /// takes their place.
-    fn after_fault(&mut self, place: usize, did: &Did) -> Option<Draft> {
+    fn after_fault(&mut self, place: usize, did: &Did) -> Option<RepoTx> {
         self.services.metrics.faults.inc();
         tracing::error!(
             %did,
             "deciding about a repository ended unexpectedly; what waits for it is dropped, and the host is asked"
         );
-        let mut draft = match self.draft(place) {
-            Ok(draft) => draft?,
+        let mut tx = match self.begin_tx(place) {
+            Ok(tx) => tx?,
             Err(error) => {
                 self.services.shutdown.fail(error);
                 return None;
             }
         };
         let now = self.services.clock.now();
-        let revs: Vec<_> = draft.parked.keys().copied().collect();
-        for rev in revs {
-            draft.drop_frame(rev, DropReason::Superseded);
-        }
+        tx.drop_frames(DropReason::Superseded);
         debt::owe(
             now,
-            &mut draft.repo,
+            &mut tx.repo,
             DebtKind::Compare,
             DebtReason::BrokenChain,
         );
-        debt::attempt_failed(now, &mut draft.repo, None);
-        Some(draft)
+        debt::attempt_failed(now, &mut tx.repo, None);
+        Some(tx)
     }
 }

@@ -304,8 +304,8 @@ impl Discovery {
 
 /// The repository that a turn is about, once it has a row.
 fn repo_of<'a>(turn: &'a Turn<'_>) -> Option<(RepoId, &'a Repo)> {
-    let draft = turn.draft.as_ref()?;
-    Some((draft.id?, &draft.repo))
+    let tx = turn.tx.as_ref()?;
+    Some((tx.id?, &tx.repo))
 }
 
 /// Checks whether a repository is fetched and has a record in a wanted collection.

@@ -59,8 +59,8 @@ async fn ask(discovery: Arc<Discovery>, did: Did) -> Result<(), StoreError> {
     }
     metrics.newcomers_known.inc();
     let visit = discovery.desks.visit(&did, |turn: &mut Turn<'_>| {
-        if turn.draft.is_none() {
-            turn.draft = Some(first_heard(turn.services, turn.did));
+        if turn.tx.is_none() {
+            turn.tx = Some(first_heard(turn.services, turn.did));
         }
     });
     visit.await

@@ -81,21 +81,21 @@ impl Inspector {
     async fn note_proof(&self, did: &Did, head: Head, verified: bool) -> Result<(), StoreError> {
         let visit = self.desks.visit(did, move |turn: &mut Turn<'_>| {
             let now = turn.services.clock.now();
-            let Some(draft) = turn.draft.as_mut() else {
+            let Some(tx) = turn.tx.as_mut() else {
                 return;
             };
-            if draft.repo.head() != Some(&head) {
+            if tx.repo.head() != Some(&head) {
                 return;
             }
             match verified {
                 true => {
-                    draft.repo.proven = Some(RootProof {
+                    tx.repo.proven = Some(RootProof {
                         rev: head.rev,
                         at: now.time,
                     });
                 }
                 false => {
-                    damage::distrust(now, &mut draft.repo, &head);
+                    damage::distrust(now, &mut tx.repo, &head);
                 }
             }
         });

@@ -5,28 +5,17 @@
 use std::time::Duration;
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::debt;
 use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
-use gapless_core::ledger::sweep::{self, Suspect};
 use gapless_core::ledger::{Account, HostId, account};
+use gapless_core::repo_tx::answer::{AskReason, AskedHead};
 use gapless_net::{AskClass, AskError, Latest};
 use gapless_store::error::StoreError;
 
 use crate::desk::Turn;
+use crate::desk::env::DeskEnv;
 use crate::failpoints;
 use crate::repair::worker::{Fetcher, Released, Trouble, note};
 use crate::schedule::Payee;
-
-/// What a question is asked for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum For {
-    /// It is owed.
-    Debt,
-    /// A listing names another head.
-    Suspect(Suspect),
-    /// A sweep asks, since no listing says enough.
-    Sweep,
-}
 
 /// What came of a question that nothing was owed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +33,12 @@ pub(crate) enum Asked {
 
 impl Fetcher {
     /// Asks the host for its head, and writes down what that means.
-    pub(crate) async fn question(&self, did: &Did, note: Note, why: For) -> Result<Next, Trouble> {
+    pub(crate) async fn question(
+        &self,
+        did: &Did,
+        note: Note,
+        why: AskReason,
+    ) -> Result<Next, Trouble> {
         let Some(told) = self.told(did, note, why).await? else {
             return Ok(Next::Done);
         };
@@ -53,7 +47,12 @@ impl Fetcher {
 
     /// What the host says; nothing that counts if the repository has left it
     /// meanwhile. Without an answer, that is written down.
-    async fn told(&self, did: &Did, note: Note, why: For) -> Result<Option<HeadAnswer>, Trouble> {
+    async fn told(
+        &self,
+        did: &Did,
+        note: Note,
+        why: AskReason,
+    ) -> Result<Option<HeadAnswer>, Trouble> {
         let Some(address) = self.address(note.host) else {
             self.unanswered(did, why, None).await?;
             return Err(Trouble::Failed);
@@ -114,7 +113,7 @@ impl Fetcher {
         did: &Did,
         note: Note,
         told: HeadAnswer,
-        why: For,
+        why: AskReason,
     ) -> Result<Next, StoreError> {
         let census = match told {
             HeadAnswer::Head(named) if fetch::may_be_behind(&note, &named) => {
@@ -122,28 +121,19 @@ impl Fetcher {
             }
             _ => None,
         };
-        let host = self.services.hosts.get(note.host).unwrap_or_default();
+        let asked = AskedHead {
+            note,
+            answer: told,
+            host: self.services.hosts.get(note.host).unwrap_or_default(),
+            share: census,
+            why,
+        };
         let next = self.desks.visit(did, move |turn| {
-            let (services, view) = (turn.services, turn.view);
-            let Some(draft) = turn.draft.as_mut() else {
+            let Some(tx) = turn.tx.as_mut() else {
                 return Ok(Next::Done);
             };
-            let now = services.clock.now();
-            let (repo, notices) = (&mut draft.repo, &mut draft.notices);
-            let next = services.decide(now, |context| {
-                fetch::head_answered(context, repo, &note, told, &host, census, notices)
-            });
-            if let For::Suspect(suspect) = &why
-                && let HeadAnswer::Head(named) = told
-            {
-                sweep::suspect_answered(now, &mut draft.repo, suspect, Some(named));
-            }
-            if !matches!(why, For::Debt) && matches!(next, Next::Adopt(_)) {
-                // Put off for a host that is behind; here it is time.
-                debt::ask_host_next(now, &mut draft.repo);
-            }
-            draft.unpark(services, view)?;
-            Ok::<Next, StoreError>(next)
+            let env = DeskEnv::over(turn.services, turn.view);
+            tx.head_answered(&env, &turn.services.rules, &asked)
         });
         let next = next.await??;
         if next == Next::Done {
@@ -158,26 +148,20 @@ impl Fetcher {
         did: &Did,
         retry_after: Option<Duration>,
     ) -> Result<(), StoreError> {
-        self.unanswered(did, For::Debt, retry_after).await
+        self.unanswered(did, AskReason::Debt, retry_after).await
     }
 
     /// A question failed: what was not owed is owed now, and is tried later.
     async fn unanswered(
         &self,
         did: &Did,
-        why: For,
+        why: AskReason,
         retry_after: Option<Duration>,
     ) -> Result<(), StoreError> {
         let visit = self.desks.visit(did, move |turn| {
-            let now = turn.services.clock.now();
-            if let Some(draft) = turn.draft.as_mut() {
-                let repo = &mut draft.repo;
-                match &why {
-                    For::Debt => {}
-                    For::Suspect(suspect) => sweep::suspect_answered(now, repo, suspect, None),
-                    For::Sweep => sweep::question_unanswered(now, repo, now.tick),
-                }
-                debt::attempt_failed(now, repo, retry_after);
+            if let Some(tx) = turn.tx.as_mut() {
+                let env = DeskEnv::over(turn.services, turn.view);
+                tx.question_failed(&env, &turn.services.rules, &why, retry_after);
             }
         });
         visit.await
@@ -187,7 +171,7 @@ impl Fetcher {
     /// that only a listing has confirmed. Not if somebody is at work for it. What
     /// follows from the answer is owed, and waits for its turn: a download may take
     /// hours, and a sweep does not wait for it.
-    pub(crate) async fn ask(&self, did: &Did, host: HostId, why: For) -> Asked {
+    pub(crate) async fn ask(&self, did: &Did, host: HostId, why: AskReason) -> Asked {
         if !self.services.schedule.begin(did, host) {
             return Asked::Busy;
         }
@@ -201,7 +185,7 @@ impl Fetcher {
         }
     }
 
-    async fn ask_now(&self, did: &Did, host: HostId, why: For) -> Result<Asked, Trouble> {
+    async fn ask_now(&self, did: &Did, host: HostId, why: AskReason) -> Result<Asked, Trouble> {
         let noted = self.desks.visit(did, note).await?;
         let Some(note) = noted.filter(|note| note.host == host) else {
             // It does not live there any more.
@@ -222,8 +206,8 @@ impl Fetcher {
     /// no answer unless it is durable.
     async fn has_left(&self, did: &Did, host: HostId) -> Result<Asked, StoreError> {
         let lives = self.desks.visit(did, |turn: &mut Turn<'_>| {
-            let draft = turn.draft.as_ref();
-            draft.and_then(|draft| draft.repo.host)
+            let tx = turn.tx.as_ref();
+            tx.and_then(|tx| tx.repo.host)
         });
         Ok(match lives.await? == Some(host) {
             true => Asked::Failed,

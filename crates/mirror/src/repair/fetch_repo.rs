@@ -8,6 +8,7 @@ use gapless_core::ledger::debt;
 use gapless_core::ledger::diff::{self, DiffVerdict, RepoRequest};
 use gapless_core::ledger::fetch::{CheckedHead, HeadAnswer, Note};
 use gapless_core::ledger::{KeyBytes, NamedHead, Repo, RepoId, SignerKey};
+use gapless_core::repo_tx::answer::AskReason;
 use gapless_net::{AskClass, FetchLimits, GetRepoError, public_key};
 use gapless_store::error::StoreError;
 use gapless_store::read_view::{ReadView, RootError};
@@ -15,7 +16,6 @@ use tokio::runtime::Handle;
 
 use crate::failpoints;
 use crate::hosts::RefusedSnapshot;
-use crate::repair::ask_head::For;
 use crate::repair::held_tree::{HELD_TREE_BYTES, HeldTree};
 use crate::repair::snapshot::{Snapshot, SnapshotError};
 use crate::repair::spill::{Fetched, Spill, SpillError, SpillLimits};
@@ -220,9 +220,9 @@ impl Fetcher {
         self.note_error(&job.did, error);
         let visit = self.desks.visit(&job.did, move |turn| {
             let now = turn.services.clock.now();
-            if let Some(draft) = turn.draft.as_mut() {
-                debt::put_off_oversized(now, &mut draft.repo, limit);
-                debt::attempt_failed(now, &mut draft.repo, None);
+            if let Some(tx) = turn.tx.as_mut() {
+                debt::put_off_oversized(now, &mut tx.repo, limit);
+                debt::attempt_failed(now, &mut tx.repo, None);
             }
         });
         visit.await?;
@@ -279,7 +279,7 @@ impl Fetcher {
                 }
             }
             Err(GetRepoError::State(state)) => {
-                self.hear(did, job.note, HeadAnswer::State(state), For::Debt)
+                self.hear(did, job.note, HeadAnswer::State(state), AskReason::Debt)
                     .await?;
                 return Ok(Download::Heard);
             }

@@ -33,10 +33,10 @@ impl Fetcher {
         }
         let visit = self.desks.visit(did, move |turn| {
             let now = turn.services.clock.now();
-            let Some(draft) = turn.draft.as_mut() else {
+            let Some(tx) = turn.tx.as_mut() else {
                 return false;
             };
-            fetch::filter_walked(now, &mut draft.repo, &note, named.commit)
+            fetch::filter_walked(now, &mut tx.repo, &note, named.commit)
         });
         visit.await
     }

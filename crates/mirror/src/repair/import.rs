@@ -103,7 +103,7 @@ impl Fetcher {
     async fn noted(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
         let visit = self.desks.visit(did, |turn: &mut Turn<'_>| {
             let (services, now) = (turn.services, turn.services.clock.now());
-            let repo = &mut turn.draft.as_mut()?.repo;
+            let repo = &mut turn.tx.as_mut()?.repo;
             services.decide(now, |context| fetch::take_note(context, repo))
         });
         let note = visit.await.map_err(ApiError::from)?;

@@ -12,14 +12,15 @@ use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, Next, Note};
 use gapless_core::ledger::identity::Document;
 use gapless_core::ledger::{HostId, Now, Repo, Tick, Time};
+use gapless_core::repo_tx::answer::AskReason;
 use gapless_net::{HostAddress, KnownIdentity, Net, ResolveError};
 use gapless_store::error::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::budget::{self, Memory};
+use crate::desk::env::DeskEnv;
 use crate::desk::{Desks, Turn, may_have_left};
 use crate::last_errors::LastErrors;
-use crate::repair::ask_head::For;
 use crate::repair::reload;
 use crate::repair::since_revs::SinceRevs;
 use crate::schedule::{self, Payee, Slots, Task};
@@ -200,8 +201,8 @@ impl Fetcher {
         for did in blocking(&self.services.metrics, work, find).await? {
             let visit = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
                 let now = turn.services.clock.now();
-                let draft = turn.draft.as_mut();
-                draft.is_some_and(|draft| debt::retry_if_limit_raised(now, &mut draft.repo, limit))
+                let tx = turn.tx.as_mut();
+                tx.is_some_and(|tx| debt::retry_if_limit_raised(now, &mut tx.repo, limit))
             });
             visit.await?;
         }
@@ -283,16 +284,17 @@ impl Fetcher {
         };
         let moved = self.desks.visit(did, move |turn| {
             let (services, view) = (turn.services, turn.view);
-            let Some(draft) = turn.draft.as_mut() else {
+            let Some(tx) = turn.tx.as_mut() else {
                 return Ok((false, None));
             };
-            let before = draft.repo.host;
-            draft.resolved(services, view, asked, &document)?;
-            let signing = draft.repo.signing;
+            let before = tx.repo.host;
+            let env = DeskEnv::over(services, view);
+            tx.resolved(&env, &services.rules, asked, &document)?;
+            let signing = tx.repo.signing;
             let fresh =
                 document.tombstoned || signing.is_some_and(|signing| signing.asked >= asked);
-            let tracked = services.wants_stream(&draft.repo.did);
-            let moved = tracked.then_some((before, draft.repo.host));
+            let tracked = services.wants_stream(&tx.repo.did);
+            let moved = tracked.then_some((before, tx.repo.host));
             Ok::<_, StoreError>((fresh, moved))
         });
         let (fresh, moved) = moved.await??;
@@ -317,7 +319,7 @@ impl Fetcher {
 
     /// Asks the host for its head, and goes on from there.
     pub(crate) async fn compare(&self, did: &Did, note: Note) -> Result<(), Trouble> {
-        let next = self.question(did, note, For::Debt).await?;
+        let next = self.question(did, note, AskReason::Debt).await?;
         self.go_on(did, note, next).await
     }
 
@@ -376,7 +378,7 @@ pub fn known(services: &Services, repo: &Repo) -> KnownIdentity {
 fn begin(turn: &mut Turn<'_>, task: &Task) -> Plan {
     let services = turn.services;
     let now = services.clock.now();
-    let Some(draft) = turn.draft.as_mut() else {
+    let Some(tx) = turn.tx.as_mut() else {
         // The store never took it: nothing is owed.
         services
             .schedule
@@ -384,21 +386,21 @@ fn begin(turn: &mut Turn<'_>, task: &Task) -> Plan {
         services.schedule.refreshed(&task.did);
         return Plan::Nothing;
     };
-    let work = debt::plan_work(now.time, &draft.repo);
-    if work.is_none() || schedule::payee(&draft.repo) != task.payee {
+    let work = debt::plan_work(now.time, &tx.repo);
+    if work.is_none() || schedule::payee(&tx.repo) != task.payee {
         // Noted again: what is not due yet, or is owed elsewhere by now, is not
         // forgotten, and what is not owed any more is.
-        services.schedule.note(now.time, &draft.repo);
-        if task.refresh && draft.repo.debt.resolve.is_none() {
-            return Plan::resolve(services, now, &draft.repo);
+        services.schedule.note(now.time, &tx.repo);
+        if task.refresh && tx.repo.debt.resolve.is_none() {
+            return Plan::resolve(services, now, &tx.repo);
         }
         // An old document that is owed by now is asked for when that is due.
         services.schedule.refreshed(&task.did);
         return Plan::Nothing;
     }
-    debt::begin_attempt(now, &mut draft.repo);
+    debt::begin_attempt(now, &mut tx.repo);
     if work == Some(Work::Resolve) {
-        return Plan::resolve(services, now, &draft.repo);
+        return Plan::resolve(services, now, &tx.repo);
     }
     match note_at(turn, now) {
         None => Plan::Nothing,
@@ -412,8 +414,8 @@ pub(crate) fn note(turn: &mut Turn<'_>) -> Option<Note> {
 }
 
 fn note_at(turn: &mut Turn<'_>, now: Now) -> Option<Note> {
-    let draft = turn.draft.as_mut()?;
-    let repo = &mut draft.repo;
+    let tx = turn.tx.as_mut()?;
+    let repo = &mut tx.repo;
     if may_have_left(repo, now.time) {
         turn.services.schedule.refresh(&repo.did);
     }

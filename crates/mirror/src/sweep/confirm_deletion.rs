@@ -24,9 +24,9 @@ impl Sweeper {
             let (residents, swept) = (residents.clone(), row.clone());
             let visit = self.fetcher.desks.visit(did, move |turn: &mut Turn<'_>| {
                 let now = turn.services.clock.now();
-                let draft = turn.draft.as_mut();
-                draft.is_some_and(|draft| {
-                    let repo = &mut draft.repo;
+                let tx = turn.tx.as_mut();
+                tx.is_some_and(|tx| {
+                    let repo = &mut tx.repo;
                     deletion::sweep_missed(now, repo, (host, &swept), began, &residents)
                 })
             });

@@ -205,8 +205,8 @@ impl Sweeper {
         for did in absent {
             let visit = self.fetcher.desks.visit(&did, |turn: &mut Turn<'_>| {
                 let now = turn.services.clock.now();
-                if let Some(draft) = turn.draft.as_mut() {
-                    sweep::owe_absent(now, &mut draft.repo);
+                if let Some(tx) = turn.tx.as_mut() {
+                    sweep::owe_absent(now, &mut tx.repo);
                 }
             });
             visit.await?;

@@ -10,10 +10,11 @@ use gapless_core::ledger::deletion;
 use gapless_core::ledger::settings::SUSPECT_PATIENCE;
 use gapless_core::ledger::sweep::{self, PageNote, Suspect, SuspectDecision};
 use gapless_core::ledger::{HostId, Tick, account};
+use gapless_core::repo_tx::answer::AskReason;
 use gapless_store::error::StoreError;
 
 use crate::desk::Turn;
-use crate::repair::ask_head::{Asked, For};
+use crate::repair::ask_head::Asked;
 use crate::store_io::blocking;
 use crate::sweep::{Cut, Sweep, Sweeper};
 
@@ -99,7 +100,7 @@ impl Sweeper {
             while asking.len() < QUESTIONS
                 && let Some(did) = dids.next()
             {
-                asking.push(self.put(sweep.host, sweep.began.tick, did, For::Sweep, false));
+                asking.push(self.put(sweep.host, sweep.began.tick, did, AskReason::Sweep, false));
             }
             let Some(put) = asking.next().await else {
                 return Ok(());
@@ -123,7 +124,7 @@ impl Sweeper {
         host: HostId,
         began: Tick,
         did: Did,
-        why: For,
+        why: AskReason,
         enough: bool,
     ) -> Result<Put, StoreError> {
         let since = Instant::now();
@@ -144,8 +145,8 @@ impl Sweeper {
         }
         let visit = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
             let now = turn.services.clock.now();
-            if let Some(draft) = turn.draft.as_mut() {
-                sweep::question_unanswered(now, &mut draft.repo, began);
+            if let Some(tx) = turn.tx.as_mut() {
+                sweep::question_unanswered(now, &mut tx.repo, began);
             }
         });
         visit.await?;
@@ -180,7 +181,7 @@ impl Sweeper {
         let mut asking = FuturesUnordered::new();
         let mut waiting = std::mem::take(&mut sweep.suspects);
         let mut confirm = std::mem::take(&mut sweep.confirm).into_iter();
-        let mut ready: Vec<(Did, For)> = Vec::new();
+        let mut ready: Vec<(Did, AskReason)> = Vec::new();
         let mut looked = None::<Instant>;
         loop {
             self.sweeps
@@ -192,7 +193,7 @@ impl Sweeper {
             while asking.len() < QUESTIONS {
                 let next = ready
                     .pop()
-                    .or_else(|| confirm.next().map(|did| (did, For::Sweep)));
+                    .or_else(|| confirm.next().map(|did| (did, AskReason::Sweep)));
                 let Some((did, why)) = next else {
                     break;
                 };
@@ -217,7 +218,7 @@ impl Sweeper {
     async fn look_at(
         &self,
         suspects: Vec<(Did, Suspect, Arc<PageNote>)>,
-        ready: &mut Vec<(Did, For)>,
+        ready: &mut Vec<(Did, AskReason)>,
     ) -> Result<Vec<(Did, Suspect, Arc<PageNote>)>, StoreError> {
         let services = &self.fetcher.services;
         let mut rest = Vec::new();
@@ -233,14 +234,14 @@ impl Sweeper {
             let noted = page.clone();
             let told = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
                 let services = turn.services;
-                let draft = turn.draft.as_mut()?;
+                let tx = turn.tx.as_mut()?;
                 let now = services.clock.now();
-                let repo = &draft.repo;
+                let repo = &tx.repo;
                 let suspicion = services.decide(now, |context| {
                     sweep::review_suspect(context, repo, &suspect, durable)
                 });
                 if suspicion == SuspectDecision::Cleared {
-                    let repo = &mut draft.repo;
+                    let repo = &mut tx.repo;
                     services.decide(now, |context| {
                         sweep::suspect_cleared(context, repo, &noted, &suspect)
                     });
@@ -250,7 +251,7 @@ impl Sweeper {
             match told.await? {
                 None | Some(SuspectDecision::Cleared) => {}
                 Some(SuspectDecision::Wait) => rest.push((did, suspect, page)),
-                Some(SuspectDecision::Ask) => ready.push((did, For::Suspect(suspect))),
+                Some(SuspectDecision::Ask) => ready.push((did, AskReason::Suspect(suspect))),
             }
         }
         Ok(rest)

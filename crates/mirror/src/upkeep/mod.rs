@@ -7,10 +7,9 @@ mod purge_cleanup;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::time::micros;
 use gapless_core::ledger::{Held, Repo, RepoId, Time, account};
-use gapless_store::change::{Change, EntryContent, LogEntry, Upkeep};
+use gapless_store::change::{Change, Upkeep};
 use gapless_store::error::StoreError;
 
 use crate::clock::Clock;
@@ -158,30 +157,20 @@ impl UpkeepTask {
             let purged = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
                 let services = turn.services;
                 let now = services.clock.now();
-                let Some(draft) = turn.draft.as_mut() else {
+                let Some(tx) = turn.tx.as_mut() else {
                     return false;
                 };
                 // The repository may have come back meanwhile, or the clock was set.
-                let due = account::is_purge_due(now.time, &draft.repo, grace)
+                let due = account::is_purge_due(now.time, &tx.repo, grace)
                     && is_believed(&services.clock, grace);
-                let Some(id) = draft.id.filter(|_| due) else {
+                let Some(id) = tx.id.filter(|_| due) else {
                     return false;
                 };
                 // If the rows cannot be read now, the next search tries again.
-                if !has_anything(services, id, &draft.repo).unwrap_or(false) {
+                if !has_anything(services, id, &tx.repo).unwrap_or(false) {
                     return false;
                 }
-                account::purge_row(now, &mut draft.repo);
-                let revs: Vec<_> = draft.parked.keys().copied().collect();
-                for rev in revs {
-                    draft.drop_frame(rev, DropReason::Superseded);
-                }
-                draft.purge(LogEntry {
-                    at: now.time,
-                    source: None,
-                    what: EntryContent::Purge,
-                    frame: None,
-                });
+                tx.purge(now);
                 services.metrics.purged.inc();
                 true
             });
@@ -217,8 +206,8 @@ impl UpkeepTask {
         for did in blocking(&self.services.metrics, work, find).await? {
             let visit = self.desks.visit(&did, |turn: &mut Turn<'_>| {
                 let now = turn.services.clock.time();
-                if let Some(draft) = &turn.draft {
-                    turn.services.schedule.note(now, &draft.repo);
+                if let Some(tx) = &turn.tx {
+                    turn.services.schedule.note(now, &tx.repo);
                 }
             });
             visit.await?;
