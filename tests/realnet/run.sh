@@ -90,7 +90,7 @@ fi
 program=${GAPLESS_REALNET_PROGRAM:-}
 if [ -z "$program" ]; then
   # The binary that the tests use, built as they build it: nothing is compiled twice.
-  cargo test --quiet --workspace --all-features --no-run --test web
+  cargo test --quiet --workspace --all-features --no-run --test offline
   program=$target/debug/gapless
 fi
 

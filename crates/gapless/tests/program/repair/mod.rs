@@ -1,0 +1,16 @@
+//! The mirror against the test network: hosts that move, lie, forget and come
+//! back, and what is fetched and swept because of it.
+
+mod accounts;
+mod covers;
+mod damaged_records;
+mod events;
+mod fetching;
+mod hostile;
+mod hosts;
+mod large;
+mod restarts;
+mod slow;
+mod sweeps;
+mod unanswered;
+mod unlisted;

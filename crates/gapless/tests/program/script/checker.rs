@@ -1,0 +1,109 @@
+//! Asks a mirror without a pause what it holds, while everything around it breaks.
+//! Whatever it states must be what the owner signed at that rev, complete or not.
+
+use std::time::Duration;
+
+use gapless_atp::syntax::Did;
+use gapless_harness::oracle::{self, Scope};
+use gapless_mirror::api::RepoAnswer;
+use gapless_testnet::Truth;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::script::served::{By, ask};
+
+/// One answer in so many is looked into, record by record.
+const LOOKED_INTO: u64 = 4;
+/// Between two questions: the mirror has other things to do.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What the checker did.
+#[derive(Debug, Default, Clone)]
+pub struct Figures {
+    /// Answers that were compared with the truth at the stated rev.
+    pub checks: u64,
+    /// Of these: called complete.
+    pub complete: u64,
+    /// States of which every record was compared, and how many those were.
+    pub states: u64,
+    pub records: u64,
+    pub different: Vec<String>,
+}
+
+/// A checker at work.
+pub struct Checker {
+    /// Where the mirror answers; none while it is down.
+    pub port: watch::Sender<Option<u16>>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Figures>,
+}
+
+impl Checker {
+    pub fn start(truth: Truth, scope: Scope) -> Checker {
+        let (port, ports) = watch::channel(None);
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(check(truth, scope, ports, stopped));
+        Checker { port, stop, task }
+    }
+
+    /// What it found. Panics if it found anything that is not true.
+    pub async fn stop(self) -> Figures {
+        self.stop.send_replace(true);
+        let figures = self.task.await.expect("everything that was said is true");
+        assert_eq!(figures.different, Vec::<String>::new());
+        figures
+    }
+}
+
+/// An answer was cut while nobody had ended the mirror: that is only right when the
+/// mirror is gone all the same, or the account was hidden meanwhile.
+async fn cut(port: u16, did: &Did) -> Option<String> {
+    let path = format!("/xrpc/com.atproto.sync.getRepoStatus?did={did}");
+    let (_, body) = ask(port, "GET", &path).await?;
+    let told: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    (told["active"] == true).then(|| format!("{did}: cut in the middle, and yet {told}"))
+}
+
+async fn check(
+    truth: Truth,
+    scope: Scope,
+    mut port: watch::Receiver<Option<u16>>,
+    stopped: watch::Receiver<bool>,
+) -> Figures {
+    let mut figures = Figures::default();
+    let (mut by, mut turn) = (None, 0_u64);
+    while !*stopped.borrow() {
+        for did in truth.dids() {
+            let Some(at) = *port.borrow_and_update() else {
+                break;
+            };
+            turn += 1;
+            if by.is_none() {
+                by = By::best(at, &did).await;
+            }
+            let path = format!("/v1/repos/{did}");
+            if let Some((200, body)) = ask(at, "GET", &path).await {
+                let answer: RepoAnswer =
+                    serde_json::from_slice(&body).expect("as the contract has it");
+                oracle::agrees(&truth, &scope, &answer);
+                figures.checks += 1;
+                figures.complete += u64::from(answer.complete);
+            }
+            if turn % LOOKED_INTO == 0
+                && let Some(by) = by
+                && let Some(compared) = by.look(at, &truth, &did).await
+            {
+                figures.records += compared.records;
+                figures.different.extend(compared.different);
+                match compared.cut {
+                    false => figures.states += 1,
+                    true if port.has_changed().unwrap_or(true) => {}
+                    true => figures.different.extend(cut(at, &did).await),
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    figures
+}

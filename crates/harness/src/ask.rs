@@ -1,0 +1,264 @@
+//! What a test asks a [`World`]: of the truth, of the mirror, and of both at once.
+
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::{Repo, Tick, UpstreamId};
+use gapless_mirror::Mirror;
+use gapless_mirror::api::{
+    Gap, GapsPage, Inspect as _, Readiness, RepoAnswer, Status, UpstreamAnswer,
+};
+use gapless_mirror::metrics::Metrics;
+use gapless_store::table::log::{FIRST_SEQ, LogKind};
+use gapless_testnet::Place;
+
+use crate::{World, oracle};
+
+impl World {
+    /// The account with this number.
+    pub fn did(&self, number: usize) -> Did {
+        self.net.truth().dids()[number].clone()
+    }
+
+    /// An account that lives on a host, by its number there.
+    pub fn account(&self, host: usize, number: usize) -> Did {
+        let truth = self.net.truth();
+        let there = truth.dids().into_iter();
+        let mut there = there.filter(|did| truth.head(did).is_some_and(|head| head.host == host));
+        there.nth(number).expect("it has so many")
+    }
+
+    /// A path that the repository has.
+    pub fn some_path(&self, did: &Did) -> String {
+        let records = self.net.truth().records(did).expect("it exists");
+        let mut paths = records.into_keys();
+        paths.next().expect("it has a record")
+    }
+
+    pub fn host_url(&self, host: usize) -> String {
+        self.url(Place::Pds(host))
+    }
+
+    pub fn url(&self, place: Place) -> String {
+        match place {
+            Place::Pds(index) => self.net.urls().pds[index].clone(),
+            Place::Relay => self.net.urls().relay.clone().expect("there is one"),
+            Place::Jetstream => self.net.urls().jetstream.clone().expect("there is one"),
+            other => panic!("nobody follows {other}"),
+        }
+    }
+
+    /// Asks the mirror on a thread that may wait.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Mirror) -> T + Send + 'static,
+    ) -> T {
+        let mirror = self.mirror().clone();
+        let asked = tokio::task::spawn_blocking(move || ask(&mirror));
+        asked.await.expect("no panic")
+    }
+
+    /// What the mirror says of a repository, compared with the truth at the rev that the
+    /// answer states; `None` if the mirror does not know the repository.
+    pub async fn repo(&self, did: &Did) -> Option<RepoAnswer> {
+        let asked = did.clone();
+        let answer = self
+            .ask(move |mirror| mirror.inspector().repo(&asked))
+            .await;
+        let answer = answer.expect("an answer");
+        if let Some(answer) = &answer {
+            self.check(answer);
+        }
+        answer
+    }
+
+    /// [`World::repo`] of a repository that the mirror knows.
+    pub async fn answer(&self, did: &Did) -> RepoAnswer {
+        self.repo(did).await.expect("it is known")
+    }
+
+    /// [`World::answer`] at a moment when the mirror must know that any state but the head is
+    /// old: it never calls such a state complete.
+    pub async fn never_stale(&self, did: &Did) -> RepoAnswer {
+        let answer = self.answer(did).await;
+        let head = self.net.truth().head(did).map(|head| head.rev.to_string());
+        assert!(
+            !answer.complete || answer.rev == head,
+            "complete at {:?}, and the head is {head:?}: {answer:?}",
+            answer.rev
+        );
+        answer
+    }
+
+    pub async fn reasons(&self, did: &Did) -> Vec<String> {
+        self.answer(did).await.reasons
+    }
+
+    /// Whether a repository is complete at the truth's head; if not, what was seen.
+    pub async fn is_complete(&self, did: &Did) -> Result<(), String> {
+        let Some(answer) = self.repo(did).await else {
+            return Err("unknown".to_owned());
+        };
+        let head = self.net.truth().head(did).expect("it exists");
+        if answer.complete && answer.rev == Some(head.rev.to_string()) {
+            Ok(())
+        } else {
+            Err(format!("{answer:?}, the truth is at {}", head.rev))
+        }
+    }
+
+    /// Fails unless a repository is complete at the truth's head now.
+    pub async fn assert_complete(&self, did: &Did) {
+        let complete = self.is_complete(did).await;
+        assert_eq!(complete, Ok(()), "{did}");
+    }
+
+    pub async fn status(&self) -> Status {
+        self.ask(|mirror| mirror.inspector().status().expect("an answer"))
+            .await
+    }
+
+    pub async fn ready(&self) -> Readiness {
+        self.ask(|mirror| mirror.inspector().ready()).await
+    }
+
+    /// The first hundred gaps.
+    pub async fn gaps(&self) -> GapsPage {
+        let page = self.ask(|mirror| mirror.inspector().gaps(None, 100)).await;
+        page.expect("an answer")
+    }
+
+    pub async fn gap(&self, did: &Did) -> Option<Gap> {
+        let gaps = self.gaps().await.gaps;
+        gaps.into_iter().find(|gap| gap.did == did.as_str())
+    }
+
+    pub async fn upstream(&self, place: Place) -> UpstreamAnswer {
+        let url = self.url(place);
+        let all = self.ask(|mirror| mirror.inspector().upstreams()).await;
+        let mut all = all.expect("an answer").into_iter();
+        all.find(|one| one.url == url).expect("it is followed")
+    }
+
+    /// The value of a metric, if the mirror has it.
+    pub async fn measure(&self, name: &str) -> Option<f64> {
+        let text = self.ask(|mirror| mirror.inspector().metrics()).await;
+        let text = text.expect("an answer");
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim().parse().ok())
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.mirror().services().metrics
+    }
+
+    /// The mirror's time, as answers state times.
+    pub fn now(&self) -> String {
+        let now = self.mirror().services().clock.time();
+        gapless_mirror::api::timestamp(now).expect("a time")
+    }
+
+    /// The durable row.
+    pub fn row(&self, did: &Did) -> Repo {
+        let view = self.mirror().services().store.view();
+        let found = view.repo_by_did(did).expect("it can be read");
+        found.expect("it is known").1
+    }
+
+    /// The log's next number: it stays while nothing is applied.
+    pub fn log_next(&self) -> u64 {
+        self.mirror().services().store.durable_head().next_seq
+    }
+
+    /// The kinds of a repository's log entries, oldest first.
+    pub fn log_of(&self, did: &Did) -> Vec<LogKind> {
+        let view = self.mirror().services().store.view();
+        let found = view.repo_by_did(did).expect("it can be read");
+        let (id, _) = found.expect("it is known");
+        let rows = view.log_from(FIRST_SEQ).expect("it can be read");
+        let rows = rows.map(|row| row.expect("it can be read").1);
+        let ours = rows.filter(|row| row.repo == Some(id));
+        ours.map(|row| row.kind).collect()
+    }
+
+    pub fn upstream_id(&self, place: Place) -> UpstreamId {
+        let url = self.url(place);
+        let covers = self.mirror().services().upstreams.read();
+        let mut ours = covers.iter().filter(|(_, source)| source.row.url == url);
+        ours.next().expect("it is followed").0
+    }
+
+    /// The number of the event that was last read, durable or not.
+    pub fn read(&self, place: Place) -> Option<u64> {
+        let id = self.upstream_id(place);
+        let covers = self.mirror().services().upstreams.read();
+        let stream = &covers.get(id).expect("it is followed").stream;
+        stream.read().map(|cursor| cursor.seq)
+    }
+
+    /// How far the stream of a host is durable; `None` if the host is not followed.
+    pub fn cursor(&self, host: usize) -> Option<u64> {
+        let services = self.mirror().services();
+        let url = self.url(Place::Pds(host));
+        let covers = services.upstreams.read();
+        let (id, _) = covers.iter().find(|(_, source)| source.row.url == url)?;
+        let cursor = services.store.view().cursor(id).expect("it can be read");
+        cursor.map(|cursor| cursor.seq)
+    }
+
+    pub fn epoch(&self, place: Place) -> u64 {
+        let id = self.upstream_id(place);
+        let covers = self.mirror().services().upstreams.read();
+        covers.get(id).expect("it is followed").row.epoch.0
+    }
+
+    /// When the last sweep began that went through.
+    pub fn swept(&self) -> Option<Tick> {
+        let hosts = self.mirror().services().hosts.all();
+        let swept = hosts.into_iter().map(|(_, host)| host.swept);
+        swept.flatten().map(|swept| swept.tick).max()
+    }
+
+    /// Whatever is said to be held must be exactly what the owner signed at that rev,
+    /// complete or not.
+    fn check(&self, answer: &RepoAnswer) {
+        let scope = self.scope();
+        let Some(truth) = oracle::agrees(&self.net.truth(), &scope, answer) else {
+            return;
+        };
+        let did = Did::parse(&answer.did).expect("a DID");
+        let rev: Option<Rev> = answer.rev.as_deref().and_then(|rev| rev.parse().ok());
+        let view = self.mirror().services().store.view();
+        let Ok(Some((id, repo))) = view.repo_by_did(&did) else {
+            panic!("{did} is not in the store");
+        };
+        if repo.head().map(|head| head.rev) != rev {
+            // It moved on since it was asked.
+            return;
+        }
+        let mut held: Vec<(String, Option<Vec<u8>>)> = view
+            .records(id)
+            .map(|record| {
+                let record = record.expect("it can be read");
+                let path = String::from_utf8(record.path().to_vec()).expect("text");
+                (path, record.bytes().map(<[u8]>::to_vec))
+            })
+            .collect();
+        let mut truth: Vec<(String, Option<Vec<u8>>)> = truth
+            .into_iter()
+            .filter(|(path, _)| scope.keeps_key(path))
+            .map(|(path, (_, bytes))| {
+                let bytes = scope.wants(&path).then(|| bytes.to_vec());
+                (path, bytes)
+            })
+            .collect();
+        if self.widened && !answer.complete {
+            // Not yet what is wanted, or more than that, but nothing else than what
+            // was signed.
+            held.retain(|(path, _)| truth.iter().any(|(there, _)| there == path));
+            truth.retain(|(path, _)| held.iter().any(|(here, _)| here == path));
+            for (own, (_, bytes)) in held.iter().zip(&mut truth) {
+                *bytes = bytes.take().filter(|_| own.1.is_some());
+            }
+        }
+        assert_eq!(held, truth, "records of {did} at {rev:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! Moments that nobody chose, and the audit of what a killed program leaves on the
+//! disk.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use gapless_atp::frame;
+use gapless_atp::syntax::Did;
+use gapless_core::ledger::{Held, RepoId};
+use gapless_store::read_view::ReadView;
+use gapless_store::table::log::{FIRST_SEQ, LogRow};
+use gapless_store::{Settings, Store};
+use gapless_testnet::{Place, Testnet};
+
+/// Moments that nobody chose, from a seed that a failure shows.
+pub struct Chance(u64);
+
+impl Default for Chance {
+    fn default() -> Chance {
+        Chance::new()
+    }
+}
+
+impl Chance {
+    pub fn new() -> Chance {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH);
+        let seed = time.map_or(1, |time| time.as_nanos() as u64) | 1;
+        eprintln!("the seed is {seed}");
+        Chance(seed)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+
+    /// Waits for a while that is different every time.
+    pub async fn wait(&mut self, longest: Duration) {
+        let micros = self.below(longest.as_micros() as u64);
+        tokio::time::sleep(Duration::from_micros(micros)).await;
+    }
+}
+
+/// What was seen of the log in earlier audits; it may only grow.
+#[derive(Default)]
+pub struct Audit {
+    rows: BTreeMap<u64, LogRow>,
+    /// Audits in which a large snapshot was found half written.
+    pub applying: u64,
+    /// States whose root was recomputed and compared with the truth.
+    pub exact: u64,
+    /// The number after the last one.
+    pub log_next: u64,
+}
+
+impl Audit {
+    /// Looks at everything that a killed program has left: every root, every
+    /// record, every log number, and the cursor.
+    pub fn look(&mut self, data: &Path, net: &Testnet) {
+        let settings = Settings {
+            min_free_disk_bytes: 0,
+            ..Settings::default()
+        };
+        let store = Store::open(data, &settings).expect("it opens");
+        let view = store.view();
+        for row in view.repos(RepoId(0)) {
+            let (id, _) = row.expect("it can be read");
+            self.repo(&view, id, net);
+        }
+        self.log(&view);
+        assert_eq!(store.durable_head().next_seq, self.log_next);
+        cursor(&view, net);
+        drop(view);
+        store.close().expect("it closes");
+    }
+
+    fn repo(&mut self, view: &ReadView, id: RepoId, net: &Testnet) {
+        let repo = view.repo(id).expect("it can be read").expect("it is there");
+        let head = match &repo.held {
+            Held::Exactly(head) => head,
+            Held::Nothing => return,
+            Held::Applying { .. } => {
+                self.applying += 1;
+                return;
+            }
+            Held::Damaged { .. } => panic!("{}: damaged by a mere kill", repo.did),
+        };
+        let root = view.root(id).expect("the keys make a tree");
+        assert_eq!(root, head.data, "{} at {}", repo.did, head.rev);
+        let truth = net.truth().records_at(&repo.did, head.rev);
+        let truth = truth.unwrap_or_else(|| panic!("nobody signed {} {}", repo.did, head.rev));
+        let mut held = BTreeMap::new();
+        for record in view.records(id) {
+            let record = record.expect("it can be read");
+            let path = String::from_utf8(record.path().to_vec()).expect("text");
+            held.insert(path, record.bytes().expect("bytes are kept").to_vec());
+        }
+        let truth: BTreeMap<String, Vec<u8>> = truth
+            .into_iter()
+            .map(|(path, (_, bytes))| (path, bytes.to_vec()))
+            .collect();
+        assert!(held == truth, "{} at {}: other records", repo.did, head.rev);
+        self.exact += 1;
+    }
+
+    /// Numbers are dense, and name what they named before.
+    fn log(&mut self, view: &ReadView) {
+        let mut next = FIRST_SEQ;
+        for row in view.log_from(FIRST_SEQ).expect("it can be read") {
+            let (first, row) = row.expect("it can be read");
+            assert_eq!(first, next, "the numbers are dense");
+            next += row.numbers();
+            match self.rows.get(&first) {
+                Some(before) => assert_eq!(before, &row, "number {first} names something else"),
+                None => {
+                    assert!(first >= self.log_next, "number {first} was given before");
+                    self.rows.insert(first, row);
+                }
+            }
+        }
+        assert!(next >= self.log_next, "{next}: numbers were lost");
+        self.log_next = next;
+    }
+}
+
+/// Nothing at or before a cursor is missing: it was applied, or something is owed.
+fn cursor(view: &ReadView, net: &Testnet) {
+    let upstreams = view.upstreams().expect("they can be read");
+    for (id, row) in upstreams {
+        let urls = &net.urls().pds;
+        let Some(host) = urls.iter().position(|url| *url == row.url) else {
+            continue;
+        };
+        let cursor = view.cursor(id).expect("it can be read");
+        let (Some(cursor), Some(first)) = (cursor, row.first_cursor_since_reset) else {
+            continue;
+        };
+        for bytes in net.frames(Place::Pds(host)).expect("it is there") {
+            let Ok(frame::Event::Commit(event)) = frame::decode(&bytes) else {
+                continue;
+            };
+            // What came before the connection is for the sweep to find.
+            if event.seq > cursor.seq || event.seq < first {
+                continue;
+            }
+            let did = Did::parse(event.repo).expect("a DID");
+            let found = view.repo_by_did(&did).expect("it can be read");
+            let (id, repo) = found.unwrap_or_else(|| panic!("{did} is passed and unknown"));
+            let held = repo.head().map(|head| head.rev.to_string());
+            let parked = view.parked(id).expect("it can be read");
+            assert!(
+                held.as_deref() >= Some(event.rev) || !repo.debt.is_empty() || !parked.is_empty(),
+                "{did}: the cursor {} has passed {} at {}, and {held:?} is held",
+                cursor.seq,
+                event.rev,
+                event.seq
+            );
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What tests of the whole program share: a [`World`] with a test network, a mirror of it
+//! and the truth; faults; waiting; the program as a process; and the log that must hold no
+//! warning or error that its test does not expect.
+//!
+//! For development only. A failure panics, because its caller is a test. Every answer about
+//! a repository is compared with the truth before a test sees it.
+//!
+//! ```no_run
+//! # use gapless_harness::{World, network};
+//! # async fn a_lost_commit_is_found() {
+//! let mut world = World::settled(network(2, 1)).await;
+//! let did = world.did(0);
+//! world.lose_commit(&did);
+//! world.post(&did);
+//! world.until_complete(&did).await;
+//! world.stop().await;
+//! # }
+//! ```
+
+mod ask;
+pub mod audit;
+pub mod fake_jetstream;
+mod faults;
+pub mod log_capture;
+pub mod oracle;
+pub mod program;
+pub mod proxy;
+mod wait;
+mod world;
+
+pub use faults::{PDS, new_path, new_post, next_number, record};
+pub use program::Program;
+pub use wait::said;
+pub use world::{LOG, PATIENCE, Settled, World, listed, network, own_accounts, swept, unswept};
