@@ -1,6 +1,6 @@
 //! What a test asks a [`World`]: of the truth, of the mirror, and of both at once.
 
-use gapless_atp::syntax::{Did, Rev};
+use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Repo, Tick, UpstreamId};
 use gapless_mirror::Mirror;
 use gapless_mirror::api::{
@@ -217,48 +217,11 @@ impl World {
         swept.flatten().map(|swept| swept.tick).max()
     }
 
-    /// Whatever is said to be held must be exactly what the owner signed at that rev,
-    /// complete or not.
+    /// Compares an answer with the truth, and with what the store holds.
     fn check(&self, answer: &RepoAnswer) {
-        let scope = self.scope();
-        let Some(truth) = oracle::agrees(&self.net.truth(), &scope, answer) else {
-            return;
-        };
-        let did = Did::parse(&answer.did).expect("a DID");
-        let rev: Option<Rev> = answer.rev.as_deref().and_then(|rev| rev.parse().ok());
         let view = self.mirror().services().store.view();
-        let Ok(Some((id, repo))) = view.repo_by_did(&did) else {
-            panic!("{did} is not in the store");
-        };
-        if repo.head().map(|head| head.rev) != rev {
-            // It moved on since it was asked.
-            return;
-        }
-        let mut held: Vec<(String, Option<Vec<u8>>)> = view
-            .records(id)
-            .map(|record| {
-                let record = record.expect("it can be read");
-                let path = String::from_utf8(record.path().to_vec()).expect("text");
-                (path, record.bytes().map(<[u8]>::to_vec))
-            })
-            .collect();
-        let mut truth: Vec<(String, Option<Vec<u8>>)> = truth
-            .into_iter()
-            .filter(|(path, _)| scope.keeps_key(path))
-            .map(|(path, (_, bytes))| {
-                let bytes = scope.wants(&path).then(|| bytes.to_vec());
-                (path, bytes)
-            })
-            .collect();
-        if self.widened && !answer.complete {
-            // Not yet what is wanted, or more than that, but nothing else than what
-            // was signed.
-            held.retain(|(path, _)| truth.iter().any(|(there, _)| there == path));
-            truth.retain(|(path, _)| held.iter().any(|(here, _)| here == path));
-            for (own, (_, bytes)) in held.iter().zip(&mut truth) {
-                *bytes = bytes.take().filter(|_| own.1.is_some());
-            }
-        }
-        assert_eq!(held, truth, "records of {did} at {rev:?}");
+        let scope = self.scope().widened(self.widened);
+        let compared = oracle::compare(&self.net.truth(), &scope, answer, Some(&view));
+        compared.expect("the store can be read").expect_true();
     }
 }

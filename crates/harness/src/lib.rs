@@ -22,11 +22,12 @@ pub mod audit;
 pub mod fake_jetstream;
 mod faults;
 pub mod log_capture;
-pub mod oracle;
 pub mod program;
 pub mod proxy;
 mod wait;
 mod world;
+
+pub use gapless::demo::oracle;
 
 pub use faults::{PDS, new_path, new_post, next_number, record};
 pub use program::Program;

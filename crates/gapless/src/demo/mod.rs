@@ -7,11 +7,12 @@
 //! fault was not repaired, or if a fault did not fire.
 
 mod ending;
-mod oracle;
+pub mod oracle;
 mod play;
 mod script;
 mod stage;
 mod story;
+mod tally;
 mod traffic;
 mod view;
 
@@ -24,9 +25,9 @@ use std::time::{Duration, Instant};
 use gapless_store::error::StoreError;
 use serde_json::json;
 
-use oracle::{Judge, OracleTally};
 use script::LEAST_PER_HOST;
 use stage::{HOSTS, Stage, StageOptions};
+use tally::{Judge, OracleTally};
 use view::{DemoStatus, DemoView, OutputForm};
 
 /// The default number of repositories.

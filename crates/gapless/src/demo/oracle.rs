@@ -1,221 +1,238 @@
-//! The judge: every record that the mirror holds, again and again, against the truth of
-//! the network at the rev that the mirror states.
+//! The oracle: what a mirror says and holds of a repository, compared with the truth of the
+//! test network.
 //!
-//! A repository may be behind, and then it says so; it may never hold anything but
-//! what its owner signed at the rev it states. That is compared record by record,
-//! byte by byte, faults or not, complete or not.
+//! A repository may be behind, and then the mirror says so. It may never hold anything but what
+//! its owner signed at the rev that the mirror states. [`compare`] checks that record by record
+//! and byte by byte, whether the repository is complete or not. The demonstration and all tests
+//! of the program use it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
 
 use gapless_atp::syntax::{Did, Rev};
+use gapless_mirror::api::RepoAnswer;
 use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
+use gapless_store::table::record::Record;
 use gapless_testnet::{Records, Truth};
 
-use gapless_mirror::Mirror;
+use crate::config::Flags;
 
-/// Differences that are told in words; the others are counted.
-const TOLD: usize = 20;
+/// Which records a mirror was told to keep.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// Patterns of collections; none stands for all.
+    patterns: Vec<String>,
+    /// Keeps no keys of records outside the patterns.
+    wanted_keys_only: bool,
+    /// The filter is wider than it was: until a repository is complete under the present one, the
+    /// mirror may hold fewer records than the filter wants.
+    widened: bool,
+}
 
-/// What was compared since the beginning, and what came of it.
+impl Scope {
+    /// The scope that the flags of `gapless run` choose.
+    pub fn of(flags: &Flags) -> Scope {
+        let patterns = flags.collections.as_deref().unwrap_or_default();
+        Scope {
+            patterns: patterns
+                .split(',')
+                .filter(|one| !one.is_empty())
+                .map(str::to_owned)
+                .collect(),
+            wanted_keys_only: flags.keep_keys.as_deref() == Some("wanted"),
+            widened: false,
+        }
+    }
+
+    /// Says whether the filter is wider than it was.
+    pub fn widened(self, widened: bool) -> Scope {
+        Scope { widened, ..self }
+    }
+
+    /// Whether the record at a path is to be kept.
+    pub fn wants(&self, path: &str) -> bool {
+        let collection = path.split('/').next().unwrap_or(path);
+        let matches = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => collection.starts_with(beginning),
+            None => collection == pattern,
+        };
+        self.patterns.is_empty() || self.patterns.iter().any(matches)
+    }
+
+    /// Whether at least the key of the record at a path is to be kept.
+    pub fn keeps_key(&self, path: &str) -> bool {
+        !self.wanted_keys_only || self.wants(path)
+    }
+}
+
+/// What was compared of one repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OracleTally {
-    /// States of repositories that were compared.
-    pub checks: u64,
-    /// Records that were compared with the truth at the stated rev.
+pub struct Comparison {
+    /// The mirror states a rev, so there was something to compare.
+    pub stated: bool,
+    /// The mirror calls the repository complete.
+    pub complete: bool,
+    /// Records that were compared byte by byte.
     pub records: u64,
-    /// Of these: missing, extra, or with other bytes.
-    pub differences: u64,
-    /// Of these: in repositories that the mirror called complete.
-    pub differences_in_complete: u64,
-    /// Repositories that were complete and then were not.
-    pub gaps_opened: u64,
-    /// Of these: complete again.
-    pub gaps_closed: u64,
-    /// Repositories of the network, and those that were complete when last looked at.
-    pub repos: u64,
-    pub complete: u64,
-    /// The first differences, in words.
-    pub told: Vec<String>,
-    /// Why a comparison did not get to its end.
-    pub failed: Option<String>,
+    /// Each difference in words; empty if everything is true.
+    pub different: Vec<String>,
 }
 
-#[derive(Default)]
-struct State {
-    tally: OracleTally,
-    /// Those that have been complete before.
-    known: BTreeSet<Did>,
-    /// Those that are a gap now.
-    open: BTreeSet<Did>,
+impl Comparison {
+    /// The comparison, for a caller to whom a difference is a failure.
+    ///
+    /// # Panics
+    /// If anything differs.
+    pub fn expect_true(self) -> Comparison {
+        assert!(self.different.is_empty(), "{}", self.different.join("\n"));
+        self
+    }
 }
 
-pub struct Judge {
-    truth: Truth,
-    state: Mutex<State>,
+/// Records by path; without its bytes, a record of which only the key is kept.
+pub type Held = BTreeMap<String, Option<Vec<u8>>>;
+
+/// Compares an answer about a repository with the truth at the rev that the answer states: the
+/// commit, the root, the number of records and what the answer calls complete. With a view of
+/// the store taken after the answer, compares every record too, unless the repository has moved
+/// on in between.
+pub fn compare(
+    truth: &Truth,
+    scope: &Scope,
+    answer: &RepoAnswer,
+    view: Option<&ReadView>,
+) -> Result<Comparison, StoreError> {
+    let mut comparison = Comparison {
+        stated: answer.rev.is_some(),
+        complete: answer.complete,
+        ..Comparison::default()
+    };
+    let different = &mut comparison.different;
+    let (Ok(did), rev) = (Did::parse(&answer.did), answer.rev.as_deref()) else {
+        different.push(format!("{}: no DID", answer.did));
+        return Ok(comparison);
+    };
+    if answer.complete != answer.reasons.is_empty() {
+        different.push(format!("{did}: complete or not? {answer:?}"));
+    }
+    let Some(rev) = rev else {
+        if answer.complete {
+            different.push(format!("{did}: complete, and nothing is held"));
+        }
+        return Ok(comparison);
+    };
+    let Ok(rev) = rev.parse::<Rev>() else {
+        different.push(format!("{did}: {rev} is no rev"));
+        return Ok(comparison);
+    };
+    let Some(signed) = compare_head(truth, scope, answer, &did, rev, different) else {
+        return Ok(comparison);
+    };
+    if let Some(view) = view {
+        let held = held_at(view, &did, rev, different)?;
+        if let Some(held) = held {
+            comparison.records = held.len() as u64;
+            compare_records(&did, rev, scope, answer.complete, &held, &signed, different);
+        }
+    }
+    Ok(comparison)
 }
 
-/// What was compared of one repository at one moment.
-struct Compared {
+/// Compares what an answer says of its commit. Returns the records that were signed with it.
+fn compare_head(
+    truth: &Truth,
+    scope: &Scope,
+    answer: &RepoAnswer,
+    did: &Did,
+    rev: Rev,
+    different: &mut Vec<String>,
+) -> Option<Records> {
+    let commits = truth.commits(did).unwrap_or_default();
+    let signed = commits.iter().find(|commit| commit.rev == rev);
+    match signed {
+        Some(signed)
+            if answer.commit == Some(signed.commit.to_string())
+                && answer.data == Some(signed.data.to_string()) => {}
+        Some(_) => different.push(format!("{did} at {rev}: another commit than was signed")),
+        None => different.push(format!("{did}: nobody signed {rev}")),
+    }
+    let signed = truth.records_at(did, rev)?;
+    let keys = signed.keys().filter(|path| scope.keeps_key(path)).count() as u64;
+    // Records are counted a moment after the row was read: only at the head the number is sure.
+    let at_head = truth.head(did).is_some_and(|head| head.rev == rev);
+    if answer.complete && at_head && answer.records != Some(keys) {
+        let counted = answer.records;
+        different.push(format!("{did} at {rev}: {counted:?} records of {keys}"));
+    }
+    Some(signed)
+}
+
+/// The records that a view holds; `None` if the repository is at another rev there.
+fn held_at(
+    view: &ReadView,
+    did: &Did,
+    rev: Rev,
+    different: &mut Vec<String>,
+) -> Result<Option<Held>, StoreError> {
+    let Some((id, repo)) = view.repo_by_did(did)? else {
+        different.push(format!("{did}: stated and not in the store"));
+        return Ok(None);
+    };
+    if repo.head().map(|head| head.rev) != Some(rev) {
+        return Ok(None);
+    }
+    let held = view.records(id).map(|record| record.map(path_and_bytes));
+    held.collect::<Result<Held, StoreError>>().map(Some)
+}
+
+fn path_and_bytes(record: Record) -> (String, Option<Vec<u8>>) {
+    let path = String::from_utf8_lossy(record.path()).into_owned();
+    (path, record.bytes().map(<[u8]>::to_vec))
+}
+
+/// Compares records with those that the filter keeps of the signed ones.
+fn compare_records(
+    did: &Did,
+    rev: Rev,
+    scope: &Scope,
     complete: bool,
-    records: u64,
-    different: Vec<String>,
-}
-
-impl Judge {
-    pub fn new(truth: Truth) -> Judge {
-        Judge {
-            truth,
-            state: Mutex::default(),
+    held: &Held,
+    signed: &Records,
+    different: &mut Vec<String>,
+) {
+    let wanted = |(path, (_, bytes)): (&String, &(_, bytes::Bytes))| {
+        let bytes = scope.wants(path).then(|| bytes.to_vec());
+        (path.clone(), bytes)
+    };
+    let kept = signed.iter().filter(|(path, _)| scope.keeps_key(path));
+    let mut wanted: Held = kept.map(wanted).collect();
+    if scope.widened && !complete {
+        // What both have must be what was signed; a key may lack its record.
+        let mut both = held.clone();
+        both.retain(|path, _| wanted.contains_key(path));
+        wanted.retain(|path, _| held.contains_key(path));
+        for (path, bytes) in &mut wanted {
+            *bytes = bytes.take().filter(|_| held[path].is_some());
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here can panic half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn tally(&self) -> OracleTally {
-        self.state().tally.clone()
-    }
-
-    /// A comparison did not get to its end: who cannot look vouches for nothing.
-    pub fn fail(&self, why: String) {
-        self.state().tally.failed = Some(why);
-    }
-
-    /// Compares everything once. Blocks for as long as that takes.
-    pub fn pass(&self, mirror: &Mirror) -> Result<(), StoreError> {
-        let view = mirror.services().store.view();
-        let dids = self.truth.dids();
-        let mut complete = 0;
-        for did in &dids {
-            let compared = self.compare(mirror, &view, did)?;
-            complete += u64::from(compared.as_ref().is_some_and(|one| one.complete));
-            self.note(did, compared);
-        }
-        let mut state = self.state();
-        state.tally.repos = dids.len() as u64;
-        state.tally.complete = complete;
-        Ok(())
-    }
-
-    fn note(&self, did: &Did, compared: Option<Compared>) {
-        let mut state = self.state();
-        let complete = compared.as_ref().is_some_and(|one| one.complete);
-        match complete {
-            true => {
-                state.known.insert(did.clone());
-                state.tally.gaps_closed += u64::from(state.open.remove(did));
-            }
-            false if state.known.contains(did) => {
-                state.tally.gaps_opened += u64::from(state.open.insert(did.clone()));
-            }
-            false => {}
-        }
-        let Some(compared) = compared else {
-            return;
-        };
-        let tally = &mut state.tally;
-        tally.checks += 1;
-        tally.records += compared.records;
-        let different = compared.different.len() as u64;
-        tally.differences += different;
-        if complete {
-            tally.differences_in_complete += different;
-        }
-        for words in compared.different {
-            if tally.told.len() < TOLD {
-                tally.told.push(words);
-            }
-        }
-    }
-
-    /// None: nothing exact is held, and nothing is claimed.
-    fn compare(
-        &self,
-        mirror: &Mirror,
-        view: &ReadView,
-        did: &Did,
-    ) -> Result<Option<Compared>, StoreError> {
-        let Some((id, repo)) = view.repo_by_did(did)? else {
-            return Ok(None);
-        };
-        let complete = mirror.inspector().answer(&repo).complete();
-        let Some(head) = repo.head() else {
-            return Ok(complete.then(|| Compared {
-                complete,
-                records: 0,
-                different: vec![format!("{did}: complete, and nothing is held")],
-            }));
-        };
-        let held = held(view.records(id))?;
-        let rev = head.rev;
-        let signed = self.truth.commits(did).unwrap_or_default();
-        let signed = signed.into_iter().find(|commit| commit.rev == rev);
-        let mut different = Vec::new();
-        match signed {
-            Some(signed) if signed.commit == head.commit && signed.data == head.data => {}
-            Some(_) => different.push(format!("{did} at {rev}: another commit than was signed")),
-            None => different.push(format!("{did}: nobody signed {rev}")),
-        }
-        if let Some(truth) = self.truth.records_at(did, rev) {
-            differing(did, rev, &held, &truth, &mut different);
-        }
-        Ok(Some(Compared {
-            complete,
-            records: held.len() as u64,
-            different,
-        }))
-    }
-
-    /// Why a repository is not complete at the head that its owner has now.
-    pub fn behind(&self, mirror: &Mirror, did: &Did) -> Result<Option<String>, StoreError> {
-        let Some(head) = self.truth.head(did) else {
-            return Ok(Some("its host has lost it".to_owned()));
-        };
-        let view = mirror.services().store.view();
-        let Some((_, repo)) = view.repo_by_did(did)? else {
-            return Ok(Some("not known yet".to_owned()));
-        };
-        let answer = mirror.inspector().answer(&repo);
-        if !answer.complete() {
-            let reasons: Vec<&str> = answer.reasons.iter().map(|one| one.as_str()).collect();
-            return Ok(Some(reasons.join(", ")));
-        }
-        let held = repo.head().map(|held| held.rev);
-        Ok((held != Some(head.rev)).then(|| "its newest commit is not known here".to_owned()))
+        differing(did, rev, &both, &wanted, different);
+    } else {
+        differing(did, rev, held, &wanted, different);
     }
 }
 
-type HeldRecords = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
-
-fn held(
-    records: impl Iterator<Item = Result<gapless_store::table::record::Record, StoreError>>,
-) -> Result<HeldRecords, StoreError> {
-    let mut held = HeldRecords::new();
-    for record in records {
-        let record = record?;
-        held.insert(record.path().to_vec(), record.bytes().map(<[u8]>::to_vec));
-    }
-    Ok(held)
-}
-
-/// Every record that is missing, extra, or has other bytes.
-fn differing(did: &Did, rev: Rev, held: &HeldRecords, truth: &Records, found: &mut Vec<String>) {
-    for (path, (_, bytes)) in truth {
-        let words = match held.get(path.as_bytes()) {
+/// Names every record that is missing, extra, or has other bytes than in the truth.
+pub fn differing(did: &Did, rev: Rev, held: &Held, truth: &Held, different: &mut Vec<String>) {
+    for (path, bytes) in truth {
+        let words = match held.get(path) {
             None => "is missing",
-            Some(own) if own.as_deref() != Some(&bytes[..]) => "has other bytes",
+            Some(own) if own != bytes => "has other bytes",
             Some(_) => continue,
         };
-        found.push(format!("{did} at {rev}: {path} {words}"));
+        different.push(format!("{did} at {rev}: {path} {words}"));
     }
     for path in held.keys() {
-        let path = String::from_utf8_lossy(path);
-        if !truth.contains_key(path.as_ref()) {
-            found.push(format!("{did} at {rev}: {path} is held and was not signed"));
+        if !truth.contains_key(path) {
+            different.push(format!("{did} at {rev}: {path} is held and was not signed"));
         }
     }
 }
@@ -223,66 +240,17 @@ fn differing(did: &Did, rev: Rev, held: &HeldRecords, truth: &Records, found: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::stage::{Stage, StageOptions};
-    use gapless_atp::cid::Cid;
-    use gapless_testnet::{Config, Testnet};
-
-    /// Nothing that is waited for takes longer.
-    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn what_another_truth_does_not_know_is_a_difference() {
-        let folder = tempfile::tempdir().unwrap();
-        let wanted = StageOptions {
-            repos: 1,
-            port: 0,
-            bind: "127.0.0.1:0".parse().unwrap(),
-        };
-        let stage = Stage::build(&wanted, folder.path()).await.unwrap();
-        let right = Judge::new(stage.net.truth());
-        let mirror = stage.running().unwrap();
-        let began = std::time::Instant::now();
-        while right.tally().complete < 1 {
-            right.pass(&mirror).unwrap();
-            assert!(began.elapsed() < PATIENCE, "{:?}", right.tally());
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        assert_eq!(right.tally().differences, 0, "{:?}", right.tally());
-        assert!(right.tally().records >= 30, "{:?}", right.tally());
-        // The same account, which did something else.
-        let other = Testnet::start(Config {
-            repos: 1,
-            pds: 3,
-            did_web: false,
-            wall_clock: true,
-            ..Config::default()
-        });
-        let other = other.await.unwrap();
-        assert_eq!(other.truth().dids(), stage.net.truth().dids());
-        let wrong = Judge::new(other.truth());
-        wrong.pass(&mirror).unwrap();
-        let tally = wrong.tally();
-        assert_eq!(tally.checks, 1);
-        assert!(tally.differences_in_complete >= 1, "{tally:?}");
-        assert!(tally.told[0].contains("nobody signed"), "{tally:?}");
-        drop(mirror);
-        stage.take_down().await.unwrap();
-    }
 
     #[test]
     fn what_is_missing_extra_or_other_is_found() {
         let did = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").unwrap();
         let rev: Rev = "3l6oveex3ii2l".parse().unwrap();
-        let of = |bytes: &'static [u8]| (Cid::dag_cbor(bytes), bytes.into());
-        let truth: Records = [
-            ("a/same", of(b"1")),
-            ("a/other", of(b"2")),
-            ("a/gone", of(b"3")),
-        ]
-        .map(|(path, record)| (path.to_owned(), record))
-        .into();
-        let held: HeldRecords = [("a/same", b"1"), ("a/other", b"9"), ("a/extra", b"4")]
-            .map(|(path, bytes)| (path.as_bytes().to_vec(), Some(bytes.to_vec())))
+        let of = |(path, bytes): (&str, &[u8; 1])| (path.to_owned(), Some(bytes.to_vec()));
+        let truth: Held = [("a/same", b"1"), ("a/other", b"2"), ("a/gone", b"3")]
+            .map(of)
+            .into();
+        let held: Held = [("a/same", b"1"), ("a/other", b"9"), ("a/extra", b"4")]
+            .map(of)
             .into();
         let mut found = Vec::new();
         differing(&did, rev, &held, &truth, &mut found);

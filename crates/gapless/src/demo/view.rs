@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value as Json, json};
 
-use crate::demo::oracle::OracleTally;
+use crate::demo::tally::OracleTally;
 use crate::terminal::sanitize;
 
 /// Erases the line and returns to its beginning.

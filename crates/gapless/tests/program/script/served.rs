@@ -6,10 +6,9 @@
 //! records, which is the truth's root only if the records are; what lies on its disk
 //! is compared byte by byte whenever it is down.
 
-use std::collections::BTreeMap;
-
 use gapless_atp::repo::{ImportError, RepoCar};
 use gapless_atp::syntax::{Did, Rev};
+use gapless_harness::oracle::{self, Held};
 use gapless_mirror::api::{Verdict, VerifyAnswer};
 use gapless_testnet::Truth;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -138,9 +137,10 @@ fn by_car(truth: &Truth, did: &Did, car: &[u8]) -> Compared {
             return compared;
         }
     };
-    let mut held = BTreeMap::new();
+    let mut held = Held::new();
     let walked = read.records(|path, _, bytes| {
-        held.insert(String::from_utf8_lossy(path).into_owned(), bytes.to_vec());
+        let path = String::from_utf8_lossy(path).into_owned();
+        held.insert(path, Some(bytes.to_vec()));
         Ok::<_, ImportError>(())
     });
     if let Err(error) = walked {
@@ -160,19 +160,12 @@ fn by_car(truth: &Truth, did: &Did, car: &[u8]) -> Compared {
             .push(format!("{did}: nobody signed {rev}"));
     }
     let signed = truth.records_at(did, rev).unwrap_or_default();
+    let signed: Held = signed
+        .into_iter()
+        .map(|(path, (_, bytes))| (path, Some(bytes.to_vec())))
+        .collect();
     compared.records = held.len().max(signed.len()) as u64;
-    for (path, (_, bytes)) in &signed {
-        if held.get(path).map(Vec::as_slice) != Some(&bytes[..]) {
-            compared
-                .different
-                .push(format!("{did} at {rev}: {path} is missing or other"));
-        }
-    }
-    for path in held.keys().filter(|path| !signed.contains_key(*path)) {
-        compared
-            .different
-            .push(format!("{did} at {rev}: {path} was not signed"));
-    }
+    oracle::differing(did, rev, &held, &signed, &mut compared.different);
     compared
 }
 

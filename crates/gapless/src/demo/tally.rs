@@ -1,0 +1,199 @@
+//! The running tally of a demonstration: every record that the mirror holds, compared with the
+//! truth again and again by the [`oracle`], and what came of it.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gapless_atp::syntax::Did;
+use gapless_mirror::Mirror;
+use gapless_mirror::api::Inspect as _;
+use gapless_store::error::StoreError;
+use gapless_testnet::Truth;
+
+use crate::demo::DemoError;
+use crate::demo::oracle::{self, Comparison, Scope};
+
+/// Differences that are told in words; the others are counted.
+const TOLD: usize = 20;
+
+/// What was compared since the beginning, and what came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OracleTally {
+    /// States of repositories that were compared.
+    pub checks: u64,
+    /// Records that were compared with the truth at the stated rev.
+    pub records: u64,
+    /// Of these: missing, extra, or with other bytes.
+    pub differences: u64,
+    /// Of these: in repositories that the mirror called complete.
+    pub differences_in_complete: u64,
+    /// Repositories that were complete and then were not.
+    pub gaps_opened: u64,
+    /// Of these: complete again.
+    pub gaps_closed: u64,
+    /// Repositories of the network, and those that were complete when last looked at.
+    pub repos: u64,
+    pub complete: u64,
+    /// The first differences, in words.
+    pub told: Vec<String>,
+    /// Why a comparison did not get to its end.
+    pub failed: Option<String>,
+}
+
+#[derive(Default)]
+struct State {
+    tally: OracleTally,
+    /// Those that have been complete before.
+    known: BTreeSet<Did>,
+    /// Those that are a gap now.
+    open: BTreeSet<Did>,
+}
+
+pub struct Judge {
+    truth: Truth,
+    state: Mutex<State>,
+}
+
+impl Judge {
+    pub fn new(truth: Truth) -> Judge {
+        Judge {
+            truth,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing in here can panic half way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn tally(&self) -> OracleTally {
+        self.state().tally.clone()
+    }
+
+    /// A comparison did not get to its end: who cannot look vouches for nothing.
+    pub fn fail(&self, why: String) {
+        self.state().tally.failed = Some(why);
+    }
+
+    /// Compares everything once. Blocks for as long as that takes.
+    pub fn pass(&self, mirror: &Mirror) -> Result<(), DemoError> {
+        let dids = self.truth.dids();
+        let mut complete = 0;
+        for did in &dids {
+            let compared = self.compare(mirror, did)?;
+            complete += u64::from(compared.complete);
+            self.note(did, compared);
+        }
+        let mut state = self.state();
+        state.tally.repos = dids.len() as u64;
+        state.tally.complete = complete;
+        Ok(())
+    }
+
+    fn compare(&self, mirror: &Mirror, did: &Did) -> Result<Comparison, DemoError> {
+        let answer = mirror.inspector().repo(did);
+        let answer = answer.map_err(|error| DemoError::Mirror(error.to_string()))?;
+        let Some(answer) = answer else {
+            return Ok(Comparison::default());
+        };
+        let view = mirror.services().store.view();
+        let scope = Scope::default();
+        Ok(oracle::compare(&self.truth, &scope, &answer, Some(&view))?)
+    }
+
+    fn note(&self, did: &Did, compared: Comparison) {
+        let mut state = self.state();
+        let complete = compared.complete;
+        match complete {
+            true => {
+                state.known.insert(did.clone());
+                state.tally.gaps_closed += u64::from(state.open.remove(did));
+            }
+            false if state.known.contains(did) => {
+                state.tally.gaps_opened += u64::from(state.open.insert(did.clone()));
+            }
+            false => {}
+        }
+        let tally = &mut state.tally;
+        tally.checks += u64::from(compared.stated);
+        tally.records += compared.records;
+        let different = compared.different.len() as u64;
+        tally.differences += different;
+        if complete {
+            tally.differences_in_complete += different;
+        }
+        for words in compared.different {
+            if tally.told.len() < TOLD {
+                tally.told.push(words);
+            }
+        }
+    }
+
+    /// Why a repository is not complete at the head that its owner has now.
+    pub fn behind(&self, mirror: &Mirror, did: &Did) -> Result<Option<String>, StoreError> {
+        let Some(head) = self.truth.head(did) else {
+            return Ok(Some("its host has lost it".to_owned()));
+        };
+        let view = mirror.services().store.view();
+        let Some((_, repo)) = view.repo_by_did(did)? else {
+            return Ok(Some("not known yet".to_owned()));
+        };
+        let answer = mirror.inspector().answer(&repo);
+        if !answer.complete() {
+            let reasons: Vec<&str> = answer.reasons.iter().map(|one| one.as_str()).collect();
+            return Ok(Some(reasons.join(", ")));
+        }
+        let held = repo.head().map(|held| held.rev);
+        Ok((held != Some(head.rev)).then(|| "its newest commit is not known here".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::stage::{Stage, StageOptions};
+    use gapless_testnet::{Config, Testnet};
+
+    /// Nothing that is waited for takes longer.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_another_truth_does_not_know_is_a_difference() {
+        let folder = tempfile::tempdir().unwrap();
+        let wanted = StageOptions {
+            repos: 1,
+            port: 0,
+            bind: "127.0.0.1:0".parse().unwrap(),
+        };
+        let stage = Stage::build(&wanted, folder.path()).await.unwrap();
+        let right = Judge::new(stage.net.truth());
+        let mirror = stage.running().unwrap();
+        let began = std::time::Instant::now();
+        while right.tally().complete < 1 {
+            right.pass(&mirror).unwrap();
+            assert!(began.elapsed() < PATIENCE, "{:?}", right.tally());
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(right.tally().differences, 0, "{:?}", right.tally());
+        assert!(right.tally().records >= 30, "{:?}", right.tally());
+        // The same account, which did something else.
+        let other = Testnet::start(Config {
+            repos: 1,
+            pds: 3,
+            did_web: false,
+            wall_clock: true,
+            ..Config::default()
+        });
+        let other = other.await.unwrap();
+        assert_eq!(other.truth().dids(), stage.net.truth().dids());
+        let wrong = Judge::new(other.truth());
+        wrong.pass(&mirror).unwrap();
+        let tally = wrong.tally();
+        assert_eq!(tally.checks, 1);
+        assert!(tally.differences_in_complete >= 1, "{tally:?}");
+        assert!(tally.told[0].contains("nobody signed"), "{tally:?}");
+        drop(mirror);
+        stage.take_down().await.unwrap();
+    }
+}
