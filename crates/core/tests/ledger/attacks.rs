@@ -12,7 +12,7 @@ use gapless_core::ledger::rollback;
 use gapless_core::ledger::sweep::{self, ListingEntry, ListingVerdict};
 use gapless_core::ledger::*;
 
-use crate::desk::*;
+use crate::scenario::*;
 
 /// The n-th commit as the host's own line has it, which goes on from five.
 fn on_the_hosts_line(n: u64) -> Event {
@@ -23,150 +23,158 @@ fn on_the_hosts_line(n: u64) -> Event {
     }
 }
 
-fn owe(desk: &mut Desk, why: DebtReason) {
-    let now = desk.now();
-    debt::owe_fetch(now, &mut desk.repo, why);
+fn owe(scenario: &mut Scenario, why: DebtReason) {
+    let now = scenario.now();
+    debt::owe_fetch(now, &mut scenario.repo, why);
 }
 
-fn again_behind(desk: &mut Desk) -> fetch::Note {
-    assert_eq!(desk.compared(5), Next::Done);
-    desk.pass(desk.settings.sweep_every);
-    desk.note()
+fn again_behind(scenario: &mut Scenario) -> fetch::Note {
+    assert_eq!(scenario.compared(5), Next::Done);
+    scenario.pass(scenario.settings.sweep_every);
+    scenario.note()
 }
 
 #[test]
 fn a_commit_that_comes_while_an_older_state_is_fetched_is_not_given_up_with_it() {
-    let mut desk = Desk::holding(5);
-    desk.event(PDS, &commit(6));
-    let note = again_behind(&mut desk);
+    let mut scenario = Scenario::holding(5);
+    scenario.event(PDS, &commit(6));
+    let note = again_behind(&mut scenario);
     assert_eq!(
-        desk.told(&note, HeadAnswer::Head(named(5))),
+        scenario.told(&note, HeadAnswer::Head(named(5))),
         Next::Adopt(named(5))
     );
     // The host writes again, while five is on its way to us.
-    desk.event(PDS, &on_the_hosts_line(10));
+    scenario.event(PDS, &on_the_hosts_line(10));
     let five = snapshot(5);
-    assert!(!rollback::is_adoptable(&desk.repo, &note, &named(5), &five));
-    assert_eq!(desk.compared(10), Next::Fetch(named(10)));
-    desk.fetched(10, 10);
-    assert!(desk.complete(), "{:?}", desk.reasons());
+    assert!(!rollback::is_adoptable(
+        &scenario.repo,
+        &note,
+        &named(5),
+        &five
+    ));
+    assert_eq!(scenario.compared(10), Next::Fetch(named(10)));
+    scenario.fetched(10, 10);
+    assert!(scenario.complete(), "{:?}", scenario.reasons());
 }
 
 #[test]
 fn a_commit_that_comes_while_the_host_is_asked_is_not_given_up_with_an_older_one() {
-    let mut desk = Desk::holding(5);
-    desk.event(PDS, &commit(9));
-    let note = again_behind(&mut desk);
-    desk.event(PDS, &sync(10));
-    assert_eq!(desk.told(&note, HeadAnswer::Head(named(5))), Next::Done);
-    assert!(!desk.complete(), "the owner signed ten after we asked");
-    assert_eq!(desk.repo.abandoned, None);
+    let mut scenario = Scenario::holding(5);
+    scenario.event(PDS, &commit(9));
+    let note = again_behind(&mut scenario);
+    scenario.event(PDS, &sync(10));
+    assert_eq!(scenario.told(&note, HeadAnswer::Head(named(5))), Next::Done);
+    assert!(!scenario.complete(), "the owner signed ten after we asked");
+    assert_eq!(scenario.repo.abandoned, None);
 }
 
 #[test]
 fn a_head_named_while_a_large_snapshot_is_on_its_way_is_still_owed() {
-    let mut desk = Desk::holding(5);
-    let first = desk.note();
-    desk.told(&first, HeadAnswer::Head(named(7)));
-    let second = desk.note();
+    let mut scenario = Scenario::holding(5);
+    let first = scenario.note();
+    scenario.told(&first, HeadAnswer::Head(named(7)));
+    let second = scenario.note();
     assert_eq!(
-        desk.told(&second, HeadAnswer::Head(named(9))),
+        scenario.told(&second, HeadAnswer::Head(named(9))),
         Next::Fetch(named(9))
     );
-    let now = desk.now();
-    fetch::begin_snapshot(now, &mut desk.repo, &snapshot(7));
-    let now = desk.now();
-    fetch::finish_snapshot(now, &mut desk.repo, &first, &snapshot(7));
-    desk.settle(&first, 7, 7);
-    assert_eq!(desk.reasons(), ["fetch_owed"], "the host has nine");
-    desk.fetched(9, 9);
-    assert!(desk.complete());
+    let now = scenario.now();
+    fetch::begin_snapshot(now, &mut scenario.repo, &snapshot(7));
+    let now = scenario.now();
+    fetch::finish_snapshot(now, &mut scenario.repo, &first, &snapshot(7));
+    scenario.settle(&first, 7, 7);
+    assert_eq!(scenario.reasons(), ["fetch_owed"], "the host has nine");
+    scenario.fetched(9, 9);
+    assert!(scenario.complete());
 }
 
 #[test]
 fn a_sweep_says_nothing_of_what_had_no_head_to_compare() {
-    let mut desk = Desk::new();
-    let note = desk.note();
-    desk.told(&note, HeadAnswer::Head(named(6)));
+    let mut scenario = Scenario::new();
+    let note = scenario.note();
+    scenario.told(&note, HeadAnswer::Head(named(6)));
     // A frame that nobody can read: it is the seventh commit.
-    let now = desk.now();
-    let source = desk.covers.get_mut(PDS).unwrap();
+    let now = scenario.now();
+    let source = scenario.covers.get_mut(PDS).unwrap();
     source.stream.unreadable_frame(now, &mut source.row);
     // A sweep goes through meanwhile. It lists the seventh.
-    let page = desk.with_context(|context, _| sweep::take_page_note(context, HOST));
+    let page = scenario.with_context(|context, _| sweep::take_page_note(context, HOST));
     let entry = ListingEntry {
         named: named(7),
         account: Account::Active,
     };
     let listed =
-        desk.with_context(|context, repo| sweep::judge_entry(context, repo, &page, &entry));
+        scenario.with_context(|context, repo| sweep::judge_entry(context, repo, &page, &entry));
     assert_eq!(listed, ListingVerdict::Owed);
     let began = Now {
         tick: page.at,
-        time: desk.time,
+        time: scenario.time,
     };
-    sweep::finish(&mut desk.host, began);
-    desk.apply(&note, 6, 6);
-    assert!(!desk.complete(), "nobody compared the sixth with anything");
-    desk.fetched(7, 7);
-    assert!(desk.complete(), "{:?}", desk.reasons());
+    sweep::finish(&mut scenario.host, began);
+    scenario.apply(&note, 6, 6);
+    assert!(
+        !scenario.complete(),
+        "nobody compared the sixth with anything"
+    );
+    scenario.fetched(7, 7);
+    assert!(scenario.complete(), "{:?}", scenario.reasons());
 }
 
 #[test]
 fn a_clock_that_goes_back_does_not_keep_a_lost_stream_alive() {
-    let mut desk = Desk::holding(5);
-    desk.lost(PDS);
-    desk.time = Time(desk.time.0 - 3_600_000_000);
-    desk.pass(Duration::from_secs(120));
-    assert_eq!(desk.reasons(), ["cover_down"]);
+    let mut scenario = Scenario::holding(5);
+    scenario.lost(PDS);
+    scenario.time = Time(scenario.time.0 - 3_600_000_000);
+    scenario.pass(Duration::from_secs(120));
+    assert_eq!(scenario.reasons(), ["cover_down"]);
 }
 
 #[test]
 fn hidden_once_more_is_not_shown_by_an_answer_of_before() {
-    let mut desk = Desk::holding(5);
-    desk.event(PDS, &Event::Account(Account::Deactivated));
-    let note = desk.note();
-    desk.event(PDS, &Event::Account(Account::Deactivated));
-    desk.told(&note, HeadAnswer::Head(named(5)));
-    assert_eq!(desk.repo.account, Account::Deactivated);
+    let mut scenario = Scenario::holding(5);
+    scenario.event(PDS, &Event::Account(Account::Deactivated));
+    let note = scenario.note();
+    scenario.event(PDS, &Event::Account(Account::Deactivated));
+    scenario.told(&note, HeadAnswer::Head(named(5)));
+    assert_eq!(scenario.repo.account, Account::Deactivated);
 }
 
 #[test]
 fn a_fetch_for_the_contents_is_not_paid_by_equal_heads_because_a_chain_broke_meanwhile() {
     for why in [DebtReason::Operator, DebtReason::StoreRepaired] {
-        let mut desk = Desk::holding(5);
-        owe(&mut desk, why);
-        desk.event(PDS, &commit(7));
-        desk.event(RELAY, &commit(6));
-        desk.event(RELAY, &commit(7));
-        assert!(desk.head_is(7));
-        assert_eq!(desk.compared(7), Next::Fetch(named(7)));
-        assert_eq!(desk.reasons(), ["fetch_owed"]);
-        desk.fetched(7, 7);
-        assert!(desk.complete(), "{:?}", desk.reasons());
+        let mut scenario = Scenario::holding(5);
+        owe(&mut scenario, why);
+        scenario.event(PDS, &commit(7));
+        scenario.event(RELAY, &commit(6));
+        scenario.event(RELAY, &commit(7));
+        assert!(scenario.head_is(7));
+        assert_eq!(scenario.compared(7), Next::Fetch(named(7)));
+        assert_eq!(scenario.reasons(), ["fetch_owed"]);
+        scenario.fetched(7, 7);
+        assert!(scenario.complete(), "{:?}", scenario.reasons());
     }
 }
 
 #[test]
 fn account_events_of_another_relay_cost_a_bounded_number_of_questions() {
-    let mut desk = Desk::holding(5);
+    let mut scenario = Scenario::holding(5);
     let mut asked = 0;
     for _ in 0..100 {
-        desk.event(RELAY, &Event::Account(Account::Deactivated));
-        let now = desk.now();
-        if debt::plan_work(now.time, &desk.repo).is_some() {
-            debt::begin_attempt(now, &mut desk.repo);
-            desk.compared(5);
+        scenario.event(RELAY, &Event::Account(Account::Deactivated));
+        let now = scenario.now();
+        if debt::plan_work(now.time, &scenario.repo).is_some() {
+            debt::begin_attempt(now, &mut scenario.repo);
+            scenario.compared(5);
             asked += 1;
         }
     }
     assert!((1..=4).contains(&asked), "{asked} questions");
-    assert!(desk.complete(), "a flood keeps nobody incomplete");
+    assert!(scenario.complete(), "a flood keeps nobody incomplete");
 }
 
 #[test]
 fn a_fork_that_is_replayed_costs_a_bounded_number_of_questions() {
-    let mut desk = Desk::holding(5);
+    let mut scenario = Scenario::holding(5);
     let mut other = head(5);
     other.commit = cid("another");
     let fork = Event::Signed {
@@ -176,11 +184,11 @@ fn a_fork_that_is_replayed_costs_a_bounded_number_of_questions() {
     };
     let mut asked = 0;
     for _ in 0..100 {
-        desk.event(RELAY, &fork);
-        let now = desk.now();
-        if debt::plan_work(now.time, &desk.repo).is_some() {
-            debt::begin_attempt(now, &mut desk.repo);
-            desk.compared(5);
+        scenario.event(RELAY, &fork);
+        let now = scenario.now();
+        if debt::plan_work(now.time, &scenario.repo).is_some() {
+            debt::begin_attempt(now, &mut scenario.repo);
+            scenario.compared(5);
             asked += 1;
         }
     }
@@ -189,176 +197,176 @@ fn a_fork_that_is_replayed_costs_a_bounded_number_of_questions() {
 
 #[test]
 fn an_equal_commit_is_equal_whatever_rev_the_host_gives_it() {
-    let mut desk = Desk::holding(5);
-    let note = desk.note();
+    let mut scenario = Scenario::holding(5);
+    let note = scenario.note();
     let odd = NamedHead {
         rev: rev(3),
         commit: head(5).commit,
     };
-    assert_eq!(desk.told(&note, HeadAnswer::Head(odd)), Next::Done);
-    assert!(desk.complete(), "{:?}", desk.reasons());
+    assert_eq!(scenario.told(&note, HeadAnswer::Head(odd)), Next::Done);
+    assert!(scenario.complete(), "{:?}", scenario.reasons());
 }
 
 #[test]
 fn no_epoch_comes_twice_whatever_the_clock_says() {
-    let mut desk = Desk::new();
-    let mut seen = vec![desk.epoch(PDS)];
+    let mut scenario = Scenario::new();
+    let mut seen = vec![scenario.epoch(PDS)];
     for time in [u64::MAX, u64::MAX, 0, START, u64::MAX] {
-        let mut now = desk.now();
+        let mut now = scenario.now();
         now.time = Time(time);
-        let source = desk.covers.get_mut(PDS).unwrap();
+        let source = scenario.covers.get_mut(PDS).unwrap();
         stream::begin_epoch(
             now,
             &mut source.row,
             ResetReason::Overflow,
-            &mut desk.notices,
+            &mut scenario.notices,
         );
-        assert!(desk.epoch(PDS) > *seen.last().unwrap());
-        seen.push(desk.epoch(PDS));
+        assert!(scenario.epoch(PDS) > *seen.last().unwrap());
+        seen.push(scenario.epoch(PDS));
     }
 }
 
 #[test]
 fn a_tombstone_that_was_taken_back_purges_nothing() {
-    let mut desk = Desk::holding(5);
+    let mut scenario = Scenario::holding(5);
     for (version, tombstoned) in [(2, true), (3, false)] {
-        let now = desk.now();
+        let now = scenario.now();
         let document = Document {
             key: None,
             host: Some(HOST),
             version,
             tombstoned,
         };
-        let repo = &mut desk.repo;
-        let notices = &mut desk.notices;
-        identity::resolved(now, repo, &desk.covers, now.tick, &document, notices);
+        let repo = &mut scenario.repo;
+        let notices = &mut scenario.notices;
+        identity::resolved(now, repo, &scenario.covers, now.tick, &document, notices);
     }
     let grace = Duration::from_secs(3600);
-    desk.pass(grace * 2);
-    assert!(!account::is_purge_due(desk.time, &desk.repo, grace));
-    desk.compared(5);
-    assert!(desk.complete(), "{:?}", desk.reasons());
+    scenario.pass(grace * 2);
+    assert!(!account::is_purge_due(scenario.time, &scenario.repo, grace));
+    scenario.compared(5);
+    assert!(scenario.complete(), "{:?}", scenario.reasons());
 }
 
 #[test]
 fn an_answer_that_an_adoption_overtook_is_asked_for_again() {
-    let mut desk = Desk::holding(5);
-    desk.event(PDS, &commit(6));
-    let note = again_behind(&mut desk);
-    desk.told(&note, HeadAnswer::Head(named(5)));
-    let later = desk.note();
+    let mut scenario = Scenario::holding(5);
+    scenario.event(PDS, &commit(6));
+    let note = again_behind(&mut scenario);
+    scenario.told(&note, HeadAnswer::Head(named(5)));
+    let later = scenario.note();
     let mut notices = Vec::new();
-    desk.with_context(|context, repo| {
+    scenario.with_context(|context, repo| {
         rollback::adopt_snapshot(context, repo, &note, &snapshot(5), &mut notices)
     });
-    desk.told(&later, HeadAnswer::Head(named(8)));
-    assert_eq!(desk.reasons(), ["compare_owed"], "the host has eight");
+    scenario.told(&later, HeadAnswer::Head(named(8)));
+    assert_eq!(scenario.reasons(), ["compare_owed"], "the host has eight");
 }
 
 #[test]
 fn a_sweep_is_due_when_the_last_one_is_from_the_future() {
-    let mut desk = Desk::holding(5);
-    let now = desk.now();
-    desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
-    let later = desk.now();
-    sweep::finish(&mut desk.host, later);
-    desk.time = now.time;
-    let host = desk.host.clone();
-    assert!(desk.with_context(|context, _| sweep::is_due(context, HOST, &host)));
+    let mut scenario = Scenario::holding(5);
+    let now = scenario.now();
+    scenario.time = scenario.time.after(Duration::from_secs(86_400 * 365));
+    let later = scenario.now();
+    sweep::finish(&mut scenario.host, later);
+    scenario.time = now.time;
+    let host = scenario.host.clone();
+    assert!(scenario.with_context(|context, _| sweep::is_due(context, HOST, &host)));
 }
 
 #[test]
 fn a_debt_tried_by_a_clock_that_ran_ahead_does_not_rest_until_then() {
-    let mut desk = Desk::holding(5);
-    owe(&mut desk, DebtReason::Operator);
-    let right = desk.time;
-    desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
-    let now = desk.now();
-    debt::begin_attempt(now, &mut desk.repo);
-    debt::attempt_failed(now, &mut desk.repo, Some(Duration::MAX));
-    desk.time = right.after(Duration::from_secs(3600));
-    assert!(debt::plan_work(desk.time, &desk.repo).is_some());
+    let mut scenario = Scenario::holding(5);
+    owe(&mut scenario, DebtReason::Operator);
+    let right = scenario.time;
+    scenario.time = scenario.time.after(Duration::from_secs(86_400 * 365));
+    let now = scenario.now();
+    debt::begin_attempt(now, &mut scenario.repo);
+    debt::attempt_failed(now, &mut scenario.repo, Some(Duration::MAX));
+    scenario.time = right.after(Duration::from_secs(3600));
+    assert!(debt::plan_work(scenario.time, &scenario.repo).is_some());
 }
 
 #[test]
 fn a_stranger_who_spent_the_questions_of_a_wrong_clock_does_not_silence_us_for_years() {
-    let mut desk = Desk::holding(5);
-    let right = desk.time;
-    desk.time = desk.time.after(Duration::from_secs(86_400 * 365));
+    let mut scenario = Scenario::holding(5);
+    let right = scenario.time;
+    scenario.time = scenario.time.after(Duration::from_secs(86_400 * 365));
     for _ in 0..4 {
-        desk.event(RELAY, &Event::Unsigned);
-        let now = desk.now();
-        debt::begin_attempt(now, &mut desk.repo);
-        desk.compared(5);
+        scenario.event(RELAY, &Event::Unsigned);
+        let now = scenario.now();
+        debt::begin_attempt(now, &mut scenario.repo);
+        scenario.compared(5);
     }
-    desk.time = right;
-    desk.event(PDS, &Event::Unsigned);
-    desk.pass(Duration::from_secs(3600));
-    assert!(debt::plan_work(desk.time, &desk.repo).is_some());
+    scenario.time = right;
+    scenario.event(PDS, &Event::Unsigned);
+    scenario.pass(Duration::from_secs(3600));
+    assert!(debt::plan_work(scenario.time, &scenario.repo).is_some());
 }
 
 #[test]
 fn a_clock_that_goes_back_does_not_stop_the_wait_for_the_event_at_our_cursor() {
-    let mut desk = Desk::new();
-    desk.lost(PDS);
-    desk.connect(PDS, None);
-    let epoch = desk.epoch(PDS);
-    desk.time = Time(desk.time.0 - 3_600_000_000);
+    let mut scenario = Scenario::new();
+    scenario.lost(PDS);
+    scenario.connect(PDS, None);
+    let epoch = scenario.epoch(PDS);
+    scenario.time = Time(scenario.time.0 - 3_600_000_000);
     for _ in 0..2 {
-        desk.pass(Duration::from_secs(11));
-        let now = desk.now();
-        let source = desk.covers.get_mut(PDS).unwrap();
+        scenario.pass(Duration::from_secs(11));
+        let now = scenario.now();
+        let source = scenario.covers.get_mut(PDS).unwrap();
         source
             .stream
-            .check_deadlines(now, &mut source.row, &mut desk.notices);
+            .check_deadlines(now, &mut source.row, &mut scenario.notices);
     }
-    assert!(desk.epoch(PDS) > epoch, "silence is a reset");
+    assert!(scenario.epoch(PDS) > epoch, "silence is a reset");
 }
 
 #[test]
 fn a_commit_during_every_large_fetch_does_not_keep_a_wider_filter_owed() {
-    let mut desk = Desk::holding(5);
-    desk.settings.filter = FilterGen(1);
-    let note = desk.note();
+    let mut scenario = Scenario::holding(5);
+    scenario.settings.filter = FilterGen(1);
+    let note = scenario.note();
     assert_eq!(
-        desk.told(&note, HeadAnswer::Head(named(5))),
+        scenario.told(&note, HeadAnswer::Head(named(5))),
         Next::Fetch(named(5))
     );
-    let now = desk.now();
-    fetch::begin_snapshot(now, &mut desk.repo, &snapshot(5));
-    desk.event(PDS, &commit(6));
-    let now = desk.now();
-    fetch::finish_snapshot(now, &mut desk.repo, &note, &snapshot(5));
+    let now = scenario.now();
+    fetch::begin_snapshot(now, &mut scenario.repo, &snapshot(5));
+    scenario.event(PDS, &commit(6));
+    let now = scenario.now();
+    fetch::finish_snapshot(now, &mut scenario.repo, &note, &snapshot(5));
     let six = Parked {
         head: head(6),
         before: PriorState::Root(root(5)),
         origin: Some(HOST),
         bytes: 100,
     };
-    parked::apply(&mut desk.repo, &six);
-    desk.settle(&note, 5, 5);
-    assert!(desk.complete(), "{:?}", desk.reasons());
+    parked::apply(&mut scenario.repo, &six);
+    scenario.settle(&note, 5, 5);
+    assert!(scenario.complete(), "{:?}", scenario.reasons());
 }
 
 /// An upstream that covers nothing says something every minute, and everything that
 /// becomes due is done at once. Returns in how many of six hundred minutes the
 /// repository is complete.
-fn told_every_minute(mut desk: Desk, event: &Event) -> u32 {
-    let n = (1..20).find(|n| desk.head_is(*n)).expect("it is held");
+fn told_every_minute(mut scenario: Scenario, event: &Event) -> u32 {
+    let n = (1..20).find(|n| scenario.head_is(*n)).expect("it is held");
     let mut complete = 0;
     for _ in 0..600 {
-        desk.event(RELAY, event);
-        while let Some(work) = debt::plan_work(desk.time, &desk.repo) {
-            let now = desk.now();
-            debt::begin_attempt(now, &mut desk.repo);
-            desk.pass(Duration::from_secs(1));
+        scenario.event(RELAY, event);
+        while let Some(work) = debt::plan_work(scenario.time, &scenario.repo) {
+            let now = scenario.now();
+            debt::begin_attempt(now, &mut scenario.repo);
+            scenario.pass(Duration::from_secs(1));
             match work {
-                debt::Work::Resolve => desk.resolved(HOST, 1),
-                _ => assert_eq!(desk.compared(n), Next::Done),
+                debt::Work::Resolve => scenario.resolved(HOST, 1),
+                _ => assert_eq!(scenario.compared(n), Next::Done),
             }
         }
-        desk.pass(Duration::from_secs(59));
-        complete += u32::from(desk.complete());
+        scenario.pass(Duration::from_secs(59));
+        complete += u32::from(scenario.complete());
     }
     complete
 }
@@ -378,27 +386,27 @@ fn whoever_covers_nothing_cannot_keep_a_repository_incomplete() {
         bytes: 9,
     };
     for event in [Event::Identity, Event::Unsigned, unresolved, fork] {
-        let mut desk = Desk::holding(5);
-        desk.resolved(HOST, 1);
-        assert!(desk.complete(), "{:?}", desk.reasons());
-        let complete = told_every_minute(desk, &event);
+        let mut scenario = Scenario::holding(5);
+        scenario.resolved(HOST, 1);
+        assert!(scenario.complete(), "{:?}", scenario.reasons());
+        let complete = told_every_minute(scenario, &event);
         assert!(complete > 500, "{complete} of 600 minutes, {event:?}");
     }
 }
 
 #[test]
 fn nor_by_what_was_given_up() {
-    let mut desk = Desk::holding(5);
-    desk.event(PDS, &commit(6));
-    let note = again_behind(&mut desk);
+    let mut scenario = Scenario::holding(5);
+    scenario.event(PDS, &commit(6));
+    let note = again_behind(&mut scenario);
     assert_eq!(
-        desk.told(&note, HeadAnswer::Head(named(5))),
+        scenario.told(&note, HeadAnswer::Head(named(5))),
         Next::Adopt(named(5))
     );
-    desk.with_context(|context, repo| {
+    scenario.with_context(|context, repo| {
         rollback::adopt_snapshot(context, repo, &note, &snapshot(5), &mut Vec::new());
     });
-    assert!(desk.complete(), "{:?}", desk.reasons());
-    let complete = told_every_minute(desk, &commit(6));
+    assert!(scenario.complete(), "{:?}", scenario.reasons());
+    let complete = told_every_minute(scenario, &commit(6));
     assert!(complete > 500, "{complete} of 600 minutes");
 }

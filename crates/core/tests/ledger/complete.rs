@@ -6,11 +6,11 @@ use gapless_core::ledger::complete::Level;
 use gapless_core::ledger::event::Event;
 use gapless_core::ledger::*;
 
-use crate::desk::*;
+use crate::scenario::*;
 
 #[test]
 fn anything_unset_means_not_complete() {
-    let mut desk = Desk::holding(5);
+    let mut scenario = Scenario::holding(5);
     type Unset = fn(&mut Repo);
     let unset: [(Unset, &str); 8] = [
         (|repo| repo.held = Held::Nothing, "no_snapshot"),
@@ -35,94 +35,94 @@ fn anything_unset_means_not_complete() {
             "host_behind",
         ),
     ];
-    let whole = desk.repo.clone();
+    let whole = scenario.repo.clone();
     for (change, reason) in unset {
-        desk.repo = whole.clone();
-        assert!(desk.complete());
-        change(&mut desk.repo);
-        assert!(desk.reasons().contains(&reason), "{reason}");
+        scenario.repo = whole.clone();
+        assert!(scenario.complete());
+        change(&mut scenario.repo);
+        assert!(scenario.reasons().contains(&reason), "{reason}");
     }
 }
 
 #[test]
 fn a_new_repository_is_complete_in_no_respect() {
-    let mut desk = Desk::holding(5);
-    desk.repo = Repo::new(desk.repo.did.clone());
-    assert!(!desk.complete());
-    assert_eq!(desk.answer().evidence.level, Level::Unknown);
+    let mut scenario = Scenario::holding(5);
+    scenario.repo = Repo::new(scenario.repo.did.clone());
+    assert!(!scenario.complete());
+    assert_eq!(scenario.answer().evidence.level, Level::Unknown);
 }
 
 #[test]
 fn a_cover_that_goes_down_makes_all_incomplete_with_no_write() {
-    let mut desk = Desk::holding(5);
-    let row = desk.repo.clone();
-    desk.lost(PDS);
-    assert!(desk.complete(), "within the grace");
-    desk.pass(desk.settings.live_grace + Duration::from_secs(1));
-    assert_eq!(desk.reasons(), ["cover_down"]);
-    assert_eq!(desk.repo, row);
-    desk.connect(PDS, None);
+    let mut scenario = Scenario::holding(5);
+    let row = scenario.repo.clone();
+    scenario.lost(PDS);
+    assert!(scenario.complete(), "within the grace");
+    scenario.pass(scenario.settings.live_grace + Duration::from_secs(1));
+    assert_eq!(scenario.reasons(), ["cover_down"]);
+    assert_eq!(scenario.repo, row);
+    scenario.connect(PDS, None);
     assert_eq!(
-        desk.reasons(),
+        scenario.reasons(),
         ["cover_down"],
         "continuity is not shown yet"
     );
-    desk.frame(PDS, 100, 0);
-    assert!(desk.complete());
+    scenario.frame(PDS, 100, 0);
+    assert!(scenario.complete());
 }
 
 #[test]
 fn a_reset_makes_all_incomplete_with_one_row() {
-    let mut desk = Desk::holding(5);
-    let row = desk.repo.clone();
-    desk.reset(PDS);
-    assert_eq!(desk.reasons(), ["epoch_changed"]);
-    assert_eq!(desk.repo, row);
+    let mut scenario = Scenario::holding(5);
+    let row = scenario.repo.clone();
+    scenario.reset(PDS);
+    assert_eq!(scenario.reasons(), ["epoch_changed"]);
+    assert_eq!(scenario.repo, row);
 }
 
 #[test]
 fn no_cover_is_a_reason() {
-    let mut desk = Desk::holding(5);
-    let now = desk.now().tick;
-    desk.covers.remove(now, PDS);
-    let now = desk.now().tick;
-    desk.covers.remove(now, RELAY);
-    assert_eq!(desk.reasons(), ["no_cover"]);
+    let mut scenario = Scenario::holding(5);
+    let now = scenario.now().tick;
+    scenario.covers.remove(now, PDS);
+    let now = scenario.now().tick;
+    scenario.covers.remove(now, RELAY);
+    assert_eq!(scenario.reasons(), ["no_cover"]);
 }
 
 #[test]
 fn the_answer_is_as_of_the_older_of_stream_and_sweep() {
-    let mut desk = Desk::holding(5);
-    let swept = desk.repo.swept.unwrap().at;
-    desk.pass(Duration::from_secs(40));
-    desk.frame(PDS, 900, 1);
-    let heard = desk.time;
-    assert_eq!(desk.answer().as_of, Some(swept));
-    desk.pass(Duration::from_secs(40));
-    desk.compared(5);
-    assert_eq!(desk.answer().as_of, Some(heard));
-    let now = desk.now();
-    desk.covers.get_mut(PDS).unwrap().stream.pong(now);
-    let answer = desk.answer();
+    let mut scenario = Scenario::holding(5);
+    let swept = scenario.repo.swept.unwrap().at;
+    scenario.pass(Duration::from_secs(40));
+    scenario.frame(PDS, 900, 1);
+    let heard = scenario.time;
+    assert_eq!(scenario.answer().as_of, Some(swept));
+    scenario.pass(Duration::from_secs(40));
+    scenario.compared(5);
+    assert_eq!(scenario.answer().as_of, Some(heard));
+    let now = scenario.now();
+    scenario.covers.get_mut(PDS).unwrap().stream.pong(now);
+    let answer = scenario.answer();
     assert_eq!(answer.as_of, Some(heard), "what was read is on its way");
-    desk.settled(PDS, 899);
-    assert_eq!(desk.answer().as_of, Some(heard));
-    desk.settled(PDS, 900);
-    assert!(desk.answer().as_of > Some(heard), "a pong is news too");
+    scenario.settled(PDS, 899);
+    assert_eq!(scenario.answer().as_of, Some(heard));
+    scenario.settled(PDS, 900);
+    assert!(scenario.answer().as_of > Some(heard), "a pong is news too");
 }
 
 #[test]
 fn evidence_says_how_we_know() {
-    let mut desk = Desk::holding(5);
-    assert_eq!(desk.answer().evidence.level, Level::Chained);
-    assert_eq!(desk.answer().evidence.via, Some(PDS));
-    desk.repo.proven = Some(RootProof {
+    let mut scenario = Scenario::holding(5);
+    assert_eq!(scenario.answer().evidence.level, Level::Chained);
+    assert_eq!(scenario.answer().evidence.via, Some(PDS));
+    scenario.repo.proven = Some(RootProof {
         rev: rev(5),
         at: Time(7),
     });
-    assert_eq!(desk.answer().evidence.level, Level::Proven);
-    desk.event(PDS, &commit(6));
-    let evidence = desk.answer().evidence;
+    assert_eq!(scenario.answer().evidence.level, Level::Proven);
+    scenario.event(PDS, &commit(6));
+    let evidence = scenario.answer().evidence;
     assert_eq!(evidence.level, Level::Chained, "proven was another state");
     assert_eq!(evidence.proven_at, Some(Time(7)));
 }
@@ -154,13 +154,13 @@ fn reasons_have_names_that_do_not_change() {
 
 #[test]
 fn several_reasons_are_all_named() {
-    let mut desk = Desk::holding(5);
-    desk.event(PDS, &sync(8));
-    desk.event(PDS, &Event::Unsigned);
-    desk.event(PDS, &Event::Account(Account::Takendown));
-    desk.settings.filter = FilterGen(4);
+    let mut scenario = Scenario::holding(5);
+    scenario.event(PDS, &sync(8));
+    scenario.event(PDS, &Event::Unsigned);
+    scenario.event(PDS, &Event::Account(Account::Takendown));
+    scenario.settings.filter = FilterGen(4);
     assert_eq!(
-        desk.reasons(),
+        scenario.reasons(),
         [
             "inactive",
             "not_compared",
@@ -175,9 +175,9 @@ fn several_reasons_are_all_named() {
 
 #[test]
 fn a_reason_is_named_once() {
-    let mut desk = Desk::holding(5);
-    desk.repo.account = Account::Unknown;
-    desk.repo.marker = None;
-    desk.repo.first_rev_since_reset = None;
-    assert_eq!(desk.reasons(), ["not_compared"]);
+    let mut scenario = Scenario::holding(5);
+    scenario.repo.account = Account::Unknown;
+    scenario.repo.marker = None;
+    scenario.repo.first_rev_since_reset = None;
+    assert_eq!(scenario.reasons(), ["not_compared"]);
 }

@@ -1,5 +1,5 @@
-//! A desk to take decisions at: two hosts with streams of their own, a relay, one
-//! repository that lives on the first host, and a clock that tests move.
+//! The scenario of the tests: two hosts with streams of their own, a relay, one repository
+//! that lives on the first host, and a clock that tests move.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub const HOST: HostId = HostId(1);
 pub const OTHER_HOST: HostId = HostId(2);
 pub const START: u64 = 1_700_000_000_000_000;
 
-pub struct Desk {
+pub struct Scenario {
     pub covers: Covers,
     pub settings: Settings,
     pub ticks: Ticks,
@@ -101,10 +101,10 @@ pub fn upstream(kind: UpstreamKind, host: Option<HostId>) -> Upstream {
     }
 }
 
-impl Desk {
+impl Scenario {
     /// All streams open, the repository known and active, nothing held, nothing
     /// owed.
-    pub fn new() -> Desk {
+    pub fn new() -> Scenario {
         let mut covers = Covers::new();
         covers.add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
         covers.add(
@@ -116,7 +116,7 @@ impl Desk {
         let mut repo = Repo::new(Did::parse("did:plc:ewvi7nxzyoun6zhxrhs64oiz").unwrap());
         repo.host = Some(HOST);
         repo.account = Account::Active;
-        let mut desk = Desk {
+        let mut scenario = Scenario {
             covers,
             settings: Settings::default(),
             ticks: Ticks::default(),
@@ -130,21 +130,21 @@ impl Desk {
             notices: Vec::new(),
         };
         for id in [PDS, OTHER, RELAY] {
-            desk.connect(id, None);
-            desk.frame(id, 100, 0);
-            desk.settled(id, 100);
+            scenario.connect(id, None);
+            scenario.frame(id, 100, 0);
+            scenario.settled(id, 100);
         }
-        cover::update_cover(&mut desk.repo, &desk.covers);
-        desk
+        cover::update_cover(&mut scenario.repo, &scenario.covers);
+        scenario
     }
 
-    /// A desk at which commit `n` is held, and complete.
-    pub fn holding(n: u64) -> Desk {
-        let mut desk = Desk::new();
-        desk.fetched(n, n);
-        assert!(desk.complete(), "{:?}", desk.reasons());
-        desk.notices.clear();
-        desk
+    /// A scenario in which commit `n` is held, and complete.
+    pub fn holding(n: u64) -> Scenario {
+        let mut scenario = Scenario::new();
+        scenario.fetched(n, n);
+        assert!(scenario.complete(), "{:?}", scenario.reasons());
+        scenario.notices.clear();
+        scenario
     }
 
     pub fn now(&mut self) -> Now {
