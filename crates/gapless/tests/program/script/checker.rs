@@ -86,7 +86,9 @@ async fn check(
                 let answer: RepoAnswer =
                     serde_json::from_slice(&body).expect("as the contract has it");
                 let compared = oracle::compare(&truth, &scope, &answer, None);
-                figures.different.extend(compared.expect("no store is read").different);
+                figures
+                    .different
+                    .extend(compared.expect("no store is read").different);
                 figures.checks += 1;
                 figures.complete += u64::from(answer.complete);
             }
