@@ -16,6 +16,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod build_threads;
+pub(crate) mod meeting_point;
 pub(crate) mod prefetch;
 pub(crate) mod record_budget;
 pub(crate) mod two_ended;

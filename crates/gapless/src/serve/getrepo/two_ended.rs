@@ -5,18 +5,17 @@
 //! Each side claims the records of a batch after reading them and drops those that the
 //! other side has claimed already, so every record is returned once. The batches of the
 //! back side stay in memory until the caller reaches them. If the memory budget is used
-//! up, the back side ends and the caller reads the rest. The caller also reads the rest if
-//! the second thread cannot start or cannot read a row; the caller then meets the same row
-//! and returns the error.
+//! up, or the second thread cannot start or cannot read a row, the caller reads the rest,
+//! and returns the error of that row.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gapless_store::error::StoreError;
 use tokio::sync::oneshot;
 
 use crate::serve::getrepo::batch::{BatchContent, RecordBatch, RecordRows};
 use crate::serve::getrepo::build_threads::BuildThread;
+use crate::serve::getrepo::meeting_point::{MeetingPoint, Side};
 use crate::serve::getrepo::record_budget::RecordBudget;
 
 /// Records of a batch, which one side reads before it claims them.
@@ -24,53 +23,6 @@ const BATCH_RECORDS: usize = 128;
 /// Records that the caller reads before the second thread starts: smaller repositories
 /// need no second thread.
 const FIRST_BATCH_RECORDS: usize = 16;
-
-/// The end of the repository from which a side reads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Front,
-    Back,
-}
-
-/// How far the two sides have read.
-#[derive(Default)]
-struct MeetingPoint {
-    /// Every record is claimed, or the reader was dropped.
-    all_claimed: AtomicBool,
-    /// The last key that the front side has claimed, and that of the back side.
-    claimed: Mutex<[Option<Vec<u8>>; 2]>,
-}
-
-impl MeetingPoint {
-    /// Claims the records of a batch for a side, and removes those that the other side has
-    /// claimed. `ended` means that there are no further rows. Returns whether every record
-    /// of the repository is claimed now.
-    fn claim(&self, side: Side, batch: &mut RecordBatch, ended: bool) -> bool {
-        // Nothing in here can panic half way.
-        let claimed = self.claimed.lock();
-        let [first, last] = &mut *claimed.unwrap_or_else(PoisonError::into_inner);
-        if self.all_claimed.load(Ordering::Relaxed) {
-            batch.truncate_while(|_| true);
-            return true;
-        }
-        let (own, other) = match side {
-            Side::Front => (first, last),
-            Side::Back => (last, first),
-        };
-        let cut = batch.truncate_while(|key| match (side, other.as_deref()) {
-            (_, None) => false,
-            (Side::Front, Some(other)) => key >= other,
-            (Side::Back, Some(other)) => key <= other,
-        });
-        if let Some(key) = batch.last_read() {
-            *own = Some(key.to_vec());
-        }
-        if cut || ended {
-            self.all_claimed.store(true, Ordering::Relaxed);
-        }
-        cut || ended
-    }
-}
 
 /// Fills a batch with at most `records` records, fewer if every record is claimed
 /// meanwhile. Returns true if the rows have ended.
@@ -82,7 +34,7 @@ fn read(
     meeting: &MeetingPoint,
 ) -> Result<bool, StoreError> {
     while !batch.is_full(records) {
-        if meeting.all_claimed.load(Ordering::Relaxed) {
+        if meeting.is_over() {
             break;
         }
         match rows.next().transpose()? {
@@ -230,13 +182,13 @@ impl<B: FnOnce() -> RecordRows + Send + 'static> Iterator for TwoEndedReader<B> 
 impl<B> Drop for TwoEndedReader<B> {
     fn drop(&mut self) {
         // The back side stops reading.
-        self.meeting.all_claimed.store(true, Ordering::Relaxed);
+        self.meeting.end();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{SyncSender, sync_channel};
     use std::time::{Duration, Instant};
 
