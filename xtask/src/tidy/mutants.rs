@@ -2,8 +2,9 @@
 //! build: each can be read, each name is given once, each edit fits exactly one
 //! place, and each layer is a test target that exists and has tests of such names.
 //!
-//! A name counts if its modules and its function, or parts of them, exist in the target's
-//! folder. Whether they belong together only a run shows.
+//! In a library, the name must be part of a test's path. A test target may make tests by
+//! a macro and share files with others, so there it is enough that its modules and its
+//! function, or parts of them, exist; whether they belong together only a run shows.
 
 use super::rust::{functions, is_word};
 use super::{File, Report};
@@ -28,6 +29,10 @@ pub fn check(files: &[File], report: &mut Report) {
             let Some(sources) = sources(files, layer) else {
                 flaws.push(mutant.flaw(format!("{}: there is no `{layer}`", mutant.name)));
                 continue;
+            };
+            let has_test = match layer.target {
+                Target::Library => in_library,
+                Target::Named(_) => has_test,
             };
             for filter in layer.filters.iter().filter(|f| !has_test(&sources, f)) {
                 let wrong = format!("{}: `{layer}` has no test `{filter}`", mutant.name);
@@ -70,6 +75,27 @@ fn sources<'a>(files: &'a [File], layer: &Layer) -> Option<Vec<&'a File>> {
     exists.then(|| sources.collect())
 }
 
+/// Whether a unit test has a filter in its path.
+fn in_library(sources: &[&File], filter: &str) -> bool {
+    sources.iter().any(|file| {
+        let (_, path) = file.path.rsplit_once("src/").unwrap_or(("", &file.path));
+        let module = path.trim_end_matches(".rs").trim_end_matches("/mod");
+        let module = match module {
+            "lib" => String::new(),
+            module => format!("{}::", module.replace('/', "::")),
+        };
+        let code = file.code();
+        let tests: Vec<_> = functions(code).into_iter().filter(|f| f.is_test).collect();
+        let mut inline = declared(code).chain([""]);
+        inline.any(|inline| {
+            let separator = if inline.is_empty() { "" } else { "::" };
+            let prefix = format!("{module}{inline}{separator}");
+            let mut paths = tests.iter().map(|test| format!("{prefix}{}", test.name));
+            paths.any(|path| path.contains(filter))
+        })
+    })
+}
+
 /// Whether a test may have a filter in its path. The filter may begin and end anywhere
 /// in a name.
 fn has_test(sources: &[&File], filter: &str) -> bool {
@@ -89,13 +115,16 @@ fn has_test(sources: &[&File], filter: &str) -> bool {
 /// Whether a file is, lies in, or declares such a module.
 fn has_module(file: &File, fits: &dyn Fn(&str) -> bool) -> bool {
     let mut parts = file.path.trim_end_matches(".rs").split('/');
-    let code = file.code();
-    let mut declared = code.match_indices("mod ").map(|(at, found)| {
+    parts.any(fits) || declared(file.code()).any(fits)
+}
+
+/// The names of the modules that the code declares.
+fn declared(code: &str) -> impl Iterator<Item = &str> {
+    code.match_indices("mod ").map(|(at, found)| {
         let rest = &code[at + found.len()..];
         let length = rest.bytes().take_while(|byte| is_word(*byte)).count();
         &rest[..length]
-    });
-    parts.any(fits) || declared.any(fits)
+    })
 }
 
 #[cfg(test)]
@@ -169,6 +198,10 @@ mod tests {
                     "crates/a/src/lib.rs",
                     "//! A.\nfn a() {}\nmod inner;\n// fn noted() {}\n",
                 ),
+                (
+                    "crates/a/src/inner/deep.rs",
+                    "//! D.\nmod tests {\n#[test]\nfn deep() {}\n}\nfn helper() {}\n",
+                ),
                 ("crates/a/tests/t/main.rs", suite),
                 ("crates/a/tests/t/rows.rs", "//! R.\nfn each_row() {}\n"),
                 ("crates/a/tests/shared/ends.rs", "//! E.\n"),
@@ -185,6 +218,8 @@ mod tests {
             "-p a --test t power::cut",
             "-p a --test t ends::cut",
             "-p a --lib inner::",
+            "-p a --lib inner::deep::tests::deep",
+            "-p a --lib deep",
             "-p a --test t -- rows cut",
         ] {
             assert!(has(layer), "{layer}");
@@ -195,6 +230,9 @@ mod tests {
             "-p a --test t rows::ends_with::cut",
             "-p a --lib rows::",
             "-p a --lib noted",
+            "-p a --lib helper",
+            "-p a --lib inner::tests",
+            "-p a --lib inner::helper",
             "-p a --test t -- rows lost",
         ] {
             assert!(!has(layer), "{layer}");
