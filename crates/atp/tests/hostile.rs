@@ -13,20 +13,38 @@ use common::{Keys, Store, build, covering, ops_between};
 use gapless_atp::cid::Cid;
 use gapless_atp::limits;
 use gapless_atp::mst::{
-    Blocks, BuildError, NodeError, Op, OpAction, OpsError, SourceError, Tree, TreeError, Visit,
-    empty_root, invert, key_height, root, walk,
+    Blocks, BuildError, NodeError, Op, OpAction, OpsError, SourceError, Tree, TreeError, TreeKeys,
+    Visit, empty_root, invert, key_height, root, walk,
 };
 
-/// Walks a tree and gives back its keys.
+struct Borrowed<'a>(&'a dyn Blocks);
+
+impl Blocks for Borrowed<'_> {
+    fn block(&self, cid: &Cid) -> Result<Option<Cow<'_, [u8]>>, SourceError> {
+        self.0.block(cid)
+    }
+}
+
+/// Walks a tree and gives back its keys, both by [`walk`] and by [`TreeKeys`].
 fn walked(root: Cid, source: &dyn Blocks) -> Result<Vec<String>, TreeError> {
     let mut keys = Vec::new();
-    walk::<TreeError>(root, source, |met| {
+    let stats = walk::<TreeError>(root, source, |met| {
         if let Visit::Key { key, .. } = met {
             keys.push(String::from_utf8_lossy(key).into_owned());
         }
         Ok(())
-    })?;
-    Ok(keys)
+    });
+    let mut pulled = Vec::new();
+    let mut tree = TreeKeys::new(root, Borrowed(source));
+    let end = loop {
+        match tree.next_key() {
+            Ok(Some((key, _))) => pulled.push(String::from_utf8_lossy(key).into_owned()),
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    assert_eq!((&pulled, end), (&keys, stats.clone().err()));
+    stats.map(|_| keys)
 }
 
 fn store(blocks: &[&Vec<u8>]) -> Store {

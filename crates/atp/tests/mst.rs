@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use common::{Keys, Store, build, covering, ops_between};
 use gapless_atp::cid::Cid;
 use gapless_atp::mst::{
-    Blocks, Op, OpAction, OpsError, SourceError, Tree, TreeError, Visit, apply, common_prefix,
-    empty_root, invert, key_height, root, walk,
+    Blocks, Op, OpAction, OpsError, SourceError, Tree, TreeError, TreeKeys, Visit, apply,
+    common_prefix, empty_root, invert, key_height, root, walk,
 };
 use proptest::prelude::*;
 
@@ -283,12 +283,24 @@ fn walked(root: Cid, store: &Store) -> Result<Keys, TreeError> {
     Ok(keys)
 }
 
+/// The keys as a caller gets them that asks for one at a time.
+fn pulled(root: Cid, store: &Store) -> Result<Keys, TreeError> {
+    let mut keys = BTreeMap::new();
+    let mut tree = TreeKeys::new(root, store.clone());
+    while let Some((key, value)) = tree.next_key()? {
+        keys.insert(String::from_utf8_lossy(key).into_owned(), value);
+    }
+    assert_eq!(tree.next_key(), Ok(None), "the end stays the end");
+    Ok(keys)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn walking_what_was_built_gives_the_keys_back(keys in keys(120)) {
         let (root, store) = build(&keys);
+        prop_assert_eq!(pulled(root, &store), walked(root, &store));
         prop_assert_eq!(walked(root, &store), Ok(keys));
     }
 

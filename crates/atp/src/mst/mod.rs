@@ -26,7 +26,7 @@ pub use diff::{Change, diff};
 pub use node::{NodeError, common_prefix, key_height};
 pub use ops::{Op, OpAction, OpsError, apply, invert};
 pub use tree::{Blocks, SourceError, Tree, TreeError};
-pub use walk::{Values, Visit, WalkStats, walk};
+pub use walk::{TreeKeys, Values, Visit, WalkStats, walk};
 pub use way::{Way, way_down};
 
 use crate::cid::Cid;

@@ -5,6 +5,8 @@
 //! node that is linked twice fail at its first key. Memory is one node per level. There
 //! is no recursion.
 
+use std::borrow::Cow;
+
 use super::build::EMPTY_NODE;
 use super::node::{self, Entry, NodeError};
 use super::tree::{Blocks, TreeError};
@@ -83,9 +85,7 @@ pub fn walk<E: From<TreeError>>(
 ) -> Result<WalkStats, E> {
     if root == super::empty_root() {
         // The one tree whose top node has no keys. Its block must still exist.
-        let block = source.block(&root).map_err(TreeError::from)?;
-        let block = block.filter(|block| **block == EMPTY_NODE);
-        let block = block.ok_or(TreeError::Missing(root))?;
+        let block = empty_node(root, source)?;
         visit(Visit::Node {
             cid: root,
             block: &block,
@@ -102,36 +102,102 @@ pub fn walk<E: From<TreeError>>(
     }
     let mut walk = Walk::default();
     walk.descend(root, None, source, &mut visit)?;
-    while let Some(top) = walk.open.last_mut() {
-        let at = top.entries_from + top.next;
-        let height = top.height;
-        top.next += 1;
-        let Some(entry) = walk.entries.get(at).copied() else {
-            walk.ascend();
-            continue;
-        };
-        let cid = top.cid;
-        let key = entry.key.of(&walk.keys);
-        if walk.stats.keys > 0 && key <= walk.last_key.as_slice() {
-            let error = NodeError::KeyOrder;
-            return Err(TreeError::Malformed { cid, error }.into());
-        }
+    while let Some((place, entry, below)) = walk.next_entry()? {
         visit(Visit::Key {
-            key,
+            key: entry.key.of(&walk.keys),
             value: entry.value,
-            place: at,
+            place,
         })?;
-        walk.last_key.clear();
-        walk.last_key.extend_from_slice(entry.key.of(&walk.keys));
-        walk.stats.keys += 1;
+        walk.pass(entry);
         if let Some(right) = entry.right {
-            walk.descend(right, height.checked_sub(1), source, &mut visit)?;
+            walk.descend(right, below, source, &mut visit)?;
         }
     }
     Ok(walk.stats)
 }
 
+/// The keys of a tree in order, for a caller that asks for one at a time. Every rule is
+/// checked as in [`walk`]. After an error there are no more keys.
+pub struct TreeKeys<S> {
+    source: S,
+    /// The subtree to descend into before the next key, with the height of its top node.
+    below: Option<(Cid, Option<u32>)>,
+    walk: Walk,
+}
+
+impl<S: Blocks> TreeKeys<S> {
+    pub fn new(root: Cid, source: S) -> TreeKeys<S> {
+        TreeKeys {
+            source,
+            below: Some((root, None)),
+            walk: Walk::default(),
+        }
+    }
+
+    /// Returns the next key and its value; `None` after the last key.
+    pub fn next_key(&mut self) -> Result<Option<(&[u8], Cid)>, TreeError> {
+        let entry = self.next_entry();
+        if !matches!(entry, Ok(Some(_))) {
+            self.walk.open.clear();
+        }
+        let value = entry?.map(|entry| entry.value);
+        Ok(value.map(|value| (self.walk.last_key.as_slice(), value)))
+    }
+
+    fn next_entry(&mut self) -> Result<Option<Entry>, TreeError> {
+        if let Some((cid, height)) = self.below.take() {
+            if cid == super::empty_root() && self.walk.stats.nodes == 0 {
+                empty_node(cid, &self.source)?;
+                return Ok(None);
+            }
+            let mut visit = |_: Visit<'_>| Ok::<_, TreeError>(());
+            self.walk.descend(cid, height, &self.source, &mut visit)?;
+        }
+        let Some((_, entry, below)) = self.walk.next_entry()? else {
+            return Ok(None);
+        };
+        self.walk.pass(entry);
+        self.below = entry.right.map(|right| (right, below));
+        Ok(Some(entry))
+    }
+}
+
+/// Reads the one node without keys: the root of a tree without keys.
+fn empty_node(root: Cid, source: &dyn Blocks) -> Result<Cow<'_, [u8]>, TreeError> {
+    let block = source.block(&root)?;
+    let block = block.filter(|block| **block == EMPTY_NODE);
+    block.ok_or(TreeError::Missing(root))
+}
+
 impl Walk {
+    /// Moves to the next entry of the nodes that are open. Returns its place and the height
+    /// of the subtree to its right.
+    fn next_entry(&mut self) -> Result<Option<(usize, Entry, Option<u32>)>, TreeError> {
+        while let Some(top) = self.open.last_mut() {
+            let at = top.entries_from + top.next;
+            let (cid, below) = (top.cid, top.height.checked_sub(1));
+            top.next += 1;
+            let Some(entry) = self.entries.get(at).copied() else {
+                self.ascend();
+                continue;
+            };
+            let key = entry.key.of(&self.keys);
+            if self.stats.keys > 0 && key <= self.last_key.as_slice() {
+                let error = NodeError::KeyOrder;
+                return Err(TreeError::Malformed { cid, error });
+            }
+            return Ok(Some((at, entry, below)));
+        }
+        Ok(None)
+    }
+
+    /// Records that the walk has passed an entry.
+    fn pass(&mut self, entry: Entry) {
+        self.last_key.clear();
+        self.last_key.extend_from_slice(entry.key.of(&self.keys));
+        self.stats.keys += 1;
+    }
+
     /// Opens a node and its leftmost descendants.
     fn descend<E: From<TreeError>>(
         &mut self,
