@@ -27,12 +27,12 @@ use crate::serve::getrepo::two_ended::read_from_both_ends;
 use crate::serve::limits::MAX_TREES_BYTES;
 use crate::serve::lookup::ServedState;
 use crate::serve::refuse::ServeError;
-use gapless_mirror::budget::{Memory, Share};
+use gapless_mirror::budget::{Budget, Lease};
 
 /// A tree, and its share of the memory of all trees.
 pub(crate) struct CachedTree {
     pub(crate) signed: SignedTree,
-    _share: Share,
+    _lease: Lease,
 }
 
 /// A state of a repository, and its tree.
@@ -64,8 +64,8 @@ pub(crate) struct BufferedRecords {
 pub struct TreeCache {
     kept: Mutex<VecDeque<(RepoId, Cid, Arc<CachedTree>)>>,
     kept_bytes: u64,
-    memory: Arc<Memory>,
-    records_memory: Arc<Memory>,
+    memory: Arc<Budget>,
+    records_memory: Arc<Budget>,
     threads: Arc<BuildThreads>,
 }
 
@@ -115,10 +115,10 @@ struct RecordBuffer {
 }
 
 impl RecordBuffer {
-    fn new(keeps: bool, memory: &Arc<Memory>) -> RecordBuffer {
+    fn new(keeps: bool, memory: &Arc<Budget>) -> RecordBuffer {
         RecordBuffer {
             batches: Vec::new(),
-            budget: RecordBudget::new(keeps, memory.share()),
+            budget: RecordBudget::new(keeps, memory.lease()),
         }
     }
 
@@ -154,8 +154,8 @@ impl TreeCache {
         TreeCache {
             kept: Mutex::default(),
             kept_bytes: limits.cached_trees_bytes,
-            memory: Memory::new(MAX_TREES_BYTES),
-            records_memory: Memory::new(limits.kept_records_bytes),
+            memory: Budget::new(MAX_TREES_BYTES),
+            records_memory: Budget::new(limits.kept_records_bytes),
             threads: BuildThreads::new(limits.builds),
         }
     }
@@ -287,7 +287,7 @@ impl Serving {
                 "its stored commit is not the signed one".to_owned(),
             ));
         }
-        let mut share = self.trees.memory.share();
+        let mut lease = self.trees.memory.lease();
         let mut buffer = RecordBuffer::new(buffer_records, &self.trees.records_memory);
         let (view, id) = (state.view.clone(), state.id);
         let rows = read_from_both_ends(
@@ -297,9 +297,9 @@ impl Serving {
             buffer.budget.clone(),
         );
         let mut granted = |bytes| {
-            share.reaches(bytes) || {
+            lease.grow_to(bytes) || {
                 self.trees.clear();
-                share.reaches(bytes)
+                lease.grow_to(bytes)
             }
         };
         let signed = SignedTree::build_from(&commit, &mut granted, |take| {
@@ -334,7 +334,7 @@ impl Serving {
         };
         let tree = Arc::new(CachedTree {
             signed,
-            _share: share,
+            _lease: lease,
         });
         self.services.metrics.trees_built.inc();
         self.trees.insert(&state, &tree);
@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_record_that_is_kept_was_found_sound() {
-        let mut buffer = RecordBuffer::new(true, &Memory::new(1 << 20));
+        let mut buffer = RecordBuffer::new(true, &Budget::new(1 << 20));
         buffer.push(batch(false)).expect("it is verified");
         let words = buffer.push(batch(true)).unwrap_err();
         assert!(words.contains("a/000002"), "{words}");
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn where_none_are_kept_nothing_is_hashed_or_held() {
-        let mut buffer = RecordBuffer::new(false, &Memory::new(1 << 20));
+        let mut buffer = RecordBuffer::new(false, &Budget::new(1 << 20));
         buffer.push(batch(true)).expect("nobody hashed it");
         assert!(buffer.batches.is_empty());
         assert!(buffer.finish().is_none());

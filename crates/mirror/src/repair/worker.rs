@@ -17,7 +17,7 @@ use gapless_net::{HostAddress, KnownIdentity, Net, ResolveError};
 use gapless_store::error::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::budget::{self, Memory};
+use crate::budget::{self, Budget};
 use crate::desk::env::DeskEnv;
 use crate::desk::{Desks, Turn, may_have_left};
 use crate::last_errors::LastErrors;
@@ -60,8 +60,8 @@ pub struct Fetcher {
     pub(crate) large: Semaphore,
     /// How many are at work at a time.
     slots: Slots,
-    /// What the indexes of those that arrive may take together.
-    pub(crate) indexes: Arc<Memory>,
+    /// Memory for the indexes of all CARs that arrive.
+    pub(crate) index_budget: Arc<Budget>,
     /// A sweep may be due.
     pub sweep_wake: Notify,
 }
@@ -135,7 +135,7 @@ impl Fetcher {
             settings,
             addresses,
             since_revs: SinceRevs::default(),
-            indexes: Memory::new(budget::INDEXES),
+            index_budget: Budget::new(budget::CAR_INDEXES_BYTES),
             large: Semaphore::new(1),
             sweep_wake: Notify::new(),
         }

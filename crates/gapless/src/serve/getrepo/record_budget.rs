@@ -5,21 +5,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::serve::getrepo::batch::{BatchContent, RecordBatch};
-use gapless_mirror::budget::Share;
+use gapless_mirror::budget::Lease;
 
 /// Whether the records of a build are kept, and the memory of its batches.
 pub(crate) struct RecordBudget {
     /// Once false, false for good.
     keeps: AtomicBool,
-    /// The share of the memory, and the bytes of all batches so far.
-    taken: Mutex<(Share, u64)>,
+    /// The lease of memory, and the bytes of all batches so far.
+    taken: Mutex<(Lease, u64)>,
 }
 
 impl RecordBudget {
-    pub(crate) fn new(keeps: bool, share: Share) -> Arc<RecordBudget> {
+    pub(crate) fn new(keeps: bool, lease: Lease) -> Arc<RecordBudget> {
         Arc::new(RecordBudget {
             keeps: AtomicBool::new(keeps),
-            taken: Mutex::new((share, 0)),
+            taken: Mutex::new((lease, 0)),
         })
     }
 
@@ -46,8 +46,8 @@ impl RecordBudget {
     pub(crate) fn reserve(&self, batch: &RecordBatch) -> bool {
         // Nothing in here can panic half way.
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let (share, bytes) = &mut *taken;
+        let (lease, bytes) = &mut *taken;
         *bytes += batch.bytes() as u64;
-        share.reaches(*bytes)
+        lease.grow_to(*bytes)
     }
 }

@@ -194,12 +194,12 @@ mod tests {
 
     use super::*;
     use crate::serve::getrepo::batch::tests::{assert_read, record};
-    use gapless_mirror::budget::Memory;
+    use gapless_mirror::budget::Budget;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn budget(keeps: bool, bytes: u64) -> Arc<RecordBudget> {
-        RecordBudget::new(keeps, Memory::new(bytes).share())
+        RecordBudget::new(keeps, Budget::new(bytes).lease())
     }
 
     fn rows(numbers: impl Iterator<Item = usize> + Send + 'static) -> RecordRows {
