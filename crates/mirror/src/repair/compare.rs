@@ -1,15 +1,15 @@
-//! A snapshot beside what is held: the operations that lead from the one to the
-//! other.
+//! Compares a snapshot with the held records, and yields the operations that turn the held
+//! records into those of the snapshot.
 //!
-//! Both are sorted by path, so it is one merge that holds one chunk at a time.
-//! Nothing is handed out before the whole snapshot was walked. Whoever takes the
-//! chunks may stop at any of them.
+//! Both are sorted by path, so one merge suffices, and one chunk is in memory at a time.
+//! The whole snapshot is walked before the first chunk. The caller may stop after any
+//! chunk.
 
 use std::borrow::Cow;
 use std::iter::Peekable;
 
 use gapless_atp::cid::Cid;
-use gapless_atp::mst::{TreeError, Visit, walk};
+use gapless_atp::mst::TreeKeys;
 use gapless_core::ledger::RepoId;
 use gapless_store::change::{RecordOp, RecordValue};
 use gapless_store::error::StoreError;
@@ -18,136 +18,83 @@ use gapless_store::scan::scan;
 use gapless_store::table::log::ROW_OPS;
 use gapless_store::table::record::Record;
 
+use crate::repair::block_source::BlockSource;
 use crate::repair::snapshot::{Flaw, Snapshot, SnapshotError};
 pub use gapless_core::filter::Keep;
 
-/// Bytes of one chunk, by [`weight`]: a few go into one batch of the store.
+/// Bytes of one chunk, by [`weight`]: one batch of the store holds a few chunks.
 pub const CHUNK_BYTES: usize = 4 << 20;
-/// Held records that are read at a time. A view that is open while a large
-/// repository is written would keep all that is written in memory.
-const HELD_AT_A_TIME: usize = 2_000;
-/// What an operation takes besides its path and its record.
-const OP_BYTES: usize = 128;
+/// Held records that are read from one view. A view that stays open while a large
+/// repository is written keeps everything written in memory.
+const RECORDS_PER_VIEW: usize = 2_000;
+/// Bytes of an operation besides its path and its record.
+const OP_OVERHEAD_BYTES: usize = 128;
 
-/// Operations in the order of their paths, at most [`ROW_OPS`] of them.
+/// Operations in the order of their paths, at most [`ROW_OPS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     pub ops: Vec<RecordOp>,
-    /// Nothing comes after this one. It is empty only when nothing differs.
+    /// No chunk follows. The last chunk is empty only if nothing differs.
     pub last: bool,
 }
 
-/// What a comparison came to, in records.
+/// What a comparison found, in records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     pub puts: u64,
     pub deletes: u64,
     pub unchanged: u64,
-    /// In the snapshot, and neither wanted nor held.
+    /// Records of the snapshot that are neither wanted nor held.
     pub unwanted: u64,
     /// Bytes of the records that are put.
     pub bytes: u64,
     pub chunks: u64,
 }
 
-/// Why a comparison stopped.
-enum Stop<E> {
-    Flaw(Flaw),
-    Emit(E),
-}
-
-impl<E> From<Flaw> for Stop<E> {
-    fn from(flaw: Flaw) -> Stop<E> {
-        Stop::Flaw(flaw)
-    }
-}
-
-impl<E> From<TreeError> for Stop<E> {
-    fn from(error: TreeError) -> Stop<E> {
-        Stop::Flaw(error.into())
-    }
-}
-
-impl<E> From<StoreError> for Stop<E> {
-    fn from(error: StoreError) -> Stop<E> {
-        Stop::Flaw(error.into())
-    }
+/// What a snapshot is compared with, and how.
+#[derive(Clone, Copy)]
+pub struct Comparison<'a> {
+    /// Opens a view of the held records. Each part of the records is read from a later
+    /// view, so the caller must be the only writer of these records, or notice other
+    /// writes.
+    pub open_view: &'a dyn Fn() -> ReadView,
+    /// The repository with the held records; `None` if nothing is held.
+    pub repo: Option<RepoId>,
+    /// What the filter keeps of the record at a path.
+    pub keep: &'a dyn Fn(&[u8]) -> Keep,
+    /// Compares the bytes of records, and not only their CIDs.
+    pub compare_bytes: bool,
 }
 
 impl Snapshot {
-    /// Hands out what leads from the held records to those of the snapshot.
-    /// `held` gives views of what is held; what is read later is read from a later
-    /// one, so nobody else may write these records meanwhile, or whoever takes the
-    /// chunks must notice. `repair` compares bytes, too, and not CIDs alone. An error
-    /// of `emit` ends it and comes back.
-    pub fn differences<E: From<SnapshotError>>(
-        &self,
-        held: &dyn Fn() -> ReadView,
-        repo: Option<RepoId>,
-        wanted: &dyn Fn(&[u8]) -> Keep,
-        repair: bool,
-        emit: &mut dyn FnMut(Chunk) -> Result<(), E>,
-    ) -> Result<Totals, E> {
-        let compared = self.compare(held, repo, wanted, repair, emit);
-        compared.map_err(|stop| match stop {
-            Stop::Flaw(flaw) => self.flawed(flaw).into(),
-            Stop::Emit(error) => error,
-        })
-    }
-
-    fn compare<E>(
-        &self,
-        held: &dyn Fn() -> ReadView,
-        repo: Option<RepoId>,
-        wanted: &dyn Fn(&[u8]) -> Keep,
-        repair: bool,
-        emit: &mut dyn FnMut(Chunk) -> Result<(), E>,
-    ) -> Result<Totals, Stop<E>> {
-        self.walked()?;
-        let rows = repo.map(|repo| held_rows(held, repo));
-        let mut rows = rows.into_iter().flatten().peekable();
-        let mut chunks = Chunks {
-            fresh: rows.peek().is_none(),
+    /// Walks the whole snapshot, and then yields the operations that turn the held
+    /// records into those of the snapshot.
+    pub fn differences<'a>(
+        &'a self,
+        comparison: Comparison<'a>,
+    ) -> Result<Differences<'a>, SnapshotError> {
+        self.walk_whole()?;
+        let mut rows = held_records(comparison);
+        Ok(Differences {
+            snapshot: self,
+            comparison,
+            nothing_held: rows.peek().is_none(),
+            rows,
+            keys: TreeKeys::new(self.head().data, self.block_source()),
+            next_key: None,
             ops: Vec::new(),
             weight: 0,
             totals: Totals::default(),
-            emit,
-        };
-        walk(self.head().data, &self.source(), |met| {
-            let Visit::Key { key, value, .. } = met else {
-                return Ok(());
-            };
-            let row = row_at(&mut rows, key, |gone| chunks.delete(gone.path()))?;
-            let keep = wanted(key);
-            match (&row, keep) {
-                (None, Keep::Nothing) => {
-                    chunks.totals.unwanted += 1;
-                    Ok(())
-                }
-                (Some(_), Keep::Nothing) => chunks.delete(key),
-                (Some(row), _) if row.cid == value => match repair && self.is_spoilt(row, keep)? {
-                    true => chunks.put(key, value, self.bytes(key, &value, keep)?),
-                    false => {
-                        chunks.totals.unchanged += 1;
-                        Ok(())
-                    }
-                },
-                _ => chunks.put(key, value, self.bytes(key, &value, keep)?),
-            }
-        })?;
-        for row in rows {
-            chunks.delete(row?.path())?;
-        }
-        chunks.hand_out(true)?;
-        Ok(chunks.totals)
+            ended: false,
+        })
     }
 
-    /// Whether a held record is not what shall be kept of the one in its place.
-    fn is_spoilt(&self, row: &Record, keep: Keep) -> Result<bool, Flaw> {
+    /// Whether a held record differs from what should be kept of it.
+    fn differs(&self, row: &Record, keep: Keep) -> Result<bool, Flaw> {
         match (keep, row.bytes()) {
             (Keep::Record, Some(bytes)) => match self.served(&row.cid)? {
                 Some(served) => Ok(*served != *bytes),
-                // A difference does not bring it, so its hash must tell.
+                // The difference lacks the record; the hash must tell.
                 None => Ok(!row.cid.matches(bytes)),
             },
             (Keep::Record, None) => Ok(true),
@@ -156,11 +103,11 @@ impl Snapshot {
     }
 
     fn served(&self, cid: &Cid) -> Result<Option<Cow<'_, [u8]>>, Flaw> {
-        let block = self.fetched.block(cid);
+        let block = self.car.block(cid);
         block.map_err(|error| Flaw::Io(error.to_string()))
     }
 
-    /// The bytes that are to be kept: as they came, or as they are held.
+    /// Returns the bytes to keep: from the CAR, or from the held records.
     fn bytes(&self, path: &[u8], cid: &Cid, keep: Keep) -> Result<Option<Vec<u8>>, Flaw> {
         if keep != Keep::Record {
             return Ok(None);
@@ -172,7 +119,7 @@ impl Snapshot {
         let held = self.held.as_ref().ok_or_else(missing)?;
         let mut bytes = held.bytes(path, cid)?;
         if bytes.is_none()
-            && let Some(elsewhere) = self.walked()?.moved.get(cid)
+            && let Some(elsewhere) = self.ensure_walked()?.moved.get(cid)
         {
             bytes = held.bytes(elsewhere, cid)?;
         }
@@ -180,94 +127,167 @@ impl Snapshot {
     }
 }
 
-/// The held records in the order of their paths. They are collected, because the caller may
-/// wait for the store between two of them.
-fn held_rows(
-    held: &dyn Fn() -> ReadView,
-    repo: RepoId,
-) -> impl Iterator<Item = Result<Record, StoreError>> {
+type HeldRecords<'a> = Peekable<Box<dyn Iterator<Item = Result<Record, StoreError>> + 'a>>;
+
+/// Returns the held records in the order of their paths. Each part is collected, because the
+/// caller may wait for the store between two records.
+fn held_records(comparison: Comparison<'_>) -> HeldRecords<'_> {
+    let Some(repo) = comparison.repo else {
+        let nothing: Box<dyn Iterator<Item = _>> = Box::new(std::iter::empty());
+        return nothing.peekable();
+    };
     let read = move |last: &Option<Vec<u8>>| {
-        let view = held();
-        let rows: Vec<_> = match last {
-            None => view.records(repo).take(HELD_AT_A_TIME).collect(),
+        let view = (comparison.open_view)();
+        let records: Vec<_> = match last {
+            None => view.records(repo).take(RECORDS_PER_VIEW).collect(),
             Some(last) => {
                 let rest = view.records_after(repo, last);
-                rest.take(HELD_AT_A_TIME).collect()
+                rest.take(RECORDS_PER_VIEW).collect()
             }
         };
-        rows.into_iter()
+        records.into_iter()
     };
-    scan(HELD_AT_A_TIME, None, read, |record: &Record| {
-        Some(record.path().to_vec())
-    })
+    let after = |record: &Record| Some(record.path().to_vec());
+    let records: Box<dyn Iterator<Item = _>> = Box::new(scan(RECORDS_PER_VIEW, None, read, after));
+    records.peekable()
 }
 
-/// The held record at a path, after those before it were told to be gone.
-fn row_at<E>(
-    rows: &mut Peekable<impl Iterator<Item = Result<Record, StoreError>>>,
-    path: &[u8],
-    mut gone: impl FnMut(&Record) -> Result<(), Stop<E>>,
-) -> Result<Option<Record>, Stop<E>> {
-    loop {
-        // An error is taken, too, and ends it.
-        let near =
-            |row: &Result<Record, StoreError>| row.as_ref().map_or(true, |row| row.path() <= path);
-        match rows.next_if(near).transpose()? {
-            Some(row) if row.path() < path => gone(&row)?,
-            row => return Ok(row),
-        }
-    }
-}
-
-/// The chunk that is being filled.
-struct Chunks<'a, E> {
-    /// Nothing at all is held.
-    fresh: bool,
+/// The chunks of a comparison. After an error there are no more chunks.
+pub struct Differences<'a> {
+    snapshot: &'a Snapshot,
+    comparison: Comparison<'a>,
+    nothing_held: bool,
+    rows: HeldRecords<'a>,
+    keys: TreeKeys<BlockSource<'a>>,
+    /// The key of the snapshot that is compared next, once it is read.
+    next_key: Option<(Vec<u8>, Cid)>,
+    /// The chunk that is being filled.
     ops: Vec<RecordOp>,
     weight: usize,
     totals: Totals,
-    emit: &'a mut dyn FnMut(Chunk) -> Result<(), E>,
+    ended: bool,
 }
 
-impl<E> Chunks<'_, E> {
-    fn delete(&mut self, path: &[u8]) -> Result<(), Stop<E>> {
-        self.totals.deletes += 1;
-        self.push(path, None)
-    }
+impl Iterator for Differences<'_> {
+    type Item = Result<Chunk, SnapshotError>;
 
-    fn put(&mut self, path: &[u8], cid: Cid, bytes: Option<Vec<u8>>) -> Result<(), Stop<E>> {
-        self.totals.puts += 1;
-        self.totals.bytes += bytes.as_ref().map_or(0, Vec::len) as u64;
-        self.push(path, Some(RecordValue { cid, bytes }))
-    }
-
-    /// A full chunk goes out when the next operation comes, and not before: so
-    /// the one that is left at the end is the last.
-    fn push(&mut self, path: &[u8], put: Option<RecordValue>) -> Result<(), Stop<E>> {
-        let weight = weight(path, put.as_ref());
-        let full = self.ops.len() == ROW_OPS || self.weight + weight > CHUNK_BYTES;
-        if full && !self.ops.is_empty() {
-            self.hand_out(false)?;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
         }
-        self.weight += weight;
-        self.ops.push(RecordOp {
-            path: path.to_vec(),
-            put,
-            fresh: self.fresh,
-        });
-        Ok(())
+        let chunk = self.next_chunk();
+        self.ended = chunk.as_ref().map_or(true, |chunk| chunk.last);
+        Some(chunk.map_err(|flaw| self.snapshot.refusal(flaw)))
+    }
+}
+
+impl Differences<'_> {
+    /// What the comparison has found so far.
+    pub fn totals(&self) -> Totals {
+        self.totals
     }
 
-    fn hand_out(&mut self, last: bool) -> Result<(), Stop<E>> {
-        let ops = std::mem::take(&mut self.ops);
+    /// A full chunk ends when the next operation comes, so that the chunk that remains at
+    /// the end is the last one.
+    fn next_chunk(&mut self) -> Result<Chunk, Flaw> {
+        while let Some(op) = self.next_op()? {
+            let weight = weight(&op);
+            let full = self.ops.len() == ROW_OPS || self.weight + weight > CHUNK_BYTES;
+            let chunk = (full && !self.ops.is_empty()).then(|| self.take_chunk(false));
+            self.weight += weight;
+            self.ops.push(op);
+            if let Some(chunk) = chunk {
+                return Ok(chunk);
+            }
+        }
+        Ok(self.take_chunk(true))
+    }
+
+    fn take_chunk(&mut self, last: bool) -> Chunk {
         self.weight = 0;
         self.totals.chunks += 1;
-        (self.emit)(Chunk { ops, last }).map_err(Stop::Emit)
+        let ops = std::mem::take(&mut self.ops);
+        Chunk { ops, last }
+    }
+
+    /// Returns the next operation, in the order of the paths.
+    fn next_op(&mut self) -> Result<Option<RecordOp>, Flaw> {
+        loop {
+            if self.next_key.is_none() {
+                let key = self.keys.next_key()?;
+                self.next_key = key.map(|(path, cid)| (path.to_vec(), cid));
+            }
+            let Some((path, cid)) = self.next_key.take() else {
+                // The snapshot ended: it lacks every held record that remains.
+                let row = self.rows.next().transpose()?;
+                return Ok(row.map(|row| self.delete(row.path().to_vec())));
+            };
+            let row = row_up_to(&mut self.rows, &path)?;
+            if let Some(row) = &row
+                && row.path() < path.as_slice()
+            {
+                self.next_key = Some((path, cid));
+                return Ok(Some(self.delete(row.path().to_vec())));
+            }
+            if let Some(op) = self.compare(row.as_ref(), path, cid)? {
+                return Ok(Some(op));
+            }
+        }
+    }
+
+    /// Compares a record of the snapshot with the held record at the same path.
+    fn compare(
+        &mut self,
+        row: Option<&Record>,
+        path: Vec<u8>,
+        cid: Cid,
+    ) -> Result<Option<RecordOp>, Flaw> {
+        let keep = (self.comparison.keep)(&path);
+        match (row, keep) {
+            (None, Keep::Nothing) => {
+                self.totals.unwanted += 1;
+                return Ok(None);
+            }
+            (Some(_), Keep::Nothing) => return Ok(Some(self.delete(path))),
+            (Some(row), _) if row.cid == cid => {
+                let differs = self.comparison.compare_bytes && self.snapshot.differs(row, keep)?;
+                if !differs {
+                    self.totals.unchanged += 1;
+                    return Ok(None);
+                }
+            }
+            _ => {}
+        }
+        let bytes = self.snapshot.bytes(&path, &cid, keep)?;
+        self.totals.puts += 1;
+        self.totals.bytes += bytes.as_ref().map_or(0, Vec::len) as u64;
+        Ok(Some(self.op(path, Some(RecordValue { cid, bytes }))))
+    }
+
+    fn delete(&mut self, path: Vec<u8>) -> RecordOp {
+        self.totals.deletes += 1;
+        self.op(path, None)
+    }
+
+    fn op(&self, path: Vec<u8>, put: Option<RecordValue>) -> RecordOp {
+        RecordOp {
+            path,
+            put,
+            fresh: self.nothing_held,
+        }
     }
 }
 
-/// Roughly what an operation takes, in memory and in the store.
-fn weight(path: &[u8], put: Option<&RecordValue>) -> usize {
-    let bytes = put.and_then(|put| put.bytes.as_ref());
-    OP_BYTES + 2 * path.len() + bytes.map_or(0, Vec::len)
+/// Returns the next held record if its path is not after `path`, or the error that ends
+/// the records.
+fn row_up_to(rows: &mut HeldRecords<'_>, path: &[u8]) -> Result<Option<Record>, StoreError> {
+    let up_to =
+        |row: &Result<Record, StoreError>| row.as_ref().map_or(true, |row| row.path() <= path);
+    rows.next_if(up_to).transpose()
+}
+
+/// Roughly the bytes of an operation, in memory and in the store.
+fn weight(op: &RecordOp) -> usize {
+    let bytes = op.put.as_ref().and_then(|put| put.bytes.as_ref());
+    OP_OVERHEAD_BYTES + 2 * op.path.len() + bytes.map_or(0, Vec::len)
 }

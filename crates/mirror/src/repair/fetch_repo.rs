@@ -18,7 +18,7 @@ use crate::failpoints;
 use crate::hosts::RefusedSnapshot;
 use crate::repair::held_tree::{HELD_TREE_BYTES, HeldTree};
 use crate::repair::snapshot::{Snapshot, SnapshotError};
-use crate::repair::spill::{Fetched, Spill, SpillError, SpillLimits};
+use crate::repair::spill::{Spill, SpillError, SpillLimits, SpilledCar};
 use crate::repair::worker::{Fetcher, Trouble, known};
 use crate::repair::write_snapshot::Writer;
 
@@ -41,7 +41,7 @@ pub(crate) struct Job {
 /// What came of a question for the bytes.
 enum Download {
     /// They are put aside.
-    Whole(Fetched),
+    Whole(SpilledCar),
     /// There are none to have: the host said why, and that was heard.
     Heard,
     /// A difference that brings nothing.
@@ -244,9 +244,9 @@ impl Fetcher {
             self.settings.max_repo_bytes,
             self.services.disk.min_free_bytes(),
         );
-        let limits = SpillLimits::of_file(IN_MEMORY, bytes, min_free);
-        let share = self.indexes.share();
-        let mut spill = Spill::new(&self.settings.temp, limits).sharing(share);
+        let limits = SpillLimits::of_car(IN_MEMORY, bytes, min_free);
+        let lease = self.index_budget.lease();
+        let mut spill = Spill::new(&self.settings.temp, limits).with_index_lease(lease);
         let mut flaw = None;
         let mut sink = |bytes: &[u8]| {
             spill.feed(bytes).map_err(|error| {
@@ -272,7 +272,7 @@ impl Fetcher {
                 match spill.finish() {
                     Ok(fetched) => return Ok(Download::Whole(fetched)),
                     // An ordinary answer, and held against nobody.
-                    Err(error) if since.is_some() && error.brings_nothing() => {
+                    Err(error) if since.is_some() && error.has_no_commit() => {
                         return Ok(Download::Empty);
                     }
                     Err(error) => (self.spill_failed(job, &error), None),
@@ -313,7 +313,7 @@ impl Fetcher {
         &self,
         job: &Job,
         id: RepoId,
-        fetched: Fetched,
+        fetched: SpilledCar,
         difference: bool,
     ) -> Result<Result<Snapshot, Stop>, Trouble> {
         let _large = match fetched.is_spilled() {

@@ -16,7 +16,7 @@ use crate::api::{ApiError, ImportAnswer};
 use crate::desk::Turn;
 use crate::repair::fetch_repo::{IN_MEMORY, Job, Stop, TRIES, present, verifies};
 use crate::repair::snapshot::Snapshot;
-use crate::repair::spill::{Fetched, Spill, SpillError, SpillLimits};
+use crate::repair::spill::{Spill, SpillError, SpillLimits, SpilledCar};
 use crate::repair::worker::{Fetcher, Released, known};
 use crate::repair::write_snapshot::Writer;
 use crate::schedule::Payee;
@@ -36,12 +36,12 @@ impl Fetcher {
             self.settings.max_repo_bytes,
             self.services.disk.min_free_bytes(),
         );
-        let limits = SpillLimits::of_file(IN_MEMORY, bytes, min_free);
-        Spill::new(&self.settings.temp, limits).sharing(self.indexes.share())
+        let limits = SpillLimits::of_car(IN_MEMORY, bytes, min_free);
+        Spill::new(&self.settings.temp, limits).with_index_lease(self.index_budget.lease())
     }
 
     /// Checks what came, and writes it if it is newer than what is held.
-    pub async fn import(&self, fetched: Fetched) -> Result<ImportAnswer, ApiError> {
+    pub async fn import(&self, fetched: SpilledCar) -> Result<ImportAnswer, ApiError> {
         let (did, head) = owner(&fetched)?;
         let (host, repo) = self.importable(&did).await?;
         // At once, since checking takes long; and again at the desk.
@@ -113,7 +113,7 @@ impl Fetcher {
     }
 
     /// Everything but the signature.
-    async fn checked(&self, did: &Did, fetched: Fetched) -> Result<(Snapshot, u64), ApiError> {
+    async fn checked(&self, did: &Did, fetched: SpilledCar) -> Result<(Snapshot, u64), ApiError> {
         let _large = match fetched.is_spilled() {
             true => self.large.acquire().await.ok(),
             false => None,
@@ -218,7 +218,7 @@ impl Fetcher {
 }
 
 /// Whose repository it says it is, and at which commit.
-fn owner(fetched: &Fetched) -> Result<(Did, Head), ApiError> {
+fn owner(fetched: &SpilledCar) -> Result<(Did, Head), ApiError> {
     let commit = Commit::decode(&fetched.commit_block).map_err(|error| {
         ApiError::Invalid(format!("the root of the file is no commit: {error}"))
     })?;

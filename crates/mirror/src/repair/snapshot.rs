@@ -1,10 +1,9 @@
-//! A repository as its host serves it, checked whole.
+//! A repository as its host serves it, and the checks that it must pass.
 //!
-//! The commit names the DID that was asked for; every node of its tree is there
-//! and canonical; every record is there and no larger than records are. Nothing
-//! is compared or written before all of that is known. A difference (R11) is
-//! checked in the same way, on the ground of what is held. Whether the owner
-//! signed it is [`Snapshot::verify`]'s to say.
+//! The commit must name the requested DID. Every node of its tree must be present and
+//! canonical, and every record must be present and within the size limit. Nothing is
+//! compared or written before all checks have passed. A difference (R11) passes the same
+//! checks on top of the held records. [`Snapshot::verify`] checks the signature.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -20,61 +19,58 @@ use gapless_core::ledger::Head;
 use gapless_store::error::StoreError;
 use gapless_store::table::record::Record;
 
-use crate::repair::block_source::Source;
-use crate::repair::held_tree::{HeldTree, sound};
-use crate::repair::spill::Fetched;
+use crate::repair::block_source::BlockSource;
+use crate::repair::held_tree::{HeldTree, verified_bytes};
+use crate::repair::spill::SpilledCar;
 
-pub use crate::repair::compare::{CHUNK_BYTES, Chunk, Keep, Totals};
+/// Records that a difference lacks and that are looked for under other held paths. With
+/// more, the whole repository is fetched: no host sends such differences.
+pub const MAX_MOVED_RECORDS: usize = 100_000;
+/// Bytes of records beyond the bytes of the CAR. Paths may share a record, so a small CAR
+/// could otherwise fill a disk with one large record under a million paths.
+pub const MAX_REPEATED_BYTES: u64 = 1 << 30;
+/// Bytes of a path that an error shows.
+const SHOWN_PATH_BYTES: usize = 120;
 
-/// Records of a difference that are not in it and are held under other paths.
-/// Above so many the whole is fetched: no host makes such differences.
-pub const MOVED_RECORDS: usize = 100_000;
-/// Bytes that the records of a tree may take beyond those that came: paths may
-/// share a record, and a small file could otherwise fill a disk with one large
-/// record under a million paths.
-pub const REPEATED_BYTES: u64 = 1 << 30;
-/// Bytes of a path that an error tells.
-const TOLD_BYTES: usize = 120;
-
-/// Why a repository cannot be used as it was served.
+/// Why a snapshot is refused.
 #[derive(Debug, thiserror::Error)]
-#[error("the repository of {did}, as its host serves it, is refused and stays owed: {flaw}")]
+#[error("the snapshot of {did} is refused, and the repository is fetched again later: {flaw}")]
 pub struct SnapshotError {
     pub did: Did,
     pub flaw: Flaw,
 }
 
-/// What is wrong with it.
+/// What is wrong with a snapshot, or with the disk that it is read from.
 #[derive(Debug, thiserror::Error)]
 pub enum Flaw {
-    #[error("its root is no commit: {0}")]
+    #[error("the root is not a commit: {0}")]
     Commit(CommitError),
-    #[error("its commit is that of another repository, {0}")]
+    #[error("the commit belongs to another repository, {0}")]
     OtherDid(String),
-    #[error("node {0} of its tree is missing")]
+    #[error("node {0} of the tree is missing")]
     MissingNode(Cid),
-    #[error("its tree is not canonical: {0}")]
+    #[error("the tree is not canonical: {0}")]
     Tree(TreeError),
     #[error("the record {cid} at '{path}' is missing")]
     MissingRecord { path: String, cid: Cid },
     #[error(
-        "more than {MOVED_RECORDS} records are missing that may be held under other paths; only the whole repository can tell"
+        "the difference lacks more than {MAX_MOVED_RECORDS} records; only the whole repository can show whether they are held"
     )]
     MovedRecords,
     #[error("the record at '{path}' has {bytes} bytes, more than {limit}", limit = limits::RECORD_BYTES)]
     RecordBytes { path: String, bytes: usize },
     #[error(
-        "its paths repeat records until they take {REPEATED_BYTES} bytes more than all that came; no honest repository does"
+        "paths share records so often that the records take {MAX_REPEATED_BYTES} bytes more than the CAR, the limit"
     )]
     Repeated,
-    #[error("what was fetched cannot be read back from the disk: {0}")]
+    #[error("the CAR cannot be read back from the disk: {0}")]
     Io(String),
-    #[error("what is held cannot be read: {0}")]
+    #[error("the held records cannot be read: {0}")]
     Store(#[from] StoreError),
 }
 
 impl SnapshotError {
-    /// A short name, for counting.
+    /// Returns the value of the metric's label `reason`.
     pub fn class(&self) -> &'static str {
         match &self.flaw {
             Flaw::Commit(_) | Flaw::Tree(_) => "malformed",
@@ -87,7 +83,7 @@ impl SnapshotError {
         }
     }
 
-    /// Whether our own disk failed: the host has done nothing wrong.
+    /// Whether the local disk failed, and not the host.
     pub fn is_ours(&self) -> bool {
         matches!(self.flaw, Flaw::Io(_) | Flaw::Store(_))
     }
@@ -105,44 +101,45 @@ impl From<TreeError> for Flaw {
 
 impl Flaw {
     pub(crate) fn missing(path: &[u8], cid: Cid) -> Flaw {
-        let path = told(path);
+        let path = shortened_path(path);
         Flaw::MissingRecord { path, cid }
     }
 }
 
-fn told(path: &[u8]) -> String {
-    String::from_utf8_lossy(&path[..path.len().min(TOLD_BYTES)]).into_owned()
+fn shortened_path(path: &[u8]) -> String {
+    String::from_utf8_lossy(&path[..path.len().min(SHOWN_PATH_BYTES)]).into_owned()
 }
 
-/// A repository whose commit was read. What follows needs the walk first, and
-/// does it if nobody did.
+/// A repository whose commit was read. Methods that need the walk over its tree do the
+/// walk on first use.
 pub struct Snapshot {
     pub(crate) did: Did,
-    pub(crate) fetched: Fetched,
+    pub(crate) car: SpilledCar,
     pub(crate) held: Option<HeldTree>,
     head: Head,
-    walked: OnceLock<Walked>,
+    walked: OnceLock<WalkResult>,
 }
 
-/// What the walk found out.
-pub(crate) struct Walked {
+/// What the walk over the tree found.
+pub(crate) struct WalkResult {
     stats: WalkStats,
-    /// Records that did not come, and the path under which each is held.
-    pub(crate) moved: Moved,
+    pub(crate) moved: MovedRecords,
 }
 
-type Moved = HashMap<Cid, Vec<u8>, RandomState>;
+/// Records that the CAR lacks, with the path under which each is held.
+type MovedRecords = HashMap<Cid, Vec<u8>, RandomState>;
 
-/// Records that did not come: the first path that needs each, and how many do.
-type Wanted = HashMap<Cid, (Vec<u8>, u64), RandomState>;
+/// Records that the CAR lacks, with the first path that needs each and the number of such
+/// paths.
+type MissingRecords = HashMap<Cid, (Vec<u8>, u64), RandomState>;
 
-/// What all records take, each counted once for every path.
-struct Taken {
+/// Bytes of all records, each counted once per path.
+struct ByteTotal {
     bytes: u64,
     limit: u64,
 }
 
-impl Taken {
+impl ByteTotal {
     fn add(&mut self, bytes: u64) -> Result<(), Flaw> {
         self.bytes = self.bytes.saturating_add(bytes);
         match self.bytes > self.limit {
@@ -153,32 +150,35 @@ impl Taken {
 }
 
 impl Snapshot {
-    /// Reads the commit, which must be one of this DID.
-    pub fn check(fetched: Fetched, did: &Did) -> Result<Snapshot, SnapshotError> {
-        let flawed = |flaw| SnapshotError {
+    /// Reads the commit, which must name `did`.
+    pub fn check(car: SpilledCar, did: &Did) -> Result<Snapshot, SnapshotError> {
+        let refusal = |flaw| SnapshotError {
             did: did.clone(),
             flaw,
         };
-        let commit = Commit::decode(&fetched.commit_block);
-        let commit = commit.map_err(|error| flawed(Flaw::Commit(error)))?;
+        let commit = Commit::decode(&car.commit_block);
+        let commit = commit.map_err(|error| refusal(Flaw::Commit(error)))?;
         if commit.did != did.as_str() {
-            return Err(flawed(Flaw::OtherDid(told(commit.did.as_bytes()))));
+            return Err(refusal(Flaw::OtherDid(shortened_path(
+                commit.did.as_bytes(),
+            ))));
         }
         let head = Head {
             rev: commit.rev,
             data: commit.data,
-            commit: fetched.commit_cid,
+            commit: car.commit_cid,
         };
         Ok(Snapshot {
             did: did.clone(),
-            fetched,
+            car,
             held: None,
             head,
             walked: OnceLock::new(),
         })
     }
 
-    /// Takes it as a difference: what it lacks may be held.
+    /// Turns the snapshot into a difference: nodes and records that the CAR lacks may be
+    /// held.
     pub fn with_held(self, tree: HeldTree) -> Snapshot {
         Snapshot {
             held: Some(tree),
@@ -192,37 +192,37 @@ impl Snapshot {
     }
 
     pub fn commit_block(&self) -> &[u8] {
-        &self.fetched.commit_block
+        &self.car.commit_block
     }
 
-    /// The CAR that it came in.
-    pub fn fetched(&self) -> &Fetched {
-        &self.fetched
+    /// The CAR of this snapshot.
+    pub fn car(&self) -> &SpilledCar {
+        &self.car
     }
 
-    /// Whether the commit is signed with this key.
+    /// Whether the commit carries a signature by this key.
     pub fn verify(&self, key: &PublicKey) -> bool {
-        let commit = Commit::decode(&self.fetched.commit_block);
+        let commit = Commit::decode(&self.car.commit_block);
         commit.is_ok_and(|commit| commit.verify(key).is_ok())
     }
 
-    /// Goes through the whole tree: after it, every record of the signed root is
-    /// known to be at hand.
+    /// Walks the whole tree. Success means that every record under the signed root is in
+    /// the CAR or held.
     pub fn walk_whole(&self) -> Result<WalkStats, SnapshotError> {
-        let walked = self.walked().map_err(|flaw| self.flawed(flaw))?;
+        let walked = self.ensure_walked().map_err(|flaw| self.refusal(flaw))?;
         Ok(walked.stats)
     }
 
-    pub(crate) fn flawed(&self, flaw: Flaw) -> SnapshotError {
+    pub(crate) fn refusal(&self, flaw: Flaw) -> SnapshotError {
         let did = self.did.clone();
         SnapshotError { did, flaw }
     }
 
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source::new(&self.fetched, self.held.as_ref())
+    pub(crate) fn block_source(&self) -> BlockSource<'_> {
+        BlockSource::new(&self.car, self.held.as_ref())
     }
 
-    pub(crate) fn walked(&self) -> Result<&Walked, Flaw> {
+    pub(crate) fn ensure_walked(&self) -> Result<&WalkResult, Flaw> {
         if let Some(walked) = self.walked.get() {
             return Ok(walked);
         }
@@ -233,63 +233,64 @@ impl Snapshot {
         Ok(self.walked.get_or_init(|| walked))
     }
 
-    /// Everything must have come.
-    fn walk_served(&self) -> Result<Walked, Flaw> {
-        let mut taken = self.nothing_taken();
-        let stats = walk(self.head.data, &self.source(), |met| match met {
+    /// Walks a whole repository: every record must be in the CAR.
+    fn walk_served(&self) -> Result<WalkResult, Flaw> {
+        let mut total = self.new_total();
+        let stats = walk(self.head.data, &self.block_source(), |met| match met {
             Visit::Key { key, value, .. } => match self.served_bytes(key, &value)? {
-                Some(bytes) => taken.add(bytes),
+                Some(bytes) => total.add(bytes),
                 None => Err(Flaw::missing(key, value)),
             },
             Visit::Node { .. } => Ok(()),
         })?;
-        let moved = Moved::default();
-        Ok(Walked { stats, moved })
+        let moved = MovedRecords::default();
+        Ok(WalkResult { stats, moved })
     }
 
-    /// What did not come must be held: in its place, or under another path.
-    fn walk_difference(&self, held: &HeldTree) -> Result<Walked, Flaw> {
-        let mut taken = self.nothing_taken();
+    /// Walks a difference: a record that the CAR lacks must be held, under the same path
+    /// or another one.
+    fn walk_difference(&self, held: &HeldTree) -> Result<WalkResult, Flaw> {
+        let mut total = self.new_total();
         let mut records = held.records().peekable();
-        let mut wanted = Wanted::default();
-        let stats = walk(self.head.data, &self.source(), |met| {
+        let mut missing = MissingRecords::default();
+        let stats = walk(self.head.data, &self.block_source(), |met| {
             let Visit::Key { key, value, .. } = met else {
                 return Ok(());
             };
-            let before = |record: &Row| is_before(record, key);
-            while let Some(passed) = records.next_if(before) {
-                passed?;
+            let before = |record: &RecordResult| is_before(record, key);
+            while let Some(earlier) = records.next_if(before) {
+                earlier?;
             }
             if let Some(bytes) = self.served_bytes(key, &value)? {
-                return taken.add(bytes);
+                return total.add(bytes);
             }
-            let here = |record: &Row| is_at(record, key, &value);
+            let here = |record: &RecordResult| is_at(record, key, &value);
             if records.peek().is_some_and(here) {
                 return Ok(());
             }
-            let (_, times) = wanted.entry(value).or_insert_with(|| (key.to_vec(), 0));
+            let (_, times) = missing.entry(value).or_insert_with(|| (key.to_vec(), 0));
             *times += 1;
-            match wanted.len() > MOVED_RECORDS {
+            match missing.len() > MAX_MOVED_RECORDS {
                 true => Err(Flaw::MovedRecords),
                 false => Ok(()),
             }
         })?;
-        let moved = find_moved(held, wanted, &mut taken)?;
-        Ok(Walked { stats, moved })
+        let moved = find_moved(held, missing, &mut total)?;
+        Ok(WalkResult { stats, moved })
     }
 
-    fn nothing_taken(&self) -> Taken {
-        Taken {
+    fn new_total(&self) -> ByteTotal {
+        ByteTotal {
             bytes: 0,
-            limit: self.fetched.bytes.saturating_add(REPEATED_BYTES),
+            limit: self.car.bytes.saturating_add(MAX_REPEATED_BYTES),
         }
     }
 
-    /// The size of a record that came, by the index alone.
+    /// Returns the size of a record in the CAR, from the index alone.
     fn served_bytes(&self, path: &[u8], cid: &Cid) -> Result<Option<u64>, Flaw> {
-        match self.fetched.length(cid) {
+        match self.car.length(cid) {
             Some(bytes) if bytes > limits::RECORD_BYTES => {
-                let path = told(path);
+                let path = shortened_path(path);
                 Err(Flaw::RecordBytes { path, bytes })
             }
             bytes => Ok(bytes.map(|bytes| bytes as u64)),
@@ -297,42 +298,47 @@ impl Snapshot {
     }
 }
 
-/// Finds, in one pass over what is held, records by their CIDs alone: a host does
-/// not send again what it knows us to have.
-fn find_moved(held: &HeldTree, mut wanted: Wanted, taken: &mut Taken) -> Result<Moved, Flaw> {
-    let mut found = Moved::default();
-    if wanted.is_empty() {
+/// Finds missing records by their CIDs, in one pass over the held records: a host does
+/// not send again a record that was in the older state.
+fn find_moved(
+    held: &HeldTree,
+    mut missing: MissingRecords,
+    total: &mut ByteTotal,
+) -> Result<MovedRecords, Flaw> {
+    let mut found = MovedRecords::default();
+    if missing.is_empty() {
         return Ok(found);
     }
     for record in held.records() {
         let record = record?;
-        let Some((_, times)) = wanted.get(&record.cid) else {
+        let Some((_, times)) = missing.get(&record.cid) else {
             continue;
         };
-        if let Some(bytes) = sound(&record, &record.cid) {
-            taken.add(times.saturating_mul(bytes.len() as u64))?;
-            wanted.remove(&record.cid);
+        if let Some(bytes) = verified_bytes(&record, &record.cid) {
+            total.add(times.saturating_mul(bytes.len() as u64))?;
+            missing.remove(&record.cid);
             found.insert(record.cid, record.path().to_vec());
         }
-        if wanted.is_empty() {
+        if missing.is_empty() {
             return Ok(found);
         }
     }
-    // The first by path, so that the same snapshot is told of in the same words.
-    match wanted.into_iter().min_by(|(_, a), (_, b)| a.cmp(b)) {
+    // The first by path, so that the same snapshot always gives the same error.
+    match missing.into_iter().min_by(|(_, a), (_, b)| a.cmp(b)) {
         Some((cid, (path, _))) => Err(Flaw::missing(&path, cid)),
         None => Ok(found),
     }
 }
 
-type Row = Result<Record, StoreError>;
+type RecordResult = Result<Record, StoreError>;
 
-/// Errors count as before everything, so that they are met.
-fn is_before(row: &Row, key: &[u8]) -> bool {
+/// Whether a held record precedes `key`. An error precedes every key, so that the caller
+/// meets it.
+fn is_before(row: &RecordResult, key: &[u8]) -> bool {
     row.as_ref().map_or(true, |record| record.path() < key)
 }
 
-fn is_at(row: &Row, key: &[u8], cid: &Cid) -> bool {
+fn is_at(row: &RecordResult, key: &[u8], cid: &Cid) -> bool {
     let record = row.as_ref();
     record.is_ok_and(|record| record.path() == key && record.cid == *cid)
 }

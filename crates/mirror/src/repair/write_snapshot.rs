@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::desk::Desks;
 use crate::desk::env::DeskEnv;
 use crate::failpoints;
-use crate::repair::compare::Chunk;
+use crate::repair::compare::{Chunk, Comparison};
 use crate::repair::fetch_repo::{Job, Stop};
 use crate::repair::snapshot::Snapshot;
 use crate::services::Services;
@@ -44,19 +44,19 @@ impl Writer {
         let mut first = true;
         let services = &self.services;
         let commit = snapshot.commit_block().to_vec();
-        snapshot.differences::<Stop>(
-            &|| services.store.view(),
-            Some(id),
-            &|path| services.rules.filter.keep(path),
-            repair,
-            &mut |chunk: Chunk| {
-                let begins = std::mem::take(&mut first);
-                if !begins {
-                    failpoints::here("fetch.between");
-                }
-                self.step(held, begins, chunk, &commit)
-            },
-        )?;
+        let comparison = Comparison {
+            open_view: &|| services.store.view(),
+            repo: Some(id),
+            keep: &|path| services.rules.filter.keep(path),
+            compare_bytes: repair,
+        };
+        for chunk in snapshot.differences(comparison)? {
+            let begins = std::mem::take(&mut first);
+            if !begins {
+                failpoints::here("fetch.between");
+            }
+            self.step(held, begins, chunk?, &commit)?;
+        }
         failpoints::here("fetch.written");
         Ok(())
     }

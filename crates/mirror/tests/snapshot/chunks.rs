@@ -1,7 +1,8 @@
-//! What a comparison hands out: how much at a time, of which records, and how it
-//! stops.
+//! The chunks of a comparison: their sizes, their records, and how the comparison stops.
 
-use gapless_mirror::repair::snapshot::{CHUNK_BYTES, Keep, SnapshotError};
+use std::cell::Cell;
+
+use gapless_mirror::repair::compare::{CHUNK_BYTES, Comparison, Keep};
 use gapless_store::change::RecordOp;
 
 use crate::repo::{BOTH, Mirror, Random, Repo, keep_all, path, record, snapshot};
@@ -61,34 +62,25 @@ fn memory_and_disk_hand_out_the_same() {
     assert_eq!(memory, disk);
 }
 
-#[derive(Debug)]
-enum Stopped {
-    Here(usize),
-    Flawed,
-}
-
-impl From<SnapshotError> for Stopped {
-    fn from(_: SnapshotError) -> Stopped {
-        Stopped::Flawed
-    }
-}
-
 #[test]
-fn an_error_of_the_taker_stops_it() {
+fn nothing_is_compared_beyond_the_chunks_that_are_taken() {
     let snapshot = snapshot(&Repo::of(5_000).blocks(), 0).unwrap();
     let mirror = Mirror::new();
-    let mut seen = 0;
-    let mut emit = |_| {
-        seen += 1;
-        match seen {
-            2 => Err(Stopped::Here(2)),
-            _ => Ok(()),
-        }
-    };
     let view = mirror.store.view();
-    let stopped = snapshot.differences(&|| view.clone(), None, &keep_all, false, &mut emit);
-    assert!(matches!(stopped, Err(Stopped::Here(2))), "{stopped:?}");
-    assert_eq!(seen, 2);
+    let compared = Cell::new(0);
+    let comparison = Comparison {
+        open_view: &|| view.clone(),
+        repo: None,
+        keep: &|_| {
+            compared.set(compared.get() + 1);
+            Keep::Record
+        },
+        compare_bytes: false,
+    };
+    let chunks = snapshot.differences(comparison).unwrap();
+    assert_eq!(compared.get(), 0);
+    assert_eq!(chunks.take(2).filter(Result::is_ok).count(), 2);
+    assert_eq!(compared.get(), 2_001);
 }
 
 fn posts_alone(path: &[u8]) -> Keep {

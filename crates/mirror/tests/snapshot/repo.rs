@@ -8,9 +8,10 @@ use gapless_atp::mst::{Builder, ClosedNode};
 use gapless_atp::repo::Commit;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{Held, Repo as Row, RepoId, Time};
+use gapless_mirror::repair::compare::{Chunk, Comparison, Keep, Totals};
 use gapless_mirror::repair::held_tree::{HELD_TREE_BYTES, HeldTree};
-use gapless_mirror::repair::snapshot::{Chunk, Keep, Snapshot, SnapshotError, Totals};
-use gapless_mirror::repair::spill::{Fetched, Spill, SpillError, SpillLimits};
+use gapless_mirror::repair::snapshot::{Snapshot, SnapshotError};
+use gapless_mirror::repair::spill::{Spill, SpillError, SpillLimits, SpilledCar};
 use gapless_store::change::{
     Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
     Subject,
@@ -178,7 +179,7 @@ pub fn car(blocks: &Blocks) -> Vec<u8> {
     car
 }
 
-pub fn fetch(car: &[u8], memory: usize) -> Result<Fetched, SpillError> {
+pub fn fetch(car: &[u8], memory: usize) -> Result<SpilledCar, SpillError> {
     let folder = tempfile::tempdir().unwrap();
     let limits = SpillLimits {
         memory,
@@ -244,31 +245,32 @@ impl Mirror {
         wanted: &dyn Fn(&[u8]) -> Keep,
         repair: bool,
     ) -> Result<(Vec<Chunk>, Totals), SnapshotError> {
-        let mut chunks = Vec::new();
-        let mut emit = |chunk| {
-            chunks.push(chunk);
-            Ok(())
-        };
         let view = self.store.view();
-        let totals = snapshot.differences(&|| view.clone(), self.id(), wanted, repair, &mut emit);
-        match totals {
-            Ok(totals) => {
-                assert_eq!(totals.chunks, chunks.len() as u64);
-                let last = chunks.iter().filter(|chunk| chunk.last).count();
-                assert!(
-                    last == 1 && chunks.last().unwrap().last,
-                    "one chunk is the last"
-                );
-                Ok((chunks, totals))
-            }
-            Err(error) => {
-                assert!(
-                    chunks.is_empty(),
-                    "something was handed out before: {error}"
-                );
-                Err(error)
+        let comparison = Comparison {
+            open_view: &|| view.clone(),
+            repo: self.id(),
+            keep: wanted,
+            compare_bytes: repair,
+        };
+        let mut differences = snapshot.differences(comparison)?;
+        let mut chunks = Vec::new();
+        for chunk in &mut differences {
+            match chunk {
+                Ok(chunk) => chunks.push(chunk),
+                Err(error) => {
+                    assert!(chunks.is_empty(), "chunks came before the error: {error}");
+                    return Err(error);
+                }
             }
         }
+        let totals = differences.totals();
+        assert_eq!(totals.chunks, chunks.len() as u64);
+        let last = chunks.iter().filter(|chunk| chunk.last).count();
+        assert!(
+            last == 1 && chunks.last().unwrap().last,
+            "one chunk is the last"
+        );
+        Ok((chunks, totals))
     }
 
     /// Compares, and writes what came of it.

@@ -1,8 +1,8 @@
 //! Differences: on the ground of what is held they lead to the same records as
 //! the whole, or are refused.
 
+use gapless_mirror::repair::compare::Keep;
 use gapless_mirror::repair::held_tree::HeldTree;
-use gapless_mirror::repair::snapshot::Keep;
 
 use crate::repo::{
     BOTH, Blocks, Mirror, Random, Repo, commit, did, keep_all, path, record, repeated, snapshot,

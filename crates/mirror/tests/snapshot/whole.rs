@@ -43,7 +43,7 @@ fn whole_repositories_are_taken() {
             let snapshot = snapshot(&repo.blocks(), memory).unwrap();
             let stats = snapshot.walk_whole().unwrap();
             assert_eq!(stats.keys, count as u64);
-            assert_eq!(stats.nodes + stats.keys + 1, snapshot.fetched().blocks);
+            assert_eq!(stats.nodes + stats.keys + 1, snapshot.car().blocks);
             assert_eq!(snapshot.head().rev, repo.signed_rev());
             let mirror = Mirror::new();
             let totals = mirror.take(&snapshot, &keep_all, false).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gapless_atp::crypto::PublicKey;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_mirror::repair::snapshot::Snapshot;
-use gapless_mirror::repair::spill::{Fetched, Spill, SpillLimits};
+use gapless_mirror::repair::spill::{Spill, SpillLimits, SpilledCar};
 use gapless_testnet::{Config, Fault, Place, Spec, Testnet};
 
 use crate::repo::{BOTH, Mirror, keep_all};
@@ -18,7 +18,7 @@ async fn get_repo(testnet: &Testnet, did: &Did, since: Option<Rev>, memory: usiz
     Snapshot::check(fetched, did).unwrap()
 }
 
-async fn fetch(testnet: &Testnet, did: &Did, since: Option<Rev>, memory: usize) -> Fetched {
+async fn fetch(testnet: &Testnet, did: &Did, since: Option<Rev>, memory: usize) -> SpilledCar {
     // The second to install it is told so; all that counts is that it is there.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let host = testnet.truth().head(did).unwrap().host;
@@ -81,7 +81,7 @@ async fn full_and_since_lead_to_the_truth() {
             let since = mirror.row().head().map(|head| head.rev);
             let mut snapshot = get_repo(&testnet, did, since, memory).await;
             if since.is_some() {
-                differences += u64::from(snapshot.fetched().blocks < whole.fetched().blocks);
+                differences += u64::from(snapshot.car().blocks < whole.car().blocks);
                 snapshot = snapshot.with_held(mirror.tree());
             }
             mirror.take(&snapshot, &keep_all, false).unwrap();

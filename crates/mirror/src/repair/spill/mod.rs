@@ -1,12 +1,11 @@
-//! A CAR as it arrives: every block hashed, small files kept in memory, large
-//! ones put aside on disk.
+//! Receives a CAR piece by piece: every block is hashed on arrival, a small CAR stays
+//! in memory, and a large one spills to a temporary file.
 //!
-//! What stays in memory is bounded by [`SpillLimits::memory`] and
-//! [`INDEX_BYTES`] per block, each at most twice over while they grow, and one
-//! block; the indexes of all files together by [`crate::budget`]. The file on disk
-//! has no name, so nothing of it is left behind by a crash. A file that ends inside
-//! a block is refused here; one that ends between two blocks looks whole, and is
-//! found out by the walk.
+//! Memory per CAR is bounded by [`SpillLimits::memory`] plus [`INDEX_ENTRY_BYTES`] per
+//! block, each at most doubled while its buffer grows, plus one block. A [`Lease`]
+//! bounds the indexes of all CARs together. The temporary file has no name, so a crash
+//! leaves nothing behind. A CAR that ends inside a block is refused here. A CAR that
+//! ends between two blocks looks whole here, and the walk over its tree refuses it.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,50 +18,49 @@ use gapless_atp::cid::{CID_LEN, Cid};
 use gapless_atp::limits;
 use gapless_store::space::{DiskFull, free_bytes};
 
-use crate::budget::Share;
+use crate::budget::Lease;
 
-/// CARs up to so many bytes stay in memory.
-pub const SPILL_AT: usize = 32 << 20;
-/// The largest CAR that is taken. The largest repositories known have a few
-/// million records of a few hundred bytes each.
-pub const CAR_BYTES: u64 = 16 << 30;
-/// What the index keeps of each block.
-pub const INDEX_BYTES: usize = size_of::<Entry>();
-/// What the whole index of one file may take: eleven million blocks, of which the
-/// largest repositories known have fewer than half.
-pub const INDEX_MEMORY: u64 = 256 << 20;
-/// The bytes of the smallest block in a file: its length, its CID, and a byte.
-const LEAST_BLOCK: u64 = 2 + CID_LEN as u64;
-/// Bytes that are handed to the reader at a time, so that what it holds back is
-/// one block and one such piece, however much arrives at once.
-const PIECE_BYTES: usize = 64 << 10;
-/// Bytes that are written to the disk at a time.
+/// Bytes of a CAR that stay in memory by default.
+pub const DEFAULT_MEMORY_BYTES: usize = 32 << 20;
+/// Bytes of a CAR by default. The largest repositories known have a few million records
+/// of a few hundred bytes each.
+pub const MAX_CAR_BYTES: u64 = 16 << 30;
+/// Bytes that the index keeps per block.
+pub const INDEX_ENTRY_BYTES: usize = size_of::<BlockIndexEntry>();
+/// Bytes of the index of one CAR: eleven million blocks. The largest repositories known
+/// have fewer than half of that.
+pub const MAX_INDEX_BYTES: u64 = 256 << 20;
+/// Bytes of the smallest block in a CAR: its length, its CID, and one byte.
+const MIN_BLOCK_BYTES: u64 = 2 + CID_LEN as u64;
+/// Bytes that the CAR parser receives at once. The parser buffers at most one block and
+/// one such piece, however much arrives at once.
+const FEED_BYTES: usize = 64 << 10;
+/// Bytes that are written to the disk at once.
 const WRITE_BYTES: usize = 1 << 20;
-/// The index is searched between two of its marks: so many leading bits of a key
-/// choose them.
-const MARK_BITS: u32 = 16;
+/// Leading bits of a key that select the range of the index to search.
+const PREFIX_BITS: u32 = 16;
 
-/// How much is taken from a host, and how much of it stays in memory.
+/// Limits on one CAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpillLimits {
     /// Bytes of blocks that stay in memory before they go to the disk.
     pub memory: usize,
-    /// Bytes of the whole file.
+    /// Bytes of the whole CAR.
     pub bytes: u64,
     pub blocks: u64,
-    /// Bytes of the disk that are left free.
+    /// Bytes that must stay free on the disk.
     pub min_free_bytes: u64,
 }
 
 impl SpillLimits {
-    /// Limits of a file of at most so many bytes. Tiny blocks must not make its
-    /// index larger than the file is worth.
-    pub fn of_file(memory: usize, bytes: u64, min_free_bytes: u64) -> SpillLimits {
-        let indexed = INDEX_MEMORY / INDEX_BYTES as u64;
+    /// Returns the limits of a CAR of at most `bytes` bytes. The limit on blocks follows
+    /// from the bytes, so tiny blocks do not make a large index.
+    pub fn of_car(memory: usize, bytes: u64, min_free_bytes: u64) -> SpillLimits {
+        let indexed = MAX_INDEX_BYTES / INDEX_ENTRY_BYTES as u64;
         SpillLimits {
             memory,
             bytes,
-            blocks: indexed.min(bytes / LEAST_BLOCK),
+            blocks: indexed.min(bytes / MIN_BLOCK_BYTES),
             min_free_bytes,
         }
     }
@@ -71,92 +69,92 @@ impl SpillLimits {
 impl Default for SpillLimits {
     fn default() -> SpillLimits {
         SpillLimits {
-            memory: SPILL_AT,
-            bytes: CAR_BYTES,
+            memory: DEFAULT_MEMORY_BYTES,
+            bytes: MAX_CAR_BYTES,
             blocks: limits::CAR_BLOCKS as u64,
             min_free_bytes: 0,
         }
     }
 }
 
-/// Why what a host sends is no CAR that can be used.
+/// Why a CAR cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     #[error("the CAR cannot be read: {0}")]
     Car(#[from] CarError),
-    #[error("the CAR has more than {0} bytes, and no more are taken")]
+    #[error("the CAR has more than {0} bytes, the limit")]
     Bytes(u64),
-    #[error("the CAR has more than {0} blocks, and no more are taken")]
+    #[error("the CAR has more than {0} blocks, the limit")]
     Blocks(u64),
-    #[error("the CAR names no root, so it has no commit")]
+    #[error("the CAR has no root, and therefore no commit")]
     NoRoot,
-    #[error("the root {0} of the CAR is not named as DAG-CBOR, so it is no commit")]
+    #[error("the root {0} of the CAR is not a DAG-CBOR block, and therefore not a commit")]
     Codec(Cid),
-    #[error("the CAR lacks its root, the commit {0}")]
+    #[error("the CAR does not contain its root, the commit {0}")]
     NoCommit(Cid),
-    #[error("a large CAR cannot be put aside in {}, which `fetch.temp` names: {error}", folder.display())]
+    #[error("a large CAR cannot be written to {}, the folder in `fetch.temp`: {error}", folder.display())]
     Io { folder: PathBuf, error: io::Error },
-    #[error("a large CAR is not put aside: {0}")]
-    NoRoom(#[from] DiskFull),
-    #[error("other large CARs have the memory that its index needs")]
-    Memory,
+    #[error("a large CAR is not written to the disk: {0}")]
+    DiskFull(#[from] DiskFull),
+    #[error("the indexes of other large CARs use all memory that is reserved for indexes")]
+    NoIndexBudget,
 }
 
 impl SpillError {
-    /// A short name, for counting.
+    /// Returns the value of the metric's label `reason`.
     pub fn class(&self) -> &'static str {
         match self {
             SpillError::Car(CarError::Truncated) => "cut",
             SpillError::Car(_) | SpillError::NoRoot | SpillError::Codec(_) => "malformed",
             SpillError::Bytes(_) | SpillError::Blocks(_) => "too_large",
             SpillError::NoCommit(_) => "missing_commit",
-            SpillError::Io { .. } | SpillError::NoRoom(_) => "io",
-            SpillError::Memory => "memory",
+            SpillError::Io { .. } | SpillError::DiskFull(_) => "io",
+            SpillError::NoIndexBudget => "memory",
         }
     }
 
-    /// Whether our own disk failed, or is full, or too much arrives at once: the
-    /// host has done nothing wrong.
+    /// Whether the cause is local, and not the host: the disk failed or is full, or too
+    /// many CARs arrive at once.
     pub fn is_ours(&self) -> bool {
-        use SpillError::{Io, Memory, NoRoom};
-        matches!(self, Io { .. } | NoRoom(_) | Memory)
+        use SpillError::{DiskFull, Io, NoIndexBudget};
+        matches!(self, Io { .. } | DiskFull(_) | NoIndexBudget)
     }
 
-    /// Whether it is a CAR without a commit. Asked for what is new since a rev,
-    /// hosts answer so when there is nothing, or when they cannot tell.
-    pub fn brings_nothing(&self) -> bool {
+    /// Whether the CAR has no commit. A host answers `getRepo?since=` with such a CAR
+    /// if nothing is new, or if the host cannot compute the difference.
+    pub fn has_no_commit(&self) -> bool {
         matches!(self, SpillError::NoRoot | SpillError::NoCommit(_))
     }
 }
 
-/// Where a block is: 24 bytes, so the index of a million blocks takes 24 MB.
+/// The position of a block. An entry takes 24 bytes, the index of a million blocks 24 MB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct BlockIndexEntry {
     key: Key,
-    /// Where its bytes begin, with their number in the lowest bits. Its CID
-    /// stands before them.
-    place: u64,
+    /// The position of the block's bytes, shifted left by [`LENGTH_BITS`], and their
+    /// length in the low bits. The CID precedes the bytes.
+    location: u64,
 }
 
-/// Bits of a place that tell the number of bytes.
+/// Bits of a location that hold the length.
 const LENGTH_BITS: u32 = 22;
-/// Bytes of blocks that places can tell apart.
-const PLACES: u64 = 1 << (u64::BITS - LENGTH_BITS);
+/// The positions that a location can hold.
+const MAX_POSITION: u64 = 1 << (u64::BITS - LENGTH_BITS);
 const _: () = assert!(limits::BLOCK_BYTES < 1 << LENGTH_BITS);
-const _: () = assert!(CAR_BYTES < PLACES);
+const _: () = assert!(MAX_CAR_BYTES < MAX_POSITION);
 
-impl Entry {
-    fn at(&self) -> u64 {
-        self.place >> LENGTH_BITS
+impl BlockIndexEntry {
+    fn position(&self) -> u64 {
+        self.location >> LENGTH_BITS
     }
 
     fn len(&self) -> usize {
-        (self.place & ((1 << LENGTH_BITS) - 1)) as usize
+        (self.location & ((1 << LENGTH_BITS) - 1)) as usize
     }
 }
 
-/// Half of the digest, and the codec. Two blocks of one key would cost 2^64
-/// hashes to find, and are told apart by the CID beside the bytes all the same.
+/// Half of the digest, and the codec. Two blocks with one key cost 2^64 hashes to find;
+/// the CID beside the bytes tells them apart all the same.
 type Key = [u8; 16];
 
 fn key(cid: &Cid) -> Key {
@@ -166,35 +164,36 @@ fn key(cid: &Cid) -> Key {
     key
 }
 
-/// Takes a CAR piece by piece. After an error it is of no further use.
+/// A CAR that is being received. After an error it must be dropped.
 pub struct Spill {
     folder: PathBuf,
     limits: SpillLimits,
     stream: CarStream,
-    index: Vec<Entry>,
-    /// What the index may take of the memory that all share.
-    share: Option<Share>,
-    /// Blocks that are not on disk: all of them, or the last ones.
+    index: Vec<BlockIndexEntry>,
+    /// The index's part of a budget that all indexes share.
+    index_lease: Option<Lease>,
+    /// Blocks that are not on disk: all blocks, or the last ones.
     recent: Vec<u8>,
     file: Option<File>,
     /// Bytes on disk.
     written: u64,
-    /// Bytes that arrived.
+    /// Bytes received.
     bytes: u64,
 }
 
 impl Spill {
-    /// `folder` is where a large file is put aside; it must exist by then.
+    /// Creates an empty spill. A large CAR spills to a file in `folder`, which must exist
+    /// by then.
     pub fn new(folder: &Path, limits: SpillLimits) -> Spill {
         Spill {
             folder: folder.to_owned(),
             limits: SpillLimits {
-                bytes: limits.bytes.min(PLACES),
+                bytes: limits.bytes.min(MAX_POSITION),
                 ..limits
             },
             stream: CarStream::new(),
             index: Vec::new(),
-            share: None,
+            index_lease: None,
             recent: Vec::new(),
             file: None,
             written: 0,
@@ -202,28 +201,28 @@ impl Spill {
         }
     }
 
-    /// Its index counts against a memory that others use too.
-    pub fn sharing(self, share: Share) -> Spill {
+    /// Counts the index against a shared budget.
+    pub fn with_index_lease(self, lease: Lease) -> Spill {
         Spill {
-            share: Some(share),
+            index_lease: Some(lease),
             ..self
         }
     }
 
-    /// Takes what arrived.
+    /// Receives the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), SpillError> {
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         if self.bytes > self.limits.bytes {
             return Err(SpillError::Bytes(self.limits.bytes));
         }
-        for piece in bytes.chunks(PIECE_BYTES) {
+        for piece in bytes.chunks(FEED_BYTES) {
             self.stream.feed(piece);
             self.take_blocks()?;
-            let room = match self.file {
+            let in_memory = match self.file {
                 None => self.limits.memory,
                 Some(_) => WRITE_BYTES,
             };
-            if self.recent.len() > room {
+            if self.recent.len() > in_memory {
                 self.write_out()?;
             }
         }
@@ -235,25 +234,25 @@ impl Spill {
             if self.index.len() as u64 >= self.limits.blocks {
                 return Err(SpillError::Blocks(self.limits.blocks));
             }
-            let indexed = (self.index.len() as u64 + 1) * INDEX_BYTES as u64;
-            if let Some(share) = &mut self.share
-                && !share.reaches(indexed)
+            let indexed = (self.index.len() as u64 + 1) * INDEX_ENTRY_BYTES as u64;
+            if let Some(lease) = &mut self.index_lease
+                && !lease.grow_to(indexed)
             {
-                return Err(SpillError::Memory);
+                return Err(SpillError::NoIndexBudget);
             }
             self.recent.extend_from_slice(cid.as_bytes());
-            let at = self.written + self.recent.len() as u64;
+            let position = self.written + self.recent.len() as u64;
             self.recent.extend_from_slice(data);
-            self.index.push(Entry {
+            self.index.push(BlockIndexEntry {
                 key: key(&cid),
-                place: at << LENGTH_BITS | data.len() as u64,
+                location: position << LENGTH_BITS | data.len() as u64,
             });
         }
         Ok(())
     }
 
     fn write_out(&mut self) -> Result<(), SpillError> {
-        self.has_room()?;
+        self.check_disk_space()?;
         let written = self.try_write_out();
         written.map_err(|error| SpillError::Io {
             folder: self.folder.clone(),
@@ -261,9 +260,9 @@ impl Spill {
         })
     }
 
-    /// What is put aside must not take the room that the store goes on with. A
-    /// file system that does not answer stops nothing: the write itself will tell.
-    fn has_room(&self) -> Result<(), DiskFull> {
+    /// Keeps `min_free_bytes` free for the store. An error of the file system is ignored
+    /// here: the write that follows reports it.
+    fn check_disk_space(&self) -> Result<(), DiskFull> {
         let min_free_bytes = self.limits.min_free_bytes;
         let needed = min_free_bytes.saturating_add(self.recent.len() as u64);
         match free_bytes(&self.folder) {
@@ -283,15 +282,15 @@ impl Spill {
         };
         file.write_all(&self.recent)?;
         self.written += self.recent.len() as u64;
-        // What was kept in memory until now may be much; what follows is not.
+        // The buffer may be large until here; from now on it stays small.
         self.recent.clear();
         self.recent.shrink_to(WRITE_BYTES);
         self.file = Some(file);
         Ok(())
     }
 
-    /// Ends the file.
-    pub fn finish(mut self) -> Result<Fetched, SpillError> {
+    /// Ends the CAR, which must contain its root.
+    pub fn finish(mut self) -> Result<SpilledCar, SpillError> {
         let root = self.stream.roots().map(|roots| roots.first().copied());
         self.stream.finish()?;
         self.stream = CarStream::new();
@@ -306,97 +305,102 @@ impl Spill {
         self.index.shrink_to_fit();
         self.recent.shrink_to_fit();
         let data = match self.file {
-            None => Data::Memory(self.recent),
-            Some(file) => Data::File(file),
+            None => CarBytes::Memory(self.recent),
+            Some(file) => CarBytes::File(file),
         };
-        let mut fetched = Fetched {
+        let mut car = SpilledCar {
             commit_cid,
             commit_block: Vec::new(),
             bytes: self.bytes,
             blocks,
-            index: Index::new(self.index),
-            _share: self.share,
+            index: BlockIndex::new(self.index),
+            _index_lease: self.index_lease,
             data,
         };
-        let found = fetched.block(&commit_cid);
+        let found = car.block(&commit_cid);
         let found = found.map_err(|error| SpillError::Io {
             folder: self.folder,
             error,
         })?;
         let block = found.ok_or(SpillError::NoCommit(commit_cid))?;
-        fetched.commit_block = block.into_owned();
-        Ok(fetched)
+        car.commit_block = block.into_owned();
+        Ok(car)
     }
 }
 
-/// Entries in order, and where those of each leading number begin.
-struct Index {
-    entries: Vec<Entry>,
-    marks: Vec<usize>,
+/// The entries of a CAR, sorted by key.
+struct BlockIndex {
+    entries: Vec<BlockIndexEntry>,
+    /// The first entry of each key prefix, and the number of entries; empty for a small
+    /// index.
+    prefix_starts: Vec<usize>,
 }
 
-impl Index {
-    fn new(mut entries: Vec<Entry>) -> Index {
+impl BlockIndex {
+    fn new(mut entries: Vec<BlockIndexEntry>) -> BlockIndex {
         entries.sort_unstable();
-        let few = entries.len() < 1 << MARK_BITS;
-        let mut marks = Vec::new();
+        let few = entries.len() < 1 << PREFIX_BITS;
+        let mut prefix_starts = Vec::new();
         if !few {
-            marks.reserve_exact((1 << MARK_BITS) + 1);
+            prefix_starts.reserve_exact((1 << PREFIX_BITS) + 1);
             let mut at = 0;
-            for lead in 0..1usize << MARK_BITS {
+            for prefix in 0..1usize << PREFIX_BITS {
                 while entries
                     .get(at)
-                    .is_some_and(|entry| lead_of(&entry.key) < lead)
+                    .is_some_and(|entry| prefix_of(&entry.key) < prefix)
                 {
                     at += 1;
                 }
-                marks.push(at);
+                prefix_starts.push(at);
             }
-            marks.push(entries.len());
+            prefix_starts.push(entries.len());
         }
-        Index { entries, marks }
+        BlockIndex {
+            entries,
+            prefix_starts,
+        }
     }
 
-    /// The entries of a key: one, unless the file repeats itself.
-    fn find(&self, key: &Key) -> impl Iterator<Item = &Entry> {
-        let lead = lead_of(key);
-        let (from, to) = match self.marks.get(lead..lead + 2) {
+    /// Returns the entries of a key: more than one if the CAR repeats a block.
+    fn find(&self, key: &Key) -> impl Iterator<Item = &BlockIndexEntry> {
+        let prefix = prefix_of(key);
+        let (from, to) = match self.prefix_starts.get(prefix..prefix + 2) {
             Some(&[from, to]) => (from, to),
             _ => (0, self.entries.len()),
         };
-        let near = self.entries.get(from..to).unwrap_or_default();
-        let first = near.partition_point(|entry| entry.key < *key);
+        let range = self.entries.get(from..to).unwrap_or_default();
+        let first = range.partition_point(|entry| entry.key < *key);
         let key = *key;
-        near[first..]
+        range[first..]
             .iter()
             .take_while(move |entry| entry.key == key)
     }
 }
 
-fn lead_of(key: &Key) -> usize {
+fn prefix_of(key: &Key) -> usize {
     usize::from(u16::from_be_bytes([key[0], key[1]]))
 }
 
-enum Data {
+enum CarBytes {
     Memory(Vec<u8>),
     File(File),
 }
 
-/// The blocks of a CAR that arrived whole.
-pub struct Fetched {
+/// A CAR that was received to its end, with its blocks in memory or in a file.
+pub struct SpilledCar {
     pub commit_cid: Cid,
     pub commit_block: Vec<u8>,
     /// Bytes of the CAR.
     pub bytes: u64,
-    /// Blocks of the CAR, repeated ones counted again.
+    /// Blocks of the CAR; a repeated block counts each time.
     pub blocks: u64,
-    index: Index,
-    _share: Option<Share>,
-    data: Data,
+    index: BlockIndex,
+    _index_lease: Option<Lease>,
+    data: CarBytes,
 }
 
-impl Fetched {
-    /// A block by its CID.
+impl SpilledCar {
+    /// Reads a block by its CID.
     pub fn block(&self, cid: &Cid) -> io::Result<Option<Cow<'_, [u8]>>> {
         for entry in self.index.find(&key(cid)) {
             if let Some(block) = self.read(cid, entry)? {
@@ -406,34 +410,35 @@ impl Fetched {
         Ok(None)
     }
 
-    /// How long a block is, by the index alone; `None` if it is not there.
+    /// Returns the length of a block from the index alone; `None` if the CAR lacks the
+    /// block.
     pub fn length(&self, cid: &Cid) -> Option<usize> {
-        self.index.find(&key(cid)).next().map(Entry::len)
+        self.index.find(&key(cid)).next().map(BlockIndexEntry::len)
     }
 
-    /// Whether the blocks were put aside on disk.
+    /// Whether the blocks are in a file.
     pub fn is_spilled(&self) -> bool {
-        matches!(self.data, Data::File(_))
+        matches!(self.data, CarBytes::File(_))
     }
 
-    /// The block of an entry, if it is the one of this CID.
-    fn read(&self, cid: &Cid, entry: &Entry) -> io::Result<Option<Cow<'_, [u8]>>> {
-        let from = entry.at() - CID_LEN as u64;
+    /// Reads the block of an entry, if the block has this CID.
+    fn read(&self, cid: &Cid, entry: &BlockIndexEntry) -> io::Result<Option<Cow<'_, [u8]>>> {
+        let from = entry.position() - CID_LEN as u64;
         match &self.data {
-            Data::Memory(bytes) => {
+            CarBytes::Memory(bytes) => {
                 let from = from as usize;
                 let block = bytes.get(from..from + CID_LEN + entry.len());
                 let block = block.and_then(|block| block.strip_prefix(cid.as_bytes()));
                 Ok(block.map(Cow::Borrowed))
             }
-            Data::File(file) => {
+            CarBytes::File(file) => {
                 let mut block = vec![0; CID_LEN + entry.len()];
                 file.read_exact_at(&mut block, from)?;
                 if !block.starts_with(cid.as_bytes()) {
                     return Ok(None);
                 }
                 block.drain(..CID_LEN);
-                // It was hashed when it came, and has been on a disk since.
+                // The block was hashed on arrival, but has been on a disk since.
                 match cid.matches(&block) {
                     true => Ok(Some(Cow::Owned(block))),
                     false => Err(io::Error::new(

@@ -1,5 +1,5 @@
-//! Blocks come back as they were hashed or not at all, and neither memory nor disk
-//! is taken beyond the limits.
+//! Blocks come back as they were hashed or not at all, and the limits on memory and disk
+//! hold.
 
 use gapless_atp::car::{write_block, write_header};
 
@@ -16,7 +16,7 @@ fn car() -> Vec<u8> {
     car
 }
 
-fn fetched(memory: usize) -> Fetched {
+fn fetched(memory: usize) -> SpilledCar {
     let folder = tempfile::tempdir().unwrap();
     let limits = SpillLimits {
         memory,
@@ -27,7 +27,7 @@ fn fetched(memory: usize) -> Fetched {
     spill.finish().unwrap()
 }
 
-fn place(fetched: &Fetched, block: &[u8]) -> Entry {
+fn entry_of(fetched: &SpilledCar, block: &[u8]) -> BlockIndexEntry {
     let key = key(&Cid::dag_cbor(block));
     *fetched.index.find(&key).next().unwrap()
 }
@@ -35,10 +35,10 @@ fn place(fetched: &Fetched, block: &[u8]) -> Entry {
 #[test]
 fn what_the_disk_has_spoilt_is_not_handed_on() {
     let fetched = fetched(0);
-    let Data::File(file) = &fetched.data else {
+    let CarBytes::File(file) = &fetched.data else {
         panic!("it is on disk");
     };
-    file.write_all_at(b"x", place(&fetched, b"one").at())
+    file.write_all_at(b"x", entry_of(&fetched, b"one").position())
         .unwrap();
     let error = fetched.block(&Cid::dag_cbor(b"one")).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
@@ -49,14 +49,14 @@ fn what_the_disk_has_spoilt_is_not_handed_on() {
 fn two_blocks_of_one_key_are_told_apart() {
     for memory in [0, usize::MAX] {
         let mut fetched = fetched(memory);
-        let (one, two) = (place(&fetched, b"one"), place(&fetched, b"two"));
+        let (one, two) = (entry_of(&fetched, b"one"), entry_of(&fetched, b"two"));
         // As if both began alike.
         let key = one.key;
-        let entries = vec![Entry { key, ..two }, one];
-        fetched.index = Index::new(entries);
+        let entries = vec![BlockIndexEntry { key, ..two }, one];
+        fetched.index = BlockIndex::new(entries);
         let found = fetched.block(&Cid::dag_cbor(b"one")).unwrap();
         assert_eq!(found.as_deref(), Some(&b"one"[..]));
-        fetched.index = Index::new(vec![Entry { key, ..two }]);
+        fetched.index = BlockIndex::new(vec![BlockIndexEntry { key, ..two }]);
         assert!(fetched.block(&Cid::dag_cbor(b"one")).unwrap().is_none());
     }
 }
@@ -74,19 +74,19 @@ fn the_codec_is_part_of_the_name() {
 fn a_full_disk_takes_no_more_and_is_not_the_hosts_fault() {
     let folder = tempfile::tempdir().unwrap();
     let free = free_bytes(folder.path()).unwrap();
-    let limits = SpillLimits::of_file(0, CAR_BYTES, free.saturating_mul(2));
+    let limits = SpillLimits::of_car(0, MAX_CAR_BYTES, free.saturating_mul(2));
     let mut spill = Spill::new(folder.path(), limits);
     let error = spill.feed(&car()).unwrap_err();
-    assert!(matches!(error, SpillError::NoRoom(_)), "{error}");
+    assert!(matches!(error, SpillError::DiskFull(_)), "{error}");
     assert!(error.is_ours() && error.to_string().contains("min_free_disk"));
 }
 
 #[test]
 fn tiny_blocks_make_no_large_index() {
-    let large = SpillLimits::of_file(0, CAR_BYTES, 0);
-    assert!(large.blocks * INDEX_BYTES as u64 <= INDEX_MEMORY);
+    let large = SpillLimits::of_car(0, MAX_CAR_BYTES, 0);
+    assert!(large.blocks * INDEX_ENTRY_BYTES as u64 <= MAX_INDEX_BYTES);
     assert!(large.blocks > 10_000_000, "more than any repository has");
-    let small = SpillLimits::of_file(0, 1_000_000, 0);
+    let small = SpillLimits::of_car(0, 1_000_000, 0);
     assert!(small.blocks < 1_000_000 / CID_LEN as u64);
     let limits = SpillLimits { blocks: 2, ..small };
     let mut spill = Spill::new(Path::new("/nonexistent"), limits);
@@ -100,20 +100,20 @@ fn indexes_of_many_files_take_no_more_than_there_is_for_all() {
     write_header(&mut tiny, &[Cid::dag_cbor(b"commit")]);
     write_block(&mut tiny, &Cid::dag_cbor(b"commit"), b"commit");
     let one = Cid::dag_cbor(b"");
-    (0..3 * (1 << 20) / INDEX_BYTES).for_each(|_| write_block(&mut tiny, &one, b""));
-    let memory = crate::budget::Memory::new(3 << 20);
+    (0..3 * (1 << 20) / INDEX_ENTRY_BYTES).for_each(|_| write_block(&mut tiny, &one, b""));
+    let budget = crate::budget::Budget::new(3 << 20);
     let folder = tempfile::tempdir().unwrap();
-    let taken = || {
-        let limits = SpillLimits::of_file(SPILL_AT, CAR_BYTES, 0);
-        let mut spill = Spill::new(folder.path(), limits).sharing(memory.share());
+    let receive = || {
+        let limits = SpillLimits::of_car(DEFAULT_MEMORY_BYTES, MAX_CAR_BYTES, 0);
+        let mut spill = Spill::new(folder.path(), limits).with_index_lease(budget.lease());
         spill.feed(&tiny)?;
         spill.finish()
     };
-    let first = taken().unwrap();
-    let error = taken().err().expect("the first has most of it");
+    let first = receive().unwrap();
+    let error = receive().err().expect("the first has most of it");
     assert!(error.is_ours() && error.class() == "memory", "{error}");
     drop(first);
-    taken().unwrap();
+    receive().unwrap();
 }
 
 #[test]
