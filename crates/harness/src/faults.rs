@@ -122,7 +122,7 @@ impl World {
     /// [`World::inject_panic`].
     pub fn inject_panic_in_event(&self, did: &Did) {
         self.assert_own_accounts();
-        failpoints::spoil(did);
+        failpoints::panic_at_event(did);
     }
 
     fn assert_own_accounts(&self) {

@@ -133,7 +133,7 @@ const EXPLAINED: &[(&str, &[&str])] = &[
     ),
     ("a sweep was cut short", &["stall", "http-error", "drip"]),
     (
-        "refused; asked for again later",
+        "refused; fetched again later",
         &[
             "car-cut",
             "car-minus-node",

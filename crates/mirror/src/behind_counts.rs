@@ -1,9 +1,9 @@
-//! With how many repositories a host is behind, as far as it is remembered.
+//! How many repositories of a host the host is behind with, as cached counts.
 //!
-//! It decides whether signed commits are given up, so a count may only err upwards:
-//! one that is remembered grows with everybody who is found behind meanwhile, whoever
-//! is listed as behind counts before anybody has asked, and whoever was given up counts
-//! for another day. After a restart it is counted anew.
+//! A count decides whether signed commits are abandoned, so it may only err upwards. A
+//! cached count grows with every repository that is found behind meanwhile. Repositories
+//! listed as behind count before their head is checked; repositories whose older state was
+//! adopted count for 24 h. A restart forgets the counts, and the next question counts again.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,88 +12,97 @@ use std::time::Duration;
 use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{HostId, Time};
 
-/// How long a count of a host's repositories is good for.
-const CENSUS_FOR: Duration = Duration::from_secs(60);
-/// How long somebody counts as behind whose host's state was taken over.
-const ADOPTED_FOR: Duration = Duration::from_secs(24 * 3600);
+/// How long a count of a host's repositories is used.
+const MAX_COUNT_AGE: Duration = Duration::from_secs(60);
+/// How long a repository counts as behind after its host's older state was adopted.
+const ADOPTED_WINDOW: Duration = Duration::from_secs(24 * 3600);
 
-/// With how many repositories hosts are behind, as far as it is remembered.
+/// The cached counts of all hosts.
 #[derive(Default)]
 pub struct BehindCounts {
-    hosts: Mutex<HashMap<HostId, Remembered>>,
+    hosts: Mutex<HashMap<HostId, HostCounts>>,
 }
 
 #[derive(Default)]
-struct Remembered {
+struct HostCounts {
+    /// The last count from the store, and its time.
     counted: Option<(Time, BehindShare)>,
-    /// How many were given up in a day, and when the first of them was.
+    /// The time of the first adoption in the window, and the number of adoptions.
     adopted: Option<(Time, u64)>,
-    /// How many the last listing showed with an older rev than ours. Questions come at
-    /// a host's pace, a listing tells of all at once.
+    /// Repositories that the last listing showed with an older rev than ours. A listing
+    /// shows all at once, while questions come at the host's pace.
     listed: u64,
 }
 
-impl Remembered {
-    /// Whoever is listed as behind and was found so by asking is one, not two.
-    fn told(&self, census: BehindShare) -> BehindShare {
+impl HostCounts {
+    /// Merges a count with the listing. A repository that is listed as behind and was found
+    /// behind counts once.
+    fn with_listed(&self, share: BehindShare) -> BehindShare {
         BehindShare {
-            behind: census.behind.max(self.listed),
-            ..census
+            behind: share.behind.max(self.listed),
+            ..share
         }
     }
 
-    fn lately(&self, now: Time) -> u64 {
+    fn adopted_lately(&self, now: Time) -> u64 {
         let adopted = self
             .adopted
-            .filter(|(since, _)| !now.passed(*since, ADOPTED_FOR));
+            .filter(|(since, _)| !now.passed(*since, ADOPTED_WINDOW));
         adopted.map_or(0, |(_, count)| count)
     }
 }
 
 impl BehindCounts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<HostId, Remembered>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<HostId, HostCounts>> {
         // Nothing in here can panic half way.
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn get(&self, now: Time, host: HostId) -> Option<BehindShare> {
+    /// Returns the cached count of a host, unless the count is too old.
+    pub(crate) fn get(&self, now: Time, host: HostId) -> Option<BehindShare> {
         let hosts = self.lock();
-        let remembered = hosts.get(&host)?;
-        let (at, census) = remembered.counted?;
-        (!now.passed(at, CENSUS_FOR)).then(|| remembered.told(census))
+        let counts = hosts.get(&host)?;
+        let (at, share) = counts.counted?;
+        (!now.passed(at, MAX_COUNT_AGE)).then(|| counts.with_listed(share))
     }
 
-    /// Counted from the store, as of then.
-    pub fn counted(&self, at: Time, host: HostId, mut census: BehindShare) -> BehindShare {
+    /// Caches a count from the store, and returns it with what the listing adds.
+    pub(crate) fn record_count(
+        &self,
+        at: Time,
+        host: HostId,
+        mut share: BehindShare,
+    ) -> BehindShare {
         let mut hosts = self.lock();
-        let remembered = hosts.entry(host).or_default();
-        census.behind += remembered.lately(at);
-        remembered.counted = Some((at, census));
-        remembered.told(census)
+        let counts = hosts.entry(host).or_default();
+        share.behind += counts.adopted_lately(at);
+        counts.counted = Some((at, share));
+        counts.with_listed(share)
     }
 
-    /// A listing was read to its end.
-    pub fn listed(&self, host: HostId, older: u64) {
+    /// Records how many repositories a complete listing showed with an older rev.
+    pub(crate) fn record_listed(&self, host: HostId, older: u64) {
         self.lock().entry(host).or_default().listed = older;
     }
 
-    /// One more was found behind.
-    pub fn one_more(&self, host: HostId) {
-        if let Some((_, census)) = self
+    /// Adds a repository that was found behind to the cached count.
+    pub(crate) fn add_behind(&self, host: HostId) {
+        if let Some((_, share)) = self
             .lock()
             .get_mut(&host)
-            .and_then(|host| host.counted.as_mut())
+            .and_then(|counts| counts.counted.as_mut())
         {
-            census.behind += 1;
+            share.behind += 1;
         }
     }
 
-    /// A host's older state was taken over: it is behind with one less, by rows.
-    pub fn adopted(&self, now: Time, host: HostId) {
+    /// Records that a host's older state was adopted: by its row, the repository is no
+    /// longer behind.
+    pub(crate) fn record_adopted(&self, now: Time, host: HostId) {
         let mut hosts = self.lock();
-        let remembered = hosts.entry(host).or_default();
-        let before = remembered.lately(now);
-        remembered.adopted = match remembered.adopted {
+        let counts = hosts.entry(host).or_default();
+        let before = counts.adopted_lately(now);
+        counts.adopted = match counts.adopted {
             Some((since, _)) if before > 0 => Some((since, before + 1)),
             _ => Some((now, 1)),
         };
@@ -113,44 +122,47 @@ mod tests {
 
     #[test]
     fn a_remembered_count_grows_with_everybody_who_is_found_behind() {
-        let censuses = BehindCounts::default();
-        assert_eq!(censuses.get(START, HOST), None);
-        censuses.counted(START, HOST, of_a_hundred(0));
+        let counts = BehindCounts::default();
+        assert_eq!(counts.get(START, HOST), None);
+        counts.record_count(START, HOST, of_a_hundred(0));
         for _ in 0..12 {
-            censuses.one_more(HOST);
+            counts.add_behind(HOST);
         }
-        assert_eq!(censuses.get(START, HOST), Some(of_a_hundred(12)));
-        assert_eq!(censuses.get(START.after(CENSUS_FOR), HOST), None);
+        assert_eq!(counts.get(START, HOST), Some(of_a_hundred(12)));
+        assert_eq!(counts.get(START.after(MAX_COUNT_AGE), HOST), None);
     }
 
     #[test]
     fn whoever_is_listed_as_behind_counts_before_anybody_has_asked() {
-        let censuses = BehindCounts::default();
-        censuses.listed(HOST, 30);
-        assert_eq!(censuses.counted(START, HOST, of_a_hundred(1)).behind, 30);
-        assert_eq!(censuses.counted(START, HOST, of_a_hundred(40)).behind, 40);
-        censuses.listed(HOST, 0);
-        assert_eq!(censuses.counted(START, HOST, of_a_hundred(1)).behind, 1);
-        censuses.listed(HOST, 50);
-        let remembered = || censuses.get(START, HOST).map(|census| census.behind);
-        assert_eq!(remembered(), Some(50));
-        censuses.listed(HOST, 2);
-        censuses.one_more(HOST);
-        assert_eq!(remembered(), Some(2), "listed and found is one");
+        let counts = BehindCounts::default();
+        counts.record_listed(HOST, 30);
+        assert_eq!(counts.record_count(START, HOST, of_a_hundred(1)).behind, 30);
+        assert_eq!(
+            counts.record_count(START, HOST, of_a_hundred(40)).behind,
+            40
+        );
+        counts.record_listed(HOST, 0);
+        assert_eq!(counts.record_count(START, HOST, of_a_hundred(1)).behind, 1);
+        counts.record_listed(HOST, 50);
+        let behind = || counts.get(START, HOST).map(|share| share.behind);
+        assert_eq!(behind(), Some(50));
+        counts.record_listed(HOST, 2);
+        counts.add_behind(HOST);
+        assert_eq!(behind(), Some(2), "listed and found is one");
     }
 
     #[test]
     fn whoever_was_given_up_counts_for_a_day() {
-        let censuses = BehindCounts::default();
+        let counts = BehindCounts::default();
         for hour in 0..3 {
             let now = START.after(Duration::from_secs(hour * 3600));
-            censuses.adopted(now, HOST);
+            counts.record_adopted(now, HOST);
         }
-        let soon = START.after(ADOPTED_FOR / 2);
-        assert_eq!(censuses.counted(soon, HOST, of_a_hundred(1)).behind, 4);
-        let later = START.after(ADOPTED_FOR);
-        assert_eq!(censuses.counted(later, HOST, of_a_hundred(1)).behind, 1);
-        censuses.adopted(later, HOST);
-        assert_eq!(censuses.counted(later, HOST, of_a_hundred(1)).behind, 2);
+        let soon = START.after(ADOPTED_WINDOW / 2);
+        assert_eq!(counts.record_count(soon, HOST, of_a_hundred(1)).behind, 4);
+        let later = START.after(ADOPTED_WINDOW);
+        assert_eq!(counts.record_count(later, HOST, of_a_hundred(1)).behind, 1);
+        counts.record_adopted(later, HOST);
+        assert_eq!(counts.record_count(later, HOST, of_a_hundred(1)).behind, 2);
     }
 }

@@ -18,7 +18,7 @@ use crate::api::{
 use crate::desk::{Desks, Turn};
 use crate::following::Following;
 use crate::inspect::Inspector;
-use crate::repair::reload;
+use crate::repair::reload::{hosted_repos, read_repos};
 use crate::services::Services;
 use crate::settings::MirrorSettings;
 use crate::store_io::{blocking, write};
@@ -49,10 +49,11 @@ impl Control {
     async fn hide_lost(&self, host: HostId) -> Result<(), StoreError> {
         let store = self.services.store.clone();
         let read = move || {
-            let mut dids = Vec::new();
-            let hosted = reload::hosted(&store, host)?;
-            reload::each(&store, &hosted, |repo| dids.push(repo.did))?;
-            Ok::<_, StoreError>(dids)
+            let hosted = hosted_repos(&store, host)?;
+            let repos = read_repos(&store, &hosted);
+            repos
+                .map(|repo| Ok(repo?.did))
+                .collect::<Result<Vec<_>, StoreError>>()
         };
         let work = "reading the repositories of a host";
         let dids = blocking(&self.services.metrics, work, read).await?;

@@ -13,7 +13,7 @@ use crate::services::Services;
 /// on from `head` meanwhile.
 pub async fn report(services: &Services, desks: &Desks, did: &Did, head: Head, why: &str) {
     services.metrics.damaged.inc();
-    tracing::error!(%did, rev = %head.rev, why, "what is held is not what was signed; nothing of it is served, and it is fetched anew");
+    tracing::error!(%did, rev = %head.rev, why, "held data is not what the owner signed; the repository is not served until it is fetched again");
     let marked = desks.visit(did, move |turn: &mut Turn<'_>| {
         let now = turn.services.clock.now();
         if let Some(tx) = turn.tx.as_mut()

@@ -41,12 +41,12 @@ impl DiskSpace {
         }
     }
 
-    /// Bytes of the disk that are left free.
+    /// Returns how many bytes must stay free on the disk.
     pub fn min_free_bytes(&self) -> u64 {
         self.min_free_bytes
     }
 
-    /// The present shortage; `None` while enough space is free.
+    /// Returns the present shortage; `None` while enough space is free.
     pub fn shortage(&self) -> Option<Shortage> {
         self.lock().clone()
     }
@@ -56,7 +56,7 @@ impl DiskSpace {
         let mut shortage = self.lock();
         if shortage.is_none() {
             let error = full.to_string();
-            tracing::warn!(%error, "nothing is written until there is room on the disk");
+            tracing::warn!(%error, "the disk is full; nothing is written until there is room on the disk");
             *shortage = Some(Shortage { since: now, error });
         }
     }
@@ -88,7 +88,7 @@ impl DiskSpace {
         }
         if let Some(ended) = self.lock().take() {
             let seconds = now.since(ended.since).as_secs();
-            tracing::info!(seconds, "there is room on the disk again; writing goes on");
+            tracing::info!(seconds, "there is room on the disk again; writes continue");
         }
         Ok(())
     }
@@ -99,8 +99,8 @@ impl DiskSpace {
     }
 }
 
-/// Checks the file system once a second until the shutdown begins, and notes in the clock
-/// which tick it is.
+/// Checks the file system once a second until the shutdown begins, and notes the present
+/// tick in the clock.
 pub async fn watch(clock: Arc<Clock>, disk: Arc<DiskSpace>, shutdown: Arc<Shutdown>) {
     while !shutdown.has_begun() {
         let now = clock.glance();

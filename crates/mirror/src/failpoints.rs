@@ -1,11 +1,10 @@
-//! Named points between two stages, at which a test lets the program be killed.
+//! Named points between two stages, at which a test can kill the process, hold a thread, or
+//! cause a panic.
 //!
-//! `STOP_POINT=NAME:N` kills the process, as `kill -9` does, when it passes the
-//! point for the N-th time; whoever passes it then goes no further. `HOLD_POINT=NAME:N`
-//! lets the process live: only whoever passes goes no further. [`spoil`] makes the
-//! next event of one repository panic, [`panic_at`] the next pass of a point for one
-//! repository. Only in debug builds: a release build neither reads the variables nor
-//! does anything here.
+//! `STOP_POINT=NAME:N` kills the process, as `kill -9` does, when the point is passed for
+//! the N-th time. `HOLD_POINT=NAME:N` only holds the thread that passes. [`panic_at_event`]
+//! makes the next event of one repository panic, and [`panic_at`] the next pass of a point
+//! for one repository. In release builds this module reads no variables and does nothing.
 
 #[cfg(not(debug_assertions))]
 #[inline(always)]
@@ -20,7 +19,7 @@ pub fn event_of(_did: &gapless_atp::syntax::Did) {}
 pub fn pass(_point: &'static str, _did: &gapless_atp::syntax::Did) {}
 
 #[cfg(debug_assertions)]
-pub use debug::{event_of, here, panic_at, pass, spoil};
+pub use debug::{event_of, here, panic_at, panic_at_event, pass};
 
 #[cfg(debug_assertions)]
 mod debug {
@@ -34,37 +33,41 @@ mod debug {
     const KILL: &str = "STOP_POINT";
     const HOLD: &str = "HOLD_POINT";
 
-    struct Stop {
+    /// The failpoint that a variable sets.
+    struct Failpoint {
         point: String,
-        passings_left: AtomicU64,
+        passes_left: AtomicU64,
+        /// Kills the process, and does not only hold the thread.
         kills: bool,
     }
 
-    fn stop() -> Option<&'static Stop> {
-        static STOP: OnceLock<Option<Stop>> = OnceLock::new();
+    fn configured() -> Option<&'static Failpoint> {
+        static FAILPOINT: OnceLock<Option<Failpoint>> = OnceLock::new();
         let read = |variable| {
             let text = std::env::var(variable).ok()?;
-            let (point, passing) = text.split_once(':')?;
-            Some(Stop {
+            let (point, pass) = text.split_once(':')?;
+            Some(Failpoint {
                 point: point.to_owned(),
-                passings_left: AtomicU64::new(passing.parse().ok()?),
+                passes_left: AtomicU64::new(pass.parse().ok()?),
                 kills: variable == KILL,
             })
         };
-        STOP.get_or_init(|| read(KILL).or_else(|| read(HOLD)))
+        FAILPOINT
+            .get_or_init(|| read(KILL).or_else(|| read(HOLD)))
             .as_ref()
     }
 
+    /// Marks a named point.
     pub fn here(point: &'static str) {
-        let Some(stop) = stop().filter(|stop| stop.point == point) else {
+        let Some(failpoint) = configured().filter(|configured| configured.point == point) else {
             return;
         };
-        if stop.passings_left.fetch_sub(1, Ordering::Relaxed) != 1 {
+        if failpoint.passes_left.fetch_sub(1, Ordering::Relaxed) != 1 {
             return;
         }
-        if stop.kills {
+        if failpoint.kills {
             let id = std::process::id().to_string();
-            // If there is no such program, the test waits for the end in vain, and says so.
+            // Without the program `kill` the test fails: it waits for the end in vain.
             let _ = Command::new("kill").args(["-KILL", &id]).status();
         }
         tracing::info!(point, "held here");
@@ -73,12 +76,12 @@ mod debug {
         }
     }
 
-    /// Points that panic the next time they are passed for a repository.
+    /// Points that panic when they are passed next, each for one repository.
     static PANICS: Mutex<BTreeSet<(&str, Did)>> = Mutex::new(BTreeSet::new());
     const EVENT: &str = "event";
 
     /// Makes the next event of a repository panic while it is decided.
-    pub fn spoil(did: &Did) {
+    pub fn panic_at_event(did: &Did) {
         panic_at(EVENT, did);
     }
 

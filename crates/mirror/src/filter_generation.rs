@@ -1,5 +1,5 @@
-//! Decides the generation of the configured filter: whether it is the one that was in
-//! force before, or a new one under which repositories are fetched again. (R15)
+//! Decides the generation of the configured filter (R15): the generation that was in force
+//! before, or a new one, under which repositories are fetched again.
 
 use std::sync::Arc;
 
@@ -53,9 +53,9 @@ pub async fn filter_in_force(
     Ok(generation)
 }
 
-/// A filter that wants more than the old one gets a new generation, and so does one that
-/// drops keys that were held: their deletions would not be seen. A store that holds
-/// something under an unknown filter gets a new generation, too.
+/// A filter that wants more than the old filter gets a new generation. So does a filter that
+/// drops keys that were held, because their deletions would go unnoticed. A store with data
+/// under an unknown filter gets a new generation, too.
 fn generation(
     old: Option<&FilterRow>,
     wanted: &[Pattern],

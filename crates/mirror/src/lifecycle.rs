@@ -239,7 +239,7 @@ impl Mirror {
         let sweeper = Arc::new(Sweeper {
             fetcher: self.fetcher.clone(),
             sweeps: self.sweeps.clone(),
-            fixed: sweep_fixed,
+            fixed_interval: sweep_fixed,
             requests_per_second: self.settings.fetch.requests_per_second,
         });
         self.supervise("sweeper", move || sweeper.clone().run());

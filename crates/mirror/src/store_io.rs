@@ -44,7 +44,7 @@ fn reader_failed(metrics: &Metrics, work: &'static str, error: JoinError) -> Sto
     metrics.faults.inc();
     tracing::error!(
         work, %error,
-        "a read of the store ended unexpectedly; what it was needed for is tried again later"
+        "a read of the store ended unexpectedly; the work that needed it is retried later"
     );
     StoreError::Fault(format!("{work} ended unexpectedly, a fault of Gapless").into())
 }

@@ -39,8 +39,8 @@ fn a_host_with_endless_debts_keeps_nobody_from_being_asked() {
     let found = schedule.take(Time(10), &slots).expect("it is due");
     assert_eq!(found.did.as_str(), "did:web:r1000000.test");
     // What had to give way is read again after a while, and not at once for ever.
-    assert!(schedule.wants_more(Time(10)) && !schedule.wants_more(Time(11)));
+    assert!(schedule.should_reload(Time(10)) && !schedule.should_reload(Time(11)));
     schedule.note(Time(10), &owing(2_000_000, 3, 10));
-    assert!(!schedule.wants_more(Time(HOUR / 10)));
-    assert!(schedule.wants_more(Time(HOUR)));
+    assert!(!schedule.should_reload(Time(HOUR / 10)));
+    assert!(schedule.should_reload(Time(HOUR)));
 }

@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use super::response::{HttpError, Json, JsonResult};
 use super::{App, drain, request};
 use gapless_mirror::api::{ApiError, ImportAnswer};
-use gapless_mirror::repair::import::unfit;
+use gapless_mirror::repair::import::spill_error;
 
 /// How long a client may send nothing.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<Impo
         return Err(ApiError::Conflict(words.to_owned()).into());
     };
     let importer = app.running()?.importer()?;
-    let mut spill = Some(importer.import_spill());
+    let mut spill = Some(importer.new_spill());
     let mut flaw: Option<ApiError> = None;
     let mut received: u64 = 0;
     loop {
@@ -58,7 +58,7 @@ async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<Impo
         // After an error the rest is still read, because a client that is sending does not
         // read the response.
         if let Some(Err(error)) = spill.as_mut().map(|spill| spill.feed(&piece)) {
-            flaw = Some(unfit(&error));
+            flaw = Some(spill_error(&error));
             spill = None;
         }
     }
@@ -68,6 +68,6 @@ async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<Impo
     let Some(spill) = spill else {
         return Err(ApiError::Internal("the uploaded file was lost".to_owned()).into());
     };
-    let fetched = spill.finish().map_err(|error| unfit(&error))?;
+    let fetched = spill.finish().map_err(|error| spill_error(&error))?;
     Ok(Json(importer.import(fetched).await?))
 }

@@ -54,7 +54,7 @@ pub fn report(services: &Services, repo: &Repo, notices: &[Notice]) {
             ),
             Notice::HostBehind { named } => {
                 if let Some(host) = repo.host {
-                    services.hosts.behind_counts.one_more(host);
+                    services.hosts.behind_counts.add_behind(host);
                 }
                 tracing::warn!(
                     did = %repo.did, host_rev = %named.rev,
@@ -66,7 +66,7 @@ pub fn report(services: &Services, repo: &Repo, notices: &[Notice]) {
                     services
                         .hosts
                         .behind_counts
-                        .adopted(services.clock.time(), host);
+                        .record_adopted(services.clock.time(), host);
                 }
                 tracing::warn!(did = %repo.did, %rev, "the host's older state was taken over");
             }

@@ -14,12 +14,12 @@ use gapless_store::error::StoreError;
 use crate::desk::Turn;
 use crate::desk::env::DeskEnv;
 use crate::failpoints;
-use crate::repair::worker::{Fetcher, Released, Trouble, note};
+use crate::repair::worker::{Fetcher, RepairError, WorkGuard, take_note};
 use crate::schedule::Payee;
 
 /// What came of a question that nothing was owed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum AskOutcome {
     /// The host has answered, and that is written down.
     Answered,
     /// It does not have the repository, which was shown so far. That is not written
@@ -38,24 +38,24 @@ impl Fetcher {
         did: &Did,
         note: Note,
         why: AskReason,
-    ) -> Result<Next, Trouble> {
-        let Some(told) = self.told(did, note, why).await? else {
+    ) -> Result<Next, RepairError> {
+        let Some(told) = self.request_head(did, note, why).await? else {
             return Ok(Next::Done);
         };
-        Ok(self.hear(did, note, told, why).await?)
+        Ok(self.record_answer(did, note, told, why).await?)
     }
 
     /// What the host says; nothing that counts if the repository has left it
     /// meanwhile. Without an answer, that is written down.
-    async fn told(
+    async fn request_head(
         &self,
         did: &Did,
         note: Note,
         why: AskReason,
-    ) -> Result<Option<HeadAnswer>, Trouble> {
+    ) -> Result<Option<HeadAnswer>, RepairError> {
         let Some(address) = self.address(note.host) else {
             self.unanswered(did, why, None).await?;
-            return Err(Trouble::Failed);
+            return Err(RepairError::Failed);
         };
         self.services.metrics.heads_asked.inc();
         let asked = tokio::select! {
@@ -70,7 +70,7 @@ impl Fetcher {
             Err(error) => {
                 self.refused(did, &error);
                 self.unanswered(did, why, error.retry_after).await?;
-                return Err(Trouble::Failed);
+                return Err(RepairError::Failed);
             }
         };
         failpoints::here("fetch.asked");
@@ -108,7 +108,7 @@ impl Fetcher {
     }
 
     /// The host has answered.
-    pub(crate) async fn hear(
+    pub(crate) async fn record_answer(
         &self,
         did: &Did,
         note: Note,
@@ -117,7 +117,7 @@ impl Fetcher {
     ) -> Result<Next, StoreError> {
         let census = match told {
             HeadAnswer::Head(named) if fetch::may_be_behind(&note, &named) => {
-                Some(self.census(note.host).await?)
+                Some(self.behind_share(note.host).await?)
             }
             _ => None,
         };
@@ -171,47 +171,52 @@ impl Fetcher {
     /// that only a listing has confirmed. Not if somebody is at work for it. What
     /// follows from the answer is owed, and waits for its turn: a download may take
     /// hours, and a sweep does not wait for it.
-    pub(crate) async fn ask(&self, did: &Did, host: HostId, why: AskReason) -> Asked {
+    pub(crate) async fn ask(&self, did: &Did, host: HostId, why: AskReason) -> AskOutcome {
         if !self.services.schedule.begin(did, host) {
-            return Asked::Busy;
+            return AskOutcome::Busy;
         }
-        let _released = Released(&self.services, did, Payee::Host(host));
+        let _released = WorkGuard(&self.services, did, Payee::Host(host));
         match self.ask_now(did, host, why).await {
             Ok(asked) => asked,
             Err(trouble) => {
-                self.see_to(Err(trouble));
-                Asked::Failed
+                self.handle_result(Err(trouble));
+                AskOutcome::Failed
             }
         }
     }
 
-    async fn ask_now(&self, did: &Did, host: HostId, why: AskReason) -> Result<Asked, Trouble> {
-        let noted = self.desks.visit(did, note).await?;
+    async fn ask_now(
+        &self,
+        did: &Did,
+        host: HostId,
+        why: AskReason,
+    ) -> Result<AskOutcome, RepairError> {
+        let noted = self.desks.visit(did, take_note).await?;
         let Some(note) = noted.filter(|note| note.host == host) else {
             // It does not live there any more.
-            return Ok(Asked::Answered);
+            return Ok(AskOutcome::Answered);
         };
-        let Some(told) = self.told(did, note, why).await? else {
+        let Some(told) = self.request_head(did, note, why).await? else {
             return Ok(self.has_left(did, host).await?);
         };
         let gone = told == HeadAnswer::State(Account::NotFound);
         if gone && self.is_shown(did)? {
-            return Ok(Asked::Vanished);
+            return Ok(AskOutcome::Vanished);
         }
-        self.hear(did, note, told, why).await?;
-        Ok(Asked::Answered)
+        self.record_answer(did, note, told, why).await?;
+        Ok(AskOutcome::Answered)
     }
 
     /// A question was called off, because the repository has left the host. That is
     /// no answer unless it is durable.
-    async fn has_left(&self, did: &Did, host: HostId) -> Result<Asked, StoreError> {
+    async fn has_left(&self, did: &Did, host: HostId) -> Result<AskOutcome, StoreError> {
         let lives = self.desks.visit(did, |turn: &mut Turn<'_>| {
             let tx = turn.tx.as_ref();
             tx.and_then(|tx| tx.repo.host)
         });
         Ok(match lives.await? == Some(host) {
-            true => Asked::Failed,
-            false => Asked::Answered,
+            true => AskOutcome::Failed,
+            false => AskOutcome::Answered,
         })
     }
 

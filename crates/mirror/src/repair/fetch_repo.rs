@@ -1,104 +1,79 @@
-//! Fetches one repository, checks it whole, and writes the difference to what is
-//! held: in one batch, or in several with the row saying so until the last.
+//! Fetches one repository, checks the whole snapshot, and writes what differs from the held
+//! records: in one batch, or in several batches with a row that says so until the last.
 
 use std::sync::Arc;
 
-use gapless_atp::syntax::Did;
-use gapless_core::ledger::debt;
+use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::diff::{self, DiffVerdict, RepoRequest};
-use gapless_core::ledger::fetch::{CheckedHead, HeadAnswer, Note};
+use gapless_core::ledger::fetch::{CheckedHead, Note};
 use gapless_core::ledger::{KeyBytes, NamedHead, Repo, RepoId, SignerKey};
-use gapless_core::repo_tx::answer::AskReason;
-use gapless_net::{AskClass, FetchLimits, GetRepoError, public_key};
+use gapless_net::public_key;
 use gapless_store::error::StoreError;
 use gapless_store::read_view::{ReadView, RootError};
 use tokio::runtime::Handle;
 
 use crate::failpoints;
 use crate::hosts::RefusedSnapshot;
+use crate::repair::download::DownloadOutcome;
 use crate::repair::held_tree::{HELD_TREE_BYTES, HeldTree};
 use crate::repair::snapshot::{Snapshot, SnapshotError};
-use crate::repair::spill::{Spill, SpillError, SpillLimits, SpilledCar};
-use crate::repair::worker::{Fetcher, Trouble, known};
+use crate::repair::spill::SpilledCar;
+use crate::repair::worker::{Fetcher, RepairError, known_identity};
 use crate::repair::write_snapshot::Writer;
 
-/// Bytes of a repository that stay in memory; larger ones go to a file.
-pub(crate) const IN_MEMORY: usize = 8 << 20;
-/// How often a snapshot is laid over a state that moves on meanwhile.
-pub(crate) const TRIES: u32 = 8;
+/// How often a snapshot is written again after live commits have changed the held records
+/// meanwhile.
+pub(super) const WRITE_ATTEMPTS: u32 = 8;
 
-/// One fetch under way.
+/// One fetch in progress.
 #[derive(Clone)]
-pub(crate) struct Job {
+pub(super) struct Job {
     pub did: Did,
     pub note: Note,
     pub named: NamedHead,
     pub adopt: bool,
-    /// Somebody brought it as a file: it proves nothing about being current.
+    /// An operator brought the repository as a file, which proves nothing about being
+    /// current.
     pub imported: bool,
 }
 
-/// What came of a question for the bytes.
-enum Download {
-    /// They are put aside.
-    Whole(SpilledCar),
-    /// There are none to have: the host said why, and that was heard.
-    Heard,
-    /// A difference that brings nothing.
-    Empty,
-    /// The repository moved meanwhile: the other host is to be asked.
-    CalledOff,
-}
-
-/// What came of a snapshot.
-enum Outcome {
-    Written,
-    /// Not written: overtaken, or not this one.
-    Discarded,
-    /// A difference that leads nowhere: the whole is asked for.
-    InFull,
-}
-
-/// Whose fault it is that bytes were not taken.
-enum Fault {
-    Hosts,
-    /// Our own disk failed, or has no room.
-    Ours,
-    /// Nobody's: there are more than are taken.
-    TooLarge,
-}
-
 /// Why a snapshot was not written.
-pub(crate) enum Stop {
-    /// The state that it was laid over is not the held one any more.
+pub(super) enum NotWritten {
+    /// The held records changed after the snapshot was compared with them.
     Moved,
+    /// The held records are newer, or the snapshot is not the one being written.
     Discarded,
-    InFull,
+    /// A difference does not lead to its root; the whole repository is requested.
+    NeedsWhole,
     Flawed(SnapshotError),
     Store(StoreError),
 }
 
-impl From<SnapshotError> for Stop {
-    fn from(error: SnapshotError) -> Stop {
-        Stop::Flawed(error)
+impl From<SnapshotError> for NotWritten {
+    fn from(error: SnapshotError) -> NotWritten {
+        NotWritten::Flawed(error)
     }
 }
 
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Stop {
-        Stop::Store(error)
+impl From<StoreError> for NotWritten {
+    fn from(error: StoreError) -> NotWritten {
+        NotWritten::Store(error)
     }
 }
+
+/// The result of a step whose failure is not recorded yet.
+type Step<T> = Result<T, NotWritten>;
 
 impl Fetcher {
-    /// Fetches a repository that should be at `named` or newer.
-    pub(crate) async fn fetch(
+    /// Fetches a repository that should be at `named` or newer. If the host's difference
+    /// is of no use, the whole repository follows at once.
+    pub(super) async fn fetch(
         &self,
         did: &Did,
         note: Note,
         named: NamedHead,
         adopt: bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RepairError> {
         let job = Job {
             did: did.clone(),
             note,
@@ -108,61 +83,65 @@ impl Fetcher {
         };
         for whole in [false, true] {
             match self.fetch_once(&job, whole).await? {
-                Outcome::Written | Outcome::Discarded => return Ok(()),
-                Outcome::InFull => {}
+                Ok(()) | Err(NotWritten::Discarded) => return Ok(()),
+                Err(NotWritten::NeedsWhole) => {}
+                Err(reason) => return Err(self.record_failure(&job, reason).await?),
             }
         }
         self.failed(did, None).await?;
-        Err(Trouble::Failed)
+        Err(RepairError::Failed)
     }
 
-    async fn fetch_once(&self, job: &Job, whole: bool) -> Result<Outcome, Trouble> {
+    async fn fetch_once(&self, job: &Job, whole: bool) -> Result<Step<()>, RepairError> {
         let did = &job.did;
         let Some((id, repo)) = self.services.store.view().repo_by_did(did)? else {
-            return Ok(Outcome::Discarded);
+            return Ok(Err(NotWritten::Discarded));
         };
-        let tried = self.since_revs.of(did);
-        let ask = match whole {
-            true => RepoRequest::InFull,
-            false => diff::choose_request(
-                &self.services.rules.settings,
-                &repo,
-                &job.note,
-                job.adopt,
-                tried,
-            ),
-        };
-        let since = match ask {
-            RepoRequest::InFull => None,
-            RepoRequest::Since(rev) => {
-                // Remembered even if no answer ever comes.
-                self.since_revs.note(did, rev);
-                Some(rev)
+        let since = self.since_for(job, &repo, whole);
+        let car = match self.download(job, since).await? {
+            DownloadOutcome::Received(car) => car,
+            DownloadOutcome::StateRecorded | DownloadOutcome::Moved => {
+                return Ok(Err(NotWritten::Discarded));
             }
-        };
-        let fetched = match self.download(job, since).await? {
-            Download::Whole(fetched) => fetched,
-            Download::Heard | Download::CalledOff => return Ok(Outcome::Discarded),
-            Download::Empty => return Ok(Outcome::InFull),
+            DownloadOutcome::NothingNew => return Ok(Err(NotWritten::NeedsWhole)),
         };
         failpoints::here("fetch.downloaded");
-        let checked = self.check(job, id, fetched, since.is_some()).await?;
-        let snapshot = match checked {
+        let snapshot = match self.check(job, id, car, since.is_some()).await? {
             Ok(snapshot) => snapshot,
-            Err(Stop::InFull) => return Ok(Outcome::InFull),
-            Err(stop) => return self.give_up(job, stop).await,
+            Err(reason) => return Ok(Err(reason)),
         };
         let Some(key) = self.signed_by(job, &snapshot).await? else {
-            self.refuse(job, "signature", "it is whole, and not signed by its owner");
+            self.refuse(
+                job,
+                "signature",
+                "the snapshot is whole, but not signed by its owner",
+            );
             self.failed(did, None).await?;
-            return Err(Trouble::Failed);
+            return Err(RepairError::Failed);
         };
         failpoints::here("fetch.checked");
         self.write(job, snapshot, key, since.is_some()).await
     }
 
-    /// What the host serves cannot be used: counted, told, and kept with the host.
-    fn refuse(&self, job: &Job, class: &'static str, error: &str) {
+    /// Returns the rev from which a difference is requested; `None` for the whole
+    /// repository. The rev is remembered even if no answer ever comes.
+    fn since_for(&self, job: &Job, repo: &Repo, whole: bool) -> Option<Rev> {
+        if whole {
+            return None;
+        }
+        let settings = &self.services.rules.settings;
+        let last_since = self.since_revs.of(&job.did);
+        match diff::choose_request(settings, repo, &job.note, job.adopt, last_since) {
+            RepoRequest::InFull => None,
+            RepoRequest::Since(rev) => {
+                self.since_revs.note(&job.did, rev);
+                Some(rev)
+            }
+        }
+    }
+
+    /// Counts and logs a refused snapshot, and keeps the refusal with the host.
+    pub(super) fn refuse(&self, job: &Job, class: &'static str, error: &str) {
         let services = &self.services;
         services.metrics.snapshots_refused.inc();
         services.metrics.refused_by_reason.inc(class);
@@ -170,7 +149,7 @@ impl Fetcher {
         let host = host.map(|host| host.name).unwrap_or_default();
         tracing::warn!(
             did = %job.did, host, error,
-            "the repository that the host serves is refused; asked for again later"
+            "the repository that the host serves is refused; fetched again later"
         );
         let refused = RefusedSnapshot {
             at: services.clock.time(),
@@ -182,181 +161,67 @@ impl Fetcher {
         services.hosts.refuse(job.note.host, refused);
     }
 
-    /// Our own disk failed, or too much arrived at once: no fault of the host's.
-    fn failed_here(&self, job: &Job, error: &str) {
+    /// Counts and logs a failure that the host did not cause: the local disk failed, or too
+    /// much arrived at once.
+    pub(super) fn note_failed_here(&self, job: &Job, error: &str) {
         self.services.metrics.fetches_failed_here.inc();
         tracing::error!(
             did = %job.did, error,
-            "a repository was fetched and could not be put aside here; asked for again later"
+            "a fetched repository could not be kept on the local disk; fetched again later"
         );
         self.note_local_error(&job.did, error);
     }
 
-    /// Whose fault it is.
-    fn spill_failed(&self, job: &Job, error: &SpillError) -> Fault {
-        match error {
-            SpillError::Bytes(_) => Fault::TooLarge,
-            ours if ours.is_ours() => {
-                self.failed_here(job, &error.to_string());
-                Fault::Ours
-            }
-            _ => {
-                self.refuse(job, error.class(), &error.to_string());
-                Fault::Hosts
-            }
-        }
-    }
-
-    /// It has more bytes than are taken of one repository: no fault of the host's.
-    async fn too_large(&self, job: &Job) -> Result<Trouble, StoreError> {
-        let limit = self.settings.max_repo_bytes;
-        let services = &self.services;
-        services.metrics.fetches_too_large.inc();
-        tracing::warn!(
-            did = %job.did, limit,
-            "a repository has more bytes than are taken; asked for again in a day, or once fetch.max_repo_bytes is raised"
-        );
-        let error = format!("it has more than {limit} bytes, which is all that is taken");
-        self.note_error(&job.did, error);
-        let visit = self.desks.visit(&job.did, move |turn| {
-            let now = turn.services.clock.now();
-            if let Some(tx) = turn.tx.as_mut() {
-                debt::put_off_oversized(now, &mut tx.repo, limit);
-                debt::attempt_failed(now, &mut tx.repo, None);
-            }
-        });
-        visit.await?;
-        Ok(Trouble::Ours)
-    }
-
-    /// The bytes, put aside.
-    async fn download(
-        &self,
-        job: &Job,
-        since: Option<gapless_atp::syntax::Rev>,
-    ) -> Result<Download, Trouble> {
-        let did = &job.did;
-        let Some(address) = self.address(job.note.host) else {
-            self.failed(did, None).await?;
-            return Err(Trouble::Failed);
-        };
-        let (bytes, min_free) = (
-            self.settings.max_repo_bytes,
-            self.services.disk.min_free_bytes(),
-        );
-        let limits = SpillLimits::of_car(IN_MEMORY, bytes, min_free);
-        let lease = self.index_budget.lease();
-        let mut spill = Spill::new(&self.settings.temp, limits).with_index_lease(lease);
-        let mut flaw = None;
-        let mut sink = |bytes: &[u8]| {
-            spill.feed(bytes).map_err(|error| {
-                let told = error.to_string();
-                flaw = Some(error);
-                told
-            })
-        };
-        let limits = FetchLimits {
-            bytes: self.settings.max_repo_bytes,
-            ..FetchLimits::default()
-        };
-        let got = tokio::select! {
-            got = self.net.get_repo(&address, did, since, &mut sink, &limits) => got,
-            () = self.services.schedule.moved_away(did) => {
-                tracing::debug!(%did, "it moved while it was fetched; its new host is asked");
-                return Ok(Download::CalledOff);
-            }
-        };
-        let (fault, retry_after) = match got {
-            Ok(got) => {
-                self.services.metrics.fetched_bytes.add(got.bytes);
-                match spill.finish() {
-                    Ok(fetched) => return Ok(Download::Whole(fetched)),
-                    // An ordinary answer, and held against nobody.
-                    Err(error) if since.is_some() && error.has_no_commit() => {
-                        return Ok(Download::Empty);
-                    }
-                    Err(error) => (self.spill_failed(job, &error), None),
-                }
-            }
-            Err(GetRepoError::State(state)) => {
-                self.hear(did, job.note, HeadAnswer::State(state), AskReason::Debt)
-                    .await?;
-                return Ok(Download::Heard);
-            }
-            Err(GetRepoError::Ask(error)) if error.class == AskClass::TooLarge => {
-                (Fault::TooLarge, None)
-            }
-            Err(GetRepoError::Ask(error)) => {
-                self.refused(did, &error);
-                (Fault::Hosts, error.retry_after)
-            }
-            Err(GetRepoError::Sink(told)) => match &flaw {
-                Some(error) => (self.spill_failed(job, error), None),
-                None => {
-                    self.failed_here(job, &told);
-                    (Fault::Ours, None)
-                }
-            },
-        };
-        if let Fault::TooLarge = fault {
-            return Err(self.too_large(job).await?);
-        }
-        self.failed(did, retry_after).await?;
-        Err(match fault {
-            Fault::Hosts => Trouble::Failed,
-            Fault::Ours | Fault::TooLarge => Trouble::Ours,
-        })
-    }
-
-    /// Everything but the signature, before anything is written.
+    /// Checks everything but the signature, before anything is written.
     async fn check(
         &self,
         job: &Job,
         id: RepoId,
-        fetched: SpilledCar,
+        car: SpilledCar,
         difference: bool,
-    ) -> Result<Result<Snapshot, Stop>, Trouble> {
-        let _large = match fetched.is_spilled() {
+    ) -> Result<Step<Snapshot>, RepairError> {
+        let _large = match car.is_spilled() {
             true => self.large.acquire().await.ok(),
             false => None,
         };
         let (store, did, note) = (self.services.store.clone(), job.did.clone(), job.note);
         let checked = tokio::task::spawn_blocking(move || {
-            let snapshot = Snapshot::check(fetched, &did)?;
+            let snapshot = Snapshot::check(car, &did)?;
             if !difference {
                 snapshot.walk_whole()?;
                 return Ok(snapshot);
             }
-            lay(&store.view(), id, &note, snapshot)
+            check_difference(&store.view(), id, &note, snapshot)
         });
-        checked.await.map_err(|fault| broken(&job.did, &fault))
+        let checked = checked.await.map_err(|fault| log_panic(&job.did, &fault))?;
+        Ok(self.count_discarded(checked))
     }
 
-    /// Which of the owner's keys signed it, if any did.
+    /// Returns which of the owner's keys signed the snapshot; `None` if none did.
     async fn signed_by(
         &self,
         job: &Job,
         snapshot: &Snapshot,
-    ) -> Result<Option<SignerKey>, Trouble> {
+    ) -> Result<Option<SignerKey>, RepairError> {
         let did = &job.did;
         let Some(repo) = self.row(did)? else {
             return Ok(None);
         };
-        if verifies(snapshot, present(&repo)) {
+        if verifies(snapshot, present_key(&repo)) {
             return Ok(Some(SignerKey::Present));
         }
-        // Perhaps the key is a newer one than we know.
+        // The key may be newer than the known one.
         if repo
             .signing
             .is_none_or(|signing| signing.asked < job.note.at)
         {
             let asked = self.services.clock.now().tick;
-            self.resolve(did, asked, known(&self.services, &repo))
+            self.resolve(did, asked, known_identity(&self.services, &repo))
                 .await?;
             let Some(repo) = self.row(did)? else {
                 return Ok(None);
             };
-            if verifies(snapshot, present(&repo)) {
+            if verifies(snapshot, present_key(&repo)) {
                 return Ok(Some(SignerKey::Present));
             }
         }
@@ -370,9 +235,9 @@ impl Fetcher {
                 Ok(found.then_some(SignerKey::Previous))
             }
             Err(error) => {
-                tracing::debug!(%did, %error, "former keys could not be asked for");
+                tracing::debug!(%did, %error, "the directory did not return former keys; fetched again later");
                 self.failed(did, error.retry_after()).await?;
-                Err(Trouble::Failed)
+                Err(RepairError::Failed)
             }
         }
     }
@@ -382,40 +247,41 @@ impl Fetcher {
         Ok(found.map(|(_, repo)| repo))
     }
 
-    async fn give_up(&self, job: &Job, stop: Stop) -> Result<Outcome, Trouble> {
+    /// Records why a snapshot was not written. The debt stays.
+    async fn record_failure(
+        &self,
+        job: &Job,
+        reason: NotWritten,
+    ) -> Result<RepairError, StoreError> {
         let did = &job.did;
-        match stop {
-            Stop::InFull => return Ok(Outcome::InFull),
-            Stop::Discarded => {
-                self.services.metrics.snapshots_discarded.inc();
-                return Ok(Outcome::Discarded);
+        let mut result = RepairError::Failed;
+        match reason {
+            NotWritten::Store(error) => return Err(error),
+            NotWritten::Flawed(error) if error.is_ours() => {
+                self.note_failed_here(job, &error.to_string());
+                result = RepairError::Local;
             }
-            Stop::Store(error) => return Err(error.into()),
-            Stop::Moved => {
-                tracing::debug!(%did, "overtaken again and again; fetched again later");
+            NotWritten::Flawed(error) => self.refuse(job, error.class(), &error.to_string()),
+            NotWritten::Moved => {
+                tracing::debug!(%did, "live commits changed the repository during every attempt to write it; fetched again later");
             }
-            Stop::Flawed(error) if error.is_ours() => {
-                self.failed_here(job, &error.to_string());
-                self.failed(did, None).await?;
-                return Err(Trouble::Ours);
-            }
-            Stop::Flawed(error) => self.refuse(job, error.class(), &error.to_string()),
+            NotWritten::Discarded | NotWritten::NeedsWhole => {}
         }
         self.failed(did, None).await?;
-        Err(Trouble::Failed)
+        Ok(result)
     }
 
-    /// Lays a checked snapshot over what is held. When live commits move that
-    /// meanwhile, once more.
+    /// Writes a checked snapshot. If live commits change the held records meanwhile, the
+    /// snapshot is compared and written again.
     async fn write(
         &self,
         job: &Job,
         snapshot: Snapshot,
         key: SignerKey,
         difference: bool,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<Step<()>, RepairError> {
         let mut snapshot = Arc::new(snapshot);
-        for _ in 0..TRIES {
+        for _ in 0..WRITE_ATTEMPTS {
             let writer = Writer {
                 services: self.services.clone(),
                 desks: self.desks.clone(),
@@ -427,53 +293,63 @@ impl Fetcher {
                 },
                 difference,
             };
-            let laid = snapshot.clone();
-            let written = tokio::task::spawn_blocking(move || writer.write(&laid)).await;
-            let written = written.map_err(|fault| broken(&job.did, &fault))?;
-            match written {
+            let written = snapshot.clone();
+            let result = tokio::task::spawn_blocking(move || writer.write(&written)).await;
+            match result.map_err(|fault| log_panic(&job.did, &fault))? {
                 Ok(()) => {
                     self.last_errors.clear(&job.did);
-                    return Ok(Outcome::Written);
+                    return Ok(Ok(()));
                 }
-                Err(Stop::Discarded) => return Ok(Outcome::Discarded),
-                Err(Stop::Moved) if difference => {
-                    // Over another state it must be checked anew.
+                Err(NotWritten::Moved) if difference => {
+                    // A difference must be checked again on top of the new state.
                     let Ok(only) = Arc::try_unwrap(snapshot) else {
-                        return Ok(Outcome::InFull);
+                        return Ok(Err(NotWritten::NeedsWhole));
                     };
-                    match self.lay_anew(job, only).await? {
+                    match self.check_again(job, only).await? {
                         Ok(again) => snapshot = Arc::new(again),
-                        Err(stop) => return self.give_up(job, stop).await,
+                        Err(reason) => return Ok(Err(reason)),
                     }
                 }
-                Err(Stop::Moved) => {}
-                Err(stop) => return self.give_up(job, stop).await,
+                Err(NotWritten::Moved) => {}
+                Err(reason) => return Ok(Err(reason)),
             }
         }
-        self.give_up(job, Stop::Moved).await
+        Ok(Err(NotWritten::Moved))
     }
 
-    async fn lay_anew(
+    async fn check_again(
         &self,
         job: &Job,
         snapshot: Snapshot,
-    ) -> Result<Result<Snapshot, Stop>, Trouble> {
+    ) -> Result<Step<Snapshot>, RepairError> {
         let Some((id, _)) = self.services.store.view().repo_by_did(&job.did)? else {
-            return Ok(Err(Stop::Discarded));
+            self.services.metrics.snapshots_discarded.inc();
+            return Ok(Err(NotWritten::Discarded));
         };
         let (store, note) = (self.services.store.clone(), job.note);
-        let checked = tokio::task::spawn_blocking(move || lay(&store.view(), id, &note, snapshot));
-        checked.await.map_err(|fault| broken(&job.did, &fault))
+        let checked = tokio::task::spawn_blocking(move || {
+            check_difference(&store.view(), id, &note, snapshot)
+        });
+        let checked = checked.await.map_err(|fault| log_panic(&job.did, &fault))?;
+        Ok(self.count_discarded(checked))
+    }
+
+    /// Counts a snapshot that is discarded before it reaches its desk.
+    fn count_discarded<T>(&self, checked: Step<T>) -> Step<T> {
+        if let Err(NotWritten::Discarded) = &checked {
+            self.services.metrics.snapshots_discarded.inc();
+        }
+        checked
     }
 }
 
-/// A fault of ours. What is owed stays owed.
-fn broken(did: &Did, fault: &tokio::task::JoinError) -> Trouble {
+/// Logs a panic, which is a fault of Gapless. The debt stays.
+fn log_panic(did: &Did, fault: &tokio::task::JoinError) -> RepairError {
     tracing::error!(%did, %fault, "checking or writing a snapshot ended unexpectedly; fetched again later");
-    Trouble::Failed
+    RepairError::Failed
 }
 
-pub(crate) fn present(repo: &Repo) -> Option<KeyBytes> {
+pub(crate) fn present_key(repo: &Repo) -> Option<KeyBytes> {
     repo.signing.and_then(|signing| signing.key)
 }
 
@@ -482,8 +358,13 @@ pub(crate) fn verifies(snapshot: &Snapshot, key: Option<KeyBytes>) -> bool {
     key.is_some_and(|key| snapshot.verify(&key))
 }
 
-/// A difference, laid over what is held.
-fn lay(view: &ReadView, id: RepoId, note: &Note, snapshot: Snapshot) -> Result<Snapshot, Stop> {
+/// Checks a difference on top of the held records.
+fn check_difference(
+    view: &ReadView,
+    id: RepoId,
+    note: &Note,
+    snapshot: Snapshot,
+) -> Result<Snapshot, NotWritten> {
     let snapshot = snapshot.with_held(held_tree(view, id)?);
     if snapshot.walk_whole().is_ok() {
         return Ok(snapshot);
@@ -491,30 +372,31 @@ fn lay(view: &ReadView, id: RepoId, note: &Note, snapshot: Snapshot) -> Result<S
     let repo = view.repo(id)?;
     let verdict = repo.map(|repo| diff::judge_difference(&repo, note, &snapshot.head(), None));
     Err(match verdict {
-        // Live commits came first: what it brings is held, and more.
-        Some(DiffVerdict::Passed) => Stop::Discarded,
-        // A host that cannot tell differences has not failed.
-        _ => Stop::InFull,
+        // Live commits came first: everything that the difference brings is held.
+        Some(DiffVerdict::Passed) => NotWritten::Discarded,
+        // A host that cannot compute differences has not failed.
+        _ => NotWritten::NeedsWhole,
     })
 }
 
-/// The tree of what is held; without one, the whole is fetched.
-fn held_tree(view: &ReadView, id: RepoId) -> Result<HeldTree, Stop> {
+/// Builds the tree of the held records. Without such a tree the whole repository is
+/// fetched.
+fn held_tree(view: &ReadView, id: RepoId) -> Result<HeldTree, NotWritten> {
     let head = view.repo(id)?.and_then(|repo| repo.head().copied());
     let Some(head) = head else {
-        return Err(Stop::InFull);
+        return Err(NotWritten::NeedsWhole);
     };
     match HeldTree::build(view, id, HELD_TREE_BYTES) {
         Ok(Some(tree)) if tree.root() == head.data => Ok(tree),
         Ok(Some(_)) => {
             tracing::error!(
                 repo = id.0,
-                "the held keys do not hash to the signed root; fetched whole"
+                "the held keys do not hash to the signed root; the whole repository is fetched"
             );
-            Err(Stop::InFull)
+            Err(NotWritten::NeedsWhole)
         }
-        Ok(None) => Err(Stop::InFull),
-        Err(RootError::Store(error)) => Err(Stop::Store(error)),
-        Err(RootError::Tree(_)) => Err(Stop::InFull),
+        Ok(None) => Err(NotWritten::NeedsWhole),
+        Err(RootError::Store(error)) => Err(NotWritten::Store(error)),
+        Err(RootError::Tree(_)) => Err(NotWritten::NeedsWhole),
     }
 }

@@ -1,6 +1,5 @@
-//! Another filter than the one that a repository was fetched under: what it wants may
-//! be held already. Where all keys are held a walk over them tells, and only those are
-//! fetched of which something is missing.
+//! Settles a fetch that is owed because the filter has changed, if every record that the
+//! new filter wants is held already. This needs a repository of which all keys are held.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::fetch::{self, Note};
@@ -14,9 +13,9 @@ use crate::store_io::blocking;
 use gapless_core::filter::Keep;
 
 impl Fetcher {
-    /// Whether a fetch that is owed for another filter need not be made. The host's
-    /// head is ours, as it has just said: nothing else is missing.
-    pub(crate) async fn walk(
+    /// Settles a debt for a changed filter without a fetch, if the host has just named the
+    /// held head and all wanted records are held. Returns whether the debt is settled.
+    pub(super) async fn settle_filter_debt(
         &self,
         did: &Did,
         note: Note,
@@ -25,8 +24,8 @@ impl Fetcher {
         if note.head.is_none_or(|head| head.commit != named.commit) {
             return Ok(false);
         }
-        let (services, walked) = (self.services.clone(), did.clone());
-        let check = move || holds_all(&services, &walked, named);
+        let (services, checked) = (self.services.clone(), did.clone());
+        let check = move || holds_all_wanted(&services, &checked, named);
         let work = "checking held records against the filter";
         if !blocking(&self.services.metrics, work, check).await? {
             return Ok(false);
@@ -42,8 +41,8 @@ impl Fetcher {
     }
 }
 
-/// Whether every record that is wanted is held with its bytes, at this head.
-fn holds_all(services: &Services, did: &Did, named: NamedHead) -> Result<bool, StoreError> {
+/// Whether every wanted record is held with its bytes, at the head `named`.
+fn holds_all_wanted(services: &Services, did: &Did, named: NamedHead) -> Result<bool, StoreError> {
     failpoints::pass("filter_check", did);
     let view = services.store.view();
     let Some((id, repo)) = view.repo_by_did(did)? else {
@@ -53,8 +52,8 @@ fn holds_all(services: &Services, did: &Did, named: NamedHead) -> Result<bool, S
         .debt
         .fetch
         .is_some_and(|owed| owed.why == DebtReason::FilterChanged);
-    let there = repo.head().is_some_and(|head| head.commit == named.commit);
-    if !for_filter || !there || !repo.filter.holds_all_keys() {
+    let same_head = repo.head().is_some_and(|head| head.commit == named.commit);
+    if !for_filter || !same_head || !repo.filter.holds_all_keys() {
         return Ok(false);
     }
     for record in view.records(id) {

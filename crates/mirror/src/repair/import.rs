@@ -1,8 +1,8 @@
-//! A repository that somebody brings as a file: a snapshot from a stranger.
+//! Imports a repository from a CAR that an operator provides.
 //!
-//! It passes every check that a fetched one does; it must be signed with the key that
-//! the DID's document names now, and be newer than what is held. It says nothing about
-//! being current, so it raises no marker, and the host is asked afterwards.
+//! The CAR passes every check that a fetched CAR passes. It must be signed with the key
+//! that the DID document names now, and be newer than the held state. An import proves
+//! nothing about being current, so it raises no marker, and the host is asked afterwards.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use tokio::runtime::Handle;
 
 use crate::api::{ApiError, ImportAnswer};
 use crate::desk::Turn;
-use crate::repair::fetch_repo::{IN_MEMORY, Job, Stop, TRIES, present, verifies};
+use crate::repair::fetch_repo::{Job, NotWritten, WRITE_ATTEMPTS, present_key, verifies};
 use crate::repair::snapshot::Snapshot;
-use crate::repair::spill::{Spill, SpillError, SpillLimits, SpilledCar};
-use crate::repair::worker::{Fetcher, Released, known};
+use crate::repair::spill::{SpillError, SpilledCar};
+use crate::repair::worker::{Fetcher, WorkGuard, known_identity};
 use crate::repair::write_snapshot::Writer;
 use crate::schedule::Payee;
 
-/// What came is not taken, in words.
-pub fn unfit(error: &SpillError) -> ApiError {
+/// Turns an error of the spill into the answer to an import.
+pub fn spill_error(error: &SpillError) -> ApiError {
     match error.is_ours() {
         true => ApiError::Unavailable(error.to_string()),
         false => ApiError::Invalid(error.to_string()),
@@ -30,33 +30,22 @@ pub fn unfit(error: &SpillError) -> ApiError {
 }
 
 impl Fetcher {
-    /// Where a file goes as it comes in, with the bounds of a fetched one.
-    pub fn import_spill(&self) -> Spill {
-        let (bytes, min_free) = (
-            self.settings.max_repo_bytes,
-            self.services.disk.min_free_bytes(),
-        );
-        let limits = SpillLimits::of_car(IN_MEMORY, bytes, min_free);
-        Spill::new(&self.settings.temp, limits).with_index_lease(self.index_budget.lease())
-    }
-
-    /// Checks what came, and writes it if it is newer than what is held.
-    pub async fn import(&self, fetched: SpilledCar) -> Result<ImportAnswer, ApiError> {
-        let (did, head) = owner(&fetched)?;
+    /// Checks a CAR, and writes its records if the CAR is newer than the held state.
+    pub async fn import(&self, car: SpilledCar) -> Result<ImportAnswer, ApiError> {
+        let (did, head) = did_and_head(&car)?;
         let (host, repo) = self.importable(&did).await?;
-        // At once, since checking takes long; and again at the desk.
+        // Checked here, because the checks that follow take long, and again at the desk.
         let now = self.services.clock.glance();
         fetch::may_import(now, &repo, &head).map_err(|why| refused(&did, why))?;
         if !self.services.schedule.begin(&did, host) {
             return Err(ApiError::Conflict(format!(
-                "{did} is being compared or fetched at this moment; import it again in a while"
+                "{did} is being compared or fetched at this moment; import it again later"
             )));
         }
-        // Whatever happens, others may work for it afterwards.
-        let _released = Released(&self.services, &did, Payee::Host(host));
-        let note = self.noted(&did, host).await?;
-        let (snapshot, records) = self.checked(&did, fetched).await?;
-        self.signed_now(&did, &note, &snapshot).await?;
+        let _guard = WorkGuard(&self.services, &did, Payee::Host(host));
+        let note = self.take_import_note(&did, host).await?;
+        let (snapshot, records) = self.check_import(&did, car).await?;
+        self.require_current_key(&did, &note, &snapshot).await?;
         let job = Job {
             did: did.clone(),
             note,
@@ -77,30 +66,33 @@ impl Fetcher {
         })
     }
 
-    /// The repository, if it is mirrored here and lives somewhere.
+    /// Returns the host and the row of a repository that is mirrored here.
     async fn importable(&self, did: &Did) -> Result<(HostId, Repo), ApiError> {
         let row = || self.row(did).map_err(ApiError::from);
         let Some(mut repo) = row()?.filter(|repo| !cover::is_bare_name(repo)) else {
             return Err(ApiError::NotFound(format!(
-                "{did} is not mirrored here; `gapless track add {did}` makes it be followed"
+                "{did} is not mirrored here; `gapless track add {did}` adds it"
             )));
         };
         if repo.host.is_none() {
             let asked = self.services.clock.now().tick;
-            // What goes wrong shows in the row that is read next.
-            self.see_to(self.resolve(did, asked, known(&self.services, &repo)).await);
+            // A failure shows in the row that is read next.
+            self.handle_result(
+                self.resolve(did, asked, known_identity(&self.services, &repo))
+                    .await,
+            );
             repo = row()?.unwrap_or(repo);
         }
         match repo.host {
             Some(host) => Ok((host, repo)),
             None => Err(ApiError::Conflict(format!(
-                "where {did} lives could not be found out, and so neither who may sign for it: \
-                 its document cannot be read, or names no host"
+                "the host and the key of {did} are unknown: its DID document cannot be read, \
+                 or names no host"
             ))),
         }
     }
 
-    async fn noted(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
+    async fn take_import_note(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
         let visit = self.desks.visit(did, |turn: &mut Turn<'_>| {
             let (services, now) = (turn.services, turn.services.clock.now());
             let repo = &mut turn.tx.as_mut()?.repo;
@@ -108,39 +100,41 @@ impl Fetcher {
         });
         let note = visit.await.map_err(ApiError::from)?;
         note.filter(|note| note.host == host).ok_or_else(|| {
-            ApiError::Conflict(format!("{did} moved meanwhile; import it again in a while"))
+            ApiError::Conflict(format!(
+                "{did} moved to another host meanwhile; import it again later"
+            ))
         })
     }
 
-    /// Everything but the signature.
-    async fn checked(&self, did: &Did, fetched: SpilledCar) -> Result<(Snapshot, u64), ApiError> {
-        let _large = match fetched.is_spilled() {
+    /// Checks everything but the signature. Returns the number of records, too.
+    async fn check_import(&self, did: &Did, car: SpilledCar) -> Result<(Snapshot, u64), ApiError> {
+        let _large = match car.is_spilled() {
             true => self.large.acquire().await.ok(),
             false => None,
         };
-        let asked = did.clone();
+        let owner = did.clone();
         let checked = tokio::task::spawn_blocking(move || {
-            let snapshot = Snapshot::check(fetched, &asked)?;
+            let snapshot = Snapshot::check(car, &owner)?;
             let keys = snapshot.walk_whole()?.keys;
             Ok((snapshot, keys))
         });
         match checked.await {
             Ok(Ok(checked)) => Ok(checked),
-            Ok(Err(Stop::Flawed(error))) if error.is_ours() => {
+            Ok(Err(NotWritten::Flawed(error))) if error.is_ours() => {
                 Err(ApiError::Internal(error.flaw.to_string()))
             }
-            Ok(Err(Stop::Flawed(error))) => Err(ApiError::Invalid(format!(
+            Ok(Err(NotWritten::Flawed(error))) => Err(ApiError::Invalid(format!(
                 "the file is not a whole repository: {}",
                 error.flaw
             ))),
             Ok(Err(_)) | Err(_) => Err(ApiError::Internal(
-                "checking the file ended unexpectedly; the log may tell more".to_owned(),
+                "checking the file ended unexpectedly; the log says more".to_owned(),
             )),
         }
     }
 
-    /// Signed with the key that the document names now.
-    async fn signed_now(
+    /// Refuses a snapshot that is not signed with the key in the present DID document.
+    async fn require_current_key(
         &self,
         did: &Did,
         note: &Note,
@@ -149,35 +143,37 @@ impl Fetcher {
         for again in [false, true] {
             let repo = self.row(did).map_err(ApiError::from)?;
             let repo = repo.unwrap_or_else(|| Repo::new(did.clone()));
-            // A key that was stolen, and given up since, must not count.
+            // A key that was stolen and has been replaced since must not count.
             let fresh = repo.signing.is_some_and(|known| known.asked >= note.at);
-            if (fresh || again) && verifies(snapshot, present(&repo)) {
+            if (fresh || again) && verifies(snapshot, present_key(&repo)) {
                 return Ok(());
             }
             if fresh || again {
                 break;
             }
             let asked = self.services.clock.now().tick;
-            let resolved = self.resolve(did, asked, known(&self.services, &repo)).await;
+            let resolved = self
+                .resolve(did, asked, known_identity(&self.services, &repo))
+                .await;
             let unread = resolved.is_err();
-            self.see_to(resolved);
+            self.handle_result(resolved);
             if unread {
                 return Err(ApiError::Unavailable(format!(
-                    "the document of {did} could not be read, so that its key of now is not known: \
-                     import it again in a while"
+                    "the DID document of {did} could not be read, so its present key is unknown; \
+                     import it again later"
                 )));
             }
         }
         Err(ApiError::Invalid(format!(
-            "the file is not signed by its owner: the key that the document of {did} names now \
-             did not sign it"
+            "the file is not signed by its owner: its signature is not by the key in the present \
+             DID document of {did}"
         )))
     }
 
     async fn write_imported(&self, job: &Job, snapshot: Snapshot) -> Result<(), ApiError> {
         let snapshot = Arc::new(snapshot);
         let head = snapshot.head();
-        for _ in 0..TRIES {
+        for _ in 0..WRITE_ATTEMPTS {
             let repo = self.row(&job.did).map_err(ApiError::from)?;
             let repo = repo.unwrap_or_else(|| Repo::new(job.did.clone()));
             let now = self.services.clock.glance();
@@ -193,14 +189,14 @@ impl Fetcher {
                 },
                 difference: false,
             };
-            let laid = snapshot.clone();
-            let written = tokio::task::spawn_blocking(move || writer.write(&laid)).await;
-            match written {
+            let written = snapshot.clone();
+            let result = tokio::task::spawn_blocking(move || writer.write(&written)).await;
+            match result {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(Stop::Moved)) => {}
-                Ok(Err(Stop::Discarded | Stop::InFull)) => break,
-                Ok(Err(Stop::Store(error))) => return Err(error.into()),
-                Ok(Err(Stop::Flawed(error))) => {
+                Ok(Err(NotWritten::Moved)) => {}
+                Ok(Err(NotWritten::Discarded | NotWritten::NeedsWhole)) => break,
+                Ok(Err(NotWritten::Store(error))) => return Err(error.into()),
+                Ok(Err(NotWritten::Flawed(error))) => {
                     return Err(ApiError::Internal(error.flaw.to_string()));
                 }
                 Err(_) => {
@@ -211,22 +207,22 @@ impl Fetcher {
             }
         }
         Err(ApiError::Conflict(format!(
-            "{} moved on while it was imported; what is held now is as new, or will be",
+            "{} changed while it was imported; the held state is as new as the file, or will be",
             job.did
         )))
     }
 }
 
-/// Whose repository it says it is, and at which commit.
-fn owner(fetched: &SpilledCar) -> Result<(Did, Head), ApiError> {
-    let commit = Commit::decode(&fetched.commit_block).map_err(|error| {
-        ApiError::Invalid(format!("the root of the file is no commit: {error}"))
+/// Reads the DID and the head from the commit.
+fn did_and_head(car: &SpilledCar) -> Result<(Did, Head), ApiError> {
+    let commit = Commit::decode(&car.commit_block).map_err(|error| {
+        ApiError::Invalid(format!("the root of the file is not a commit: {error}"))
     })?;
     let did = Did::parse(commit.did).map_err(|error| ApiError::Invalid(error.to_string()))?;
     let head = Head {
         rev: commit.rev,
         data: commit.data,
-        commit: fetched.commit_cid,
+        commit: car.commit_cid,
     };
     Ok((did, head))
 }
@@ -234,15 +230,13 @@ fn owner(fetched: &SpilledCar) -> Result<(Did, Head), ApiError> {
 fn refused(did: &Did, why: ImportRefusal) -> ApiError {
     let why = match why {
         ImportRefusal::Hidden => {
-            "its account is not active, and nothing is taken in for it meanwhile"
+            "the account is not active, and records of inactive accounts are not imported"
         }
         ImportRefusal::Held => "this very commit is held already",
-        ImportRefusal::Older => "what is held is newer, or another commit of the same rev",
-        ImportRefusal::Future => "its rev is ahead of the clock, so that nothing could follow it",
-        ImportRefusal::Abandoned => "it belongs to a line of commits that was given up",
-        ImportRefusal::BeingWritten => {
-            "another snapshot is being written; import it again in a while"
-        }
+        ImportRefusal::Older => "the held commit is newer, or another commit of the same rev",
+        ImportRefusal::Future => "the rev is ahead of the clock, so no commit could follow it",
+        ImportRefusal::Abandoned => "the commit belongs to an abandoned lineage",
+        ImportRefusal::BeingWritten => "another snapshot is being written; import it again later",
     };
     ApiError::Conflict(format!("{did} is not imported: {why}"))
 }

@@ -1,5 +1,5 @@
-//! What a document that was read says of others than its repository: who made us know
-//! the host that it names, and whether who brought the repository is its host.
+//! What a DID document says beyond its repository: which source made the host in the
+//! document known, and whether an upstream brings repositories of other hosts (strays).
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Held, HostId, NamedBy};
@@ -8,9 +8,10 @@ use gapless_store::error::StoreError;
 use crate::repair::worker::Fetcher;
 
 impl Fetcher {
-    /// A host brings so many repositories of others. Where more than those live there
-    /// themselves, some have moved; else it is no host, or not by that name.
-    pub(crate) fn look_at_strays(&self, host: HostId, count: usize) -> Result<(), StoreError> {
+    /// Warns once about a host that brought `count` repositories of other hosts, if fewer
+    /// repositories live at the host itself. Such an upstream is a relay, or has another
+    /// name in DID documents. With more of its own, some repositories have just moved.
+    pub(super) fn warn_of_strays(&self, host: HostId, count: usize) -> Result<(), StoreError> {
         let services = &self.services;
         let url = {
             let covers = services.upstreams.read();
@@ -29,29 +30,30 @@ impl Fetcher {
         if own < count && services.admission.strays.report(host) {
             tracing::warn!(
                 upstream = %url, repositories = count,
-                "a host brings repositories of other hosts; is it a relay, or has it another name in DID documents? It speaks for none of them. For a relay: gapless upstream remove URL, then gapless upstream add relay URL"
+                "a host brings repositories of other hosts, and proves nothing for them; the host is a relay, or has another name in DID documents. For a relay: gapless upstream remove URL, then gapless upstream add relay URL"
             );
         }
         Ok(())
     }
 
-    /// Who names the host that a repository's document names.
-    pub(crate) fn namer(&self, did: &Did) -> Result<NamedBy, StoreError> {
+    /// Returns the source that a new host in a repository's document is attributed to.
+    pub(super) fn named_by(&self, did: &Did) -> Result<NamedBy, StoreError> {
         let services = &self.services;
         let row = services
             .store
             .view()
             .repo_by_did(did)?
             .map(|(_, repo)| repo);
-        let wanted =
+        let tracked_by_operator =
             services.admission.is_tracked(did) && services.admission.found_by(did).is_none();
-        let kept = wanted || row.as_ref().is_some_and(|repo| repo.held != Held::Nothing);
+        let kept =
+            tracked_by_operator || row.as_ref().is_some_and(|repo| repo.held != Held::Nothing);
         let relay = row.as_ref().and_then(|repo| repo.relay);
         let relay = relay.and_then(|id| {
             let covers = services.upstreams.read();
             covers.get(id).map(|source| source.row.url.clone())
         });
-        let lives = row.and_then(|repo| repo.host);
-        Ok(services.hosts.namer(lives, kept, relay))
+        let host = row.and_then(|repo| repo.host);
+        Ok(services.hosts.namer(host, kept, relay))
     }
 }

@@ -1,9 +1,5 @@
-//! What is counted from many rows of the store: what is owed, and how many
-//! repositories a host has.
-//!
-//! First the numbers of the repositories are read, which takes a moment, then their
-//! rows, some at a time and each part from a view of its own: a view that stays open
-//! keeps all that is written meanwhile in memory.
+//! Reads what repairs need from many rows of the store: the debts for the schedule, and the
+//! share of a host's repositories that is behind.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::rollback::BehindShare;
@@ -15,77 +11,77 @@ use crate::repair::worker::Fetcher;
 use crate::services::Services;
 use crate::store_io::blocking;
 
-/// Rows that are read from one view.
-const AT_A_TIME: usize = 1_000;
-impl Fetcher {
-    /// How many repositories a host has, and with how many it is behind: one may be
-    /// rolled back by itself, many are an accident of the host's.
-    pub(crate) async fn census(&self, host: HostId) -> Result<BehindShare, StoreError> {
-        let now = self.services.clock.time();
-        if let Some(census) = self.services.hosts.behind_counts.get(now, host) {
-            return Ok(census);
-        }
-        let store = self.services.store.clone();
-        let count = move || census(&store, host);
-        let census = blocking(
-            &self.services.metrics,
-            "counting the repositories of a host",
-            count,
-        )
-        .await?;
-        Ok(self.services.hosts.behind_counts.counted(now, host, census))
-    }
-}
+/// Rows that are read from one view: a view that stays open keeps everything written
+/// meanwhile in memory.
+const ROWS_PER_VIEW: usize = 1_000;
 
-fn census(store: &Store, host: HostId) -> Result<BehindShare, StoreError> {
-    let mut census = BehindShare::default();
-    each(store, &hosted(store, host)?, |repo| {
-        census.repos += 1;
-        census.behind += u64::from(repo.behind.is_some());
-    })?;
-    Ok(census)
-}
-
-/// The repositories of a host.
-pub fn hosted(store: &Store, host: HostId) -> Result<Vec<RepoId>, StoreError> {
+/// Returns the numbers of the repositories of a host.
+pub(crate) fn hosted_repos(store: &Store, host: HostId) -> Result<Vec<RepoId>, StoreError> {
     store.view().hosted(host).collect()
 }
 
-/// Reads what is owed from the store into the schedule.
+/// Reads the rows of these repositories. A repository that is gone is skipped.
+pub(crate) fn read_repos(
+    store: &Store,
+    ids: &[RepoId],
+) -> impl Iterator<Item = Result<Repo, StoreError>> {
+    ids.chunks(ROWS_PER_VIEW).flat_map(|chunk| {
+        let view = store.view();
+        chunk
+            .iter()
+            .filter_map(move |id| view.repo(*id).transpose())
+    })
+}
+
+impl Fetcher {
+    /// Returns how many repositories a host has, and for how many of them the host is
+    /// behind. A rollback of one repository may be right; a rollback of many is an
+    /// accident of the host.
+    pub(super) async fn behind_share(&self, host: HostId) -> Result<BehindShare, StoreError> {
+        let now = self.services.clock.time();
+        if let Some(share) = self.services.hosts.behind_counts.get(now, host) {
+            return Ok(share);
+        }
+        let store = self.services.store.clone();
+        let count = move || count_behind(&store, host);
+        let work = "counting the repositories of a host";
+        let share = blocking(&self.services.metrics, work, count).await?;
+        let behind_counts = &self.services.hosts.behind_counts;
+        Ok(behind_counts.record_count(now, host, share))
+    }
+}
+
+fn count_behind(store: &Store, host: HostId) -> Result<BehindShare, StoreError> {
+    let mut share = BehindShare::default();
+    for repo in read_repos(store, &hosted_repos(store, host)?) {
+        share.repos += 1;
+        share.behind += u64::from(repo?.behind.is_some());
+    }
+    Ok(share)
+}
+
+/// Reads all debts from the store into the schedule.
 pub fn read_debts(services: &Services) -> Result<(), StoreError> {
     let now = services.clock.time();
     let owing: Result<Vec<RepoId>, StoreError> = {
         let debts = services.store.view().debts();
         debts.map(|row| row.map(|(id, _)| id)).collect()
     };
-    each(&services.store, &owing?, |repo| {
-        services.schedule.found(now, &repo);
-    })
+    for repo in read_repos(&services.store, &owing?) {
+        services.schedule.note_reloaded(now, &repo?);
+    }
+    Ok(())
 }
 
-/// Repositories that were too large when less than so much was taken of one.
-pub fn too_large(store: &Store, limit: u64) -> Result<Vec<Did>, StoreError> {
-    let mut large = Vec::new();
+/// Returns the repositories that were put off as too large under a limit below `limit`.
+pub(super) fn oversized_repos(store: &Store, limit: u64) -> Result<Vec<Did>, StoreError> {
+    let mut oversized = Vec::new();
     for row in store.view().debts() {
         let (id, debt) = row?;
         if debt.is_too_large_for_less_than(limit) {
-            large.push(id);
+            oversized.push(id);
         }
     }
-    let mut dids = Vec::new();
-    each(store, &large, |repo| dids.push(repo.did))?;
-    Ok(dids)
-}
-
-/// Looks at the rows of these.
-pub fn each(store: &Store, ids: &[RepoId], mut look: impl FnMut(Repo)) -> Result<(), StoreError> {
-    for some in ids.chunks(AT_A_TIME) {
-        let view = store.view();
-        for id in some {
-            if let Some(repo) = view.repo(*id)? {
-                look(repo);
-            }
-        }
-    }
-    Ok(())
+    let repos = read_repos(store, &oversized);
+    repos.map(|repo| Ok(repo?.did)).collect()
 }

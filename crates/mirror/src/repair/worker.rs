@@ -1,8 +1,9 @@
-//! What is owed is paid here: ask the directory; or note, ask the host for its
-//! head, hear, fetch, check, write. The ledger says what each answer means.
+//! Settles debts: takes the next task from the schedule, resolves the DID, or asks the
+//! host for the head and fetches what is missing. The ledger decides what each answer
+//! means.
 //!
-//! Nothing is locked meanwhile. Each step is taken at the repository's desk, on
-//! the state that it has by then, and is durable before the next one begins.
+//! No lock is held meanwhile. Each decision is taken at the repository's desk, on the
+//! row as it is then, and is durable before the next step begins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,74 +29,74 @@ use crate::services::Services;
 use crate::settings::FetchSettings;
 use crate::store_io::blocking;
 
-/// How often the schedule is looked at when nothing wakes it.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Questions to the directory at a time.
-const DIRECTORY_AT_A_TIME: usize = 16;
-/// Documents of did:web that are asked for at a time.
-const WEB_AT_A_TIME: usize = 16;
+/// How often the schedule is read when nothing wakes the fetcher.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Concurrent requests to the PLC directory.
+const CONCURRENT_PLC_LOOKUPS: usize = 16;
+/// Concurrent requests for did:web documents.
+const CONCURRENT_WEB_LOOKUPS: usize = 16;
 
-/// How a host is reached.
+/// Where hosts are reached, and which hosts are followed for tracked repositories.
 pub trait Addresses: Send + Sync {
-    /// The address of a host, by its name in DID documents.
+    /// Returns the address of a host, by its name in DID documents.
     fn of(&self, name: &str) -> HostAddress;
 
-    /// A tracked repository lives there: it is to be followed.
+    /// Follows a host, because a tracked repository lives there now.
     fn follow_for_tracked(&self, host: HostId);
 
-    /// A tracked repository does not live there any more: perhaps none does.
+    /// Notes that a tracked repository has left a host, which may have been its last.
     fn tracked_left(&self, host: HostId);
 }
 
+/// Settles debts and answers the questions of sweeps.
 pub struct Fetcher {
     pub services: Arc<Services>,
-    pub desks: Arc<Desks>,
+    pub(crate) desks: Arc<Desks>,
     /// Why the last attempt for a repository failed.
     pub last_errors: Arc<LastErrors>,
     pub net: Net,
     pub settings: FetchSettings,
     pub addresses: Arc<dyn Addresses>,
-    pub(crate) since_revs: SinceRevs,
-    /// Large repositories are checked one at a time: their index takes memory.
-    pub(crate) large: Semaphore,
-    /// How many are at work at a time.
+    pub(super) since_revs: SinceRevs,
+    /// Admits one large repository at a time to the checks: its index takes memory.
+    pub(super) large: Semaphore,
     slots: Slots,
     /// Memory for the indexes of all CARs that arrive.
-    pub(crate) index_budget: Arc<Budget>,
-    /// A sweep may be due.
-    pub sweep_wake: Notify,
+    pub(super) index_budget: Arc<Budget>,
+    /// Notified when a sweep may be due.
+    pub(crate) sweep_wake: Notify,
 }
 
-/// What is to be done for a repository, as of the moment when it was begun.
-pub enum Plan {
+/// The next step for a repository, as decided at its desk.
+enum RepairStep {
     Nothing,
     Resolve { asked: Tick, known: KnownIdentity },
-    Ask { note: Note },
+    AskHead { note: Note },
 }
 
-impl Plan {
-    pub(crate) fn resolve(services: &Services, now: Now, repo: &Repo) -> Plan {
-        Plan::Resolve {
+impl RepairStep {
+    fn resolve(services: &Services, now: Now, repo: &Repo) -> RepairStep {
+        RepairStep::Resolve {
             asked: now.tick,
-            known: known(services, repo),
+            known: known_identity(services, repo),
         }
     }
 }
 
-/// What one piece of work came to.
+/// Why a piece of work failed. The debt stays.
 #[derive(Debug)]
-pub enum Trouble {
-    /// Written down as a failure; the debt stays.
+pub(crate) enum RepairError {
+    /// The failure is recorded, and counts against the host.
     Failed,
-    /// Likewise, and it is none of the host's: our disk failed, or it is more than is
-    /// taken.
-    Ours,
+    /// The failure is recorded, but is not the host's fault: a local disk error, or a
+    /// repository over `max_repo_bytes`.
+    Local,
     Store(StoreError),
 }
 
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Trouble {
-        Trouble::Store(error)
+impl From<StoreError> for RepairError {
+    fn from(error: StoreError) -> RepairError {
+        RepairError::Store(error)
     }
 }
 
@@ -120,8 +121,8 @@ impl Fetcher {
         addresses: Arc<dyn Addresses>,
     ) -> Fetcher {
         let slots = Slots {
-            directory: DIRECTORY_AT_A_TIME,
-            web: WEB_AT_A_TIME,
+            directory: CONCURRENT_PLC_LOOKUPS,
+            web: CONCURRENT_WEB_LOOKUPS,
             asks: settings.concurrency.max(1),
             fetches: settings.concurrency.max(1),
             per_host: settings.per_host.max(1),
@@ -141,12 +142,12 @@ impl Fetcher {
         }
     }
 
-    /// Pays what is due, for ever.
-    pub async fn run(self: Arc<Self>) {
-        let more = self.take_more().await;
-        self.see_to(more.map_err(Trouble::from));
+    /// Settles debts as they become due, until the shutdown.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let retried = self.retry_oversized().await;
+        self.handle_result(retried.map_err(RepairError::from));
         while !self.services.shutdown.has_begun() {
-            self.read_more().await;
+            self.reload_debts().await;
             let now = self.services.clock.time();
             let Some(task) = self.services.schedule.take(now, &self.slots) else {
                 let wait = self.until_due(now);
@@ -159,45 +160,45 @@ impl Fetcher {
             };
             let fetcher = self.clone();
             tokio::spawn(async move {
-                // Also when the work panics: nobody is at work any more.
-                let _released = Released(&fetcher.services, &task.did, task.payee);
-                let worked = fetcher.pay(&task).await;
+                // Releases the task even if the work panics.
+                let _guard = WorkGuard(&fetcher.services, &task.did, task.payee);
+                let result = fetcher.work_off(&task).await;
                 if let Payee::Host(host) = task.payee
-                    && let Some(well) = went(&worked)
+                    && let Some(success) = host_success(&result)
                 {
-                    fetcher.services.schedule.went(host, well);
+                    fetcher.services.schedule.record_result(host, success);
                 }
-                fetcher.see_to(worked);
+                fetcher.handle_result(result);
             });
         }
     }
 
-    pub(crate) fn until_due(&self, now: Time) -> Duration {
+    fn until_due(&self, now: Time) -> Duration {
         match self.services.schedule.next_due() {
-            Some(at) if at > now => at.since(now).min(LOOK_EVERY),
-            // Due, but there is no place for it: whoever ends wakes us.
-            _ => LOOK_EVERY,
+            Some(at) if at > now => at.since(now).min(POLL_INTERVAL),
+            // Due, but no slot is free: the end of a task notifies `wake`.
+            _ => POLL_INTERVAL,
         }
     }
 
-    /// A store that cannot be written ends the program; all else is written down.
-    pub(crate) fn see_to(&self, worked: Result<(), Trouble>) {
-        if let Err(Trouble::Store(error)) = worked {
-            match error.is_final() {
-                true => self.services.shutdown.fail(error),
-                false => {
-                    tracing::warn!(%error, "what was learned could not be written; it is asked again")
-                }
+    /// Ends the program if the store has failed for good. Every other failure is recorded
+    /// already, or its debt is still in the store.
+    pub(crate) fn handle_result(&self, result: Result<(), RepairError>) {
+        if let Err(RepairError::Store(error)) = result {
+            if error.is_final() {
+                self.services.shutdown.fail(error);
+            } else {
+                tracing::warn!(%error, "the result of a repair could not be written; the repair is tried again");
             }
         }
     }
 
-    /// What was too large when less was taken than now is tried at once. That is written
-    /// down, so a start that is cut short does it again.
-    pub(crate) async fn take_more(&self) -> Result<(), StoreError> {
+    /// Makes repositories due that were over a lower `max_repo_bytes`. The change is
+    /// durable, so a start that is interrupted does it again.
+    async fn retry_oversized(&self) -> Result<(), StoreError> {
         let (store, limit) = (self.services.store.clone(), self.settings.max_repo_bytes);
-        let find = move || reload::too_large(&store, limit);
-        let work = "looking for repositories that were too large";
+        let find = move || reload::oversized_repos(&store, limit);
+        let work = "looking for oversized repositories";
         for did in blocking(&self.services.metrics, work, find).await? {
             let visit = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
                 let now = turn.services.clock.now();
@@ -209,42 +210,39 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Reads debts from the store, if not all fitted into the memory.
-    pub(crate) async fn read_more(&self) {
-        if !self
-            .services
-            .schedule
-            .wants_more(self.services.clock.time())
-        {
+    /// Reads debts from the store, if the schedule has evicted some.
+    async fn reload_debts(&self) {
+        let now = self.services.clock.time();
+        if !self.services.schedule.should_reload(now) {
             return;
         }
         let services = self.services.clone();
         match tokio::task::spawn_blocking(move || reload::read_debts(&services)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.services.shutdown.fail(error),
-            // A fault of ours: what is not in memory must not be forgotten.
-            Err(_) => self.services.schedule.want_more(),
+            // The read panicked; evicted debts must be read later.
+            Err(_) => self.services.schedule.request_reload(),
         }
     }
 
-    /// Does the next thing that is owed for a repository.
-    pub(crate) async fn pay(&self, task: &Task) -> Result<(), Trouble> {
+    /// Does the next step for a repository.
+    async fn work_off(&self, task: &Task) -> Result<(), RepairError> {
         let (did, begun) = (&task.did, task.clone());
-        let visit = self.desks.visit(did, move |turn| begin(turn, &begun));
+        let visit = self.desks.visit(did, move |turn| next_step(turn, &begun));
         match visit.await? {
-            Plan::Nothing => Ok(()),
-            Plan::Resolve { asked, known } => self.resolve(did, asked, known).await,
-            Plan::Ask { note } => self.compare(did, note).await,
+            RepairStep::Nothing => Ok(()),
+            RepairStep::Resolve { asked, known } => self.resolve(did, asked, known).await,
+            RepairStep::AskHead { note } => self.ask_and_fetch(did, note).await,
         }
     }
 
-    /// Asks the directory, and takes its answer in.
-    pub(crate) async fn resolve(
+    /// Resolves a DID and records its document.
+    pub(super) async fn resolve(
         &self,
         did: &Did,
         asked: Tick,
         known: KnownIdentity,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RepairError> {
         self.services.metrics.resolutions.inc();
         let answer = self.net.resolve(did, known).await;
         let resolved = match answer {
@@ -255,23 +253,23 @@ impl Fetcher {
                     self.services.metrics.old_documents.inc();
                 }
                 self.note_error(did, &error);
-                tracing::debug!(%did, %error, "not resolved; tried again later");
+                tracing::debug!(%did, %error, "DID not resolved; tried again later");
                 self.failed(did, error.retry_after()).await?;
-                return Err(Trouble::Failed);
+                return Err(RepairError::Failed);
             }
         };
         let host = match &resolved.host {
             None => None,
             Some(name) => {
-                let by = self.namer(did)?;
+                let by = self.named_by(did)?;
                 match self.services.hosts.register_named(name, by).await? {
                     Ok(host) => Some(host),
                     Err(over) => {
                         over.count(&self.services.metrics);
-                        let what = "its document names a host that is new, and too many are known; gapless hosts says more";
-                        self.note_error(did, what);
+                        let error = "the DID document names a new host, and the limit on known hosts is reached; see gapless hosts";
+                        self.note_error(did, error);
                         self.failed(did, None).await?;
-                        return Err(Trouble::Failed);
+                        return Err(RepairError::Failed);
                     }
                 }
             }
@@ -300,10 +298,10 @@ impl Fetcher {
         let (fresh, moved) = moved.await??;
         self.services.admission.newcomers.resolved(did);
         if let Some((brought_by, count)) = self.services.admission.strays.resolved(did, host) {
-            self.look_at_strays(brought_by, count)?;
+            self.warn_of_strays(brought_by, count)?;
         }
         if fresh {
-            // Only now: what is not written is asked for again.
+            // Only after the document is durable.
             self.services.schedule.refreshed(did);
         }
         if let Some((before, host)) = moved {
@@ -317,23 +315,19 @@ impl Fetcher {
         Ok(())
     }
 
-    /// Asks the host for its head, and goes on from there.
-    pub(crate) async fn compare(&self, did: &Did, note: Note) -> Result<(), Trouble> {
+    /// Asks the host for its head, and fetches what the answer calls for.
+    async fn ask_and_fetch(&self, did: &Did, note: Note) -> Result<(), RepairError> {
         let next = self.question(did, note, AskReason::Debt).await?;
-        self.go_on(did, note, next).await
-    }
-
-    pub(crate) async fn go_on(&self, did: &Did, note: Note, next: Next) -> Result<(), Trouble> {
         let schedule = &self.services.schedule;
         if let Next::Fetch(named) = next
-            && self.walk(did, note, named).await?
+            && self.settle_filter_debt(did, note, named).await?
         {
             return Ok(());
         }
         match next {
             Next::Done => Ok(()),
-            // It is owed, and comes when there is a place for it.
-            _ if !schedule.goes_on_to_fetch(did, &self.slots) => Ok(()),
+            // The fetch is owed, and is taken from the schedule when a slot is free.
+            _ if !schedule.try_start_fetch(did, &self.slots) => Ok(()),
             Next::Fetch(named) => self.fetch(did, note, named, false).await,
             Next::Adopt(named) => self.fetch(did, note, named, true).await,
         }
@@ -345,27 +339,26 @@ impl Fetcher {
     }
 }
 
-/// How work at a host went, as far as the host is concerned: it is not blamed for what
-/// went wrong here.
-fn went(worked: &Result<(), Trouble>) -> Option<bool> {
-    match worked {
+/// Whether the host did its part; `None` if the failure says nothing about the host.
+fn host_success(result: &Result<(), RepairError>) -> Option<bool> {
+    match result {
         Ok(()) => Some(true),
-        Err(Trouble::Failed) => Some(false),
-        Err(Trouble::Ours | Trouble::Store(_)) => None,
+        Err(RepairError::Failed) => Some(false),
+        Err(RepairError::Local | RepairError::Store(_)) => None,
     }
 }
 
-/// Whatever happens, somebody else may work for it afterwards.
-pub(crate) struct Released<'a>(pub &'a Services, pub &'a Did, pub Payee);
+/// Releases a repository in the schedule when dropped.
+pub(super) struct WorkGuard<'a>(pub &'a Services, pub &'a Did, pub Payee);
 
-impl Drop for Released<'_> {
+impl Drop for WorkGuard<'_> {
     fn drop(&mut self) {
         self.0.schedule.release(self.1, self.2);
     }
 }
 
-/// What is known of an owner already.
-pub fn known(services: &Services, repo: &Repo) -> KnownIdentity {
+/// Returns what is known of an owner before a DID is resolved again.
+pub(super) fn known_identity(services: &Services, repo: &Repo) -> KnownIdentity {
     let host = repo.host.and_then(|host| services.hosts.get(host));
     KnownIdentity {
         version: repo.document,
@@ -374,46 +367,47 @@ pub fn known(services: &Services, repo: &Repo) -> KnownIdentity {
     }
 }
 
-/// Begins the work that is due, at the desk.
-fn begin(turn: &mut Turn<'_>, task: &Task) -> Plan {
+/// Decides at the desk which step is next, and begins the attempt.
+fn next_step(turn: &mut Turn<'_>, task: &Task) -> RepairStep {
     let services = turn.services;
     let now = services.clock.now();
     let Some(tx) = turn.tx.as_mut() else {
-        // The store never took it: nothing is owed.
+        // The repository never reached the store, so it has no debt.
         services
             .schedule
             .note(now.time, &Repo::new(turn.did.clone()));
         services.schedule.refreshed(&task.did);
-        return Plan::Nothing;
+        return RepairStep::Nothing;
     };
     let work = debt::plan_work(now.time, &tx.repo);
     if work.is_none() || schedule::payee(&tx.repo) != task.payee {
-        // Noted again: what is not due yet, or is owed elsewhere by now, is not
-        // forgotten, and what is not owed any more is.
+        // The row has changed: the schedule keeps a debt that is not due yet or has
+        // another payee, and drops a debt that is settled.
         services.schedule.note(now.time, &tx.repo);
         if task.refresh && tx.repo.debt.resolve.is_none() {
-            return Plan::resolve(services, now, &tx.repo);
+            return RepairStep::resolve(services, now, &tx.repo);
         }
-        // An old document that is owed by now is asked for when that is due.
+        // A stale document with a debt is refreshed when the debt is due.
         services.schedule.refreshed(&task.did);
-        return Plan::Nothing;
+        return RepairStep::Nothing;
     }
     debt::begin_attempt(now, &mut tx.repo);
     if work == Some(Work::Resolve) {
-        return Plan::resolve(services, now, &tx.repo);
+        return RepairStep::resolve(services, now, &tx.repo);
     }
-    match note_at(turn, now) {
-        None => Plan::Nothing,
-        Some(note) => Plan::Ask { note },
+    match take_note_at(turn, now) {
+        None => RepairStep::Nothing,
+        Some(note) => RepairStep::AskHead { note },
     }
 }
 
-pub(crate) fn note(turn: &mut Turn<'_>) -> Option<Note> {
+/// Takes the note of a question: what is known before it is asked.
+pub(super) fn take_note(turn: &mut Turn<'_>) -> Option<Note> {
     let now = turn.services.clock.now();
-    note_at(turn, now)
+    take_note_at(turn, now)
 }
 
-fn note_at(turn: &mut Turn<'_>, now: Now) -> Option<Note> {
+fn take_note_at(turn: &mut Turn<'_>, now: Now) -> Option<Note> {
     let tx = turn.tx.as_mut()?;
     let repo = &mut tx.repo;
     if may_have_left(repo, now.time) {
@@ -428,11 +422,11 @@ mod tests {
     use super::*;
 
     #[test]
-    pub(crate) fn a_host_is_not_blamed_for_what_went_wrong_here() {
-        assert_eq!(went(&Ok(())), Some(true));
-        assert_eq!(went(&Err(Trouble::Failed)), Some(false));
-        assert_eq!(went(&Err(Trouble::Ours)), None);
-        let store = Trouble::Store(StoreError::CommitterGone);
-        assert_eq!(went(&Err(store)), None);
+    fn a_host_is_not_blamed_for_what_went_wrong_here() {
+        assert_eq!(host_success(&Ok(())), Some(true));
+        assert_eq!(host_success(&Err(RepairError::Failed)), Some(false));
+        assert_eq!(host_success(&Err(RepairError::Local)), None);
+        let store = RepairError::Store(StoreError::CommitterGone);
+        assert_eq!(host_success(&Err(store)), None);
     }
 }

@@ -13,7 +13,7 @@ use crate::desk::Desks;
 use crate::desk::env::DeskEnv;
 use crate::failpoints;
 use crate::repair::compare::{Chunk, Comparison};
-use crate::repair::fetch_repo::{Job, Stop};
+use crate::repair::fetch_repo::{Job, NotWritten};
 use crate::repair::snapshot::Snapshot;
 use crate::services::Services;
 
@@ -28,10 +28,10 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn write(&self, snapshot: &Snapshot) -> Result<(), Stop> {
+    pub fn write(&self, snapshot: &Snapshot) -> Result<(), NotWritten> {
         let found = self.services.store.view().repo_by_did(&self.job.did)?;
         let Some((id, repo)) = found else {
-            return Err(Stop::Discarded);
+            return Err(NotWritten::Discarded);
         };
         let held = repo.held;
         // Of what was not wanted before, a key that is the same is not enough.
@@ -62,7 +62,13 @@ impl Writer {
     }
 
     /// One chunk, at the desk, durable when this returns.
-    fn step(&self, held: Held, begins: bool, chunk: Chunk, commit: &[u8]) -> Result<(), Stop> {
+    fn step(
+        &self,
+        held: Held,
+        begins: bool,
+        chunk: Chunk,
+        commit: &[u8],
+    ) -> Result<(), NotWritten> {
         let job = FetchJob {
             note: self.job.note,
             named: self.job.named,
@@ -97,9 +103,9 @@ impl Writer {
         });
         match self.handle.block_on(visit)?? {
             ChunkResult::Written => Ok(()),
-            ChunkResult::Moved => Err(Stop::Moved),
-            ChunkResult::Discarded => Err(Stop::Discarded),
-            ChunkResult::NeedsWhole => Err(Stop::InFull),
+            ChunkResult::Moved => Err(NotWritten::Moved),
+            ChunkResult::Discarded => Err(NotWritten::Discarded),
+            ChunkResult::NeedsWhole => Err(NotWritten::NeedsWhole),
         }
     }
 }

@@ -1,55 +1,57 @@
-//! Documents that are old, though nothing is owed. Each is asked for once, however
-//! many events tell of it meanwhile; and while nobody answers, later and later.
+//! Stale DID documents that no debt covers. Each is refreshed once, however many events
+//! report it meanwhile, and failed refreshes are retried with backoff.
 
 use std::collections::{BTreeSet, HashMap};
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Tick, Time, debt};
 
-/// Documents that wait to be read again; a further one waits for its next event.
-const MOST: usize = 10_000;
+/// Documents that wait for a refresh. Beyond this number a document is queued by its next
+/// event.
+const MAX_DOCUMENTS: usize = 10_000;
 
 #[derive(Default)]
-pub(crate) struct OldDocuments {
-    /// How often each was asked for, and when it is next.
-    tries: HashMap<Did, (u32, Time)>,
-    line: BTreeSet<(Time, Did)>,
+pub(super) struct StaleDocuments {
+    /// The number of attempts for each document, and the time of the next one.
+    attempts: HashMap<Did, (u32, Time)>,
+    by_time: BTreeSet<(Time, Did)>,
 }
 
-impl OldDocuments {
-    /// A document is old. False if that is known, or there is no room for it.
-    pub fn put(&mut self, did: &Did) -> bool {
-        let new = self.tries.len() < MOST && !self.tries.contains_key(did);
+impl StaleDocuments {
+    /// Adds a stale document. Returns false if the document is known, or at capacity.
+    pub(super) fn insert(&mut self, did: &Did) -> bool {
+        let new = self.attempts.len() < MAX_DOCUMENTS && !self.attempts.contains_key(did);
         if new {
-            self.wait(did, 0, Time(0));
+            self.put(did, 0, Time(0));
         }
         new
     }
 
-    /// The next one to ask for that is none of these.
-    pub fn next(&self, now: Time, asked: impl Fn(&Did) -> bool) -> Option<&Did> {
-        let mut due = self.line.iter().take_while(|(at, _)| *at <= now);
-        due.find(|(_, did)| !asked(did)).map(|(_, did)| did)
+    /// Returns the next document that is due and is not being resolved.
+    pub(super) fn next(&self, now: Time, is_resolving: impl Fn(&Did) -> bool) -> Option<&Did> {
+        let mut due = self.by_time.iter().take_while(|(at, _)| *at <= now);
+        due.find(|(_, did)| !is_resolving(did)).map(|(_, did)| did)
     }
 
-    /// It is asked for: once more only after a wait, unless there is an answer.
-    pub fn begin(&mut self, now: Time, did: &Did) {
-        if let Some(tries) = self.take(did) {
-            let tries = tries.saturating_add(1);
-            // Spread by the clock: there is no tick here.
-            self.wait(did, tries, now.after(debt::backoff(tries, Tick(now.0))));
+    /// Counts an attempt, and puts the next attempt off.
+    pub(super) fn begin(&mut self, now: Time, did: &Did) {
+        if let Some(attempts) = self.remove(did) {
+            let attempts = attempts.saturating_add(1);
+            // The schedule has no ticks; the time serves as the seed of the jitter.
+            let wait = debt::backoff(attempts, Tick(now.0));
+            self.put(did, attempts, now.after(wait));
         }
     }
 
-    /// It is old no more, or somebody else sees to it.
-    pub fn take(&mut self, did: &Did) -> Option<u32> {
-        let (tries, at) = self.tries.remove(did)?;
-        self.line.remove(&(at, did.clone()));
-        Some(tries)
+    /// Removes a document and returns its number of attempts.
+    pub(super) fn remove(&mut self, did: &Did) -> Option<u32> {
+        let (attempts, at) = self.attempts.remove(did)?;
+        self.by_time.remove(&(at, did.clone()));
+        Some(attempts)
     }
 
-    fn wait(&mut self, did: &Did, tries: u32, at: Time) {
-        self.tries.insert(did.clone(), (tries, at));
-        self.line.insert((at, did.clone()));
+    fn put(&mut self, did: &Did, attempts: u32, at: Time) {
+        self.attempts.insert(did.clone(), (attempts, at));
+        self.by_time.insert((at, did.clone()));
     }
 }

@@ -1,4 +1,4 @@
-//! Who is served next, who waits, and whom nobody keeps waiting.
+//! Which task comes next, which debts wait, and that no payee keeps the others waiting.
 
 use std::future::Future as _;
 
@@ -107,9 +107,9 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
     let taken = || schedule.take(Time(10), &slots).map(|task| task.payee);
     assert_eq!(taken(), Some(Payee::Host(HostId(7))));
     assert_eq!(taken(), None, "the last is for one that served well");
-    schedule.went(HostId(9), true);
-    schedule.went(HostId(8), true);
-    schedule.went(HostId(8), false);
+    schedule.record_result(HostId(9), true);
+    schedule.record_result(HostId(8), true);
+    schedule.record_result(HostId(8), false);
     assert_eq!(taken(), Some(Payee::Host(HostId(9))));
     assert_eq!(taken(), None);
     schedule.note(Time(10), &owing(34, Some(1), DebtKind::Compare, 10));
@@ -120,7 +120,7 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
 }
 
 #[test]
-fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
+fn whoever_asked_try_start_fetch_if_there_is_a_place() {
     let schedule = Schedule::default();
     let slots = Slots { fetches: 1, ..MANY };
     for number in 1..=2 {
@@ -128,15 +128,12 @@ fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
         schedule.note(Time(10), &asked);
         assert!(schedule.take(Time(10), &slots).is_some());
     }
-    assert!(schedule.goes_on_to_fetch(&did(1), &slots));
-    assert!(
-        schedule.goes_on_to_fetch(&did(1), &slots),
-        "it does already"
-    );
-    assert!(!schedule.goes_on_to_fetch(&did(2), &slots));
+    assert!(schedule.try_start_fetch(&did(1), &slots));
+    assert!(schedule.try_start_fetch(&did(1), &slots), "it does already");
+    assert!(!schedule.try_start_fetch(&did(2), &slots));
     schedule.release(&did(1), Payee::Host(HostId(1)));
-    assert!(schedule.goes_on_to_fetch(&did(2), &slots));
-    assert!(!schedule.goes_on_to_fetch(&did(3), &slots), "nobody asked");
+    assert!(schedule.try_start_fetch(&did(2), &slots));
+    assert!(!schedule.try_start_fetch(&did(3), &slots), "nobody asked");
     schedule.release(&did(2), Payee::Host(HostId(2)));
     assert_eq!(schedule.at_work(), 0);
 }

@@ -1,54 +1,56 @@
-//! Hosts that nobody reaches. Some have millions of repositories by their documents: the
-//! host is tried now and then, and not each of them.
+//! Hosts that cannot be reached. A host may have millions of repositories in DID documents:
+//! the host is tried now and then, and not once per repository.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use gapless_core::ledger::{HostId, Time};
 
-/// Questions in a row that nobody was there to hear, until all wait for the host.
-const SILENT_AFTER: u32 = 20;
-/// How long it is left alone then, doubled with every further one.
-const REST_FIRST: Duration = Duration::from_secs(5);
-const REST_LONGEST: Duration = Duration::from_secs(3600);
+/// Failures in a row after which all debts wait for the host.
+const REST_AFTER: u32 = 20;
+/// How long the host is left alone then, doubled with every further failure.
+const FIRST_REST: Duration = Duration::from_secs(5);
+const MAX_REST: Duration = Duration::from_secs(3600);
 
-/// The hosts that were not there when they were last asked.
+/// The hosts whose last request found nothing there.
 #[derive(Default)]
-pub struct SilentHosts {
-    hosts: HashMap<HostId, Silent>,
+pub(super) struct UnreachableHosts {
+    hosts: HashMap<HostId, FailedRequests>,
 }
 
 #[derive(Clone, Copy)]
-struct Silent {
-    times: u32,
-    until: Time,
+struct FailedRequests {
+    in_a_row: u32,
+    rest_until: Time,
 }
 
-impl SilentHosts {
-    /// Nobody was there.
-    pub fn unreachable(&mut self, now: Time, host: HostId) {
-        let silent = self.hosts.entry(host).or_insert(Silent {
-            times: 0,
-            until: now,
+impl UnreachableHosts {
+    /// Counts a request that did not reach the host.
+    pub(super) fn record_failure(&mut self, now: Time, host: HostId) {
+        let failed = self.hosts.entry(host).or_insert(FailedRequests {
+            in_a_row: 0,
+            rest_until: now,
         });
-        silent.times = silent.times.saturating_add(1);
-        if let Some(more) = silent.times.checked_sub(SILENT_AFTER) {
-            let rest = REST_FIRST.saturating_mul(1 << more.min(16));
-            silent.until = now.after(rest.min(REST_LONGEST));
+        failed.in_a_row = failed.in_a_row.saturating_add(1);
+        if let Some(more) = failed.in_a_row.checked_sub(REST_AFTER) {
+            let rest = FIRST_REST.saturating_mul(1 << more.min(16));
+            failed.rest_until = now.after(rest.min(MAX_REST));
         }
     }
 
-    /// Somebody is. Returns whether anybody waited for that.
-    pub fn reached(&mut self, host: HostId) -> bool {
-        let before = self.hosts.remove(&host);
-        before.is_some_and(|silent| silent.times >= SILENT_AFTER)
+    /// Removes a host that has answered. Returns whether debts were waiting for it.
+    pub(super) fn remove(&mut self, host: HostId) -> bool {
+        let failed = self.hosts.remove(&host);
+        failed.is_some_and(|failed| failed.in_a_row >= REST_AFTER)
     }
 
-    /// Whether a host has work done at it now, with so many at work there. Of one that
-    /// is silent, one question finds out whether it is back.
-    pub fn lets(&self, now: Time, host: HostId, at_work: usize) -> bool {
+    /// Whether one more request may go to the host beside `running` ones. While a host is
+    /// unreachable, one request at a time finds out whether it is back.
+    pub(super) fn may_ask(&self, now: Time, host: HostId, running: usize) -> bool {
         match self.hosts.get(&host) {
-            Some(silent) if silent.times >= SILENT_AFTER => silent.until <= now && at_work == 0,
+            Some(failed) if failed.in_a_row >= REST_AFTER => {
+                failed.rest_until <= now && running == 0
+            }
             _ => true,
         }
     }
@@ -62,26 +64,23 @@ mod tests {
 
     #[test]
     fn a_silent_host_costs_a_question_now_and_then_however_much_it_owes() {
-        let mut silent = SilentHosts::default();
+        let mut hosts = UnreachableHosts::default();
         let (mut now, mut asked) = (Time(1_000_000), 0u32);
         let end = now.after(Duration::from_secs(24 * 3600));
-        // Every second somebody could be tried.
+        // A repository of the host could be tried every second.
         while now < end {
-            if silent.lets(now, HOST, 0) {
+            if hosts.may_ask(now, HOST, 0) {
                 asked += 1;
-                silent.unreachable(now, HOST);
+                hosts.record_failure(now, HOST);
             }
-            assert!(silent.lets(now, HostId(2), 0), "others are not concerned");
+            assert!(hosts.may_ask(now, HostId(2), 0), "others are not concerned");
             now = now.after(Duration::from_secs(1));
         }
-        assert!(
-            (SILENT_AFTER..SILENT_AFTER + 40).contains(&asked),
-            "{asked}"
-        );
-        let later = now.after(REST_LONGEST);
-        assert!(silent.lets(later, HOST, 0), "it is never forgotten");
-        assert!(!silent.lets(later, HOST, 1), "one question is enough");
-        assert!(silent.reached(HOST) && silent.lets(now, HOST, 8));
-        assert!(!silent.reached(HOST), "nobody waits any more");
+        assert!((REST_AFTER..REST_AFTER + 40).contains(&asked), "{asked}");
+        let later = now.after(MAX_REST);
+        assert!(hosts.may_ask(later, HOST, 0), "it is never forgotten");
+        assert!(!hosts.may_ask(later, HOST, 1), "one question is enough");
+        assert!(hosts.remove(HOST) && hosts.may_ask(now, HOST, 8));
+        assert!(!hosts.remove(HOST), "nobody waits any more");
     }
 }

@@ -1,5 +1,5 @@
-//! Deletions that only a relay has told of: does a sweep of their host bear them out?
-//! The sweep has missed them; whether the host has lost more than them is counted here.
+//! Confirms deletions that only a relay has reported. A sweep of the host did not find the
+//! repositories; this module counts whether the host has lost others, too.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use gapless_core::ledger::deletion::{self, Residents};
 use gapless_store::error::StoreError;
 
 use crate::desk::Turn;
-use crate::repair::reload;
+use crate::repair::reload::{hosted_repos, read_repos};
 use crate::store_io::blocking;
-use crate::sweep::{Sweep, Sweeper};
+use crate::sweep::{HostSweep, Sweeper};
 
 impl Sweeper {
-    /// A sweep went through. Nothing is counted unless somebody waits for it.
-    pub(crate) async fn see_deleted(&self, sweep: &Sweep) -> Result<(), StoreError> {
-        if sweep.awaiting.is_empty() {
+    /// Confirms the deletions that wait for this sweep. Counts nothing if there are none.
+    pub(crate) async fn confirm_deletions(&self, sweep: &HostSweep) -> Result<(), StoreError> {
+        if sweep.awaiting_deletion.is_empty() {
             return Ok(());
         }
         let residents = Arc::new(self.residents(sweep).await?);
         let (host, began) = (sweep.host, sweep.began.tick);
         let row = self.fetcher.services.hosts.get(host).unwrap_or_default();
-        for did in &sweep.awaiting {
+        for did in &sweep.awaiting_deletion {
             let (residents, swept) = (residents.clone(), row.clone());
             let visit = self.fetcher.desks.visit(did, move |turn: &mut Turn<'_>| {
                 let now = turn.services.clock.now();
@@ -33,23 +33,26 @@ impl Sweeper {
             match visit.await? {
                 true => tracing::info!(
                     %did, host = %row.name,
-                    "deleted: a relay said so, and its host has it no more and all else"
+                    "deleted: a relay said so, and its host lacks this repository but has the others"
                 ),
-                false => tracing::debug!(%did, host = %row.name, "deleted, unconfirmed"),
+                false => {
+                    tracing::debug!(%did, host = %row.name, "deletion reported by a relay, but not confirmed by the host")
+                }
             }
         }
         Ok(())
     }
 
-    async fn residents(&self, sweep: &Sweep) -> Result<Residents, StoreError> {
+    async fn residents(&self, sweep: &HostSweep) -> Result<Residents, StoreError> {
         let store = self.fetcher.services.store.clone();
         let (host, began) = (sweep.host, sweep.began.tick);
         let missing = sweep.missing.clone();
         let count = move || {
             let mut residents = Residents::default();
-            reload::each(&store, &reload::hosted(&store, host)?, |repo| {
+            for repo in read_repos(&store, &hosted_repos(&store, host)?) {
+                let repo = repo?;
                 residents.add(&repo, began, !missing.contains(&repo.did));
-            })?;
+            }
             Ok(residents.counted())
         };
         let metrics = &self.fetcher.services.metrics;

@@ -1,6 +1,6 @@
-//! A host's listing, page by page: what is listed as we have it is compared at a
-//! thousandth of a request, what is not is left for questions, and what is missing
-//! is counted.
+//! Reads a host's listing page by page. One request compares a thousand repositories.
+//! Entries that differ from the held head become suspects, to be asked about, and
+//! repositories that are not listed are counted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,60 +14,68 @@ use gapless_store::error::StoreError;
 
 use crate::desk::{Line, Seen, Turn, may_have_left};
 use crate::failpoints;
-use crate::repair::reload;
+use crate::repair::reload::{hosted_repos, read_repos};
 use crate::store_io::blocking;
-use crate::sweep::page_guard::{Others, Pages};
-use crate::sweep::{Cut, Sweep, Sweeper};
+use crate::sweep::page_guard::{PageGuard, UnheldNames};
+use crate::sweep::{HostSweep, SweepError, Sweeper};
 
-/// A listing with more repositories than this waits for a place among the large.
-const LARGE: usize = 20_000;
+/// Repositories above which a listing needs a permit for large listings.
+const LARGE_LISTING_REPOS: usize = 20_000;
 
 impl Sweeper {
-    pub(crate) async fn read_pages(&self, sweep: &mut Sweep) -> Result<(), Cut> {
+    pub(crate) async fn read_pages(&self, sweep: &mut HostSweep) -> Result<(), SweepError> {
         let services = &self.fetcher.services;
         let mut cursor: Option<String> = None;
-        let mut pages = Pages::default();
+        let mut pages = PageGuard::default();
         loop {
             let now = services.clock.now();
             let note = Arc::new(
                 services.decide(now, |context| sweep::take_page_note(context, sweep.host)),
             );
-            let page = self.page(sweep, cursor.as_deref()).await?;
+            let page = self.next_page(sweep, cursor.as_deref()).await?;
             let began = Instant::now();
-            sweep.lines += page.repos.len() as u64;
-            let lines = page.repos.into_iter().map(line).collect();
+            sweep.entries += page.repos.len() as u64;
+            let lines = page.repos.into_iter().map(listed_repo).collect();
             let mut seen = self.fetcher.desks.page(&note, lines, sweep.adopt).await;
             let before = sweep.listed.len();
             let lines = std::mem::take(&mut seen.lines);
-            let others = self.take_page(sweep, &note, lines)?;
+            let others = self.record_page(sweep, &note, lines)?;
             sweep.cost.busy += began.elapsed();
-            // What the store has refused, nobody has looked at.
+            // An entry whose change the store has refused is not swept.
             if !seen.written().await {
-                sweep.unwritten = true;
-                sweep.pass("what some lines of its listing led to was not written");
+                sweep.store_refused = true;
+                sweep.skip("the store refused changes that entries of the listing led to");
             }
             let Some(next) = page.cursor else {
                 return Ok(());
             };
             let new = sweep.listed.len() - before;
-            if let Err(error) = pages.go_on(new, others, &next) {
-                self.say(sweep, error, "a sweep was given up; begun again later");
-                return Err(Cut::short(error));
+            if let Err(error) = pages.check(new, others, &next) {
+                self.log_failure(
+                    sweep,
+                    error,
+                    "a sweep was cut short by its listing; swept again later",
+                );
+                return Err(SweepError::failed(error));
             }
             cursor = Some(next);
-            if sweep.listed.len() > LARGE && sweep.large.is_none() {
-                // Never closed.
+            if sweep.listed.len() > LARGE_LISTING_REPOS && sweep.large.is_none() {
+                // The semaphore is never closed.
                 sweep.large = self.sweeps.large.clone().acquire_owned().await.ok();
             }
             failpoints::here("sweep.page");
             if services.shutdown.has_begun() {
-                return Err(Cut::ending());
+                return Err(SweepError::shutdown());
             }
         }
     }
 
-    /// The next page, if the host has not kept us waiting for too long.
-    async fn page(&self, sweep: &mut Sweep, cursor: Option<&str>) -> Result<RepoListPage, Cut> {
+    /// Requests the next page, within the patience that is left with the host.
+    async fn next_page(
+        &self,
+        sweep: &mut HostSweep,
+        cursor: Option<&str>,
+    ) -> Result<RepoListPage, SweepError> {
         let services = &self.fetcher.services;
         let asked = Instant::now();
         let answer = self.fetcher.net.list_repos(&sweep.address, cursor);
@@ -80,23 +88,23 @@ impl Sweeper {
             Ok(Ok(page)) => {
                 services.metrics.listing_bytes.add(page.bytes);
                 sweep.cost.bytes += page.bytes;
-                sweep.patience.page(asked.elapsed()).map(|()| page)
+                sweep.patience.page_received(asked.elapsed()).map(|()| page)
             }
             Ok(Err(error)) => {
                 services.metrics.request_failures.inc();
                 Err(error.to_string())
             }
-            Err(_) => Err(sweep.patience.over()),
+            Err(_) => Err(sweep.patience.exhausted()),
         };
         page.map_err(|error| {
-            self.say(sweep, &error, "a sweep was cut short; begun again later");
-            Cut::Short(error)
+            self.log_failure(sweep, &error, "a sweep was cut short; swept again later");
+            SweepError::Failed(error)
         })
     }
 
-    /// Of the hosts of a network some are always gone: `gapless hosts` lists them, and
-    /// a log that tells of each again and again would be read by nobody.
-    fn say(&self, sweep: &Sweep, error: &str, what: &str) {
+    /// Logs a failed sweep as a warning, or at debug level for a host that only the scope
+    /// `network` brought: some of those are always gone, and `gapless hosts` lists them.
+    fn log_failure(&self, sweep: &HostSweep, error: &str, what: &str) {
         let host = &sweep.address.url;
         match self.fetcher.services.admission.scope.network && !self.is_named(sweep.host) {
             true => tracing::debug!(%host, error, "{what}"),
@@ -104,14 +112,14 @@ impl Sweeper {
         }
     }
 
-    /// Returns those of which nothing is held: unwanted, or new.
-    fn take_page(
+    /// Records the entries of one page. Returns the names of which nothing is held.
+    fn record_page(
         &self,
-        sweep: &mut Sweep,
+        sweep: &mut HostSweep,
         note: &Arc<PageNote>,
         seen: Vec<(Did, Seen)>,
-    ) -> Result<Others, StoreError> {
-        let mut others = Others::default();
+    ) -> Result<UnheldNames, StoreError> {
+        let mut others = UnheldNames::default();
         let view = self.fetcher.services.store.view();
         for (did, seen) in seen {
             match seen {
@@ -119,7 +127,9 @@ impl Sweeper {
                     others.add(&did);
                     continue;
                 }
-                Seen::Passed => sweep.pass(format_args!("{did} could not be looked at")),
+                Seen::Passed => {
+                    sweep.skip(format_args!("the entry of {did} could not be processed"))
+                }
                 Seen::Listed(ListingVerdict::Owed) => {}
                 Seen::Listed(ListingVerdict::Equal { confirm }) => {
                     if confirm {
@@ -131,7 +141,7 @@ impl Sweeper {
                     sweep.suspects.push((did.clone(), suspect, note.clone()));
                 }
             }
-            // One that is new has no number yet, and is not missing either.
+            // A new repository has no number yet, and is not missing either.
             match view.repo_id(&did)? {
                 None => others.add(&did),
                 Some(id) => sweep.listed.extend([id]),
@@ -140,19 +150,20 @@ impl Sweeper {
         Ok(others)
     }
 
-    /// Repositories that should have been listed and were not.
-    pub(crate) async fn count_absent(&self, sweep: &mut Sweep) -> Result<(), StoreError> {
+    /// Finds the repositories that should have been listed and were not.
+    pub(crate) async fn count_absent(&self, sweep: &mut HostSweep) -> Result<(), StoreError> {
         let services = self.fetcher.services.clone();
         let (host, began) = (sweep.host, sweep.began.tick);
         let listed = sweep.listed.clone();
         let count = move || {
             let now = services.clock.time();
-            let mut rest = reload::hosted(&services.store, host)?;
+            let mut rest = hosted_repos(&services.store, host)?;
             let hosted = rest.len();
             rest.retain(|id| !listed.contains(id));
             let (mut all, mut absent) = ((hosted - rest.len()) as u64, Vec::new());
             let mut awaiting = Vec::new();
-            reload::each(&services.store, &rest, |repo| {
+            for repo in read_repos(&services.store, &rest) {
+                let repo = repo?;
                 if may_have_left(&repo, now) {
                     services.schedule.refresh(&repo.did);
                 }
@@ -162,40 +173,44 @@ impl Sweeper {
                 } else if deletion::awaited_evidence(&repo) == Some(AwaitedEvidence::Sweep) {
                     awaiting.push(repo.did);
                 }
-            })?;
+            }
             Ok::<_, StoreError>((all, absent, awaiting))
         };
         let metrics = &self.fetcher.services.metrics;
         let work = "comparing a listing with the held repositories";
         let (all, absent, awaiting) = blocking(metrics, work, count).await?;
-        (sweep.all, sweep.awaiting) = (all, awaiting);
-        self.doubt(sweep, absent).await
+        (sweep.expected, sweep.awaiting_deletion) = (all, awaiting);
+        self.count_and_owe_absent(sweep, absent).await
     }
 
-    /// Repositories that the host does not have, as it says when it is asked. That
-    /// is written down for none of them before all were asked about: a host that
-    /// was wiped is doubted, and not hidden one by one.
-    pub(crate) async fn doubt_vanished(&self, sweep: &mut Sweep) -> Result<(), StoreError> {
+    /// Counts the repositories that the host does not have, as its answers say. The answers
+    /// are recorded only after all questions: the repositories of a wiped host must not be
+    /// hidden one by one.
+    pub(crate) async fn count_vanished(&self, sweep: &mut HostSweep) -> Result<(), StoreError> {
         let vanished = std::mem::take(&mut sweep.vanished);
-        self.doubt(sweep, vanished).await
+        self.count_and_owe_absent(sweep, vanished).await
     }
 
-    /// So many more are not there. Each is asked about by itself, after it is
-    /// settled whether the host is believed.
-    async fn doubt(&self, sweep: &mut Sweep, absent: Vec<Did>) -> Result<(), StoreError> {
+    /// Counts more absent repositories, and then owes a question about each. The count
+    /// comes first, because it decides whether the host is believed.
+    async fn count_and_owe_absent(
+        &self,
+        sweep: &mut HostSweep,
+        absent: Vec<Did>,
+    ) -> Result<(), StoreError> {
         let services = &self.fetcher.services;
         let mut notices = Vec::new();
         let tick = services.clock.now().tick;
         sweep.absent += absent.len() as u64;
         sweep.missing.extend(absent.iter().cloned());
-        let (count, all) = (sweep.absent, sweep.all);
+        let (count, all) = (sweep.absent, sweep.expected);
         let row = services.hosts.get(sweep.host).unwrap_or_default();
         let mut after = row.clone();
         sweep::count_absent(&mut after, count, all, &mut notices);
         if after != row {
             tracing::error!(
                 host = %sweep.address.url, absent = count, of = all,
-                "so many repositories vanished at once that nothing is hidden; if the loss is real: gapless upstream confirm-loss URL"
+                "too many repositories vanished at once, so none is hidden; if the loss is real: gapless upstream confirm-loss URL"
             );
             services
                 .hosts
@@ -215,9 +230,9 @@ impl Sweeper {
     }
 }
 
-/// A line that says enough to be compared. Without a readable head it is compared
-/// as one that is not ours, so that the host itself is asked.
-fn line(listed: gapless_net::Listed) -> Line {
+/// Turns an entry of the listing into one that can be compared. An entry without a readable
+/// head equals no held head, so that the host is asked.
+fn listed_repo(listed: gapless_net::Listed) -> Line {
     let named = NamedHead {
         rev: listed.rev.unwrap_or(gapless_atp::syntax::Rev::from_bits(0)),
         commit: listed.commit.unwrap_or(gapless_atp::mst::empty_root()),

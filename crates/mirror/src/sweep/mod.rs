@@ -1,6 +1,6 @@
-//! Sweeps: page by page through a host's own listing, or question by question
-//! where we want few of its repositories. The only way to find what a host silently
-//! left out. Here: which hosts are due, what a sweep is, and when it is done.
+//! Sweeps: page by page through a host's own listing, or question by question if few of its
+//! repositories are wanted. Only a sweep finds what a host has silently left out. This file
+//! decides which hosts are due, runs a sweep, and records its result.
 
 mod confirm_deletion;
 mod listing;
@@ -25,73 +25,74 @@ use tokio::task::JoinSet;
 
 use crate::failpoints;
 use crate::repair::worker::Fetcher;
-use crate::sweep::pace::{Cost, rest, rest_of_stranger};
+use crate::sweep::pace::{Cost, rest, rest_of_unnamed_host};
 use crate::sweep::patience::Patience;
-use crate::sweep::queue::{Due, HostTurn, Sweeps};
+use crate::sweep::queue::{DueHost, SweepPermit, Sweeps};
 
-/// How often it is looked whether a sweep is due.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the sweeper checks which hosts are due.
+const DUE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why a sweep did not go through.
+/// Why a sweep did not complete.
 #[derive(Debug)]
-pub(crate) enum Cut {
-    /// In words for a person.
-    Short(String),
-    /// Likewise; the host has done nothing wrong.
-    Here(String),
+pub(crate) enum SweepError {
+    /// The host caused the failure; the text is for an operator.
+    Failed(String),
+    /// The host did not cause the failure; the text is for an operator.
+    Local(String),
     Store(StoreError),
 }
 
-impl Cut {
-    pub fn short(why: impl std::fmt::Display) -> Cut {
-        Cut::Short(why.to_string())
+impl SweepError {
+    pub fn failed(why: impl std::fmt::Display) -> SweepError {
+        SweepError::Failed(why.to_string())
     }
 
-    pub fn ending() -> Cut {
-        Cut::short("Gapless was ended meanwhile")
-    }
-}
-
-impl From<StoreError> for Cut {
-    fn from(error: StoreError) -> Cut {
-        Cut::Store(error)
+    pub fn shutdown() -> SweepError {
+        SweepError::failed("Gapless is shutting down")
     }
 }
 
-/// Whether an upstream is followed for every repository of its host: it is the
-/// host's own stream, and not read for tracked repositories alone.
-pub fn is_whole(row: &Upstream) -> bool {
+impl From<StoreError> for SweepError {
+    fn from(error: StoreError) -> SweepError {
+        SweepError::Store(error)
+    }
+}
+
+/// Whether an upstream is followed for every repository of its host: it is the host's own
+/// stream, and not read for tracked repositories alone.
+pub(crate) fn is_whole(row: &Upstream) -> bool {
     row.kind == UpstreamKind::Pds && row.followed.reads_all()
 }
 
-/// What a sweep found, and what it cost.
-pub(crate) struct Sweep {
+/// A sweep in progress: what it has found, and what it has cost.
+pub(crate) struct HostSweep {
     pub host: HostId,
     pub began: Now,
     pub address: HostAddress,
+    /// Every repository of the host is wanted, new ones included.
     pub adopt: bool,
     pub listed: HashSet<RepoId>,
-    /// Lines of the listing, known or not.
-    pub lines: u64,
-    /// Its place among the large ones, once it is one.
+    /// Entries of the listing, of known and unknown repositories.
+    pub entries: u64,
+    /// The permit for a large listing, once the listing is large.
     pub large: Option<OwnedSemaphorePermit>,
     pub suspects: Vec<(Did, Suspect, Arc<PageNote>)>,
     pub confirm: Vec<Did>,
-    /// Some line could not be looked at, or of a host that is asked about each by
-    /// itself some question was not answered: then it is not swept. The first, in
-    /// words.
-    pub passed: Option<String>,
-    /// Our store did not take what lines of its listing led to.
-    pub unwritten: bool,
-    /// Repositories that should be there, how many of them were not listed, and
-    /// those that the host does not have when it is asked.
-    pub all: u64,
+    /// Why the first entry was skipped, or the first question had no answer. Then the host
+    /// does not count as swept.
+    pub skipped: Option<String>,
+    /// The store refused a change that an entry led to.
+    pub store_refused: bool,
+    /// Repositories that the host should have.
+    pub expected: u64,
+    /// How many of the expected repositories the host does not have.
     pub absent: u64,
+    /// Repositories that the host does not have, as its answer says.
     pub vanished: Vec<Did>,
-    /// All of these, once they are known not to be there.
+    /// All repositories that count as absent.
     pub missing: HashSet<Did>,
-    /// Those that it has missed and that a relay calls deleted.
-    pub awaiting: Vec<Did>,
+    /// Repositories that were not listed and that a relay calls deleted.
+    pub awaiting_deletion: Vec<Did>,
     pub cost: Cost,
     pub patience: Patience,
 }
@@ -99,16 +100,16 @@ pub(crate) struct Sweep {
 pub struct Sweeper {
     pub fetcher: Arc<Fetcher>,
     pub sweeps: Arc<Sweeps>,
-    /// The operator gave the interval: it is kept, whatever it costs.
-    pub fixed: bool,
-    /// To one host.
+    /// The operator set the interval: it is kept, whatever the sweeps cost.
+    pub fixed_interval: bool,
+    /// The limit of requests to one host.
     pub requests_per_second: f64,
 }
 
-impl Sweep {
-    /// Something was passed over: the host is not swept.
-    pub fn pass(&mut self, why: impl std::fmt::Display) {
-        self.passed.get_or_insert_with(|| why.to_string());
+impl HostSweep {
+    /// Records that something was skipped, so the host does not count as swept.
+    pub fn skip(&mut self, why: impl std::fmt::Display) {
+        self.skipped.get_or_insert_with(|| why.to_string());
     }
 }
 
@@ -117,46 +118,46 @@ impl Sweeper {
         let services = self.fetcher.services.clone();
         let mut running = JoinSet::new();
         while !services.shutdown.has_begun() {
-            // Looking at every host takes its time: once a round, however many begin.
-            let due = self.sweeps.in_turn(self.due());
+            // Checking every host takes time: once a round, however many sweeps begin.
+            let due = self.sweeps.order_by_wait(self.due());
             tokio::select! {
                 () = self.begin(due, &mut running) => {}
                 () = self.fetcher.sweep_wake.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(DUE_CHECK_INTERVAL) => {}
                 () = services.shutdown.begun() => {}
             }
         }
         running.shutdown().await;
     }
 
-    /// Begins with as many as there are places, and with another whenever one is
-    /// left. Does not end by itself: after a while others are due.
-    async fn begin(self: &Arc<Self>, mut due: VecDeque<Due>, running: &mut JoinSet<()>) {
+    /// Begins a sweep for each free slot, and another one whenever a sweep ends. Never
+    /// returns; the caller drops it when other hosts may be due.
+    async fn begin(self: &Arc<Self>, mut due: VecDeque<DueHost>, running: &mut JoinSet<()>) {
         loop {
             let now = self.fetcher.services.clock.time();
-            while let Some(turn) = self.sweeps.take(now, &mut due) {
+            while let Some(turn) = self.sweeps.begin_next(now, &mut due) {
                 let sweeper = self.clone();
                 running.spawn(async move { sweeper.sweep(turn).await });
             }
             match running.join_next().await {
-                Some(ended) => self.see_how_it_ended(ended),
+                Some(ended) => self.log_panic(ended),
                 None => std::future::pending().await,
             }
         }
     }
 
-    /// A sweep that a fault of ours has ended is counted as one that failed.
-    fn see_how_it_ended(&self, ended: Result<(), tokio::task::JoinError>) {
+    /// Counts a sweep that panicked as a failure.
+    fn log_panic(&self, ended: Result<(), tokio::task::JoinError>) {
         if let Err(fault) = ended
             && fault.is_panic()
         {
             self.fetcher.services.metrics.sweep_failures.inc();
-            tracing::error!(%fault, "a sweep ended unexpectedly, a fault of Gapless; begun again later");
+            tracing::error!(%fault, "a sweep ended unexpectedly, a fault of Gapless; swept again later");
         }
     }
 
-    /// The hosts that are due.
-    fn due(&self) -> Vec<Due> {
+    /// Returns the hosts that are due.
+    fn due(&self) -> Vec<DueHost> {
         let services = &self.fetcher.services;
         let now = services.clock.glance();
         let covers = services.upstreams.read();
@@ -175,10 +176,10 @@ impl Sweeper {
         };
         let mut due = Vec::new();
         services.hosts.each(|id, host| {
-            if let Some(failing) = self.sweeps.waits(id)
+            if let Some(failing) = self.sweeps.idle_state(id)
                 && (sweep::is_due(context, id, host) || self.is_doubted(id, host))
             {
-                due.push(Due {
+                due.push(DueHost {
                     host: id,
                     followed: own.contains(&id),
                     proven: host.swept.is_some() && !failing,
@@ -188,8 +189,8 @@ impl Sweeper {
         due
     }
 
-    /// Whether the stream that speaks for what lives there has missed something that
-    /// another one brought.
+    /// Whether the stream that vouches for a host's repositories has missed something that
+    /// another stream brought.
     fn is_doubted(&self, id: HostId, host: &Host) -> bool {
         let services = &self.fetcher.services;
         host.swept.is_some_and(|last| {
@@ -198,20 +199,20 @@ impl Sweeper {
         })
     }
 
-    async fn sweep(&self, turn: HostTurn) {
+    async fn sweep(&self, turn: SweepPermit) {
         let host = turn.host;
         let services = &self.fetcher.services;
         let mut cost = Cost::default();
         let mut asked = false;
-        let failed = match self.go_through(host, &mut cost).await {
-            Ok(went) => {
-                asked = went;
+        let failed = match self.run_sweep(host, &mut cost).await {
+            Ok(any) => {
+                asked = any;
                 None
             }
-            // With no room nothing is written, and no answer of a host is taken in.
-            Err(Cut::Short(why)) => Some((why, services.disk.shortage().is_some())),
-            Err(Cut::Here(why)) => Some((why, true)),
-            Err(Cut::Store(error)) => {
+            // While the disk is full, no answer of a host can be recorded.
+            Err(SweepError::Failed(why)) => Some((why, services.disk.shortage().is_some())),
+            Err(SweepError::Local(why)) => Some((why, true)),
+            Err(SweepError::Store(error)) => {
                 if error.is_final() {
                     services.shutdown.fail(error.clone());
                 }
@@ -225,28 +226,29 @@ impl Sweeper {
             tracing::debug!(
                 ?host,
                 error,
-                "a sweep was cut short here; begun again later"
+                "a sweep failed for a local reason; swept again later"
             );
         }
         let every = services.rules.settings.sweep_every;
         let named = self.is_named(host);
         self.sweeps.change(host, |state| {
             match &failed {
-                Some((why, false)) => state.fail(turn.began, why),
+                Some((why, false)) => state.record_failure(turn.began, why),
                 Some((_, true)) => {}
                 None => state.failing = None,
             }
             let failures = state.failures().max(u32::from(failed.is_some()));
             let rest = match named {
                 true => rest(cost, failures, every),
-                false => rest_of_stranger(cost, failures, every, host.0),
+                false => rest_of_unnamed_host(cost, failures, every, host.0),
             };
             state.not_before = Some(Instant::now() + rest);
         });
-        let stretched = (!self.fixed).then_some(every);
-        self.sweeps.spend(host, cost, failed.is_none(), stretched);
+        let stretched = (!self.fixed_interval).then_some(every);
+        self.sweeps
+            .record_cost(host, cost, failed.is_none(), stretched);
         if services.hosts.get(host).is_none() {
-            // Forgotten meanwhile.
+            // The host was forgotten meanwhile.
             self.sweeps.forget(host);
         }
         match failed {
@@ -255,81 +257,84 @@ impl Sweeper {
         }
     }
 
-    /// The cost is told even if the sweep was cut short. False: there was nothing to ask,
-    /// so the host is not swept, and nobody knows whether it answers.
-    async fn go_through(&self, host: HostId, cost: &mut Cost) -> Result<bool, Cut> {
+    /// Runs one sweep. `cost` is set even if the sweep fails. Returns false if there was
+    /// nothing to ask: then the host does not count as swept or as reached.
+    async fn run_sweep(&self, host: HostId, cost: &mut Cost) -> Result<bool, SweepError> {
         let services = &self.fetcher.services;
         let Some(address) = self.fetcher.address(host) else {
-            return Err(Cut::short("nobody knows where it is reached"));
+            return Err(SweepError::failed("the address of the host is unknown"));
         };
-        let mut sweep = Sweep {
+        let mut sweep = HostSweep {
             host,
             began: services.clock.now(),
             address,
             adopt: self.wants_all(host),
             listed: HashSet::new(),
-            lines: 0,
+            entries: 0,
             large: None,
             suspects: Vec::new(),
             confirm: Vec::new(),
-            passed: None,
-            unwritten: false,
-            all: 0,
+            skipped: None,
+            store_refused: false,
+            expected: 0,
             absent: 0,
             vanished: Vec::new(),
             missing: HashSet::new(),
-            awaiting: Vec::new(),
+            awaiting_deletion: Vec::new(),
             cost: Cost::default(),
             patience: Patience::new(self.requests_per_second),
         };
-        let gone = self.pages_and_questions(&mut sweep).await;
+        let result = self.read_and_ask(&mut sweep).await;
         *cost = sweep.cost;
-        let asked = gone?;
-        match (sweep.passed.take(), sweep.unwritten) {
-            (Some(why), true) => return Err(Cut::Here(why)),
-            (Some(why), false) => return Err(Cut::Short(why)),
+        let asked = result?;
+        match (sweep.skipped.take(), sweep.store_refused) {
+            (Some(why), true) => return Err(SweepError::Local(why)),
+            (Some(why), false) => return Err(SweepError::Failed(why)),
             (None, _) => {}
         }
         if !sweep.adopt && self.wants_all(host) {
-            // All of it is wanted by now, and new ones were passed by.
-            return Err(Cut::short("it came to be followed whole meanwhile"));
+            // Now every repository is wanted, but this sweep has ignored new ones.
+            return Err(SweepError::failed(
+                "the host became one whose repositories are all wanted",
+            ));
         }
         failpoints::here("sweep.done");
         if asked {
-            self.done(&sweep).await?;
-            self.see_deleted(&sweep).await?;
+            self.record_swept(&sweep).await?;
+            self.confirm_deletions(&sweep).await?;
         }
         Ok(asked)
     }
 
-    /// Whether there was anything to ask.
-    async fn pages_and_questions(&self, sweep: &mut Sweep) -> Result<bool, Cut> {
+    /// Reads the listing, or asks about each repository. Returns whether there was anything
+    /// to ask.
+    async fn read_and_ask(&self, sweep: &mut HostSweep) -> Result<bool, SweepError> {
         if !sweep.adopt
-            && let Some(few) = self.few(sweep.host).await?
+            && let Some(few) = self.read_small_host(sweep.host).await?
         {
             let any = !few.is_empty();
             self.ask_each(sweep, few).await?;
-            self.doubt_vanished(sweep).await?;
+            self.count_vanished(sweep).await?;
             return Ok(any);
         }
         let began = Instant::now();
         let mut read = self.read_pages(sweep).await;
         if read.is_ok() {
-            read = self.count_absent(sweep).await.map_err(Cut::from);
+            read = self.count_absent(sweep).await.map_err(SweepError::from);
         }
         sweep.cost.took += began.elapsed();
-        // It takes memory, and a large one keeps others from being read.
+        // Frees memory, and the permit that other large listings wait for.
         sweep.listed = HashSet::new();
         sweep.large = None;
         read?;
-        let lines = sweep.lines;
+        let lines = sweep.entries;
         self.sweeps
             .change(sweep.host, |state| state.listed = Some(lines));
         let older = sweep.suspects.iter().filter(|(_, one, _)| one.older);
-        let censuses = &self.fetcher.services.hosts.behind_counts;
-        censuses.listed(sweep.host, older.count() as u64);
-        self.questions(sweep).await?;
-        self.doubt_vanished(sweep).await?;
+        let behind_counts = &self.fetcher.services.hosts.behind_counts;
+        behind_counts.record_listed(sweep.host, older.count() as u64);
+        self.ask_suspects(sweep).await?;
+        self.count_vanished(sweep).await?;
         Ok(true)
     }
 
@@ -344,7 +349,7 @@ impl Sweeper {
             .any(|(_, source)| is_whole(&source.row) && source.row.host == Some(host))
     }
 
-    /// Whether an operator has named the host.
+    /// Whether the operator added the host as an upstream.
     pub(crate) fn is_named(&self, host: HostId) -> bool {
         let covers = self.fetcher.services.upstreams.read();
         let own = |row: &Upstream| row.host == Some(host) && row.followed.is_by_operator();
@@ -353,11 +358,12 @@ impl Sweeper {
             .any(|(_, source)| own(&source.row))
     }
 
-    /// All suspects are decided, and all questions answered or owed.
-    async fn done(&self, sweep: &Sweep) -> Result<(), StoreError> {
+    /// Records that the host is swept: all suspects are decided, and all questions are
+    /// answered or owed.
+    async fn record_swept(&self, sweep: &HostSweep) -> Result<(), StoreError> {
         let services = &self.fetcher.services;
         let tick = services.clock.now().tick;
-        // What the host did since its pages were read, nobody has looked at.
+        // The sweep covers nothing that happened after its pages were read.
         let began = sweep.began;
         let change = |row: &mut Host| {
             sweep::finish(row, began);

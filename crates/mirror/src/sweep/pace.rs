@@ -1,60 +1,65 @@
-//! How often hosts are swept, by what their sweeps cost together: seldom enough that
-//! they do not get in the way, and never without end because somebody's stream asks
-//! for it.
+//! How often hosts are swept. The interval follows from the cost of all sweeps together, so
+//! that sweeps stay within their share of time and bandwidth. Between two sweeps a host rests,
+//! whatever its stream asks for.
 
 use std::time::Duration;
 
-/// After a sweep that failed, and between two that resets or unreadable frames
-/// ask for, a host is left alone for so long; doubled with every failure.
-const REST: Duration = Duration::from_secs(5);
-const REST_LONGEST: Duration = Duration::from_secs(900);
-/// And for so many times what the last sweep took: whoever makes a stream ask for
-/// sweeps does not have a large host swept without end.
-const REST_TIMES: u32 = 4;
-/// A host that others have named and that has failed so often in a row is tried ever
-/// more rarely, and never forgotten.
-const GONE_AFTER: u32 = 12;
-const GONE_LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// By default all sweeps together take at most this share of the time.
-const SHARE: u32 = 20;
-/// And at most this many bytes a second.
+/// The rest after a sweep, also if resets or unreadable frames ask for the next one. The
+/// rest doubles with every failure in a row.
+const FIRST_REST: Duration = Duration::from_secs(5);
+const MAX_REST: Duration = Duration::from_secs(900);
+/// The rest after a sweep as a multiple of its time, so that a stream that asks for sweeps
+/// cannot cause endless sweeps of a large host.
+const REST_PER_SWEEP_TIME: u32 = 4;
+/// Failures in a row after which a host that no operator has named counts as gone. Sweeps
+/// of the host become ever rarer, and never end.
+const GONE_AFTER_FAILURES: u32 = 12;
+const MAX_GONE_REST: Duration = Duration::from_secs(24 * 3600);
+/// By default all sweeps together take at most one part in this many of the time.
+const BUSY_SHARE_DIVISOR: u32 = 20;
+/// By default the listings of all sweeps together take at most this bandwidth.
 const BYTES_PER_SECOND: u64 = 1_250_000;
 
-/// What a sweep cost, or several.
+/// The cost of one sweep, or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Cost {
-    /// Bytes of the listing.
+    /// Bytes of the listings.
     pub bytes: u64,
-    /// How long we were busy with it.
+    /// How long Gapless was busy.
     pub busy: Duration,
     /// How long listing and asking took, without waiting for suspects.
     pub took: Duration,
 }
 
-/// How long a host is left alone after a sweep, whatever its streams ask for.
+/// Returns how long a host rests after a sweep, whatever its streams ask for.
 pub(crate) fn rest(cost: Cost, failures: u32, every: Duration) -> Duration {
     let least = match failures {
-        0 => REST.min(every),
+        0 => FIRST_REST.min(every),
         _ => {
-            let doubled = REST.saturating_mul(1 << failures.min(8));
-            doubled.min(REST_LONGEST).min(every.max(REST))
+            let doubled = FIRST_REST.saturating_mul(1 << failures.min(8));
+            doubled.min(MAX_REST).min(every.max(FIRST_REST))
         }
     };
-    least.max(cost.took.saturating_mul(REST_TIMES).min(every))
+    least.max(cost.took.saturating_mul(REST_PER_SWEEP_TIME).min(every))
 }
 
-/// The same for a host that no operator has named: there are thousands of these, some
-/// gone for good, and they must not all come at once.
-pub(crate) fn rest_of_stranger(cost: Cost, failures: u32, every: Duration, host: u32) -> Duration {
+/// Returns how long a host rests that no operator has named. A network has thousands of such
+/// hosts, and some are gone for good, so the rests are longer and spread out.
+pub(crate) fn rest_of_unnamed_host(
+    cost: Cost,
+    failures: u32,
+    every: Duration,
+    host: u32,
+) -> Duration {
     let least = rest(cost, failures, every);
     if failures == 0 {
         return least;
     }
-    let longer = match failures.checked_sub(GONE_AFTER) {
+    let longer = match failures.checked_sub(GONE_AFTER_FAILURES) {
         None => least,
-        Some(more) => REST_LONGEST
+        Some(more) => MAX_REST
             .saturating_mul(1 << more.min(8))
-            .min(GONE_LONGEST)
+            .min(MAX_GONE_REST)
             .max(least),
     };
     let seed = u64::from(host) << 32 | u64::from(failures);
@@ -79,8 +84,8 @@ impl Cost {
         }
     }
 
-    /// Of each the larger.
-    pub fn or_more(self, other: Cost) -> Cost {
+    /// Returns the larger value of each field.
+    pub fn max_of_each(self, other: Cost) -> Cost {
         Cost {
             bytes: self.bytes.max(other.bytes),
             busy: self.busy.max(other.busy),
@@ -89,11 +94,13 @@ impl Cost {
     }
 }
 
-/// How often every host is swept, if the operator has not said so: by what the last
-/// sweeps of all of them cost.
-pub(crate) fn interval(all: Cost, every: Duration) -> Duration {
+/// Returns how often every host is swept, from the cost of the last sweeps of all hosts;
+/// at least `least`.
+pub(crate) fn interval(all: Cost, least: Duration) -> Duration {
     let by_bytes = Duration::from_secs(all.bytes / BYTES_PER_SECOND);
-    every.max(all.busy.saturating_mul(SHARE)).max(by_bytes)
+    least
+        .max(all.busy.saturating_mul(BUSY_SHARE_DIVISOR))
+        .max(by_bytes)
 }
 
 #[cfg(test)]
@@ -111,7 +118,7 @@ mod tests {
     fn a_host_rests_in_proportion_to_what_its_sweep_took() {
         let every = Duration::from_secs(900);
         let small = rest(Cost::default(), 0, every);
-        assert_eq!(small, REST, "a small host is swept again soon");
+        assert_eq!(small, FIRST_REST, "a small host is swept again soon");
         assert_eq!(rest(took(60), 0, every), Duration::from_secs(240));
         assert_eq!(rest(took(3600), 0, every), every, "but it is swept");
         let often = Duration::from_secs(1);
@@ -121,16 +128,16 @@ mod tests {
     #[test]
     fn a_host_that_is_gone_is_tried_rarely_and_for_ever() {
         let every = Duration::from_secs(900);
-        let of = |failures, host| rest_of_stranger(Cost::default(), failures, every, host);
-        assert_eq!(of(0, 1), REST, "one that answers is not put off");
-        assert!(of(3, 1) >= REST * 8 && of(3, 1) <= REST * 10);
-        assert!(of(GONE_AFTER + 2, 1) >= REST_LONGEST * 4);
+        let of = |failures, host| rest_of_unnamed_host(Cost::default(), failures, every, host);
+        assert_eq!(of(0, 1), FIRST_REST, "one that answers is not put off");
+        assert!(of(3, 1) >= FIRST_REST * 8 && of(3, 1) <= FIRST_REST * 10);
+        assert!(of(GONE_AFTER_FAILURES + 2, 1) >= MAX_REST * 4);
         let longest = of(u32::MAX, 1);
-        assert!(longest >= GONE_LONGEST && longest <= GONE_LONGEST.mul_f64(1.25));
+        assert!(longest >= MAX_GONE_REST && longest <= MAX_GONE_REST.mul_f64(1.25));
         let spread = (0..50).any(|host| of(20, host) != of(20, 99));
         assert!(spread, "they come one after the other");
         // However often an operator wants sweeps: this is about strangers.
-        let often = rest_of_stranger(Cost::default(), 20, Duration::from_secs(1), 1);
+        let often = rest_of_unnamed_host(Cost::default(), 20, Duration::from_secs(1), 1);
         assert!(often >= Duration::from_secs(3600));
     }
 
@@ -153,10 +160,10 @@ mod tests {
     #[test]
     fn a_sweep_that_fails_is_tried_ever_more_slowly() {
         let every = Duration::from_secs(900);
-        assert_eq!(rest(took(1), 1, every), REST * 2);
-        assert_eq!(rest(took(1), 3, every), REST * 8);
-        assert_eq!(rest(took(1), 40, every), REST_LONGEST);
+        assert_eq!(rest(took(1), 1, every), FIRST_REST * 2);
+        assert_eq!(rest(took(1), 3, every), FIRST_REST * 8);
+        assert_eq!(rest(took(1), 40, every), MAX_REST);
         assert_eq!(rest(took(60), 1, every), Duration::from_secs(240));
-        assert_eq!(rest(took(60), 9, Duration::from_secs(1)), REST);
+        assert_eq!(rest(took(60), 9, Duration::from_secs(1)), FIRST_REST);
     }
 }

@@ -1,5 +1,5 @@
-//! Questions that sweeps put: about each repository of a host that has few, about
-//! suspects once they have no excuse, and about heads that are to be confirmed.
+//! The questions of a sweep: about each repository of a host with few wanted repositories,
+//! about suspects that the stream has not explained, and about heads to confirm.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,72 +14,77 @@ use gapless_core::repo_tx::answer::AskReason;
 use gapless_store::error::StoreError;
 
 use crate::desk::Turn;
-use crate::repair::ask_head::Asked;
+use crate::repair::ask_head::AskOutcome;
 use crate::store_io::blocking;
-use crate::sweep::{Cut, Sweep, Sweeper};
+use crate::sweep::{HostSweep, SweepError, Sweeper};
 
-/// Questions about suspects and heads to confirm at a time, of one host.
-const QUESTIONS: usize = 4;
-/// A host of which we know fewer repositories, and whose listing we do not want
-/// as a whole, is asked about each of them instead.
-const ASK_EACH: usize = 100;
-/// Suspects that are looked at again after so long.
-const SUSPECTS_EVERY: Duration = Duration::from_millis(250);
+/// Concurrent questions to one host.
+const CONCURRENT_QUESTIONS: usize = 4;
+/// Known repositories up to which a host is asked about each one, if its whole listing is
+/// not wanted.
+const SMALL_HOST_REPOS: usize = 100;
+/// How often suspects are reviewed.
+const SUSPECT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The repositories of a host that has few.
+/// The known repositories of a host that has few.
 #[derive(Default)]
-pub(crate) struct Few {
+pub(crate) struct SmallHost {
     dids: Vec<Did>,
     /// How many of them are not hidden.
     shown: u64,
-    /// Those that a relay calls deleted.
-    awaiting: Vec<Did>,
+    /// Repositories that a relay calls deleted.
+    awaiting_deletion: Vec<Did>,
 }
 
-/// What came of a question, and how long that took.
-struct Put {
+/// The outcome of a question, and how long the question took.
+struct QuestionResult {
     did: Did,
-    asked: Asked,
+    outcome: AskOutcome,
     took: Duration,
 }
 
-impl Few {
+impl SmallHost {
     pub(crate) fn is_empty(&self) -> bool {
         self.dids.is_empty()
     }
 }
 
-impl Sweep {
-    /// Returns whether there was an answer; an error when no more are waited for.
-    fn hear(&mut self, put: Put) -> Result<bool, String> {
-        let took = put.took / QUESTIONS as u32;
+impl HostSweep {
+    /// Returns whether there was an answer. The error says why the host's patience is
+    /// exhausted.
+    fn record_result(&mut self, result: QuestionResult) -> Result<bool, String> {
+        let took = result.took / CONCURRENT_QUESTIONS as u32;
         self.cost.took += took;
-        if put.asked == Asked::Vanished {
-            self.vanished.push(put.did);
+        if result.outcome == AskOutcome::Vanished {
+            self.vanished.push(result.did);
         }
-        let answered = matches!(put.asked, Asked::Answered | Asked::Vanished);
-        if put.asked != Asked::Busy {
-            self.patience.question(took, answered)?;
+        let answered = matches!(result.outcome, AskOutcome::Answered | AskOutcome::Vanished);
+        if result.outcome != AskOutcome::Busy {
+            self.patience.question_ended(took, answered)?;
         }
         Ok(answered)
     }
 }
 
 impl Sweeper {
-    /// The repositories that we know of a host, if they are few.
-    pub(crate) async fn few(&self, host: HostId) -> Result<Option<Few>, StoreError> {
+    /// Reads the known repositories of a host; `None` if there are more than
+    /// [`SMALL_HOST_REPOS`].
+    pub(crate) async fn read_small_host(
+        &self,
+        host: HostId,
+    ) -> Result<Option<SmallHost>, StoreError> {
         let store = self.fetcher.services.store.clone();
         let read = move || {
             let view = store.view();
-            let mut few = Few::default();
+            let mut few = SmallHost::default();
             for id in view.hosted(host) {
-                if few.dids.len() > ASK_EACH {
+                if few.dids.len() > SMALL_HOST_REPOS {
                     return Ok(None);
                 }
                 if let Some(repo) = view.repo(id?)? {
                     few.shown += u64::from(!account::is_hidden(repo.account));
                     if deletion::awaited_evidence(&repo).is_some() {
-                        few.awaiting.push(repo.did.clone());
+                        few.awaiting_deletion.push(repo.did.clone());
                     }
                     few.dids.push(repo.did);
                 }
@@ -90,58 +95,68 @@ impl Sweeper {
         blocking(metrics, "reading the repositories of a host", read).await
     }
 
-    /// Every repository of a host by itself. The host is swept only if it has
-    /// answered about all of them.
-    pub(crate) async fn ask_each(&self, sweep: &mut Sweep, few: Few) -> Result<(), Cut> {
-        (sweep.all, sweep.awaiting) = (few.shown, few.awaiting);
-        let mut asking = FuturesUnordered::new();
+    /// Asks about each repository of a host. The host counts as swept only if it has
+    /// answered every question.
+    pub(crate) async fn ask_each(
+        &self,
+        sweep: &mut HostSweep,
+        few: SmallHost,
+    ) -> Result<(), SweepError> {
+        (sweep.expected, sweep.awaiting_deletion) = (few.shown, few.awaiting_deletion);
+        let mut questions = FuturesUnordered::new();
         let mut dids = few.dids.into_iter();
         loop {
-            while asking.len() < QUESTIONS
+            while questions.len() < CONCURRENT_QUESTIONS
                 && let Some(did) = dids.next()
             {
-                asking.push(self.put(sweep.host, sweep.began.tick, did, AskReason::Sweep, false));
+                questions.push(self.ask_when_free(
+                    sweep.host,
+                    sweep.began.tick,
+                    did,
+                    AskReason::Sweep,
+                    false,
+                ));
             }
-            let Some(put) = asking.next().await else {
+            let Some(result) = questions.next().await else {
                 return Ok(());
             };
-            let put = put?;
-            let did = put.did.clone();
-            if !self.hear(sweep, put)? {
-                sweep.pass(self.unanswered(&did));
+            let result = result?;
+            let did = result.did.clone();
+            if !self.record_result(sweep, result)? {
+                sweep.skip(self.unanswered(&did));
             }
             if self.fetcher.services.shutdown.has_begun() {
-                return Err(Cut::ending());
+                return Err(SweepError::shutdown());
             }
         }
     }
 
-    /// Puts one question; somebody who is at work for the repository is waited for,
-    /// unless being owed is `enough` and something is owed. Without an answer it is
-    /// owed, durably, before anything is said of the sweep.
-    async fn put(
+    /// Asks one question, after other work for the repository has ended. If `or_owed`, a
+    /// debt of the repository ends the wait. Without an answer the question is owed, durably,
+    /// before this returns.
+    async fn ask_when_free(
         &self,
         host: HostId,
         began: Tick,
         did: Did,
         why: AskReason,
-        enough: bool,
-    ) -> Result<Put, StoreError> {
+        or_owed: bool,
+    ) -> Result<QuestionResult, StoreError> {
         let since = Instant::now();
-        let mut put = since;
-        let mut asked = self.fetcher.ask(&did, host, why).await;
-        while asked == Asked::Busy
+        let mut begun = since;
+        let mut outcome = self.fetcher.ask(&did, host, why).await;
+        while outcome == AskOutcome::Busy
             && since.elapsed() < SUSPECT_PATIENCE
-            && !(enough && self.owes(&did)?)
+            && !(or_owed && self.owes(&did)?)
             && !self.fetcher.services.shutdown.has_begun()
         {
-            tokio::time::sleep(SUSPECTS_EVERY).await;
-            put = Instant::now();
-            asked = self.fetcher.ask(&did, host, why).await;
+            tokio::time::sleep(SUSPECT_POLL_INTERVAL).await;
+            begun = Instant::now();
+            outcome = self.fetcher.ask(&did, host, why).await;
         }
-        let took = put.elapsed();
-        if matches!(asked, Asked::Answered | Asked::Vanished) {
-            return Ok(Put { did, asked, took });
+        let took = begun.elapsed();
+        if matches!(outcome, AskOutcome::Answered | AskOutcome::Vanished) {
+            return Ok(QuestionResult { did, outcome, took });
         }
         let visit = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
             let now = turn.services.clock.now();
@@ -150,21 +165,27 @@ impl Sweeper {
             }
         });
         visit.await?;
-        Ok(Put { did, asked, took })
+        Ok(QuestionResult { did, outcome, took })
     }
 
-    /// Returns whether there was an answer. The sweep ends when the host answers
-    /// too little: what was not asked stays as it was.
-    fn hear(&self, sweep: &mut Sweep, put: Put) -> Result<bool, Cut> {
-        let did = put.did.clone();
-        let heard = sweep.hear(put);
-        heard.map_err(|why| Cut::Short(format!("{why}; the last: {}", self.unanswered(&did))))
+    /// Returns whether there was an answer. An error ends the sweep: the host answers too
+    /// little.
+    fn record_result(
+        &self,
+        sweep: &mut HostSweep,
+        result: QuestionResult,
+    ) -> Result<bool, SweepError> {
+        let did = result.did.clone();
+        let heard = sweep.record_result(result);
+        heard.map_err(|why| {
+            SweepError::Failed(format!("{why}; the last: {}", self.unanswered(&did)))
+        })
     }
 
-    /// Why there was no answer, in words.
+    /// Describes a question without an answer.
     fn unanswered(&self, did: &Did) -> String {
         match self.fetcher.last_errors.of(did) {
-            Some(trouble) => format!("no answer about {did}: {}", trouble.error),
+            Some(last) => format!("no answer about {did}: {}", last.error),
             None => format!("no answer about {did}"),
         }
     }
@@ -174,48 +195,49 @@ impl Sweeper {
         Ok(found.is_some_and(|(_, repo)| !repo.debt.is_empty()))
     }
 
-    /// Asks about suspects once they have no excuse, and about heads that are to
-    /// be confirmed.
-    pub(crate) async fn questions(&self, sweep: &mut Sweep) -> Result<(), Cut> {
+    /// Asks about suspects that the stream has not explained, and about heads to confirm.
+    pub(crate) async fn ask_suspects(&self, sweep: &mut HostSweep) -> Result<(), SweepError> {
         let (host, began) = (sweep.host, sweep.began.tick);
-        let mut asking = FuturesUnordered::new();
+        let mut questions = FuturesUnordered::new();
         let mut waiting = std::mem::take(&mut sweep.suspects);
         let mut confirm = std::mem::take(&mut sweep.confirm).into_iter();
         let mut ready: Vec<(Did, AskReason)> = Vec::new();
-        let mut looked = None::<Instant>;
+        let mut reviewed_at = None::<Instant>;
         loop {
             self.sweeps
                 .change(host, |state| state.suspects = waiting.len() as u64);
-            if looked.is_none_or(|at| at.elapsed() >= SUSPECTS_EVERY) {
-                looked = Some(Instant::now());
-                waiting = self.look_at(waiting, &mut ready).await?;
+            if reviewed_at.is_none_or(|at| at.elapsed() >= SUSPECT_POLL_INTERVAL) {
+                reviewed_at = Some(Instant::now());
+                waiting = self.review_suspects(waiting, &mut ready).await?;
             }
-            while asking.len() < QUESTIONS {
+            while questions.len() < CONCURRENT_QUESTIONS {
                 let next = ready
                     .pop()
                     .or_else(|| confirm.next().map(|did| (did, AskReason::Sweep)));
                 let Some((did, why)) = next else {
                     break;
                 };
-                asking.push(self.put(host, began, did, why, true));
+                questions.push(self.ask_when_free(host, began, did, why, true));
             }
-            if asking.is_empty() && waiting.is_empty() {
+            if questions.is_empty() && waiting.is_empty() {
                 return Ok(());
             }
             if self.fetcher.services.shutdown.has_begun() {
-                return Err(Cut::ending());
+                return Err(SweepError::shutdown());
             }
             tokio::select! {
-                Some(put) = asking.next() => {
-                    // One that was not answered is owed: the others do not wait.
-                    self.hear(sweep, put?)?;
+                Some(result) = questions.next() => {
+                    // A question without an answer is owed; the others do not wait.
+                    self.record_result(sweep, result?)?;
                 }
-                () = tokio::time::sleep(SUSPECTS_EVERY) => {}
+                () = tokio::time::sleep(SUSPECT_POLL_INTERVAL) => {}
             }
         }
     }
 
-    async fn look_at(
+    /// Clears suspects that the stream has explained, moves suspects to ask about to
+    /// `ready`, and returns the rest.
+    async fn review_suspects(
         &self,
         suspects: Vec<(Did, Suspect, Arc<PageNote>)>,
         ready: &mut Vec<(Did, AskReason)>,
@@ -232,23 +254,23 @@ impl Sweeper {
                 }
             };
             let noted = page.clone();
-            let told = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
+            let decision = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
                 let services = turn.services;
                 let tx = turn.tx.as_mut()?;
                 let now = services.clock.now();
                 let repo = &tx.repo;
-                let suspicion = services.decide(now, |context| {
+                let verdict = services.decide(now, |context| {
                     sweep::review_suspect(context, repo, &suspect, durable)
                 });
-                if suspicion == SuspectDecision::Cleared {
+                if verdict == SuspectDecision::Cleared {
                     let repo = &mut tx.repo;
                     services.decide(now, |context| {
                         sweep::suspect_cleared(context, repo, &noted, &suspect)
                     });
                 }
-                Some(suspicion)
+                Some(verdict)
             });
-            match told.await? {
+            match decision.await? {
                 None | Some(SuspectDecision::Cleared) => {}
                 Some(SuspectDecision::Wait) => rest.push((did, suspect, page)),
                 Some(SuspectDecision::Ask) => ready.push((did, AskReason::Suspect(suspect))),

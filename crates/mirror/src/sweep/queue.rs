@@ -1,5 +1,5 @@
-//! Whose turn it is to be swept, and what is remembered of each host's sweeps while
-//! we run: when the next one may begin, and since when and why they fail.
+//! The queue of hosts to sweep, and the state of each host's sweeps while the mirror runs:
+//! when the next sweep may begin, and since when and why sweeps fail.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -11,43 +11,42 @@ use tokio::sync::Semaphore;
 
 use crate::sweep::pace::{Cost, interval, rest};
 
-/// Hosts that are swept at a time. Most of them are waited for: it takes many that
-/// are silent until one that answers has to wait.
-const AT_A_TIME: usize = 32;
-/// Of these: kept for hosts whose last sweep went through. Those that may be silent
-/// have no more than the rest, however many they are.
+/// Concurrent sweeps. Most of a sweep is waiting for the host, so the number is high.
+const CONCURRENT_SWEEPS: usize = 32;
+/// Slots reserved for hosts whose last sweep succeeded; all other hosts share the remaining
+/// `CONCURRENT_SWEEPS - FOR_PROVEN`.
 const FOR_PROVEN: usize = 8;
-/// A host that is followed itself goes before one that is only known by name, unless
-/// that one has waited longer by so much.
+/// How much longer a host that is only known by name must wait than a host that is followed
+/// itself.
 const HEAD_START: Duration = Duration::from_secs(3600);
-/// Of the sweeps at a time: large ones, whose listings take memory.
-const LARGE_AT_A_TIME: usize = 4;
-/// Letters of an error; hosts' words are cut before, a chain of causes is not.
-const LETTERS: usize = 500;
+/// Concurrent sweeps with large listings, which take memory.
+const CONCURRENT_LARGE_SWEEPS: usize = 4;
+/// Characters of an error that are kept: a chain of causes can be long.
+const MAX_ERROR_CHARS: usize = 500;
 
-/// What people are told of a host's sweeps.
+/// The state of one host's sweeps.
 #[derive(Debug, Clone, Default)]
 pub struct SweepState {
     pub suspects: u64,
     pub running: bool,
-    /// Unless the last one went through.
-    pub failing: Option<Failing>,
-    /// Repositories that its last listing had.
+    /// The sweeps that failed since the last success.
+    pub failing: Option<SweepFailures>,
+    /// Repositories in the last listing.
     pub listed: Option<u64>,
-    /// What the last one cost.
+    /// The cost of the last sweep.
     cost: Cost,
     pub(crate) not_before: Option<Instant>,
-    /// Since when it has been waiting for its turn.
+    /// When the host became due.
     due_since: Option<Instant>,
 }
 
-/// Sweeps that fail, one after the other.
+/// Sweeps of one host that failed in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failing {
-    /// When the first of them began.
+pub struct SweepFailures {
+    /// When the first of these sweeps began.
     pub since: Time,
     pub times: u32,
-    /// Why the last one failed.
+    /// Why the last of these sweeps failed.
     pub error: String,
 }
 
@@ -56,7 +55,7 @@ impl SweepState {
         self.failing.as_ref().map_or(0, |failing| failing.times)
     }
 
-    /// How long until it may be swept again.
+    /// How long until the host may be swept again.
     pub fn rests_for(&self) -> Duration {
         let until = self.not_before;
         until.map_or(Duration::ZERO, |until| {
@@ -64,101 +63,105 @@ impl SweepState {
         })
     }
 
-    /// The sweep that began then has failed.
-    pub(crate) fn fail(&mut self, began: Time, error: &str) {
+    /// Records the failure of a sweep that began at `began`.
+    pub(crate) fn record_failure(&mut self, began: Time, error: &str) {
         let before = self.failing.take();
-        self.failing = Some(Failing {
+        self.failing = Some(SweepFailures {
             since: before.as_ref().map_or(began, |failing| failing.since),
             times: before.map_or(0, |failing| failing.times).saturating_add(1),
-            error: error.chars().take(LETTERS).collect(),
+            error: error.chars().take(MAX_ERROR_CHARS).collect(),
         });
     }
 }
 
-/// A host that is to be swept.
+/// A host that is due for a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct DueHost {
     pub host: HostId,
-    /// A stream of its own is followed.
+    /// The host's own stream is followed.
     pub followed: bool,
-    /// Its last sweep went through.
+    /// The host's last sweep succeeded.
     pub proven: bool,
 }
 
-/// All hosts' sweeps.
+/// The sweeps of all hosts.
 pub struct Sweeps {
-    kept: Mutex<Kept>,
-    /// Places for large listings.
+    inner: Mutex<Inner>,
+    /// Permits for large listings.
     pub(crate) large: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Inner {
     states: HashMap<HostId, SweepState>,
-    /// Places that are taken; and of these, by hosts that may be silent.
-    taken: usize,
-    unproven: usize,
-    /// What the last sweeps of all hosts cost together.
-    spent: Cost,
-    every: Duration,
+    running: usize,
+    /// Running sweeps of hosts that are not proven.
+    running_unproven: usize,
+    /// The cost of the last sweeps of all hosts together.
+    total_cost: Cost,
+    /// The interval that follows from the cost.
+    interval: Duration,
 }
 
 impl Default for Sweeps {
     fn default() -> Sweeps {
         Sweeps {
-            kept: Mutex::default(),
-            large: Arc::new(Semaphore::new(LARGE_AT_A_TIME)),
+            inner: Mutex::default(),
+            large: Arc::new(Semaphore::new(CONCURRENT_LARGE_SWEEPS)),
         }
     }
 }
 
 impl Sweeps {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here can panic half way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn get(&self, host: HostId) -> Option<SweepState> {
         self.lock().states.get(&host).cloned()
     }
 
-    /// Whether a host's last sweep failed; none if it is swept just now, or rests.
-    pub(crate) fn waits(&self, host: HostId) -> Option<bool> {
-        let kept = self.lock();
-        let Some(state) = kept.states.get(&host) else {
+    /// Returns whether a host's last sweep failed; `None` if the host is being swept or rests.
+    pub(crate) fn idle_state(&self, host: HostId) -> Option<bool> {
+        let inner = self.lock();
+        let Some(state) = inner.states.get(&host) else {
             return Some(false);
         };
         let rests = state.not_before.is_some_and(|until| Instant::now() < until);
         (!state.running && !rests).then_some(state.failing.is_some())
     }
 
-    /// How many repositories a host's last listing had.
+    /// Returns how many repositories a host's last listing had.
     pub fn listed(&self, host: HostId) -> Option<u64> {
         self.lock().states.get(&host)?.listed
     }
 
-    /// The hosts whose last sweep failed.
-    pub fn failing(&self) -> Vec<(HostId, Failing)> {
-        let kept = self.lock();
-        let failing = kept
+    /// Returns the hosts whose last sweep failed.
+    pub fn failing(&self) -> Vec<(HostId, SweepFailures)> {
+        let inner = self.lock();
+        let failing = inner
             .states
             .iter()
             .filter_map(|(host, state)| Some((*host, state.failing.clone()?)));
         failing.collect()
     }
 
-    /// How many these are.
+    /// Returns how many hosts failed their last sweep.
     pub fn failing_count(&self) -> usize {
-        let kept = self.lock();
-        let failing = kept.states.values().filter(|state| state.failing.is_some());
+        let inner = self.lock();
+        let failing = inner
+            .states
+            .values()
+            .filter(|state| state.failing.is_some());
         failing.count()
     }
 
-    /// A host is known no more.
+    /// Forgets a host.
     pub fn forget(&self, host: HostId) {
-        let mut kept = self.lock();
-        if let Some(gone) = kept.states.remove(&host) {
-            kept.spent = kept.spent.minus(gone.cost);
+        let mut inner = self.lock();
+        if let Some(gone) = inner.states.remove(&host) {
+            inner.total_cost = inner.total_cost.minus(gone.cost);
         }
     }
 
@@ -166,37 +169,43 @@ impl Sweeps {
         act(self.lock().states.entry(host).or_default())
     }
 
-    /// How often every host is swept, by what that costs; zero when the operator has
-    /// said how often.
+    /// Returns how often every host is swept, as follows from the cost; zero if the operator
+    /// set the interval.
     pub fn every(&self) -> Duration {
-        self.lock().every
+        self.lock().interval
     }
 
-    /// A sweep of a host has cost so much; the next one would, too. One that was cut
-    /// short shows only the least of it. Unless the operator has said how often, all
-    /// hosts are swept as often as that allows, and not more often than this.
-    pub(crate) fn spend(&self, host: HostId, cost: Cost, whole: bool, every: Option<Duration>) {
-        let mut kept = self.lock();
-        let before = kept.states.get(&host).map(|state| state.cost);
+    /// Records the cost of a sweep. An incomplete sweep shows only part of its cost, so it
+    /// never lowers the cost. If `least_interval` is given, the interval of all sweeps
+    /// follows from their cost, and is at least that long; otherwise the operator set it.
+    pub(crate) fn record_cost(
+        &self,
+        host: HostId,
+        cost: Cost,
+        whole: bool,
+        least_interval: Option<Duration>,
+    ) {
+        let mut inner = self.lock();
+        let before = inner.states.get(&host).map(|state| state.cost);
         let before = before.unwrap_or_default();
         let cost = match whole {
             true => cost,
-            false => cost.or_more(before),
+            false => cost.max_of_each(before),
         };
-        kept.states.entry(host).or_default().cost = cost;
-        kept.spent = kept.spent.minus(before).plus(cost);
-        if let Some(every) = every {
-            kept.every = interval(kept.spent, every);
+        inner.states.entry(host).or_default().cost = cost;
+        inner.total_cost = inner.total_cost.minus(before).plus(cost);
+        if let Some(least) = least_interval {
+            inner.interval = interval(inner.total_cost, least);
         }
     }
 
-    /// These hosts are due, in the order in which they take their turns: whoever is
-    /// not served now keeps its place in the row.
-    pub(crate) fn in_turn(&self, due: Vec<Due>) -> VecDeque<Due> {
+    /// Sorts hosts that are due by how long they have been due, with a head start for
+    /// followed hosts.
+    pub(crate) fn order_by_wait(&self, due: Vec<DueHost>) -> VecDeque<DueHost> {
         let now = Instant::now();
-        let mut kept = self.lock();
-        let mut waited = |due: &Due| {
-            let state = kept.states.entry(due.host).or_default();
+        let mut inner = self.lock();
+        let mut waited = |due: &DueHost| {
+            let state = inner.states.entry(due.host).or_default();
             let since = *state.due_since.get_or_insert(now);
             let head_start = match due.followed {
                 true => HEAD_START,
@@ -204,31 +213,33 @@ impl Sweeps {
             };
             now.saturating_duration_since(since) + head_start
         };
-        let mut row: Vec<(Duration, Due)> =
+        let mut row: Vec<(Duration, DueHost)> =
             due.into_iter().map(|due| (waited(&due), due)).collect();
         row.sort_by_key(|(waited, _)| Reverse(*waited));
         row.into_iter().map(|(_, due)| due).collect()
     }
 
-    /// The turn of the first for which there is a place.
-    pub(crate) fn take(
+    /// Takes the first waiting host for which a slot is free.
+    pub(crate) fn begin_next(
         self: &Arc<Self>,
         now: Time,
-        waiting: &mut VecDeque<Due>,
-    ) -> Option<HostTurn> {
-        let mut kept = self.lock();
-        if kept.taken >= AT_A_TIME {
+        waiting: &mut VecDeque<DueHost>,
+    ) -> Option<SweepPermit> {
+        let mut inner = self.lock();
+        if inner.running >= CONCURRENT_SWEEPS {
             return None;
         }
-        let any = kept.unproven < AT_A_TIME - FOR_PROVEN;
-        let next = waiting.iter().position(|due| due.proven || any)?;
-        let Due { host, proven, .. } = waiting.remove(next)?;
-        kept.taken += 1;
-        kept.unproven += usize::from(!proven);
-        let state = kept.states.entry(host).or_default();
+        let others_allowed = inner.running_unproven < CONCURRENT_SWEEPS - FOR_PROVEN;
+        let next = waiting
+            .iter()
+            .position(|due| due.proven || others_allowed)?;
+        let DueHost { host, proven, .. } = waiting.remove(next)?;
+        inner.running += 1;
+        inner.running_unproven += usize::from(!proven);
+        let state = inner.states.entry(host).or_default();
         state.running = true;
         state.due_since = None;
-        Some(HostTurn {
+        Some(SweepPermit {
             sweeps: self.clone(),
             host,
             began: now,
@@ -237,23 +248,24 @@ impl Sweeps {
     }
 }
 
-/// A host's turn. However it ends, the host can be swept again.
-pub(crate) struct HostTurn {
+/// The permit of one sweep. Dropping the permit frees the slot, so the host can be swept
+/// again however the sweep ends.
+pub(crate) struct SweepPermit {
     sweeps: Arc<Sweeps>,
     pub host: HostId,
     pub began: Time,
     proven: bool,
 }
 
-impl Drop for HostTurn {
+impl Drop for SweepPermit {
     fn drop(&mut self) {
-        let mut kept = self.sweeps.lock();
-        kept.taken -= 1;
-        kept.unproven -= usize::from(!self.proven);
-        let state = kept.states.entry(self.host).or_default();
+        let mut inner = self.sweeps.lock();
+        inner.running -= 1;
+        inner.running_unproven -= usize::from(!self.proven);
+        let state = inner.states.entry(self.host).or_default();
         state.running = false;
         if std::thread::panicking() {
-            state.fail(self.began, "a fault of Gapless; the log says more");
+            state.record_failure(self.began, "a fault of Gapless; the log says more");
             let rest = rest(Cost::default(), state.failures(), Duration::MAX);
             state.not_before = Some(Instant::now() + rest);
         }
@@ -264,8 +276,8 @@ impl Drop for HostTurn {
 mod tests {
     use super::*;
 
-    fn due(host: u32, followed: bool, proven: bool) -> Due {
-        Due {
+    fn due(host: u32, followed: bool, proven: bool) -> DueHost {
+        DueHost {
             host: HostId(host),
             followed,
             proven,
@@ -273,23 +285,23 @@ mod tests {
     }
 
     /// Takes turns until there is no place, or nobody is left.
-    fn take_all(sweeps: &Arc<Sweeps>, waiting: &mut VecDeque<Due>) -> Vec<HostTurn> {
-        std::iter::from_fn(|| sweeps.take(Time(1), waiting)).collect()
+    fn take_all(sweeps: &Arc<Sweeps>, waiting: &mut VecDeque<DueHost>) -> Vec<SweepPermit> {
+        std::iter::from_fn(|| sweeps.begin_next(Time(1), waiting)).collect()
     }
 
-    fn hosts(turns: &[HostTurn]) -> Vec<u32> {
+    fn hosts(turns: &[SweepPermit]) -> Vec<u32> {
         turns.iter().map(|turn| turn.host.0).collect()
     }
 
     #[test]
     fn hosts_take_their_turns_in_the_order_in_which_they_became_due() {
         let sweeps = Arc::new(Sweeps::default());
-        let all: Vec<Due> = (0..9).map(|host| due(host, false, true)).collect();
+        let all: Vec<DueHost> = (0..9).map(|host| due(host, false, true)).collect();
         // They become due one after the other, the last of them first.
         for first in (0..all.len()).rev() {
-            sweeps.in_turn(all[first..].to_vec());
+            sweeps.order_by_wait(all[first..].to_vec());
         }
-        let mut waiting = sweeps.in_turn(all);
+        let mut waiting = sweeps.order_by_wait(all);
         let turns = take_all(&sweeps, &mut waiting);
         assert_eq!(hosts(&turns), (0..9).rev().collect::<Vec<u32>>());
     }
@@ -298,16 +310,16 @@ mod tests {
     fn hosts_that_are_followed_go_first() {
         let sweeps = Arc::new(Sweeps::default());
         // The one that is only known by name has waited a little longer.
-        sweeps.in_turn(vec![due(1, false, true)]);
+        sweeps.order_by_wait(vec![due(1, false, true)]);
         let all = vec![due(1, false, true), due(2, true, true)];
-        let turns = take_all(&sweeps, &mut sweeps.in_turn(all.clone()));
+        let turns = take_all(&sweeps, &mut sweeps.order_by_wait(all.clone()));
         assert_eq!(hosts(&turns), [2, 1]);
         drop(turns);
         // But not for ever.
         let long_ago = Instant::now().checked_sub(2 * HEAD_START);
         sweeps.change(HostId(1), |state| state.due_since = long_ago);
         if long_ago.is_some() {
-            let turns = take_all(&sweeps, &mut sweeps.in_turn(all));
+            let turns = take_all(&sweeps, &mut sweeps.order_by_wait(all));
             assert_eq!(hosts(&turns), [1, 2]);
         }
     }
@@ -316,11 +328,11 @@ mod tests {
     fn hosts_that_may_be_silent_leave_places_to_those_that_answer() {
         let sweeps = Arc::new(Sweeps::default());
         let silent = (0..100).map(|host| due(host, true, false));
-        let mut all: Vec<Due> = silent.collect();
+        let mut all: Vec<DueHost> = silent.collect();
         all.push(due(100, false, true));
-        let mut waiting = sweeps.in_turn(all);
+        let mut waiting = sweeps.order_by_wait(all);
         let mut turns = take_all(&sweeps, &mut waiting);
-        assert_eq!(turns.len(), AT_A_TIME - FOR_PROVEN + 1);
+        assert_eq!(turns.len(), CONCURRENT_SWEEPS - FOR_PROVEN + 1);
         assert_eq!(turns.last().map(|turn| turn.host), Some(HostId(100)));
         // A place that is left is taken, by nobody of another kind.
         turns.pop();
@@ -328,17 +340,17 @@ mod tests {
         turns.pop();
         assert_eq!(take_all(&sweeps, &mut waiting).len(), 1);
         let answering = (200..300).map(|host| due(host, false, true)).collect();
-        let more = take_all(&sweeps, &mut sweeps.in_turn(answering));
-        assert_eq!(more.len(), AT_A_TIME - turns.len());
+        let more = take_all(&sweeps, &mut sweeps.order_by_wait(answering));
+        assert_eq!(more.len(), CONCURRENT_SWEEPS - turns.len());
     }
 
     #[test]
     fn a_sweep_that_a_fault_has_ended_is_begun_again_after_a_rest() {
         let sweeps = Arc::new(Sweeps::default());
         let host = HostId(7);
-        let mut waiting = sweeps.in_turn(vec![due(7, true, true)]);
-        let turn = sweeps.take(Time(1), &mut waiting).expect("it is due");
-        assert_eq!(sweeps.waits(host), None, "it is swept");
+        let mut waiting = sweeps.order_by_wait(vec![due(7, true, true)]);
+        let turn = sweeps.begin_next(Time(1), &mut waiting).expect("it is due");
+        assert_eq!(sweeps.idle_state(host), None, "it is swept");
         let ended = std::thread::spawn(move || {
             let _turn = turn;
             panic!("a fault of ours");
@@ -346,9 +358,9 @@ mod tests {
         assert!(ended.join().is_err());
         let state = sweeps.get(host).expect("it is known");
         assert!(!state.running, "it can be swept again");
-        assert_eq!(sweeps.waits(host), None, "but not at once");
+        assert_eq!(sweeps.idle_state(host), None, "but not at once");
         sweeps.change(host, |state| state.not_before = Some(Instant::now()));
-        assert_eq!(sweeps.waits(host), Some(true));
+        assert_eq!(sweeps.idle_state(host), Some(true));
         assert_eq!(state.failures(), 1, "and that is counted");
         assert!(state.not_before.is_some_and(|until| until > Instant::now()));
     }
@@ -363,38 +375,40 @@ mod tests {
         };
         // None of them alone would be too much.
         for host in 0..10 {
-            sweeps.spend(HostId(host), busy(10), true, Some(least));
+            sweeps.record_cost(HostId(host), busy(10), true, Some(least));
         }
         assert_eq!(sweeps.every(), Duration::from_secs(20 * 100));
-        sweeps.spend(HostId(0), busy(30), true, Some(least));
+        sweeps.record_cost(HostId(0), busy(30), true, Some(least));
         assert_eq!(sweeps.every(), Duration::from_secs(20 * 120));
-        sweeps.spend(HostId(0), busy(1), false, Some(least));
+        sweeps.record_cost(HostId(0), busy(1), false, Some(least));
         assert_eq!(
             sweeps.every(),
             Duration::from_secs(20 * 120),
             "one that was cut short says nothing"
         );
         for host in 0..10 {
-            sweeps.spend(HostId(host), busy(1), true, Some(least));
+            sweeps.record_cost(HostId(host), busy(1), true, Some(least));
         }
         assert_eq!(sweeps.every(), least);
         let fixed = Sweeps::default();
-        fixed.spend(HostId(0), busy(1000), true, None);
+        fixed.record_cost(HostId(0), busy(1000), true, None);
         assert_eq!(fixed.every(), Duration::ZERO, "whatever it costs");
     }
 
     #[test]
     fn it_is_remembered_since_when_sweeps_fail_and_why_the_last_one_did() {
         let sweeps = Sweeps::default();
-        sweeps.change(HostId(1), |state| state.fail(Time(10), "status 500"));
         sweeps.change(HostId(1), |state| {
-            state.fail(Time(20), &"x".repeat(2 * LETTERS))
+            state.record_failure(Time(10), "status 500")
+        });
+        sweeps.change(HostId(1), |state| {
+            state.record_failure(Time(20), &"x".repeat(2 * MAX_ERROR_CHARS))
         });
         sweeps.change(HostId(2), |_| ());
-        let failing = Failing {
+        let failing = SweepFailures {
             since: Time(10),
             times: 2,
-            error: "x".repeat(LETTERS),
+            error: "x".repeat(MAX_ERROR_CHARS),
         };
         assert_eq!(sweeps.failing(), [(HostId(1), failing)]);
         assert_eq!(sweeps.failing_count(), 1);

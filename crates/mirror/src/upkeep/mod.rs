@@ -14,7 +14,7 @@ use gapless_store::error::StoreError;
 
 use crate::clock::Clock;
 use crate::desk::{Desks, Turn};
-use crate::repair::reload;
+use crate::repair::reload::read_repos;
 use crate::services::Services;
 use crate::store_io::{blocking, write};
 
@@ -198,9 +198,9 @@ impl UpkeepTask {
             }
             let debts = services.store.view().debts();
             let ids: Result<Vec<RepoId>, StoreError> = debts.map(|row| Ok(row?.0)).collect();
-            let mut owing = Vec::new();
-            reload::each(&services.store, &ids?, |repo| owing.push(repo.did))?;
-            Ok::<_, StoreError>(owing)
+            let ids = ids?;
+            let owing = read_repos(&services.store, &ids).map(|repo| Ok(repo?.did));
+            owing.collect::<Result<Vec<_>, StoreError>>()
         };
         let work = "reading debts after the clock was set back";
         for did in blocking(&self.services.metrics, work, find).await? {

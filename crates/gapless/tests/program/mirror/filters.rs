@@ -188,7 +188,7 @@ async fn a_panic_in_the_check_of_held_records_fails_that_check_alone() {
     world.flags.collections = None;
     world.widened = true;
     world.expect("a read of the store ended unexpectedly");
-    world.expect("what was learned could not be written");
+    world.expect("the result of a repair could not be written");
     world.inject_panic("filter_check", &dids[0]);
     world.begin().await;
     for did in &dids[1..] {

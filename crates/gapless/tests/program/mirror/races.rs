@@ -120,7 +120,7 @@ async fn where_to_look_for_a_repository_survives_a_full_disk() {
     world.until_fired("stall", 1).await;
     world.until_caught_up(PDS).await;
     world.expect(FULL);
-    world.expect("what was learned could not be written");
+    world.expect("the result of a repair could not be written");
     // The new host has a number already: only what is learned of the repository is
     // refused.
     let name = world.net.urls().pds[1].clone();
@@ -195,7 +195,9 @@ async fn a_debt_that_was_paid_when_it_was_read_leaves_the_next_one_alone() {
     let visit = world.mirror().desks().visit(&did, |turn| owe(turn, LATER));
     visit.await.expect("it is written");
     // As a reader finds it who looked before that.
-    services.schedule.found(services.clock.time(), &paid);
+    services
+        .schedule
+        .note_reloaded(services.clock.time(), &paid);
     assert_eq!(services.schedule.len(), 1);
     world.try_now(&did).await;
     world.until_complete(&did).await;

@@ -392,7 +392,7 @@ async fn a_wiped_host_hides_nobody_until_an_operator_says_so() {
     })
     .await;
     world.flags.sweep_every = Some("1s".to_owned());
-    world.expect("so many repositories vanished at once");
+    world.expect("too many repositories vanished at once");
     world.expect("the host says that it has no such repository");
     let mut program = Program::start(&world, EXE);
     program.until_all_complete().await;
@@ -436,7 +436,7 @@ async fn shortened(fault: Fault) {
     })
     .await;
     world.flags.sweep_every = Some("1s".to_owned());
-    world.expect("so many repositories vanished at once");
+    world.expect("too many repositories vanished at once");
     world.begin().await;
     world.until_all_complete().await;
     let (name, vanished) = (fault.name(), world.metrics().vanished.get());

@@ -221,7 +221,7 @@ async fn confirm_loss(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn t52_a_confirmed_loss_stays_confirmed_and_a_further_one_is_doubted_again() {
     let mut world = World::settled(listed(30, 1)).with(swept).await;
-    world.expect("so many repositories vanished at once");
+    world.expect("too many repositories vanished at once");
     let dids: Vec<Did> = (0..24).map(|number| world.account(0, number)).collect();
     let (lost, later) = dids.split_at(12);
     lose(&world, lost);

@@ -243,7 +243,7 @@ async fn refused_by_host(world: &World) -> Option<RefusedAnswer> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_of_ours_that_takes_nothing_is_not_held_against_the_host() {
     let mut world = World::network(listed(1, 1)).await;
-    world.expect("could not be put aside here");
+    world.expect("could not be kept on the local disk");
     let did = world.account(0, 0);
     // More than stays in memory.
     for _ in 0..12 {
@@ -275,7 +275,7 @@ async fn a_folder_of_ours_that_takes_nothing_is_not_held_against_the_host() {
         )
         .await;
     let told = last_error(&world, &did).await.expect("it is a gap");
-    assert!(told.contains("cannot be put aside in"), "{told}");
+    assert!(told.contains("cannot be written to"), "{told}");
     let gap = gap_of(&world, &did).await.expect("it is a gap");
     assert!(gap.doing.contains("our own disk"), "{gap:?}");
     assert!(!gap.can_do.contains("host is up"), "{gap:?}");

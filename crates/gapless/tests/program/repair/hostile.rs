@@ -220,7 +220,7 @@ async fn what_was_deleted_long_ago_does_not_vanish_again_with_every_sweep() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_that_was_confirmed_is_believed() {
     let mut world = World::settled(listed(30, 1)).with(swept).await;
-    world.expect("so many repositories vanished at once");
+    world.expect("too many repositories vanished at once");
     let gone: Vec<Did> = world.net.truth().dids()[..12].to_vec();
     for did in &gone {
         world.inject(Spec::new(Fault::LostAccount {}).of(did).times(1));

@@ -16,7 +16,7 @@ pub async fn gap_of(world: &World, did: &Did) -> Option<Gap> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_larger_than_is_taken_says_so_and_waits_until_more_is_taken() {
     let mut world = World::network(listed(1, 1)).await;
-    world.expect("more bytes than are taken");
+    world.expect("larger than fetch.max_repo_bytes");
     let did = world.account(0, 0);
     for _ in 0..20 {
         let text = format!("{} {}", next_number(), "a".repeat(2_000));

@@ -350,7 +350,7 @@ async fn until_suspended(world: &World, wanted: bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_doubt_ends_when_everybody_is_back() {
     let mut world = World::settled(listed(12, 1)).with(unswept).await;
-    world.expect("so many repositories vanished at once");
+    world.expect("too many repositories vanished at once");
     let empty = world.inject(Spec::new(Fault::ListEmpty {}).on(Place::Pds(0)));
     world.reset(0).await;
     until_suspended(&world, true).await;
@@ -364,7 +364,7 @@ async fn a_doubt_ends_when_everybody_is_back() {
 async fn a_wiped_host_hides_nobody_until_somebody_confirms() {
     const REPOS: usize = 12;
     let mut world = World::settled(listed(REPOS, 1)).with(unswept).await;
-    world.expect("so many repositories vanished at once");
+    world.expect("too many repositories vanished at once");
     let dids = world.net.truth().dids();
     let vanished = world.metrics().vanished.get();
     // A sweep that sees all of it at once.

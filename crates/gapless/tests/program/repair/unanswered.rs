@@ -211,7 +211,7 @@ async fn a_host_that_may_not_be_asked_is_not_shown_as_swept() {
 async fn a_wiped_host_that_is_asked_about_each_hides_nobody() {
     const MANY: usize = 12;
     let mut world = by_name(MANY, true).await;
-    world.expect("so many repositories vanished at once");
+    world.expect("too many repositories vanished at once");
     world.until_all_complete().await;
     let vanished = world.metrics().vanished.get();
     // A sweep that asks about all of them after they are gone.

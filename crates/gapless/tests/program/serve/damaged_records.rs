@@ -61,7 +61,7 @@ async fn healed(world: &World, served: &Served, did: &Did, held: SetFault) {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_root_than_the_signed_one_is_no_answer() {
     let (mut world, served) = mirrored(small(2)).await;
-    world.expect("what is held is not what was signed");
+    world.expect("held data is not what the owner signed");
     let did = world.did(1);
     let held = world.stall(0, "getRepo", None);
     damage(&world, &did, |record| RecordValue {
@@ -87,7 +87,7 @@ fn spoil(record: &Record) -> RecordValue {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spoilt_record_is_found_before_anything_is_sent() {
     let (mut world, served) = mirrored(small(2)).await;
-    world.expect("what is held is not what was signed");
+    world.expect("held data is not what the owner signed");
     let did = world.did(1);
     let held = world.stall(0, "getRepo", None);
     damage(&world, &did, spoil);
@@ -100,7 +100,7 @@ async fn a_spoilt_record_is_found_before_anything_is_sent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spoilt_record_is_told_when_who_asked_is_gone() {
     let (mut world, served) = mirrored(small(2)).await;
-    world.expect("what is held is not what was signed");
+    world.expect("held data is not what the owner signed");
     let did = world.did(1);
     let held = world.stall(0, "getRepo", None);
     damage(&world, &did, spoil);
@@ -124,7 +124,7 @@ async fn a_spoilt_record_is_told_when_who_asked_is_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spoilt_record_breaks_the_stream_off() {
     let (mut world, served) = mirrored(small(2)).await;
-    world.expect("what is held is not what was signed");
+    world.expect("held data is not what the owner signed");
     let did = world.did(1);
     let query = [
         ("did", did.as_str()),
@@ -150,7 +150,7 @@ async fn a_spoilt_record_breaks_the_stream_off() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spoilt_record_is_not_proved() {
     let (mut world, served) = mirrored(small(2)).await;
-    world.expect("what is held is not what was signed");
+    world.expect("held data is not what the owner signed");
     let did = world.did(1);
     let held = world.stall(0, "getRepo", None);
     let path = damage(&world, &did, spoil);

@@ -104,7 +104,7 @@ async fn what_is_not_the_owners_or_not_whole_or_not_newer_is_refused() {
     .await;
     world.post(&did);
     world.until_complete(&did).await;
-    refused(&served, older, 409, "what is held is newer").await;
+    refused(&served, older, 409, "the held commit is newer").await;
     let rev = world.answer(&did).await.rev;
     world.lose_commit(&did);
     for (fault, words) in [

@@ -10,7 +10,7 @@ use gapless_core::ledger::{Host, HostId, Time, Upstream};
 use crate::api::{HostGap, HostReason, seconds_between, timestamp};
 use crate::inspect::Inspector;
 use crate::sweep::is_whole;
-use crate::sweep::queue::Failing;
+use crate::sweep::queue::SweepFailures;
 
 /// Hosts that an answer lists. Further hosts only count in the total.
 const HOSTS_NAMED: usize = 100;
@@ -24,7 +24,7 @@ struct HostDoubt {
     whole: bool,
     unlisted: bool,
     unlisted_since: Option<Time>,
-    failing: Option<Failing>,
+    failing: Option<SweepFailures>,
 }
 
 impl HostDoubt {
