@@ -127,11 +127,11 @@ impl Snapshot {
     }
 }
 
-type HeldRecords<'a> = Peekable<Box<dyn Iterator<Item = Result<Record, StoreError>> + 'a>>;
+type HeldRows<'a> = Peekable<Box<dyn Iterator<Item = Result<Record, StoreError>> + 'a>>;
 
 /// Returns the held records in the order of their paths. Each part is collected, because the
 /// caller may wait for the store between two records.
-fn held_records(comparison: Comparison<'_>) -> HeldRecords<'_> {
+fn held_records(comparison: Comparison<'_>) -> HeldRows<'_> {
     let Some(repo) = comparison.repo else {
         let nothing: Box<dyn Iterator<Item = _>> = Box::new(std::iter::empty());
         return nothing.peekable();
@@ -157,7 +157,7 @@ pub struct Differences<'a> {
     snapshot: &'a Snapshot,
     comparison: Comparison<'a>,
     nothing_held: bool,
-    rows: HeldRecords<'a>,
+    rows: HeldRows<'a>,
     keys: TreeKeys<BlockSource<'a>>,
     /// The key of the snapshot that is compared next, once it is read.
     next_key: Option<(Vec<u8>, Cid)>,
@@ -280,7 +280,7 @@ impl Differences<'_> {
 
 /// Returns the next held record if its path is not after `path`, or the error that ends
 /// the records.
-fn row_up_to(rows: &mut HeldRecords<'_>, path: &[u8]) -> Result<Option<Record>, StoreError> {
+fn row_up_to(rows: &mut HeldRows<'_>, path: &[u8]) -> Result<Option<Record>, StoreError> {
     let up_to =
         |row: &Result<Record, StoreError>| row.as_ref().map_or(true, |row| row.path() <= path);
     rows.next_if(up_to).transpose()

@@ -29,7 +29,7 @@ pub(super) enum DownloadOutcome {
 }
 
 /// The cause of a failed download.
-enum Cause {
+enum FailureCause {
     Host,
     /// The local disk failed or is full, or too many CARs arrive at once.
     Local,
@@ -99,17 +99,17 @@ impl Fetcher {
                 return Ok(DownloadOutcome::StateRecorded);
             }
             Err(GetRepoError::Ask(error)) if error.class == AskClass::TooLarge => {
-                (Cause::TooLarge, None)
+                (FailureCause::TooLarge, None)
             }
             Err(GetRepoError::Ask(error)) => {
                 self.refused(did, &error);
-                (Cause::Host, error.retry_after)
+                (FailureCause::Host, error.retry_after)
             }
             Err(GetRepoError::Sink(text)) => match &spill_error {
                 Some(error) => (self.note_spill_error(job, error), None),
                 None => {
                     self.note_failed_here(job, &text);
-                    (Cause::Local, None)
+                    (FailureCause::Local, None)
                 }
             },
         };
@@ -119,19 +119,19 @@ impl Fetcher {
     async fn record_cause(
         &self,
         job: &Job,
-        cause: Cause,
+        cause: FailureCause,
         retry_after: Option<Duration>,
     ) -> Result<DownloadOutcome, RepairError> {
         match cause {
-            Cause::Host => {
+            FailureCause::Host => {
                 self.failed(&job.did, retry_after).await?;
                 Err(RepairError::Failed)
             }
-            Cause::Local => {
+            FailureCause::Local => {
                 self.failed(&job.did, retry_after).await?;
                 Err(RepairError::Local)
             }
-            Cause::TooLarge => {
+            FailureCause::TooLarge => {
                 self.put_off_oversized(job).await?;
                 Err(RepairError::Local)
             }
@@ -139,16 +139,16 @@ impl Fetcher {
     }
 
     /// Notes why a CAR could not be received, and returns the cause.
-    fn note_spill_error(&self, job: &Job, error: &SpillError) -> Cause {
+    fn note_spill_error(&self, job: &Job, error: &SpillError) -> FailureCause {
         match error {
-            SpillError::Bytes(_) => Cause::TooLarge,
+            SpillError::Bytes(_) => FailureCause::TooLarge,
             local if local.is_ours() => {
                 self.note_failed_here(job, &error.to_string());
-                Cause::Local
+                FailureCause::Local
             }
             _ => {
                 self.refuse(job, error.class(), &error.to_string());
-                Cause::Host
+                FailureCause::Host
             }
         }
     }

@@ -120,7 +120,7 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
 }
 
 #[test]
-fn whoever_asked_try_start_fetch_if_there_is_a_place() {
+fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
     let schedule = Schedule::default();
     let slots = Slots { fetches: 1, ..MANY };
     for number in 1..=2 {

@@ -9,11 +9,11 @@ use gapless_store::error::StoreError;
 use crate::desk::Turn;
 use crate::repair::reload::{hosted_repos, read_repos};
 use crate::store_io::blocking;
-use crate::sweep::{HostSweep, Sweeper};
+use crate::sweep::{SweepRun, Sweeper};
 
 impl Sweeper {
     /// Confirms the deletions that wait for this sweep. Counts nothing if there are none.
-    pub(crate) async fn confirm_deletions(&self, sweep: &HostSweep) -> Result<(), StoreError> {
+    pub(crate) async fn confirm_deletions(&self, sweep: &SweepRun) -> Result<(), StoreError> {
         if sweep.awaiting_deletion.is_empty() {
             return Ok(());
         }
@@ -43,7 +43,7 @@ impl Sweeper {
         Ok(())
     }
 
-    async fn residents(&self, sweep: &HostSweep) -> Result<Residents, StoreError> {
+    async fn residents(&self, sweep: &SweepRun) -> Result<Residents, StoreError> {
         let store = self.fetcher.services.store.clone();
         let (host, began) = (sweep.host, sweep.began.tick);
         let missing = sweep.missing.clone();

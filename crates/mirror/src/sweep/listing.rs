@@ -17,13 +17,13 @@ use crate::failpoints;
 use crate::repair::reload::{hosted_repos, read_repos};
 use crate::store_io::blocking;
 use crate::sweep::page_guard::{PageGuard, UnheldNames};
-use crate::sweep::{HostSweep, SweepError, Sweeper};
+use crate::sweep::{SweepError, SweepRun, Sweeper};
 
 /// Repositories above which a listing needs a permit for large listings.
 const LARGE_LISTING_REPOS: usize = 20_000;
 
 impl Sweeper {
-    pub(crate) async fn read_pages(&self, sweep: &mut HostSweep) -> Result<(), SweepError> {
+    pub(crate) async fn read_pages(&self, sweep: &mut SweepRun) -> Result<(), SweepError> {
         let services = &self.fetcher.services;
         let mut cursor: Option<String> = None;
         let mut pages = PageGuard::default();
@@ -73,7 +73,7 @@ impl Sweeper {
     /// Requests the next page, within the patience that is left with the host.
     async fn next_page(
         &self,
-        sweep: &mut HostSweep,
+        sweep: &mut SweepRun,
         cursor: Option<&str>,
     ) -> Result<RepoListPage, SweepError> {
         let services = &self.fetcher.services;
@@ -104,7 +104,7 @@ impl Sweeper {
 
     /// Logs a failed sweep as a warning, or at debug level for a host that only the scope
     /// `network` brought: some of those are always gone, and `gapless hosts` lists them.
-    fn log_failure(&self, sweep: &HostSweep, error: &str, what: &str) {
+    fn log_failure(&self, sweep: &SweepRun, error: &str, what: &str) {
         let host = &sweep.address.url;
         match self.fetcher.services.admission.scope.network && !self.is_named(sweep.host) {
             true => tracing::debug!(%host, error, "{what}"),
@@ -115,7 +115,7 @@ impl Sweeper {
     /// Records the entries of one page. Returns the names of which nothing is held.
     fn record_page(
         &self,
-        sweep: &mut HostSweep,
+        sweep: &mut SweepRun,
         note: &Arc<PageNote>,
         seen: Vec<(Did, Seen)>,
     ) -> Result<UnheldNames, StoreError> {
@@ -151,7 +151,7 @@ impl Sweeper {
     }
 
     /// Finds the repositories that should have been listed and were not.
-    pub(crate) async fn count_absent(&self, sweep: &mut HostSweep) -> Result<(), StoreError> {
+    pub(crate) async fn count_absent(&self, sweep: &mut SweepRun) -> Result<(), StoreError> {
         let services = self.fetcher.services.clone();
         let (host, began) = (sweep.host, sweep.began.tick);
         let listed = sweep.listed.clone();
@@ -186,7 +186,7 @@ impl Sweeper {
     /// Counts the repositories that the host does not have, as its answers say. The answers
     /// are recorded only after all questions: the repositories of a wiped host must not be
     /// hidden one by one.
-    pub(crate) async fn count_vanished(&self, sweep: &mut HostSweep) -> Result<(), StoreError> {
+    pub(crate) async fn count_vanished(&self, sweep: &mut SweepRun) -> Result<(), StoreError> {
         let vanished = std::mem::take(&mut sweep.vanished);
         self.count_and_owe_absent(sweep, vanished).await
     }
@@ -195,7 +195,7 @@ impl Sweeper {
     /// comes first, because it decides whether the host is believed.
     async fn count_and_owe_absent(
         &self,
-        sweep: &mut HostSweep,
+        sweep: &mut SweepRun,
         absent: Vec<Did>,
     ) -> Result<(), StoreError> {
         let services = &self.fetcher.services;

@@ -65,7 +65,7 @@ pub(crate) fn is_whole(row: &Upstream) -> bool {
 }
 
 /// A sweep in progress: what it has found, and what it has cost.
-pub(crate) struct HostSweep {
+pub(crate) struct SweepRun {
     pub host: HostId,
     pub began: Now,
     pub address: HostAddress,
@@ -106,7 +106,7 @@ pub struct Sweeper {
     pub requests_per_second: f64,
 }
 
-impl HostSweep {
+impl SweepRun {
     /// Records that something was skipped, so the host does not count as swept.
     pub fn skip(&mut self, why: impl std::fmt::Display) {
         self.skipped.get_or_insert_with(|| why.to_string());
@@ -264,7 +264,7 @@ impl Sweeper {
         let Some(address) = self.fetcher.address(host) else {
             return Err(SweepError::failed("the address of the host is unknown"));
         };
-        let mut sweep = HostSweep {
+        let mut sweep = SweepRun {
             host,
             began: services.clock.now(),
             address,
@@ -308,7 +308,7 @@ impl Sweeper {
 
     /// Reads the listing, or asks about each repository. Returns whether there was anything
     /// to ask.
-    async fn read_and_ask(&self, sweep: &mut HostSweep) -> Result<bool, SweepError> {
+    async fn read_and_ask(&self, sweep: &mut SweepRun) -> Result<bool, SweepError> {
         if !sweep.adopt
             && let Some(few) = self.read_small_host(sweep.host).await?
         {
@@ -360,7 +360,7 @@ impl Sweeper {
 
     /// Records that the host is swept: all suspects are decided, and all questions are
     /// answered or owed.
-    async fn record_swept(&self, sweep: &HostSweep) -> Result<(), StoreError> {
+    async fn record_swept(&self, sweep: &SweepRun) -> Result<(), StoreError> {
         let services = &self.fetcher.services;
         let tick = services.clock.now().tick;
         // The sweep covers nothing that happened after its pages were read.

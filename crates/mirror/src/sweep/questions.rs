@@ -16,7 +16,7 @@ use gapless_store::error::StoreError;
 use crate::desk::Turn;
 use crate::repair::ask_head::AskOutcome;
 use crate::store_io::blocking;
-use crate::sweep::{HostSweep, SweepError, Sweeper};
+use crate::sweep::{SweepError, SweepRun, Sweeper};
 
 /// Concurrent questions to one host.
 const CONCURRENT_QUESTIONS: usize = 4;
@@ -49,7 +49,7 @@ impl SmallHost {
     }
 }
 
-impl HostSweep {
+impl SweepRun {
     /// Returns whether there was an answer. The error says why the host's patience is
     /// exhausted.
     fn record_result(&mut self, result: QuestionResult) -> Result<bool, String> {
@@ -99,7 +99,7 @@ impl Sweeper {
     /// answered every question.
     pub(crate) async fn ask_each(
         &self,
-        sweep: &mut HostSweep,
+        sweep: &mut SweepRun,
         few: SmallHost,
     ) -> Result<(), SweepError> {
         (sweep.expected, sweep.awaiting_deletion) = (few.shown, few.awaiting_deletion);
@@ -172,7 +172,7 @@ impl Sweeper {
     /// little.
     fn record_result(
         &self,
-        sweep: &mut HostSweep,
+        sweep: &mut SweepRun,
         result: QuestionResult,
     ) -> Result<bool, SweepError> {
         let did = result.did.clone();
@@ -196,7 +196,7 @@ impl Sweeper {
     }
 
     /// Asks about suspects that the stream has not explained, and about heads to confirm.
-    pub(crate) async fn ask_suspects(&self, sweep: &mut HostSweep) -> Result<(), SweepError> {
+    pub(crate) async fn ask_suspects(&self, sweep: &mut SweepRun) -> Result<(), SweepError> {
         let (host, began) = (sweep.host, sweep.began.tick);
         let mut questions = FuturesUnordered::new();
         let mut waiting = std::mem::take(&mut sweep.suspects);
