@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that the indexes of all CARs may take together: four indexes of the maximum
 /// size, or forty of repositories with a million records.
-pub const CAR_INDEXES_BYTES: u64 = 1 << 30;
+pub(crate) const CAR_INDEXES_BYTES: u64 = 1 << 30;
 /// Bytes that a lease grows by. The first step of each lease is free, so that small
 /// repositories, which are nearly all, proceed while large ones hold the whole budget.
 const LEASE_STEP_BYTES: u64 = 1 << 20;

@@ -33,7 +33,7 @@ pub struct DiskSpace {
 }
 
 impl DiskSpace {
-    pub fn new(folder: &Path, min_free_bytes: u64) -> DiskSpace {
+    pub(crate) fn new(folder: &Path, min_free_bytes: u64) -> DiskSpace {
         DiskSpace {
             folder: folder.to_owned(),
             min_free_bytes,
@@ -42,7 +42,7 @@ impl DiskSpace {
     }
 
     /// Returns how many bytes must stay free on the disk.
-    pub fn min_free_bytes(&self) -> u64 {
+    pub(crate) fn min_free_bytes(&self) -> u64 {
         self.min_free_bytes
     }
 
@@ -52,7 +52,7 @@ impl DiskSpace {
     }
 
     /// Records that the store refused a change because the disk is full.
-    pub fn refused(&self, now: Time, full: &DiskFull) {
+    pub(crate) fn refused(&self, now: Time, full: &DiskFull) {
         let mut shortage = self.lock();
         if shortage.is_none() {
             let error = full.to_string();
@@ -62,14 +62,14 @@ impl DiskSpace {
     }
 
     /// Checks the file system. An error of the file system changes nothing.
-    pub fn check(&self, now: Time) {
+    pub(crate) fn check(&self, now: Time) {
         // The result is read with `shortage`.
         let _ = self.require(now);
     }
 
     /// Checks the file system for an order that must not wait, and refuses the order if
     /// too little space is free.
-    pub fn require(&self, now: Time) -> Result<(), DiskFull> {
+    pub(crate) fn require(&self, now: Time) -> Result<(), DiskFull> {
         match free_bytes(&self.folder) {
             Ok(free_bytes) => self.found(now, free_bytes),
             Err(_) => Ok(()),
@@ -101,7 +101,7 @@ impl DiskSpace {
 
 /// Checks the file system once a second until the shutdown begins, and notes the present
 /// tick in the clock.
-pub async fn watch(clock: Arc<Clock>, disk: Arc<DiskSpace>, shutdown: Arc<Shutdown>) {
+pub(crate) async fn watch(clock: Arc<Clock>, disk: Arc<DiskSpace>, shutdown: Arc<Shutdown>) {
     while !shutdown.has_begun() {
         let now = clock.glance();
         clock.tick_times().note(now);

@@ -16,7 +16,7 @@ use crate::store_io::write;
 
 /// Returns the generation of the configured filter, and writes it to the store before
 /// anything is fetched under it.
-pub async fn filter_in_force(
+pub(crate) async fn filter_in_force(
     settings: &MirrorSettings,
     store: &Arc<Store>,
     now: Time,

@@ -25,7 +25,7 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(2);
 ///
 /// If the read panics, the panic is logged and counted in `gapless_faults_total`, and
 /// the result is [`StoreError::Fault`].
-pub async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     metrics: &Metrics,
     work: &'static str,
     read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,

@@ -68,23 +68,21 @@ impl HeldTree {
         self.root
     }
 
-    pub fn repo(&self) -> RepoId {
-        self.repo
-    }
-
     /// Returns the block of a node.
-    pub fn node(&self, cid: &Cid) -> Option<&[u8]> {
+    pub(crate) fn node(&self, cid: &Cid) -> Option<&[u8]> {
         self.nodes.get(cid).map(|block| &**block)
     }
 
     /// The held records, in the order of the tree.
-    pub fn records(&self) -> impl Iterator<Item = Result<Record, StoreError>> + Send + use<> {
+    pub(crate) fn records(
+        &self,
+    ) -> impl Iterator<Item = Result<Record, StoreError>> + Send + use<> {
         self.view.records(self.repo)
     }
 
     /// Returns the bytes of the record at a path, if the bytes are held and hash to this
     /// CID. Bytes that the disk has damaged are not returned.
-    pub fn bytes(&self, path: &[u8], cid: &Cid) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(crate) fn bytes(&self, path: &[u8], cid: &Cid) -> Result<Option<Vec<u8>>, StoreError> {
         let record = self.view.record(self.repo, path)?;
         let bytes = record
             .as_ref()

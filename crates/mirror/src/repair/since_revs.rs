@@ -8,7 +8,7 @@ use quick_cache::sync::Cache;
 /// then a difference that failed may be requested once more.
 const MAX_REPOS: usize = 20_000;
 
-pub struct SinceRevs(Cache<Did, Rev>);
+pub(crate) struct SinceRevs(Cache<Did, Rev>);
 
 impl Default for SinceRevs {
     fn default() -> SinceRevs {
@@ -18,11 +18,11 @@ impl Default for SinceRevs {
 
 impl SinceRevs {
     /// The revision from which a difference of a repository was last requested.
-    pub fn of(&self, did: &Did) -> Option<Rev> {
+    pub(crate) fn of(&self, did: &Did) -> Option<Rev> {
         self.0.get(did)
     }
 
-    pub fn note(&self, did: &Did, rev: Rev) {
+    pub(crate) fn note(&self, did: &Did, rev: Rev) {
         self.0.insert(did.clone(), rev);
     }
 }

@@ -25,10 +25,10 @@ use crate::repair::spill::SpilledCar;
 
 /// Records that a difference lacks and that are looked for under other held paths. With
 /// more, the whole repository is fetched: no host sends such differences.
-pub const MAX_MOVED_RECORDS: usize = 100_000;
+pub(crate) const MAX_MOVED_RECORDS: usize = 100_000;
 /// Bytes of records beyond the bytes of the CAR. Paths may share a record, so a small CAR
 /// could otherwise fill a disk with one large record under a million paths.
-pub const MAX_REPEATED_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_REPEATED_BYTES: u64 = 1 << 30;
 /// Bytes of a path that an error shows.
 const SHOWN_PATH_BYTES: usize = 120;
 
@@ -84,7 +84,7 @@ impl SnapshotError {
     }
 
     /// Whether the local disk failed, and not the host.
-    pub fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         matches!(self.flaw, Flaw::Io(_) | Flaw::Store(_))
     }
 }

@@ -113,7 +113,7 @@ impl Fetcher {
         self.last_errors.note(now, did, error, true);
     }
 
-    pub fn new(
+    pub(crate) fn new(
         services: Arc<Services>,
         desks: Arc<Desks>,
         net: Net,

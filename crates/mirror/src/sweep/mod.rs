@@ -8,7 +8,7 @@ mod pace;
 mod page_guard;
 mod patience;
 mod questions;
-pub mod queue;
+pub(crate) mod queue;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -43,11 +43,11 @@ pub(crate) enum SweepError {
 }
 
 impl SweepError {
-    pub fn failed(why: impl std::fmt::Display) -> SweepError {
+    pub(crate) fn failed(why: impl std::fmt::Display) -> SweepError {
         SweepError::Failed(why.to_string())
     }
 
-    pub fn shutdown() -> SweepError {
+    pub(crate) fn shutdown() -> SweepError {
         SweepError::failed("Gapless is shutting down")
     }
 }
@@ -97,7 +97,7 @@ pub(crate) struct SweepRun {
     pub patience: Patience,
 }
 
-pub struct Sweeper {
+pub(crate) struct Sweeper {
     pub fetcher: Arc<Fetcher>,
     pub sweeps: Arc<Sweeps>,
     /// The operator set the interval: it is kept, whatever the sweeps cost.
@@ -108,13 +108,13 @@ pub struct Sweeper {
 
 impl SweepRun {
     /// Records that something was skipped, so the host does not count as swept.
-    pub fn skip(&mut self, why: impl std::fmt::Display) {
+    pub(crate) fn skip(&mut self, why: impl std::fmt::Display) {
         self.skipped.get_or_insert_with(|| why.to_string());
     }
 }
 
 impl Sweeper {
-    pub async fn run(self: Arc<Self>) {
+    pub(crate) async fn run(self: Arc<Self>) {
         let services = self.fetcher.services.clone();
         let mut running = JoinSet::new();
         while !services.shutdown.has_begun() {

@@ -68,7 +68,7 @@ pub(crate) fn rest_of_unnamed_host(
 }
 
 impl Cost {
-    pub fn plus(self, other: Cost) -> Cost {
+    pub(crate) fn plus(self, other: Cost) -> Cost {
         Cost {
             bytes: self.bytes.saturating_add(other.bytes),
             busy: self.busy.saturating_add(other.busy),
@@ -76,7 +76,7 @@ impl Cost {
         }
     }
 
-    pub fn minus(self, other: Cost) -> Cost {
+    pub(crate) fn minus(self, other: Cost) -> Cost {
         Cost {
             bytes: self.bytes.saturating_sub(other.bytes),
             busy: self.busy.saturating_sub(other.busy),
@@ -85,7 +85,7 @@ impl Cost {
     }
 
     /// Returns the larger value of each field.
-    pub fn max_of_each(self, other: Cost) -> Cost {
+    pub(crate) fn max_of_each(self, other: Cost) -> Cost {
         Cost {
             bytes: self.bytes.max(other.bytes),
             busy: self.busy.max(other.busy),

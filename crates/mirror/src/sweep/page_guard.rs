@@ -14,17 +14,17 @@ const MAX_PAGES: usize = 50_000;
 /// Names on one page of which nothing is held. A host can make up such names without end;
 /// only the limit on pages and the patience with the host bound them.
 #[derive(Default)]
-pub struct UnheldNames(HashSet<u64>);
+pub(crate) struct UnheldNames(HashSet<u64>);
 
 impl UnheldNames {
-    pub fn add(&mut self, did: &Did) {
+    pub(crate) fn add(&mut self, did: &Did) {
         self.0.insert(hash(did.as_str()));
     }
 }
 
 /// The pages of one listing so far.
 #[derive(Default)]
-pub struct PageGuard {
+pub(crate) struct PageGuard {
     cursors: HashSet<u64>,
     idle: u32,
     /// The unheld names of the page before.
@@ -40,7 +40,7 @@ fn hash(text: &str) -> u64 {
 impl PageGuard {
     /// Checks a page with `new_held` held repositories that no earlier page had. The error
     /// says why the listing is given up.
-    pub fn check(
+    pub(crate) fn check(
         &mut self,
         new_held: usize,
         unheld: UnheldNames,

@@ -21,7 +21,7 @@ const MAX_SILENT_AFTER_LISTING: u32 = 20;
 
 /// The patience with one host, in one sweep.
 #[derive(Debug, Clone)]
-pub struct Patience {
+pub(crate) struct Patience {
     waited: Duration,
     allowed: Duration,
     /// How long a request may wait at the rate limit to one host.
@@ -33,7 +33,7 @@ pub struct Patience {
 
 impl Patience {
     /// Creates the full patience, under a limit of requests to one host.
-    pub fn new(requests_per_second: f64) -> Patience {
+    pub(crate) fn new(requests_per_second: f64) -> Patience {
         let between_requests = Duration::try_from_secs_f64(1.0 / requests_per_second);
         Patience {
             waited: Duration::ZERO,
@@ -45,18 +45,18 @@ impl Patience {
     }
 
     /// Returns how long the next answer may take.
-    pub fn left(&self) -> Duration {
+    pub(crate) fn left(&self) -> Duration {
         self.allowed.saturating_sub(self.waited)
     }
 
     /// Records a page that took `took`.
-    pub fn page_received(&mut self, took: Duration) -> Result<(), String> {
+    pub(crate) fn page_received(&mut self, took: Duration) -> Result<(), String> {
         self.listed = true;
         self.answer(PER_PAGE, took)
     }
 
     /// Records a question that took `took`.
-    pub fn question_ended(&mut self, took: Duration, answered: bool) -> Result<(), String> {
+    pub(crate) fn question_ended(&mut self, took: Duration, answered: bool) -> Result<(), String> {
         self.silent = if answered { 0 } else { self.silent + 1 };
         let max_silent = match self.listed {
             true => MAX_SILENT_AFTER_LISTING,
@@ -78,7 +78,7 @@ impl Patience {
     }
 
     /// Describes exhausted patience.
-    pub fn exhausted(&self) -> String {
+    pub(crate) fn exhausted(&self) -> String {
         format!(
             "the host answers too slowly: its answers took {} s, and the limit for as many answers is {} s",
             self.waited.as_secs(),

@@ -26,7 +26,7 @@ const MAX_ERROR_CHARS: usize = 500;
 
 /// The state of one host's sweeps.
 #[derive(Debug, Clone, Default)]
-pub struct SweepState {
+pub(crate) struct SweepState {
     pub suspects: u64,
     pub running: bool,
     /// The sweeps that failed since the last success.
@@ -42,7 +42,7 @@ pub struct SweepState {
 
 /// Sweeps of one host that failed in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SweepFailures {
+pub(crate) struct SweepFailures {
     /// When the first of these sweeps began.
     pub since: Time,
     pub times: u32,
@@ -51,12 +51,12 @@ pub struct SweepFailures {
 }
 
 impl SweepState {
-    pub fn failures(&self) -> u32 {
+    pub(crate) fn failures(&self) -> u32 {
         self.failing.as_ref().map_or(0, |failing| failing.times)
     }
 
     /// How long until the host may be swept again.
-    pub fn rests_for(&self) -> Duration {
+    pub(crate) fn rests_for(&self) -> Duration {
         let until = self.not_before;
         until.map_or(Duration::ZERO, |until| {
             until.saturating_duration_since(Instant::now())
@@ -85,7 +85,7 @@ pub(crate) struct DueHost {
 }
 
 /// The sweeps of all hosts.
-pub struct Sweeps {
+pub(crate) struct Sweeps {
     inner: Mutex<Inner>,
     /// Permits for large listings.
     pub(crate) large: Arc<Semaphore>,
@@ -118,7 +118,7 @@ impl Sweeps {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn get(&self, host: HostId) -> Option<SweepState> {
+    pub(crate) fn get(&self, host: HostId) -> Option<SweepState> {
         self.lock().states.get(&host).cloned()
     }
 
@@ -133,12 +133,12 @@ impl Sweeps {
     }
 
     /// Returns how many repositories a host's last listing had.
-    pub fn listed(&self, host: HostId) -> Option<u64> {
+    pub(crate) fn listed(&self, host: HostId) -> Option<u64> {
         self.lock().states.get(&host)?.listed
     }
 
     /// Returns the hosts whose last sweep failed.
-    pub fn failing(&self) -> Vec<(HostId, SweepFailures)> {
+    pub(crate) fn failing(&self) -> Vec<(HostId, SweepFailures)> {
         let inner = self.lock();
         let failing = inner
             .states
@@ -148,7 +148,7 @@ impl Sweeps {
     }
 
     /// Returns how many hosts failed their last sweep.
-    pub fn failing_count(&self) -> usize {
+    pub(crate) fn failing_count(&self) -> usize {
         let inner = self.lock();
         let failing = inner
             .states
@@ -158,7 +158,7 @@ impl Sweeps {
     }
 
     /// Forgets a host.
-    pub fn forget(&self, host: HostId) {
+    pub(crate) fn forget(&self, host: HostId) {
         let mut inner = self.lock();
         if let Some(gone) = inner.states.remove(&host) {
             inner.total_cost = inner.total_cost.minus(gone.cost);
@@ -171,7 +171,7 @@ impl Sweeps {
 
     /// Returns how often every host is swept, as follows from the cost; zero if the operator
     /// set the interval.
-    pub fn every(&self) -> Duration {
+    pub(crate) fn every(&self) -> Duration {
         self.lock().interval
     }
 

@@ -21,15 +21,15 @@ use gapless_store::space::{DiskFull, free_bytes};
 use crate::budget::Lease;
 
 /// Bytes of a CAR that stay in memory by default.
-pub const DEFAULT_MEMORY_BYTES: usize = 32 << 20;
+pub(crate) const DEFAULT_MEMORY_BYTES: usize = 32 << 20;
 /// Bytes of a CAR by default. The largest repositories known have a few million records
 /// of a few hundred bytes each.
-pub const MAX_CAR_BYTES: u64 = 16 << 30;
+pub(crate) const MAX_CAR_BYTES: u64 = 16 << 30;
 /// Bytes that the index keeps per block.
-pub const INDEX_ENTRY_BYTES: usize = size_of::<BlockIndexEntry>();
+pub(crate) const INDEX_ENTRY_BYTES: usize = size_of::<BlockIndexEntry>();
 /// Bytes of the index of one CAR: eleven million blocks. The largest repositories known
 /// have fewer than half of that.
-pub const MAX_INDEX_BYTES: u64 = 256 << 20;
+pub(crate) const MAX_INDEX_BYTES: u64 = 256 << 20;
 /// Bytes of the smallest block in a CAR: its length, its CID, and one byte.
 const MIN_BLOCK_BYTES: u64 = 2 + CID_LEN as u64;
 /// Bytes that the CAR parser receives at once. The parser buffers at most one block and
@@ -115,14 +115,14 @@ impl SpillError {
 
     /// Whether the cause is local, and not the host: the disk failed or is full, or too
     /// many CARs arrive at once.
-    pub fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         use SpillError::{DiskFull, Io, NoIndexBudget};
         matches!(self, Io { .. } | DiskFull(_) | NoIndexBudget)
     }
 
     /// Whether the CAR has no commit. A host answers `getRepo?since=` with such a CAR
     /// if nothing is new, or if the host cannot compute the difference.
-    pub fn has_no_commit(&self) -> bool {
+    pub(crate) fn has_no_commit(&self) -> bool {
         matches!(self, SpillError::NoRoot | SpillError::NoCommit(_))
     }
 }
@@ -202,7 +202,7 @@ impl Spill {
     }
 
     /// Counts the index against a shared budget.
-    pub fn with_index_lease(self, lease: Lease) -> Spill {
+    pub(crate) fn with_index_lease(self, lease: Lease) -> Spill {
         Spill {
             index_lease: Some(lease),
             ..self
