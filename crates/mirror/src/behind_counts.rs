@@ -6,9 +6,10 @@
 //! adopted count for 24 h. A restart forgets the counts, and the next question counts again.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
+use crate::sync::Mutex;
 use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{HostId, Time};
 
@@ -54,8 +55,7 @@ impl HostCounts {
 
 impl BehindCounts {
     fn lock(&self) -> MutexGuard<'_, HashMap<HostId, HostCounts>> {
-        // Nothing in here can panic half way.
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hosts.lock()
     }
 
     /// Returns the cached count of a host, unless the count is too old.

@@ -2,11 +2,12 @@
 //! dead letters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
+
+use crate::sync::Mutex;
 
 /// Dead letters that are kept until an operator resolves some. Further ones are counted
 /// and not kept.
@@ -83,7 +84,7 @@ impl ClaimTotals {
             return Ok(true);
         }
         let due = {
-            let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+            let counted = self.counted.lock();
             counted.is_none_or(|at| at.elapsed() >= RECOUNT_EVERY)
         };
         if due {
@@ -106,7 +107,7 @@ impl ClaimTotals {
         }
         self.count.store(count, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock();
         *counted = Some(Instant::now());
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! system, once a second, finds too little free space. Only that check ends it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gapless_core::ledger::Time;
@@ -13,6 +13,7 @@ use gapless_store::space::{DiskFull, free_bytes};
 
 use crate::clock::Clock;
 use crate::shutdown::Shutdown;
+use crate::sync::Mutex;
 
 /// How often the file system is asked: one system call.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -94,8 +95,7 @@ impl DiskSpace {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Shortage>> {
-        // Nothing in here can panic half way.
-        self.shortage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shortage.lock()
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
 
     impl std::io::Write for Said {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
+            self.0.lock().extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -159,7 +159,7 @@ mod tests {
                 let _ = disk.found(Time(1), free_bytes);
             }
         });
-        let text = String::from_utf8(said.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(said.0.lock().clone()).unwrap();
         let said: Vec<&str> = text.lines().collect();
         assert_eq!(said.len(), 2, "{text}");
         assert!(said[0].contains("WARN") && said[0].contains("until there is room"));

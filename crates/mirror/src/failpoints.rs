@@ -24,9 +24,11 @@ pub use debug::{event_of, here, panic_at, panic_at_event, pass};
 #[cfg(debug_assertions)]
 mod debug {
     use std::collections::BTreeSet;
+
+    use crate::sync::Mutex;
     use std::process::Command;
+    use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Mutex, OnceLock, PoisonError};
 
     use gapless_atp::syntax::Did;
 
@@ -92,13 +94,13 @@ mod debug {
 
     /// Makes `point` panic the next time it is passed for a repository.
     pub fn panic_at(point: &'static str, did: &Did) {
-        let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut panics = PANICS.lock();
         panics.insert((point, did.clone()));
     }
 
     /// Marks a named point in the work for one repository.
     pub fn pass(point: &'static str, did: &Did) {
-        let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut panics = PANICS.lock();
         let armed = panics.remove(&(point, did.clone()));
         drop(panics);
         assert!(!armed, "a test wants a fault of ours here");

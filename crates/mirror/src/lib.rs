@@ -1,7 +1,7 @@
 //! The running mirror, without its command line and web server.
 //!
-//! The modules are declared in the order of their layers: a module imports only from
-//! modules above it. A live record passes [`ingest`], [`desk`] and the store's committer.
+//! The modules form layers, which `xtask/layers.txt` lists and `cargo xtask tidy` checks. A
+//! live record passes [`ingest`], [`desk`] and the store's committer.
 //! A missing record is fetched by [`repair`]; [`sweep`] finds what no stream announced.
 //! [`inspect`] answers questions, [`control`] carries out orders, and [`Mirror`] starts
 //! and stops everything.
@@ -35,6 +35,7 @@ pub mod settings;
 pub mod shutdown;
 pub mod store_io;
 pub(crate) mod sweep;
+pub mod sync;
 pub mod tracking;
 pub mod upkeep;
 pub mod upstreams;

@@ -1,8 +1,8 @@
 //! The life cycle of a mirror: opens the store, wires the parts, starts and supervises the
 //! tasks, and stops everything in the right order.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use gapless_store::Store;
@@ -38,6 +38,7 @@ use crate::settings::MirrorSettings;
 use crate::shutdown::Shutdown;
 use crate::sweep::Sweeper;
 use crate::sweep::queue::Sweeps;
+use crate::sync::{Mutex, RwLock};
 use crate::tracking::Tracking;
 use crate::upkeep::UpkeepTask;
 use crate::upstreams::Upstreams;
@@ -322,7 +323,7 @@ impl Mirror {
                 }
             }
         });
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         tasks.push(supervisor);
     }
 
@@ -332,7 +333,7 @@ impl Mirror {
         self.services.shutdown.begin();
         self.following.stop().await;
         let tasks = {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tasks = self.tasks.lock();
             std::mem::take(&mut *tasks)
         };
         end_all(tasks, STOP_WITHIN / 4).await;

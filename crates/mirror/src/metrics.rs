@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::sync::Mutex;
 use gapless_core::ledger::Notice;
 use gapless_core::ledger::notice::{DropReason, ResetReason};
 
@@ -79,8 +80,7 @@ impl ByReason {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
-        // Nothing in here can panic half way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn write(&self, out: &mut String, name: &str, help: &str) {

@@ -1,10 +1,10 @@
 //! Shutdown of the program: it begins with a signal, or with an error after which the
 //! store cannot be written. Every task waits for [`Shutdown::begun`] beside its work.
 
-use std::sync::{Mutex, PoisonError};
-
 use gapless_store::error::StoreError;
 use tokio::sync::watch;
+
+use crate::sync::Mutex;
 
 /// The signal to every task that the program shuts down.
 pub struct Shutdown {
@@ -41,7 +41,7 @@ impl Shutdown {
     /// Begins the shutdown because the store cannot be written. The first error is the
     /// one that is reported.
     pub fn fail(&self, error: StoreError) {
-        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fault = self.fault.lock();
         if fault.is_none() && !matches!(error, StoreError::Closed) {
             tracing::error!(
                 %error,
@@ -54,7 +54,7 @@ impl Shutdown {
 
     /// The error that caused the shutdown; `None` after a signal.
     pub fn fault(&self) -> Option<StoreError> {
-        let fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        let fault = self.fault.lock();
         fault.clone()
     }
 }

@@ -2,7 +2,7 @@
 //! their hosts for as long as one of them lives there.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
@@ -64,12 +64,12 @@ impl Tracking {
     /// The number of tracked repositories.
     pub fn tracked_count(&self) -> usize {
         let tracked = &self.services.admission.tracked;
-        tracked.read().unwrap_or_else(PoisonError::into_inner).len()
+        tracked.read().len()
     }
 
     fn tracked_dids(&self) -> Vec<Did> {
         let tracked = &self.services.admission.tracked;
-        let tracked = tracked.read().unwrap_or_else(PoisonError::into_inner);
+        let tracked = tracked.read();
         tracked.iter().cloned().collect()
     }
 
@@ -186,10 +186,7 @@ impl Tracking {
             let tracked = &self.services.admission.tracked;
             // First, so that its events are read before the row says that the repository
             // is tracked.
-            tracked
-                .write()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(did.clone())
+            tracked.write().insert(did.clone())
         };
         // Then the wish: streams for tracked repositories cover a row that is tracked, so
         // the next start must find the wish.
@@ -220,7 +217,7 @@ impl Tracking {
         };
         write(&self.services.store, change).await?;
         let found = &self.services.admission.found;
-        let mut found = found.write().unwrap_or_else(PoisonError::into_inner);
+        let mut found = found.write();
         match by {
             TrackedBy::Found(collection) => found.insert(did.clone(), (collection.clone(), since)),
             TrackedBy::Operator | TrackedBy::Unchanged => found.remove(did),
@@ -230,28 +227,17 @@ impl Tracking {
 
     fn forget(&self, did: &Did) {
         let tracked = &self.services.admission.tracked;
-        tracked
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(did);
+        tracked.write().remove(did);
         let found = &self.services.admission.found;
-        found
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(did);
+        found.write().remove(did);
     }
 
     /// Undoes `forget` for a repository that was found.
     fn remember(&self, did: &Did, found: (Arc<str>, Time)) {
         let tracked = &self.services.admission.tracked;
         let by = &self.services.admission.found;
-        by.write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(did.clone(), found);
-        tracked
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(did.clone());
+        by.write().insert(did.clone(), found);
+        tracked.write().insert(did.clone());
     }
 
     /// Stops tracking repositories for an operator. Returns how many were tracked before.

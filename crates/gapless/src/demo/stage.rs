@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
@@ -18,6 +18,7 @@ use crate::demo::DemoError;
 use crate::serve::Serving;
 use crate::web::{self, App, Running, WebSettings};
 use gapless_mirror::Mirror;
+use gapless_mirror::sync::Mutex;
 
 /// Servers of repositories in the network.
 pub const HOSTS: usize = 3;
@@ -80,7 +81,7 @@ impl Stage {
     }
 
     fn put(&self, up: Option<RunningMirror>) -> Option<RunningMirror> {
-        let mut place = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.up.lock();
         std::mem::replace(&mut *place, up)
     }
 
@@ -91,7 +92,7 @@ impl Stage {
 
     /// The mirror; `None` while it is stopped.
     pub fn mirror(&self) -> Option<Arc<Mirror>> {
-        let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
+        let up = self.up.lock();
         up.as_ref().map(|up| up.mirror.clone())
     }
 

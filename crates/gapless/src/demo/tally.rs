@@ -2,11 +2,12 @@
 //! truth again and again by the [`oracle`], and what came of it.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
 use gapless_atp::syntax::Did;
 use gapless_mirror::Mirror;
 use gapless_mirror::api::Inspect as _;
+use gapless_mirror::sync::Mutex;
 use gapless_store::error::StoreError;
 use gapless_testnet::Truth;
 
@@ -63,8 +64,7 @@ impl Judge {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here can panic half way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub fn tally(&self) -> OracleTally {

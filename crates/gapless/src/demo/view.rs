@@ -2,12 +2,12 @@
 //! that is redrawn in place; elsewhere plain lines; for programs, one JSON object per line.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value as Json, json};
 
 use crate::demo::tally::OracleTally;
 use crate::terminal::sanitize;
+use gapless_mirror::sync::Mutex;
 
 /// Erases the line and returns to its beginning.
 const ERASE: &str = "\r\x1b[2K";
@@ -96,7 +96,7 @@ impl DemoView {
             OutputForm::Json => write(&format!("{event}\n")),
             OutputForm::Plain => write(&format!("{words}\n")),
             OutputForm::Terminal => {
-                let bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
+                let bottom = self.bottom.lock();
                 let line = bottom.as_deref().unwrap_or_default();
                 write(&format!("{ERASE}{words}\n{line}"));
             }
@@ -109,7 +109,7 @@ impl DemoView {
             OutputForm::Plain => {}
             OutputForm::Json => write(&format!("{}\n", status.json())),
             OutputForm::Terminal => {
-                let mut bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut bottom = self.bottom.lock();
                 let line = status.line();
                 write(&format!("{ERASE}{line}"));
                 *bottom = Some(line);
@@ -126,7 +126,7 @@ impl DemoView {
 
     /// Leaves the status line as it is, above the lines that follow.
     pub fn stop_redrawing(&self) {
-        let mut bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bottom = self.bottom.lock();
         if bottom.take().is_some() {
             write("\n");
         }

@@ -4,9 +4,10 @@
 //! Loopback clients are not counted: a local proxy forwards all clients from one address.
 //! Forwarding headers of a request are not trusted.
 
+use gapless_mirror::sync::Mutex;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -81,8 +82,7 @@ impl IpLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Arc<Semaphore>>> {
-        // Nothing in here can panic half way.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

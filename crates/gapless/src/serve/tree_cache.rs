@@ -7,7 +7,7 @@
 //! root differs from the signed root is never served: the store is damaged.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use gapless_atp::cid::Cid;
@@ -28,6 +28,7 @@ use crate::serve::limits::MAX_TREES_BYTES;
 use crate::serve::lookup::ServedState;
 use crate::serve::refuse::ServeError;
 use gapless_mirror::budget::{Budget, Lease};
+use gapless_mirror::sync::Mutex;
 
 /// A tree, and its share of the memory of all trees.
 pub(crate) struct CachedTree {
@@ -161,8 +162,7 @@ impl TreeCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(RepoId, Cid, Arc<CachedTree>)>> {
-        // Nothing in here can panic half way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     fn get(&self, state: &ServedState) -> Option<Arc<CachedTree>> {

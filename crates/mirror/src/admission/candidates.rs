@@ -8,9 +8,10 @@
 //! are counted; a listing, or their next operation, brings them again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
+use crate::sync::Mutex;
 use gapless_atp::syntax::Did;
 use gapless_store::cursor::EventPosition;
 use tokio::sync::Notify;
@@ -74,8 +75,7 @@ pub enum Offered {
 
 impl Candidates {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Offers a candidate of a stream, without waiting.

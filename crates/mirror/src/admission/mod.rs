@@ -8,7 +8,7 @@ pub mod scope;
 pub mod strays;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Time;
@@ -17,6 +17,8 @@ use candidates::Candidates;
 use newcomers::Newcomers;
 use scope::Scope;
 use strays::Strays;
+
+use crate::sync::RwLock;
 
 /// What decides whether a repository is wanted.
 pub struct Admission {
@@ -37,19 +39,19 @@ pub struct Admission {
 impl Admission {
     /// Whether a repository is tracked.
     pub fn is_tracked(&self, did: &Did) -> bool {
-        let tracked = self.tracked.read().unwrap_or_else(PoisonError::into_inner);
+        let tracked = self.tracked.read();
         tracked.contains(did)
     }
 
     /// The collection by which a tracked repository was found, and when.
     pub fn found_by(&self, did: &Did) -> Option<(Arc<str>, Time)> {
-        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.read();
         found.get(did).cloned()
     }
 
     /// All tracked repositories that a collection found.
     pub fn found_dids(&self) -> Vec<Did> {
-        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.read();
         found.keys().cloned().collect()
     }
 }

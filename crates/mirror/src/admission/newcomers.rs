@@ -9,8 +9,9 @@
 //! event or with the sweep of its host. The counts start at zero with every start.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
+use crate::sync::Mutex;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::UpstreamId;
 use tokio::sync::Notify;
@@ -51,8 +52,7 @@ impl Newcomers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Returns whether an unknown repository that an upstream brings may be added. If not,

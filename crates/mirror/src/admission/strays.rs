@@ -6,8 +6,9 @@
 //! the repository, and names another host. The counts start at zero with every start.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
+use crate::sync::Mutex;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::HostId;
 
@@ -41,8 +42,7 @@ struct HostStrays {
 
 impl Strays {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Records that a host brought a repository that lives elsewhere, as far as is known.

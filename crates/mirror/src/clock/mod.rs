@@ -11,9 +11,9 @@
 mod tick_times;
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::sync::Mutex;
 use gapless_core::ledger::time::micros;
 use gapless_core::ledger::{Now, Tick, Time};
 
@@ -68,7 +68,7 @@ impl Clock {
 
     /// The present time.
     pub fn time(&self) -> Time {
-        let mut base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut base = self.base.lock();
         let wall = wall().saturating_add_signed(self.ahead.load(Ordering::SeqCst));
         self.advance(&mut base, Instant::now(), wall)
     }
@@ -102,7 +102,7 @@ impl Clock {
     /// start.
     pub fn kept_step(&self) -> Duration {
         self.time();
-        let base = self.base.lock().unwrap_or_else(PoisonError::into_inner);
+        let base = self.base.lock();
         base.set_at.elapsed()
     }
 

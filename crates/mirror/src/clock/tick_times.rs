@@ -2,9 +2,9 @@
 //! answer to an operator needs a time. The map is in memory and bounded: when it is full,
 //! every second entry goes. A tick from before the start maps to the time of the start.
 
-use std::sync::{Mutex, PoisonError};
-
 use gapless_core::ledger::{Now, Tick, Time};
+
+use crate::sync::Mutex;
 
 /// Entries that are kept. When there are more, every second one is dropped.
 const MAX_ENTRIES: usize = 4096;
@@ -31,7 +31,7 @@ impl TickTimes {
 
     /// Adds an entry, unless the tick is no later than the last one.
     pub fn note(&self, now: Now) {
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.noted.lock();
         if noted.last().is_some_and(|last| last.tick >= now.tick) {
             return;
         }
@@ -48,7 +48,7 @@ impl TickTimes {
     /// The earliest known time at which the tick had passed; `None` if no entry is as
     /// late as the tick.
     pub fn time_of(&self, tick: Tick) -> Option<Time> {
-        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = self.noted.lock();
         let place = noted.partition_point(|one| one.tick < tick);
         noted.get(place).map(|one| one.time)
     }
@@ -84,7 +84,7 @@ mod tests {
         for tick in 1..20_000 {
             times.note(now(tick, tick + 1));
         }
-        assert!(times.noted.lock().unwrap().len() <= MAX_ENTRIES + 1);
+        assert!(times.noted.lock().len() <= MAX_ENTRIES + 1);
         assert_eq!(times.time_of(Tick(0)), Some(Time(1)));
         let known = times.time_of(Tick(10_000)).expect("later ones are there");
         assert!(known.0 >= 10_001 && known.0 < 10_101, "{known:?}");

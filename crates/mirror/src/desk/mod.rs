@@ -170,7 +170,7 @@ pub(crate) enum Item {
 /// All desks.
 pub struct Desks {
     inboxes: Vec<Arc<Inbox>>,
-    threads: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    threads: crate::sync::Mutex<Vec<JoinHandle<()>>>,
     hasher: FixedState,
 }
 
@@ -209,7 +209,7 @@ impl Desks {
         }
         Ok(Desks {
             inboxes,
-            threads: std::sync::Mutex::new(threads),
+            threads: crate::sync::Mutex::new(threads),
             hasher,
         })
     }
@@ -307,10 +307,7 @@ impl Desks {
             inbox.close();
         }
         let threads = {
-            let mut threads = self
-                .threads
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut threads = self.threads.lock();
             std::mem::take(&mut *threads)
         };
         for thread in threads {

@@ -1,7 +1,7 @@
 //! What waits for a desk: events and visits in order, and the store's answers.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use gapless_store::change::Ack;
@@ -9,6 +9,7 @@ use gapless_store::error::StoreError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::desk::Item;
+use crate::sync::{Condvar, Mutex};
 
 /// Bytes of events that may wait or be on their way, at all desks.
 const ROOM_BYTES: usize = 32 << 20;
@@ -50,15 +51,14 @@ impl Inbox {
         let pieces = ROOM_BYTES / PIECE / desks;
         Inbox {
             waiting: Mutex::default(),
-            came: Condvar::new(),
+            came: Condvar::default(),
             room: Arc::new(Semaphore::new(pieces)),
             pieces,
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing in here can panic half way.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Waits for room for an event of so many bytes.
@@ -109,8 +109,7 @@ impl Inbox {
     pub fn take(&self, patience: Duration) -> Taken {
         let mut waiting = self.lock();
         if waiting.items.is_empty() && waiting.answers.is_empty() && !waiting.closed {
-            let woken = self.came.wait_timeout(waiting, patience);
-            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+            waiting = self.came.wait_timeout(waiting, patience);
         }
         Taken {
             items: std::mem::take(&mut waiting.items),

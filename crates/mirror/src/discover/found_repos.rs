@@ -6,7 +6,7 @@
 //! no record in a wanted collection, the listing was outdated, and tracking ends.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -19,6 +19,7 @@ use crate::admission::candidates::Candidate;
 use crate::desk::Turn;
 use crate::discover::{CHECK_EVERY, Discovery};
 use crate::services::Services;
+use crate::sync::Mutex;
 use crate::tracking::TrackedBy;
 use gapless_core::filter::Pattern;
 use gapless_net::{KnownIdentity, ResolveError};
@@ -52,8 +53,7 @@ struct Inner {
 
 impl FoundRepos {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

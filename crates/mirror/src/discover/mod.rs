@@ -19,7 +19,7 @@ pub(crate) mod newcomers;
 pub(crate) mod streams;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use gapless_core::ledger::{HostId, Time, UpstreamKind};
@@ -29,6 +29,7 @@ use crate::following::Following;
 use crate::repair::worker::Fetcher;
 use crate::services::Services;
 use crate::settings::MirrorSettings;
+use crate::sync::Mutex;
 use crate::tracking::Tracking;
 pub use found_repos::FoundRepos;
 
@@ -73,8 +74,7 @@ pub(crate) struct Listing {
 
 impl Listings {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(crate) fn is_due(&self, asked: &ListingKey) -> bool {

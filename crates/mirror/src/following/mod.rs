@@ -16,7 +16,7 @@ mod task;
 mod tracked_hosts;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gapless_core::ledger::{FollowReason, HostId, UpstreamId, UpstreamKind};
 use gapless_store::error::StoreError;
@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 use crate::api::ApiError;
 use crate::desk::Desks;
 use crate::services::Services;
+use crate::sync::Mutex;
 use crate::upstreams::connection::Link;
 use gapless_net::Net;
 
@@ -115,10 +116,7 @@ impl Following {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<UpstreamId, Followee>> {
-        // Nothing in here can panic half way.
-        self.followees
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.followees.lock()
     }
 
     /// Whether nothing is followed.
@@ -130,7 +128,7 @@ impl Following {
     pub fn link(&self, id: UpstreamId) -> Option<Link> {
         let followees = self.lock();
         let link = followees.get(&id)?.link.lock();
-        Some(link.unwrap_or_else(PoisonError::into_inner).clone())
+        Some(link.clone())
     }
 
     /// The hosts with a stream of their own that is read for all repositories, and the number

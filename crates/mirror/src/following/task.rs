@@ -1,7 +1,7 @@
 //! The task that follows one upstream: starts it, restarts it after a panic, and ends it.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use crate::following::{Followee, Following};
 use crate::ingest::follow::Follower;
 use crate::services::Services;
+use crate::sync::Mutex;
 use crate::upstreams::connection::Link;
 use gapless_net::Trust;
 

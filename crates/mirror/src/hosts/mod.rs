@@ -4,7 +4,7 @@
 pub mod quota;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
@@ -17,6 +17,7 @@ use crate::behind_counts::BehindCounts;
 use crate::clock::Clock;
 use crate::hosts::quota::{QuotaExceeded, Quotas};
 use crate::store_io::write;
+use crate::sync::{Mutex, RwLock};
 
 /// How often the log reports that hosts were refused because of a quota.
 const LOG_EVERY: Duration = Duration::from_secs(600);
@@ -151,7 +152,7 @@ impl HostRows {
         let written = write(&self.store, change).await;
         let named = written.and_then(|ack| ack.host.ok_or(StoreError::CommitterGone));
         let new = named.as_ref().is_ok_and(|id| {
-            let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+            let mut rows = self.rows.write();
             rows.by_name.insert(name.to_owned(), *id);
             let known = rows.by_id.contains_key(id);
             rows.by_id.entry(*id).or_insert(row);
@@ -196,10 +197,7 @@ impl HostRows {
     }
 
     fn log_refused(&self, name: &str, by: &NamedBy) {
-        let mut logged_at = self
-            .logged_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut logged_at = self.logged_at.lock();
         if logged_at.is_some_and(|at| at.elapsed() < LOG_EVERY) {
             return;
         }
@@ -256,7 +254,7 @@ impl HostRows {
             ..Change::default()
         };
         write(&self.store, change).await?;
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.write();
         if let Some(gone) = rows.by_id.remove(&id) {
             rows.by_name.remove(&gone.name);
             drop(rows);
@@ -284,7 +282,7 @@ impl HostRows {
             ..Change::default()
         };
         write(&self.store, change).await?;
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.write();
         rows.by_id.insert(id, row);
         Ok(Some(told))
     }
@@ -300,18 +298,15 @@ impl HostRows {
     }
 
     fn quotas(&self) -> MutexGuard<'_, Quotas> {
-        // Nothing in here can panic half way.
-        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+        self.quotas.lock()
     }
 
     fn refusals(&self) -> MutexGuard<'_, HashMap<HostId, RefusedSnapshot>> {
-        // Nothing in here can panic half way.
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.refusals.lock()
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+        self.rows.read()
     }
 }
 

@@ -7,7 +7,7 @@
 //! answers pings and sends no event for long is dialed again: behind it is a
 //! network that never sleeps. A PDS may be quiet for days.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use crate::ingest::redial::{Ending, Tries, is_too_quiet, redial_wait};
 use crate::ingest::skip::Skipped;
 use crate::metrics::reset_words;
 use crate::services::Services;
+use crate::sync::Mutex;
 use crate::upstreams::Wire;
 use crate::upstreams::connection::Link;
 use crate::upstreams::sources::SourceTally;
@@ -187,7 +188,7 @@ impl Follower {
     }
 
     pub(crate) fn link(&self) -> std::sync::MutexGuard<'_, Link> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        self.link.lock()
     }
 
     pub(crate) fn wire(&self) -> Wire {

@@ -4,7 +4,7 @@
 //! counted for every question. If a count takes longer than [`MAX_WAIT`], the answer is the
 //! last count with its time, while a task makes the next count.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gapless_core::ledger::complete::Level;
@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::api::{ApiError, RepoCounts, seconds_between};
 use crate::inspect::Inspector;
+use crate::sync::Mutex;
 
 /// The shortest time between two counts. Counts take at most one part in
 /// [`MAX_TIME_SHARE`] of the time, unless the state of an upstream has changed.
@@ -89,7 +90,7 @@ impl Inspector {
     pub(crate) fn count(&self) -> Result<CountResult, ApiError> {
         let remembered = {
             let counted = self.count_cache.counted.lock();
-            counted.unwrap_or_else(PoisonError::into_inner).clone()
+            counted.clone()
         };
         let Some(counted) = remembered else {
             return self.count_anew();
@@ -108,19 +109,11 @@ impl Inspector {
     fn count_anew(&self) -> Result<CountResult, ApiError> {
         let asked = Instant::now();
         // One count at a time: callers that arrive meanwhile get its result.
-        let _one = self
-            .count_cache
-            .counting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _one = self.count_cache.counting.lock();
         let cover_states = self.cover_states();
         let began = Instant::now();
         {
-            let counted = self
-                .count_cache
-                .counted
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let counted = self.count_cache.counted.lock();
             if let Some(counted) = &*counted
                 && counted.at.checked_sub(counted.took) > Some(asked)
                 && counted.cover_states == cover_states
@@ -158,11 +151,7 @@ impl Inspector {
             overdue,
             oldest_debt: oldest,
         };
-        let mut kept = self
-            .count_cache
-            .counted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.count_cache.counted.lock();
         *kept = Some(counted.clone());
         Ok(counted)
     }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use gapless_atp::syntax::{Did, DidMethod};
@@ -18,6 +18,7 @@ use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::{HostId, Repo, Time};
 use tokio::sync::Notify;
 
+use crate::sync::Mutex;
 use queue::DebtQueue;
 pub use slots::Slots;
 use slots::{RunningTasks, TaskKind};
@@ -77,8 +78,7 @@ pub struct Schedule {
 
 impl Schedule {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Queues the debt of a row that was read from the store, unless a debt of the

@@ -3,13 +3,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use gapless_core::ledger::{HostId, Time};
 use tokio::sync::Semaphore;
 
 use crate::sweep::pace::{Cost, interval, rest};
+use crate::sync::Mutex;
 
 /// Concurrent sweeps. Most of a sweep is waiting for the host, so the number is high.
 const CONCURRENT_SWEEPS: usize = 32;
@@ -114,8 +115,7 @@ impl Default for Sweeps {
 
 impl Sweeps {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(crate) fn get(&self, host: HostId) -> Option<SweepState> {

@@ -4,7 +4,7 @@
 
 mod purge_cleanup;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gapless_core::ledger::time::micros;
@@ -17,6 +17,7 @@ use crate::desk::{Desks, Turn};
 use crate::repair::reload::read_repos;
 use crate::services::Services;
 use crate::store_io::{blocking, write};
+use crate::sync::Mutex;
 
 /// Rows that one view brings in a search.
 const ROWS_PER_READ: usize = 10_000;

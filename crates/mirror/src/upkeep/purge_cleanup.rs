@@ -154,7 +154,7 @@ impl UpkeepTask {
     async fn scour(&self, open: &OpenPurges) -> Result<(), StoreError> {
         let every = self.purge_grace.min(SCOUR_EVERY);
         let lately = |at: Instant| at.elapsed() < every;
-        let scoured = self.scoured.lock().ok().and_then(|at| *at);
+        let scoured = *self.scoured.lock();
         // On a full disk nothing is written, and rewriting a table takes room.
         failpoints::here("purge.redacted");
         if scoured.is_some_and(lately) || self.services.disk.shortage().is_some() {
@@ -163,9 +163,7 @@ impl UpkeepTask {
         let Some(scourer) = self.services.store.scourer() else {
             return Ok(());
         };
-        if let Ok(mut at) = self.scoured.lock() {
-            *at = Some(Instant::now());
-        }
+        *self.scoured.lock() = Some(Instant::now());
         let scourer = Arc::new(scourer);
         let redacted = scourer.mark();
         if !self.drop_journals(&scourer).await? {

@@ -1,8 +1,9 @@
 //! The state of a connection, as answers show it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::sync::Mutex;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::Time;
 
@@ -27,10 +28,10 @@ pub struct Lag(Mutex<Option<Duration>>);
 impl Lag {
     pub fn note(&self, now: Time, rev: Rev) {
         let age = now.since(Time(rev.micros()));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(age);
+        *self.0.lock() = Some(age);
     }
 
     pub fn get(&self) -> Option<Duration> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }

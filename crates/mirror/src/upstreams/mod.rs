@@ -14,7 +14,7 @@ pub mod history;
 pub mod sources;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use gapless_core::ledger::cover::Covers;
@@ -29,6 +29,7 @@ use crate::clock::Clock;
 use crate::disk_space::DiskSpace;
 use crate::shutdown::Shutdown;
 use crate::store_io::write;
+use crate::sync::{Mutex, RwLock};
 use history::UpstreamHistory;
 use sources::Sources;
 
@@ -155,12 +156,11 @@ impl Upstreams {
         if self.steps_back.load(Ordering::SeqCst) != self.clock.steps_back() {
             self.renew(&mut self.write());
         }
-        // Nothing in here can panic half way.
-        self.covers.read().unwrap_or_else(PoisonError::into_inner)
+        self.covers.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Covers> {
-        self.covers.write().unwrap_or_else(PoisonError::into_inner)
+        self.covers.write()
     }
 
     /// Resets every connection if the clock was set back since the last call. No decision
@@ -194,8 +194,7 @@ impl Upstreams {
 
     /// When each upstream was added or removed.
     pub fn history(&self) -> MutexGuard<'_, UpstreamHistory> {
-        // Nothing in here can panic half way.
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.history.lock()
     }
 
     /// Lets the ledger look at a connection. Returns what it said, and the row if

@@ -19,9 +19,10 @@ mod start;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use gapless_mirror::sync::Mutex;
 use gapless_store::error::StoreError;
 use gapless_store::frames::FramesReader;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -171,10 +172,7 @@ impl Firehose {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<AtomicU64>>> {
-        // Nothing in here can panic half way.
-        self.positions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.positions.lock()
     }
 }
 

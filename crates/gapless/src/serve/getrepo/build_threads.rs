@@ -6,9 +6,10 @@
 //! Concurrent builds are limited by permits. The pair of threads that became idle last is
 //! used first, so a second pair does not start while one suffices.
 
+use gapless_mirror::sync::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -101,8 +102,7 @@ impl BuildThreads {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<ThreadPair>> {
-        // Nothing in here can panic half way.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     /// Takes a permit if one is free.

@@ -1,9 +1,9 @@
 //! Where the two sides of a two-ended reader meet: each record is claimed by one side.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use crate::serve::getrepo::batch::RecordBatch;
+use gapless_mirror::sync::Mutex;
 
 /// The end of the repository from which a side reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,9 +36,8 @@ impl MeetingPoint {
     /// claimed. `ended` means that there are no further rows. Returns whether every record
     /// of the repository is claimed now.
     pub(crate) fn claim(&self, side: Side, batch: &mut RecordBatch, ended: bool) -> bool {
-        // Nothing in here can panic half way.
-        let claimed = self.claimed.lock();
-        let [first, last] = &mut *claimed.unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = self.claimed.lock();
+        let [first, last] = &mut *claimed;
         if self.all_claimed.load(Ordering::Relaxed) {
             batch.truncate_while(|_| true);
             return true;

@@ -1,11 +1,12 @@
 //! The memory budget of one build of a tree: the batches that wait for their use, and the
 //! records that are kept so that an export need not read them again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::serve::getrepo::batch::{BatchContent, RecordBatch};
 use gapless_mirror::budget::Lease;
+use gapless_mirror::sync::Mutex;
 
 /// Whether the records of a build are kept, and the memory of its batches.
 pub(crate) struct RecordBudget {
@@ -44,8 +45,7 @@ impl RecordBudget {
 
     /// Takes the memory of one more batch. Returns false if the budget is used up.
     pub(crate) fn reserve(&self, batch: &RecordBatch) -> bool {
-        // Nothing in here can panic half way.
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let (lease, bytes) = &mut *taken;
         *bytes += batch.bytes() as u64;
         lease.grow_to(*bytes)

@@ -171,7 +171,7 @@ async fn a_host_of_which_nothing_is_asked_is_not_swept() {
         .mirror()
         .services()
         .hosts
-        .name("https://nobody.example");
+        .register("https://nobody.example");
     named.await.expect("it is named");
     world.until_all_complete().await;
     let before = world.metrics().sweeps.get();

@@ -21,7 +21,7 @@ mod tally;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
@@ -29,6 +29,7 @@ use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{FollowReason, HostId, Tick, Time, Upstream, UpstreamId, UpstreamKind};
 
 use crate::clock::Clock;
+use crate::sync::{Mutex, RwLock};
 use recent::{Expired, Recent, RecentCommit};
 pub use tally::{SourceFigures, SourceTally};
 
@@ -98,8 +99,7 @@ pub struct Sources {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here can panic half way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Sources {
@@ -149,7 +149,7 @@ impl Sources {
                 (UpstreamKind::Pds, None) | (UpstreamKind::Jetstream, _) => {}
             }
         }
-        let mut current = self.judged.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.judged.write();
         *current = Arc::new(judged);
         // The streams of two hosts never bring the same commit, so they cannot be compared.
         let services = tallies.values().any(|one| one.kind != UpstreamKind::Pds);
@@ -227,7 +227,7 @@ impl Sources {
             return;
         }
         let judged = {
-            let judged = self.judged.read().unwrap_or_else(PoisonError::into_inner);
+            let judged = self.judged.read();
             judged.clone()
         };
         let now = self.clock.glance();

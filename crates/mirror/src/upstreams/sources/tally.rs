@@ -1,10 +1,11 @@
 //! The counters of one source: which commits it brought first, late or not at all.
 
 use std::collections::HashSet;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::sync::Mutex;
 use gapless_core::ledger::{HostId, Time, UpstreamId, UpstreamKind};
 
 /// Upper bounds of the histogram of delays.
@@ -76,8 +77,7 @@ impl SourceTally {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here can panic half way.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub fn connected(&self) {
