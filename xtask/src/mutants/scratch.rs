@@ -10,6 +10,11 @@ use crate::process::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A child that is just being started has a copy of the lock until it runs its program.
+const LOCK_GRACE: Duration = Duration::from_secs(2);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 pub struct Scratch {
     pub tree: PathBuf,
@@ -122,13 +127,21 @@ fn lock(home: &Path) -> Result<File, Failure> {
     let fault = |e: &dyn std::fmt::Display| Failure::check(format!("{}: {e}", path.display()));
     fs::create_dir_all(home).map_err(|e| fault(&e))?;
     let file = File::create(&path).map_err(|e| fault(&e))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failure::usage(format!(
-            "another run works in {}; wait for it",
-            home.display()
-        ))),
-        Err(TryLockError::Error(e)) => Err(fault(&e)),
+    let start = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if start.elapsed() < LOCK_GRACE => {
+                std::thread::sleep(LOCK_POLL);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure::usage(format!(
+                    "another run works in {}; wait for it",
+                    home.display()
+                )));
+            }
+            Err(TryLockError::Error(e)) => return Err(fault(&e)),
+        }
     }
 }
 
