@@ -333,12 +333,16 @@ pub fn owe_filter_change(context: Context<'_>, repo: &mut Repo) {
 /// Handles the outcome of a walk over the held state at `commit` that found nothing
 /// missing that the filter wants: the fetch that is owed for the filter is paid without
 /// being done. That can be told only if all keys are held, under the old filter and under
-/// the present one. Returns whether the debt is paid.
+/// the present one; a newer commit that is known has to be fetched all the same. Returns
+/// whether the debt is paid.
 pub fn filter_walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> bool {
     let owed = repo.debt.fetch;
     let for_filter =
         owed.is_some_and(|owed| owed.why == DebtReason::FilterChanged && owed.at < note.at);
-    let there = repo.head().is_some_and(|head| head.commit == commit);
+    let newest = repo.first_rev_since_reset;
+    let there = repo
+        .head()
+        .is_some_and(|head| head.commit == commit && newest <= Some(head.rev));
     let filter = note.filter;
     let told = repo.filter.holds_all_keys() && filter.holds_all_keys();
     if !for_filter || !there || !told {

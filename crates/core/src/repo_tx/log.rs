@@ -225,6 +225,7 @@ mod tests {
     use gapless_atp::syntax::Rev;
 
     use super::*;
+    use crate::ledger::{DebtItem, DebtReason, Tick};
 
     /// What the log is told of an account that becomes something else.
     fn told(from: Account, to: Account, holds: bool) -> Vec<EntryContent> {
@@ -275,5 +276,24 @@ mod tests {
         }
         let moved = told(Active, Unknown, true);
         assert!(moved.is_empty(), "nobody has hidden it: {moved:?}");
+    }
+
+    #[test]
+    fn what_is_owed_stays_owed_in_an_entry_that_comes_before_parked_frames() {
+        let did = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID");
+        let mut repo = Repo::new(did);
+        let owed = DebtItem {
+            at: Tick(1),
+            why: DebtReason::FirstSighting,
+        };
+        repo.debt.resolve = Some(owed);
+        let mut tx = RepoTx::row_only(Some(RepoId(1)), repo);
+        tx.repo.host = Some(HostId(1));
+        tx.repo.debt.resolve = None;
+        tx.append_log_entries_first();
+        let steps = tx.finish(Time(1), |_| None).steps;
+        let rows = steps.into_iter().filter_map(|step| step.row);
+        let owed_in: Vec<_> = rows.map(|row| row.debt.resolve).collect();
+        assert_eq!(owed_in, [Some(owed), None]);
     }
 }

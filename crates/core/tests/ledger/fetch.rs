@@ -323,6 +323,26 @@ fn a_wider_filter_owes_a_fetch_that_equal_heads_do_not_pay() {
 }
 
 #[test]
+fn a_walk_pays_for_a_filter_unless_a_newer_commit_is_known() {
+    let walked = |newer: bool| {
+        let mut desk = Desk::holding(5);
+        desk.settings.filter = FilterGen(2);
+        desk.note();
+        let note = desk.note();
+        if newer {
+            // Hidden behind the debt for the filter, which outlasts it.
+            desk.event(PDS, &commit(9));
+        }
+        let now = desk.now();
+        let paid = fetch::filter_walked(now, &mut desk.repo, &note, head(5).commit);
+        assert_eq!(desk.owes_nothing(), paid);
+        paid
+    };
+    assert!(walked(false));
+    assert!(!walked(true), "nothing else would fetch it");
+}
+
+#[test]
 fn a_filter_changed_during_a_fetch_is_owed_still() {
     let mut scenario = Scenario::new();
     let note = scenario.note();
