@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::oracle::{self, Scope};
+use crate::oracle::{self, RecordScope};
 use crate::{LOG, PATIENCE, World};
 
 /// A running `gapless run`. Dropping it kills it.
@@ -22,7 +22,7 @@ pub struct Program {
     port: u16,
     log: PathBuf,
     truth: Truth,
-    scope: Scope,
+    scope: RecordScope,
 }
 
 /// A port that was free a moment ago.

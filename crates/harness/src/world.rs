@@ -17,7 +17,7 @@ use gapless_testnet::{Spec, Testnet};
 use tempfile::TempDir;
 
 use crate::log_capture::{self, Lines};
-use crate::oracle::Scope;
+use crate::oracle::RecordScope;
 
 /// The longest wait for anything; after it the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -247,8 +247,8 @@ impl World {
     }
 
     /// Which records are to be kept.
-    pub fn scope(&self) -> Scope {
-        Scope::of(&self.flags)
+    pub fn scope(&self) -> RecordScope {
+        RecordScope::of(&self.flags)
     }
 
     /// The folder of the mirror's data.

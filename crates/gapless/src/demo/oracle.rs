@@ -19,7 +19,7 @@ use crate::config::Flags;
 
 /// Which records a mirror was told to keep.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct RecordScope {
     /// Patterns of collections; none stands for all.
     patterns: Vec<String>,
     /// Keeps no keys of records outside the patterns.
@@ -29,11 +29,11 @@ pub struct Scope {
     widened: bool,
 }
 
-impl Scope {
+impl RecordScope {
     /// The scope that the flags of `gapless run` choose.
-    pub fn of(flags: &Flags) -> Scope {
+    pub fn of(flags: &Flags) -> RecordScope {
         let patterns = flags.collections.as_deref().unwrap_or_default();
-        Scope {
+        RecordScope {
             patterns: patterns
                 .split(',')
                 .filter(|one| !one.is_empty())
@@ -45,8 +45,8 @@ impl Scope {
     }
 
     /// Says whether the filter is wider than it was.
-    pub fn widened(self, widened: bool) -> Scope {
-        Scope { widened, ..self }
+    pub fn widened(self, widened: bool) -> RecordScope {
+        RecordScope { widened, ..self }
     }
 
     /// Whether the record at a path is to be kept.
@@ -90,7 +90,7 @@ impl Comparison {
 }
 
 /// Records by path; without its bytes, a record of which only the key is kept.
-pub type Held = BTreeMap<String, Option<Vec<u8>>>;
+pub type HeldRecords = BTreeMap<String, Option<Vec<u8>>>;
 
 /// Compares an answer about a repository with the truth at the rev that the answer states: the
 /// commit, the root, the number of records and what the answer calls complete. With a view of
@@ -98,7 +98,7 @@ pub type Held = BTreeMap<String, Option<Vec<u8>>>;
 /// on in between.
 pub fn compare(
     truth: &Truth,
-    scope: &Scope,
+    scope: &RecordScope,
     answer: &RepoAnswer,
     view: Option<&ReadView>,
 ) -> Result<Comparison, StoreError> {
@@ -141,7 +141,7 @@ pub fn compare(
 /// Compares what an answer says of its commit. Returns the records that were signed with it.
 fn compare_head(
     truth: &Truth,
-    scope: &Scope,
+    scope: &RecordScope,
     answer: &RepoAnswer,
     did: &Did,
     rev: Rev,
@@ -173,7 +173,7 @@ fn held_at(
     did: &Did,
     rev: Rev,
     different: &mut Vec<String>,
-) -> Result<Option<Held>, StoreError> {
+) -> Result<Option<HeldRecords>, StoreError> {
     let Some((id, repo)) = view.repo_by_did(did)? else {
         different.push(format!("{did}: stated and not in the store"));
         return Ok(None);
@@ -182,7 +182,7 @@ fn held_at(
         return Ok(None);
     }
     let held = view.records(id).map(|record| record.map(path_and_bytes));
-    held.collect::<Result<Held, StoreError>>().map(Some)
+    held.collect::<Result<HeldRecords, StoreError>>().map(Some)
 }
 
 fn path_and_bytes(record: Record) -> (String, Option<Vec<u8>>) {
@@ -194,9 +194,9 @@ fn path_and_bytes(record: Record) -> (String, Option<Vec<u8>>) {
 fn compare_records(
     did: &Did,
     rev: Rev,
-    scope: &Scope,
+    scope: &RecordScope,
     complete: bool,
-    held: &Held,
+    held: &HeldRecords,
     signed: &Records,
     different: &mut Vec<String>,
 ) {
@@ -205,7 +205,7 @@ fn compare_records(
         (path.clone(), bytes)
     };
     let kept = signed.iter().filter(|(path, _)| scope.keeps_key(path));
-    let mut wanted: Held = kept.map(wanted).collect();
+    let mut wanted: HeldRecords = kept.map(wanted).collect();
     if scope.widened && !complete {
         // What both have must be what was signed; a key may lack its record.
         let mut both = held.clone();
@@ -221,7 +221,13 @@ fn compare_records(
 }
 
 /// Names every record that is missing, extra, or has other bytes than in the truth.
-pub fn differing(did: &Did, rev: Rev, held: &Held, truth: &Held, different: &mut Vec<String>) {
+pub fn differing(
+    did: &Did,
+    rev: Rev,
+    held: &HeldRecords,
+    truth: &HeldRecords,
+    different: &mut Vec<String>,
+) {
     for (path, bytes) in truth {
         let words = match held.get(path) {
             None => "is missing",
@@ -246,10 +252,10 @@ mod tests {
         let did = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").unwrap();
         let rev: Rev = "3l6oveex3ii2l".parse().unwrap();
         let of = |(path, bytes): (&str, &[u8; 1])| (path.to_owned(), Some(bytes.to_vec()));
-        let truth: Held = [("a/same", b"1"), ("a/other", b"2"), ("a/gone", b"3")]
+        let truth: HeldRecords = [("a/same", b"1"), ("a/other", b"2"), ("a/gone", b"3")]
             .map(of)
             .into();
-        let held: Held = [("a/same", b"1"), ("a/other", b"9"), ("a/extra", b"4")]
+        let held: HeldRecords = [("a/same", b"1"), ("a/other", b"9"), ("a/extra", b"4")]
             .map(of)
             .into();
         let mut found = Vec::new();

@@ -12,7 +12,7 @@ use gapless_store::error::StoreError;
 use gapless_testnet::Truth;
 
 use crate::demo::DemoError;
-use crate::demo::oracle::{self, Comparison, Scope};
+use crate::demo::oracle::{self, Comparison, RecordScope};
 
 /// Differences that are told in words; the others are counted.
 const TOLD: usize = 20;
@@ -98,7 +98,7 @@ impl Judge {
             return Ok(Comparison::default());
         };
         let view = mirror.services().store.view();
-        let scope = Scope::default();
+        let scope = RecordScope::default();
         Ok(oracle::compare(&self.truth, &scope, &answer, Some(&view))?)
     }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gapless_atp::syntax::Did;
-use gapless_harness::oracle::{self, Scope};
+use gapless_harness::oracle::{self, RecordScope};
 use gapless_mirror::api::RepoAnswer;
 use gapless_testnet::Truth;
 use tokio::sync::watch;
@@ -39,7 +39,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    pub fn start(truth: Truth, scope: Scope) -> Checker {
+    pub fn start(truth: Truth, scope: RecordScope) -> Checker {
         let (port, ports) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(check(truth, scope, ports, stopped));
@@ -66,7 +66,7 @@ async fn cut(port: u16, did: &Did) -> Option<String> {
 
 async fn check(
     truth: Truth,
-    scope: Scope,
+    scope: RecordScope,
     mut port: watch::Receiver<Option<u16>>,
     stopped: watch::Receiver<bool>,
 ) -> Figures {

@@ -8,7 +8,7 @@
 
 use gapless_atp::repo::{ImportError, RepoCar};
 use gapless_atp::syntax::{Did, Rev};
-use gapless_harness::oracle::{self, Held};
+use gapless_harness::oracle::{self, HeldRecords};
 use gapless_mirror::api::{Verdict, VerifyAnswer};
 use gapless_testnet::Truth;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -137,7 +137,7 @@ fn by_car(truth: &Truth, did: &Did, car: &[u8]) -> Compared {
             return compared;
         }
     };
-    let mut held = Held::new();
+    let mut held = HeldRecords::new();
     let walked = read.records(|path, _, bytes| {
         let path = String::from_utf8_lossy(path).into_owned();
         held.insert(path, Some(bytes.to_vec()));
@@ -160,7 +160,7 @@ fn by_car(truth: &Truth, did: &Did, car: &[u8]) -> Compared {
             .push(format!("{did}: nobody signed {rev}"));
     }
     let signed = truth.records_at(did, rev).unwrap_or_default();
-    let signed: Held = signed
+    let signed: HeldRecords = signed
         .into_iter()
         .map(|(path, (_, bytes))| (path, Some(bytes.to_vec())))
         .collect();
