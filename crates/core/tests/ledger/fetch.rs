@@ -325,17 +325,17 @@ fn a_wider_filter_owes_a_fetch_that_equal_heads_do_not_pay() {
 #[test]
 fn a_walk_pays_for_a_filter_unless_a_newer_commit_is_known() {
     let walked = |newer: bool| {
-        let mut desk = Desk::holding(5);
-        desk.settings.filter = FilterGen(2);
-        desk.note();
-        let note = desk.note();
+        let mut scenario = Scenario::holding(5);
+        scenario.settings.filter = FilterGen(2);
+        scenario.note();
+        let note = scenario.note();
         if newer {
             // Hidden behind the debt for the filter, which outlasts it.
-            desk.event(PDS, &commit(9));
+            scenario.event(PDS, &commit(9));
         }
-        let now = desk.now();
-        let paid = fetch::filter_walked(now, &mut desk.repo, &note, head(5).commit);
-        assert_eq!(desk.owes_nothing(), paid);
+        let now = scenario.now();
+        let paid = fetch::filter_walked(now, &mut scenario.repo, &note, head(5).commit);
+        assert_eq!(scenario.owes_nothing(), paid);
         paid
     };
     assert!(walked(false));

@@ -2,7 +2,6 @@
 //! [`HEAD_TIME`] for the head of a request, and [`IDLE_TIME`] without a byte in either
 //! direction.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
@@ -14,7 +13,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::response::Response;
 use axum::serve::Listener;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -107,8 +105,7 @@ async fn serve_connection(
     let service = service_fn(|request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
-        let answered = router.call(request);
-        async { Ok::<Response, Infallible>(answered.await?) }
+        router.call(request)
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -218,6 +215,7 @@ mod tests {
     use super::*;
     use crate::web::response::HttpError;
     use crate::web::websocket::{Handshake, ReaderMessage};
+    use std::convert::Infallible;
 
     /// Far more than any of these tests needs.
     const PATIENCE: Duration = Duration::from_secs(30);
