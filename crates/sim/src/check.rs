@@ -135,6 +135,7 @@ impl Checker {
                 return broken("store", format!("{} is another row in the store", repo.did));
             }
             whole(world, mirror, id, &repo)?;
+            filtered(mirror, id, &repo)?;
             authentic(world, &repo)?;
             restless(world, mirror, &repo)?;
             let now = Before::of(&repo);
@@ -365,6 +366,21 @@ fn whole(world: &World, mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), 
     match same && world.owners[signed.owner].did == repo.did {
         true => Ok(()),
         false => broken("I5", format!("{} holds another state", repo.did)),
+    }
+}
+
+/// I16: under the filter that a repository is held by, the bytes of every wanted record
+/// are there.
+fn filtered(mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), Broken> {
+    if repo.head().is_none() || repo.filter != mirror.rules.settings.filter {
+        return Ok(());
+    }
+    match mirror.lacks_bytes(id).next() {
+        None => Ok(()),
+        Some(op) => broken(
+            "I16",
+            format!("{} lacks the bytes of {}", repo.did, op.path),
+        ),
     }
 }
 

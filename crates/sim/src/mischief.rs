@@ -1,13 +1,16 @@
 //! Mischief: one random fault in the world or in the mirror's machine.
 
+use std::sync::Arc;
+
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::Account;
 
 use crate::chaos::places;
 use crate::mirror::Mirror;
-use crate::world::{Fault, OwnerId, PdsId, Place, World, name};
+use crate::world::pds::Served;
+use crate::world::{Commit, Fault, OwnerId, PdsId, Place, World, name, short};
 
-const KINDS: [Fault; 19] = [
+const KINDS: [Fault; 21] = [
     Fault::ConnectionLost,
     Fault::WindowPassed,
     Fault::Restart,
@@ -26,7 +29,9 @@ const KINDS: [Fault; 19] = [
     Fault::Overflow,
     Fault::Crash,
     Fault::UpstreamAdded,
-    Fault::FilterWidened,
+    Fault::FilterChanged,
+    Fault::Imported,
+    Fault::ParkedDamaged,
 ];
 
 /// Causes a random fault and describes it. Returns an empty text if nothing happened.
@@ -77,10 +82,9 @@ pub fn mischief(world: &mut World, mirror: &mut Mirror) -> String {
         Fault::Overflow => overflow(world, mirror),
         Fault::Crash => crash(world, mirror),
         Fault::UpstreamAdded => change_upstreams(world, mirror),
-        Fault::FilterWidened => {
-            mirror.widen_filter();
-            "the filter is widened".to_owned()
-        }
+        Fault::FilterChanged => change_filter(world, mirror),
+        Fault::Imported => import(world, mirror, owner),
+        Fault::ParkedDamaged => damage_parked(world, mirror),
         _ => String::new(),
     };
     if !what.is_empty() {
@@ -93,12 +97,63 @@ fn is_rare(kind: Fault) -> bool {
     matches!(
         kind,
         Fault::Wiped
-            | Fault::FilterWidened
+            | Fault::FilterChanged
             | Fault::Rollback
             | Fault::Vanished
             | Fault::UpstreamAdded
             | Fault::Restart
     )
+}
+
+/// Another filter: wider, narrower, or one that wants the same.
+fn change_filter(world: &mut World, mirror: &mut Mirror) -> String {
+    const WANTED: [&[&str]; 4] = [&[], &["app.test.*"], &["app.test.post"], &["app.test.like"]];
+    // Where keys are dropped, the checker could not recompute a root.
+    let choices = if mirror.rules.settings.wanted_keys_only {
+        1
+    } else {
+        WANTED.len()
+    };
+    let wanted = WANTED[world.rng.below(choices)];
+    mirror.change_filter(wanted);
+    format!("the filter wants {wanted:?}")
+}
+
+/// An operator imports some state that a host has of an account, or one that somebody
+/// else signed.
+fn import(world: &mut World, mirror: &mut Mirror, owner: OwnerId) -> String {
+    let hosted = world.pds.iter().filter_map(|pds| pds.repos.get(&owner));
+    let lines: Vec<_> = hosted.flat_map(|hosted| hosted.line.clone()).collect();
+    let Some(mut commit) = world.rng.pick(&lines) else {
+        return String::new();
+    };
+    if world.rng.per_mille(100) {
+        let mut stranger = Commit::clone(&commit);
+        stranger.key = None;
+        commit = Arc::new(stranger);
+    }
+    let records = commit.records.clone();
+    let rev = short(commit.head.rev);
+    match mirror.import(world, &Served { commit, records }) {
+        None => String::new(),
+        Some(true) => format!("{rev} of {} is imported", name(owner)),
+        Some(false) => format!("{rev} of {} is refused as an import", name(owner)),
+    }
+}
+
+fn damage_parked(world: &mut World, mirror: &mut Mirror) -> String {
+    let ids = mirror.book.repo_ids().into_iter();
+    let parked: Vec<_> = ids
+        .flat_map(|id| {
+            let revs = mirror.book.parked(id).into_keys();
+            revs.map(move |rev| (id, rev))
+        })
+        .collect();
+    let Some((id, rev)) = world.rng.pick(&parked) else {
+        return String::new();
+    };
+    mirror.damage_parked(id, rev);
+    format!("the parked frame {} of {id:?} is damaged", short(rev))
 }
 
 /// Ends an earlier fault, chosen at random, and describes it.

@@ -3,7 +3,7 @@
 
 use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
-use gapless_core::ledger::{NamedHead, RepoId, Tick};
+use gapless_core::ledger::{DebtItem, DebtReason, NamedHead, RepoId, Tick};
 use gapless_core::repo_tx::answer::{AskReason, AskedHead};
 
 use super::Mirror;
@@ -34,6 +34,13 @@ pub enum Step {
     Heard {
         note: Note,
         told: HeadAnswer,
+    },
+    /// The held records were compared with the filter.
+    Walked {
+        note: Note,
+        named: NamedHead,
+        /// Nothing that the filter wants is missing.
+        holds_all: bool,
     },
     /// The repository is fetched.
     Fetch {
@@ -134,6 +141,11 @@ impl Mirror {
                 }
             }
             Step::Heard { note, told } => self.hear(world, &job, note, told),
+            Step::Walked {
+                note,
+                named,
+                holds_all,
+            } => self.walked(world, id, note, named, holds_all),
             Step::Fetch {
                 note,
                 named,
@@ -220,8 +232,22 @@ impl Mirror {
             tx.head_answered(env, rules, &asked)
         });
         self.submit(world, tx);
+        let for_filter = |owed: DebtItem| owed.why == DebtReason::FilterChanged;
+        let repo = self.book.repo_ref(job.repo);
         let (named, adopt) = match next {
             Next::Done => return Step::Done,
+            Next::Fetch(named)
+                if note.head.is_some_and(|head| head.commit == named.commit)
+                    && repo.debt.fetch.is_some_and(for_filter) =>
+            {
+                let there = repo.head().is_some_and(|head| head.commit == named.commit);
+                let holds_all = there && self.lacks_bytes(job.repo).next().is_none();
+                return Step::Walked {
+                    note,
+                    named,
+                    holds_all,
+                };
+            }
             Next::Fetch(named) => (named, false),
             Next::Adopt(named) => (named, true),
         };
@@ -229,6 +255,35 @@ impl Mirror {
             note,
             named,
             adopt,
+            whole: false,
+        }
+    }
+}
+
+impl Mirror {
+    /// What is owed for another filter is paid, or fetched.
+    fn walked(
+        &mut self,
+        world: &World,
+        id: RepoId,
+        note: Note,
+        named: NamedHead,
+        holds_all: bool,
+    ) -> Step {
+        if holds_all {
+            let now = self.tick(world);
+            let mut repo = self.book.repo(id);
+            let paid = fetch::filter_walked(now, &mut repo, &note, named.commit);
+            self.put(world, id, repo);
+            if paid {
+                self.counts.walked += 1;
+                return Step::Done;
+            }
+        }
+        Step::Fetch {
+            note,
+            named,
+            adopt: false,
             whole: false,
         }
     }
@@ -247,6 +302,11 @@ impl Job {
                 }
                 HeadAnswer::State(state) => format!("heard {state:?}"),
             },
+            Step::Walked {
+                named, holds_all, ..
+            } => {
+                format!("walked {}, all there: {holds_all}", short(named.rev))
+            }
             Step::Fetch {
                 adopt,
                 named,

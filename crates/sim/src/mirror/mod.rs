@@ -82,6 +82,8 @@ pub struct Counts {
     pub differences: u64,
     pub differences_right: u64,
     pub adopted: u64,
+    /// Filter changes that a walk over the held records paid.
+    pub walked: u64,
     /// Claims for which a question was owed.
     pub claimed: u64,
     pub crashes: u64,

@@ -2,18 +2,26 @@
 //! filter, purge what is long deleted, crash and start again.
 
 use gapless_atp::syntax::Rev;
+use gapless_core::filter::Pattern;
 use gapless_core::ledger::account;
 use gapless_core::ledger::claim::{self, ClaimDecision};
 use gapless_core::ledger::cover::Covers;
 use gapless_core::ledger::debt;
 use gapless_core::ledger::event::Origin;
+use gapless_core::ledger::fetch::{self, CheckedHead};
 use gapless_core::ledger::rollback;
 use gapless_core::ledger::{
-    DebtReason, Epoch, FilterGen, HostId, RepoId, Tick, Ticks, Upstream, UpstreamId, UpstreamKind,
+    DebtReason, Epoch, HostId, RepoId, SignerKey, Tick, Ticks, Upstream, UpstreamId, UpstreamKind,
 };
+use gapless_core::repo_tx::answer::AskReason;
+use gapless_core::repo_tx::snapshot::FetchJob;
+use gapless_store::change::{RepoChange, Subject};
+use gapless_store::table::parked::ParkedFrame;
 
 use super::Mirror;
 use super::feed::Feed;
+use super::job::{Job, Step};
+use crate::world::pds::Served;
 use crate::world::{OwnerId, Place, World};
 
 /// A source of claims that speaks for nobody.
@@ -63,8 +71,76 @@ impl Mirror {
         found.map(|(id, _)| *id)
     }
 
-    pub fn widen_filter(&mut self) {
-        self.rules.settings.filter = FilterGen(self.rules.settings.filter.0 + 1);
+    /// Starts again with another filter: work that was under way for the old one ends.
+    pub fn change_filter(&mut self, wanted: &[&str]) {
+        let wanted = wanted.iter().filter_map(|text| Pattern::parse(text));
+        self.rules.filter.wanted = wanted.collect();
+        let settings = &mut self.rules.settings;
+        settings.filter = settings.filter.next(0, settings.wanted_keys_only);
+        self.jobs.clear();
+        self.sweeps.clear();
+    }
+
+    /// An operator imports a repository from a file. Returns whether writing began, or
+    /// `None` if nothing was done.
+    pub fn import(&mut self, world: &mut World, served: &Served) -> Option<bool> {
+        let (owner, head) = (served.commit.owner, served.commit.head);
+        let id = self.book.find(&world.owners[owner].did)?;
+        let now = self.glance(world);
+        let may = fetch::may_import(now, self.book.repo_ref(id), &head).is_ok();
+        if !may || self.jobs.iter().any(|job| job.repo == id) {
+            return None;
+        }
+        let now = self.tick(world);
+        let mut repo = self.book.repo(id);
+        let note = fetch::take_note(self.context(now), &mut repo);
+        self.put(world, id, repo);
+        // A key that was given up since must not count.
+        let known = self.resolve_now(world, id);
+        let (Some(note), Some(known)) = (note, known) else {
+            return Some(false);
+        };
+        if served.commit.key != Some(known.key) {
+            return Some(false);
+        }
+        let job = FetchJob {
+            note,
+            named: served.commit.named(),
+            adopt: false,
+            imported: true,
+            difference: false,
+            checked: CheckedHead {
+                head,
+                key: SignerKey::Present,
+            },
+        };
+        let writing = self.lay_over(id, job, &served.records);
+        self.jobs.push(Job {
+            repo: id,
+            step: Step::Write(writing),
+            trigger: AskReason::Debt,
+        });
+        Some(true)
+    }
+
+    /// The disk loses the bytes of a parked frame.
+    pub fn damage_parked(&mut self, id: RepoId, rev: Rev) {
+        let frame = self.book.view().parked_frame(id, rev);
+        let Some(frame) = frame.expect("the double does not fail") else {
+            return;
+        };
+        let mut batch = self.batch();
+        batch.repo(RepoChange {
+            subject: Subject::Id(id),
+            row: None,
+            entry: None,
+            park: vec![ParkedFrame {
+                frame: Vec::new(),
+                ..frame
+            }],
+            unpark: Vec::new(),
+        });
+        self.commit(batch);
     }
 
     /// Purges what was deleted long enough ago.

@@ -1,6 +1,7 @@
 //! Fetched repositories: every check first, then one batch, or several with the
 //! row saying so until the last.
 
+use gapless_core::filter::{Filter, Keep};
 use gapless_core::ledger::fetch::{CheckedHead, Note};
 use gapless_core::ledger::{Held, NamedHead, RepoId, SignerKey};
 use gapless_core::repo_tx::snapshot::{ChunkResult, FetchJob, SnapshotChunk};
@@ -10,7 +11,7 @@ use super::Mirror;
 use super::job::{Job, Step};
 use crate::world::commit::{bytes_of, difference};
 use crate::world::pds::Served;
-use crate::world::{Commit, Op, World};
+use crate::world::{Commit, Op, Records, World};
 
 /// A snapshot on its way into the store.
 #[derive(Debug, Clone)]
@@ -82,14 +83,45 @@ impl Mirror {
             difference: fetched.difference,
             checked,
         };
-        let writing = Writing {
+        let writing = self.lay_over(id, job, &served.records);
+        self.write_on(world, writing)
+    }
+
+    /// What is to be written so that exactly these records are held, with the bytes that
+    /// the filter wants.
+    pub fn lay_over(&self, id: RepoId, job: FetchJob, records: &Records) -> Writing {
+        let repo = self.book.repo_ref(id);
+        let mut rest = difference(&self.book.records(id), records);
+        let for_contents = repo.debt.fetch.map(|owed| owed.why.concerns_contents());
+        if repo.filter != job.note.filter || for_contents == Some(true) {
+            // A key that is the same is not enough.
+            rest.extend(self.lacks_bytes(id).filter(|op| {
+                let served = records.get(&op.path);
+                served.is_some() && served == op.after.as_ref()
+            }));
+        }
+        Writing {
             repo: id,
             job,
-            over: self.book.repo_ref(id).held,
-            rest: difference(&self.book.records(id), &served.records),
+            over: repo.held,
+            rest,
             begun: false,
-        };
-        self.write_on(world, writing)
+        }
+    }
+
+    /// Records that the filter wants and that are held without their bytes.
+    pub fn lacks_bytes(&self, id: RepoId) -> impl Iterator<Item = Op> {
+        let records = self.book.view().records(id);
+        let records = records.map(|record| record.expect("the double does not fail"));
+        let lacking = records.filter(|record| {
+            let wanted = self.rules.filter.keep(record.path()) == Keep::Record;
+            wanted && record.bytes().is_none()
+        });
+        lacking.map(|record| Op {
+            path: String::from_utf8(record.path().to_vec()).expect("our paths are text"),
+            before: Some(record.cid),
+            after: Some(record.cid),
+        })
     }
 
     /// Writes the next chunk of a snapshot.
@@ -97,7 +129,7 @@ impl Mirror {
         let begins = !std::mem::replace(&mut writing.begun, true);
         let last = writing.rest.len() <= SMALL;
         let ops = writing.rest.drain(..writing.rest.len().min(SMALL));
-        let ops = ops.map(record_op).collect();
+        let ops = ops.map(|op| record_op(&self.rules.filter, op)).collect();
         let (job, over) = (writing.job, writing.over);
         let chunk = SnapshotChunk {
             job: &job,
@@ -132,12 +164,13 @@ impl Mirror {
     }
 }
 
-fn record_op(op: Op) -> RecordOp {
+fn record_op(filter: &Filter, op: Op) -> RecordOp {
+    let wanted = filter.keep(op.path.as_bytes()) == Keep::Record;
     RecordOp {
         path: op.path.into_bytes(),
         put: op.after.map(|cid| RecordValue {
             cid,
-            bytes: bytes_of(&cid).map(<[u8]>::to_vec),
+            bytes: bytes_of(&cid).filter(|_| wanted).map(<[u8]>::to_vec),
         }),
         fresh: false,
     }

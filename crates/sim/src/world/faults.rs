@@ -81,7 +81,9 @@ faults! {
     Crash 1000 "the mirror is killed and loses unsynced writes";
     UpstreamAdded 1000 "an upstream is added";
     UpstreamRemoved 1000 "an upstream is removed";
-    FilterWidened 1000 "the filter is widened";
+    FilterChanged 1000 "the mirror starts again with another filter";
+    Imported 1000 "an operator imports a repository from a file";
+    ParkedDamaged 1000 "the disk loses the bytes of a parked frame";
 }
 
 /// The faults that are switched on, and how often each has fired.

@@ -435,7 +435,7 @@ fn t55_a_did_that_cannot_be_resolved_for_an_hour_holds_no_cursor() {
 #[test]
 fn r15_a_wider_filter_owes_a_fetch() {
     let mut stage = Stage::one_host();
-    stage.run.mirror.widen_filter();
+    stage.run.mirror.change_filter(&[]);
     assert_eq!(stage.reasons("a"), ["filter_changed"]);
     stage.sweep();
     stage.work();

@@ -6,5 +6,7 @@ mod accounts;
 mod fetching;
 mod hosts;
 mod log;
+mod operators;
+mod order;
 mod streams;
 mod sweeps;
