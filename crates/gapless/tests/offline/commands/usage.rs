@@ -130,5 +130,5 @@ fn help_says_what_the_codes_mean() {
         "{text}"
     );
     let help = out(&gapless("", &["--help"]));
-    assert!(help.contains("3 no server"), "{help}");
+    assert!(help.contains("3 no Gapless server"), "{help}");
 }

@@ -225,7 +225,7 @@ async fn a_mirror_that_follows_nobody_or_hears_nothing_is_not_ready() {
         .until("the trouble is told", async |world: &World| {
             let gap = world.gap(&nobody(1)).await;
             let told = gap.as_ref().and_then(|gap| gap.last_error.as_ref());
-            let said_so = told.is_some_and(|told| told.error.contains("not known"));
+            let said_so = told.is_some_and(|told| told.error.contains("does not know it"));
             said(
                 said_so && gap.as_ref().is_some_and(|gap| gap.since.is_some()),
                 &gap,
