@@ -384,7 +384,7 @@ async fn a_fetch_whose_answer_comes_after_the_end_ends_too() {
     let stalled = world.stall(0, "getRepo", Some(&did));
     world.too_big(&did);
     world.until_fired("stall", 1).await;
-    let services = std::sync::Arc::downgrade(&world.mirror().services());
+    let services = std::sync::Arc::downgrade(world.mirror().services());
     world.stop().await;
     world.clear(stalled).await;
     // Whoever still works for it holds it.
