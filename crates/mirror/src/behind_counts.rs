@@ -59,7 +59,7 @@ impl BehindCounts {
     }
 
     /// Returns the cached count of a host, unless the count is too old.
-    pub(crate) fn get(&self, now: Time, host: HostId) -> Option<BehindShare> {
+    pub fn get(&self, now: Time, host: HostId) -> Option<BehindShare> {
         let hosts = self.lock();
         let counts = hosts.get(&host)?;
         let (at, share) = counts.counted?;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_count_grows_with_everybody_who_is_found_behind() {
+    fn a_cached_count_grows_with_every_repository_found_behind() {
         let counts = BehindCounts::default();
         assert_eq!(counts.get(START, HOST), None);
         counts.record_count(START, HOST, of_a_hundred(0));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_listed_as_behind_counts_before_anybody_has_asked() {
+    fn a_repository_listed_as_behind_counts_before_its_head_is_checked() {
         let counts = BehindCounts::default();
         counts.record_listed(HOST, 30);
         assert_eq!(counts.record_count(START, HOST, of_a_hundred(1)).behind, 30);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_given_up_counts_for_a_day() {
+    fn an_adopted_repository_counts_for_a_day() {
         let counts = BehindCounts::default();
         for hour in 0..3 {
             let now = START.after(Duration::from_secs(hour * 3600));

@@ -412,3 +412,34 @@ async fn a_host_that_rolled_everything_back_is_not_adopted() {
     assert_eq!(adopted, 0, "of {behind} that were behind");
     world.stop().await;
 }
+
+/// The hourly sweep lists nothing meanwhile, so only the answers raise the cached share.
+#[tokio::test(flavor = "multi_thread")]
+async fn repositories_found_behind_by_asking_raise_the_share_of_their_host() {
+    let mut world = World::settled(listed(4, 1)).with(unswept).await;
+    let dids: Vec<_> = (0..4).map(|number| world.account(0, number)).collect();
+    for did in &dids {
+        world.post(did);
+        world.until_complete(did).await;
+        roll_back(&world, did, 1);
+    }
+    for did in &dids {
+        let did = did.clone();
+        world
+            .ask(move |mirror| mirror.control().resync(&did, false))
+            .await
+            .expect("it is asked about again");
+    }
+    for did in &dids {
+        world.until_incomplete(did, "host_behind").await;
+    }
+    let host = world.row(&dids[0]).host.expect("its host is known");
+    let services = world.mirror().services();
+    let share = services
+        .hosts
+        .behind_counts
+        .get(services.clock.time(), host)
+        .expect("counted for the first answer");
+    assert!(share.behind >= 4, "{share:?}");
+    world.stop().await;
+}
