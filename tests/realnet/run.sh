@@ -49,6 +49,8 @@ install_node_packages() {
     if [ -x "$packaged/bin/node" ]; then
       export PATH=$packaged/bin:$PATH npm_config_nodedir=$packaged
     fi
+    # Node's build tool compiles one file at a time unless this says otherwise.
+    export JOBS=max
     npm rebuild better-sqlite3 --foreground-scripts >rebuild.log 2>&1 || {
       echo "realnet: better-sqlite3 cannot be built:" >&2
       tail -n 20 rebuild.log >&2
@@ -57,9 +59,33 @@ install_node_packages() {
   )
   touch "$cache/installed"
 }
+python=$cache/python/bin/python
+install_python_packages() {
+  rm -rf "$cache/python"
+  echo "realnet: installing the pinned Python packages"
+  python3 -m venv "$cache/python"
+  "$python" -m pip install --quiet --disable-pip-version-check --requirement "$source_dir/requirements.txt"
+  cp "$source_dir/requirements.txt" "$cache/python/"
+}
+
+# Python's packages are installed while a compiler works for Node's.
+python_install=
+if ! cmp -s "$source_dir/requirements.txt" "$cache/python/requirements.txt"; then
+  if python3 -c 'import venv, ensurepip' 2>/dev/null; then
+    install_python_packages &
+    python_install=$!
+  else
+    # The test says that this part is skipped.
+    python=
+  fi
+fi
 if ! cmp -s "$source_dir/package-lock.json" "$cache/package-lock.json" || [ ! -e "$cache/installed" ]; then
   install_node_packages
 fi
+[ -z "$python_install" ] || wait "$python_install" || {
+  echo "realnet: the Python packages cannot be installed" >&2
+  exit 1
+}
 
 node=$packaged/bin/node
 if [ ! -x "$node" ]; then
@@ -69,22 +95,6 @@ if [ ! -x "$node" ]; then
     echo "realnet: needs Node 22 or later (found ${major}), and no packaged one fits this machine" >&2
     exit 1
   fi
-fi
-
-python=$cache/python/bin/python
-install_python_packages() {
-  rm -rf "$cache/python"
-  if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
-    return 1
-  fi
-  echo "realnet: installing the pinned Python packages"
-  python3 -m venv "$cache/python"
-  "$python" -m pip install --quiet --disable-pip-version-check --requirement "$source_dir/requirements.txt"
-  cp "$source_dir/requirements.txt" "$cache/python/"
-}
-if ! cmp -s "$source_dir/requirements.txt" "$cache/python/requirements.txt" && ! install_python_packages; then
-  # The test says that this part is skipped.
-  python=
 fi
 
 program=${GAPLESS_REALNET_PROGRAM:-}
