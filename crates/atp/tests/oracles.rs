@@ -1,4 +1,4 @@
-//! The same answers as two libraries that others wrote.
+//! Gapless and two independent libraries give the same answers.
 //!
 //! DAG-CBOR is compared with `serde_ipld_dagcbor` and `shrike` on bytes that are
 //! almost right; trees, commits and files with `shrike` in both directions. Where

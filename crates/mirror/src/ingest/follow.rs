@@ -33,13 +33,13 @@ use gapless_net::{Message, Net, ProtocolError, Socket, SocketError, Trust};
 const BATCH: usize = 256;
 /// Bytes of them.
 const BATCH_BYTES: usize = 1 << 20;
-/// How often time passes for a connection.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The same for one of thousands.
-const LOOK_PATIENTLY: Duration = Duration::from_secs(1);
+/// How often a connection checks its timers.
+const TICK_EVERY: Duration = Duration::from_millis(250);
+/// How often a connection checks its timers while thousands of hosts are followed.
+const TICK_EVERY_OF_MANY: Duration = Duration::from_secs(1);
 /// How often a host is pinged.
 const PING_EVERY: Duration = Duration::from_secs(15);
-/// A host from which nothing has come for so long, not even a pong, is given up.
+/// A connection on which nothing arrives for this long, not even a pong, is closed.
 const SILENT_TOO_LONG: Duration = Duration::from_secs(40);
 /// Collections that a Jetstream can be asked for; where more are wanted it sends all.
 const WANTED_COLLECTIONS: usize = 100;
@@ -323,8 +323,8 @@ impl Follower {
 
     async fn read(&self, mut socket: Socket, skipped: &mut Skipped) -> Ended {
         let mut looks = interval(match self.patient {
-            true => LOOK_PATIENTLY,
-            false => LOOK_EVERY,
+            true => TICK_EVERY_OF_MANY,
+            false => TICK_EVERY,
         });
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());

@@ -9,16 +9,17 @@ use gapless_core::ledger::{UpstreamId, UpstreamKind};
 /// The first wait after a failed dial, doubled up to the longest.
 const REDIAL_FIRST: Duration = Duration::from_millis(500);
 const REDIAL_LONGEST: Duration = Duration::from_secs(60);
-/// The same for one of thousands of hosts, some of which are gone.
-const REDIAL_PATIENTLY: Duration = Duration::from_secs(3600);
-/// A host that wants to be left alone for longer is asked after this all the same.
+/// The longest rest between two dials while thousands of hosts are followed, some of
+/// which are gone.
+const REDIAL_LONGEST_OF_MANY: Duration = Duration::from_secs(3600);
+/// The longest Retry-After that is respected.
 const RETRY_AFTER_LONGEST: Duration = Duration::from_secs(3600);
 /// A relay without an event for so long has lost its own sources, or us: a new
 /// connection from the cursor shows which, and costs nothing. Relays carry several
 /// events a second; small ones of test networks lose nothing by a new connection.
 const RELAY_QUIET_TOO_LONG: Duration = Duration::from_secs(600);
 
-/// A connection that held so long was a good one.
+/// The count of failures begins anew after a connection that lasted this long.
 const GOOD_CONNECTION: Duration = Duration::from_secs(30);
 
 /// How many failures in a row there have been, now that a connection ended. A host
@@ -85,7 +86,7 @@ pub fn redial_wait(
 ) -> Duration {
     let asked = after.unwrap_or_default().min(RETRY_AFTER_LONGEST);
     let longest = match patient {
-        true => REDIAL_PATIENTLY,
+        true => REDIAL_LONGEST_OF_MANY,
         false => REDIAL_LONGEST,
     };
     backoff(failures, id, *SALT, longest).max(asked)
@@ -163,7 +164,7 @@ mod tests {
         );
         assert_eq!(wait(Some(Duration::ZERO)), wait(None));
         let patiently = redial_wait(40, UpstreamId(1), None, true);
-        assert!(patiently >= REDIAL_PATIENTLY / 2, "one of thousands");
+        assert!(patiently >= REDIAL_LONGEST_OF_MANY / 2, "one of thousands");
     }
 
     #[test]

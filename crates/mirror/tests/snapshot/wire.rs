@@ -1,4 +1,4 @@
-//! The same with the answers of the test network, over real sockets.
+//! Snapshots from the answers of the test network, over real sockets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -16,7 +16,7 @@ fn fail(event: &str, part: &str, count: u64, error: &str) -> String {
     fail_with(0, event, part, count, error)
 }
 
-/// Likewise, with so many bytes more for each event.
+/// Makes calls on a file fail while the writer runs with `letter_bytes` more for each event.
 fn fail_with(letter_bytes: usize, event: &str, part: &str, count: u64, error: &str) -> String {
     let disk = Disk::new(Names::Strict);
     let arm = disk.arm_file();

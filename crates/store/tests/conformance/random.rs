@@ -319,7 +319,7 @@ fn what_goes_through_the_threads_comes_to_the_same() {
     }
 }
 
-/// The same changes one by one and all at once give the same rows.
+/// Changes applied one by one and in one group give the same rows.
 pub fn the_size_of_groups_does_not_matter(world: &dyn World) {
     let mut story = Story::new(7);
     let changes: Vec<Change> = (0..150).map(|_| story.next().0).collect();

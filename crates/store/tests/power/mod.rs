@@ -140,8 +140,8 @@ impl Disk {
         }
     }
 
-    /// Likewise; `keep` is asked for each unsynced page of a file, by its place
-    /// among them and their number.
+    /// Returns the disk after a power cut. `keep` decides for each unsynced page of a file,
+    /// by its index among them and their number.
     pub fn after_power_cut_with(&self, keep: &mut dyn FnMut(usize, usize) -> bool) -> Disk {
         let after = Disk::new(self.names);
         let mut real = HashMap::new();

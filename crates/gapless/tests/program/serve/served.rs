@@ -106,7 +106,7 @@ impl Served {
         self.ask(Method::GET, &path(method, query)).await
     }
 
-    /// The same, which must go well.
+    /// Calls a method that must answer 200.
     pub async fn good(&self, method: &str, query: &[(&str, &str)]) -> Got {
         let got = self.get(method, query).await;
         let text = String::from_utf8_lossy(&got.body);
@@ -114,7 +114,7 @@ impl Served {
         got
     }
 
-    /// The same, which must be refused under this name.
+    /// Calls a method that must refuse with the error `name`; returns its message.
     pub async fn bad(&self, method: &str, query: &[(&str, &str)], name: &str) -> String {
         let got = self.get(method, query).await;
         let (status, error, words) = got.refused();
