@@ -222,10 +222,10 @@ async fn confirm_loss(world: &World) {
 async fn t52_a_confirmed_loss_stays_confirmed_and_a_further_one_is_doubted_again() {
     let mut world = World::settled(listed(30, 1)).with(swept).await;
     world.expect("too many repositories vanished at once");
-    // Nothing is written after the restart: if the first sweep is repeated after its rest, the
-    // wait for the event at the cursor ends first.
-    world.expect("the event at the cursor did not arrive");
-    let dids: Vec<Did> = (0..24).map(|number| world.account(0, number)).collect();
+    // Not account 0: its post, the last event of the host, is the event at the cursor. A PDS
+    // deletes the events of a deleted account, so after the restart that event would not come
+    // again, and the first sweep would wait until the stream gives up continuity.
+    let dids: Vec<Did> = (1..25).map(|number| world.account(0, number)).collect();
     let (lost, later) = dids.split_at(12);
     lose(&world, lost);
     suspended(&world).await;
