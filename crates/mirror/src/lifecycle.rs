@@ -299,7 +299,7 @@ impl Mirror {
         &self.desks
     }
 
-    /// The fetcher, which fetches repositories and imports them from files.
+    /// The fetcher, which settles debts, and which imports use.
     pub fn fetcher(&self) -> &Arc<Fetcher> {
         &self.fetcher
     }

@@ -50,8 +50,8 @@ async fn receive(app: &Arc<App>, pieces: &mut BodyDataStream) -> JsonResult<Impo
             }
         };
         received = received.saturating_add(piece.len() as u64);
-        if received > importer.settings.max_repo_bytes {
-            let most = importer.settings.max_repo_bytes;
+        let most = importer.max_bytes();
+        if received > most {
             let words = format!("the file has more than {most} bytes (fetch.max_repo_bytes)");
             return Err(HttpError::from(ApiError::Invalid(words)));
         }

@@ -27,7 +27,7 @@ use crate::config::Token;
 use crate::serve::Serving;
 use gapless_mirror::Mirror;
 use gapless_mirror::api::{ApiError, Inspect, Operate};
-use gapless_mirror::repair::worker::Fetcher;
+use gapless_mirror::repair::import::Importer;
 
 /// Calls into the mirror that run at the same time; further calls wait.
 const CALLS_AT_ONCE: usize = 32;
@@ -52,7 +52,7 @@ pub struct Running {
     /// What `/xrpc` reads from. Without it, `/xrpc` answers 503.
     pub serving: Option<Arc<Serving>>,
     /// What `/v1/import` writes with. Without it, `/v1/import` answers 503.
-    pub importer: Option<Arc<Fetcher>>,
+    pub importer: Option<Importer>,
 }
 
 impl Running {
@@ -62,7 +62,7 @@ impl Running {
             inspector: mirror.inspector().clone(),
             control: mirror.control().clone(),
             serving: Some(serving),
-            importer: Some(mirror.fetcher().clone()),
+            importer: Some(Importer::new(mirror.fetcher().clone())),
         }
     }
 
@@ -71,7 +71,7 @@ impl Running {
         serving.ok_or_else(|| ApiError::Unavailable(NOTHING_SERVED.to_owned()))
     }
 
-    fn importer(&self) -> Result<&Arc<Fetcher>, ApiError> {
+    fn importer(&self) -> Result<&Importer, ApiError> {
         let importer = self.importer.as_ref();
         importer.ok_or_else(|| ApiError::Unavailable(NOTHING_SERVED.to_owned()))
     }

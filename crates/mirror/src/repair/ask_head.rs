@@ -14,8 +14,10 @@ use gapless_store::error::StoreError;
 use crate::desk::Turn;
 use crate::desk::env::DeskEnv;
 use crate::failpoints;
+use crate::repair::reload;
 use crate::repair::worker::{Fetcher, RepairError, WorkGuard, take_note};
 use crate::schedule::Payee;
+use crate::services::Services;
 
 /// What came of a question that nothing was owed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +65,7 @@ impl Fetcher {
             // Another host is to be asked.
             () = self.services.schedule.moved_away(did) => return Ok(None),
         };
-        self.note_reach(note.host, asked.as_ref().err()).await?;
+        note_reach(&self.services, note.host, asked.as_ref().err()).await?;
         let told = match asked {
             Ok(Latest::Head(named)) => HeadAnswer::Head(named),
             Ok(Latest::State(state)) => HeadAnswer::State(state),
@@ -75,30 +77,6 @@ impl Fetcher {
         };
         failpoints::here("fetch.asked");
         Ok(Some(told))
-    }
-
-    /// Whether anybody is there. Of a host that is not, each of its repositories is not
-    /// tried by itself.
-    async fn note_reach(&self, host: HostId, error: Option<&AskError>) -> Result<(), StoreError> {
-        let schedule = &self.services.schedule;
-        match is_answer(error) {
-            false => schedule.unreachable(self.services.clock.time(), host),
-            true => schedule.reached(host),
-        }
-        self.note_answer(host, error).await
-    }
-
-    /// Whether a host has ever answered is written down.
-    pub(crate) async fn note_answer(
-        &self,
-        host: HostId,
-        error: Option<&AskError>,
-    ) -> Result<(), StoreError> {
-        if !is_answer(error) {
-            return Ok(());
-        }
-        let tick = self.services.clock.glance().tick;
-        self.services.hosts.reached(tick, host).await
     }
 
     pub(crate) fn refused(&self, did: &Did, error: &AskError) {
@@ -117,7 +95,7 @@ impl Fetcher {
     ) -> Result<Next, StoreError> {
         let census = match told {
             HeadAnswer::Head(named) if fetch::may_be_behind(&note, &named) => {
-                Some(self.behind_share(note.host).await?)
+                Some(reload::behind_share(&self.services, note.host).await?)
             }
             _ => None,
         };
@@ -224,6 +202,33 @@ impl Fetcher {
         let found = self.services.store.view().repo_by_did(did)?;
         Ok(found.is_some_and(|(_, repo)| !account::is_hidden(repo.account)))
     }
+}
+
+/// Notes whether a host answers at all. The repositories of a silent host are not tried one
+/// by one.
+async fn note_reach(
+    services: &Services,
+    host: HostId,
+    error: Option<&AskError>,
+) -> Result<(), StoreError> {
+    match is_answer(error) {
+        false => services.schedule.unreachable(services.clock.time(), host),
+        true => services.schedule.reached(host),
+    }
+    note_answer(services, host, error).await
+}
+
+/// Records that a host has answered, unless the request brought no answer at all.
+pub(crate) async fn note_answer(
+    services: &Services,
+    host: HostId,
+    error: Option<&AskError>,
+) -> Result<(), StoreError> {
+    if !is_answer(error) {
+        return Ok(());
+    }
+    let tick = services.clock.glance().tick;
+    services.hosts.reached(tick, host).await
 }
 
 /// Whether anybody has answered, were it with an error.

@@ -39,7 +39,7 @@ enum FailureCause {
 
 impl Fetcher {
     /// Creates an empty spill with the configured limits.
-    pub fn new_spill(&self) -> Spill {
+    pub(super) fn new_spill(&self) -> Spill {
         let limits = SpillLimits::of_car(
             CAR_MEMORY_BYTES,
             self.settings.max_repo_bytes,

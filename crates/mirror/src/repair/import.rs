@@ -16,7 +16,7 @@ use crate::api::{ApiError, ImportAnswer};
 use crate::desk::Turn;
 use crate::repair::fetch_repo::{Job, NotWritten, WRITE_ATTEMPTS, present_key, verifies};
 use crate::repair::snapshot::Snapshot;
-use crate::repair::spill::{SpillError, SpilledCar};
+use crate::repair::spill::{Spill, SpillError, SpilledCar};
 use crate::repair::worker::{Fetcher, WorkGuard, known_identity};
 use crate::repair::write_snapshot::Writer;
 use crate::schedule::Payee;
@@ -29,20 +29,39 @@ pub fn spill_error(error: &SpillError) -> ApiError {
     }
 }
 
-impl Fetcher {
+/// Writes repositories from files that an operator provides.
+pub struct Importer {
+    fetcher: Arc<Fetcher>,
+}
+
+impl Importer {
+    pub fn new(fetcher: Arc<Fetcher>) -> Importer {
+        Importer { fetcher }
+    }
+
+    /// The largest file that is imported, in bytes.
+    pub fn max_bytes(&self) -> u64 {
+        self.fetcher.settings.max_repo_bytes
+    }
+
+    /// Creates an empty spill that takes the bytes of a file.
+    pub fn new_spill(&self) -> Spill {
+        self.fetcher.new_spill()
+    }
+
     /// Checks a CAR, and writes its records if the CAR is newer than the held state.
     pub async fn import(&self, car: SpilledCar) -> Result<ImportAnswer, ApiError> {
         let (did, head) = did_and_head(&car)?;
         let (host, repo) = self.importable(&did).await?;
         // Checked here, because the checks that follow take long, and again at the desk.
-        let now = self.services.clock.glance();
+        let now = self.fetcher.services.clock.glance();
         fetch::may_import(now, &repo, &head).map_err(|why| refused(&did, why))?;
-        if !self.services.schedule.begin(&did, host) {
+        if !self.fetcher.services.schedule.begin(&did, host) {
             return Err(ApiError::Conflict(format!(
                 "{did} is being compared or fetched at this moment; import it again later"
             )));
         }
-        let _guard = WorkGuard(&self.services, &did, Payee::Host(host));
+        let _guard = WorkGuard(&self.fetcher.services, &did, Payee::Host(host));
         let note = self.take_import_note(&did, host).await?;
         let (snapshot, records) = self.check_import(&did, car).await?;
         self.require_current_key(&did, &note, &snapshot).await?;
@@ -68,17 +87,18 @@ impl Fetcher {
 
     /// Returns the host and the row of a repository that is mirrored here.
     async fn importable(&self, did: &Did) -> Result<(HostId, Repo), ApiError> {
-        let row = || self.row(did).map_err(ApiError::from);
+        let row = || self.fetcher.row(did).map_err(ApiError::from);
         let Some(mut repo) = row()?.filter(|repo| !cover::is_bare_name(repo)) else {
             return Err(ApiError::NotFound(format!(
                 "{did} is not mirrored here; `gapless track add {did}` adds it"
             )));
         };
         if repo.host.is_none() {
-            let asked = self.services.clock.now().tick;
+            let asked = self.fetcher.services.clock.now().tick;
             // A failure shows in the row that is read next.
-            self.handle_result(
-                self.resolve(did, asked, known_identity(&self.services, &repo))
+            self.fetcher.handle_result(
+                self.fetcher
+                    .resolve(did, asked, known_identity(&self.fetcher.services, &repo))
                     .await,
             );
             repo = row()?.unwrap_or(repo);
@@ -93,7 +113,7 @@ impl Fetcher {
     }
 
     async fn take_import_note(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
-        let visit = self.desks.visit(did, |turn: &mut Turn<'_>| {
+        let visit = self.fetcher.desks.visit(did, |turn: &mut Turn<'_>| {
             let (services, now) = (turn.services, turn.services.clock.now());
             let repo = &mut turn.tx.as_mut()?.repo;
             services.decide(now, |context| fetch::take_note(context, repo))
@@ -109,7 +129,7 @@ impl Fetcher {
     /// Checks everything but the signature. Returns the number of records, too.
     async fn check_import(&self, did: &Did, car: SpilledCar) -> Result<(Snapshot, u64), ApiError> {
         let _large = match car.is_spilled() {
-            true => self.large.acquire().await.ok(),
+            true => self.fetcher.large.acquire().await.ok(),
             false => None,
         };
         let owner = did.clone();
@@ -141,7 +161,7 @@ impl Fetcher {
         snapshot: &Snapshot,
     ) -> Result<(), ApiError> {
         for again in [false, true] {
-            let repo = self.row(did).map_err(ApiError::from)?;
+            let repo = self.fetcher.row(did).map_err(ApiError::from)?;
             let repo = repo.unwrap_or_else(|| Repo::new(did.clone()));
             // A key that was stolen and has been replaced since must not count.
             let fresh = repo.signing.is_some_and(|known| known.asked >= note.at);
@@ -151,12 +171,13 @@ impl Fetcher {
             if fresh || again {
                 break;
             }
-            let asked = self.services.clock.now().tick;
+            let asked = self.fetcher.services.clock.now().tick;
             let resolved = self
-                .resolve(did, asked, known_identity(&self.services, &repo))
+                .fetcher
+                .resolve(did, asked, known_identity(&self.fetcher.services, &repo))
                 .await;
             let unread = resolved.is_err();
-            self.handle_result(resolved);
+            self.fetcher.handle_result(resolved);
             if unread {
                 return Err(ApiError::Unavailable(format!(
                     "the DID document of {did} could not be read, so its present key is unknown; \
@@ -174,13 +195,13 @@ impl Fetcher {
         let snapshot = Arc::new(snapshot);
         let head = snapshot.head();
         for _ in 0..WRITE_ATTEMPTS {
-            let repo = self.row(&job.did).map_err(ApiError::from)?;
+            let repo = self.fetcher.row(&job.did).map_err(ApiError::from)?;
             let repo = repo.unwrap_or_else(|| Repo::new(job.did.clone()));
-            let now = self.services.clock.glance();
+            let now = self.fetcher.services.clock.glance();
             fetch::may_import(now, &repo, &head).map_err(|why| refused(&job.did, why))?;
             let writer = Writer {
-                services: self.services.clone(),
-                desks: self.desks.clone(),
+                services: self.fetcher.services.clone(),
+                desks: self.fetcher.desks.clone(),
                 handle: Handle::current(),
                 job: job.clone(),
                 told: CheckedHead {

@@ -10,7 +10,7 @@
 //! | `filter_check` | settles a fetch for a changed filter if all wanted records are held |
 //! | `fetch_repo` | one fetch: download, check, write |
 //! | `download` | receives a CAR, and records the answers that bring none |
-//! | [`import`] | a repository from a file: check, write |
+//! | [`import`] | `Importer`: a repository from a file: check, write |
 //! | `since_revs` | the rev from which each difference was last requested |
 //! | [`spill`] | keeps a CAR in memory or in a file |
 //! | [`held_tree`], `block_source` | tree nodes from the held records, and from the CAR |

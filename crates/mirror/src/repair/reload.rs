@@ -7,7 +7,6 @@ use gapless_core::ledger::{HostId, Repo, RepoId};
 use gapless_store::error::StoreError;
 use gapless_store::store::Store;
 
-use crate::repair::worker::Fetcher;
 use crate::services::Services;
 use crate::store_io::blocking;
 
@@ -33,22 +32,23 @@ pub(crate) fn read_repos(
     })
 }
 
-impl Fetcher {
-    /// Returns how many repositories a host has, and for how many of them the host is
-    /// behind. A rollback of one repository may be right; a rollback of many is an
-    /// accident of the host.
-    pub(super) async fn behind_share(&self, host: HostId) -> Result<BehindShare, StoreError> {
-        let now = self.services.clock.time();
-        if let Some(share) = self.services.hosts.behind_counts.get(now, host) {
-            return Ok(share);
-        }
-        let store = self.services.store.clone();
-        let count = move || count_behind(&store, host);
-        let work = "counting the repositories of a host";
-        let share = blocking(&self.services.metrics, work, count).await?;
-        let behind_counts = &self.services.hosts.behind_counts;
-        Ok(behind_counts.record_count(now, host, share))
+/// Returns how many repositories a host has, and for how many of them the host is
+/// behind. A rollback of one repository may be right; a rollback of many is an
+/// accident of the host.
+pub(super) async fn behind_share(
+    services: &Services,
+    host: HostId,
+) -> Result<BehindShare, StoreError> {
+    let now = services.clock.time();
+    if let Some(share) = services.hosts.behind_counts.get(now, host) {
+        return Ok(share);
     }
+    let store = services.store.clone();
+    let count = move || count_behind(&store, host);
+    let work = "counting the repositories of a host";
+    let share = blocking(&services.metrics, work, count).await?;
+    let behind_counts = &services.hosts.behind_counts;
+    Ok(behind_counts.record_count(now, host, share))
 }
 
 fn count_behind(store: &Store, host: HostId) -> Result<BehindShare, StoreError> {

@@ -22,6 +22,7 @@ use crate::budget::{self, Budget};
 use crate::desk::env::DeskEnv;
 use crate::desk::{Desks, Turn, may_have_left};
 use crate::last_errors::LastErrors;
+use crate::repair::named_by::{named_by, warn_of_strays};
 use crate::repair::reload;
 use crate::repair::since_revs::SinceRevs;
 use crate::schedule::{self, Payee, Slots, Task};
@@ -261,7 +262,7 @@ impl Fetcher {
         let host = match &resolved.host {
             None => None,
             Some(name) => {
-                let by = self.named_by(did)?;
+                let by = named_by(&self.services, did)?;
                 match self.services.hosts.register_named(name, by).await? {
                     Ok(host) => Some(host),
                     Err(over) => {
@@ -298,7 +299,7 @@ impl Fetcher {
         let (fresh, moved) = moved.await??;
         self.services.admission.newcomers.resolved(did);
         if let Some((brought_by, count)) = self.services.admission.strays.resolved(did, host) {
-            self.warn_of_strays(brought_by, count)?;
+            warn_of_strays(&self.services, brought_by, count)?;
         }
         if fresh {
             // Only after the document is durable.

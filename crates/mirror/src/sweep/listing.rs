@@ -14,6 +14,7 @@ use gapless_store::error::StoreError;
 
 use crate::desk::{Line, Seen, Turn, may_have_left};
 use crate::failpoints;
+use crate::repair::ask_head::note_answer;
 use crate::repair::reload::{hosted_repos, read_repos};
 use crate::store_io::blocking;
 use crate::sweep::page_guard::{PageGuard, UnheldNames};
@@ -82,7 +83,7 @@ impl Sweeper {
         let answer = tokio::time::timeout(sweep.patience.left(), answer).await;
         if let Ok(answer) = &answer {
             let error = answer.as_ref().err();
-            self.fetcher.note_answer(sweep.host, error).await?;
+            note_answer(services, sweep.host, error).await?;
         }
         let page = match answer {
             Ok(Ok(page)) => {
