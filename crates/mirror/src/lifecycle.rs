@@ -28,7 +28,8 @@ use crate::filter_generation::filter_in_force;
 use crate::following::{Following, end_all};
 use crate::hosts::HostRows;
 use crate::inspect::Inspector;
-use crate::inspect::counts;
+use crate::inspect::counts::{self, RepoCounter};
+use crate::inspect::proof::Prover;
 use crate::metrics::Metrics;
 use crate::repair::reload::read_debts;
 use crate::repair::worker::{Addresses as _, Fetcher};
@@ -120,20 +121,7 @@ impl Mirror {
         })??);
         let services = Arc::new(build_services(&settings, store).await?);
         let desks = Arc::new(Desks::start(&services, settings.workers)?);
-        let net = Net::with_limits(
-            NetSettings {
-                allow_private: settings.allow_private,
-                contact: settings.contact.clone(),
-                authorities: settings.authorities.clone(),
-                plc: settings.plc.clone(),
-                plc_requests_per_second: settings.plc_requests_per_second,
-            },
-            HostLimits {
-                concurrency: settings.fetch.per_host,
-                requests_per_second: settings.fetch.requests_per_second,
-                ..HostLimits::default()
-            },
-        )?;
+        let net = build_net(&settings)?;
         let following = Arc::new(Following::new(services.clone(), desks.clone(), net.clone()));
         std::fs::create_dir_all(&settings.fetch.temp)
             .map_err(|error| StartError::Temp(settings.fetch.temp.display().to_string(), error))?;
@@ -164,15 +152,14 @@ impl Mirror {
         let begun = Arc::new(AtomicBool::new(false));
         let inspector = Arc::new(Inspector {
             services: services.clone(),
-            desks: desks.clone(),
             following: following.clone(),
             sweeps: sweeps.clone(),
             last_errors: fetcher.last_errors.clone(),
             listings: discovery.listings.clone(),
             settings: settings.clone(),
             begun: begun.clone(),
-            count_cache: counts::CountCache::default(),
-            handle: Handle::current(),
+            counter: Arc::new(RepoCounter::new(services.clone(), &settings.ready)),
+            prover: Prover::new(services.clone(), desks.clone(), Handle::current()),
         });
         let control = Arc::new(Control {
             services: services.clone(),
@@ -251,8 +238,8 @@ impl Mirror {
             self.settings.keep_versions,
         ));
         self.supervise("upkeep", move || upkeep.clone().run());
-        let inspector = self.inspector.clone();
-        self.supervise("counting", move || counts::run(inspector.clone()));
+        let counter = self.inspector.counter.clone();
+        self.supervise("counting", move || counts::run(counter.clone()));
         self.begin_discovery();
         self.begun.store(true, Ordering::Relaxed);
         Ok(())
@@ -356,6 +343,24 @@ impl Mirror {
         self.services.shutdown.begun().await;
         self.services.shutdown.fault()
     }
+}
+
+/// Builds the network client within the configured limits.
+fn build_net(settings: &MirrorSettings) -> Result<Net, NetError> {
+    Net::with_limits(
+        NetSettings {
+            allow_private: settings.allow_private,
+            contact: settings.contact.clone(),
+            authorities: settings.authorities.clone(),
+            plc: settings.plc.clone(),
+            plc_requests_per_second: settings.plc_requests_per_second,
+        },
+        HostLimits {
+            concurrency: settings.fetch.per_host,
+            requests_per_second: settings.fetch.requests_per_second,
+            ..HostLimits::default()
+        },
+    )
 }
 
 fn open_store(settings: &MirrorSettings) -> Result<Store, StoreError> {

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use gapless_atp::syntax::Did;
+use gapless_core::ledger::complete::{self, Completeness};
 use gapless_core::ledger::event::Context;
-use gapless_core::ledger::{Now, UpstreamKind};
+use gapless_core::ledger::{Now, Repo, UpstreamKind};
 pub use gapless_core::repo_tx::Rules;
 use gapless_store::Store;
 
@@ -42,6 +43,15 @@ impl Services {
             now,
             covers: &covers,
             settings: &self.rules.settings,
+        })
+    }
+
+    /// Whether a repository is complete, with the reasons and the evidence.
+    pub fn completeness(&self, repo: &Repo) -> Completeness {
+        let host = repo.host.and_then(|host| self.hosts.get(host));
+        let now = self.clock.glance();
+        self.decide(now, |context| {
+            complete::completeness(context, repo, host.as_ref())
         })
     }
 

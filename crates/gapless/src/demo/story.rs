@@ -81,7 +81,7 @@ impl Observations {
         let Some((_, repo)) = mirror.services().store.view().repo_by_did(did)? else {
             return Ok(());
         };
-        let answer = mirror.inspector().answer(&repo);
+        let answer = mirror.services().completeness(&repo);
         if answer.complete() {
             return Ok(());
         }

@@ -139,7 +139,7 @@ impl Judge {
         let Some((_, repo)) = view.repo_by_did(did)? else {
             return Ok(Some("not known yet".to_owned()));
         };
-        let answer = mirror.inspector().answer(&repo);
+        let answer = mirror.services().completeness(&repo);
         if !answer.complete() {
             let reasons: Vec<&str> = answer.reasons.iter().map(|one| one.as_str()).collect();
             return Ok(Some(reasons.join(", ")));

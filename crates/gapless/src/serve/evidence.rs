@@ -5,18 +5,13 @@
 use std::fmt::Write;
 
 use gapless_core::ledger::Repo;
-use gapless_core::ledger::complete;
 
 use gapless_mirror::api::timestamp;
 use gapless_mirror::services::Services;
 
 /// Describes the current evidence for a repository.
 pub(crate) fn describe(services: &Services, repo: &Repo) -> String {
-    let host = repo.host.and_then(|host| services.hosts.get(host));
-    let now = services.clock.glance();
-    let answer = services.decide(now, |context| {
-        complete::completeness(context, repo, host.as_ref())
-    });
+    let answer = services.completeness(repo);
     let mut words = if answer.complete() {
         "complete".to_owned()
     } else {

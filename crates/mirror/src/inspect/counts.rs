@@ -13,7 +13,9 @@ use gapless_store::error::StoreError;
 use tokio::sync::Notify;
 
 use crate::api::{ApiError, RepoCounts, seconds_between};
-use crate::inspect::Inspector;
+use crate::inspect::repo::holds_all_keys;
+use crate::services::Services;
+use crate::settings::ReadySettings;
 use crate::sync::Mutex;
 
 /// The shortest time between two counts. Counts take at most one part in
@@ -60,9 +62,11 @@ fn count_source(age: Duration, took: Duration, unchanged: bool) -> CountSource {
     }
 }
 
-/// The last count, and what is needed to make the next one.
-#[derive(Default)]
-pub(crate) struct CountCache {
+/// Counts the repositories, and keeps the last count.
+pub(crate) struct RepoCounter {
+    services: Arc<Services>,
+    /// Older debts count as overdue.
+    max_debt_age: Duration,
     counted: Mutex<Option<CountResult>>,
     /// Held while repositories are counted: one count runs at a time.
     counting: Mutex<()>,
@@ -71,13 +75,13 @@ pub(crate) struct CountCache {
 }
 
 /// Counts again whenever a question was answered with an older count.
-pub(crate) async fn run(inspector: Arc<Inspector>) {
+pub(crate) async fn run(counter: Arc<RepoCounter>) {
     loop {
         tokio::select! {
-            () = inspector.count_cache.recount.notified() => {}
-            () = inspector.services.shutdown.begun() => return,
+            () = counter.recount.notified() => {}
+            () = counter.services.shutdown.begun() => return,
         }
-        let counting = inspector.clone();
+        let counting = counter.clone();
         let counted = tokio::task::spawn_blocking(move || counting.count_anew()).await;
         if let Ok(Err(error)) = counted {
             tracing::warn!(%error, "repositories could not be counted; the next question about them counts again");
@@ -85,11 +89,21 @@ pub(crate) async fn run(inspector: Arc<Inspector>) {
     }
 }
 
-impl Inspector {
+impl RepoCounter {
+    pub(crate) fn new(services: Arc<Services>, ready: &ReadySettings) -> RepoCounter {
+        RepoCounter {
+            services,
+            max_debt_age: ready.max_debt_age,
+            counted: Mutex::default(),
+            counting: Mutex::default(),
+            recount: Notify::new(),
+        }
+    }
+
     /// The last count if that is recent enough, otherwise a new one.
     pub(crate) fn count(&self) -> Result<CountResult, ApiError> {
         let remembered = {
-            let counted = self.count_cache.counted.lock();
+            let counted = self.counted.lock();
             counted.clone()
         };
         let Some(counted) = remembered else {
@@ -99,7 +113,7 @@ impl Inspector {
         match count_source(counted.at.elapsed(), counted.took, unchanged) {
             CountSource::Cached => Ok(counted),
             CountSource::CachedForNow => {
-                self.count_cache.recount.notify_one();
+                self.recount.notify_one();
                 Ok(counted)
             }
             CountSource::New => self.count_anew(),
@@ -109,11 +123,11 @@ impl Inspector {
     fn count_anew(&self) -> Result<CountResult, ApiError> {
         let asked = Instant::now();
         // One count at a time: callers that arrive meanwhile get its result.
-        let _one = self.count_cache.counting.lock();
+        let _one = self.counting.lock();
         let cover_states = self.cover_states();
         let began = Instant::now();
         {
-            let counted = self.count_cache.counted.lock();
+            let counted = self.counted.lock();
             if let Some(counted) = &*counted
                 && counted.at.checked_sub(counted.took) > Some(asked)
                 && counted.cover_states == cover_states
@@ -123,7 +137,7 @@ impl Inspector {
         }
         let now = self.services.clock.glance();
         let (mut debts, mut overdue, mut oldest) = (0, 0, None);
-        let longest = self.settings.ready.max_debt_age.as_secs();
+        let longest = self.max_debt_age.as_secs();
         for row in self.services.store.view().debts() {
             let (_, debt) = row?;
             let age = seconds_between(debt.since, now.time);
@@ -151,7 +165,7 @@ impl Inspector {
             overdue,
             oldest_debt: oldest,
         };
-        let mut kept = self.count_cache.counted.lock();
+        let mut kept = self.counted.lock();
         *kept = Some(counted.clone());
         Ok(counted)
     }
@@ -159,7 +173,7 @@ impl Inspector {
     /// Counts the repositories. Each row counts as it is when it is read.
     fn count_repos(&self) -> Result<RepoCounts, StoreError> {
         let mut counts = RepoCounts::default();
-        let all_keys = self.holds_all_keys();
+        let all_keys = holds_all_keys(&self.services);
         for row in self.services.store.scan_repos(RepoId(0)) {
             let (id, mut repo) = row?;
             // The scan reads rows without their debts: a bare name with a debt counts.
@@ -175,12 +189,12 @@ impl Inspector {
                 continue;
             }
             // Read the debts only if the repository seems complete without them.
-            let mut answer = self.answer(&repo);
+            let mut answer = self.services.completeness(&repo);
             if answer.complete()
                 && let Some(whole) = self.services.store.view().repo(id)?
             {
                 repo = whole;
-                answer = self.answer(&repo);
+                answer = self.services.completeness(&repo);
             }
             if answer.complete() {
                 counts.complete += 1;

@@ -9,6 +9,7 @@ use crate::api::{
 };
 use crate::hosts::quota;
 use crate::inspect::Inspector;
+use crate::services::Services;
 use crate::sweep::is_whole;
 use crate::sweep::queue::SweepState;
 
@@ -19,31 +20,6 @@ struct HostNotes {
 }
 
 impl Inspector {
-    /// The last tick at which a stream of many hosts missed events. Only later listings of a
-    /// host show what was missed.
-    fn wide_reset(&self) -> Tick {
-        let covers = self.services.upstreams.read();
-        let wide = covers
-            .iter()
-            .filter(|(_, source)| source.row.host.is_none());
-        let resets = wide.map(|(_, source)| source.row.reset_at);
-        resets.max().unwrap_or_default()
-    }
-
-    /// The hosts of the network that were not listed since a relay last missed events.
-    pub(crate) fn unlisted_hosts(&self) -> Vec<HostId> {
-        let mut unlisted = Vec::new();
-        if self.services.admission.scope.network {
-            let reset = self.wide_reset();
-            self.services.hosts.each(|id, host| {
-                if host.swept.is_none_or(|swept| swept.tick <= reset) {
-                    unlisted.push(id);
-                }
-            });
-        }
-        unlisted
-    }
-
     /// Whether a relay's listing of hosts was read to the end since the start.
     pub(crate) fn knows_hosts(&self) -> bool {
         let told = self.listings.lock();
@@ -57,7 +33,7 @@ impl Inspector {
         limit: usize,
         failing_only: bool,
     ) -> HostsPage {
-        let streams = self.host_streams();
+        let streams = host_streams(&self.services);
         let mut all = self.services.hosts.all();
         all.sort_by_key(|(id, _)| *id);
         let (over, refused) = self.services.hosts.over_quota();
@@ -91,19 +67,6 @@ impl Inspector {
         page
     }
 
-    /// The streams that follow a single host, by host.
-    fn host_streams(&self) -> HashMap<HostId, (UpstreamId, HostNotes)> {
-        let covers = self.services.upstreams.read();
-        let own = covers.iter().filter_map(|(id, source)| {
-            let known = HostNotes {
-                followed: Some(followed_name(source.row.followed)),
-                by_operator: source.row.followed.is_by_operator(),
-            };
-            Some((source.row.host?, (id, known)))
-        });
-        own.collect()
-    }
-
     fn host_answer(
         &self,
         id: HostId,
@@ -122,7 +85,7 @@ impl Inspector {
             (true, ..) => "sweeping",
             (_, Some(_), _) => "failing",
             (_, None, Some(_)) => "swept",
-            (_, None, None) if self.is_asked(id) => "waiting",
+            (_, None, None) if is_asked(&self.services, id) => "waiting",
             (_, None, None) => "idle",
         };
         let now = self.services.clock.time();
@@ -157,20 +120,6 @@ impl Inspector {
         }
     }
 
-    /// Whether Gapless sends requests to a host: the whole host is wanted, or a known
-    /// repository lives there.
-    fn is_asked(&self, id: HostId) -> bool {
-        let covers = self.services.upstreams.read();
-        let own = |row: &Upstream| row.host == Some(id) && is_whole(row);
-        let whole = covers
-            .possible_covers(id)
-            .any(|(_, source)| own(&source.row));
-        drop(covers);
-        whole
-            || self.services.admission.scope.network
-            || self.services.store.view().hosted(id).next().is_some()
-    }
-
     pub(crate) fn discover_status(&self) -> DiscoverStatus {
         let scope = &self.services.admission.scope;
         let (mut hosts, mut swept, mut repos) = (0, 0, 0);
@@ -203,4 +152,54 @@ impl Inspector {
             listings: listings.collect(),
         }
     }
+}
+
+/// The last tick at which a stream of many hosts missed events. Only later listings of a
+/// host show what was missed.
+fn wide_reset(services: &Services) -> Tick {
+    let covers = services.upstreams.read();
+    let wide = covers
+        .iter()
+        .filter(|(_, source)| source.row.host.is_none());
+    let resets = wide.map(|(_, source)| source.row.reset_at);
+    resets.max().unwrap_or_default()
+}
+
+/// The hosts of the network that were not listed since a relay last missed events.
+pub(crate) fn unlisted_hosts(services: &Services) -> Vec<HostId> {
+    let mut unlisted = Vec::new();
+    if services.admission.scope.network {
+        let reset = wide_reset(services);
+        services.hosts.each(|id, host| {
+            if host.swept.is_none_or(|swept| swept.tick <= reset) {
+                unlisted.push(id);
+            }
+        });
+    }
+    unlisted
+}
+
+/// The streams that follow a single host, by host.
+fn host_streams(services: &Services) -> HashMap<HostId, (UpstreamId, HostNotes)> {
+    let covers = services.upstreams.read();
+    let own = covers.iter().filter_map(|(id, source)| {
+        let known = HostNotes {
+            followed: Some(followed_name(source.row.followed)),
+            by_operator: source.row.followed.is_by_operator(),
+        };
+        Some((source.row.host?, (id, known)))
+    });
+    own.collect()
+}
+
+/// Whether Gapless sends requests to a host: the whole host is wanted, or a known
+/// repository lives there.
+fn is_asked(services: &Services, id: HostId) -> bool {
+    let covers = services.upstreams.read();
+    let own = |row: &Upstream| row.host == Some(id) && is_whole(row);
+    let whole = covers
+        .possible_covers(id)
+        .any(|(_, source)| own(&source.row));
+    drop(covers);
+    whole || services.admission.scope.network || services.store.view().hosted(id).next().is_some()
 }

@@ -6,7 +6,7 @@ mod dead_letters;
 mod hosts;
 mod incomplete_since;
 mod prometheus;
-mod proof;
+pub(crate) mod proof;
 mod reach;
 mod ready;
 mod repo;
@@ -19,26 +19,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use gapless_atp::syntax::Did;
-use tokio::runtime::Handle;
 
 use crate::api::{
     ApiError, DeadPage, GapsPage, HostsPage, Inspect, PurgesPage, Readiness, RepoAnswer, ReposPage,
     Status, TrackedPage, UpstreamAnswer, VerifyAnswer, VerifyProgress, VerifyReport,
 };
-use crate::desk::Desks;
 use crate::discover::Listings;
 use crate::following::Following;
 use crate::last_errors::LastErrors;
 use crate::services::Services;
 use crate::settings::MirrorSettings;
 use crate::sweep::queue::Sweeps;
-use counts::CountCache;
+use counts::RepoCounter;
+use proof::Prover;
 
 /// Answers questions about a running mirror. It changes nothing but the time of a proof.
 pub struct Inspector {
     pub(crate) services: Arc<Services>,
-    /// Where a proof is recorded.
-    pub(crate) desks: Arc<Desks>,
     pub(crate) following: Arc<Following>,
     pub(crate) sweeps: Arc<Sweeps>,
     pub(crate) last_errors: Arc<LastErrors>,
@@ -47,8 +44,8 @@ pub struct Inspector {
     /// Whether the start is complete: upstreams and tracked repositories are loaded, and all
     /// tasks run.
     pub(crate) begun: Arc<AtomicBool>,
-    pub(crate) count_cache: CountCache,
-    pub(crate) handle: Handle,
+    pub(crate) counter: Arc<RepoCounter>,
+    pub(crate) prover: Prover,
 }
 
 impl Inspect for Inspector {
@@ -89,7 +86,7 @@ impl Inspect for Inspector {
         let found = self.services.store.view().repo_by_did(did)?;
         match found {
             None => Err(ApiError::NotFound(format!("{did} is not mirrored here"))),
-            Some((id, repo)) => self.prove(id, &repo),
+            Some((id, repo)) => self.prover.prove(id, &repo),
         }
     }
 
@@ -97,7 +94,8 @@ impl Inspect for Inspector {
         &self,
         progress: &dyn Fn(VerifyProgress) -> bool,
     ) -> Result<VerifyReport, ApiError> {
-        self.prove_all(progress)
+        self.prover
+            .prove_all(self.counter.count()?.total(), progress)
     }
 
     fn dead(&self, after: Option<u64>, limit: usize) -> Result<DeadPage, ApiError> {

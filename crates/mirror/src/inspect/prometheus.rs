@@ -7,7 +7,11 @@ use std::sync::atomic::Ordering;
 use crate::api::{ApiError, UpstreamAnswer};
 use crate::inspect::Inspector;
 use crate::inspect::counts::CountResult;
+use crate::inspect::ready::hosts::sweep_ages;
+use crate::inspect::source_report::source_metrics;
 use crate::metrics::head;
+use crate::services::Services;
+use crate::sweep::queue::Sweeps;
 
 /// A gauge without labels: name, HELP text and value.
 type Gauge = (&'static str, &'static str, u64);
@@ -17,154 +21,152 @@ impl Inspector {
     pub(crate) fn metrics_text(&self) -> Result<String, ApiError> {
         let mut out = String::new();
         self.services.metrics.write(&mut out);
-        let counted = self.count()?;
-        let gauges = self.count_gauges(&counted).into_iter();
-        for (name, help, value) in gauges.chain(self.state_gauges()) {
+        let counted = self.counter.count()?;
+        let gauges = count_gauges(&self.services, &counted).into_iter();
+        for (name, help, value) in gauges.chain(state_gauges(&self.services, &self.sweeps)) {
             head(&mut out, name, "gauge", help);
             let _ = writeln!(out, "{name} {value}");
         }
-        self.upstream_metrics(&mut out)?;
+        upstream_metrics(&self.services, &self.upstream_answers()?, &mut out);
         Ok(out)
     }
+}
 
-    /// Gauges of repositories, debts and parked frames.
-    fn count_gauges(&self, counted: &CountResult) -> [Gauge; 10] {
-        let counts = counted.counts;
-        [
-            ("gapless_repos", "Known repositories.", counts.total),
-            (
-                "gapless_repos_complete",
-                "Repositories that are complete.",
-                counts.complete,
-            ),
-            (
-                "gapless_repos_proven",
-                "Complete repositories whose root was recomputed from the store.",
-                counts.proven,
-            ),
-            (
-                "gapless_repos_incomplete",
-                "Repositories that are neither complete nor hidden.",
-                counts.incomplete,
-            ),
-            (
-                "gapless_repos_hidden",
-                "Repositories that are deactivated, suspended, taken down or deleted.",
-                counts.hidden,
-            ),
-            ("gapless_debts", "Repositories with a debt.", counted.debts),
-            (
-                "gapless_debt_oldest_seconds",
-                "Age of the oldest debt.",
-                counted.oldest_debt.unwrap_or(0),
-            ),
-            ("gapless_parked", "Parked frames.", counted.parked),
-            (
-                "gapless_parked_bytes",
-                "Bytes of parked frames.",
-                self.services.totals.parked_bytes.load(Ordering::Relaxed),
-            ),
-            (
-                "gapless_repos_not_recomputable",
-                "Repositories whose root cannot be recomputed because not all keys are held.",
-                counts.not_recomputable,
-            ),
-        ]
-    }
+/// Gauges of repositories, debts and parked frames.
+fn count_gauges(services: &Services, counted: &CountResult) -> [Gauge; 10] {
+    let counts = counted.counts;
+    [
+        ("gapless_repos", "Known repositories.", counts.total),
+        (
+            "gapless_repos_complete",
+            "Repositories that are complete.",
+            counts.complete,
+        ),
+        (
+            "gapless_repos_proven",
+            "Complete repositories whose root was recomputed from the store.",
+            counts.proven,
+        ),
+        (
+            "gapless_repos_incomplete",
+            "Repositories that are neither complete nor hidden.",
+            counts.incomplete,
+        ),
+        (
+            "gapless_repos_hidden",
+            "Repositories that are deactivated, suspended, taken down or deleted.",
+            counts.hidden,
+        ),
+        ("gapless_debts", "Repositories with a debt.", counted.debts),
+        (
+            "gapless_debt_oldest_seconds",
+            "Age of the oldest debt.",
+            counted.oldest_debt.unwrap_or(0),
+        ),
+        ("gapless_parked", "Parked frames.", counted.parked),
+        (
+            "gapless_parked_bytes",
+            "Bytes of parked frames.",
+            services.totals.parked_bytes.load(Ordering::Relaxed),
+        ),
+        (
+            "gapless_repos_not_recomputable",
+            "Repositories whose root cannot be recomputed because not all keys are held.",
+            counts.not_recomputable,
+        ),
+    ]
+}
 
-    /// Gauges of the store, the hosts and the work in progress.
-    fn state_gauges(&self) -> [Gauge; 8] {
-        let (changes, bytes) = self.services.store.queue_depth();
-        let log_head = self.services.store.durable_head().next_seq;
-        [
-            (
-                "gapless_claims",
-                "Paths with a claim from an unproven source that is not proven yet.",
-                self.services.totals.claims.count(),
-            ),
-            (
-                "gapless_store_full",
-                "1 while the disk is full and nothing is written, otherwise 0.",
-                u64::from(self.services.disk.shortage().is_some()),
-            ),
-            (
-                "gapless_dead_letters",
-                "Unresolved dead letters.",
-                self.services.totals.dead_letters.load(Ordering::Relaxed),
-            ),
-            (
-                "gapless_hosts_failing",
-                "Hosts whose last sweep failed.",
-                self.sweeps.failing_count() as u64,
-            ),
-            (
-                "gapless_log_head",
-                "Newest number of the log.",
-                log_head.saturating_sub(1),
-            ),
-            (
-                "gapless_at_work",
-                "Repositories that are being checked or fetched.",
-                self.services.schedule.at_work() as u64,
-            ),
-            (
-                "gapless_queue_changes",
-                "Changes that wait to be written.",
-                changes as u64,
-            ),
-            (
-                "gapless_queue_bytes",
-                "Bytes of changes that wait to be written.",
-                bytes as u64,
-            ),
-        ]
-    }
+/// Gauges of the store, the hosts and the work in progress.
+fn state_gauges(services: &Services, sweeps: &Sweeps) -> [Gauge; 8] {
+    let (changes, bytes) = services.store.queue_depth();
+    let log_head = services.store.durable_head().next_seq;
+    [
+        (
+            "gapless_claims",
+            "Paths with a claim from an unproven source that is not proven yet.",
+            services.totals.claims.count(),
+        ),
+        (
+            "gapless_store_full",
+            "1 while the disk is full and nothing is written, otherwise 0.",
+            u64::from(services.disk.shortage().is_some()),
+        ),
+        (
+            "gapless_dead_letters",
+            "Unresolved dead letters.",
+            services.totals.dead_letters.load(Ordering::Relaxed),
+        ),
+        (
+            "gapless_hosts_failing",
+            "Hosts whose last sweep failed.",
+            sweeps.failing_count() as u64,
+        ),
+        (
+            "gapless_log_head",
+            "Newest number of the log.",
+            log_head.saturating_sub(1),
+        ),
+        (
+            "gapless_at_work",
+            "Repositories that are being checked or fetched.",
+            services.schedule.at_work() as u64,
+        ),
+        (
+            "gapless_queue_changes",
+            "Changes that wait to be written.",
+            changes as u64,
+        ),
+        (
+            "gapless_queue_bytes",
+            "Bytes of changes that wait to be written.",
+            bytes as u64,
+        ),
+    ]
+}
 
-    /// Appends the metrics that have a label for the upstream.
-    fn upstream_metrics(&self, out: &mut String) -> Result<(), ApiError> {
-        let upstreams = self.upstream_answers()?;
-        type Column = fn(&UpstreamAnswer) -> Option<f64>;
-        let gauges: [(&str, &str, Column); 4] = [
-            (
-                "gapless_upstream_connected",
-                "1 while the upstream is connected, otherwise 0.",
-                |one| Some(f64::from(u8::from(one.connected))),
-            ),
-            (
-                "gapless_upstream_open",
-                "1 while the upstream's epoch is open, otherwise 0.",
-                |one| Some(f64::from(u8::from(one.open))),
-            ),
-            (
-                "gapless_upstream_cursor",
-                "Number of the last event of the upstream whose effects are durable.",
-                |one| one.cursor.map(|cursor| cursor as f64),
-            ),
-            (
-                "gapless_upstream_lag_seconds",
-                "Age of the last applied commit of the upstream when the commit was durable.",
-                |one| one.lag_seconds,
-            ),
-        ];
-        for (name, help, read) in gauges {
-            head(out, name, "gauge", help);
-            for one in &upstreams {
-                if let Some(value) = read(one) {
-                    let _ = writeln!(out, "{name}{{upstream=\"{}\"}} {value}", one.url);
-                }
+/// Appends the metrics that have a label for the upstream.
+fn upstream_metrics(services: &Services, upstreams: &[UpstreamAnswer], out: &mut String) {
+    type Column = fn(&UpstreamAnswer) -> Option<f64>;
+    let gauges: [(&str, &str, Column); 4] = [
+        (
+            "gapless_upstream_connected",
+            "1 while the upstream is connected, otherwise 0.",
+            |one| Some(f64::from(u8::from(one.connected))),
+        ),
+        (
+            "gapless_upstream_open",
+            "1 while the upstream's epoch is open, otherwise 0.",
+            |one| Some(f64::from(u8::from(one.open))),
+        ),
+        (
+            "gapless_upstream_cursor",
+            "Number of the last event of the upstream whose effects are durable.",
+            |one| one.cursor.map(|cursor| cursor as f64),
+        ),
+        (
+            "gapless_upstream_lag_seconds",
+            "Age of the last applied commit of the upstream when the commit was durable.",
+            |one| one.lag_seconds,
+        ),
+    ];
+    for (name, help, read) in gauges {
+        head(out, name, "gauge", help);
+        for one in upstreams {
+            if let Some(value) = read(one) {
+                let _ = writeln!(out, "{name}{{upstream=\"{}\"}} {value}", one.url);
             }
         }
-        self.source_metrics(out, &upstreams);
-        let name = "gapless_upstream_sweep_age_seconds";
-        head(
-            out,
-            name,
-            "gauge",
-            "Time since the upstream's host was last swept.",
-        );
-        for (url, age) in self.sweep_ages() {
-            let _ = writeln!(out, "{name}{{upstream=\"{url}\"}} {age}");
-        }
-        Ok(())
+    }
+    source_metrics(services, out, upstreams);
+    let name = "gapless_upstream_sweep_age_seconds";
+    head(
+        out,
+        name,
+        "gauge",
+        "Time since the upstream's host was last swept.",
+    );
+    for (url, age) in sweep_ages(services) {
+        let _ = writeln!(out, "{name}{{upstream=\"{url}\"}} {age}");
     }
 }

@@ -1,5 +1,7 @@
 //! Recomputes the roots of repositories from the held records: one, or all.
 
+use std::sync::Arc;
+
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Head, Held, Repo, RepoId, RootProof, damage};
@@ -7,10 +9,12 @@ use gapless_store::error::StoreError;
 use gapless_store::read_view::{ReadView, RootError};
 use gapless_store::scan::scan;
 use gapless_store::table::record::Record;
+use tokio::runtime::Handle;
 
 use crate::api::{ApiError, Verdict, VerifyAnswer, VerifyProgress, VerifyReport};
-use crate::desk::Turn;
-use crate::inspect::Inspector;
+use crate::desk::{Desks, Turn};
+use crate::inspect::repo::holds_all_keys;
+use crate::services::Services;
 use gapless_core::filter::Keep;
 
 /// Mismatches that a report lists.
@@ -20,7 +24,23 @@ const PROGRESS_EVERY: u64 = 16;
 /// Repositories that are read from one view.
 const REPOS_PER_VIEW: usize = 256;
 
-impl Inspector {
+/// Recomputes roots, and records each result at the desk of its repository.
+pub(crate) struct Prover {
+    services: Arc<Services>,
+    desks: Arc<Desks>,
+    /// Waits for a desk's reply on a thread that may block.
+    handle: Handle,
+}
+
+impl Prover {
+    pub(crate) fn new(services: Arc<Services>, desks: Arc<Desks>, handle: Handle) -> Prover {
+        Prover {
+            services,
+            desks,
+            handle,
+        }
+    }
+
     /// Recomputes the root of a repository and records the result.
     pub(crate) fn prove(&self, id: RepoId, repo: &Repo) -> Result<VerifyAnswer, ApiError> {
         let mut answer = VerifyAnswer {
@@ -34,7 +54,7 @@ impl Inspector {
         };
         answer.rev = Some(head.rev.to_string());
         answer.expected = Some(head.data.to_string());
-        if !self.holds_all_keys() {
+        if !holds_all_keys(&self.services) {
             answer.verdict = Verdict::NotRecomputable;
             answer.problem = Some(
                 "only the keys of wanted collections are held (--keep-keys wanted): the root cannot be recomputed without a fetch".to_owned(),
@@ -102,12 +122,13 @@ impl Inspector {
         visit.await
     }
 
-    /// Recomputes the roots of all repositories. `progress` returns whether to continue.
+    /// Recomputes the roots of all repositories, about `of`. `progress` returns whether to
+    /// continue.
     pub(crate) fn prove_all(
         &self,
+        of: u64,
         progress: &dyn Fn(VerifyProgress) -> bool,
     ) -> Result<VerifyReport, ApiError> {
-        let of = self.count()?.total();
         let mut report = VerifyReport::default();
         // Collected, because proving takes long: no view of the rows is open meanwhile.
         let read = |from: &RepoId| {

@@ -1,36 +1,26 @@
 //! Answers about repositories, one or a page of them, each with its evidence.
 
 use gapless_atp::syntax::Did;
-use gapless_core::ledger::complete::{self, Completeness};
 use gapless_core::ledger::{Account, Repo, RepoId, UpstreamId, account, cover};
 
 use crate::api::{ApiError, Gap, GapsPage, RepoAnswer, ReposPage};
 use crate::inspect::Inspector;
+use crate::inspect::source_report::add_claims;
+use crate::services::Services;
 
 impl Inspector {
-    /// Whether a repository is complete, with the reasons and the evidence.
-    pub fn answer(&self, repo: &Repo) -> Completeness {
-        let host = repo.host.and_then(|host| self.services.hosts.get(host));
-        let now = self.services.clock.glance();
-        self.services.decide(now, |context| {
-            complete::completeness(context, repo, host.as_ref())
-        })
-    }
-
-    pub(crate) fn url_of(&self, id: UpstreamId) -> Option<String> {
-        let covers = self.services.upstreams.read();
-        covers.get(id).map(|source| source.row.url.clone())
-    }
-
     pub(crate) fn repo_answer(
         &self,
         id: RepoId,
         repo: &Repo,
         count: bool,
     ) -> Result<RepoAnswer, ApiError> {
-        let answer = self.answer(repo);
+        let answer = self.services.completeness(repo);
         let host = repo.host.and_then(|host| self.services.hosts.get(host));
-        let via = answer.evidence.via.and_then(|id| self.url_of(id));
+        let via = answer
+            .evidence
+            .via
+            .and_then(|id| upstream_url(&self.services, id));
         let mut records = count.then_some(0);
         if let Some(counted) = &mut records {
             for record in self.services.store.view().records(id) {
@@ -40,19 +30,13 @@ impl Inspector {
         }
         let mut told = RepoAnswer::new(repo, &answer, host.as_ref(), via, records);
         if count {
-            self.add_claims(id, &mut told)?;
+            add_claims(&self.services, id, &mut told)?;
         }
-        told.evidence.recomputable = repo.head().is_some() && self.holds_all_keys();
+        told.evidence.recomputable = repo.head().is_some() && holds_all_keys(&self.services);
         if !told.complete {
             told.last_error = self.last_errors.of(&repo.did).map(Into::into);
         }
         Ok(told)
-    }
-
-    /// Whether the keys of all records are held, so that roots can be recomputed.
-    pub(crate) fn holds_all_keys(&self) -> bool {
-        !self.services.rules.settings.wanted_keys_only
-            || self.services.rules.filter.wanted.is_empty()
     }
 
     pub(crate) fn repo_by_did(&self, did: &Did) -> Result<Option<RepoAnswer>, ApiError> {
@@ -108,7 +92,7 @@ impl Inspector {
                 page.hidden += 1;
                 continue;
             }
-            let answer = self.answer(&repo);
+            let answer = self.services.completeness(&repo);
             let known = self.circumstances(&repo, &answer);
             if let Some(mut gap) = Gap::new(&repo, &answer, known) {
                 gap.last_error = self.last_errors.of(&repo.did).map(Into::into);
@@ -124,4 +108,15 @@ impl Inspector {
         }
         Ok(page)
     }
+}
+
+/// Returns the URL of an upstream that is followed.
+pub(crate) fn upstream_url(services: &Services, id: UpstreamId) -> Option<String> {
+    let covers = services.upstreams.read();
+    covers.get(id).map(|source| source.row.url.clone())
+}
+
+/// Whether the keys of all records are held, so that roots can be recomputed.
+pub(crate) fn holds_all_keys(services: &Services) -> bool {
+    !services.rules.settings.wanted_keys_only || services.rules.filter.wanted.is_empty()
 }

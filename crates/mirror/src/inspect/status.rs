@@ -7,7 +7,7 @@ use crate::inspect::Inspector;
 
 impl Inspector {
     pub(crate) fn status_now(&self) -> Result<Status, ApiError> {
-        let counted = self.count()?;
+        let counted = self.counter.count()?;
         let head = self.services.store.durable_head().next_seq.checked_sub(1);
         let mut suspended = Vec::new();
         self.services.hosts.each(|_, host| {

@@ -2,6 +2,7 @@
 
 use crate::api::{ApiError, RefusedAnswer, SweepAnswer, UpstreamAnswer, followed_name, timestamp};
 use crate::inspect::Inspector;
+use crate::inspect::source_report::source_answer;
 
 impl Inspector {
     pub(crate) fn upstream_answers(&self) -> Result<Vec<UpstreamAnswer>, ApiError> {
@@ -62,7 +63,7 @@ impl Inspector {
                     .row
                     .host
                     .and_then(|host| self.services.admission.strays.reported_count(host)),
-                source: self.source_answer(id),
+                source: source_answer(&self.services, id),
             });
         }
         Ok(all)

@@ -9,6 +9,8 @@ use gapless_core::ledger::{Host, HostId, Time, Upstream};
 
 use crate::api::{HostGap, HostReason, seconds_between, timestamp};
 use crate::inspect::Inspector;
+use crate::inspect::hosts::unlisted_hosts;
+use crate::services::Services;
 use crate::sweep::is_whole;
 use crate::sweep::queue::SweepFailures;
 
@@ -47,15 +49,6 @@ pub(crate) fn is_listed(row: &Upstream, host: &Host) -> bool {
 }
 
 impl Inspector {
-    /// Upstreams that are followed for all repositories on their hosts.
-    pub(crate) fn whole(&self) -> Vec<(HostId, Upstream)> {
-        let covers = self.services.upstreams.read();
-        let whole = covers.iter().filter(|(_, source)| is_whole(&source.row));
-        whole
-            .filter_map(|(_, source)| Some((source.row.host?, source.row.clone())))
-            .collect()
-    }
-
     /// The hosts in doubt and their total number. Hosts that are followed whole come
     /// first.
     pub(crate) fn host_gaps(&self) -> (Vec<HostGap>, u64) {
@@ -63,7 +56,7 @@ impl Inspector {
         for (host, failing) in self.sweeps.failing() {
             doubts.entry(host).or_default().failing = Some(failing);
         }
-        for (host, row) in self.whole() {
+        for (host, row) in whole_upstreams(&self.services) {
             let listed = self
                 .services
                 .hosts
@@ -80,7 +73,7 @@ impl Inspector {
                 doubt.whole = true;
             }
         }
-        for host in self.unlisted_hosts() {
+        for host in unlisted_hosts(&self.services) {
             doubts.entry(host).or_default().unlisted = true;
         }
         let total = doubts.len() as u64;
@@ -111,7 +104,7 @@ impl Inspector {
     /// events; and for the hosts of the network if too many of them are unswept.
     pub(crate) fn add_unswept_hosts(&self, reasons: &mut Vec<String>) {
         let now = self.services.clock.time();
-        let unlisted = self.unlisted_hosts().len();
+        let unlisted = unlisted_hosts(&self.services).len();
         let known = self.services.hosts.len();
         if self.services.admission.scope.network && !self.knows_hosts() {
             reasons.push("no relay has told yet which hosts there are".to_owned());
@@ -123,7 +116,10 @@ impl Inspector {
         }
         // Some hosts of a network are always gone: only the hosts of the operator count.
         let named = |row: &Upstream| row.followed.is_by_operator();
-        for (id, row) in self.whole().into_iter().filter(|(_, row)| named(row)) {
+        for (id, row) in whole_upstreams(&self.services)
+            .into_iter()
+            .filter(|(_, row)| named(row))
+        {
             let host = self.services.hosts.get(id).unwrap_or_default();
             let state = self.sweeps.get(id).unwrap_or_default();
             let why = match &state.failing {
@@ -160,16 +156,25 @@ impl Inspector {
         let stretched = self.sweeps.every();
         stretched.max(self.services.rules.settings.sweep_every)
     }
+}
 
-    /// Seconds since the last sweep of the host of each upstream, by the URL of the upstream.
-    pub(crate) fn sweep_ages(&self) -> Vec<(String, u64)> {
-        let now = self.services.clock.time();
-        let covers = self.services.upstreams.read();
-        let swept = covers.iter().filter_map(|(_, source)| {
-            let host = self.services.hosts.get(source.row.host?)?;
-            let age = seconds_between(host.swept?.at, now);
-            Some((source.row.url.clone(), age))
-        });
-        swept.collect()
-    }
+/// Upstreams that are followed for all repositories on their hosts.
+pub(crate) fn whole_upstreams(services: &Services) -> Vec<(HostId, Upstream)> {
+    let covers = services.upstreams.read();
+    let whole = covers.iter().filter(|(_, source)| is_whole(&source.row));
+    whole
+        .filter_map(|(_, source)| Some((source.row.host?, source.row.clone())))
+        .collect()
+}
+
+/// Seconds since the last sweep of the host of each upstream, by the URL of the upstream.
+pub(crate) fn sweep_ages(services: &Services) -> Vec<(String, u64)> {
+    let now = services.clock.time();
+    let covers = services.upstreams.read();
+    let swept = covers.iter().filter_map(|(_, source)| {
+        let host = services.hosts.get(source.row.host?)?;
+        let age = seconds_between(host.swept?.at, now);
+        Some((source.row.url.clone(), age))
+    });
+    swept.collect()
 }

@@ -25,7 +25,7 @@ impl Inspector {
             reasons.push(format!("the store cannot be written: {fault}"));
         }
         let ready = &self.settings.ready;
-        match self.count() {
+        match self.counter.count() {
             Err(error) => reasons.push(error.to_string()),
             Ok(counted) => {
                 let (overdue, total) = (counted.overdue, counted.counts.total);
