@@ -3,7 +3,7 @@
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::{DebtReason, HostId, Now, Repo, Tick, Time};
-use gapless_mirror::schedule::{Schedule, Slots};
+use gapless_mirror::schedule::{Schedule, SlotLimits};
 
 fn owing(number: u32, host: u32, at: u64) -> Repo {
     let did = Did::parse(&format!("did:web:r{number}.test")).expect("a DID");
@@ -29,7 +29,7 @@ fn a_host_with_endless_debts_keeps_nobody_from_being_asked() {
     }
     schedule.note(Time(10), &owing(1_000_000, 2, 10));
     // Whoever is asked answers nothing: what is owed stays owed.
-    let slots = Slots {
+    let slots = SlotLimits {
         directory: 4,
         web: 4,
         asks: 4,

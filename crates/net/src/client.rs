@@ -77,7 +77,7 @@ pub enum NetError {
 
 /// The limits of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct RequestLimits {
     pub total: Duration,
     pub bytes: u64,
 }
@@ -141,7 +141,12 @@ impl Net {
 
     /// Sends one GET request and reads the whole response within `limits`. Any status is a
     /// success.
-    pub async fn get(&self, url: &str, trust: Trust, limits: Limits) -> Result<Response, AskError> {
+    pub async fn get(
+        &self,
+        url: &str,
+        trust: Trust,
+        limits: RequestLimits,
+    ) -> Result<Response, AskError> {
         let url = parse(url)?;
         self.get_url(url, trust, MOST_REDIRECTS, limits).await
     }
@@ -151,7 +156,7 @@ impl Net {
         url: Url,
         trust: Trust,
         redirects: u32,
-        limits: Limits,
+        limits: RequestLimits,
     ) -> Result<Response, AskError> {
         let host = authority(&url);
         let answer = async {

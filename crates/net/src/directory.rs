@@ -20,17 +20,17 @@ use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::KeyBytes;
 use url::Url;
 
-use super::client::{Limits, MOST_REDIRECTS, Net, Response, authority, heed, parse, turn};
+use super::client::{MOST_REDIRECTS, Net, RequestLimits, Response, authority, heed, parse, turn};
 use super::error::{AskClass, AskError, clean};
 use super::guard::Trust;
 
 /// The limits of a request for a DID document.
-const DOCUMENT: Limits = Limits {
+const DOCUMENT: RequestLimits = RequestLimits {
     total: Duration::from_secs(10),
     bytes: DID_DOCUMENT_BYTES as u64,
 };
 /// The limits of a request for an audit log.
-const LOG: Limits = Limits {
+const LOG: RequestLimits = RequestLimits {
     total: Duration::from_secs(10),
     bytes: AUDIT_LOG_BYTES as u64,
 };
@@ -49,7 +49,7 @@ pub struct KnownIdentity {
 
 /// What a DID's document says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedIdentity {
     /// The URL of the PDS, normalized.
     pub host: Option<String>,
     pub key: Option<KeyBytes>,
@@ -112,7 +112,11 @@ pub fn public_key(bytes: &KeyBytes) -> Option<PublicKey> {
 
 impl Net {
     /// Resolves a DID to its present host, key and handle.
-    pub async fn resolve(&self, did: &Did, known: KnownIdentity) -> Result<Resolved, ResolveError> {
+    pub async fn resolve(
+        &self,
+        did: &Did,
+        known: KnownIdentity,
+    ) -> Result<ResolvedIdentity, ResolveError> {
         let answer = match did.method() {
             DidMethod::Plc => self.ask_directory(did, "", DOCUMENT).await?,
             DidMethod::Web => self.ask_web(did).await?,
@@ -162,7 +166,7 @@ impl Net {
     async fn version(
         &self,
         did: &Did,
-        resolved: &Resolved,
+        resolved: &ResolvedIdentity,
         known: &KnownIdentity,
     ) -> Result<u64, ResolveError> {
         let body = self.audit_log(did).await?;
@@ -184,7 +188,7 @@ impl Net {
         &self,
         did: &Did,
         what: &str,
-        limits: Limits,
+        limits: RequestLimits,
     ) -> Result<Response, ResolveError> {
         let url = parse(&format!("{}/{did}{what}", self.0.plc))?;
         let name = authority(&url);
@@ -231,8 +235,8 @@ fn unexpected(did: &Did, answer: &Response) -> ResolveError {
     ResolveError::Ask(error)
 }
 
-fn tombstoned(known: &KnownIdentity) -> Resolved {
-    Resolved {
+fn tombstoned(known: &KnownIdentity) -> ResolvedIdentity {
+    ResolvedIdentity {
         host: None,
         key: None,
         version: known.version.max(1),
@@ -241,10 +245,10 @@ fn tombstoned(known: &KnownIdentity) -> Resolved {
     }
 }
 
-fn read_document(did: &Did, body: &[u8]) -> Result<Resolved, ResolveError> {
+fn read_document(did: &Did, body: &[u8]) -> Result<ResolvedIdentity, ResolveError> {
     let document = DidDocument::parse(body, did);
     let document = document.map_err(|error| ResolveError::Document(error.to_string()))?;
-    Ok(Resolved {
+    Ok(ResolvedIdentity {
         host: document.usable_pds().map(|pds| pds.as_str().to_owned()),
         key: document.usable_key().map(key_bytes),
         version: 0,
@@ -253,7 +257,7 @@ fn read_document(did: &Did, body: &[u8]) -> Result<Resolved, ResolveError> {
     })
 }
 
-fn same(resolved: &Resolved, known: &KnownIdentity) -> bool {
+fn same(resolved: &ResolvedIdentity, known: &KnownIdentity) -> bool {
     known.version > 0 && resolved.host == known.host && resolved.key == known.key
 }
 
@@ -261,7 +265,7 @@ fn same(resolved: &Resolved, known: &KnownIdentity) -> bool {
 /// document, and some entry must match what is known.
 fn version_by_log(
     log: &AuditLog,
-    resolved: &Resolved,
+    resolved: &ResolvedIdentity,
     known: &KnownIdentity,
 ) -> Result<u64, ResolveError> {
     let last = log.in_force();

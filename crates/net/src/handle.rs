@@ -9,18 +9,18 @@ use gapless_atp::limits::DID_BYTES;
 use gapless_atp::syntax::{Did, Handle};
 use serde::Deserialize;
 
-use super::client::{Limits, MOST_REDIRECTS, Net, authority, heed, parse, turn};
+use super::client::{MOST_REDIRECTS, Net, RequestLimits, authority, heed, parse, turn};
 use super::error::{AskClass, AskError};
 use super::guard::{BlockedAddress, Trust, check_handle};
 
 /// The limits of one request for a handle.
-const HANDLE: Limits = Limits {
+const HANDLE: RequestLimits = RequestLimits {
     total: Duration::from_secs(10),
     bytes: 2 * DID_BYTES as u64,
 };
 
 #[derive(Deserialize)]
-struct Resolved {
+struct HandleAnswer {
     did: String,
 }
 
@@ -58,7 +58,7 @@ impl Net {
         heed(hosts, &name, answer.status, answer.retry_after);
         match (answer.status, service) {
             (200, Some(_)) => {
-                let read = serde_json::from_slice::<Resolved>(&answer.body).ok();
+                let read = serde_json::from_slice::<HandleAnswer>(&answer.body).ok();
                 Ok(read.and_then(|read| Did::parse(&read.did).ok()))
             }
             (200, None) => {

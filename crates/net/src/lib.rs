@@ -41,8 +41,8 @@ pub mod xrpc;
 
 pub use authorities::{Certificate, CertificatesError, parse_certificates, tls_config};
 pub use car::{Downloaded, FetchLimits, GetRepoError};
-pub use client::{Limits, Net, NetError, NetSettings, Response};
-pub use directory::{KnownIdentity, ResolveError, Resolved, key_bytes, public_key};
+pub use client::{Net, NetError, NetSettings, RequestLimits, Response};
+pub use directory::{KnownIdentity, ResolveError, ResolvedIdentity, key_bytes, public_key};
 pub use dns::{HandleRecords, NAME_SERVER, NameServer, Untold};
 pub use error::{AskClass, AskError};
 pub use guard::Trust;

@@ -12,13 +12,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 use url::{Host, Url};
 
-use super::client::{Limits, Net};
+use super::client::{Net, RequestLimits};
 use super::error::{AskClass, AskError};
 use super::guard::{BlockedAddress, check_url};
 use super::xrpc::{Failure, HostAddress, next_cursor, read};
 
 /// The limits of a request for a page.
-const PAGE: Limits = Limits {
+const PAGE: RequestLimits = RequestLimits {
     total: Duration::from_secs(60),
     bytes: 4_000_000,
 };
@@ -47,7 +47,7 @@ struct HostList {
 }
 
 #[derive(Deserialize)]
-struct RepoList {
+struct CollectionRepoList {
     repos: Names,
     cursor: Option<String>,
 }
@@ -111,7 +111,7 @@ impl Net {
             Err(Failure::Ask(error)) if is_not_offered(&error) => return Ok(None),
             Err(failure) => return Err(plain(source, method, failure)),
         };
-        let told: RepoList = read(&source.name(), method, &answer.body)?;
+        let told: CollectionRepoList = read(&source.name(), method, &answer.body)?;
         let FieldValues { words, skipped } = told.repos.0;
         let all = words.len() as u64;
         let names: Vec<Did> = words

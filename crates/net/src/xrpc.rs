@@ -16,17 +16,17 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 use url::Url;
 
-use super::client::{Limits, MOST_REDIRECTS, Net, Response, authority, heed, parse, turn};
+use super::client::{MOST_REDIRECTS, Net, RequestLimits, Response, authority, heed, parse, turn};
 use super::error::{AskClass, AskError, clean};
 use super::guard::{BlockedAddress, Trust};
 
 /// The limits of a request about one account.
-const SMALL: Limits = Limits {
+const SMALL: RequestLimits = RequestLimits {
     total: Duration::from_secs(15),
     bytes: 64 * 1024,
 };
 /// The limits of a request for a page of a listing; a thousand entries have about 200 kB.
-const PAGE: Limits = Limits {
+const PAGE: RequestLimits = RequestLimits {
     total: Duration::from_secs(60),
     bytes: 4_000_000,
 };
@@ -207,7 +207,7 @@ impl Net {
         host: &HostAddress,
         method: &str,
         query: &[(&str, &str)],
-        limits: Limits,
+        limits: RequestLimits,
     ) -> Result<Response, Failure> {
         let url = self.method_url(host, method, query)?;
         let name = authority(&url);

@@ -16,7 +16,7 @@ use crate::world::stream::Dialed;
 use crate::world::{Body, Fault, Faults, OwnerId, PdsId, Place, Received, Socket, World};
 
 #[derive(Debug, Default)]
-struct Pds {
+struct PdsStream {
     socket: Option<Socket>,
     cursor: Option<u64>,
     first_cursor_since_reset: Option<u64>,
@@ -45,7 +45,7 @@ pub struct Indexing {
 
 #[derive(Debug, Default)]
 pub struct Literal {
-    pds: BTreeMap<PdsId, Pds>,
+    pds: BTreeMap<PdsId, PdsStream>,
     repos: BTreeMap<OwnerId, Repo>,
 }
 

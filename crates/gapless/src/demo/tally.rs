@@ -42,7 +42,7 @@ pub struct OracleTally {
 }
 
 #[derive(Default)]
-struct State {
+struct Inner {
     tally: OracleTally,
     /// Those that have been complete before.
     known: BTreeSet<Did>,
@@ -52,7 +52,7 @@ struct State {
 
 pub struct Judge {
     truth: Truth,
-    state: Mutex<State>,
+    state: Mutex<Inner>,
 }
 
 impl Judge {
@@ -63,7 +63,7 @@ impl Judge {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Inner> {
         self.state.lock()
     }
 

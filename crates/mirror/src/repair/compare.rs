@@ -53,7 +53,7 @@ pub struct Totals {
 
 /// What a snapshot is compared with, and how.
 #[derive(Clone, Copy)]
-pub struct Comparison<'a> {
+pub struct CompareInput<'a> {
     /// Opens a view of the held records. Each part of the records is read from a later
     /// view, so the caller must be the only writer of these records, or notice other
     /// writes.
@@ -71,7 +71,7 @@ impl Snapshot {
     /// records into those of the snapshot.
     pub fn differences<'a>(
         &'a self,
-        comparison: Comparison<'a>,
+        comparison: CompareInput<'a>,
     ) -> Result<Differences<'a>, SnapshotError> {
         self.walk_whole()?;
         let mut rows = held_records(comparison);
@@ -131,7 +131,7 @@ type HeldRows<'a> = Peekable<Box<dyn Iterator<Item = Result<Record, StoreError>>
 
 /// Returns the held records in the order of their paths. Each part is collected, because the
 /// caller may wait for the store between two records.
-fn held_records(comparison: Comparison<'_>) -> HeldRows<'_> {
+fn held_records(comparison: CompareInput<'_>) -> HeldRows<'_> {
     let Some(repo) = comparison.repo else {
         let nothing: Box<dyn Iterator<Item = _>> = Box::new(std::iter::empty());
         return nothing.peekable();
@@ -155,7 +155,7 @@ fn held_records(comparison: Comparison<'_>) -> HeldRows<'_> {
 /// The chunks of a comparison. After an error there are no more chunks.
 pub struct Differences<'a> {
     snapshot: &'a Snapshot,
-    comparison: Comparison<'a>,
+    comparison: CompareInput<'a>,
     nothing_held: bool,
     rows: HeldRows<'a>,
     keys: TreeKeys<BlockSource<'a>>,

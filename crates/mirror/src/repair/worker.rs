@@ -25,7 +25,7 @@ use crate::last_errors::LastErrors;
 use crate::repair::named_by::{named_by, warn_of_strays};
 use crate::repair::reload;
 use crate::repair::since_revs::SinceRevs;
-use crate::schedule::{self, Payee, Slots, Task};
+use crate::schedule::{self, Payee, SlotLimits, Task};
 use crate::services::Services;
 use crate::settings::FetchSettings;
 use crate::store_io::blocking;
@@ -61,7 +61,7 @@ pub struct Fetcher {
     pub(super) since_revs: SinceRevs,
     /// Admits one large repository at a time to the checks: its index takes memory.
     pub(super) large: Semaphore,
-    slots: Slots,
+    slots: SlotLimits,
     /// Memory for the indexes of all CARs that arrive.
     pub(super) index_budget: Arc<Budget>,
     /// Notified when a sweep may be due.
@@ -121,7 +121,7 @@ impl Fetcher {
         settings: FetchSettings,
         addresses: Arc<dyn Addresses>,
     ) -> Fetcher {
-        let slots = Slots {
+        let slots = SlotLimits {
             directory: CONCURRENT_PLC_LOOKUPS,
             web: CONCURRENT_WEB_LOOKUPS,
             asks: settings.concurrency.max(1),

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::desk::Desks;
 use crate::desk::env::DeskEnv;
 use crate::failpoints;
-use crate::repair::compare::{Chunk, Comparison};
+use crate::repair::compare::{Chunk, CompareInput};
 use crate::repair::fetch_repo::{Job, NotWritten};
 use crate::repair::snapshot::Snapshot;
 use crate::services::Services;
@@ -44,7 +44,7 @@ impl Writer {
         let mut first = true;
         let services = &self.services;
         let commit = snapshot.commit_block().to_vec();
-        let comparison = Comparison {
+        let comparison = CompareInput {
             open_view: &|| services.store.view(),
             repo: Some(id),
             keep: &|path| services.rules.filter.keep(path),

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 use crate::sync::Mutex;
 use queue::DebtQueue;
-pub use slots::Slots;
+pub use slots::SlotLimits;
 use slots::{RunningTasks, TaskKind};
 use stale_documents::StaleDocuments;
 use unreachable_hosts::UnreachableHosts;
@@ -138,7 +138,7 @@ impl Schedule {
 
     /// Takes the next task that is due, of a repository without such a task, and with a free
     /// slot. The caller must call [`Schedule::release`] at its end.
-    pub fn take(&self, now: Time, slots: &Slots) -> Option<Task> {
+    pub fn take(&self, now: Time, slots: &SlotLimits) -> Option<Task> {
         let mut inner = self.lock();
         let debt = inner.next_debt(now, slots);
         let (task, kind) = debt.or_else(|| {
@@ -156,7 +156,7 @@ impl Schedule {
 
     /// Turns a task that has asked a host for a head into a fetch. Returns false if no slot
     /// is free: the fetch is a debt, and is taken later.
-    pub(crate) fn try_start_fetch(&self, did: &Did, slots: &Slots) -> bool {
+    pub(crate) fn try_start_fetch(&self, did: &Did, slots: &SlotLimits) -> bool {
         let mut inner = self.lock();
         let Some((payee, kind)) = inner.tasks.host_task(did) else {
             return false;
@@ -311,7 +311,7 @@ impl Inner {
     }
 
     /// Finds a stale document to refresh.
-    fn next_refresh(&self, now: Time, slots: &Slots) -> Option<Task> {
+    fn next_refresh(&self, now: Time, slots: &SlotLimits) -> Option<Task> {
         self.stale.iter().find_map(|(payee, stale)| {
             let did = stale.next(now, |did| self.tasks.is_resolving(did))?;
             let has_slot = self.tasks.has_slot(*payee, TaskKind::Ask, slots);
@@ -324,7 +324,7 @@ impl Inner {
     }
 
     /// Finds the first debt that is due, payees in turn.
-    fn next_debt(&self, now: Time, slots: &Slots) -> Option<(Task, TaskKind)> {
+    fn next_debt(&self, now: Time, slots: &SlotLimits) -> Option<(Task, TaskKind)> {
         for (payee, queue) in self.debts.payees_after(self.last_payee) {
             if !self.may_ask(now, *payee) {
                 continue;

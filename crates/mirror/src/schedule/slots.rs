@@ -12,7 +12,7 @@ use super::Payee;
 
 /// Limits on concurrent tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slots {
+pub struct SlotLimits {
     /// Requests to the PLC directory.
     pub directory: usize,
     /// Requests for did:web documents.
@@ -25,7 +25,7 @@ pub struct Slots {
     pub per_host: usize,
 }
 
-impl Slots {
+impl SlotLimits {
     /// Returns the fetch slots that a host may use. The last quarter is reserved for hosts
     /// without a running fetch, so that a few slow hosts cannot fill all slots. Half of that
     /// quarter is reserved for hosts whose last task succeeded, so that many slow hosts
@@ -154,7 +154,7 @@ impl RunningTasks {
     }
 
     /// Whether a slot is free for one more task.
-    pub(super) fn has_slot(&self, payee: Payee, kind: TaskKind, slots: &Slots) -> bool {
+    pub(super) fn has_slot(&self, payee: Payee, kind: TaskKind, slots: &SlotLimits) -> bool {
         let here = self.counts_at(payee);
         match (payee, kind) {
             (Payee::Directory, _) => here.asks < slots.directory,

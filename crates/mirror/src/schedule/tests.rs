@@ -6,7 +6,7 @@ use super::*;
 use gapless_core::ledger::debt::DebtKind;
 use gapless_core::ledger::{DebtReason, Now, Tick};
 
-const MANY: Slots = Slots {
+const MANY: SlotLimits = SlotLimits {
     directory: 9,
     web: 9,
     asks: 9,
@@ -57,7 +57,7 @@ fn a_payee_has_no_more_at_work_than_it_may() {
     for number in 0..5 {
         schedule.note(Time(10), &owing(number, Some(1), DebtKind::Compare, 10));
     }
-    let slots = Slots {
+    let slots = SlotLimits {
         per_host: 2,
         ..MANY
     };
@@ -85,7 +85,7 @@ fn what_is_paid_is_forgotten_and_what_is_put_off_waits() {
 #[test]
 fn slow_hosts_leave_places_to_others_and_to_the_directory() {
     let schedule = Schedule::default();
-    let slots = Slots {
+    let slots = SlotLimits {
         fetches: 8,
         per_host: 4,
         ..MANY
@@ -122,7 +122,7 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
 #[test]
 fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
     let schedule = Schedule::default();
-    let slots = Slots { fetches: 1, ..MANY };
+    let slots = SlotLimits { fetches: 1, ..MANY };
     for number in 1..=2 {
         let asked = owing(number, Some(number), DebtKind::Compare, 10);
         schedule.note(Time(10), &asked);

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use gapless_mirror::repair::compare::{CHUNK_BYTES, Comparison, Keep};
+use gapless_mirror::repair::compare::{CHUNK_BYTES, CompareInput, Keep};
 use gapless_store::change::RecordOp;
 
 use crate::repo::{BOTH, Mirror, Random, Repo, keep_all, path, record, snapshot};
@@ -68,7 +68,7 @@ fn nothing_is_compared_beyond_the_chunks_that_are_taken() {
     let mirror = Mirror::new();
     let view = mirror.store.view();
     let compared = Cell::new(0);
-    let comparison = Comparison {
+    let comparison = CompareInput {
         open_view: &|| view.clone(),
         repo: None,
         keep: &|_| {

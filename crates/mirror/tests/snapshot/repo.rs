@@ -8,7 +8,7 @@ use gapless_atp::mst::{Builder, ClosedNode};
 use gapless_atp::repo::Commit;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{Held, Repo as Row, RepoId, Time};
-use gapless_mirror::repair::compare::{Chunk, Comparison, Keep, Totals};
+use gapless_mirror::repair::compare::{Chunk, CompareInput, Keep, Totals};
 use gapless_mirror::repair::held_tree::{HELD_TREE_BYTES, HeldTree};
 use gapless_mirror::repair::snapshot::{Snapshot, SnapshotError};
 use gapless_mirror::repair::spill::{Spill, SpillError, SpillLimits, SpilledCar};
@@ -246,7 +246,7 @@ impl Mirror {
         repair: bool,
     ) -> Result<(Vec<Chunk>, Totals), SnapshotError> {
         let view = self.store.view();
-        let comparison = Comparison {
+        let comparison = CompareInput {
             open_view: &|| view.clone(),
             repo: self.id(),
             keep: wanted,

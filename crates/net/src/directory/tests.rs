@@ -24,8 +24,8 @@ fn entry(created_micros: u64, host: &str, index: usize, nullified: bool) -> Audi
     }
 }
 
-fn resolved(host: &str, index: usize) -> Resolved {
-    Resolved {
+fn resolved(host: &str, index: usize) -> ResolvedIdentity {
+    ResolvedIdentity {
         host: Some(host.to_owned()),
         key: Some(key_bytes(&key(index))),
         version: 0,

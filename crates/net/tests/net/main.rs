@@ -19,14 +19,14 @@ use gapless_atp::crypto::PublicKey;
 use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::Account;
 use gapless_net::{
-    AskClass, FetchLimits, GetRepoError, HostAddress, HostLimits, KnownIdentity, Latest, Limits,
-    Net, NetSettings, ResolveError, Resolved, Trust, key_bytes, public_key,
+    AskClass, FetchLimits, GetRepoError, HostAddress, HostLimits, KnownIdentity, Latest, Net,
+    NetSettings, RequestLimits, ResolveError, ResolvedIdentity, Trust, key_bytes, public_key,
 };
 use gapless_testnet::{Config, Fault, Place, Spec, Status, Testnet};
 use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(20);
-const LIMITS: Limits = Limits {
+const LIMITS: RequestLimits = RequestLimits {
     total: Duration::from_secs(5),
     bytes: 10_000,
 };
@@ -63,7 +63,7 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// A did:plc or did:web of the network, with what its document says.
-async fn account(testnet: &Testnet, net: &Net, method: DidMethod) -> (Did, Resolved) {
+async fn account(testnet: &Testnet, net: &Net, method: DidMethod) -> (Did, ResolvedIdentity) {
     let dids = testnet.truth().dids();
     let did = dids.iter().find(|did| did.method() == method).unwrap();
     let resolved = within(net.resolve(did, KnownIdentity::default()))
@@ -72,7 +72,7 @@ async fn account(testnet: &Testnet, net: &Net, method: DidMethod) -> (Did, Resol
     (did.clone(), resolved)
 }
 
-fn home(resolved: &Resolved) -> HostAddress {
+fn home(resolved: &ResolvedIdentity) -> HostAddress {
     HostAddress::named(resolved.host.clone().unwrap())
 }
 
@@ -81,7 +81,7 @@ fn place(testnet: &Testnet, host: &HostAddress) -> usize {
     at.unwrap()
 }
 
-fn known(resolved: &Resolved) -> KnownIdentity {
+fn known(resolved: &ResolvedIdentity) -> KnownIdentity {
     KnownIdentity {
         version: resolved.version,
         host: resolved.host.clone(),

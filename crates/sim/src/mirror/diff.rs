@@ -6,7 +6,7 @@ use gapless_core::ledger::fetch::{HeadAnswer, Note};
 use gapless_core::ledger::{NamedHead, RepoId};
 
 use super::Mirror;
-use super::job::{Job, Step};
+use super::job::{Job, JobStep};
 use super::snapshot::Fetched;
 use crate::world::World;
 use crate::world::commit::root;
@@ -23,7 +23,7 @@ impl Mirror {
         named: NamedHead,
         adopt: bool,
         whole: bool,
-    ) -> Step {
+    ) -> JobStep {
         let id = job.repo;
         let owner = self.owner_of(world, id);
         let host = self.pds_of(note.host);
@@ -31,7 +31,7 @@ impl Mirror {
         *self.fetches.entry(id).or_default() += 1;
         let answer = match self.what_to_ask(id, &note, adopt, whole) {
             RepoRequest::InFull => world.repo(host, owner).map(|answer| {
-                answer.map(|served| Step::Fetched {
+                answer.map(|served| JobStep::Fetched {
                     note,
                     named,
                     adopt,
@@ -43,7 +43,7 @@ impl Mirror {
                 self.tried.insert(id, rev);
                 self.counts.differences += 1;
                 world.repo_since(host, owner, rev).map(|answer| {
-                    answer.map(|difference| Step::Differs {
+                    answer.map(|difference| JobStep::Differs {
                         note,
                         named,
                         difference,
@@ -53,7 +53,7 @@ impl Mirror {
         };
         match answer {
             Ok(Ok(step)) => step,
-            Ok(Err(state)) => Step::Heard {
+            Ok(Err(state)) => JobStep::Heard {
                 note,
                 told: HeadAnswer::State(state),
             },
@@ -78,7 +78,7 @@ impl Mirror {
         note: Note,
         named: NamedHead,
         difference: Difference,
-    ) -> Step {
+    ) -> JobStep {
         let repo = self.book.repo_ref(job.repo);
         let mut records = self.book.records(job.repo);
         for (path, after) in &difference.changes {
@@ -93,8 +93,8 @@ impl Mirror {
         });
         let commit = difference.commit;
         match diff::judge_difference(repo, &note, &commit.head, recomputed) {
-            DiffVerdict::Passed => Step::Done,
-            DiffVerdict::InFull => Step::Fetch {
+            DiffVerdict::Passed => JobStep::Done,
+            DiffVerdict::InFull => JobStep::Fetch {
                 note,
                 named,
                 adopt: false,

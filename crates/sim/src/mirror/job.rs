@@ -15,13 +15,13 @@ use crate::world::pds::{Difference, Served};
 #[derive(Debug, Clone)]
 pub struct Job {
     pub repo: RepoId,
-    pub step: Step,
+    pub step: JobStep,
     /// Why the job began.
     pub trigger: AskReason,
 }
 
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum JobStep {
     /// The directory is asked.
     Resolve {
         asked: Tick,
@@ -88,9 +88,9 @@ impl Mirror {
         let now = self.tick(world);
         debt::begin_attempt(now, &mut repo);
         let step = match work {
-            Work::Resolve => Some(Step::Resolve { asked: now.tick }),
+            Work::Resolve => Some(JobStep::Resolve { asked: now.tick }),
             Work::Compare | Work::Fetch => {
-                fetch::take_note(self.context(now), &mut repo).map(|note| Step::Ask { note })
+                fetch::take_note(self.context(now), &mut repo).map(|note| JobStep::Ask { note })
             }
         };
         self.put(world, id, repo);
@@ -120,7 +120,7 @@ impl Mirror {
         if let Some(note) = note {
             self.jobs.push(Job {
                 repo: id,
-                step: Step::Ask { note },
+                step: JobStep::Ask { note },
                 trigger,
             });
         }
@@ -130,34 +130,34 @@ impl Mirror {
     pub fn work(&mut self, world: &mut World, place: usize) {
         let mut job = self.jobs.remove(place);
         let id = job.repo;
-        let step = std::mem::replace(&mut job.step, Step::Done);
+        let step = std::mem::replace(&mut job.step, JobStep::Done);
         job.step = match step {
-            Step::Resolve { asked } => self.ask_directory(world, id, asked),
-            Step::Ask { note } => {
+            JobStep::Resolve { asked } => self.ask_directory(world, id, asked),
+            JobStep::Ask { note } => {
                 let owner = self.owner_of(world, id);
                 match world.latest(self.pds_of(note.host), owner) {
-                    Ok(told) => Step::Heard { note, told },
+                    Ok(told) => JobStep::Heard { note, told },
                     Err(_) => self.fail_question(world, &job),
                 }
             }
-            Step::Heard { note, told } => self.hear(world, &job, note, told),
-            Step::Walked {
+            JobStep::Heard { note, told } => self.hear(world, &job, note, told),
+            JobStep::Walked {
                 note,
                 named,
                 holds_all,
             } => self.walked(world, id, note, named, holds_all),
-            Step::Fetch {
+            JobStep::Fetch {
                 note,
                 named,
                 adopt,
                 whole,
             } => self.request(world, &job, note, named, adopt, whole),
-            Step::Differs {
+            JobStep::Differs {
                 note,
                 named,
                 difference,
             } => self.differs(world, &job, note, named, difference),
-            Step::Fetched {
+            JobStep::Fetched {
                 note,
                 named,
                 adopt,
@@ -174,16 +174,16 @@ impl Mirror {
                 }
                 false => self.fail(world, &job),
             },
-            Step::Write(writing) => self.write_on(world, writing),
-            Step::Done => Step::Done,
+            JobStep::Write(writing) => self.write_on(world, writing),
+            JobStep::Done => JobStep::Done,
         };
-        if !matches!(job.step, Step::Done) {
+        if !matches!(job.step, JobStep::Done) {
             let place = place.min(self.jobs.len());
             self.jobs.insert(place, job);
         }
     }
 
-    fn ask_directory(&mut self, world: &mut World, id: RepoId, asked: Tick) -> Step {
+    fn ask_directory(&mut self, world: &mut World, id: RepoId, asked: Tick) -> JobStep {
         let owner = self.owner_of(world, id);
         self.counts.resolved += 1;
         match world.resolve(owner) {
@@ -195,31 +195,31 @@ impl Mirror {
                 self.put(world, id, repo);
             }
         }
-        Step::Done
+        JobStep::Done
     }
 
     /// Records that the host did not answer a question. A question that was not owed
     /// is owed now.
-    fn fail_question(&mut self, world: &World, job: &Job) -> Step {
+    fn fail_question(&mut self, world: &World, job: &Job) -> JobStep {
         self.question_failed(world, job.repo, &job.trigger)
     }
 
     /// Records that a fetch failed. The debt stays, and is tried later.
-    pub fn fail(&mut self, world: &World, job: &Job) -> Step {
+    pub fn fail(&mut self, world: &World, job: &Job) -> JobStep {
         self.question_failed(world, job.repo, &AskReason::Debt)
     }
 
-    fn question_failed(&mut self, world: &World, id: RepoId, why: &AskReason) -> Step {
+    fn question_failed(&mut self, world: &World, id: RepoId, why: &AskReason) -> JobStep {
         let mut tx = self.row_tx(id);
         self.decide(world, &mut tx, |tx, env, rules| {
             tx.question_failed(env, rules, why, None);
             Ok(())
         });
         self.submit(world, tx);
-        Step::Done
+        JobStep::Done
     }
 
-    fn hear(&mut self, world: &World, job: &Job, note: Note, told: HeadAnswer) -> Step {
+    fn hear(&mut self, world: &World, job: &Job, note: Note, told: HeadAnswer) -> JobStep {
         let asked = AskedHead {
             note,
             answer: told,
@@ -235,14 +235,14 @@ impl Mirror {
         let for_filter = |owed: DebtItem| owed.why == DebtReason::FilterChanged;
         let repo = self.book.repo_ref(job.repo);
         let (named, adopt) = match next {
-            Next::Done => return Step::Done,
+            Next::Done => return JobStep::Done,
             Next::Fetch(named)
                 if note.head.is_some_and(|head| head.commit == named.commit)
                     && repo.debt.fetch.is_some_and(for_filter) =>
             {
                 let there = repo.head().is_some_and(|head| head.commit == named.commit);
                 let holds_all = there && self.lacks_bytes(job.repo).next().is_none();
-                return Step::Walked {
+                return JobStep::Walked {
                     note,
                     named,
                     holds_all,
@@ -251,7 +251,7 @@ impl Mirror {
             Next::Fetch(named) => (named, false),
             Next::Adopt(named) => (named, true),
         };
-        Step::Fetch {
+        JobStep::Fetch {
             note,
             named,
             adopt,
@@ -269,7 +269,7 @@ impl Mirror {
         note: Note,
         named: NamedHead,
         holds_all: bool,
-    ) -> Step {
+    ) -> JobStep {
         if holds_all {
             let now = self.tick(world);
             let mut repo = self.book.repo(id);
@@ -277,10 +277,10 @@ impl Mirror {
             self.put(world, id, repo);
             if paid {
                 self.counts.walked += 1;
-                return Step::Done;
+                return JobStep::Done;
             }
         }
-        Step::Fetch {
+        JobStep::Fetch {
             note,
             named,
             adopt: false,
@@ -294,20 +294,20 @@ impl Job {
     pub fn label(&self) -> String {
         use crate::world::short;
         match &self.step {
-            Step::Resolve { .. } => "ask the directory".to_owned(),
-            Step::Ask { note } => format!("ask for the head (noted t{})", note.at.0),
-            Step::Heard { note, told } => match told {
+            JobStep::Resolve { .. } => "ask the directory".to_owned(),
+            JobStep::Ask { note } => format!("ask for the head (noted t{})", note.at.0),
+            JobStep::Heard { note, told } => match told {
                 HeadAnswer::Head(named) => {
                     format!("heard {} (noted t{})", short(named.rev), note.at.0)
                 }
                 HeadAnswer::State(state) => format!("heard {state:?}"),
             },
-            Step::Walked {
+            JobStep::Walked {
                 named, holds_all, ..
             } => {
                 format!("walked {}, all there: {holds_all}", short(named.rev))
             }
-            Step::Fetch {
+            JobStep::Fetch {
                 adopt,
                 named,
                 whole,
@@ -315,7 +315,7 @@ impl Job {
             } => {
                 format!("fetch {} adopt {adopt} whole {whole}", short(named.rev))
             }
-            Step::Differs {
+            JobStep::Differs {
                 difference, named, ..
             } => format!(
                 "fetched a difference to {} of {} for {}",
@@ -323,13 +323,13 @@ impl Job {
                 difference.changes.len(),
                 short(named.rev)
             ),
-            Step::Fetched { served, named, .. } => format!(
+            JobStep::Fetched { served, named, .. } => format!(
                 "fetched {} for {}",
                 short(served.commit.head.rev),
                 short(named.rev)
             ),
-            Step::Write(writing) => format!("write on, {} left", writing.rest.len()),
-            Step::Done => "done".to_owned(),
+            JobStep::Write(writing) => format!("write on, {} left", writing.rest.len()),
+            JobStep::Done => "done".to_owned(),
         }
     }
 }

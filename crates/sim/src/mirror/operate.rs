@@ -20,7 +20,7 @@ use gapless_store::table::parked::ParkedFrame;
 
 use super::Mirror;
 use super::feed::Feed;
-use super::job::{Job, Step};
+use super::job::{Job, JobStep};
 use crate::world::pds::Served;
 use crate::world::{OwnerId, Place, World};
 
@@ -117,7 +117,7 @@ impl Mirror {
         let writing = self.lay_over(id, job, &served.records);
         self.jobs.push(Job {
             repo: id,
-            step: Step::Write(writing),
+            step: JobStep::Write(writing),
             trigger: AskReason::Debt,
         });
         Some(true)

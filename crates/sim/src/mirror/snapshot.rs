@@ -8,7 +8,7 @@ use gapless_core::repo_tx::snapshot::{ChunkResult, FetchJob, SnapshotChunk};
 use gapless_store::change::{RecordOp, RecordValue};
 
 use super::Mirror;
-use super::job::{Job, Step};
+use super::job::{Job, JobStep};
 use crate::world::commit::{bytes_of, difference};
 use crate::world::pds::Served;
 use crate::world::{Commit, Op, Records, World};
@@ -63,7 +63,7 @@ impl Mirror {
         job: &Job,
         fetched: Fetched,
         served: &Served,
-    ) -> Step {
+    ) -> JobStep {
         let id = job.repo;
         let Some(checked) = self.verify(world, id, &served.commit) else {
             return self.fail(world, job);
@@ -71,7 +71,7 @@ impl Mirror {
         let busy = self
             .jobs
             .iter()
-            .any(|other| matches!(&other.step, Step::Write(writing) if writing.repo == id));
+            .any(|other| matches!(&other.step, JobStep::Write(writing) if writing.repo == id));
         if busy {
             return self.fail(world, job);
         }
@@ -125,7 +125,7 @@ impl Mirror {
     }
 
     /// Writes the next chunk of a snapshot.
-    pub fn write_on(&mut self, world: &World, mut writing: Writing) -> Step {
+    pub fn write_on(&mut self, world: &World, mut writing: Writing) -> JobStep {
         let begins = !std::mem::replace(&mut writing.begun, true);
         let last = writing.rest.len() <= SMALL;
         let ops = writing.rest.drain(..writing.rest.len().min(SMALL));
@@ -146,9 +146,9 @@ impl Mirror {
         self.submit(world, tx);
         match result {
             ChunkResult::Written => {}
-            ChunkResult::Moved | ChunkResult::Discarded => return Step::Done,
+            ChunkResult::Moved | ChunkResult::Discarded => return JobStep::Done,
             ChunkResult::NeedsWhole => {
-                return Step::Fetch {
+                return JobStep::Fetch {
                     note: job.note,
                     named: job.named,
                     adopt: false,
@@ -158,8 +158,8 @@ impl Mirror {
         }
         self.counts.adopted += u64::from(begins && job.adopt);
         match last {
-            true => Step::Done,
-            false => Step::Write(writing),
+            true => JobStep::Done,
+            false => JobStep::Write(writing),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::world::{OwnerId, World};
 pub struct Sweep {
     pub host: HostId,
     pub began: Now,
-    pub step: Step,
+    pub step: SweepStep,
     /// The last account of the last page.
     after: Option<OwnerId>,
     listed: BTreeSet<RepoId>,
@@ -28,7 +28,7 @@ pub struct Sweep {
 }
 
 #[derive(Debug, Clone)]
-pub enum Step {
+pub enum SweepStep {
     /// A page is asked for.
     Ask(PageNote),
     /// A page is here.
@@ -57,7 +57,7 @@ impl Mirror {
         self.sweeps.push(Sweep {
             host,
             began: now,
-            step: Step::Ask(note),
+            step: SweepStep::Ask(note),
             after: None,
             listed: BTreeSet::new(),
             suspects: Vec::new(),
@@ -70,12 +70,12 @@ impl Mirror {
         let mut sweep = self.sweeps.remove(place);
         let mut busy = true;
         let more = match sweep.step.clone() {
-            Step::Ask(note) => self.ask_page(world, &mut sweep, note),
-            Step::Page(note, lines) => {
+            SweepStep::Ask(note) => self.ask_page(world, &mut sweep, note),
+            SweepStep::Page(note, lines) => {
                 self.read_page(world, &mut sweep, &note, &lines);
                 true
             }
-            Step::Suspects => {
+            SweepStep::Suspects => {
                 busy = self.look_at_suspects(world, &mut sweep);
                 !self.sweep_ends(world, &sweep)
             }
@@ -89,7 +89,7 @@ impl Mirror {
     fn ask_page(&mut self, world: &mut World, sweep: &mut Sweep, note: PageNote) -> bool {
         match world.list(self.pds_of(sweep.host), sweep.after) {
             Ok(lines) => {
-                sweep.step = Step::Page(note, lines);
+                sweep.step = SweepStep::Page(note, lines);
                 true
             }
             Err(_) => {
@@ -122,11 +122,11 @@ impl Mirror {
             Some(last) => {
                 sweep.after = Some(last.owner);
                 let now = self.tick(world);
-                sweep.step = Step::Ask(sweep::take_page_note(self.context(now), sweep.host));
+                sweep.step = SweepStep::Ask(sweep::take_page_note(self.context(now), sweep.host));
             }
             None => {
                 self.count_absent(world, sweep);
-                sweep.step = Step::Suspects;
+                sweep.step = SweepStep::Suspects;
             }
         }
     }
@@ -236,8 +236,8 @@ impl Sweep {
     pub fn label(&self) -> String {
         use crate::world::{name, short};
         match &self.step {
-            Step::Ask(note) => format!("ask for a page (noted t{})", note.at.0),
-            Step::Page(_, lines) => {
+            SweepStep::Ask(note) => format!("ask for a page (noted t{})", note.at.0),
+            SweepStep::Page(_, lines) => {
                 let lines = lines.iter().map(|line| {
                     let entry = &line.entry;
                     format!(
@@ -249,7 +249,7 @@ impl Sweep {
                 });
                 format!("page [{}]", lines.collect::<Vec<_>>().join(", "))
             }
-            Step::Suspects => format!("{} suspects", self.suspects.len()),
+            SweepStep::Suspects => format!("{} suspects", self.suspects.len()),
         }
     }
 }

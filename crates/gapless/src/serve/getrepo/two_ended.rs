@@ -58,7 +58,7 @@ where
     B: FnOnce() -> RecordRows + Send + 'static,
 {
     TwoEndedReader {
-        state: State::Start(back),
+        state: ReaderState::Start(back),
         front,
         thread,
         budget,
@@ -69,7 +69,7 @@ where
 
 /// An iterator over the batches of a repository, in key order.
 pub(crate) struct TwoEndedReader<B> {
-    state: State<B>,
+    state: ReaderState<B>,
     front: RecordRows,
     thread: Arc<BuildThread>,
     budget: Arc<RecordBudget>,
@@ -81,7 +81,7 @@ pub(crate) struct TwoEndedReader<B> {
 /// Receives the batches that the back side has read.
 type BackHalf = oneshot::Receiver<Vec<RecordBatch>>;
 
-enum State<B> {
+enum ReaderState<B> {
     Start(B),
     Reading(Option<BackHalf>),
     /// The caller has reached the back side: its remaining batches, the last one first.
@@ -91,13 +91,13 @@ enum State<B> {
 impl<B: FnOnce() -> RecordRows + Send + 'static> TwoEndedReader<B> {
     fn step(&mut self) -> Result<Option<RecordBatch>, StoreError> {
         loop {
-            if let State::Rest(rest) = &mut self.state {
+            if let ReaderState::Rest(rest) = &mut self.state {
                 return Ok(rest.pop());
             }
             let mut batch = std::mem::take(&mut self.next);
             let content = self.budget.content();
             let records = match self.state {
-                State::Start(_) => FIRST_BATCH_RECORDS,
+                ReaderState::Start(_) => FIRST_BATCH_RECORDS,
                 _ => BATCH_RECORDS,
             };
             let ended = read(&mut self.front, &mut batch, records, content, &self.meeting)?;
@@ -106,13 +106,17 @@ impl<B: FnOnce() -> RecordRows + Send + 'static> TwoEndedReader<B> {
                 self.budget.stop_keeping();
             }
             self.next = batch.new_like();
-            let rest = State::Rest(Vec::new());
+            let rest = ReaderState::Rest(Vec::new());
             self.state = match (std::mem::replace(&mut self.state, rest), all_claimed) {
-                (State::Start(back), false) => State::Reading(self.start_back_half(back)),
-                (State::Reading(Some(back_half)), true) => {
-                    State::Rest(wait_for_back_half(back_half)?)
+                (ReaderState::Start(back), false) => {
+                    ReaderState::Reading(self.start_back_half(back))
                 }
-                (State::Start(_) | State::Reading(None), true) => State::Rest(Vec::new()),
+                (ReaderState::Reading(Some(back_half)), true) => {
+                    ReaderState::Rest(wait_for_back_half(back_half)?)
+                }
+                (ReaderState::Start(_) | ReaderState::Reading(None), true) => {
+                    ReaderState::Rest(Vec::new())
+                }
                 (state, _) => state,
             };
             if !batch.is_empty() {
@@ -173,7 +177,7 @@ impl<B: FnOnce() -> RecordRows + Send + 'static> Iterator for TwoEndedReader<B> 
     fn next(&mut self) -> Option<Self::Item> {
         let step = self.step();
         if step.is_err() {
-            self.state = State::Rest(Vec::new());
+            self.state = ReaderState::Rest(Vec::new());
         }
         step.transpose()
     }
