@@ -4,13 +4,14 @@
 //! - A lie (a silent omission, a stale answer, a host that lost commits) excuses a wrong
 //!   `complete` until the mirror claims a comparison that it requested after the last
 //!   lie, or until mirror and truth have agreed once.
-//! - An unknown migration is an excuse until an event or a listing has shown it.
+//! - An unknown migration is an excuse until an event that counts as a hint has shown it.
 //! - Nothing excuses a state that is wrong at its stated rev.
 
 use std::collections::BTreeMap;
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
+use gapless_core::ledger::account;
 use gapless_core::ledger::complete::Reason;
 use gapless_core::ledger::debt;
 use gapless_core::ledger::{Account, Epoch, Held, HostId, Marker, Repo, RepoId, Tick, UpstreamId};
@@ -168,6 +169,8 @@ impl Checker {
         let repo = id.map(|id| mirror.book.repo(id));
         let floor = repo.as_ref().and_then(Repo::floor);
         let from_home = match (place, &frame.body) {
+            // No hint by R8: the host that an account left closes the account, too.
+            (Place::Pds(_), Body::Account(state)) if account::is_hidden(*state) => false,
             (Place::Pds(host), _) => world.true_host(owner) == Some(host),
             // A relay does not say where an event comes from.
             (Place::Relay(_), Body::Identity) => true,

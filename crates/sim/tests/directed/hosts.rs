@@ -113,35 +113,6 @@ fn t56_a_host_that_lists_what_is_not_its_own_keeps_nobody_incomplete() {
 }
 
 #[test]
-fn a_move_that_nobody_told_of_is_found_within_a_day_by_the_new_hosts_listing() {
-    let mut stage = Stage::two_hosts();
-    stage.lose(SECOND);
-    stage.force(Fault::LateWrite);
-    stage.run.world.migrate(0, 1);
-    stage.run.world.pds[0]
-        .repos
-        .get_mut(&0)
-        .expect("still there")
-        .account = gapless_core::ledger::Account::Active;
-    // Only the old host's last write reaches us.
-    stage.run.world.forget(SECOND, 0);
-    stage.run.world.pds[0]
-        .log
-        .entries
-        .retain(|entry| !matches!(entry.frame.body, gapless_sim::world::Body::Account(_)));
-    stage.deliver();
-    for _ in 0..100 {
-        stage.pass(900);
-        stage.settle();
-    }
-    assert!(
-        stage.complete("a") && stage.up_to_date("a"),
-        "{:?}",
-        stage.reasons("a")
-    );
-}
-
-#[test]
 fn t18_listed_elsewhere_with_something_newer_is_a_question_to_the_directory() {
     let mut stage = Stage::two_hosts();
     // It moved, and no event of that has ever reached us.

@@ -6,6 +6,7 @@ mod accounts;
 mod fetching;
 mod hosts;
 mod log;
+mod moves;
 mod operators;
 mod order;
 mod streams;
