@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use gapless_core::ledger::account;
 use gapless_core::ledger::stream::Placement;
 use gapless_core::ledger::{Account, Cursor, Repo, RepoId};
 
@@ -28,6 +29,7 @@ impl Run {
             if self.converged().is_none() {
                 break;
             }
+            self.confirm_losses()?;
             let pause = match round {
                 0..20 => 3_000_000,
                 20..200 => 60_000_000,
@@ -141,8 +143,34 @@ impl Run {
         Ok(true)
     }
 
-    /// The first repository that has not converged, if any.
+    /// Lets an operator confirm the loss at each host that is doubted and that truly has
+    /// lost a repository, as the operator's guide says. A host that has all of them must
+    /// come out of the doubt by its own listing.
+    fn confirm_losses(&mut self) -> Result<(), Broken> {
+        let hosts = self.mirror.book.hosts();
+        let doubted = hosts.filter(|(_, host)| host.hiding_suspended);
+        for id in doubted.map(|(id, _)| id).collect::<Vec<_>>() {
+            let repos = &self.world.pds[self.mirror.pds_of(id)].repos;
+            let lost = self.mirror.book.repo_rows().any(|(repo, row)| {
+                let hosted = repos.get(&self.mirror.owner_of(&self.world, repo));
+                row.host == Some(id)
+                    && !account::is_hidden(row.account)
+                    && hosted.is_none_or(|hosted| hosted.forgotten)
+            });
+            if lost {
+                self.mirror.confirm_loss(&self.world, id);
+                self.told(Some(format!("an operator confirms the loss of {id:?}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first host or repository that has not converged, if any.
     fn converged(&self) -> Option<String> {
+        let mut hosts = self.mirror.book.hosts();
+        if let Some((id, _)) = hosts.find(|(_, host)| host.hiding_suspended) {
+            return Some(format!("{id:?} is doubted"));
+        }
         for (_, repo) in self.mirror.book.repo_rows() {
             let Some(owner) = self.world.owner_of(&repo.did) else {
                 continue;
@@ -177,7 +205,7 @@ impl Run {
             }
             // Moved unseen, then hidden: the mirror has no document that shows it.
             let unseen = repo.host.map(|host| self.mirror.pds_of(host)) != Some(home);
-            let shown = !unseen && !gapless_core::ledger::account::is_hidden(repo.account);
+            let shown = !unseen && !account::is_hidden(repo.account);
             if !active && shown {
                 return Some(format!("{} is shown", name(owner)));
             }

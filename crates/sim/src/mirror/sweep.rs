@@ -199,6 +199,9 @@ impl Mirror {
         }
         if let Some(mut host) = self.book.host(sweep.host).cloned() {
             sweep::finish(&mut host, sweep.began);
+            if sweep.missing.is_empty() {
+                sweep::resume_hiding(&mut host);
+            }
             let mut batch = self.batch();
             batch.host(sweep.host, host);
             self.commit(batch);

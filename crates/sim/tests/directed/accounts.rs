@@ -180,6 +180,62 @@ fn t52_a_wiped_host_does_not_wipe_its_mirror() {
     }
 }
 
+/// Twelve accounts on one host, which loses them all for a while: hiding is suspended.
+fn wiped_and_restored() -> Stage {
+    let mut stage = Stage::new(1, &[0; 12]);
+    stage.follow(PDS);
+    stage.settle();
+    stage.run.world.wipe(0);
+    stage.deliver();
+    stage.pass(11);
+    stage.sweep();
+    stage.work();
+    assert!(hiding_suspended(&stage));
+    stage.run.world.unwipe(0);
+    stage
+}
+
+fn hiding_suspended(stage: &Stage) -> bool {
+    let mut hosts = stage.run.mirror.book.hosts();
+    hosts.any(|(_, host)| host.hiding_suspended)
+}
+
+#[test]
+fn r12_a_host_that_lists_everything_again_is_not_doubted_any_more() {
+    let mut stage = wiped_and_restored();
+    stage.pass(900);
+    stage.sweep();
+    assert!(!hiding_suspended(&stage));
+    stage.pass(3_600);
+    stage.settle();
+    assert!(stage.complete("a") && stage.complete("l"));
+}
+
+#[test]
+fn r12_while_the_host_is_doubted_an_unreported_deletion_waits_for_an_operator() {
+    let mut stage = wiped_and_restored();
+    stage.force(Fault::Forgotten);
+    stage.force(Fault::AccountLost);
+    stage.run.world.set_account(0, Account::Deleted);
+    for _ in 0..3 {
+        stage.pass(3_600);
+        stage.sweep();
+        stage.settle();
+        assert!(hiding_suspended(&stage));
+        assert_eq!(stage.repo("a").account, Account::Active, "not hidden");
+        assert!(!stage.complete("a"), "and not complete");
+    }
+    assert!(stage.complete("l"));
+    let host = stage.repo("a").host.expect("it lived there");
+    stage.run.mirror.confirm_loss(&stage.run.world, host);
+    stage.pass(3_600);
+    stage.sweep();
+    stage.settle();
+    assert!(!hiding_suspended(&stage));
+    assert_eq!(stage.repo("a").account, Account::NotFound);
+    assert!(stage.complete("l"));
+}
+
 #[test]
 fn an_account_event_that_is_not_from_the_cover_is_a_question() {
     let mut stage = Stage::two_hosts();
