@@ -191,11 +191,14 @@ fn applying_commit(repo: &Repo) -> Option<Cid> {
 /// it for ever, and any host can list anything, so the DID is resolved only for news and
 /// while tokens are left: otherwise such a listing alone could keep the repository from
 /// ever being complete. Once per confirm period it is resolved without news, because the
-/// repository may have moved with less than its former host had in the end.
+/// repository may have moved with less than its former host had in the end. That period
+/// counts from the last reading of the document: a former host that goes on confirming
+/// the head shows nothing about where the repository lives.
 fn owe_elsewhere(now: Now, repo: &mut Repo, entry: &ListingEntry, settings: &Settings) {
     let newer = repo.head().is_none_or(|head| entry.named.rev > head.rev);
     let shown = account::is_hidden(repo.account) && !account::is_hidden(entry.account);
-    let news = newer || shown || is_confirm_due(now.time, repo, settings);
+    let read = repo.signing.map(|document| document.at);
+    let news = newer || shown || is_new_period(now.time, read, repo, settings);
     if repo.host.is_none() || (news && debt::may_ask(repo, now.time)) {
         debt::owe(now, repo, DebtKind::Resolve, DebtReason::ListedElsewhere);
     }
@@ -234,10 +237,15 @@ fn stream_position(context: Context<'_>, repo: &Repo) -> Option<StreamPosition> 
     })
 }
 
-/// Whether the host's own answer is due. Each repository has its own time within the
-/// period, so that the questions are spread.
+/// Whether the host's own answer is due.
 fn is_confirm_due(now: Time, repo: &Repo, settings: &Settings) -> bool {
-    let Some(last) = repo.confirmed_at else {
+    is_new_period(now, repo.confirmed_at, repo, settings)
+}
+
+/// Whether a confirm period has begun since `last`. Each repository has its own time
+/// within the period, so that the questions are spread.
+fn is_new_period(now: Time, last: Option<Time>, repo: &Repo, settings: &Settings) -> bool {
+    let Some(last) = last else {
         return true;
     };
     let period = micros(settings.confirm_every).max(1);

@@ -7,6 +7,7 @@ use gapless_core::ledger::fetch::Next;
 use gapless_core::ledger::identity::{self, Document};
 use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::parked::{self, ParkedStep};
+use gapless_core::ledger::sweep::{self, ListingEntry, ListingVerdict};
 use gapless_core::ledger::*;
 
 use crate::scenario::*;
@@ -216,4 +217,33 @@ fn a_head_that_is_held_when_the_key_changes_was_signed_by_the_key_before() {
     assert_eq!(resolve(2), SignerKey::Previous);
     scenario.event(PDS, &commit(6));
     assert_eq!(scenario.repo.key, SignerKey::Present);
+}
+
+/// The other host lists commit `n`.
+fn listed_elsewhere(scenario: &mut Scenario, n: u64) {
+    let entry = ListingEntry {
+        named: named(n),
+        account: Account::Active,
+    };
+    let listed = scenario.with_context(|context, repo| {
+        let page = sweep::take_page_note(context, OTHER_HOST);
+        sweep::judge_entry(context, repo, &page, &entry)
+    });
+    assert_eq!(listed, ListingVerdict::Owed);
+}
+
+#[test]
+fn a_move_to_less_is_asked_about_although_the_host_it_left_confirms_the_head() {
+    let mut scenario = Scenario::holding(5);
+    scenario.resolved(HOST, 1);
+    for _ in 0..2 {
+        scenario.pass(scenario.settings.confirm_every);
+        // The host that it left goes on answering, and is asked first.
+        scenario.compared(5);
+        listed_elsewhere(&mut scenario, 4);
+        assert!(scenario.repo.debt.resolve.is_some(), "another period");
+        scenario.resolved(HOST, 1);
+        listed_elsewhere(&mut scenario, 4);
+        assert!(scenario.owes_nothing(), "once in a period");
+    }
 }

@@ -46,6 +46,29 @@ fn a_move_that_nobody_told_of_is_found_within_a_day_by_the_new_hosts_listing() {
 }
 
 #[test]
+fn a_move_that_nobody_told_of_is_found_although_the_host_it_left_is_always_asked_first() {
+    // `d` comes last on the second host, so the page of the first one is read before.
+    let mut stage = Stage::new(2, &[1, 1, 1, 0]);
+    stage.follow(FIRST);
+    stage.follow(SECOND);
+    for name in ["a", "b", "c", "d"] {
+        stage.commit(name);
+    }
+    stage.settle();
+    assert!(stage.complete("d"));
+    move_unheard(&mut stage, "d");
+    for _ in 0..100 {
+        stage.pass(900);
+        stage.settle();
+    }
+    assert!(
+        stage.complete("d") && stage.up_to_date("d"),
+        "{:?}",
+        stage.reasons("d")
+    );
+}
+
+#[test]
 fn r8_that_another_host_has_closed_the_account_reports_no_move() {
     let mut stage = Stage::two_hosts();
     stage.force(Fault::DirectoryStale);
