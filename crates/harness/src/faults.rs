@@ -184,7 +184,7 @@ impl World {
 
     /// Makes what is owed to a repository due, as if the time for it had come.
     pub async fn try_now(&self, did: &Did) {
-        let visit = self.mirror().desks().visit(did, |turn| {
+        let visit = self.mirror().desks().with_repo(did, |turn| {
             if let Some(tx) = turn.tx.as_mut() {
                 tx.repo.debt.next_try = Time(0);
             }
@@ -198,7 +198,7 @@ impl World {
         let (enter, entered) = channel();
         let (desks, did) = (self.mirror().desks().clone(), did.clone());
         tokio::spawn(async move {
-            let visit = desks.visit(&did, move |_| {
+            let visit = desks.with_repo(&did, move |_| {
                 let _ = enter.send(());
                 // Ends when the other end is dropped.
                 let _ = held.recv();

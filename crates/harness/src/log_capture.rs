@@ -143,7 +143,7 @@ const EXPLAINED: &[(&str, &[&str])] = &[
     ),
     ("not signed by its owner", &["car-other-key", "plc-stale"]),
     ("has an older state than ours", &["rev-rollback"]),
-    ("older state was taken over", &["rev-rollback"]),
+    ("adopted the host's older state", &["rev-rollback"]),
     (
         "it has no such repository",
         &["account", "lost-account", "migrate"],

@@ -227,7 +227,7 @@ impl World {
             let nobody = Did::parse(&format!("did:web:nobody{number}.example")).expect("a DID");
             let visit = mirror
                 .desks()
-                .visit(&nobody, |_| std::thread::current().id())
+                .with_repo(&nobody, |_| std::thread::current().id())
                 .await;
             let thread = visit.expect("it answers");
             if found.insert(thread) {

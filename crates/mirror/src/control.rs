@@ -15,7 +15,7 @@ use crate::api::{
     ApiError, DeadResolved, Inspect, NewUpstream, Operate, RepoAnswer, TrackedChange,
     UpstreamAnswer, UpstreamRemoved,
 };
-use crate::desk::{Desks, Turn};
+use crate::desk::{Desks, RepoTurn};
 use crate::following::Following;
 use crate::inspect::Inspector;
 use crate::repair::reload::{hosted_repos, read_repos};
@@ -59,7 +59,7 @@ impl Control {
         let dids = blocking(&self.services.metrics, work, read).await?;
         for some in dids.chunks(CONCURRENT_HIDES) {
             let visits = some.iter().map(|did| {
-                self.desks.visit(did, |turn: &mut Turn<'_>| {
+                self.desks.with_repo(did, |turn: &mut RepoTurn<'_>| {
                     let now = turn.services.clock.now();
                     if let Some(tx) = turn.tx.as_mut() {
                         account::confirm_lost(now, &mut tx.repo, &mut tx.notices);
@@ -177,7 +177,7 @@ impl Operate for Control {
 
     fn resync(&self, did: &Did, accept_rollback: bool) -> Result<RepoAnswer, ApiError> {
         let name = did.clone();
-        let resync = self.desks.visit(did, move |turn: &mut Turn<'_>| {
+        let resync = self.desks.with_repo(did, move |turn: &mut RepoTurn<'_>| {
             let now = turn.services.clock.now();
             let Some(tx) = turn.tx.as_mut() else {
                 return Err(ApiError::NotFound(format!(

@@ -6,7 +6,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Head, damage};
 use gapless_store::error::StoreError;
 
-use crate::desk::{Desks, Turn};
+use crate::desk::{Desks, RepoTurn};
 use crate::services::Services;
 
 /// Logs and counts the damage, and marks the repository as damaged unless it has moved
@@ -14,7 +14,7 @@ use crate::services::Services;
 pub async fn report(services: &Services, desks: &Desks, did: &Did, head: Head, why: &str) {
     services.metrics.damaged.inc();
     tracing::error!(%did, rev = %head.rev, why, "held data is not what the owner signed; the repository is not served until it is fetched again");
-    let marked = desks.visit(did, move |turn: &mut Turn<'_>| {
+    let marked = desks.with_repo(did, move |turn: &mut RepoTurn<'_>| {
         let now = turn.services.clock.now();
         if let Some(tx) = turn.tx.as_mut()
             && tx.repo.head() == Some(&head)

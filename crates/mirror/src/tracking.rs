@@ -12,7 +12,7 @@ use gapless_core::ledger::{DebtReason, HostId, Time, cover};
 use gapless_store::change::{Change, WishChange};
 use gapless_store::error::StoreError;
 
-use crate::desk::{Desks, Turn};
+use crate::desk::{Desks, RepoTurn};
 use crate::following::Following;
 use crate::last_errors::LastErrors;
 use crate::repair::worker::Addresses;
@@ -108,15 +108,15 @@ impl Tracking {
     pub async fn untrack_found(
         &self,
         did: &Did,
-        still: impl FnOnce(&Turn<'_>) -> Result<bool, StoreError> + Send + 'static,
-        has: impl FnOnce(&Turn<'_>) -> Result<bool, StoreError> + Send + 'static,
+        still: impl FnOnce(&RepoTurn<'_>) -> Result<bool, StoreError> + Send + 'static,
+        has: impl FnOnce(&RepoTurn<'_>) -> Result<bool, StoreError> + Send + 'static,
     ) -> Result<bool, StoreError> {
         let _one = self.changing.lock().await;
         let Some(found) = self.services.admission.found_by(did) else {
             return Ok(false);
         };
         let last_errors = self.last_errors.clone();
-        let stopped = self.desks.visit(did, move |turn| {
+        let stopped = self.desks.with_repo(did, move |turn| {
             let stops = still(turn)?;
             if stops {
                 stop_tracking(turn, &last_errors);
@@ -127,7 +127,7 @@ impl Tracking {
             return Ok(false);
         }
         self.forget(did);
-        let has = self.desks.visit(did, move |turn| has(turn)).await;
+        let has = self.desks.with_repo(did, move |turn| has(turn)).await;
         let gone = match has.and_then(|has| has) {
             Ok(false) => self.unwish(did).await.map(|()| true),
             Ok(true) => Ok(false),
@@ -135,7 +135,7 @@ impl Tracking {
         };
         if !matches!(gone, Ok(true)) {
             self.remember(did, found);
-            self.desks.visit(did, start_tracking).await?;
+            self.desks.with_repo(did, start_tracking).await?;
             return gone;
         }
         let row = self.services.store.view().repo_by_did(did)?;
@@ -199,7 +199,7 @@ impl Tracking {
             }
             return Err(error);
         }
-        let host = self.desks.visit(did, start_tracking).await?;
+        let host = self.desks.with_repo(did, start_tracking).await?;
         Ok((new, host))
     }
 
@@ -255,8 +255,8 @@ impl Tracking {
     async fn untrack_one(&self, did: &Did) -> Result<bool, StoreError> {
         // First the row: no stream may cover a repository that it is not read for.
         let last_errors = self.last_errors.clone();
-        let stop = move |turn: &mut Turn<'_>| stop_tracking(turn, &last_errors);
-        self.desks.visit(did, stop).await?;
+        let stop = move |turn: &mut RepoTurn<'_>| stop_tracking(turn, &last_errors);
+        self.desks.with_repo(did, stop).await?;
         if !self.services.admission.is_tracked(did) {
             return Ok(false);
         }
@@ -283,10 +283,10 @@ impl Tracking {
     }
 }
 
-fn start_tracking(turn: &mut Turn<'_>) -> Option<HostId> {
+fn start_tracking(turn: &mut RepoTurn<'_>) -> Option<HostId> {
     let now = turn.services.clock.now();
     let covers = turn.services.upstreams.read();
-    let tx = turn.make();
+    let tx = turn.get_or_create();
     let repo = &mut tx.repo;
     if repo.tracked {
         return repo.host;
@@ -299,7 +299,7 @@ fn start_tracking(turn: &mut Turn<'_>) -> Option<HostId> {
     repo.host
 }
 
-fn stop_tracking(turn: &mut Turn<'_>, last_errors: &LastErrors) {
+fn stop_tracking(turn: &mut RepoTurn<'_>, last_errors: &LastErrors) {
     let now = turn.services.clock.now();
     let covers = turn.services.upstreams.read();
     if let Some(tx) = turn.tx.as_mut()

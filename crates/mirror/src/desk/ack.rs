@@ -1,7 +1,7 @@
-//! What the store answers: durable, or refused.
+//! The store's replies: a change is durable, or it is refused.
 //!
-//! When a change is refused, those behind it stand on nothing: once all are
-//! answered, the row is read from the store again and the events are decided anew.
+//! When a change is refused, the flights behind it are refused as well. Once all are
+//! answered, the desk reads the row from the store and decides their events again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,27 +12,28 @@ use gapless_core::repo_tx::RepoTx;
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::DeadClass;
 
-use crate::desk::report::{first_heard, letter};
-use crate::desk::route::Answer;
+use crate::desk::InboundEvent;
+use crate::desk::report::{begin_first_sighting, dead_letter};
+use crate::desk::route::{Item, StoreReply};
 use crate::desk::slot::Flight;
 use crate::desk::worker::Worker;
-use crate::desk::{Arrived, Item};
 
-/// How long until changes are tried again that there was no room for.
-pub(crate) const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
-/// An event whose changes were refused so often, room apart, is a fault of ours.
-const REFUSALS: u32 = 3;
+/// How long to wait before changes that the disk had no room for are tried again.
+pub(crate) const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
+/// An event whose changes are refused this often becomes a dead letter. Refusals for want of
+/// room on the disk do not count.
+const MAX_REFUSALS: u32 = 3;
 
 impl Worker {
-    /// The store has answered.
-    pub(crate) fn answered(&mut self, answer: Answer) {
-        let Answer {
-            slot: place,
+    /// Takes the store's reply to a change.
+    pub(crate) fn handle_reply(&mut self, reply: StoreReply) {
+        let StoreReply {
+            slot: index,
             number,
             result,
-        } = answer;
+        } = reply;
         let services = self.services.clone();
-        let Some(slot) = self.slots.get(place) else {
+        let Some(slot) = self.slots.get(index) else {
             return;
         };
         let Some(at) = slot.flights.iter().position(|one| one.number == number) else {
@@ -49,7 +50,7 @@ impl Worker {
                     if slot.has_parked
                         && let Some(id) = ack.repo
                     {
-                        self.waiting.insert(id);
+                        self.with_parked.insert(id);
                     }
                 }
                 if let Some(event) = flight.event {
@@ -59,34 +60,34 @@ impl Worker {
                         lag.note(services.clock.time(), rev);
                     }
                 }
-                if let Some(then) = flight.then {
-                    then(Ok(()));
+                if let Some(reply) = flight.reply {
+                    reply(Ok(()));
                 }
             }
-            Err(error) => self.refused(place, number, flight, error),
+            Err(error) => self.handle_refusal(index, number, flight, error),
         }
-        let Some(slot) = self.slots.get(place) else {
+        let Some(slot) = self.slots.get(index) else {
             return;
         };
         if !slot.flights.is_empty() {
             return;
         }
-        match slot.broken {
-            true => self.begin_anew(place),
-            false if !slot.lane.is_empty() => self.ready.push_back(place),
-            false => {}
+        if slot.stale {
+            self.decide_again(index);
+        } else if !slot.lane.is_empty() {
+            self.ready.push_back(index);
         }
     }
 
-    /// A change was refused: nothing that stands on it counts.
-    fn refused(&mut self, place: usize, number: u64, flight: Flight, error: StoreError) {
+    /// Takes a refused change: the row at the desk is stale from now on.
+    fn handle_refusal(&mut self, index: usize, number: u64, flight: Flight, error: StoreError) {
         let services = self.services.clone();
-        let Some(slot) = self.slots.get(place) else {
+        let Some(slot) = self.slots.get(index) else {
             return;
         };
-        slot.broken = true;
+        slot.stale = true;
         if flight.letter {
-            // It is written with whatever the event leads to next.
+            // The next decision about the event counts the letter again.
             services.totals.resolve_dead_letter();
         }
         let no_room = matches!(error, StoreError::Full(_));
@@ -96,30 +97,30 @@ impl Worker {
         if error.is_final() {
             services.shutdown.fail(error.clone());
         } else if no_room {
-            slot.rests = true;
+            slot.waits_for_disk = true;
         } else {
             services.metrics.refused_changes.inc();
-            tracing::error!(did = %slot.did, %error, "the store refuses a change; it is decided anew");
+            tracing::error!(did = %slot.did, %error, "the store refused a change; the desk decides its event again");
         }
         if let Some(mut event) = flight.event {
             event.refused += u32::from(!no_room);
-            slot.failed.push((number, event));
+            slot.refused.push((number, event));
         }
-        if let Some(then) = flight.then {
-            then(Err(error));
+        if let Some(reply) = flight.reply {
+            reply(Err(error));
         }
     }
 
-    /// Nothing is on its way any more: the row is read again, and the events that
-    /// were refused come first.
-    fn begin_anew(&mut self, place: usize) {
+    /// Reads the row again, once no flight is left. The refused events go to the front of the
+    /// lane.
+    fn decide_again(&mut self, index: usize) {
         let services = self.services.clone();
-        let Some(slot) = self.slots.get(place) else {
+        let Some(slot) = self.slots.get(index) else {
             return;
         };
         let did = slot.did.clone();
-        let mut failed = std::mem::take(&mut slot.failed);
-        failed.sort_by_key(|(number, _)| *number);
+        let mut refused = std::mem::take(&mut slot.refused);
+        refused.sort_by_key(|(number, _)| *number);
         let found = match services.store.view().repo_by_did(&did) {
             Ok(found) => found,
             Err(error) => {
@@ -145,45 +146,48 @@ impl Worker {
         slot.id = id;
         slot.repo = repo;
         slot.has_parked = !parked.is_empty();
-        // What was refused has not come, and what it took away has not gone.
+        // The refused changes neither parked frames nor removed any.
         let bytes = parked.values().map(|one| u64::from(one.bytes)).sum();
         slot.count_parked(&services.totals.parked_bytes, bytes);
         if let Some(id) = id {
-            match slot.has_parked {
-                true => self.waiting.insert(id),
-                false => self.waiting.remove(&id),
-            };
-        }
-        slot.broken = false;
-        let mut given_up = Vec::new();
-        for (_, event) in failed.into_iter().rev() {
-            match event.refused < REFUSALS {
-                true => slot.lane.push_front(Item::Event(event)),
-                false => given_up.push(event),
+            if slot.has_parked {
+                self.with_parked.insert(id);
+            } else {
+                self.with_parked.remove(&id);
             }
         }
-        if slot.rests {
-            self.resting.push(place);
-            self.rest_until = Instant::now() + NO_ROOM_PAUSE;
+        slot.stale = false;
+        let mut given_up = Vec::new();
+        for (_, event) in refused.into_iter().rev() {
+            if event.refused < MAX_REFUSALS {
+                slot.lane.push_front(Item::Event(event));
+            } else {
+                given_up.push(event);
+            }
+        }
+        if slot.waits_for_disk {
+            self.waiting_for_disk.push(index);
+            self.retry_at = Instant::now() + FULL_DISK_RETRY;
         } else if !slot.lane.is_empty() {
-            self.ready.push_back(place);
+            self.ready.push_back(index);
         }
         for event in given_up {
-            let what = "the store refused what this event led to, again and again";
-            self.give_up(place, event, what);
+            let what = "the store refused the changes that this event led to several times";
+            self.bury_event(index, event, what);
         }
     }
 
-    /// A fault of our own: the event becomes a dead letter, and its host is asked.
-    pub(crate) fn give_up(&mut self, place: usize, event: Box<Arrived>, what: &str) {
+    /// Makes an event that Gapless cannot handle a dead letter, and owes a question to the
+    /// host of its repository.
+    pub(crate) fn bury_event(&mut self, index: usize, event: Box<InboundEvent>, what: &str) {
         let services = self.services.clone();
         let now = services.clock.now();
-        let Some(slot) = self.slots.get(place) else {
+        let Some(slot) = self.slots.get(index) else {
             return;
         };
         let mut tx = match &slot.repo {
             Some(repo) => RepoTx::row_only(slot.id, repo.clone()),
-            None => first_heard(&services, &slot.did),
+            None => begin_first_sighting(&services, &slot.did),
         };
         debt::owe(
             now,
@@ -191,13 +195,13 @@ impl Worker {
             DebtKind::Compare,
             DebtReason::BrokenChain,
         );
-        let dead = letter(
+        let dead = dead_letter(
             &event,
             DeadClass::Refused,
             what.to_owned(),
             slot.id,
             now.time,
         );
-        self.finish(place, Some(tx), Some(event), Some(dead));
+        self.submit_event(index, Some(tx), Some(event), Some(dead));
     }
 }

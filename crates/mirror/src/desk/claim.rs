@@ -1,4 +1,5 @@
-//! What a Jetstream says of a repository: a hint, and a claim where it is owed to look.
+//! What a message of a Jetstream means: a hint, and for a repository that is owed a fetch, a
+//! claim.
 
 use gapless_core::ledger::RepoId;
 use gapless_core::ledger::claim::{self, ClaimDecision};
@@ -7,10 +8,10 @@ use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
 use gapless_store::table::claimed::Claim;
 
-use crate::desk::Arrived;
+use crate::desk::InboundEvent;
 use crate::desk::env::DeskEnv;
-use crate::desk::event::{Decided, brought, may_come};
-use crate::desk::report::first_heard;
+use crate::desk::event::{EventDecision, may_add, record_source};
+use crate::desk::report::begin_first_sighting;
 use crate::desk::worker::Worker;
 use crate::desk_totals::{BYTES_OF_ONE, CLAIMS_OF_ONE};
 use crate::failpoints;
@@ -21,38 +22,38 @@ use gapless_core::filter::Keep;
 use gapless_core::repo_tx::{ReadFrame, RepoTx};
 
 impl Worker {
-    /// Decides a message of a Jetstream. Nothing at the desk has changed when this
-    /// returns, or panics.
-    pub(crate) fn claim(&mut self, place: usize, event: &Arrived) -> Decided {
+    /// Decides about a message of a Jetstream. Nothing at the desk has changed when this
+    /// function returns or panics.
+    pub(crate) fn decide_claim(&mut self, index: usize, event: &InboundEvent) -> EventDecision {
         let services = self.services.clone();
-        let Some(slot) = self.slots.get(place) else {
-            return Decided::nothing();
+        let Some(slot) = self.slots.get(index) else {
+            return EventDecision::nothing();
         };
-        // What is claimed already is read from the store.
+        // The claims of the repository are read from the store.
         if !slot.flights.is_empty() {
-            return Decided::Later;
+            return EventDecision::Wait;
         }
         let unknown = slot.repo.is_none();
         let said = match jetstream::read(&event.bytes) {
-            Ok(JetstreamEvent::Other) => return Decided::nothing(),
-            _ if unknown && !may_come(&services, event) => return Decided::nothing(),
+            Ok(JetstreamEvent::Other) => return EventDecision::nothing(),
+            _ if unknown && !may_add(&services, event) => return EventDecision::nothing(),
             Ok(said) => said,
-            Err(error) => return self.undecodable(place, event, error),
+            Err(error) => return self.decide_undecodable(index, event, error),
         };
         if let (JetstreamEvent::Commit { rev, .. }, Some(tally)) = (&said, &event.tally) {
-            brought(&services, tally, event, slot, *rev, Proof::Claimed);
+            record_source(&services, tally, event, slot, *rev, Proof::Claimed);
         }
         let hint = match &said {
-            JetstreamEvent::Other => return Decided::nothing(),
+            JetstreamEvent::Other => return EventDecision::nothing(),
             JetstreamEvent::Identity => Some(Event::Identity),
             JetstreamEvent::Account(state) => Some(Event::Account(*state)),
             JetstreamEvent::Commit { .. } => None,
         };
-        let tx = match self.begin_tx(place) {
+        let tx = match self.begin_tx(index) {
             Ok(tx) => tx,
-            Err(error) => return Decided::Unreadable(error),
+            Err(error) => return EventDecision::StoreFailed(error),
         };
-        let mut tx = tx.unwrap_or_else(|| first_heard(&services, &event.did));
+        let mut tx = tx.unwrap_or_else(|| begin_first_sighting(&services, &event.did));
         if let Some(hint) = hint {
             let frame = ReadFrame::bare(hint);
             let env = DeskEnv::new(&services);
@@ -71,9 +72,9 @@ impl Worker {
                         rev,
                         record: operation.record.clone(),
                     };
-                    match keep(&services, &mut tx, event, operation, claim) {
+                    match keep_claim(&services, &mut tx, event, operation, claim) {
                         Ok(reason) => reason,
-                        Err(error) => return Decided::Unreadable(error),
+                        Err(error) => return EventDecision::StoreFailed(error),
                     }
                 }
                 (ClaimDecision::Keep, Err(unfit)) => Some(unfit.name()),
@@ -89,18 +90,18 @@ impl Worker {
             }
         }
         failpoints::event_of(&event.did);
-        Decided::Made {
+        EventDecision::Write {
             tx: Some(Box::new(tx)),
             dead: None,
         }
     }
 }
 
-/// Keeps a claim, or says why not.
-fn keep(
+/// Adds a claim to the transaction. Returns the reason if the claim is not kept.
+fn keep_claim(
     services: &Services,
     tx: &mut RepoTx,
-    event: &Arrived,
+    event: &InboundEvent,
     operation: Operation,
     claim: Claim,
 ) -> Result<Option<&'static str>, StoreError> {
@@ -110,7 +111,7 @@ fn keep(
     let bytes = operation.record.map_or(0, |(_, bytes)| bytes.len() as u64);
     let view = services.store.view();
     if let Some(id) = tx.id
-        && let Some(reason) = beside(&view, id, &operation.path, &claim, bytes)?
+        && let Some(reason) = reason_against(&view, id, &operation.path, &claim, bytes)?
     {
         return Ok(Some(reason));
     }
@@ -123,8 +124,8 @@ fn keep(
     Ok(None)
 }
 
-/// What is claimed of the repository already leaves no place for this.
-fn beside(
+/// Why the claims that the repository has already leave no room for this one.
+fn reason_against(
     view: &ReadView,
     id: RepoId,
     path: &[u8],
@@ -136,9 +137,9 @@ fn beside(
         let (other, old) = row?;
         if other == path {
             match old.rev >= claim.rev {
-                // Of the same rev too: one commit does one thing to a path.
+                // One commit does one thing to a path, so the same rev is old, too.
                 true => return Ok(Some("old")),
-                // It takes the place.
+                // The new claim reindexs the old one.
                 false => continue,
             }
         }

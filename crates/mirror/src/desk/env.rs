@@ -1,5 +1,4 @@
-//! What the row transaction needs to know beside the row: from the store, the clock and
-//! the upstreams.
+//! What the row transaction needs beside the row: the store, the clock and the upstreams.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -19,18 +18,19 @@ use gapless_net::public_key;
 use gapless_store::error::StoreError;
 use gapless_store::read_view::{ReadView, RootError};
 
-use crate::desk::judge::{self, Known};
+use crate::desk::judge::{self, OwnerKey};
 use crate::log::frames;
 use crate::services::Services;
 
 /// The surroundings of one transaction at a desk.
 pub struct DeskEnv<'a> {
     services: &'a Services,
-    /// Taken when it is first needed: most events read nothing.
+    /// Taken when a read needs it first: most events read nothing.
     view: OnceCell<ReadView>,
 }
 
 impl<'a> DeskEnv<'a> {
+    /// Reads from a view that is taken when it is needed.
     pub fn new(services: &'a Services) -> DeskEnv<'a> {
         DeskEnv {
             services,
@@ -38,7 +38,7 @@ impl<'a> DeskEnv<'a> {
         }
     }
 
-    /// Reads from a view that was taken before.
+    /// Reads from the given view.
     pub fn over(services: &'a Services, view: &ReadView) -> DeskEnv<'a> {
         DeskEnv {
             services,
@@ -112,7 +112,7 @@ fn reopen<'f>(event: &frame::Event<'f>) -> Result<ReadFrame<'f>, Unusable> {
         frame::Event::Sync(event) => {
             verify::reopen_sync(event).map(|(_, commit)| (commit, Vec::new()))
         }
-        // Nothing else is ever parked: the row is damaged.
+        // Only commits and syncs are parked: the row is damaged.
         _ => return Err(Unusable),
     }
     .map_err(|_| Unusable)?;
@@ -125,12 +125,12 @@ fn reopen<'f>(event: &frame::Event<'f>) -> Result<ReadFrame<'f>, Unusable> {
 
 fn judge_parked<'f>(event: &frame::Event<'f>, by: &JudgeBy<'_>, bytes: usize) -> ReadFrame<'f> {
     let key = by.keys.key.as_ref().and_then(public_key);
-    let known = Known {
+    let owner = OwnerKey {
         key: key.as_ref(),
         signing: Some(by.keys),
     };
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-    judge::judge(event, Some(by.repo), &known, by.read, by.now, bytes).frame
+    judge::judge_event(event, Some(by.repo), &owner, by.read, by.now, bytes).frame
 }
 
 /// Encodes a `#sync` frame for the log; `None` if the signed commit is still on its way
@@ -152,7 +152,7 @@ fn stored_commit(services: &Services, frame: &SyncFrame<'_>) -> Option<Vec<u8>> 
     };
     commit.unwrap_or_else(|error| {
         let did = frame.did;
-        tracing::warn!(%did, %error, "its signed commit cannot be read");
+        tracing::warn!(%did, %error, "the signed commit cannot be read; consumers of the firehose get the state when they reach the row");
         None
     })
 }

@@ -1,4 +1,4 @@
-//! What one event means for its repository: checked, judged, decided.
+//! What one event means for its repository: the desk decodes it, judges it and decides.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -11,44 +11,46 @@ use gapless_core::repo_tx::{ReadFrame, RepoTx};
 use gapless_store::error::StoreError;
 use gapless_store::table::dead::{DeadClass, DeadLetter};
 
+use crate::desk::InboundEvent;
 use crate::desk::env::DeskEnv;
-use crate::desk::judge::{self, Known};
-use crate::desk::report::{first_heard, letter};
+use crate::desk::judge::{self, KeyCache, OwnerKey};
+use crate::desk::report::{begin_first_sighting, dead_letter};
+use crate::desk::route::Item;
 use crate::desk::slot::Slot;
-use crate::desk::worker::{Done, Worker};
-use crate::desk::{Arrived, Item};
+use crate::desk::worker::{ItemProgress, Worker};
 use crate::failpoints;
 use crate::services::Services;
 use crate::upstreams::Wire;
 use crate::upstreams::sources::{CommitArrival, Proof, SourceTally};
 
-/// A document older than this is read again, and serves meanwhile.
+/// A document older than this is read again. Its key is used meanwhile.
 const DOCUMENT_FRESH: Duration = Duration::from_secs(24 * 3600);
-/// A document older than this does not serve any more.
+/// The key of a document older than this is not used.
 const DOCUMENT_USABLE: Duration = Duration::from_secs(72 * 3600);
 
-/// Whether a document that was read then serves still. One from the future was read
-/// by a clock that ran ahead: how old it is, nobody knows.
+/// Whether the key of a document that was read at `read` is used. A time far in the future
+/// comes from a clock that ran ahead, so the age of such a document is not known.
 fn is_usable(now: Time, read: Time) -> bool {
     now.since(read).max(read.since(now)) <= DOCUMENT_USABLE
 }
 
-/// What an event comes to.
-pub(crate) enum Decided {
-    /// It must wait until nothing of the repository is on its way.
-    Later,
-    Made {
+/// What the desk decided about an event.
+pub(crate) enum EventDecision {
+    /// The event must wait until the repository has no flights.
+    Wait,
+    /// What goes to the store with the event's position.
+    Write {
         tx: Option<Box<RepoTx>>,
         dead: Option<DeadLetter>,
     },
     /// The store cannot be read.
-    Unreadable(StoreError),
+    StoreFailed(StoreError),
 }
 
-impl Decided {
-    /// The cursor moves, and nothing else.
-    pub(crate) fn nothing() -> Decided {
-        Decided::Made {
+impl EventDecision {
+    /// Only the cursor moves.
+    pub(crate) fn nothing() -> EventDecision {
+        EventDecision::Write {
             tx: None,
             dead: None,
         }
@@ -56,19 +58,23 @@ impl Decided {
 }
 
 impl Worker {
-    /// Decides an event. A fault of ours that only this event brings out must not
-    /// stop the others, nor come again with every start: it becomes a dead letter.
-    pub(crate) fn event(&mut self, place: usize, mut event: Box<Arrived>) -> Done {
-        let decide = AssertUnwindSafe(|| self.decide(place, &event));
+    /// Decides about an event and submits the changes. A panic must not stop other events,
+    /// nor occur again after every start: the event becomes a dead letter.
+    pub(crate) fn process_event(
+        &mut self,
+        index: usize,
+        mut event: Box<InboundEvent>,
+    ) -> ItemProgress {
+        let decide = AssertUnwindSafe(|| self.decide_event(index, &event));
         match std::panic::catch_unwind(decide) {
-            Ok(Decided::Later) => return Done::Later(Item::Event(event)),
-            Ok(Decided::Made { tx, dead }) => {
+            Ok(EventDecision::Wait) => return ItemProgress::Wait(Item::Event(event)),
+            Ok(EventDecision::Write { tx, dead }) => {
                 failpoints::here("event.decided");
                 let applied = tx.as_ref().filter(|tx| tx.counts.applied > 0);
                 event.applied = applied.and_then(|tx| Some(tx.repo.head()?.rev));
-                self.finish(place, tx.map(|tx| *tx), Some(event), dead);
+                self.submit_event(index, tx.map(|tx| *tx), Some(event), dead);
             }
-            Ok(Decided::Unreadable(error)) => self.services.shutdown.fail(error),
+            Ok(EventDecision::StoreFailed(error)) => self.services.shutdown.fail(error),
             Err(_) => {
                 self.services.metrics.faults.inc();
                 tracing::error!(
@@ -76,49 +82,45 @@ impl Worker {
                     "deciding an event ended unexpectedly; it is kept as a dead letter, and the host is asked"
                 );
                 let what = "deciding this event ended unexpectedly: a fault of Gapless";
-                self.give_up(place, event, what);
+                self.bury_event(index, event, what);
             }
         }
-        Done::Yes
+        ItemProgress::Done
     }
 
-    /// Nothing at the desk has changed when this returns, or panics.
-    fn decide(&mut self, place: usize, event: &Arrived) -> Decided {
+    /// Nothing at the desk has changed when this function returns or panics.
+    fn decide_event(&mut self, index: usize, event: &InboundEvent) -> EventDecision {
         let services = self.services.clone();
         let now = services.clock.time();
-        let Some(slot) = self.slots.get(place) else {
-            return Decided::nothing();
+        let Some(slot) = self.slots.get(index) else {
+            return EventDecision::nothing();
         };
         let busy = !slot.flights.is_empty();
         if busy && slot.has_parked {
-            return Decided::Later;
+            return EventDecision::Wait;
         }
         if event.wire == Wire::Jetstream {
-            return self.claim(place, event);
+            return self.decide_claim(index, event);
         }
-        if slot.repo.is_none() && !may_come(&services, event) {
-            return Decided::nothing();
+        if slot.repo.is_none() && !may_add(&services, event) {
+            return EventDecision::nothing();
         }
         let decoded = match frame::decode(&event.bytes) {
             Ok(decoded) => decoded,
-            Err(error) => return self.undecodable(place, event, error.to_string()),
+            Err(error) => return self.decide_undecodable(index, event, error.to_string()),
         };
         let signing = slot.repo.as_ref().and_then(|repo| repo.signing);
         if signing.is_some_and(|signing| now.passed(signing.at, DOCUMENT_FRESH)) {
             services.schedule.refresh(&event.did);
         }
-        let usable = signing.is_some_and(|signing| is_usable(now, signing.at));
-        let bytes = signing.and_then(|signing| signing.key).filter(|_| usable);
-        if slot.key.as_ref().map(|(bytes, _)| *bytes) != bytes {
-            let keys = &mut self.keys;
-            slot.key = bytes.and_then(|bytes| Some((bytes, keys.decode(&bytes)?)));
-        }
-        let known = Known {
+        update_key(slot, &mut self.keys, now);
+        let owner = OwnerKey {
             key: slot.key.as_ref().map(|(_, key)| key),
             signing: signing.as_ref(),
         };
         let size = u32::try_from(event.bytes.len()).unwrap_or(u32::MAX);
-        let judged = judge::judge(&decoded, slot.repo.as_ref(), &known, event.read, now, size);
+        let judged =
+            judge::judge_event(&decoded, slot.repo.as_ref(), &owner, event.read, now, size);
         if let Some(tally) = &event.tally {
             note_source(
                 &services,
@@ -131,7 +133,7 @@ impl Worker {
         }
         let Some(told) = judged.frame.event else {
             services.metrics.events_replayed.inc();
-            return Decided::nothing();
+            return EventDecision::nothing();
         };
         let recompute = matches!(
             told,
@@ -141,13 +143,13 @@ impl Worker {
             }
         );
         if busy && recompute {
-            return Decided::Later;
+            return EventDecision::Wait;
         }
-        let tx = match self.begin_tx(place) {
+        let tx = match self.begin_tx(index) {
             Ok(tx) => tx,
-            Err(error) => return Decided::Unreadable(error),
+            Err(error) => return EventDecision::StoreFailed(error),
         };
-        let mut tx = tx.unwrap_or_else(|| first_heard(&services, &event.did));
+        let mut tx = tx.unwrap_or_else(|| begin_first_sighting(&services, &event.did));
         note_stray(&services, event, &told, &tx.repo);
         let env = DeskEnv::new(&services);
         tx.event(&env, &services.rules, &event.arrival(), &judged.frame);
@@ -155,41 +157,57 @@ impl Worker {
             && !busy
             && let Err(error) = tx.unpark(&env, &services.rules)
         {
-            return Decided::Unreadable(error);
+            return EventDecision::StoreFailed(error);
         }
         failpoints::event_of(&event.did);
         let dead = judged
             .fault
-            .map(|(class, error)| letter(event, class, error, tx.id, now));
-        Decided::Made {
+            .map(|(class, error)| dead_letter(event, class, error, tx.id, now));
+        EventDecision::Write {
             tx: Some(Box::new(tx)),
             dead,
         }
     }
 
-    /// Its DID can be read, and nothing else.
-    pub(crate) fn undecodable(&mut self, place: usize, event: &Arrived, error: String) -> Decided {
+    /// Decides about an event of which only the DID can be read.
+    pub(crate) fn decide_undecodable(
+        &mut self,
+        index: usize,
+        event: &InboundEvent,
+        error: String,
+    ) -> EventDecision {
         let services = self.services.clone();
-        let tx = match self.begin_tx(place) {
+        let tx = match self.begin_tx(index) {
             Ok(tx) => tx,
-            Err(error) => return Decided::Unreadable(error),
+            Err(error) => return EventDecision::StoreFailed(error),
         };
-        let mut tx = tx.unwrap_or_else(|| first_heard(&services, &event.did));
+        let mut tx = tx.unwrap_or_else(|| begin_first_sighting(&services, &event.did));
         let frame = ReadFrame::bare(Event::Unsigned);
         let env = DeskEnv::new(&services);
         tx.event(&env, &services.rules, &event.arrival(), &frame);
         let now = services.clock.time();
-        let dead = letter(event, DeadClass::Undecodable, error, tx.id, now);
-        Decided::Made {
+        let dead = dead_letter(event, DeadClass::Undecodable, error, tx.id, now);
+        EventDecision::Write {
             tx: Some(Box::new(tx)),
             dead: Some(dead),
         }
     }
 }
 
-/// Whether somebody of whom nobody has heard may be written down for this event; if not,
-/// it is counted as passed over.
-pub(crate) fn may_come(services: &Services, event: &Arrived) -> bool {
+/// Sets the slot's key to the key of the newest document, or to none if that document is too
+/// old to be used.
+fn update_key(slot: &mut Slot, keys: &mut KeyCache, now: Time) {
+    let signing = slot.repo.as_ref().and_then(|repo| repo.signing);
+    let usable = signing.is_some_and(|signing| is_usable(now, signing.at));
+    let bytes = signing.and_then(|signing| signing.key).filter(|_| usable);
+    if slot.key.as_ref().map(|(bytes, _)| *bytes) != bytes {
+        slot.key = bytes.and_then(|bytes| Some((bytes, keys.decode(&bytes)?)));
+    }
+}
+
+/// Whether this event may add its repository to the store. An event that may not is counted
+/// in `newcomers_passed`.
+pub(crate) fn may_add(services: &Services, event: &InboundEvent) -> bool {
     let upstream = event.origin.upstream;
     let may = services.admission.is_tracked(&event.did)
         || services.admission.newcomers.admit(upstream, &event.did);
@@ -199,10 +217,10 @@ pub(crate) fn may_come(services: &Services, event: &Arrived) -> bool {
     may
 }
 
-/// A host's own stream brings a commit of a repository that does not live there, as far
-/// as we know.
-fn note_stray(services: &Services, event: &Arrived, told: &Event, repo: &Repo) {
-    // Whoever has left a host may be closed there.
+/// Records a stray: a host's own stream brings a commit of a repository that lives on
+/// another host, as far as Gapless knows.
+fn note_stray(services: &Services, event: &InboundEvent, told: &Event, repo: &Repo) {
+    // A repository that has left a host may get account events from it.
     let commit = matches!(told, Event::Signed { .. } | Event::Unresolved { .. });
     if !commit || repo.cover == Some(event.origin.upstream) {
         return;
@@ -213,11 +231,11 @@ fn note_stray(services: &Services, event: &Arrived, told: &Event, repo: &Repo) {
     }
 }
 
-/// Counts who brought a commit, before or after others.
+/// Counts which upstream brought the commit of an event, and whether it was the first.
 fn note_source(
     services: &Services,
     tally: &SourceTally,
-    event: &Arrived,
+    event: &InboundEvent,
     decoded: &frame::Event<'_>,
     told: Option<&Event>,
     slot: &Slot,
@@ -230,15 +248,15 @@ fn note_source(
         _ => return,
     };
     if let Some(rev) = rev {
-        brought(services, tally, event, slot, rev, proof);
+        record_source(services, tally, event, slot, rev, proof);
     }
 }
 
-/// Counts who brought a commit, as far as it can be told that it is one.
-pub(crate) fn brought(
+/// Counts which upstream brought a commit that is known by its rev.
+pub(crate) fn record_source(
     services: &Services,
     tally: &SourceTally,
-    event: &Arrived,
+    event: &InboundEvent,
     slot: &Slot,
     rev: Rev,
     proof: Proof,
@@ -261,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_from_far_ahead_serves_no_longer_than_an_old_one() {
+    fn a_document_from_far_ahead_is_used_no_longer_than_an_old_one() {
         let hour = Duration::from_secs(3600);
         let now = Time(0).after(1_000 * hour);
         for (read, usable) in [

@@ -1,7 +1,8 @@
-//! Is this event what it says it is? The codec's verdict, in the ledger's words.
+//! Verifies an event with the owner's key, and translates the verdict of the codec into an
+//! event of the ledger.
 //!
-//! Nothing is decided here. What cannot be checked for want of a key is not bad:
-//! it is unresolved, and waits.
+//! Nothing is decided here. An event that cannot be verified for want of a key is not
+//! invalid: it is unresolved, and is parked until the document is read.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::crypto::PublicKey;
@@ -29,7 +30,7 @@ impl Default for KeyCache {
 }
 
 impl KeyCache {
-    /// The key of these bytes; none if they are not the bytes of a key.
+    /// Decodes a key. Returns `None` if the bytes are not those of a key.
     pub fn decode(&mut self, bytes: &KeyBytes) -> Option<PublicKey> {
         if let Some(key) = self.0.get(bytes) {
             return Some(key.clone());
@@ -41,22 +42,24 @@ impl KeyCache {
 }
 
 /// What is known of the owner's key.
-pub struct Known<'a> {
+pub struct OwnerKey<'a> {
+    /// `None` if no usable key is owner.
     pub key: Option<&'a PublicKey>,
+    /// What the document said when it was last read.
     pub signing: Option<&'a DocumentKeys>,
 }
 
-/// An event, judged.
-pub struct Judged<'a> {
-    /// Without an event when it is nothing new: it moves the cursor and nothing else.
+/// What verification says of an event.
+pub struct Judgement<'a> {
+    /// Without an event if the frame brings nothing new: then only the cursor moves.
     pub frame: ReadFrame<'a>,
-    /// It cannot be used, and why.
+    /// Why the event cannot be used.
     pub fault: Option<(DeadClass, String)>,
 }
 
-impl<'a> Judged<'a> {
-    fn plain(event: Option<Event>) -> Judged<'a> {
-        Judged {
+impl<'a> Judgement<'a> {
+    fn plain(event: Option<Event>) -> Judgement<'a> {
+        Judgement {
             frame: ReadFrame {
                 event,
                 ..ReadFrame::default()
@@ -65,48 +68,48 @@ impl<'a> Judged<'a> {
         }
     }
 
-    fn unsigned(class: DeadClass, fault: impl ToString) -> Judged<'a> {
-        Judged {
+    fn unsigned(class: DeadClass, fault: impl ToString) -> Judgement<'a> {
+        Judgement {
             fault: Some((class, fault.to_string())),
-            ..Judged::plain(Some(Event::Unsigned))
+            ..Judgement::plain(Some(Event::Unsigned))
         }
     }
 }
 
-/// Judges an event that was read at `read`.
-pub fn judge<'a>(
+/// Verifies an event that was read at `read`.
+pub fn judge_event<'a>(
     event: &frame::Event<'a>,
     repo: Option<&Repo>,
-    known: &Known<'_>,
+    owner: &OwnerKey<'_>,
     read: Tick,
     now: Time,
     bytes: u32,
-) -> Judged<'a> {
+) -> Judgement<'a> {
     match event {
-        frame::Event::Identity(_) => Judged::plain(Some(Event::Identity)),
-        frame::Event::Account(event) => Judged::plain(account(event)),
-        frame::Event::Commit(event) => commit(event, repo, known, read, now, bytes),
-        frame::Event::Sync(event) => sync(event, repo, known, read, now, bytes),
+        frame::Event::Identity(_) => Judgement::plain(Some(Event::Identity)),
+        frame::Event::Account(event) => Judgement::plain(read_account(event)),
+        frame::Event::Commit(event) => judge_commit(event, repo, owner, read, now, bytes),
+        frame::Event::Sync(event) => judge_sync(event, repo, owner, read, now, bytes),
         frame::Event::Info(_) | frame::Event::Error { .. } | frame::Event::Unknown { .. } => {
-            Judged::plain(None)
+            Judgement::plain(None)
         }
     }
 }
 
-/// The state that an `#account` tells. What an emitter says of its own troubles is
-/// no state of the account.
-pub fn account(event: &AccountEvent<'_>) -> Option<Event> {
-    let told = match (event.active, event.status) {
+/// The state that an `#account` event states. `throttled` and `desynchronized` are states of
+/// the emitter, not of the account.
+pub fn read_account(event: &AccountEvent<'_>) -> Option<Event> {
+    let state = match (event.active, event.status) {
         (true, _) => Account::Active,
         (false, Some("deactivated")) => Account::Deactivated,
         (false, Some("suspended")) => Account::Suspended,
         (false, Some("takendown")) => Account::Takendown,
         (false, Some("deleted")) => Account::Deleted,
-        // Its own troubles: the host is asked.
+        // The host is asked.
         (false, Some("throttled" | "desynchronized")) => return Some(Event::Unsigned),
         (false, _) => Account::Deactivated,
     };
-    Some(Event::Account(told))
+    Some(Event::Account(state))
 }
 
 fn held_of(repo: Option<&Repo>) -> Option<verify::Held> {
@@ -125,25 +128,25 @@ fn head_of(authentic: &Authentic<'_>) -> Head {
     }
 }
 
-fn commit<'a>(
+fn judge_commit<'a>(
     event: &CommitEvent<'a>,
     repo: Option<&Repo>,
-    known: &Known<'_>,
+    owner: &OwnerKey<'_>,
     read: Tick,
     now: Time,
     bytes: u32,
-) -> Judged<'a> {
+) -> Judgement<'a> {
     let held = held_of(repo);
     let claimed = || verify::claimed_commit(event, now.0);
-    let Some(key) = known.key else {
-        return match is_old(event.rev, held.as_ref(), event.commit) {
-            true => Judged::plain(None),
-            false => without_key(known, read, claimed(), bytes),
-        };
+    let Some(key) = owner.key else {
+        if is_old(event.rev, held.as_ref(), event.commit) {
+            return Judgement::plain(None);
+        }
+        return without_key(owner, read, claimed(), bytes);
     };
     let checked = |commit: CheckedCommit<'a>, before: PriorState| {
         let judged = authentic(&commit.authentic, before, bytes);
-        Judged {
+        Judgement {
             frame: ReadFrame {
                 ops: commit.ops,
                 ..judged.frame
@@ -152,66 +155,66 @@ fn commit<'a>(
         }
     };
     match verify::check_commit(event, key, held.as_ref(), now.0, None) {
-        Verdict::Replay => Judged::plain(None),
+        Verdict::Replay => Judgement::plain(None),
         Verdict::Fork(authentic) => {
-            Judged::plain(Some(signed(&authentic, PriorState::Untold, bytes)))
+            Judgement::plain(Some(signed(&authentic, PriorState::Untold, bytes)))
         }
         Verdict::Applies(commit) | Verdict::Discontinuous(commit) => {
             let before = PriorState::Root(commit.before);
             checked(commit, before)
         }
-        // The held keys, with its operations, tell whether they are all.
+        // The held keys with the operations applied show whether an operation is missing.
         Verdict::Legacy(commit)
         | Verdict::ProofIncomplete { commit, .. }
         | Verdict::Undecided { commit, .. } => checked(commit, PriorState::Recompute),
         Verdict::Invalid {
             fault,
             authentic: Some(signed),
-        } => Judged {
+        } => Judgement {
             fault: match fault {
                 Fault::TooBig => None,
                 fault => Some((DeadClass::Invalid, fault.to_string())),
             },
-            // Its operations are not what was signed: they are of no use.
+            // The operations are not those that the owner signed, so they are dropped.
             ..authentic(&signed, PriorState::Untold, bytes)
         },
         Verdict::Invalid {
             fault: Fault::Signature(fault),
             ..
-        } => other_key(known, read, claimed(), bytes, fault.to_string()),
-        Verdict::Invalid { fault, .. } => Judged::unsigned(DeadClass::Invalid, fault),
+        } => other_key(owner, read, claimed(), bytes, fault.to_string()),
+        Verdict::Invalid { fault, .. } => Judgement::unsigned(DeadClass::Invalid, fault),
     }
 }
 
-fn sync<'a>(
+fn judge_sync<'a>(
     event: &SyncEvent<'a>,
     repo: Option<&Repo>,
-    known: &Known<'_>,
+    owner: &OwnerKey<'_>,
     read: Tick,
     now: Time,
     bytes: u32,
-) -> Judged<'a> {
+) -> Judgement<'a> {
     let held = held_of(repo);
     let claimed = || verify::claimed_sync(event, now.0);
-    let Some(key) = known.key else {
-        return without_key(known, read, claimed(), bytes);
+    let Some(key) = owner.key else {
+        return without_key(owner, read, claimed(), bytes);
     };
     match verify::check_sync(event, key, held.as_ref(), now.0) {
-        SyncVerdict::Replay => Judged::plain(None),
+        SyncVerdict::Replay => Judgement::plain(None),
         SyncVerdict::SameRoot(authentic)
         | SyncVerdict::OtherRoot(authentic)
         | SyncVerdict::Fork(authentic) => self::authentic(&authentic, PriorState::Untold, bytes),
         SyncVerdict::Invalid(Fault::Signature(fault)) => {
-            other_key(known, read, claimed(), bytes, fault.to_string())
+            other_key(owner, read, claimed(), bytes, fault.to_string())
         }
-        SyncVerdict::Invalid(fault) => Judged::unsigned(DeadClass::Invalid, fault),
+        SyncVerdict::Invalid(fault) => Judgement::unsigned(DeadClass::Invalid, fault),
     }
 }
 
-/// The owner signed it: an event without operations.
-fn authentic<'a>(authentic: &Authentic<'a>, before: PriorState, bytes: u32) -> Judged<'a> {
-    let judged = Judged::plain(Some(signed(authentic, before, bytes)));
-    Judged {
+/// An event that the owner signed, without its operations.
+fn authentic<'a>(authentic: &Authentic<'a>, before: PriorState, bytes: u32) -> Judgement<'a> {
+    let judged = Judgement::plain(Some(signed(authentic, before, bytes)));
+    Judgement {
         frame: ReadFrame {
             commit: authentic.block,
             ..judged.frame
@@ -228,8 +231,8 @@ fn signed(authentic: &Authentic<'_>, before: PriorState, bytes: u32) -> Event {
     }
 }
 
-/// Not newer than what is held, by what it says of itself: whoever wrote it, it
-/// moves nothing.
+/// Whether a commit that is not verified names a rev that is not newer than the held one. Such
+/// a commit changes nothing, whether it is authentic or not.
 fn is_old(rev: &str, held: Option<&verify::Held>, commit: Option<Cid>) -> bool {
     let (Some(held), Ok(rev)) = (held, rev.parse::<Rev>()) else {
         return false;
@@ -237,38 +240,44 @@ fn is_old(rev: &str, held: Option<&verify::Held>, commit: Option<Cid>) -> bool {
     rev < held.rev || (rev == held.rev && commit == Some(held.commit))
 }
 
-type Claimed = Result<(Cid, Rev, Cid), Fault>;
+/// The head that an event claims, before its signature is verified.
+type ClaimedHead = Result<(Cid, Rev, Cid), Fault>;
 
-/// There is no key to check it by. If the document was read after the event and
-/// names none, it is surely not signed.
-fn without_key<'a>(known: &Known<'_>, read: Tick, claimed: Claimed, bytes: u32) -> Judged<'a> {
-    match known.signing {
+/// Judges an event without a key. If the document was read after the event and names no key,
+/// the event is invalid.
+fn without_key<'a>(
+    owner: &OwnerKey<'_>,
+    read: Tick,
+    claimed: ClaimedHead,
+    bytes: u32,
+) -> Judgement<'a> {
+    match owner.signing {
         Some(signing) if signing.key.is_none() && signing.asked > read => {
-            Judged::unsigned(DeadClass::Invalid, "the DID document names no usable key")
+            Judgement::unsigned(DeadClass::Invalid, "the DID document names no usable key")
         }
         _ => unresolved(claimed, bytes),
     }
 }
 
-/// Not signed by the key that we know. If the document is younger than the event,
-/// it is surely not signed; else the key may be a newer one.
+/// Judges an event that the known key did not sign. If the document was read after the event,
+/// the event is invalid; otherwise the owner may have a newer key.
 fn other_key<'a>(
-    known: &Known<'_>,
+    owner: &OwnerKey<'_>,
     read: Tick,
-    claimed: Claimed,
+    claimed: ClaimedHead,
     bytes: u32,
     fault: String,
-) -> Judged<'a> {
-    match known.signing {
-        Some(signing) if signing.asked > read => Judged::unsigned(DeadClass::Invalid, fault),
+) -> Judgement<'a> {
+    match owner.signing {
+        Some(signing) if signing.asked > read => Judgement::unsigned(DeadClass::Invalid, fault),
         _ => unresolved(claimed, bytes),
     }
 }
 
-fn unresolved<'a>(claimed: Claimed, bytes: u32) -> Judged<'a> {
+fn unresolved<'a>(claimed: ClaimedHead, bytes: u32) -> Judgement<'a> {
     match claimed {
-        Err(fault) => Judged::unsigned(DeadClass::Invalid, fault),
-        Ok((commit, rev, data)) => Judged::plain(Some(Event::Unresolved {
+        Err(fault) => Judgement::unsigned(DeadClass::Invalid, fault),
+        Ok((commit, rev, data)) => Judgement::plain(Some(Event::Unresolved {
             claimed: Head { rev, data, commit },
             bytes,
         })),

@@ -1,4 +1,4 @@
-//! What one line of a listing means for its repository.
+//! What one entry of a host's listing means for its repository.
 
 use std::time::Duration;
 
@@ -7,34 +7,35 @@ use gapless_core::ledger::sweep::{self, PageNote};
 use gapless_core::ledger::{Repo, Time, account};
 use gapless_core::repo_tx::RepoTx;
 
-use crate::desk::page_ack::Written;
-use crate::desk::report::first_heard;
+use crate::desk::page_ack::PageAck;
+use crate::desk::report::begin_first_sighting;
 use crate::desk::worker::Worker;
-use crate::desk::{Line, Seen};
+use crate::desk::{EntryOutcome, ListedRepo};
 
-/// How often the document of a hidden repository is read: its host may have closed
-/// the account before the document said where it went.
+/// How often the document of a hidden repository is read: its host may have closed the
+/// account before the document named the new host.
 const HIDDEN_FRESH: Duration = Duration::from_secs(7 * 24 * 3600);
 
 impl Worker {
-    /// One line of a listing: rows only, so nothing has to wait.
-    pub(crate) fn line(
+    /// Decides about one entry of a listing. Only the row changes, so the entry does not have
+    /// to wait for flights.
+    pub(crate) fn compare_entry(
         &mut self,
         note: &PageNote,
-        line: Line,
+        listed: ListedRepo,
         adopt: bool,
-        written: &Written,
-    ) -> (Did, Seen) {
-        let Line { did, entry } = line;
-        let Some(place) = self.slot(&did) else {
-            return (did, Seen::Passed);
+        ack: &PageAck,
+    ) -> (Did, EntryOutcome) {
+        let ListedRepo { did, entry } = listed;
+        let Some(index) = self.slot_of(&did) else {
+            return (did, EntryOutcome::Passed);
         };
         let services = self.services.clone();
-        let Some(slot) = self.slots.get(place) else {
-            return (did, Seen::Passed);
+        let Some(slot) = self.slots.get(index) else {
+            return (did, EntryOutcome::Passed);
         };
-        if slot.broken || slot.rests {
-            return (did, Seen::Passed);
+        if slot.stale || slot.waits_for_disk {
+            return (did, EntryOutcome::Passed);
         }
         let now = services.clock.now();
         if slot
@@ -45,27 +46,28 @@ impl Worker {
             services.schedule.refresh(&did);
         }
         if slot.repo.is_none() && !adopt && !services.admission.is_tracked(&did) {
-            return (did, Seen::Unwanted);
+            return (did, EntryOutcome::Unwanted);
         }
         let tx = match &slot.repo {
             None => None,
             Some(repo) => Some(RepoTx::row_only(slot.id, repo.clone())),
         };
-        let mut tx = tx.unwrap_or_else(|| first_heard(&services, &did));
+        let mut tx = tx.unwrap_or_else(|| begin_first_sighting(&services, &did));
         let repo = &mut tx.repo;
-        // Whoever has left a host may be closed there.
+        // A host may list accounts that have left it as closed.
         if repo.host != Some(note.host) && !account::is_hidden(entry.account) {
             services.admission.strays.brought(note.host, &did);
         }
-        let listed = services.decide(now, |context| {
+        let verdict = services.decide(now, |context| {
             sweep::judge_entry(context, repo, note, &entry)
         });
-        self.submit(place, Some(tx), None, Some(written.line()), None);
-        (did, Seen::Listed(listed))
+        self.submit(index, Some(tx), None, Some(ack.add_entry()), None);
+        (did, EntryOutcome::Listed(verdict))
     }
 }
 
-/// Whether it is time to look whether it lives elsewhere.
+/// Whether the document of a hidden repository is due to be read again, because the
+/// repository may have moved to another host.
 pub fn may_have_left(repo: &Repo, now: Time) -> bool {
     let old = |at: Time| now.passed(at, HIDDEN_FRESH);
     account::is_hidden(repo.account) && repo.signing.is_some_and(|signing| old(signing.at))

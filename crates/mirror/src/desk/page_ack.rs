@@ -1,5 +1,5 @@
-//! Is what a page led to durable? Each of its lines is a change of its own; the
-//! store may refuse any of them, and then the page says nothing.
+//! Whether everything that a page of a listing led to is durable. Each entry is a change of
+//! its own; if the store refuses one of them, the page counts for nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,45 +7,46 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gapless_store::error::StoreError;
 use tokio::sync::oneshot;
 
-use crate::desk::Then;
+use crate::desk::DurableReply;
 
-/// The lines of a page whose changes are on their way. When nobody waits for any
-/// of them any more, it is told whether all of them are durable.
-pub struct Written(Arc<OnTheirWay>);
+/// Counts the entries of a page whose changes are not durable. When it and all its replies
+/// are dropped, the receiver learns whether the changes of all entries are durable.
+pub struct PageAck(Arc<Inner>);
 
-struct OnTheirWay {
-    lines: AtomicUsize,
-    tell: Option<oneshot::Sender<bool>>,
+struct Inner {
+    entries: AtomicUsize,
+    sender: Option<oneshot::Sender<bool>>,
 }
 
-impl Written {
-    pub fn new() -> (Written, oneshot::Receiver<bool>) {
-        let (tell, told) = oneshot::channel();
-        let lines = OnTheirWay {
-            lines: AtomicUsize::new(0),
-            tell: Some(tell),
+impl PageAck {
+    pub fn new() -> (PageAck, oneshot::Receiver<bool>) {
+        let (sender, receiver) = oneshot::channel();
+        let inner = Inner {
+            entries: AtomicUsize::new(0),
+            sender: Some(sender),
         };
-        (Written(Arc::new(lines)), told)
+        (PageAck(Arc::new(inner)), receiver)
     }
 
-    /// One more line. Whoever drops this without calling it has not written it.
-    pub fn line(&self) -> Then {
-        let lines = self.0.clone();
-        lines.lines.fetch_add(1, Ordering::Relaxed);
+    /// Counts one more entry. A reply that is dropped without being called counts as not
+    /// durable.
+    pub fn add_entry(&self) -> DurableReply {
+        let inner = self.0.clone();
+        inner.entries.fetch_add(1, Ordering::Relaxed);
         Box::new(move |durable: Result<(), StoreError>| {
             if durable.is_ok() {
-                lines.lines.fetch_sub(1, Ordering::Relaxed);
+                inner.entries.fetch_sub(1, Ordering::Relaxed);
             }
         })
     }
 }
 
-impl Drop for OnTheirWay {
+impl Drop for Inner {
     fn drop(&mut self) {
-        let all = *self.lines.get_mut() == 0;
-        if let Some(tell) = self.tell.take() {
-            // A sweep that was given up does not listen.
-            let _ = tell.send(all);
+        let all = *self.entries.get_mut() == 0;
+        if let Some(sender) = self.sender.take() {
+            // The sweep may have been given up.
+            let _ = sender.send(all);
         }
     }
 }
@@ -55,27 +56,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_written_when_each_of_its_lines_is() {
-        let (written, mut told) = Written::new();
-        let (first, second) = (written.line(), written.line());
-        drop(written);
+    fn a_page_is_durable_when_each_of_its_entries_is() {
+        let (ack, mut durable) = PageAck::new();
+        let (first, second) = (ack.add_entry(), ack.add_entry());
+        drop(ack);
         first(Ok(()));
-        assert!(told.try_recv().is_err(), "one is on its way");
+        assert!(durable.try_recv().is_err(), "one is in flight");
         second(Ok(()));
-        assert_eq!(told.try_recv(), Ok(true));
+        assert_eq!(durable.try_recv(), Ok(true));
     }
 
     #[test]
-    fn a_line_that_is_refused_or_forgotten_is_not_written() {
-        let (written, mut told) = Written::new();
-        let (first, second) = (written.line(), written.line());
-        drop(written);
+    fn an_entry_that_is_refused_or_dropped_is_not_durable() {
+        let (ack, mut durable) = PageAck::new();
+        let (first, second) = (ack.add_entry(), ack.add_entry());
+        drop(ack);
         first(Err(StoreError::Closed));
         second(Ok(()));
-        assert_eq!(told.try_recv(), Ok(false));
-        let (written, mut told) = Written::new();
-        drop(written.line());
-        drop(written);
-        assert_eq!(told.try_recv(), Ok(false));
+        assert_eq!(durable.try_recv(), Ok(false));
+        let (ack, mut durable) = PageAck::new();
+        drop(ack.add_entry());
+        drop(ack);
+        assert_eq!(durable.try_recv(), Ok(false));
     }
 }

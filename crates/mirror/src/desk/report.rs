@@ -1,5 +1,4 @@
-//! What a desk says of its work: first sightings, dead letters, and what people
-//! should hear.
+//! First sightings, dead letters, and the log lines about what the ledger noticed.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
@@ -8,20 +7,21 @@ use gapless_core::repo_tx::RepoTx;
 use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
 use gapless_store::table::log::SourceEvent;
 
-use crate::desk::{Arrived, DEAD_PAYLOAD_BYTES};
+use crate::desk::{DEAD_PAYLOAD_BYTES, InboundEvent};
 use crate::services::Services;
 
-/// A repository that nobody has heard of: a name that nothing is owed for would be
-/// forgotten.
-pub fn first_heard(services: &Services, did: &Did) -> RepoTx {
+/// Begins a transaction on a repository that the store does not know. It owes a look at the
+/// DID document, because a row without a debt would never be looked at again.
+pub fn begin_first_sighting(services: &Services, did: &Did) -> RepoTx {
     let mut repo = Repo::new(did.clone());
     let now = services.clock.now();
     debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::FirstSighting);
     RepoTx::first_seen(repo)
 }
 
-pub fn letter(
-    event: &Arrived,
+/// Makes a dead letter of an event. The payload is cut at [`DEAD_PAYLOAD_BYTES`].
+pub fn dead_letter(
+    event: &InboundEvent,
     class: DeadClass,
     error: String,
     repo: Option<RepoId>,
@@ -43,14 +43,14 @@ pub fn letter(
     }
 }
 
-/// Counts what the ledger noticed, and says what a person should hear.
-pub fn report(services: &Services, repo: &Repo, notices: &[Notice]) {
+/// Counts the notices of the ledger, and logs those that an operator should see.
+pub fn report_notices(services: &Services, repo: &Repo, notices: &[Notice]) {
     for notice in notices {
         services.metrics.notice(notice);
         match notice {
             Notice::Fork { rev } => tracing::warn!(
                 did = %repo.did, %rev,
-                "the owner's key signed two commits with one rev; the host is asked which counts"
+                "the owner's key signed two commits with one rev; Gapless asks the host which one counts"
             ),
             Notice::HostBehind { named } => {
                 if let Some(host) = repo.host {
@@ -68,10 +68,10 @@ pub fn report(services: &Services, repo: &Repo, notices: &[Notice]) {
                         .behind_counts
                         .record_adopted(services.clock.time(), host);
                 }
-                tracing::warn!(did = %repo.did, %rev, "the host's older state was taken over");
+                tracing::warn!(did = %repo.did, %rev, "Gapless adopted the host's older state");
             }
             Notice::Moved { from: Some(_), .. } => {
-                tracing::info!(did = %repo.did, "lives on another host now")
+                tracing::info!(did = %repo.did, "the repository moved to another host")
             }
             Notice::Vanished { hidden: true } => tracing::warn!(
                 did = %repo.did, "the host says that it has no such repository; hidden, not purged"
@@ -100,7 +100,7 @@ mod tests {
     fn a_dead_letter_keeps_the_beginning_of_a_large_frame() {
         for bytes in [0, 1, DEAD_PAYLOAD_BYTES, DEAD_PAYLOAD_BYTES + 1] {
             let frame: Vec<u8> = (0..bytes).map(|at| at as u8).collect();
-            let event = Arrived {
+            let event = InboundEvent {
                 did: Did::parse("did:web:a.test").expect("a DID"),
                 bytes: Bytes::from(frame.clone()),
                 wire: Wire::Frames,
@@ -116,9 +116,9 @@ mod tests {
                 applied: None,
                 lag: None,
                 tally: None,
-                room: None,
+                permit: None,
             };
-            let letter = letter(&event, DeadClass::Invalid, String::new(), None, Time(1));
+            let letter = dead_letter(&event, DeadClass::Invalid, String::new(), None, Time(1));
             let kept = bytes.min(DEAD_PAYLOAD_BYTES);
             assert_eq!(letter.payload, frame[..kept]);
         }

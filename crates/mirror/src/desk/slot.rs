@@ -1,6 +1,6 @@
-//! The rows that a desk has at hand: the newest decided state of a repository,
-//! which may not be durable yet. What is on its way stays; the rest goes when
-//! there are too many.
+//! What a desk has in memory of its repositories: the newest decided row of each, which may
+//! not be durable yet. A slot with flights or waiting items stays; of the others, the least
+//! recently used half is evicted when there are too many.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,81 +10,85 @@ use gapless_atp::crypto::PublicKey;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{KeyBytes, Repo, RepoId};
 
-use crate::desk::{Arrived, Item, Then};
+use crate::desk::route::Item;
+use crate::desk::{DurableReply, InboundEvent};
 
-/// Rows at hand at one desk, about a kilobyte each. Not many: the store keeps more
-/// of them, smaller.
-const ROWS: usize = 8_192;
+/// Slots of one desk, about a kilobyte each. The store's row cache holds more rows, in a
+/// smaller form.
+const SLOTS: usize = 8_192;
 
-/// A change on its way to the store.
+/// A submitted change that the store has not acknowledged yet.
 pub struct Flight {
     pub number: u64,
-    /// See `Change::stands_on`.
+    /// The store's count of refusals when the first of the slot's flights was submitted: see
+    /// `Change::stands_on`.
     pub stands_on: u64,
-    /// Whether a dead letter goes with it.
+    /// Whether the change brings a dead letter.
     pub letter: bool,
-    pub event: Option<Box<Arrived>>,
-    pub then: Option<Then>,
+    pub event: Option<Box<InboundEvent>>,
+    pub reply: Option<DurableReply>,
 }
 
 /// One repository at a desk.
 pub struct Slot {
     pub did: Did,
     pub id: Option<RepoId>,
-    /// None when the store knows no such repository.
+    /// `None` if the store does not know the repository.
     pub repo: Option<Repo>,
-    /// The owner's key, read from its bytes.
+    /// The owner's key, with the bytes that it was decoded from.
     pub key: Option<(KeyBytes, PublicKey)>,
-    /// Some of its frames are parked.
+    /// Whether the repository has parked frames.
     pub has_parked: bool,
-    /// Their bytes, as far as they were counted here.
+    /// The bytes of the parked frames, as the total counts them.
     pub parked_bytes: u64,
     pub flights: VecDeque<Flight>,
-    /// What must wait for what is on its way, in order.
+    /// Items that wait for the flights, in order.
     pub lane: VecDeque<Item>,
-    /// Something was refused: what is at hand is not what the store has.
-    pub broken: bool,
-    /// Events whose changes were refused, in the order of the changes.
-    pub failed: Vec<(u64, Box<Arrived>)>,
-    /// There was no room on the disk: it is tried again after a while.
-    pub rests: bool,
+    /// A change was refused: the row here is not the row that the store has.
+    pub stale: bool,
+    /// Events whose changes were refused, with the numbers of the changes.
+    pub refused: Vec<(u64, Box<InboundEvent>)>,
+    /// There was no room on the disk: the lane waits for the next try.
+    pub waits_for_disk: bool,
     touched: u64,
 }
 
 impl Slot {
-    /// So many bytes wait for it now; `in_all` is what waits for everybody.
-    pub fn count_parked(&mut self, in_all: &AtomicU64, now: u64) {
+    /// Sets the bytes of the parked frames, here and in the total of all repositories.
+    pub fn count_parked(&mut self, total: &AtomicU64, now: u64) {
         let before = std::mem::replace(&mut self.parked_bytes, now);
-        match now >= before {
-            true => in_all.fetch_add(now - before, Ordering::Relaxed),
-            false => in_all.fetch_sub(before - now, Ordering::Relaxed),
-        };
+        if now >= before {
+            total.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            total.fetch_sub(before - now, Ordering::Relaxed);
+        }
     }
 }
 
+/// The slots of one desk.
 #[derive(Default)]
 pub struct Slots {
-    places: HashMap<Did, usize, RandomState>,
+    indexes: HashMap<Did, usize, RandomState>,
     slots: Vec<Option<Box<Slot>>>,
     free: Vec<usize>,
     clock: u64,
-    /// More rows than this are too many; more than usual while much is on its way.
+    /// From this many slots on, some are evicted. More than [`SLOTS`] while many have flights.
     limit: usize,
 }
 
 impl Slots {
     pub fn find(&mut self, did: &Did) -> Option<usize> {
-        let place = *self.places.get(did)?;
+        let index = *self.indexes.get(did)?;
         self.clock += 1;
-        if let Some(slot) = &mut self.slots[place] {
+        if let Some(slot) = &mut self.slots[index] {
             slot.touched = self.clock;
         }
-        Some(place)
+        Some(index)
     }
 
     pub fn insert(&mut self, did: &Did, found: Option<(RepoId, Repo)>, has_parked: bool) -> usize {
-        if self.places.len() >= self.limit.max(ROWS) {
-            self.clear_out();
+        if self.indexes.len() >= self.limit.max(SLOTS) {
+            self.evict_old();
         }
         self.clock += 1;
         let (id, repo) = found.unzip();
@@ -97,54 +101,54 @@ impl Slots {
             parked_bytes: 0,
             flights: VecDeque::new(),
             lane: VecDeque::new(),
-            broken: false,
-            failed: Vec::new(),
-            rests: false,
+            stale: false,
+            refused: Vec::new(),
+            waits_for_disk: false,
             touched: self.clock,
         });
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.slots[place] = Some(slot);
-                place
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slots[index] = Some(slot);
+                index
             }
             None => {
                 self.slots.push(Some(slot));
                 self.slots.len() - 1
             }
         };
-        self.places.insert(did.clone(), place);
-        place
+        self.indexes.insert(did.clone(), index);
+        index
     }
 
-    pub fn get(&mut self, place: usize) -> Option<&mut Slot> {
-        self.slots.get_mut(place)?.as_deref_mut()
+    pub fn get(&mut self, index: usize) -> Option<&mut Slot> {
+        self.slots.get_mut(index)?.as_deref_mut()
     }
 
-    /// Lets go of a row; it is read again when it is needed.
-    pub fn forget(&mut self, place: usize) {
-        if let Some(slot) = self.slots.get_mut(place).and_then(Option::take) {
-            self.places.remove(&slot.did);
-            self.free.push(place);
+    fn evict(&mut self, index: usize) {
+        if let Some(slot) = self.slots.get_mut(index).and_then(Option::take) {
+            self.indexes.remove(&slot.did);
+            self.free.push(index);
         }
     }
 
-    /// Lets go of the half that was not needed for longest, as far as nothing of
-    /// it is on its way.
-    fn clear_out(&mut self) {
-        let before = self.clock.saturating_sub(ROWS as u64 / 2);
+    /// Evicts the least recently used half of the slots, except those that have flights or
+    /// waiting items.
+    fn evict_old(&mut self) {
+        let before = self.clock.saturating_sub(SLOTS as u64 / 2);
         let old: Vec<usize> = (0..self.slots.len())
-            .filter(|place| {
-                self.slots[*place].as_ref().is_some_and(|slot| {
+            .filter(|index| {
+                self.slots[*index].as_ref().is_some_and(|slot| {
                     slot.touched < before && slot.flights.is_empty() && slot.lane.is_empty()
                 })
             })
             .collect();
-        for place in old {
-            self.forget(place);
+        for index in old {
+            self.evict(index);
         }
-        self.limit = self.places.len() + ROWS / 4;
+        self.limit = self.indexes.len() + SLOTS / 4;
     }
 
+    /// The number of flights of all slots.
     pub fn in_flight(&self) -> usize {
         let slots = self.slots.iter().flatten();
         slots.map(|slot| slot.flights.len()).sum()

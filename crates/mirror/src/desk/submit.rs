@@ -1,25 +1,26 @@
-//! What was decided goes to the store, step after step, and what it was decided
-//! from becomes the row at hand.
+//! The steps of a transaction go to the store, one change after another, and the row after
+//! the last step becomes the slot's row.
 
 use gapless_core::repo_tx::RepoTx;
 use gapless_store::change::{Change, DeadChange};
 use gapless_store::table::dead::DeadLetter;
 
 use crate::desk::env::sync_frame;
-use crate::desk::report::report;
-use crate::desk::route::Answer;
+use crate::desk::report::report_notices;
+use crate::desk::route::StoreReply;
 use crate::desk::slot::Flight;
 use crate::desk::worker::Worker;
-use crate::desk::{Arrived, Then};
+use crate::desk::{DurableReply, InboundEvent};
 use crate::failpoints;
 
 impl Worker {
-    /// An event is decided: its changes go to the store.
-    pub(crate) fn finish(
+    /// Submits what was decided about an event. A dead letter beyond the limit is counted
+    /// and not kept.
+    pub(crate) fn submit_event(
         &mut self,
-        place: usize,
+        index: usize,
         tx: Option<RepoTx>,
-        event: Option<Box<Arrived>>,
+        event: Option<Box<InboundEvent>>,
         dead: Option<DeadLetter>,
     ) {
         let dead = dead.and_then(|letter| {
@@ -29,15 +30,17 @@ impl Worker {
             }
             kept.then_some(letter)
         });
-        self.submit(place, tx, event, None, dead);
+        self.submit(index, tx, event, None, dead);
     }
 
+    /// Submits the steps of a transaction as changes. The last change carries the event's
+    /// position, the dead letter and the reply.
     pub(crate) fn submit(
         &mut self,
-        place: usize,
+        index: usize,
         tx: Option<RepoTx>,
-        event: Option<Box<Arrived>>,
-        then: Option<Then>,
+        event: Option<Box<InboundEvent>>,
+        reply: Option<DurableReply>,
         dead: Option<DeadLetter>,
     ) {
         let services = self.services.clone();
@@ -45,10 +48,10 @@ impl Worker {
         let position = event.as_ref().and_then(|event| event.position);
         let mut changes = match tx {
             None => Vec::new(),
-            Some(tx) => self.take_over(place, tx, now),
+            Some(tx) => self.accept(index, tx, now),
         };
         if let Some(letter) = dead {
-            // With the doubt that it casts, or not at all: the cursor goes with it.
+            // The letter, the doubt that it casts and the position are durable together.
             let dead = Some(DeadChange::New(letter));
             match changes.last_mut() {
                 Some(last) => last.dead = dead,
@@ -69,35 +72,36 @@ impl Worker {
             }
         }
         if changes.is_empty() {
-            self.tell(place, then);
+            self.reply_after_flights(index, reply);
             return;
         }
         let last = changes.len() - 1;
-        let stands_on = self.stands_on(place);
-        let mut carried = Some((event, then));
+        let stands_on = self.stands_on(index);
+        let mut carried = Some((event, reply));
         for (count, mut change) in changes.into_iter().enumerate() {
-            let (event, then) = match count == last {
-                true => carried.take().unwrap_or_default(),
-                false => (None, None),
+            let (event, reply) = if count == last {
+                carried.take().unwrap_or_default()
+            } else {
+                (None, None)
             };
             self.next_number += 1;
             let number = self.next_number;
             change.stands_on = Some(stands_on);
             let letter = matches!(change.dead, Some(DeadChange::New(_)));
-            if let Some(slot) = self.slots.get(place) {
+            if let Some(slot) = self.slots.get(index) {
                 slot.flights.push_back(Flight {
                     number,
                     stands_on,
                     letter,
                     event,
-                    then,
+                    reply,
                 });
             }
             let inbox = self.inbox.clone();
             services.store.submit(change, move |result| {
                 failpoints::here("event.durable");
-                inbox.answer(Answer {
-                    slot: place,
+                inbox.push_reply(StoreReply {
+                    slot: index,
                     number,
                     result,
                 });
@@ -105,37 +109,32 @@ impl Worker {
         }
     }
 
-    /// Nothing changes. But what it was decided from may be on its way, and may yet be
-    /// refused: then that is told.
-    fn tell(&mut self, place: usize, then: Option<Then>) {
-        let Some(then) = then else {
+    /// Replies to a decision without changes once the last flight is answered, because the
+    /// row that it was decided on may still be refused.
+    fn reply_after_flights(&mut self, index: usize, reply: Option<DurableReply>) {
+        let Some(reply) = reply else {
             return;
         };
-        let slot = self.slots.get(place);
+        let slot = self.slots.get(index);
         let Some(last) = slot.and_then(|slot| slot.flights.back_mut()) else {
-            then(Ok(()));
+            reply(Ok(()));
             return;
         };
-        last.then = Some(match last.then.take() {
-            None => then,
-            Some(first) => Box::new(move |told| {
-                first(told.clone());
-                then(told);
+        last.reply = Some(match last.reply.take() {
+            None => reply,
+            Some(first) => Box::new(move |durable| {
+                first(durable.clone());
+                reply(durable);
             }),
         });
     }
 
-    /// Ends a transaction: its row becomes the one at hand, its notices are counted.
-    fn take_over(
-        &mut self,
-        place: usize,
-        tx: RepoTx,
-        now: gapless_core::ledger::Now,
-    ) -> Vec<Change> {
+    /// Finishes a transaction: its row becomes the slot's row, and its notices are counted.
+    fn accept(&mut self, index: usize, tx: RepoTx, now: gapless_core::ledger::Now) -> Vec<Change> {
         let services = &self.services;
         let finished = tx.finish(now.time, |frame| sync_frame(services, &frame));
         let (repo, counts) = (finished.repo, finished.counts);
-        report(services, &repo, &finished.notices);
+        report_notices(services, &repo, &finished.notices);
         let metrics = &services.metrics;
         metrics.events_applied.add(counts.applied);
         metrics.operations_applied.add(counts.operations);
@@ -149,7 +148,7 @@ impl Worker {
                 ..Change::default()
             })
             .collect();
-        let Some(slot) = self.slots.get(place) else {
+        let Some(slot) = self.slots.get(index) else {
             return changes;
         };
         if let Some(parked) = finished.parked {
@@ -157,10 +156,11 @@ impl Worker {
             slot.count_parked(&services.totals.parked_bytes, bytes);
             slot.has_parked = !parked.is_empty();
             if let Some(id) = slot.id {
-                match slot.has_parked {
-                    true => self.waiting.insert(id),
-                    false => self.waiting.remove(&id),
-                };
+                if slot.has_parked {
+                    self.with_parked.insert(id);
+                } else {
+                    self.with_parked.remove(&id);
+                }
             }
         }
         let owed = slot.repo.as_ref().map(|repo| repo.debt);
@@ -173,10 +173,11 @@ impl Worker {
         changes
     }
 
-    /// What is on its way for a repository goes together: when room was lacking for
-    /// one, those behind it are refused even if there is room for them.
-    fn stands_on(&mut self, place: usize) -> u64 {
-        let first = self.slots.get(place).and_then(|slot| slot.flights.front());
+    /// The store's count of refusals that the changes of a slot stand on. All flights of a slot
+    /// share it, so that the store refuses those behind a refused change even if the disk has
+    /// room for them by then.
+    fn stands_on(&mut self, index: usize) -> u64 {
+        let first = self.slots.get(index).and_then(|slot| slot.flights.front());
         let counted = first.map(|first| first.stands_on);
         counted.unwrap_or_else(|| self.services.store.refusals())
     }

@@ -1,10 +1,10 @@
-//! One desk at work.
+//! The thread of one desk.
 //!
-//! Events of a repository are decided on its newest row, durable or not, and the
-//! changes follow each other to the store. When one is refused, those behind it
-//! stand on nothing: once all are answered, the row is read from the store again
-//! and the events are decided anew. What needs to read more than the row (frames
-//! that wait, the held keys) waits until nothing is on its way.
+//! Events of a repository are decided on its newest row, durable or not, and their changes
+//! follow each other to the store. When the store refuses a change, the flights behind it
+//! are refused as well; once all are answered, the desk reads the row from the store and
+//! decides the events again. An item that needs more than the row, such as parked frames or
+//! the held keys, waits in the lane until the repository has no flights.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,163 +13,166 @@ use std::time::{Duration, Instant};
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::notice::DropReason;
-use gapless_core::ledger::{DebtReason, Repo, RepoId};
+use gapless_core::ledger::{DebtReason, RepoId};
 use gapless_core::repo_tx::RepoTx;
 use gapless_store::cursor::EventPosition;
 use gapless_store::error::StoreError;
 
 use crate::desk::judge::KeyCache;
-use crate::desk::route::Inbox;
+use crate::desk::route::{Inbox, Item};
 use crate::desk::slot::Slots;
-use crate::desk::{Item, Turn, Visit};
+use crate::desk::{RepoTurn, RepoWork};
 use crate::services::Services;
 
-/// How long a desk waits for something to come before it looks around.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a desk waits for an item before it looks for lanes that may go on.
+const IDLE_WAIT: Duration = Duration::from_millis(500);
 
+/// One desk: its inbox, its slots, and what they wait for.
 pub struct Worker {
     pub(crate) services: Arc<Services>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) slots: Slots,
     pub(crate) keys: KeyCache,
-    /// Repositories some of whose frames are parked.
-    pub(crate) waiting: HashSet<RepoId>,
+    /// Repositories that have parked frames.
+    pub(crate) with_parked: HashSet<RepoId>,
     /// Slots whose lanes may go on.
     pub(crate) ready: VecDeque<usize>,
     /// Slots that wait for room on the disk.
-    pub(crate) resting: Vec<usize>,
-    pub(crate) rest_until: Instant,
-    /// Events that were passed over, which the store has not written down yet.
-    pub(crate) unpassed: Vec<EventPosition>,
+    pub(crate) waiting_for_disk: Vec<usize>,
+    /// When what waits for room on the disk is tried again.
+    pub(crate) retry_at: Instant,
+    /// Skips that the store refused.
+    pub(crate) refused_skips: Vec<EventPosition>,
     pub(crate) next_number: u64,
     pub(crate) closed: bool,
 }
 
-/// Whether something could be done now.
-pub(crate) enum Done {
-    Yes,
-    /// It must wait until nothing of the repository is on its way.
-    Later(Item),
+/// Whether an item is done.
+pub(crate) enum ItemProgress {
+    Done,
+    /// The item must wait until the repository has no flights.
+    Wait(Item),
 }
 
 impl Worker {
-    pub fn new(services: Arc<Services>, inbox: Arc<Inbox>, waiting: Vec<RepoId>) -> Worker {
+    pub fn new(services: Arc<Services>, inbox: Arc<Inbox>, with_parked: Vec<RepoId>) -> Worker {
         Worker {
             services,
             inbox,
             slots: Slots::default(),
             keys: KeyCache::default(),
-            waiting: waiting.into_iter().collect(),
+            with_parked: with_parked.into_iter().collect(),
             ready: VecDeque::new(),
-            resting: Vec::new(),
-            rest_until: Instant::now(),
-            unpassed: Vec::new(),
+            waiting_for_disk: Vec::new(),
+            retry_at: Instant::now(),
+            refused_skips: Vec::new(),
             next_number: 0,
             closed: false,
         }
     }
 
+    /// Works until the inbox is closed and no change is in flight.
     pub fn run(mut self) {
         loop {
-            let taken = self.inbox.take(PATIENCE);
-            self.closed |= taken.closed;
-            for answer in taken.answers {
-                self.answered(answer);
+            let batch = self.inbox.take_all(IDLE_WAIT);
+            self.closed |= batch.closed;
+            for reply in batch.replies {
+                self.handle_reply(reply);
             }
-            for item in taken.items {
+            for item in batch.items {
                 if self.closed {
-                    // Left for the next start: no cursor has passed it.
+                    // The next start reads the event again: no cursor has passed it.
                     continue;
                 }
-                self.come(item);
+                self.accept_item(item);
             }
-            self.go_on();
+            self.run_lanes();
             if self.closed && self.slots.in_flight() == 0 {
                 return;
             }
         }
     }
 
-    /// Something came from outside.
-    fn come(&mut self, item: Item) {
+    fn accept_item(&mut self, item: Item) {
         match item {
-            Item::Skipped(position) => self.pass(position),
-            Item::NotSkipped(position, error) => self.not_passed(position, &error),
+            Item::Skip(position) => self.submit_skip(position),
+            Item::SkipFailed(position, error) => self.note_refused_skip(position, &error),
             Item::Page {
                 note,
-                lines,
+                entries,
                 adopt,
-                seen,
-                written,
+                reply,
+                ack,
             } => {
-                let all = lines
+                let outcomes = entries
                     .into_iter()
-                    .map(|line| self.line(&note, line, adopt, &written))
+                    .map(|listed| self.compare_entry(&note, listed, adopt, &ack))
                     .collect();
-                // A sweep that was given up does not listen.
-                let _ = seen.send(all);
+                // The sweep may have been given up.
+                let _ = reply.send(outcomes);
             }
             Item::Event(event) => {
                 let did = event.did.clone();
-                self.enter(&did, Item::Event(event));
+                self.process_in_order(&did, Item::Event(event));
             }
-            Item::Visit { did, visit } => {
+            Item::Work { did, work } => {
                 let again = did.clone();
-                self.enter(&did, Item::Visit { did: again, visit });
+                self.process_in_order(&did, Item::Work { did: again, work });
             }
         }
     }
 
-    fn enter(&mut self, did: &Did, item: Item) {
-        let Some(place) = self.slot(did) else {
+    /// Processes an item, or appends it to the lane if it has to wait.
+    fn process_in_order(&mut self, did: &Did, item: Item) {
+        let Some(index) = self.slot_of(did) else {
             return;
         };
-        let Some(slot) = self.slots.get(place) else {
+        let Some(slot) = self.slots.get(index) else {
             return;
         };
-        if slot.broken || slot.rests || !slot.lane.is_empty() {
+        if slot.stale || slot.waits_for_disk || !slot.lane.is_empty() {
             slot.lane.push_back(item);
             return;
         }
-        if let Done::Later(item) = self.act(place, item)
-            && let Some(slot) = self.slots.get(place)
+        if let ItemProgress::Wait(item) = self.process(index, item)
+            && let Some(slot) = self.slots.get(index)
         {
             slot.lane.push_back(item);
         }
     }
 
-    /// Lanes whose turn has come.
-    fn go_on(&mut self) {
-        let rested = Instant::now() >= self.rest_until;
-        if rested && !self.unpassed.is_empty() {
-            self.pass_again();
+    /// Runs the lanes that may go on, and retries what waits for room on the disk.
+    fn run_lanes(&mut self) {
+        let due = Instant::now() >= self.retry_at;
+        if due && !self.refused_skips.is_empty() {
+            self.retry_skips();
         }
-        if rested && !self.resting.is_empty() {
-            for place in std::mem::take(&mut self.resting) {
-                if let Some(slot) = self.slots.get(place) {
-                    slot.rests = false;
-                    self.ready.push_back(place);
+        if due && !self.waiting_for_disk.is_empty() {
+            for index in std::mem::take(&mut self.waiting_for_disk) {
+                if let Some(slot) = self.slots.get(index) {
+                    slot.waits_for_disk = false;
+                    self.ready.push_back(index);
                 }
             }
         }
-        while let Some(place) = self.ready.pop_front() {
-            self.advance(place);
+        while let Some(index) = self.ready.pop_front() {
+            self.run_lane(index);
         }
     }
 
-    fn advance(&mut self, place: usize) {
+    fn run_lane(&mut self, index: usize) {
         while !self.closed {
-            let Some(slot) = self.slots.get(place) else {
+            let Some(slot) = self.slots.get(index) else {
                 return;
             };
-            if slot.broken || slot.rests {
+            if slot.stale || slot.waits_for_disk {
                 return;
             }
             let Some(item) = slot.lane.pop_front() else {
                 return;
             };
-            if let Done::Later(item) = self.act(place, item) {
-                if let Some(slot) = self.slots.get(place) {
+            if let ItemProgress::Wait(item) = self.process(index, item) {
+                if let Some(slot) = self.slots.get(index) {
                     slot.lane.push_front(item);
                 }
                 return;
@@ -177,27 +180,27 @@ impl Worker {
         }
     }
 
-    /// The slot of a repository, with its row read. None when the store cannot be
-    /// read: then the program ends.
-    pub(crate) fn slot(&mut self, did: &Did) -> Option<usize> {
-        if let Some(place) = self.slots.find(did) {
-            return Some(place);
+    /// The slot of a repository, with its row. `None` if the store cannot be read: then the
+    /// program ends.
+    pub(crate) fn slot_of(&mut self, did: &Did) -> Option<usize> {
+        if let Some(index) = self.slots.find(did) {
+            return Some(index);
         }
-        match self.read(did) {
+        match self.services.store.view().repo_by_did(did) {
             Ok(found) => {
                 let id = found.as_ref().map(|(id, _)| *id);
-                let parked = id.filter(|id| self.waiting.contains(id));
-                let place = self.slots.insert(did, found, parked.is_some());
-                // They are in the count already.
-                match parked.map_or(Ok(0), |id| self.parked_bytes(id)) {
+                let parked = id.filter(|id| self.with_parked.contains(id));
+                let index = self.slots.insert(did, found, parked.is_some());
+                // The total has these bytes already.
+                match parked.map_or(Ok(0), |id| self.read_parked_bytes(id)) {
                     Ok(bytes) => {
-                        if let Some(slot) = self.slots.get(place) {
+                        if let Some(slot) = self.slots.get(index) {
                             slot.parked_bytes = bytes;
                         }
                     }
                     Err(error) => self.services.shutdown.fail(error),
                 }
-                Some(place)
+                Some(index)
             }
             Err(error) => {
                 self.services.shutdown.fail(error);
@@ -206,27 +209,24 @@ impl Worker {
         }
     }
 
-    fn read(&self, did: &Did) -> Result<Option<(RepoId, Repo)>, StoreError> {
-        self.services.store.view().repo_by_did(did)
-    }
-
-    fn parked_bytes(&self, id: RepoId) -> Result<u64, StoreError> {
+    fn read_parked_bytes(&self, id: RepoId) -> Result<u64, StoreError> {
         let parked = self.services.store.view().parked(id)?;
         Ok(parked.values().map(|one| u64::from(one.bytes)).sum())
     }
 
-    fn act(&mut self, place: usize, item: Item) -> Done {
+    fn process(&mut self, index: usize, item: Item) -> ItemProgress {
         match item {
-            Item::Event(event) => self.event(place, event),
-            Item::Visit { did, visit } => self.visit(place, did, visit),
-            Item::Skipped(_) | Item::NotSkipped(..) | Item::Page { .. } => Done::Yes,
+            Item::Event(event) => self.process_event(index, event),
+            Item::Work { did, work } => self.run_work(index, did, work),
+            Item::Skip(_) | Item::SkipFailed(..) | Item::Page { .. } => ItemProgress::Done,
         }
     }
 
-    /// Begins a transaction on the repository of a slot, with the frames that wait for it.
-    pub(crate) fn begin_tx(&mut self, place: usize) -> Result<Option<RepoTx>, StoreError> {
+    /// Begins a transaction on the repository of a slot, with its parked frames. `None` if
+    /// the store does not know the repository.
+    pub(crate) fn begin_tx(&mut self, index: usize) -> Result<Option<RepoTx>, StoreError> {
         let view = self.services.store.view();
-        let Some(slot) = self.slots.get(place) else {
+        let Some(slot) = self.slots.get(index) else {
             return Ok(None);
         };
         let Some(repo) = &slot.repo else {
@@ -239,55 +239,55 @@ impl Worker {
         Ok(Some(RepoTx::new(slot.id, repo.clone(), parked)))
     }
 
-    fn visit(&mut self, place: usize, did: Did, visit: Visit) -> Done {
+    fn run_work(&mut self, index: usize, did: Did, work: RepoWork) -> ItemProgress {
         let services = self.services.clone();
-        let Some(slot) = self.slots.get(place) else {
-            return Done::Yes;
+        let Some(slot) = self.slots.get(index) else {
+            return ItemProgress::Done;
         };
         if !slot.flights.is_empty() {
-            return Done::Later(Item::Visit { did, visit });
+            return ItemProgress::Wait(Item::Work { did, work });
         }
-        let tx = match self.begin_tx(place) {
+        let tx = match self.begin_tx(index) {
             Ok(tx) => tx,
             Err(error) => {
                 services.shutdown.fail(error);
-                return Done::Yes;
+                return ItemProgress::Done;
             }
         };
         let view = services.store.view();
-        let mut turn = Turn {
+        let mut turn = RepoTurn {
             services: &services,
             view: &view,
             tx,
             did: &did,
-            then: None,
+            reply: None,
             fault: false,
         };
-        visit(&mut turn);
-        let Turn {
+        work(&mut turn);
+        let RepoTurn {
             mut tx,
-            then,
+            reply,
             fault,
             ..
         } = turn;
         if fault {
-            tx = self.after_fault(place, &did);
+            tx = self.begin_after_fault(index, &did);
         }
-        self.submit(place, tx, None, then, None);
-        Done::Yes
+        self.submit(index, tx, None, reply, None);
+        ItemProgress::Done
     }
 
-    /// A fault of ours that only this repository brings out must not stop the others,
-    /// nor come again at once. Nothing at the desk has changed. Frames that wait may be
-    /// the cause, for they are judged in most visits: they go, and what the host says
-    /// takes their place.
-    fn after_fault(&mut self, place: usize, did: &Did) -> Option<RepoTx> {
+    /// Begins the transaction that follows a panic in [`RepoWork`]. The panic must not stop
+    /// other repositories, nor occur again at once. Nothing at the desk has changed. The
+    /// parked frames may be the cause, because most work judges them: they are dropped, and
+    /// the host is asked instead.
+    fn begin_after_fault(&mut self, index: usize, did: &Did) -> Option<RepoTx> {
         self.services.metrics.faults.inc();
         tracing::error!(
             %did,
-            "deciding about a repository ended unexpectedly; what waits for it is dropped, and the host is asked"
+            "deciding about a repository ended unexpectedly; its parked frames are dropped, and its host is asked"
         );
-        let mut tx = match self.begin_tx(place) {
+        let mut tx = match self.begin_tx(index) {
             Ok(tx) => tx?,
             Err(error) => {
                 self.services.shutdown.fail(error);

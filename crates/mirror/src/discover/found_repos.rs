@@ -16,7 +16,7 @@ use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
 
 use crate::admission::candidates::Candidate;
-use crate::desk::Turn;
+use crate::desk::RepoTurn;
 use crate::discover::{CHECK_EVERY, Discovery};
 use crate::services::Services;
 use crate::sync::Mutex;
@@ -267,7 +267,7 @@ impl Discovery {
         since: Time,
     ) -> Result<(), StoreError> {
         let named = pattern.clone();
-        let still = move |turn: &Turn<'_>| match repo_of(turn) {
+        let still = move |turn: &RepoTurn<'_>| match repo_of(turn) {
             None => Ok(false),
             Some((id, repo)) => {
                 let looked = found_state(turn.services, turn.view, id, repo, &named, since)?;
@@ -275,7 +275,7 @@ impl Discovery {
             }
         };
         let named = pattern.clone();
-        let has = move |turn: &Turn<'_>| match repo_of(turn) {
+        let has = move |turn: &RepoTurn<'_>| match repo_of(turn) {
             None => Ok(false),
             Some((id, _)) => has_wanted_record(turn.services, turn.view, id, &named),
         };
@@ -303,7 +303,7 @@ impl Discovery {
 }
 
 /// The repository that a turn is about, once it has a row.
-fn repo_of<'a>(turn: &'a Turn<'_>) -> Option<(RepoId, &'a Repo)> {
+fn repo_of<'a>(turn: &'a RepoTurn<'_>) -> Option<(RepoId, &'a Repo)> {
     let tx = turn.tx.as_ref()?;
     Some((tx.id?, &tx.repo))
 }

@@ -9,7 +9,7 @@ use gapless_atp::syntax::Did;
 use gapless_net::KnownIdentity;
 use gapless_store::error::StoreError;
 
-use crate::desk::{Turn, first_heard};
+use crate::desk::{RepoTurn, begin_first_sighting};
 use crate::discover::{CHECK_EVERY, Discovery};
 
 /// Repositories that are resolved at the same time.
@@ -58,9 +58,9 @@ async fn ask(discovery: Arc<Discovery>, did: Did) -> Result<(), StoreError> {
         return Ok(());
     }
     metrics.newcomers_known.inc();
-    let visit = discovery.desks.visit(&did, |turn: &mut Turn<'_>| {
+    let visit = discovery.desks.with_repo(&did, |turn: &mut RepoTurn<'_>| {
         if turn.tx.is_none() {
-            turn.tx = Some(first_heard(turn.services, turn.did));
+            turn.tx = Some(begin_first_sighting(turn.services, turn.did));
         }
     });
     visit.await

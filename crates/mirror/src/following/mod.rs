@@ -26,7 +26,7 @@ use crate::api::ApiError;
 use crate::desk::Desks;
 use crate::services::Services;
 use crate::sync::Mutex;
-use crate::upstreams::connection::Link;
+use crate::upstreams::connection::ConnectionState;
 use gapless_net::Net;
 
 pub use task::end_all;
@@ -39,7 +39,7 @@ struct Followee {
     /// The host's name in DID documents.
     host_name: Option<String>,
     followed: FollowReason,
-    link: Arc<Mutex<Link>>,
+    connection: Arc<Mutex<ConnectionState>>,
     task: JoinHandle<()>,
 }
 
@@ -125,10 +125,10 @@ impl Following {
     }
 
     /// The state of the connection to an upstream.
-    pub fn link(&self, id: UpstreamId) -> Option<Link> {
+    pub fn connection(&self, id: UpstreamId) -> Option<ConnectionState> {
         let followees = self.lock();
-        let link = followees.get(&id)?.link.lock();
-        Some(link.clone())
+        let connection = followees.get(&id)?.connection.lock();
+        Some(connection.clone())
     }
 
     /// The hosts with a stream of their own that is read for all repositories, and the number

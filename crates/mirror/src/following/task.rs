@@ -12,7 +12,7 @@ use crate::following::{Followee, Following};
 use crate::ingest::follow::Follower;
 use crate::services::Services;
 use crate::sync::Mutex;
-use crate::upstreams::connection::Link;
+use crate::upstreams::connection::ConnectionState;
 use gapless_net::Trust;
 
 /// The pause before a follower is restarted after a panic.
@@ -23,10 +23,10 @@ const STOP_WITHIN: Duration = Duration::from_secs(2);
 impl Following {
     /// Starts the task that follows an upstream.
     pub(crate) fn start(self: &Arc<Self>, id: UpstreamId, row: Upstream) {
-        let link = Arc::new(Mutex::new(Link {
+        let connection = Arc::new(Mutex::new(ConnectionState {
             // The connection may have been down before the start; that is not known.
             down_since: Some(self.services.clock.time()),
-            ..Link::default()
+            ..ConnectionState::default()
         }));
         let host_name = row
             .host
@@ -47,7 +47,7 @@ impl Following {
             trust,
             tracked_only: !row.followed.reads_all(),
             patient: row.followed == FollowReason::Discovered,
-            link: link.clone(),
+            connection: connection.clone(),
             tally: self.services.upstreams.sources.add(id, &row),
         });
         let (url, kind, host, followed) = (row.url.clone(), row.kind, row.host, row.followed);
@@ -61,7 +61,7 @@ impl Following {
             host,
             host_name,
             followed,
-            link,
+            connection,
             task,
         };
         self.lock().insert(id, followee);

@@ -18,9 +18,9 @@ use gapless_store::cursor::EventPosition;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::admission::scope::Scope;
-use crate::desk::Arrived;
+use crate::desk::InboundEvent;
 use crate::failpoints;
-use crate::ingest::follow::{Ended, Follower};
+use crate::ingest::follow::{ConnectionEnd, Follower};
 use crate::ingest::skip::Skipped;
 use crate::jetstream;
 use crate::upstreams::{EventId, EventTag, PlacedFrame, PlacedFrames, StreamItem};
@@ -118,7 +118,7 @@ impl Follower {
         &self,
         messages: Vec<InboundMessage>,
         skipped: &mut Skipped,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ConnectionEnd> {
         if messages.is_empty() {
             return Ok(());
         }
@@ -129,27 +129,27 @@ impl Follower {
         }
         let end = end_of_stream(&messages);
         let items: Vec<StreamItem> = messages.iter().map(InboundMessage::stream_item).collect();
-        let placed = self.place(&items).await?;
+        let placed = self.place_messages(&items).await?;
         let places = items.into_iter().zip(placed.placements);
         let events: Vec<_> = messages
             .into_iter()
             .zip(places)
             .filter_map(|(message, (item, place))| Some((message, item.event()?, place)))
             .collect();
-        self.note_link(events.len());
+        self.count_frames(events.len());
         self.send_to_desks(events, placed.tick, skipped).await?;
         end.map_or(Ok(()), Err)
     }
 
     /// Gives the messages their places in the stream. If that changed the upstream's row,
     /// the row is durable before this returns.
-    async fn place(&self, items: &[StreamItem]) -> Result<PlacedFrames, Ended> {
+    async fn place_messages(&self, items: &[StreamItem]) -> Result<PlacedFrames, ConnectionEnd> {
         let mut notices = Vec::new();
         let upstreams = &self.services.upstreams;
         let placed = upstreams.place_frames(self.id, self.wire(), items, &mut notices);
-        self.report(&notices);
+        self.report_notices(&notices);
         let Some(mut placed) = placed else {
-            return Err(Ended::not_followed());
+            return Err(ConnectionEnd::not_followed());
         };
         if let Some(row) = placed.changed.take() {
             self.keep_row(row).await?;
@@ -157,13 +157,13 @@ impl Follower {
         Ok(placed)
     }
 
-    fn note_link(&self, events: usize) {
+    fn count_frames(&self, events: usize) {
         let now = self.services.clock.time();
-        let mut link = self.link();
-        link.frames += events as u64;
-        link.failures = 0;
+        let mut connection = self.connection();
+        connection.frames += events as u64;
+        connection.failures = 0;
         if events > 0 {
-            link.last_frame = Some(now);
+            connection.last_frame = Some(now);
         }
     }
 
@@ -172,9 +172,9 @@ impl Follower {
         events: Vec<(InboundMessage, EventId, PlacedFrame)>,
         tick: Tick,
         skipped: &mut Skipped,
-    ) -> Result<(), Ended> {
-        let mut arrived = Vec::with_capacity(events.len());
-        let lag = self.link().lag.clone();
+    ) -> Result<(), ConnectionEnd> {
+        let mut inbound = Vec::with_capacity(events.len());
+        let lag = self.connection().lag.clone();
         let several = self.services.upstreams.sources.several();
         for (message, event, placed) in events {
             if placed.placement.repeat {
@@ -190,7 +190,7 @@ impl Follower {
                     if let Some(position) = &position {
                         self.begin(position);
                     }
-                    arrived.push(Arrived {
+                    inbound.push(InboundEvent {
                         did,
                         bytes: message.bytes,
                         wire: self.wire(),
@@ -206,7 +206,7 @@ impl Follower {
                         applied: None,
                         lag: Some(lag.clone()),
                         tally: several.then(|| self.tally.clone()),
-                        room: None,
+                        permit: None,
                     });
                 }
                 MessageKind::InvalidDid { error, .. } | MessageKind::Unreadable { error, .. } => {
@@ -222,10 +222,10 @@ impl Follower {
                 | MessageKind::Ignored => {}
             }
         }
-        if !arrived.is_empty() {
+        if !inbound.is_empty() {
             failpoints::here("frame.read");
         }
-        self.desks.arrive(arrived).await;
+        self.desks.send(inbound).await;
         Ok(())
     }
 
@@ -242,12 +242,12 @@ impl Follower {
 }
 
 /// How the connection ends after these messages, if one of them ends it.
-fn end_of_stream(messages: &[InboundMessage]) -> Option<Ended> {
+fn end_of_stream(messages: &[InboundMessage]) -> Option<ConnectionEnd> {
     let ends = messages.iter().filter_map(|message| match &message.kind {
-        MessageKind::FutureCursor => Some(Ended::Renumbered(
+        MessageKind::FutureCursor => Some(ConnectionEnd::Renumbered(
             "the host knows no number as high as our cursor".to_owned(),
         )),
-        MessageKind::Closing { error } => Some(Ended::Lost(error.clone())),
+        MessageKind::Closing { error } => Some(ConnectionEnd::Lost(error.clone())),
         _ => None,
     });
     ends.last()

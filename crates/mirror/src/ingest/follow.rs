@@ -1,11 +1,10 @@
-//! One upstream, followed for ever: dial, read, hand on, dial again.
+//! Follows one upstream: dials, reads, dispatches, and dials again when the connection ends.
 //!
-//! The reader waits for room at the desks and for nothing else: neither for the
-//! directory nor for a fetch. A host that answers with errors is dialed again
-//! after a while that grows and is spread, and not before it wants to be; a host
-//! that says nothing is pinged, and given up when it does not answer. A relay that
-//! answers pings and sends no event for long is dialed again: behind it is a
-//! network that never sleeps. A PDS may be quiet for days.
+//! The reader waits only while a desk has no room for an event; it never waits for the
+//! directory or for a fetch. After a failed dial the wait grows, is spread at random, and is
+//! at least the host's `Retry-After`. A silent host is pinged, and the connection is closed
+//! if no answer comes. A relay that answers pings but sends no event for long is dialed
+//! again, because a relay's network always has events; a PDS may be quiet for days.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,28 +23,31 @@ use crate::ingest::skip::Skipped;
 use crate::metrics::reset_words;
 use crate::services::Services;
 use crate::sync::Mutex;
-use crate::upstreams::Wire;
-use crate::upstreams::connection::Link;
+use crate::upstreams::connection::ConnectionState;
 use crate::upstreams::sources::SourceTally;
+use crate::upstreams::{UpstreamTurn, Wire};
 use gapless_net::{Message, Net, ProtocolError, Socket, SocketError, Trust};
 
-/// Messages that are handed on at once.
+/// Messages that are dispatched as one batch.
 const BATCH: usize = 256;
-/// Bytes of them.
+/// Bytes of the messages of a batch, beyond which no further message is added.
 const BATCH_BYTES: usize = 1 << 20;
-/// How often a connection checks its timers.
-const TICK_EVERY: Duration = Duration::from_millis(250);
-/// How often a connection checks its timers while thousands of hosts are followed.
-const TICK_EVERY_OF_MANY: Duration = Duration::from_secs(1);
+/// How often the deadlines of a connection are checked.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+/// How often the deadlines are checked of a connection that discovery added: there may be
+/// thousands.
+const CHECK_DISCOVERED_EVERY: Duration = Duration::from_secs(1);
 /// How often a host is pinged.
 const PING_EVERY: Duration = Duration::from_secs(15);
-/// A connection on which nothing arrives for this long, not even a pong, is closed.
+/// A connection over which nothing has come for this long, not even a pong, is closed.
 const SILENT_TOO_LONG: Duration = Duration::from_secs(40);
-/// Collections that a Jetstream can be asked for; where more are wanted it sends all.
+/// The most collections that a Jetstream can be asked for. If more are wanted, all are sent.
 const WANTED_COLLECTIONS: usize = 100;
-/// Connections that may end at one place by something that cannot be read.
-const BROKEN_AT_MOST: u32 = 3;
+/// After this many connections that a message ended at one place because it cannot be read,
+/// that place is skipped.
+const MAX_BROKEN: u32 = 3;
 
+/// The reader of one upstream.
 pub struct Follower {
     pub services: Arc<Services>,
     pub desks: Arc<Desks>,
@@ -54,37 +56,38 @@ pub struct Follower {
     pub kind: ledger::UpstreamKind,
     pub url: String,
     pub trust: Trust,
-    /// Only repositories that are tracked by name are wanted.
+    /// Whether only events of tracked repositories are wanted.
     pub tracked_only: bool,
-    /// One of thousands: looked at less often, and dialed again more slowly.
+    /// Whether discovery added this upstream: there may be thousands, so deadlines are checked
+    /// less often, and dials are retried more slowly.
     pub patient: bool,
-    pub link: Arc<Mutex<Link>>,
+    pub connection: Arc<Mutex<ConnectionState>>,
     pub tally: Arc<SourceTally>,
 }
 
-/// Why a connection ended.
-pub(crate) enum Ended {
+/// Why a connection ended, or could not be opened.
+pub(crate) enum ConnectionEnd {
     Lost(String),
-    /// The host has begun its numbers anew, and says no more.
+    /// The host has restarted its sequence numbers.
     Renumbered(String),
-    /// By something that cannot be read.
+    /// A message cannot be read.
     Broken(String),
-    /// The host did not take the connection, and may have said for how long.
+    /// The host refused the connection, and may have named a time to wait.
     Refused(String, Option<Duration>),
     Fatal(StoreError),
 }
 
-impl Ended {
-    pub(crate) fn not_followed() -> Ended {
-        Ended::Lost("it is not followed any more".to_owned())
+impl ConnectionEnd {
+    pub(crate) fn not_followed() -> ConnectionEnd {
+        ConnectionEnd::Lost("it is not followed any more".to_owned())
     }
 }
 
 impl Follower {
     pub async fn run(&self) {
         let mut tries = Tries::default();
-        let mut broken = Broken::default();
-        // The next connection may begin with the very event that was passed over.
+        let mut broken = BrokenPlace::default();
+        // The next connection may begin with the event that this one skipped.
         let mut skipped = Skipped::default();
         while !self.services.shutdown.has_begun() {
             let (began, before) = (Instant::now(), self.last_read());
@@ -92,28 +95,30 @@ impl Follower {
                 Ok(socket) => self.read(socket, &mut skipped).await,
                 Err(ended) => ended,
             };
-            if let Ended::Broken(error) = ended {
-                ended = match self.unreadable(&mut broken).await {
-                    Ok(()) => Ended::Lost(error),
+            if let ConnectionEnd::Broken(error) = ended {
+                ended = match self.record_broken(&mut broken).await {
+                    Ok(()) => ConnectionEnd::Lost(error),
                     Err(ended) => ended,
                 };
             }
-            let renumbered = matches!(ended, Ended::Renumbered(_));
+            let renumbered = matches!(ended, ConnectionEnd::Renumbered(_));
             let (error, after) = match ended {
-                Ended::Lost(error) | Ended::Broken(error) | Ended::Renumbered(error) => {
-                    (error, None)
-                }
-                Ended::Refused(error, after) => (error, after),
-                Ended::Fatal(error) => {
+                ConnectionEnd::Lost(error)
+                | ConnectionEnd::Broken(error)
+                | ConnectionEnd::Renumbered(error) => (error, None),
+                ConnectionEnd::Refused(error, after) => (error, after),
+                ConnectionEnd::Fatal(error) => {
                     self.services.shutdown.fail(error);
                     return;
                 }
             };
             let mut notices = Vec::new();
             self.tally.lost();
-            self.services.upstreams.look(self.id, &mut notices, |look| {
-                look.stream.connection_lost(look.now)
-            });
+            self.services
+                .upstreams
+                .update(self.id, &mut notices, |turn| {
+                    turn.stream.connection_lost(turn.now)
+                });
             if self.services.shutdown.has_begun() {
                 return;
             }
@@ -123,7 +128,7 @@ impl Follower {
                 renumbered,
             };
             match tries.ended(ending) {
-                Some(failures) => self.rest(failures, error, after).await,
+                Some(failures) => self.wait_to_redial(failures, error, after).await,
                 None => tracing::info!(upstream = %self.url, %error, "dialed again at once"),
             }
         }
@@ -136,35 +141,35 @@ impl Follower {
         Some(read.seq)
     }
 
-    /// The connection ended by a message that cannot be read, too large perhaps: it
-    /// may have been anybody's event. Where the same place ends one connection after
-    /// the other, it is passed over.
-    async fn unreadable(&self, broken: &mut Broken) -> Result<(), Ended> {
-        self.look(|look| {
-            let place = look.stream.read();
+    /// Records that a message that cannot be read ended the connection. The message may have
+    /// been an event of any repository. After [`MAX_BROKEN`] connections that ended at the same
+    /// place, the place is skipped.
+    async fn record_broken(&self, broken: &mut BrokenPlace) -> Result<(), ConnectionEnd> {
+        self.update(|turn| {
+            let place = turn.stream.read();
             broken.times = if broken.place == place {
                 broken.times + 1
             } else {
                 1
             };
             broken.place = place;
-            look.stream.unreadable_frame(look.now, look.row);
-            if broken.times >= BROKEN_AT_MOST {
-                *broken = Broken::default();
-                look.stream.cursor_stuck(look.now, look.row, look.notices);
+            turn.stream.unreadable_frame(turn.now, turn.row);
+            if broken.times >= MAX_BROKEN {
+                *broken = BrokenPlace::default();
+                turn.stream.cursor_stuck(turn.now, turn.row, turn.notices);
             }
         })
         .await
     }
 
-    /// Waits before the next dial, and says so.
-    async fn rest(&self, failures: u32, error: String, after: Option<Duration>) {
+    /// Waits before the next dial, and logs the wait.
+    async fn wait_to_redial(&self, failures: u32, error: String, after: Option<Duration>) {
         let wait = redial_wait(failures, self.id, after, self.patient);
         let now = self.services.clock.time();
         let next = now.after(wait);
         let wait_ms = wait.as_millis() as u64;
         match self.patient {
-            // Of thousands some are always gone; `gapless hosts` lists them.
+            // Some of thousands are always gone; `gapless hosts` lists them.
             true => tracing::debug!(
                 upstream = %self.url, %error, failures, wait_ms,
                 "not connected; dialed again after the wait"
@@ -175,11 +180,11 @@ impl Follower {
             ),
         }
         {
-            let mut link = self.link();
-            link.error = Some(error);
-            link.failures = failures;
-            link.next_dial = Some(next);
-            link.down_since.get_or_insert(now);
+            let mut connection = self.connection();
+            connection.error = Some(error);
+            connection.failures = failures;
+            connection.next_dial = Some(next);
+            connection.down_since.get_or_insert(now);
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -187,8 +192,8 @@ impl Follower {
         }
     }
 
-    pub(crate) fn link(&self) -> std::sync::MutexGuard<'_, Link> {
-        self.link.lock()
+    pub(crate) fn connection(&self) -> std::sync::MutexGuard<'_, ConnectionState> {
+        self.connection.lock()
     }
 
     pub(crate) fn wire(&self) -> Wire {
@@ -198,7 +203,7 @@ impl Follower {
         }
     }
 
-    /// Where to dial, for what follows this place.
+    /// The URL to dial for the events after this cursor.
     fn address(&self, cursor: Option<u64>) -> String {
         let mut url = match self.wire() {
             Wire::Frames => format!("{}/xrpc/com.atproto.sync.subscribeRepos", self.url),
@@ -219,97 +224,99 @@ impl Follower {
         url
     }
 
-    async fn connect(&self) -> Result<Socket, Ended> {
+    async fn connect(&self) -> Result<Socket, ConnectionEnd> {
         let durable = self
             .services
             .store
             .view()
             .cursor(self.id)
-            .map_err(Ended::Fatal)?;
+            .map_err(ConnectionEnd::Fatal)?;
         let mut notices = Vec::new();
-        let ask = self.services.upstreams.look(self.id, &mut notices, |look| {
-            // What was on its way when the last connection ended has arrived.
-            look.stream.set_durable(durable);
-            match self.wire() {
-                Wire::Frames => look.stream.dial(durable),
-                Wire::Jetstream => look.stream.dial_timed(durable),
-            }
-        });
+        let ask = self
+            .services
+            .upstreams
+            .update(self.id, &mut notices, |turn| {
+                // The events of the last connection are all at their desks.
+                turn.stream.set_durable(durable);
+                match self.wire() {
+                    Wire::Frames => turn.stream.dial(durable),
+                    Wire::Jetstream => turn.stream.dial_timed(durable),
+                }
+            });
         let Some((cursor, _)) = ask else {
-            return Err(Ended::not_followed());
+            return Err(ConnectionEnd::not_followed());
         };
         let url = self.address(cursor);
         self.services.metrics.dials.inc();
         let dialed = tokio::select! {
             dialed = self.net.dial(&url, self.trust) => dialed,
-            () = self.services.shutdown.begun() => return Err(Ended::Lost("Gapless ends".to_owned())),
+            () = self.services.shutdown.begun() => return Err(ConnectionEnd::Lost("Gapless ends".to_owned())),
         };
         match dialed {
             Err(error) => {
                 self.services.metrics.dial_failures.inc();
-                Err(Ended::Refused(error.to_string(), error.retry_after))
+                Err(ConnectionEnd::Refused(error.to_string(), error.retry_after))
             }
             Ok(socket) => {
                 let host = self
-                    .look(|look| {
-                        look.stream.connected(look.now, look.row, look.notices);
-                        look.row.host
+                    .update(|turn| {
+                        turn.stream.connected(turn.now, turn.row, turn.notices);
+                        turn.row.host
                     })
                     .await?;
                 self.note_reached(host).await?;
                 self.tally.connected();
-                let mut link = self.link();
-                link.error = None;
-                link.next_dial = None;
-                link.down_since = None;
+                let mut connection = self.connection();
+                connection.error = None;
+                connection.next_dial = None;
+                connection.down_since = None;
                 tracing::info!(upstream = %self.url, cursor, "connected");
                 Ok(socket)
             }
         }
     }
 
-    /// Its host has answered. Where there is no room to write that down, the next time
-    /// serves as well.
-    async fn note_reached(&self, host: Option<HostId>) -> Result<(), Ended> {
+    /// Records that the host has answered. On a full disk the next connection records it.
+    async fn note_reached(&self, host: Option<HostId>) -> Result<(), ConnectionEnd> {
         let Some(host) = host else {
             return Ok(());
         };
         let tick = self.services.clock.glance().tick;
         match self.services.hosts.reached(tick, host).await {
-            Err(error) if error.is_final() => Err(Ended::Fatal(error)),
+            Err(error) if error.is_final() => Err(ConnectionEnd::Fatal(error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Lets the ledger look at the connection, and makes the row durable before
-    /// anything else happens, if that changed.
-    pub(crate) async fn look<T>(
+    /// Lets `act` change the stream and the row of the upstream. If the row changed, it is
+    /// durable before this returns.
+    pub(crate) async fn update<T>(
         &self,
-        act: impl FnOnce(&mut crate::upstreams::Look<'_>) -> T,
-    ) -> Result<T, Ended> {
+        act: impl FnOnce(&mut UpstreamTurn<'_>) -> T,
+    ) -> Result<T, ConnectionEnd> {
         let mut notices = Vec::new();
-        let looked = self.services.upstreams.look(self.id, &mut notices, act);
-        self.report(&notices);
-        let Some((told, row)) = looked else {
-            return Err(Ended::not_followed());
+        let updated = self.services.upstreams.update(self.id, &mut notices, act);
+        self.report_notices(&notices);
+        let Some((result, row)) = updated else {
+            return Err(ConnectionEnd::not_followed());
         };
         if let Some(row) = row {
             self.keep_row(row).await?;
         }
-        Ok(told)
+        Ok(result)
     }
 
     /// Makes a changed row of the upstream durable. Nothing that was read after the change
     /// is used before this returns.
-    pub(crate) async fn keep_row(&self, row: Upstream) -> Result<(), Ended> {
+    pub(crate) async fn keep_row(&self, row: Upstream) -> Result<(), ConnectionEnd> {
         failpoints::here("upstream.decided");
         let kept = self.services.upstreams.keep(self.id, row).await;
-        kept.map_err(Ended::Fatal)?;
+        kept.map_err(ConnectionEnd::Fatal)?;
         failpoints::here("upstream.durable");
         Ok(())
     }
 
-    pub(crate) fn report(&self, notices: &[Notice]) {
+    pub(crate) fn report_notices(&self, notices: &[Notice]) {
         for notice in notices {
             self.services.metrics.notice(notice);
             if let Notice::Reset(why) = notice {
@@ -321,24 +328,25 @@ impl Follower {
         }
     }
 
-    async fn read(&self, mut socket: Socket, skipped: &mut Skipped) -> Ended {
-        let mut looks = interval(match self.patient {
-            true => TICK_EVERY_OF_MANY,
-            false => TICK_EVERY,
+    /// Reads messages until the connection ends.
+    async fn read(&self, mut socket: Socket, skipped: &mut Skipped) -> ConnectionEnd {
+        let mut checks = interval(match self.patient {
+            true => CHECK_DISCOVERED_EVERY,
+            false => CHECK_EVERY,
         });
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());
         let mut event = Instant::now();
         loop {
             tokio::select! {
-                () = self.services.shutdown.begun() => return Ended::Lost("Gapless ends".to_owned()),
+                () = self.services.shutdown.begun() => return ConnectionEnd::Lost("Gapless ends".to_owned()),
                 message = socket.next() => {
-                    let (batch, end) = gather(&mut socket, message);
+                    let (batch, end) = read_batch(&mut socket, message);
                     heard = Instant::now();
                     if batch.iter().any(|one| one.is_binary() || one.is_text()) {
                         event = heard;
                     }
-                    if let Err(ended) = self.take(batch, skipped).await {
+                    if let Err(ended) = self.accept(batch, skipped).await {
                         return ended;
                     }
                     if let Some(ended) = end {
@@ -347,18 +355,18 @@ impl Follower {
                     // Waiting for room is not the host's silence.
                     heard = heard.max(Instant::now());
                 }
-                _ = looks.tick() => {
-                    if let Err(ended) = self.pass_time(skipped).await {
+                _ = checks.tick() => {
+                    if let Err(ended) = self.check_deadlines(skipped).await {
                         return ended;
                     }
                     if heard.elapsed() >= SILENT_TOO_LONG {
-                        return Ended::Lost(format!(
+                        return ConnectionEnd::Lost(format!(
                             "nothing has come for {} s, not even an answer to a ping",
                             heard.elapsed().as_secs()
                         ));
                     }
                     if is_too_quiet(self.kind, event.elapsed()) {
-                        return Ended::Lost(format!(
+                        return ConnectionEnd::Lost(format!(
                             "it answers pings, and no event has come for {} s, as from no relay that works",
                             event.elapsed().as_secs()
                         ));
@@ -368,8 +376,8 @@ impl Follower {
                         let ping = socket.send(Message::Ping(Bytes::new()));
                         match tokio::time::timeout(PING_EVERY, ping).await {
                             Ok(Ok(())) => {}
-                            Ok(Err(error)) => return Ended::Lost(format!("cannot ping: {error}")),
-                            Err(_) => return Ended::Lost("the host takes nothing any more".to_owned()),
+                            Ok(Err(error)) => return ConnectionEnd::Lost(format!("cannot ping: {error}")),
+                            Err(_) => return ConnectionEnd::Lost("the host takes nothing any more".to_owned()),
                         }
                     }
                 }
@@ -377,29 +385,35 @@ impl Follower {
         }
     }
 
-    async fn pass_time(&self, skipped: &mut Skipped) -> Result<(), Ended> {
+    /// Checks the deadlines of the connection.
+    async fn check_deadlines(&self, skipped: &mut Skipped) -> Result<(), ConnectionEnd> {
         let durable = self.services.store.view().cursor(self.id);
-        let durable = durable.map_err(Ended::Fatal)?;
+        let durable = durable.map_err(ConnectionEnd::Fatal)?;
         let connected = self
-            .look(|look| {
-                look.stream.set_durable(durable);
-                look.stream
-                    .check_deadlines(look.now, look.row, look.notices);
-                look.stream.is_connected()
+            .update(|turn| {
+                turn.stream.set_durable(durable);
+                turn.stream
+                    .check_deadlines(turn.now, turn.row, turn.notices);
+                turn.stream.is_connected()
             })
             .await?;
         self.services.upstreams.sources.expire_due();
         self.flush_skipped(skipped);
         match connected {
             true => Ok(()),
-            false => Err(Ended::Lost(
+            false => Err(ConnectionEnd::Lost(
                 "it repeats numbers, or the clock was set back; dialed again to see where it is"
                     .to_owned(),
             )),
         }
     }
 
-    async fn take(&self, batch: Vec<Message>, skipped: &mut Skipped) -> Result<(), Ended> {
+    /// Reads the messages of a batch and dispatches them.
+    async fn accept(
+        &self,
+        batch: Vec<Message>,
+        skipped: &mut Skipped,
+    ) -> Result<(), ConnectionEnd> {
         let scope = &self.services.admission.scope;
         let mut frames = Vec::with_capacity(batch.len());
         for message in batch {
@@ -417,13 +431,15 @@ impl Follower {
                     Wire::Jetstream => InboundMessage::jetstream(text.into(), scope),
                 }),
                 Message::Pong(_) => {
-                    self.look(|look| look.stream.pong(look.now)).await?;
+                    self.update(|turn| turn.stream.pong(turn.now)).await?;
                 }
                 Message::Ping(_) | Message::Frame(_) => {}
                 Message::Close(close) => {
                     let why = close.map_or(String::new(), |close| format!(": {}", close.reason));
                     self.dispatch(frames, skipped).await?;
-                    return Err(Ended::Lost(format!("the host closed the connection{why}")));
+                    return Err(ConnectionEnd::Lost(format!(
+                        "the host closed the connection{why}"
+                    )));
                 }
             }
         }
@@ -431,20 +447,21 @@ impl Follower {
     }
 }
 
-/// What has come by now, without waiting; and the end, if that came too.
-fn gather(
+/// The messages that have arrived by now, without waiting, and the end of the connection if it
+/// has arrived as well.
+fn read_batch(
     socket: &mut Socket,
     first: Option<Result<Message, SocketError>>,
-) -> (Vec<Message>, Option<Ended>) {
+) -> (Vec<Message>, Option<ConnectionEnd>) {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     let mut next = Some(first);
     while let Some(message) = next {
         match message {
             None => {
                 let why = "the host closed the connection".to_owned();
-                return (batch, Some(Ended::Lost(why)));
+                return (batch, Some(ConnectionEnd::Lost(why)));
             }
-            Some(Err(error)) => return (batch, Some(end_by(error))),
+            Some(Err(error)) => return (batch, Some(end_of(error))),
             Some(Ok(message)) => {
                 bytes += message.len();
                 batch.push(message);
@@ -458,9 +475,9 @@ fn gather(
     (batch, None)
 }
 
-/// A connection that broke off tells nothing of what it carried; a message that
-/// breaks the rules of the wire would come again.
-fn end_by(error: SocketError) -> Ended {
+/// Tells an interrupted connection from a message that breaks the rules of the protocol, which
+/// the next connection would bring again.
+fn end_of(error: SocketError) -> ConnectionEnd {
     let breaks_off = matches!(
         error,
         SocketError::Protocol(ProtocolError::ResetWithoutClosingHandshake)
@@ -469,15 +486,15 @@ fn end_by(error: SocketError) -> Ended {
         SocketError::Capacity(_) | SocketError::Protocol(_) | SocketError::Utf8(_)
             if !breaks_off =>
         {
-            Ended::Broken(format!("what the host sends cannot be read: {error}"))
+            ConnectionEnd::Broken(format!("what the host sends cannot be read: {error}"))
         }
-        _ => Ended::Lost(error.to_string()),
+        _ => ConnectionEnd::Lost(error.to_string()),
     }
 }
 
-/// Where connections ended by something that cannot be read, and how often there.
+/// The place at which messages that cannot be read ended connections, and how often.
 #[derive(Default)]
-struct Broken {
+struct BrokenPlace {
     place: Option<Cursor>,
     times: u32,
 }

@@ -1,4 +1,4 @@
-//! When a connection is given up although it lives, and when a host is dialed again.
+//! When a quiet connection is closed, and how long to wait before a host is dialed again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use gapless_core::ledger::{UpstreamId, UpstreamKind};
 
-/// The first wait after a failed dial, doubled up to the longest.
+/// The wait after the first failed dial. It doubles up to [`REDIAL_LONGEST`].
 const REDIAL_FIRST: Duration = Duration::from_millis(500);
 const REDIAL_LONGEST: Duration = Duration::from_secs(60);
-/// The longest rest between two dials while thousands of hosts are followed, some of
-/// which are gone.
-const REDIAL_LONGEST_OF_MANY: Duration = Duration::from_secs(3600);
-/// The longest Retry-After that is respected.
+/// The longest wait for a host that discovery added: there may be thousands, and some of them
+/// are gone.
+const REDIAL_PATIENTLY: Duration = Duration::from_secs(3600);
+/// A longer `Retry-After` of a host counts as this.
 const RETRY_AFTER_LONGEST: Duration = Duration::from_secs(3600);
-/// A relay without an event for so long has lost its own sources, or us: a new
-/// connection from the cursor shows which, and costs nothing. Relays carry several
-/// events a second; small ones of test networks lose nothing by a new connection.
+/// A relay that sends no event for this long has lost its own sources or this connection. A
+/// new connection from the cursor shows which, and costs nothing, even with a small relay that
+/// is just quiet.
 const RELAY_QUIET_TOO_LONG: Duration = Duration::from_secs(600);
 
-/// The count of failures begins anew after a connection that lasted this long.
+/// A connection that lasted this long resets the count of failures.
 const GOOD_CONNECTION: Duration = Duration::from_secs(30);
 
-/// How many failures in a row there have been, now that a connection ended. A host
-/// that told something new is there, however soon it went: one that is started again
-/// and again, as after a crash, is not left alone for longer each time.
+/// The number of failures in a row after a connection ended. A connection that brought new
+/// events resets it, however short: a host that restarts several times is not dialed more
+/// slowly each time.
 fn failures_after(failures: u32, held: Duration, told_news: bool) -> u32 {
     match told_news || held >= GOOD_CONNECTION {
         true => 1,
@@ -36,13 +36,13 @@ fn failures_after(failures: u32, held: Duration, told_news: bool) -> u32 {
 #[derive(Debug, Clone, Copy)]
 pub struct Ending {
     pub held: Duration,
-    /// It brought events that were not known.
+    /// Whether the connection brought new events.
     pub told_news: bool,
-    /// The host knows no number as high as our cursor, which is given up.
+    /// The host knows no number as high as our cursor, so the cursor was cleared.
     pub renumbered: bool,
 }
 
-/// The tries to be connected, one after the other.
+/// Counts the failures in a row.
 #[derive(Debug, Default)]
 pub struct Tries {
     failures: u32,
@@ -50,9 +50,9 @@ pub struct Tries {
 }
 
 impl Tries {
-    /// One has ended: how many failures in a row that makes. None: the next is due at
-    /// once, because it asks for something else. Whoever says the same to that is left
-    /// alone as everybody is.
+    /// Counts the end of a connection and returns the number of failures in a row. Returns
+    /// `None` if the next dial is due at once, because the cursor was cleared; a second such
+    /// end in a row is a failure.
     pub fn ended(&mut self, ending: Ending) -> Option<u32> {
         let at_once = ending.renumbered && !self.renumbered;
         self.renumbered = ending.renumbered;
@@ -64,7 +64,7 @@ impl Tries {
     }
 }
 
-/// Whether a connection that lives is given up because no event came over it.
+/// Whether an open connection is closed because no event came over it.
 pub fn is_too_quiet(kind: UpstreamKind, quiet: Duration) -> bool {
     match kind {
         UpstreamKind::Relay | UpstreamKind::Jetstream => quiet >= RELAY_QUIET_TOO_LONG,
@@ -86,7 +86,7 @@ pub fn redial_wait(
 ) -> Duration {
     let asked = after.unwrap_or_default().min(RETRY_AFTER_LONGEST);
     let longest = match patient {
-        true => REDIAL_LONGEST_OF_MANY,
+        true => REDIAL_PATIENTLY,
         false => REDIAL_LONGEST,
     };
     backoff(failures, id, *SALT, longest).max(asked)
@@ -164,7 +164,7 @@ mod tests {
         );
         assert_eq!(wait(Some(Duration::ZERO)), wait(None));
         let patiently = redial_wait(40, UpstreamId(1), None, true);
-        assert!(patiently >= REDIAL_LONGEST_OF_MANY / 2, "one of thousands");
+        assert!(patiently >= REDIAL_PATIENTLY / 2, "one of thousands");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use gapless_store::table::dead::{DeadClass, DeadLetter, Resolution};
 use gapless_store::table::log::SourceEvent;
 
 use crate::desk::DEAD_PAYLOAD_BYTES;
-use crate::ingest::follow::{Ended, Follower};
+use crate::ingest::follow::{ConnectionEnd, Follower};
 use crate::store_io::write;
 
 impl Follower {
@@ -21,7 +21,7 @@ impl Follower {
         seq: Option<u64>,
         error: String,
         done: Option<EventPosition>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ConnectionEnd> {
         let now = self.services.clock.now();
         let keep = self.services.totals.take_dead_letter();
         if !keep && done.is_none() {
@@ -56,9 +56,9 @@ impl Follower {
                 // The stream waits: nothing that was read is skipped.
                 Err(StoreError::Full(full)) => {
                     let waited = self.services.upstreams.wait_for_room(&full).await;
-                    waited.map_err(Ended::Fatal)?;
+                    waited.map_err(ConnectionEnd::Fatal)?;
                 }
-                Err(error) => return Err(Ended::Fatal(error)),
+                Err(error) => return Err(ConnectionEnd::Fatal(error)),
             }
         }
     }

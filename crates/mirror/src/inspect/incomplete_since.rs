@@ -106,10 +106,10 @@ impl Inspector {
 
     /// Since when the stream has had no connection, or its events are not durable.
     fn down_since(&self, id: UpstreamId) -> Option<Time> {
-        let link = self.following.link(id)?;
+        let connection = self.following.connection(id)?;
         let covers = self.services.upstreams.read();
         let stream = &covers.get(id)?.stream;
-        link.down_since.or_else(|| stream.durable_until())
+        connection.down_since.or_else(|| stream.durable_until())
     }
 
     /// The start of the present epoch: epochs are numbered by the clock.

@@ -12,7 +12,7 @@ use gapless_store::table::record::Record;
 use tokio::runtime::Handle;
 
 use crate::api::{ApiError, Verdict, VerifyAnswer, VerifyProgress, VerifyReport};
-use crate::desk::{Desks, Turn};
+use crate::desk::{Desks, RepoTurn};
 use crate::inspect::repo::holds_all_keys;
 use crate::services::Services;
 use gapless_core::filter::Keep;
@@ -99,7 +99,7 @@ impl Prover {
 
     /// Records the result of a proof, if the repository still has that head.
     async fn note_proof(&self, did: &Did, head: Head, verified: bool) -> Result<(), StoreError> {
-        let visit = self.desks.visit(did, move |turn: &mut Turn<'_>| {
+        let visit = self.desks.with_repo(did, move |turn: &mut RepoTurn<'_>| {
             let now = turn.services.clock.now();
             let Some(tx) = turn.tx.as_mut() else {
                 return;

@@ -17,7 +17,7 @@ impl Inspector {
         };
         let mut all = Vec::new();
         for (id, source) in sources {
-            let link = self.following.link(id).unwrap_or_default();
+            let connection = self.following.connection(id).unwrap_or_default();
             let host = source
                 .row
                 .host
@@ -39,8 +39,8 @@ impl Inspector {
                 cursor: view.cursor(id)?.map(|cursor| cursor.seq),
                 epoch: source.row.epoch.0,
                 first_cursor_since_reset: source.row.first_cursor_since_reset,
-                lag_seconds: link.lag.get().map(|lag| lag.as_secs_f64()),
-                last_frame: link.last_frame.and_then(timestamp),
+                lag_seconds: connection.lag.get().map(|lag| lag.as_secs_f64()),
+                last_frame: connection.last_frame.and_then(timestamp),
                 sweep: SweepAnswer {
                     every_seconds: self.sweep_every().as_secs(),
                     last: host
@@ -51,8 +51,8 @@ impl Inspector {
                     error: failing.map(|failing| failing.error.clone()),
                     failing_since: failing.and_then(|failing| timestamp(failing.since)),
                 },
-                error: link.error.filter(|_| !source.stream.is_connected()),
-                next_dial: link.next_dial.and_then(timestamp),
+                error: connection.error.filter(|_| !source.stream.is_connected()),
+                next_dial: connection.next_dial.and_then(timestamp),
                 refused: refused.map(|refused| RefusedAnswer {
                     at: timestamp(refused.at),
                     did: refused.did.to_string(),

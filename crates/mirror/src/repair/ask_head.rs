@@ -11,7 +11,7 @@ use gapless_core::repo_tx::answer::{AskReason, AskedHead};
 use gapless_net::{AskClass, AskError, Latest};
 use gapless_store::error::StoreError;
 
-use crate::desk::Turn;
+use crate::desk::RepoTurn;
 use crate::desk::env::DeskEnv;
 use crate::failpoints;
 use crate::repair::reload;
@@ -106,7 +106,7 @@ impl Fetcher {
             share: census,
             why,
         };
-        let next = self.desks.visit(did, move |turn| {
+        let next = self.desks.with_repo(did, move |turn| {
             let Some(tx) = turn.tx.as_mut() else {
                 return Ok(Next::Done);
             };
@@ -136,7 +136,7 @@ impl Fetcher {
         why: AskReason,
         retry_after: Option<Duration>,
     ) -> Result<(), StoreError> {
-        let visit = self.desks.visit(did, move |turn| {
+        let visit = self.desks.with_repo(did, move |turn| {
             if let Some(tx) = turn.tx.as_mut() {
                 let env = DeskEnv::over(turn.services, turn.view);
                 tx.question_failed(&env, &turn.services.rules, &why, retry_after);
@@ -169,7 +169,7 @@ impl Fetcher {
         host: HostId,
         why: AskReason,
     ) -> Result<AskOutcome, RepairError> {
-        let noted = self.desks.visit(did, take_note).await?;
+        let noted = self.desks.with_repo(did, take_note).await?;
         let Some(note) = noted.filter(|note| note.host == host) else {
             // It does not live there any more.
             return Ok(AskOutcome::Answered);
@@ -188,7 +188,7 @@ impl Fetcher {
     /// A question was called off, because the repository has left the host. That is
     /// no answer unless it is durable.
     async fn has_left(&self, did: &Did, host: HostId) -> Result<AskOutcome, StoreError> {
-        let lives = self.desks.visit(did, |turn: &mut Turn<'_>| {
+        let lives = self.desks.with_repo(did, |turn: &mut RepoTurn<'_>| {
             let tx = turn.tx.as_ref();
             tx.and_then(|tx| tx.repo.host)
         });

@@ -165,7 +165,7 @@ impl Fetcher {
         );
         let error = format!("the repository has more than {limit} bytes, the limit");
         self.note_error(&job.did, error);
-        let visit = self.desks.visit(&job.did, move |turn| {
+        let visit = self.desks.with_repo(&job.did, move |turn| {
             let now = turn.services.clock.now();
             if let Some(tx) = turn.tx.as_mut() {
                 debt::put_off_oversized(now, &mut tx.repo, limit);

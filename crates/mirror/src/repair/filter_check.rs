@@ -30,7 +30,7 @@ impl Fetcher {
         if !blocking(&self.services.metrics, work, check).await? {
             return Ok(false);
         }
-        let visit = self.desks.visit(did, move |turn| {
+        let visit = self.desks.with_repo(did, move |turn| {
             let now = turn.services.clock.now();
             let Some(tx) = turn.tx.as_mut() else {
                 return false;

@@ -13,7 +13,7 @@ use gapless_core::ledger::{Head, HostId, NamedHead, Repo, SignerKey, cover};
 use tokio::runtime::Handle;
 
 use crate::api::{ApiError, ImportAnswer};
-use crate::desk::Turn;
+use crate::desk::RepoTurn;
 use crate::repair::fetch_repo::{Job, NotWritten, WRITE_ATTEMPTS, present_key, verifies};
 use crate::repair::snapshot::Snapshot;
 use crate::repair::spill::{Spill, SpillError, SpilledCar};
@@ -113,7 +113,7 @@ impl Importer {
     }
 
     async fn take_import_note(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
-        let visit = self.fetcher.desks.visit(did, |turn: &mut Turn<'_>| {
+        let visit = self.fetcher.desks.with_repo(did, |turn: &mut RepoTurn<'_>| {
             let (services, now) = (turn.services, turn.services.clock.now());
             let repo = &mut turn.tx.as_mut()?.repo;
             services.decide(now, |context| fetch::take_note(context, repo))

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::budget::{self, Budget};
 use crate::desk::env::DeskEnv;
-use crate::desk::{Desks, Turn, may_have_left};
+use crate::desk::{Desks, RepoTurn, may_have_left};
 use crate::last_errors::LastErrors;
 use crate::repair::named_by::{named_by, warn_of_strays};
 use crate::repair::reload;
@@ -201,7 +201,7 @@ impl Fetcher {
         let find = move || reload::oversized_repos(&store, limit);
         let work = "looking for oversized repositories";
         for did in blocking(&self.services.metrics, work, find).await? {
-            let visit = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
+            let visit = self.desks.with_repo(&did, move |turn: &mut RepoTurn<'_>| {
                 let now = turn.services.clock.now();
                 let tx = turn.tx.as_mut();
                 tx.is_some_and(|tx| debt::retry_if_limit_raised(now, &mut tx.repo, limit))
@@ -229,7 +229,9 @@ impl Fetcher {
     /// Does the next step for a repository.
     async fn work_off(&self, task: &Task) -> Result<(), RepairError> {
         let (did, begun) = (&task.did, task.clone());
-        let visit = self.desks.visit(did, move |turn| next_step(turn, &begun));
+        let visit = self
+            .desks
+            .with_repo(did, move |turn| next_step(turn, &begun));
         match visit.await? {
             RepairStep::Nothing => Ok(()),
             RepairStep::Resolve { asked, known } => self.resolve(did, asked, known).await,
@@ -281,7 +283,7 @@ impl Fetcher {
             version: resolved.version,
             tombstoned: resolved.tombstoned,
         };
-        let moved = self.desks.visit(did, move |turn| {
+        let moved = self.desks.with_repo(did, move |turn| {
             let (services, view) = (turn.services, turn.view);
             let Some(tx) = turn.tx.as_mut() else {
                 return Ok((false, None));
@@ -369,7 +371,7 @@ pub(super) fn known_identity(services: &Services, repo: &Repo) -> KnownIdentity 
 }
 
 /// Decides at the desk which step is next, and begins the attempt.
-fn next_step(turn: &mut Turn<'_>, task: &Task) -> RepairStep {
+fn next_step(turn: &mut RepoTurn<'_>, task: &Task) -> RepairStep {
     let services = turn.services;
     let now = services.clock.now();
     let Some(tx) = turn.tx.as_mut() else {
@@ -403,12 +405,12 @@ fn next_step(turn: &mut Turn<'_>, task: &Task) -> RepairStep {
 }
 
 /// Takes the note of a question: what is known before it is asked.
-pub(super) fn take_note(turn: &mut Turn<'_>) -> Option<Note> {
+pub(super) fn take_note(turn: &mut RepoTurn<'_>) -> Option<Note> {
     let now = turn.services.clock.now();
     take_note_at(turn, now)
 }
 
-fn take_note_at(turn: &mut Turn<'_>, now: Now) -> Option<Note> {
+fn take_note_at(turn: &mut RepoTurn<'_>, now: Now) -> Option<Note> {
     let tx = turn.tx.as_mut()?;
     let repo = &mut tx.repo;
     if may_have_left(repo, now.time) {

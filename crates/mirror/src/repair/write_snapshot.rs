@@ -78,7 +78,7 @@ impl Writer {
             checked: self.told,
         };
         let commit = commit.to_vec();
-        let visit = self.desks.visit(&self.job.did, move |turn| {
+        let visit = self.desks.with_repo(&self.job.did, move |turn| {
             let Some(tx) = turn.tx.as_mut() else {
                 return Ok(ChunkResult::Discarded);
             };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gapless_core::ledger::deletion::{self, Residents};
 use gapless_store::error::StoreError;
 
-use crate::desk::Turn;
+use crate::desk::RepoTurn;
 use crate::repair::reload::{hosted_repos, read_repos};
 use crate::store_io::blocking;
 use crate::sweep::{SweepRun, Sweeper};
@@ -22,14 +22,17 @@ impl Sweeper {
         let row = self.fetcher.services.hosts.get(host).unwrap_or_default();
         for did in &sweep.awaiting_deletion {
             let (residents, swept) = (residents.clone(), row.clone());
-            let visit = self.fetcher.desks.visit(did, move |turn: &mut Turn<'_>| {
-                let now = turn.services.clock.now();
-                let tx = turn.tx.as_mut();
-                tx.is_some_and(|tx| {
-                    let repo = &mut tx.repo;
-                    deletion::sweep_missed(now, repo, (host, &swept), began, &residents)
-                })
-            });
+            let visit = self
+                .fetcher
+                .desks
+                .with_repo(did, move |turn: &mut RepoTurn<'_>| {
+                    let now = turn.services.clock.now();
+                    let tx = turn.tx.as_mut();
+                    tx.is_some_and(|tx| {
+                        let repo = &mut tx.repo;
+                        deletion::sweep_missed(now, repo, (host, &swept), began, &residents)
+                    })
+                });
             match visit.await? {
                 true => tracing::info!(
                     %did, host = %row.name,

@@ -12,7 +12,7 @@ use gapless_core::ledger::sweep::{self, ListingEntry, ListingVerdict, PageNote};
 use gapless_net::RepoListPage;
 use gapless_store::error::StoreError;
 
-use crate::desk::{Line, Seen, Turn, may_have_left};
+use crate::desk::{EntryOutcome, ListedRepo, RepoTurn, may_have_left};
 use crate::failpoints;
 use crate::repair::ask_head::note_answer;
 use crate::repair::reload::{hosted_repos, read_repos};
@@ -36,14 +36,15 @@ impl Sweeper {
             let page = self.next_page(sweep, cursor.as_deref()).await?;
             let began = Instant::now();
             sweep.entries += page.repos.len() as u64;
-            let lines = page.repos.into_iter().map(listed_repo).collect();
-            let mut seen = self.fetcher.desks.page(&note, lines, sweep.adopt).await;
+            let entries = page.repos.into_iter().map(listed_repo).collect();
+            let desks = &self.fetcher.desks;
+            let mut compared = desks.compare_page(&note, entries, sweep.adopt).await;
             let before = sweep.listed.len();
-            let lines = std::mem::take(&mut seen.lines);
-            let others = self.record_page(sweep, &note, lines)?;
+            let outcomes = std::mem::take(&mut compared.entries);
+            let others = self.record_page(sweep, &note, outcomes)?;
             sweep.cost.busy += began.elapsed();
             // An entry whose change the store has refused is not swept.
-            if !seen.written().await {
+            if !compared.wait_until_durable().await {
                 sweep.store_refused = true;
                 sweep.skip("the store refused changes that entries of the listing led to");
             }
@@ -118,26 +119,26 @@ impl Sweeper {
         &self,
         sweep: &mut SweepRun,
         note: &Arc<PageNote>,
-        seen: Vec<(Did, Seen)>,
+        outcomes: Vec<(Did, EntryOutcome)>,
     ) -> Result<UnheldNames, StoreError> {
         let mut others = UnheldNames::default();
         let view = self.fetcher.services.store.view();
-        for (did, seen) in seen {
-            match seen {
-                Seen::Unwanted => {
+        for (did, outcome) in outcomes {
+            match outcome {
+                EntryOutcome::Unwanted => {
                     others.add(&did);
                     continue;
                 }
-                Seen::Passed => {
+                EntryOutcome::Passed => {
                     sweep.skip(format_args!("the entry of {did} could not be processed"))
                 }
-                Seen::Listed(ListingVerdict::Owed) => {}
-                Seen::Listed(ListingVerdict::Equal { confirm }) => {
+                EntryOutcome::Listed(ListingVerdict::Owed) => {}
+                EntryOutcome::Listed(ListingVerdict::Equal { confirm }) => {
                     if confirm {
                         sweep.confirm.push(did.clone());
                     }
                 }
-                Seen::Listed(ListingVerdict::Suspect(suspect)) => {
+                EntryOutcome::Listed(ListingVerdict::Suspect(suspect)) => {
                     self.fetcher.services.metrics.suspects.inc();
                     sweep.suspects.push((did.clone(), suspect, note.clone()));
                 }
@@ -219,12 +220,15 @@ impl Sweeper {
                 .await?;
         }
         for did in absent {
-            let visit = self.fetcher.desks.visit(&did, |turn: &mut Turn<'_>| {
-                let now = turn.services.clock.now();
-                if let Some(tx) = turn.tx.as_mut() {
-                    sweep::owe_absent(now, &mut tx.repo);
-                }
-            });
+            let visit = self
+                .fetcher
+                .desks
+                .with_repo(&did, |turn: &mut RepoTurn<'_>| {
+                    let now = turn.services.clock.now();
+                    if let Some(tx) = turn.tx.as_mut() {
+                        sweep::owe_absent(now, &mut tx.repo);
+                    }
+                });
             visit.await?;
         }
         Ok(())
@@ -233,12 +237,12 @@ impl Sweeper {
 
 /// Turns an entry of the listing into one that can be compared. An entry without a readable
 /// head equals no held head, so that the host is asked.
-fn listed_repo(listed: gapless_net::Listed) -> Line {
+fn listed_repo(listed: gapless_net::Listed) -> ListedRepo {
     let named = NamedHead {
         rev: listed.rev.unwrap_or(gapless_atp::syntax::Rev::from_bits(0)),
         commit: listed.commit.unwrap_or(gapless_atp::mst::empty_root()),
     };
-    Line {
+    ListedRepo {
         did: listed.did,
         entry: ListingEntry {
             named,

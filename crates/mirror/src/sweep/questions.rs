@@ -13,7 +13,7 @@ use gapless_core::ledger::{HostId, Tick, account};
 use gapless_core::repo_tx::answer::AskReason;
 use gapless_store::error::StoreError;
 
-use crate::desk::Turn;
+use crate::desk::RepoTurn;
 use crate::repair::ask_head::AskOutcome;
 use crate::store_io::blocking;
 use crate::sweep::{SweepError, SweepRun, Sweeper};
@@ -158,12 +158,15 @@ impl Sweeper {
         if matches!(outcome, AskOutcome::Answered | AskOutcome::Vanished) {
             return Ok(QuestionResult { did, outcome, took });
         }
-        let visit = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
-            let now = turn.services.clock.now();
-            if let Some(tx) = turn.tx.as_mut() {
-                sweep::question_unanswered(now, &mut tx.repo, began);
-            }
-        });
+        let visit = self
+            .fetcher
+            .desks
+            .with_repo(&did, move |turn: &mut RepoTurn<'_>| {
+                let now = turn.services.clock.now();
+                if let Some(tx) = turn.tx.as_mut() {
+                    sweep::question_unanswered(now, &mut tx.repo, began);
+                }
+            });
         visit.await?;
         Ok(QuestionResult { did, outcome, took })
     }
@@ -254,22 +257,25 @@ impl Sweeper {
                 }
             };
             let noted = page.clone();
-            let decision = self.fetcher.desks.visit(&did, move |turn: &mut Turn<'_>| {
-                let services = turn.services;
-                let tx = turn.tx.as_mut()?;
-                let now = services.clock.now();
-                let repo = &tx.repo;
-                let verdict = services.decide(now, |context| {
-                    sweep::review_suspect(context, repo, &suspect, durable)
-                });
-                if verdict == SuspectDecision::Cleared {
-                    let repo = &mut tx.repo;
-                    services.decide(now, |context| {
-                        sweep::suspect_cleared(context, repo, &noted, &suspect)
+            let decision = self
+                .fetcher
+                .desks
+                .with_repo(&did, move |turn: &mut RepoTurn<'_>| {
+                    let services = turn.services;
+                    let tx = turn.tx.as_mut()?;
+                    let now = services.clock.now();
+                    let repo = &tx.repo;
+                    let verdict = services.decide(now, |context| {
+                        sweep::review_suspect(context, repo, &suspect, durable)
                     });
-                }
-                Some(verdict)
-            });
+                    if verdict == SuspectDecision::Cleared {
+                        let repo = &mut tx.repo;
+                        services.decide(now, |context| {
+                            sweep::suspect_cleared(context, repo, &noted, &suspect)
+                        });
+                    }
+                    Some(verdict)
+                });
             match decision.await? {
                 None | Some(SuspectDecision::Cleared) => {}
                 Some(SuspectDecision::Wait) => rest.push((did, suspect, page)),

@@ -13,7 +13,7 @@ use gapless_store::change::{Change, Upkeep};
 use gapless_store::error::StoreError;
 
 use crate::clock::Clock;
-use crate::desk::{Desks, Turn};
+use crate::desk::{Desks, RepoTurn};
 use crate::repair::reload::read_repos;
 use crate::services::Services;
 use crate::store_io::{blocking, write};
@@ -155,7 +155,7 @@ impl UpkeepTask {
         };
         let work = "looking for repositories to purge";
         for did in blocking(&self.services.metrics, work, find).await? {
-            let purged = self.desks.visit(&did, move |turn: &mut Turn<'_>| {
+            let purged = self.desks.with_repo(&did, move |turn: &mut RepoTurn<'_>| {
                 let services = turn.services;
                 let now = services.clock.now();
                 let Some(tx) = turn.tx.as_mut() else {
@@ -205,7 +205,7 @@ impl UpkeepTask {
         };
         let work = "reading debts after the clock was set back";
         for did in blocking(&self.services.metrics, work, find).await? {
-            let visit = self.desks.visit(&did, |turn: &mut Turn<'_>| {
+            let visit = self.desks.with_repo(&did, |turn: &mut RepoTurn<'_>| {
                 let now = turn.services.clock.time();
                 if let Some(tx) = &turn.tx {
                     turn.services.schedule.note(now, &tx.repo);
@@ -228,7 +228,7 @@ impl UpkeepTask {
             records_fetched = metrics.records_fetched.get(),
             owed = services.schedule.len(),
             at_work = services.schedule.at_work(),
-            waiting = self.desks.waiting(),
+            waiting = self.desks.queued_items(),
             "state"
         );
     }

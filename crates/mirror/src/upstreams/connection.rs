@@ -1,4 +1,4 @@
-//! The state of a connection, as answers show it.
+//! The state of the connection to an upstream, as the answers show it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use gapless_core::ledger::Time;
 
 /// The state of the connection to one upstream. Its follower writes it; answers copy it.
 #[derive(Debug, Clone, Default)]
-pub struct Link {
+pub struct ConnectionState {
     pub error: Option<String>,
     pub failures: u32,
     pub next_dial: Option<Time>,
@@ -26,6 +26,7 @@ pub struct Link {
 pub struct Lag(Mutex<Option<Duration>>);
 
 impl Lag {
+    /// Records that a commit is durable.
     pub fn note(&self, now: Time, rev: Rev) {
         let age = now.since(Time(rev.micros()));
         *self.0.lock() = Some(age);

@@ -50,8 +50,8 @@ pub struct Upstreams {
     steps_back: AtomicU64,
 }
 
-/// A connection and its row, for one decision.
-pub struct Look<'a> {
+/// The stream and the row of one upstream, for one decision.
+pub struct UpstreamTurn<'a> {
     pub now: Now,
     pub stream: &'a mut StreamState,
     pub row: &'a mut Upstream,
@@ -197,28 +197,30 @@ impl Upstreams {
         self.history.lock()
     }
 
-    /// Lets the ledger look at a connection. Returns what it said, and the row if
-    /// that changed: then [`Upstreams::keep`] comes before anything else.
-    pub fn look<T>(
+    /// Lets `act` change the stream and the row of an upstream. Returns the result of `act`,
+    /// and the row if it changed: then the caller makes the row durable with
+    /// [`Upstreams::keep`] before it uses anything that was read later. Returns `None` if the
+    /// upstream is not followed any more.
+    pub fn update<T>(
         &self,
         id: UpstreamId,
         notices: &mut Vec<Notice>,
-        act: impl FnOnce(&mut Look<'_>) -> T,
+        act: impl FnOnce(&mut UpstreamTurn<'_>) -> T,
     ) -> Option<(T, Option<Upstream>)> {
         let mut covers = self.write();
         let now = self.clock.now();
         self.renew(&mut covers);
         let source = covers.get_mut(id)?;
         let before = PersistedPart::of(&source.row);
-        let mut look = Look {
+        let mut turn = UpstreamTurn {
             now,
             stream: &mut source.stream,
             row: &mut source.row,
             notices,
         };
-        let told = act(&mut look);
+        let result = act(&mut turn);
         let changed = before != PersistedPart::of(&source.row);
-        Some((told, changed.then(|| source.row.clone())))
+        Some((result, changed.then(|| source.row.clone())))
     }
 
     /// Gives the frames of one batch their places in the stream, in their order, under
@@ -230,11 +232,11 @@ impl Upstreams {
         frames: &[StreamItem],
         notices: &mut Vec<Notice>,
     ) -> Option<PlacedFrames> {
-        let place = |look: &mut Look<'_>| {
-            let placements = frames.iter().map(|frame| look.place(wire, frame));
-            (placements.collect(), look.now.tick)
+        let place = |turn: &mut UpstreamTurn<'_>| {
+            let placements = frames.iter().map(|frame| turn.place_frame(wire, frame));
+            (placements.collect(), turn.now.tick)
         };
-        let ((placements, tick), changed) = self.look(id, notices, place)?;
+        let ((placements, tick), changed) = self.update(id, notices, place)?;
         Some(PlacedFrames {
             placements,
             tick,
@@ -274,8 +276,8 @@ impl Upstreams {
     }
 }
 
-impl Look<'_> {
-    fn place(&mut self, wire: Wire, frame: &StreamItem) -> PlacedFrame {
+impl UpstreamTurn<'_> {
+    fn place_frame(&mut self, wire: Wire, frame: &StreamItem) -> PlacedFrame {
         let mut placement = NOT_COUNTED;
         match *frame {
             StreamItem::Event { seq, tag } => placement = self.place_event(wire, seq, tag),

@@ -4,7 +4,7 @@
 use futures_util::FutureExt;
 use gapless_core::ledger::{Repo, Time};
 use gapless_harness::{PDS, World, network, new_path, own_accounts, record, said};
-use gapless_mirror::desk::Turn;
+use gapless_mirror::desk::RepoTurn;
 use gapless_store::change::{Change, RepoChange, Subject};
 use gapless_store::cursor::EventPosition;
 use gapless_store::table::dead::DeadClass;
@@ -30,7 +30,7 @@ async fn what_waits_at_a_desk_keeps_its_order() {
     world.until_applied(applied + 1).await;
     // It waits until nothing of the repository is on its way to the store.
     let desks = world.mirror().desks().clone();
-    let visit = desks.visit(&a, |turn| {
+    let visit = desks.with_repo(&a, |turn| {
         let tx = turn.tx.as_ref().expect("it is known");
         tx.repo.head().map(|head| head.rev)
     });
@@ -74,7 +74,7 @@ fn overtake(world: &World, number: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_store_refuses_is_decided_anew_in_its_order() {
     let mut world = one_desk(network(2, 1)).await;
-    world.expect("the store refuses a change; it is decided anew");
+    world.expect("the store refused a change; the desk decides its event again");
     let (a, b) = (world.did(0), world.did(1));
     let fetched = world.snapshots().await;
     let (applied, parked, dead) = (
@@ -122,7 +122,7 @@ async fn fails_to_sweep(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_that_passed_a_line_over_is_no_sweep() {
     let mut world = one_desk(network(2, 1)).await;
-    world.expect("the store refuses a change; it is decided anew");
+    world.expect("the store refused a change; the desk decides its event again");
     let (a, b) = (world.did(0), world.did(1));
     let applied = world.metrics().events_applied.get();
     let store = world.block_store().await;
@@ -156,7 +156,7 @@ async fn a_sweep_that_passed_a_line_over_is_no_sweep() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_whose_change_the_store_refuses_is_no_sweep() {
     let mut world = one_desk(network(2, 1)).await;
-    world.expect("the store refuses a change; it is decided anew");
+    world.expect("the store refused a change; the desk decides its event again");
     overtake(&world, 0);
     // A line of the listing raises the marker, on a row that is not the store's.
     fails_to_sweep(&world).await;
@@ -255,7 +255,7 @@ async fn a_desk_that_is_behind_makes_its_reader_wait() {
 /// As if the document of a repository had been read so many hours ago.
 async fn aged(world: &World, number: usize, hours: u64) {
     let did = world.did(number);
-    let visit = world.mirror().desks().visit(&did, move |turn| {
+    let visit = world.mirror().desks().with_repo(&did, move |turn| {
         let now = turn.services.clock.time();
         let tx = turn.tx.as_mut().expect("it is known");
         let signing = tx.repo.signing.as_mut().expect("it was resolved");
@@ -368,8 +368,8 @@ async fn a_visit_that_brings_out_a_fault_of_ours_disturbs_nobody() {
         world.mirror().desks().clone(),
         world.metrics().heads_asked.get(),
     );
-    let visit = desks.visit(&a, |turn: &mut Turn<'_>| -> () {
-        turn.make().repo.lineage += 7;
+    let visit = desks.with_repo(&a, |turn: &mut RepoTurn<'_>| -> () {
+        turn.get_or_create().repo.lineage += 7;
         panic!("a test wants a fault of ours here");
     });
     let error = visit.await.expect_err("it has not come to its end");
@@ -379,7 +379,9 @@ async fn a_visit_that_brings_out_a_fault_of_ours_disturbs_nobody() {
     );
     assert_eq!(world.metrics().faults.get(), 1);
     // Nothing of it counts, the host is asked, and the same desk goes on.
-    let lineage = desks.visit(&a, |turn: &mut Turn<'_>| turn.make().repo.lineage);
+    let lineage = desks.with_repo(&a, |turn: &mut RepoTurn<'_>| {
+        turn.get_or_create().repo.lineage
+    });
     assert_eq!(lineage.await.expect("it is a visit like any other"), 0);
     let (one, other) = (world.post(&a), world.post(&b));
     for (did, live) in [(&b, other), (&a, one)] {

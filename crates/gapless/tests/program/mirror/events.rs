@@ -454,7 +454,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     // The desk is busy: a create comes by the stream, and its delete, of which the
     // stream says nothing, is in the snapshot.
     let desk = world.block_desk(&a).await;
-    let waiting = world.mirror().desks().waiting();
+    let waiting = world.mirror().desks().queued_items();
     let path = new_path();
     let create = Write::Create {
         path: path.clone(),
@@ -464,7 +464,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     world.until_all_read(PDS).await;
     world
         .until("it waits", async |world: &World| {
-            let now = world.mirror().desks().waiting();
+            let now = world.mirror().desks().queued_items();
             said(now == waiting + 1, &now)
         })
         .await;
@@ -474,7 +474,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     world.clear(held).await;
     world
         .until("the snapshot waits behind it", async |world: &World| {
-            let now = world.mirror().desks().waiting();
+            let now = world.mirror().desks().queued_items();
             said(now == waiting + 2, &now)
         })
         .await;

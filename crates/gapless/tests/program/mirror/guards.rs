@@ -28,7 +28,7 @@ async fn a_warning_of_the_mirror_that_nobody_expected_fails_its_test() {
 async fn an_error_at_a_desk_that_nobody_expected_fails_its_test() {
     let mut world = World::start(network(1, 1)).await;
     let did = world.did(0);
-    let said = world.mirror().desks().visit(&did, |_| {
+    let said = world.mirror().desks().with_repo(&did, |_| {
         tracing::error!(target: "gapless", "at a desk");
     });
     said.await.expect("it is said");

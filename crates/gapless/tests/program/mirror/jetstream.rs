@@ -382,7 +382,7 @@ async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
     world.until_fired("stall", 1).await;
     // Never fetched: nothing is held of it, and then it is gone, as the directory's word
     // leaves the row.
-    let gone = world.mirror().desks().visit(&did, |turn| {
+    let gone = world.mirror().desks().with_repo(&did, |turn| {
         let now = turn.services.clock.now();
         let repo = &mut turn.tx.as_mut().expect("it is known").repo;
         (repo.account, repo.deleted_at) = (Account::Deleted, Some(now.time));

@@ -14,7 +14,7 @@ async fn at_another_desk(world: &World, did: &Did) -> Did {
     let _desk = world.block_desk(did).await;
     for number in 1..8 {
         let other = world.did(number);
-        let visit = world.mirror().desks().visit(&other, |_| ());
+        let visit = world.mirror().desks().with_repo(&other, |_| ());
         if timeout(MOMENT, visit).await.is_ok() {
             return other;
         }
@@ -38,7 +38,7 @@ async fn an_event_that_came_late_is_not_lost_by_a_stop() {
     world.clear(reordered).await;
     world
         .until("the late one is read", async |world: &World| {
-            let waiting = world.mirror().desks().waiting();
+            let waiting = world.mirror().desks().queued_items();
             said(waiting >= 1, &waiting)
         })
         .await;
@@ -48,7 +48,10 @@ async fn an_event_that_came_late_is_not_lost_by_a_stop() {
     let desks = mirror.desks().clone();
     let ending = tokio::spawn(async move { mirror.stop().await });
     // The desk is held until it takes nothing more.
-    while timeout(MOMENT, desks.visit(&late, |_| ())).await.is_err() {}
+    while timeout(MOMENT, desks.with_repo(&late, |_| ()))
+        .await
+        .is_err()
+    {}
     drop(desk);
     ending.await.expect("no panic").expect("it stops");
     let listing = world.guard("listRepos");

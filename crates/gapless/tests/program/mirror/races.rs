@@ -8,7 +8,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::{Debt, DebtReason};
 use gapless_harness::{PDS, World, network, said};
-use gapless_mirror::desk::Turn;
+use gapless_mirror::desk::RepoTurn;
 use gapless_mirror::repair::reload;
 use gapless_store::space::pretended;
 use gapless_testnet::faults::Part;
@@ -44,7 +44,7 @@ fn moves(world: &World, did: &Did) {
 }
 
 /// Owes a question, now or after a while.
-fn owe(turn: &mut Turn<'_>, wait: Duration) {
+fn owe(turn: &mut RepoTurn<'_>, wait: Duration) {
     let now = turn.services.clock.now();
     let repo = &mut turn.tx.as_mut().expect("it is known").repo;
     debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);
@@ -74,7 +74,7 @@ async fn a_question_that_is_called_off_by_a_move_that_is_refused_is_no_answer() 
         .find(&world.net.urls().pds[1]);
     world.expect(FULL);
     pretended::set(&data(&world), Some(0));
-    let moved = world.mirror().desks().visit(&did, move |turn| {
+    let moved = world.mirror().desks().with_repo(&did, move |turn| {
         let now = turn.services.clock.now();
         let repo = &mut turn.tx.as_mut().expect("it is known").repo;
         (repo.host, repo.host_since) = (elsewhere, now.tick);
@@ -147,11 +147,14 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     world.settle().await;
     let (did, other) = (world.did(0), world.did(1));
     let services = world.mirror().services().clone();
-    let visit = world.mirror().desks().visit(&did, |turn| owe(turn, LATER));
+    let visit = world
+        .mirror()
+        .desks()
+        .with_repo(&did, |turn| owe(turn, LATER));
     visit.await.expect("it is written");
     // The only place is taken.
     let held = world.stall(0, "getLatestCommit", Some(&other));
-    let visit = world.mirror().desks().visit(&other, |turn| {
+    let visit = world.mirror().desks().with_repo(&other, |turn| {
         owe(turn, Duration::ZERO);
     });
     visit.await.expect("it is written");
@@ -159,7 +162,7 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     let hold = world.block_store().await;
     let (desks, again) = (world.mirror().desks().clone(), did.clone());
     let again = tokio::spawn(async move {
-        let visit = desks.visit(&again, |turn| {
+        let visit = desks.with_repo(&again, |turn| {
             let now = turn.services.clock.now();
             debt::retry_soon(now, &mut turn.tx.as_mut().expect("it is known").repo);
         });
@@ -192,7 +195,10 @@ async fn a_debt_that_was_paid_when_it_was_read_leaves_the_next_one_alone() {
     let paid = services.store.view().repo_by_did(&did);
     let (_, paid) = paid.expect("it can be read").expect("it is known");
     assert_eq!(paid.debt, Debt::default());
-    let visit = world.mirror().desks().visit(&did, |turn| owe(turn, LATER));
+    let visit = world
+        .mirror()
+        .desks()
+        .with_repo(&did, |turn| owe(turn, LATER));
     visit.await.expect("it is written");
     // As a reader finds it who looked before that.
     services

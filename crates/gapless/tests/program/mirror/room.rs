@@ -133,7 +133,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
     world.until_caught_up(PDS).await;
     world.fill_disk();
     let desks = world.mirror().desks().clone();
-    let refused = desks.visit(&did, |turn| {
+    let refused = desks.with_repo(&did, |turn| {
         let tx = turn.tx.as_mut().expect("it is known");
         let revs: Vec<_> = tx.parked().keys().copied().collect();
         for rev in revs {
@@ -146,7 +146,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
     for number in 0..20_000 {
         let other = format!("did:web:other{number}.example");
         let other = Did::parse(&other).expect("a DID");
-        desks.visit(&other, |_| ()).await.expect("it answers");
+        desks.with_repo(&other, |_| ()).await.expect("it answers");
         assert!(number > 0 || counted(&world) > 0, "it waits still");
     }
     world.clear(held).await;
@@ -205,7 +205,7 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
     let mirror = world.mirror().clone();
     let named = mirror.services().hosts.register(&url).await;
     let id = named.expect("it is written");
-    let moved = mirror.desks().visit(&ours, move |turn| {
+    let moved = mirror.desks().with_repo(&ours, move |turn| {
         let now = turn.services.clock.now();
         let tx = turn.tx.as_mut().expect("it is known");
         tx.repo.host = Some(id);

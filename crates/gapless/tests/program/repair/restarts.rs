@@ -226,7 +226,7 @@ async fn what_is_tracked_is_on_the_list_before_its_row_says_so() {
     let (hold, held) = std::sync::mpsc::sync_channel::<()>(1);
     let (desks, did) = (world.mirror().desks().clone(), half.clone());
     let holding = tokio::spawn(async move {
-        let visit = desks.visit(&did, move |_| {
+        let visit = desks.with_repo(&did, move |_| {
             let _ = held.recv();
         });
         visit.await

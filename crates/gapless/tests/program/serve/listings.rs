@@ -107,8 +107,8 @@ async fn a_page_looks_at_so_many_and_goes_on() {
         let desks = desks.clone();
         async move {
             let did = gapless_atp::syntax::Did::parse(&name).expect("a DID");
-            let visit = desks.visit(&did, |turn| {
-                let repo: &mut Repo = &mut turn.make().repo;
+            let visit = desks.with_repo(&did, |turn| {
+                let repo: &mut Repo = &mut turn.get_or_create().repo;
                 repo.tracked = true;
             });
             visit.await.expect("it is written");

@@ -54,15 +54,15 @@ impl Inspector {
         }
         let (mut hosts, mut silent, mut not_yet) = (0, Vec::new(), Vec::new());
         for (id, url, operators, at) in all {
-            let link = self.following.link(id).unwrap_or_default();
-            let how = contact(now, at, link.down_since, longest);
+            let connection = self.following.connection(id).unwrap_or_default();
+            let how = contact(now, at, connection.down_since, longest);
             hosts += usize::from(!operators);
             match (how, operators) {
                 (Contact::Recent, _) => {}
                 (Contact::NotYet(since), true) => reasons.push(connecting(
                     &format!("connecting to {url}"),
                     since,
-                    link.error.as_deref(),
+                    connection.error.as_deref(),
                 )),
                 (Contact::Lost, true) => reasons.push(format!(
                     "nothing was heard of {url} for longer than ready.max_upstream_age, {} s",
