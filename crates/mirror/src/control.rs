@@ -99,7 +99,7 @@ impl Control {
             ..Change::default()
         };
         write(&self.services.store, change).await?;
-        self.services.totals.resolve_dead_letter();
+        self.desks.totals().resolve_dead_letter();
         Ok(())
     }
 }

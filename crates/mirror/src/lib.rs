@@ -14,7 +14,6 @@ pub mod clock;
 pub mod control;
 pub mod damage;
 pub mod desk;
-pub mod desk_totals;
 pub mod discover;
 pub mod disk_space;
 pub mod failpoints;

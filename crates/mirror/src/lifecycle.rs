@@ -2,13 +2,12 @@
 //! tasks, and stops everything in the right order.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gapless_store::Store;
 use gapless_store::error::StoreError;
 use gapless_store::space::DiskFull;
-use gapless_store::table::dead::Resolution;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -20,7 +19,6 @@ use crate::admission::strays::Strays;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::desk::Desks;
-use crate::desk_totals::DeskTotals;
 use crate::discover::found_repos::{self, FoundRepos};
 use crate::discover::{Discovery, collections, hosts, newcomers, streams};
 use crate::disk_space::{self, DiskSpace};
@@ -152,13 +150,18 @@ impl Mirror {
         let begun = Arc::new(AtomicBool::new(false));
         let inspector = Arc::new(Inspector {
             services: services.clone(),
+            desks: desks.clone(),
             following: following.clone(),
             sweeps: sweeps.clone(),
             last_errors: fetcher.last_errors.clone(),
             listings: discovery.listings.clone(),
             settings: settings.clone(),
             begun: begun.clone(),
-            counter: Arc::new(RepoCounter::new(services.clone(), &settings.ready)),
+            counter: Arc::new(RepoCounter::new(
+                services.clone(),
+                desks.clone(),
+                &settings.ready,
+            )),
             prover: Prover::new(services.clone(), desks.clone(), Handle::current()),
         });
         let control = Arc::new(Control {
@@ -396,16 +399,6 @@ async fn build_services(
         }
         tracked.insert(did);
     }
-    let mut dead_letters = 0;
-    for row in view.dead_letters() {
-        let (_, letter) = row?;
-        dead_letters += u64::from(letter.resolution == Resolution::Open);
-    }
-    let totals = DeskTotals {
-        dead_letters: AtomicU64::new(dead_letters),
-        ..DeskTotals::default()
-    };
-    totals.claims.recount(&view)?;
     let disk = Arc::new(DiskSpace::new(&settings.data, settings.min_free_disk));
     let shutdown = Arc::new(Shutdown::default());
     Ok(Services {
@@ -427,7 +420,6 @@ async fn build_services(
             candidates: Candidates::default(),
             strays: Strays::default(),
         },
-        totals,
         disk,
         shutdown,
     })

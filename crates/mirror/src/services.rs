@@ -12,7 +12,6 @@ use gapless_store::Store;
 
 use crate::admission::Admission;
 use crate::clock::Clock;
-use crate::desk_totals::DeskTotals;
 use crate::disk_space::DiskSpace;
 use crate::hosts::HostRows;
 use crate::metrics::Metrics;
@@ -32,7 +31,6 @@ pub struct Services {
     pub hosts: HostRows,
     pub schedule: Schedule,
     pub admission: Admission,
-    pub totals: DeskTotals,
 }
 
 impl Services {

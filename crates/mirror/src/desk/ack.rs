@@ -88,7 +88,7 @@ impl Worker {
         slot.stale = true;
         if flight.letter {
             // The next decision about the event counts the letter again.
-            services.totals.resolve_dead_letter();
+            self.totals.resolve_dead_letter();
         }
         let no_room = matches!(error, StoreError::Full(_));
         if let StoreError::Full(full) = &error {
@@ -145,17 +145,8 @@ impl Worker {
         let (id, repo) = found.unzip();
         slot.id = id;
         slot.repo = repo;
-        slot.has_parked = !parked.is_empty();
         // The refused changes neither parked frames nor removed any.
-        let bytes = parked.values().map(|one| u64::from(one.bytes)).sum();
-        slot.count_parked(&services.totals.parked_bytes, bytes);
-        if let Some(id) = id {
-            if slot.has_parked {
-                self.with_parked.insert(id);
-            } else {
-                self.with_parked.remove(&id);
-            }
-        }
+        slot.set_parked(&parked, &self.totals, &mut self.with_parked);
         slot.stale = false;
         let mut given_up = Vec::new();
         for (_, event) in refused.into_iter().rev() {

@@ -12,8 +12,8 @@ use crate::desk::InboundEvent;
 use crate::desk::env::DeskEnv;
 use crate::desk::event::{EventDecision, may_add, record_source};
 use crate::desk::report::begin_first_sighting;
+use crate::desk::totals::{BYTES_OF_ONE, CLAIMS_OF_ONE, DeskTotals};
 use crate::desk::worker::Worker;
-use crate::desk_totals::{BYTES_OF_ONE, CLAIMS_OF_ONE};
 use crate::failpoints;
 use crate::jetstream::{self, JetstreamEvent, Operation};
 use crate::services::Services;
@@ -56,7 +56,7 @@ impl Worker {
         let mut tx = tx.unwrap_or_else(|| begin_first_sighting(&services, &event.did));
         if let Some(hint) = hint {
             let frame = ReadFrame::bare(hint);
-            let env = DeskEnv::new(&services);
+            let env = DeskEnv::new(&services, &self.totals);
             tx.event(&env, &services.rules, &event.arrival(), &frame);
         }
         if let JetstreamEvent::Commit { rev, said } = said {
@@ -72,7 +72,7 @@ impl Worker {
                         rev,
                         record: operation.record.clone(),
                     };
-                    match keep_claim(&services, &mut tx, event, operation, claim) {
+                    match keep_claim(&services, &self.totals, &mut tx, event, operation, claim) {
                         Ok(reason) => reason,
                         Err(error) => return EventDecision::StoreFailed(error),
                     }
@@ -100,6 +100,7 @@ impl Worker {
 /// Adds a claim to the transaction. Returns the reason if the claim is not kept.
 fn keep_claim(
     services: &Services,
+    totals: &DeskTotals,
     tx: &mut RepoTx,
     event: &InboundEvent,
     operation: Operation,
@@ -115,10 +116,10 @@ fn keep_claim(
     {
         return Ok(Some(reason));
     }
-    if !services.totals.claims.has_room(bytes, &view)? {
+    if !totals.claims.has_room(bytes, &view)? {
         return Ok(Some("no_room"));
     }
-    services.totals.claims.add(bytes);
+    totals.claims.add(bytes);
     let at = services.clock.time();
     tx.claim(at, &event.arrival(), operation.path, claim);
     Ok(None)

@@ -19,29 +19,37 @@ use gapless_store::error::StoreError;
 use gapless_store::read_view::{ReadView, RootError};
 
 use crate::desk::judge::{self, OwnerKey};
+use crate::desk::totals::DeskTotals;
 use crate::log::frames;
 use crate::services::Services;
 
 /// The surroundings of one transaction at a desk.
 pub struct DeskEnv<'a> {
     services: &'a Services,
+    totals: &'a DeskTotals,
     /// Taken when a read needs it first: most events read nothing.
     view: OnceCell<ReadView>,
 }
 
 impl<'a> DeskEnv<'a> {
     /// Reads from a view that is taken when it is needed.
-    pub fn new(services: &'a Services) -> DeskEnv<'a> {
+    pub fn new(services: &'a Services, totals: &'a DeskTotals) -> DeskEnv<'a> {
         DeskEnv {
             services,
+            totals,
             view: OnceCell::new(),
         }
     }
 
     /// Reads from the given view.
-    pub fn over(services: &'a Services, view: &ReadView) -> DeskEnv<'a> {
+    pub(super) fn over(
+        services: &'a Services,
+        totals: &'a DeskTotals,
+        view: &ReadView,
+    ) -> DeskEnv<'a> {
         DeskEnv {
             services,
+            totals,
             view: OnceCell::from(view.clone()),
         }
     }
@@ -66,7 +74,7 @@ impl RepoEnv for DeskEnv<'_> {
     }
 
     fn parked_bytes_in_all(&self) -> u64 {
-        self.services.totals.parked_bytes.load(Ordering::Relaxed)
+        self.totals.parked_bytes.load(Ordering::Relaxed)
     }
 
     fn parked_frame(&self, id: RepoId, rev: Rev) -> Result<Option<ParkedFrame>, StoreError> {

@@ -151,7 +151,7 @@ impl Worker {
         };
         let mut tx = tx.unwrap_or_else(|| begin_first_sighting(&services, &event.did));
         note_stray(&services, event, &told, &tx.repo);
-        let env = DeskEnv::new(&services);
+        let env = DeskEnv::new(&services, &self.totals);
         tx.event(&env, &services.rules, &event.arrival(), &judged.frame);
         if !tx.parked().is_empty()
             && !busy
@@ -183,7 +183,7 @@ impl Worker {
         };
         let mut tx = tx.unwrap_or_else(|| begin_first_sighting(&services, &event.did));
         let frame = ReadFrame::bare(Event::Unsigned);
-        let env = DeskEnv::new(&services);
+        let env = DeskEnv::new(&services, &self.totals);
         tx.event(&env, &services.rules, &event.arrival(), &frame);
         let now = services.clock.time();
         let dead = dead_letter(event, DeadClass::Undecodable, error, tx.id, now);

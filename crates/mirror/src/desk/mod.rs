@@ -17,6 +17,7 @@
 //! | `ack` | the store's replies: durable, or refused |
 //! | `skip` | events that are not wanted move the cursor |
 //! | `page_ack` | whether everything that a page led to is durable |
+//! | [`totals`] | bytes of parked frames, claims and dead letters of all repositories |
 //! | `report` | notices of the ledger, and dead letters |
 
 mod ack;
@@ -31,6 +32,7 @@ pub mod route;
 mod skip;
 mod slot;
 mod submit;
+pub mod totals;
 mod worker;
 
 use std::sync::Arc;
@@ -55,6 +57,8 @@ use crate::services::Services;
 use crate::upstreams::Wire;
 use crate::upstreams::connection::Lag;
 use crate::upstreams::sources::SourceTally;
+use env::DeskEnv;
+use totals::DeskTotals;
 
 /// A dead letter keeps at most this many bytes of its event.
 pub const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
@@ -140,6 +144,7 @@ pub type DurableReply = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 pub struct RepoTurn<'a> {
     pub services: &'a Services,
     pub view: &'a ReadView,
+    totals: &'a DeskTotals,
     /// `None` if the store does not know the repository.
     pub tx: Option<RepoTx>,
     pub did: &'a Did,
@@ -149,7 +154,12 @@ pub struct RepoTurn<'a> {
     fault: bool,
 }
 
-impl RepoTurn<'_> {
+impl<'a> RepoTurn<'a> {
+    /// The surroundings of the transaction, as of [`RepoTurn::view`].
+    pub fn env(&self) -> DeskEnv<'a> {
+        DeskEnv::over(self.services, self.totals, self.view)
+    }
+
     /// The transaction of the repository, which is created if the store does not know it.
     pub fn get_or_create(&mut self) -> &mut RepoTx {
         self.tx

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use gapless_store::error::StoreError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::desk::page_ack::PageAck;
+use crate::desk::totals::DeskTotals;
 use crate::desk::worker::Worker;
 use crate::desk::{EntryOutcome, InboundEvent, ListedRepo, PageOutcome, RepoTurn, RepoWork};
 use crate::services::Services;
@@ -58,6 +60,7 @@ pub(crate) enum Item {
 /// All desks.
 pub struct Desks {
     inboxes: Vec<Arc<Inbox>>,
+    totals: Arc<DeskTotals>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     hasher: FixedState,
 }
@@ -71,19 +74,17 @@ impl Desks {
             .collect();
         let mut with_parked: Vec<Vec<RepoId>> = vec![Vec::new(); inboxes.len()];
         let view = services.store.view();
+        let totals = Arc::new(DeskTotals::count(&view)?);
         for (id, bytes) in view.parked_repos()? {
             let Some(repo) = view.repo(id)? else {
                 continue;
             };
             with_parked[desk_index(&hasher, &repo.did, inboxes.len())].push(id);
-            services
-                .totals
-                .parked_bytes
-                .fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+            totals.parked_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         let mut threads = Vec::new();
         for (number, (inbox, with_parked)) in inboxes.iter().zip(with_parked).enumerate() {
-            let worker = Worker::new(services.clone(), inbox.clone(), with_parked);
+            let worker = Worker::new(services.clone(), inbox.clone(), totals.clone(), with_parked);
             let guarded = services.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("desk-{number}"))
@@ -96,9 +97,15 @@ impl Desks {
         }
         Ok(Desks {
             inboxes,
+            totals,
             threads: Mutex::new(threads),
             hasher,
         })
+    }
+
+    /// Totals over all repositories.
+    pub fn totals(&self) -> &DeskTotals {
+        &self.totals
     }
 
     fn inbox_of(&self, did: &Did) -> &Arc<Inbox> {

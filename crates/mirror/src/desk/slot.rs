@@ -2,15 +2,16 @@
 //! not be durable yet. A slot with flights or waiting items stays; of the others, the least
 //! recently used half is evicted when there are too many.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use gapless_atp::crypto::PublicKey;
-use gapless_atp::syntax::Did;
-use gapless_core::ledger::{KeyBytes, Repo, RepoId};
+use gapless_atp::syntax::{Did, Rev};
+use gapless_core::ledger::{KeyBytes, Parked, Repo, RepoId};
 
 use crate::desk::route::Item;
+use crate::desk::totals::DeskTotals;
 use crate::desk::{DurableReply, InboundEvent};
 
 /// Slots of one desk, about a kilobyte each. The store's row cache holds more rows, in a
@@ -54,8 +55,27 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Sets the bytes of the parked frames, here and in the total of all repositories.
-    pub fn count_parked(&mut self, total: &AtomicU64, now: u64) {
+    /// Takes note of the parked frames: here, among the repositories with parked frames, and in
+    /// the total of all repositories.
+    pub fn set_parked(
+        &mut self,
+        parked: &BTreeMap<Rev, Parked>,
+        totals: &DeskTotals,
+        with_parked: &mut HashSet<RepoId>,
+    ) {
+        let bytes = parked.values().map(|one| u64::from(one.bytes)).sum();
+        self.count_parked(&totals.parked_bytes, bytes);
+        self.has_parked = !parked.is_empty();
+        if let Some(id) = self.id {
+            if self.has_parked {
+                with_parked.insert(id);
+            } else {
+                with_parked.remove(&id);
+            }
+        }
+    }
+
+    fn count_parked(&mut self, total: &AtomicU64, now: u64) {
         let before = std::mem::replace(&mut self.parked_bytes, now);
         if now >= before {
             total.fetch_add(now - before, Ordering::Relaxed);

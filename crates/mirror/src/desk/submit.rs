@@ -24,7 +24,7 @@ impl Worker {
         dead: Option<DeadLetter>,
     ) {
         let dead = dead.and_then(|letter| {
-            let kept = self.services.totals.take_dead_letter();
+            let kept = self.totals.take_dead_letter();
             if !kept {
                 self.services.metrics.dead_letters.inc();
             }
@@ -152,16 +152,7 @@ impl Worker {
             return changes;
         };
         if let Some(parked) = finished.parked {
-            let bytes = parked.values().map(|one| u64::from(one.bytes)).sum();
-            slot.count_parked(&services.totals.parked_bytes, bytes);
-            slot.has_parked = !parked.is_empty();
-            if let Some(id) = slot.id {
-                if slot.has_parked {
-                    self.with_parked.insert(id);
-                } else {
-                    self.with_parked.remove(&id);
-                }
-            }
+            slot.set_parked(&parked, &self.totals, &mut self.with_parked);
         }
         let owed = slot.repo.as_ref().map(|repo| repo.debt);
         if owed != Some(repo.debt) || slot.repo.as_ref().map(|repo| repo.host) != Some(repo.host) {

@@ -21,6 +21,7 @@ use gapless_store::error::StoreError;
 use crate::desk::judge::KeyCache;
 use crate::desk::route::{Inbox, Item};
 use crate::desk::slot::Slots;
+use crate::desk::totals::DeskTotals;
 use crate::desk::{RepoTurn, RepoWork};
 use crate::services::Services;
 
@@ -31,6 +32,7 @@ const IDLE_WAIT: Duration = Duration::from_millis(500);
 pub struct Worker {
     pub(crate) services: Arc<Services>,
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) totals: Arc<DeskTotals>,
     pub(crate) slots: Slots,
     pub(crate) keys: KeyCache,
     /// Repositories that have parked frames.
@@ -55,10 +57,17 @@ pub(crate) enum ItemProgress {
 }
 
 impl Worker {
-    pub fn new(services: Arc<Services>, inbox: Arc<Inbox>, with_parked: Vec<RepoId>) -> Worker {
+    /// A desk with an empty memory. `with_parked`: its repositories that have parked frames.
+    pub fn new(
+        services: Arc<Services>,
+        inbox: Arc<Inbox>,
+        totals: Arc<DeskTotals>,
+        with_parked: Vec<RepoId>,
+    ) -> Worker {
         Worker {
             services,
             inbox,
+            totals,
             slots: Slots::default(),
             keys: KeyCache::default(),
             with_parked: with_parked.into_iter().collect(),
@@ -240,7 +249,7 @@ impl Worker {
     }
 
     fn run_work(&mut self, index: usize, did: Did, work: RepoWork) -> ItemProgress {
-        let services = self.services.clone();
+        let (services, totals) = (self.services.clone(), self.totals.clone());
         let Some(slot) = self.slots.get(index) else {
             return ItemProgress::Done;
         };
@@ -258,6 +267,7 @@ impl Worker {
         let mut turn = RepoTurn {
             services: &services,
             view: &view,
+            totals: &totals,
             tx,
             did: &did,
             reply: None,

@@ -23,7 +23,7 @@ impl Follower {
         done: Option<EventPosition>,
     ) -> Result<(), ConnectionEnd> {
         let now = self.services.clock.now();
-        let keep = self.services.totals.take_dead_letter();
+        let keep = self.desks.totals().take_dead_letter();
         if !keep && done.is_none() {
             self.services.metrics.dead_letters.inc();
             return Ok(());

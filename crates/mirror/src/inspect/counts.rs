@@ -13,6 +13,7 @@ use gapless_store::error::StoreError;
 use tokio::sync::Notify;
 
 use crate::api::{ApiError, RepoCounts, seconds_between};
+use crate::desk::Desks;
 use crate::inspect::repo::holds_all_keys;
 use crate::services::Services;
 use crate::settings::ReadySettings;
@@ -65,6 +66,7 @@ fn count_source(age: Duration, took: Duration, unchanged: bool) -> CountSource {
 /// Counts the repositories, and keeps the last count.
 pub(crate) struct RepoCounter {
     services: Arc<Services>,
+    desks: Arc<Desks>,
     /// Older debts count as overdue.
     max_debt_age: Duration,
     counted: Mutex<Option<CountResult>>,
@@ -90,9 +92,14 @@ pub(crate) async fn run(counter: Arc<RepoCounter>) {
 }
 
 impl RepoCounter {
-    pub(crate) fn new(services: Arc<Services>, ready: &ReadySettings) -> RepoCounter {
+    pub(crate) fn new(
+        services: Arc<Services>,
+        desks: Arc<Desks>,
+        ready: &ReadySettings,
+    ) -> RepoCounter {
         RepoCounter {
             services,
+            desks,
             max_debt_age: ready.max_debt_age,
             counted: Mutex::default(),
             counting: Mutex::default(),
@@ -148,8 +155,9 @@ impl RepoCounter {
         let counts = self.count_repos()?;
         let mut parked = 0;
         let view = self.services.store.view();
-        if self.services.totals.claims.count() > 0 {
-            self.services.totals.claims.recount(&view)?;
+        let claims = &self.desks.totals().claims;
+        if claims.count() > 0 {
+            claims.recount(&view)?;
         }
         for id in view.parked_repos()?.into_keys() {
             parked += view.parked(id)?.len() as u64;

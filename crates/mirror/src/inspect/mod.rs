@@ -24,6 +24,7 @@ use crate::api::{
     ApiError, DeadPage, GapsPage, HostsPage, Inspect, PurgesPage, Readiness, RepoAnswer, ReposPage,
     Status, TrackedPage, UpstreamAnswer, VerifyAnswer, VerifyProgress, VerifyReport,
 };
+use crate::desk::Desks;
 use crate::discover::Listings;
 use crate::following::Following;
 use crate::last_errors::LastErrors;
@@ -36,6 +37,7 @@ use proof::Prover;
 /// Answers questions about a running mirror. It changes nothing but the time of a proof.
 pub struct Inspector {
     pub(crate) services: Arc<Services>,
+    pub(crate) desks: Arc<Desks>,
     pub(crate) following: Arc<Following>,
     pub(crate) sweeps: Arc<Sweeps>,
     pub(crate) last_errors: Arc<LastErrors>,

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use crate::api::{ApiError, UpstreamAnswer};
+use crate::desk::totals::DeskTotals;
 use crate::inspect::Inspector;
 use crate::inspect::counts::CountResult;
 use crate::inspect::ready::hosts::sweep_ages;
@@ -22,8 +23,9 @@ impl Inspector {
         let mut out = String::new();
         self.services.metrics.write(&mut out);
         let counted = self.counter.count()?;
-        let gauges = count_gauges(&self.services, &counted).into_iter();
-        for (name, help, value) in gauges.chain(state_gauges(&self.services, &self.sweeps)) {
+        let gauges = count_gauges(self.desks.totals(), &counted).into_iter();
+        let state = state_gauges(&self.services, self.desks.totals(), &self.sweeps);
+        for (name, help, value) in gauges.chain(state) {
             head(&mut out, name, "gauge", help);
             let _ = writeln!(out, "{name} {value}");
         }
@@ -33,7 +35,7 @@ impl Inspector {
 }
 
 /// Gauges of repositories, debts and parked frames.
-fn count_gauges(services: &Services, counted: &CountResult) -> [Gauge; 10] {
+fn count_gauges(totals: &DeskTotals, counted: &CountResult) -> [Gauge; 10] {
     let counts = counted.counts;
     [
         ("gapless_repos", "Known repositories.", counts.total),
@@ -67,7 +69,7 @@ fn count_gauges(services: &Services, counted: &CountResult) -> [Gauge; 10] {
         (
             "gapless_parked_bytes",
             "Bytes of parked frames.",
-            services.totals.parked_bytes.load(Ordering::Relaxed),
+            totals.parked_bytes.load(Ordering::Relaxed),
         ),
         (
             "gapless_repos_not_recomputable",
@@ -78,14 +80,14 @@ fn count_gauges(services: &Services, counted: &CountResult) -> [Gauge; 10] {
 }
 
 /// Gauges of the store, the hosts and the work in progress.
-fn state_gauges(services: &Services, sweeps: &Sweeps) -> [Gauge; 8] {
+fn state_gauges(services: &Services, totals: &DeskTotals, sweeps: &Sweeps) -> [Gauge; 8] {
     let (changes, bytes) = services.store.queue_depth();
     let log_head = services.store.durable_head().next_seq;
     [
         (
             "gapless_claims",
             "Paths with a claim from an unproven source that is not proven yet.",
-            services.totals.claims.count(),
+            totals.claims.count(),
         ),
         (
             "gapless_store_full",
@@ -95,7 +97,7 @@ fn state_gauges(services: &Services, sweeps: &Sweeps) -> [Gauge; 8] {
         (
             "gapless_dead_letters",
             "Unresolved dead letters.",
-            services.totals.dead_letters.load(Ordering::Relaxed),
+            totals.dead_letters.load(Ordering::Relaxed),
         ),
         (
             "gapless_hosts_failing",

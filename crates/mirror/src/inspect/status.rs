@@ -26,8 +26,8 @@ impl Inspector {
                 oldest_seconds: counted.oldest_debt,
             },
             parked: counted.parked,
-            claims: self.services.totals.claims.count(),
-            dead_letters: self.services.totals.dead_letters.load(Ordering::Relaxed),
+            claims: self.desks.totals().claims.count(),
+            dead_letters: self.desks.totals().dead_letters.load(Ordering::Relaxed),
             hiding_suspended: suspended,
             store: match self.services.disk.shortage() {
                 None => StoreStatus::default(),

@@ -12,7 +12,6 @@ use gapless_net::{AskClass, AskError, Latest};
 use gapless_store::error::StoreError;
 
 use crate::desk::RepoTurn;
-use crate::desk::env::DeskEnv;
 use crate::failpoints;
 use crate::repair::reload;
 use crate::repair::worker::{Fetcher, RepairError, WorkGuard, take_note};
@@ -107,10 +106,10 @@ impl Fetcher {
             why,
         };
         let next = self.desks.with_repo(did, move |turn| {
+            let env = turn.env();
             let Some(tx) = turn.tx.as_mut() else {
                 return Ok(Next::Done);
             };
-            let env = DeskEnv::over(turn.services, turn.view);
             tx.head_answered(&env, &turn.services.rules, &asked)
         });
         let next = next.await??;
@@ -137,8 +136,8 @@ impl Fetcher {
         retry_after: Option<Duration>,
     ) -> Result<(), StoreError> {
         let visit = self.desks.with_repo(did, move |turn| {
+            let env = turn.env();
             if let Some(tx) = turn.tx.as_mut() {
-                let env = DeskEnv::over(turn.services, turn.view);
                 tx.question_failed(&env, &turn.services.rules, &why, retry_after);
             }
         });

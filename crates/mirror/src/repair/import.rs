@@ -113,11 +113,14 @@ impl Importer {
     }
 
     async fn take_import_note(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
-        let visit = self.fetcher.desks.with_repo(did, |turn: &mut RepoTurn<'_>| {
-            let (services, now) = (turn.services, turn.services.clock.now());
-            let repo = &mut turn.tx.as_mut()?.repo;
-            services.decide(now, |context| fetch::take_note(context, repo))
-        });
+        let visit = self
+            .fetcher
+            .desks
+            .with_repo(did, |turn: &mut RepoTurn<'_>| {
+                let (services, now) = (turn.services, turn.services.clock.now());
+                let repo = &mut turn.tx.as_mut()?.repo;
+                services.decide(now, |context| fetch::take_note(context, repo))
+            });
         let note = visit.await.map_err(ApiError::from)?;
         note.filter(|note| note.host == host).ok_or_else(|| {
             ApiError::Conflict(format!(

@@ -19,7 +19,6 @@ use gapless_store::error::StoreError;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::budget::{self, Budget};
-use crate::desk::env::DeskEnv;
 use crate::desk::{Desks, RepoTurn, may_have_left};
 use crate::last_errors::LastErrors;
 use crate::repair::named_by::{named_by, warn_of_strays};
@@ -284,12 +283,11 @@ impl Fetcher {
             tombstoned: resolved.tombstoned,
         };
         let moved = self.desks.with_repo(did, move |turn| {
-            let (services, view) = (turn.services, turn.view);
+            let (services, env) = (turn.services, turn.env());
             let Some(tx) = turn.tx.as_mut() else {
                 return Ok((false, None));
             };
             let before = tx.repo.host;
-            let env = DeskEnv::over(services, view);
             tx.resolved(&env, &services.rules, asked, &document)?;
             let signing = tx.repo.signing;
             let fresh =

@@ -10,7 +10,6 @@ use gapless_store::error::StoreError;
 use tokio::runtime::Handle;
 
 use crate::desk::Desks;
-use crate::desk::env::DeskEnv;
 use crate::failpoints;
 use crate::repair::compare::{Chunk, CompareInput};
 use crate::repair::fetch_repo::{Job, NotWritten};
@@ -79,6 +78,7 @@ impl Writer {
         };
         let commit = commit.to_vec();
         let visit = self.desks.with_repo(&self.job.did, move |turn| {
+            let env = turn.env();
             let Some(tx) = turn.tx.as_mut() else {
                 return Ok(ChunkResult::Discarded);
             };
@@ -91,7 +91,6 @@ impl Writer {
                 begins,
                 last,
             };
-            let env = DeskEnv::over(turn.services, turn.view);
             let result = tx.write_chunk(&env, &turn.services.rules, chunk)?;
             if result == ChunkResult::Written {
                 count(turn.services, ops, last, job.difference);

@@ -110,7 +110,7 @@ impl UpkeepTask {
             }))
             .await?;
             if is_open {
-                self.services.totals.resolve_dead_letter();
+                self.desks.totals().resolve_dead_letter();
             }
         }
         Ok(())

@@ -119,7 +119,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
     world.settle().await;
     let did = world.did(0);
     let counted = |world: &World| {
-        let parked = &world.mirror().services().totals.parked_bytes;
+        let parked = &world.mirror().desks().totals().parked_bytes;
         parked.load(Ordering::Relaxed)
     };
     let held = world.stall(0, "getLatestCommit", Some(&did));
@@ -181,7 +181,15 @@ async fn a_dead_letter_that_waits_for_room_counts_once() {
     let services = &world.mirror().services();
     let kept = services.store.view().dead_letters().count() as u64;
     assert_eq!(kept, 1);
-    assert_eq!(services.totals.dead_letters.load(Ordering::Relaxed), kept);
+    assert_eq!(
+        world
+            .mirror()
+            .desks()
+            .totals()
+            .dead_letters
+            .load(Ordering::Relaxed),
+        kept
+    );
     assert_eq!(world.metrics().dead_letters.get(), kept);
     world.stop().await;
 }

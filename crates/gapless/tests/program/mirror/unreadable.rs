@@ -90,7 +90,7 @@ async fn t25_c_the_ten_thousandth_frame_that_cannot_be_read_stops_nothing_either
         .count();
     assert_eq!(
         kept as u64,
-        gapless_mirror::desk_totals::MAX_DEAD_LETTERS,
+        gapless_mirror::desk::totals::MAX_DEAD_LETTERS,
         "not all are kept"
     );
     assert_eq!(world.metrics().dials.get(), dials, "one connection");

@@ -108,8 +108,8 @@ async fn frames_that_wait_are_counted_once_after_a_restart() {
         .await;
     let counted = world
         .mirror()
-        .services()
-        .totals
+        .desks()
+        .totals()
         .parked_bytes
         .load(Ordering::SeqCst);
     assert_eq!(counted, parked_in_store(&world));

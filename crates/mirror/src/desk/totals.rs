@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
+use gapless_store::table::dead::Resolution;
 
 use crate::sync::Mutex;
 
@@ -25,6 +26,21 @@ pub struct DeskTotals {
 }
 
 impl DeskTotals {
+    /// Counts the claims and dead letters of the store. Parked bytes are left at zero.
+    pub fn count(view: &ReadView) -> Result<DeskTotals, StoreError> {
+        let mut dead_letters = 0;
+        for row in view.dead_letters() {
+            let (_, letter) = row?;
+            dead_letters += u64::from(letter.resolution == Resolution::Open);
+        }
+        let totals = DeskTotals {
+            dead_letters: AtomicU64::new(dead_letters),
+            ..DeskTotals::default()
+        };
+        totals.claims.recount(view)?;
+        Ok(totals)
+    }
+
     /// Counts one more dead letter, unless [`MAX_DEAD_LETTERS`] are kept already. Returns
     /// whether it was counted.
     pub fn take_dead_letter(&self) -> bool {
