@@ -1,10 +1,8 @@
-//! What the log says: one entry per step, and entries for a new account state or
-//! identity before what depends on them.
+//! Entries of the log that do not follow from a commit or a snapshot: claims, purges, and a
+//! new account state or identity, which come before what depends on them.
 
-use super::step::{
-    Claim, EntryContent, LogEntry, RecordOp, Records, RecordsKind, RepoChange, SourceEvent, Subject,
-};
-use super::{Arrival, Finished, RepoTx};
+use super::step::{Claim, EntryContent, LogEntry, RepoChange, SourceEvent};
+use super::{Arrival, RepoTx};
 use crate::ledger::account::{self, is_hidden};
 use crate::ledger::notice::DropReason;
 use crate::ledger::{Account, Head, Held, HostId, KeyBytes, Now, Repo, RepoId, Time};
@@ -49,33 +47,6 @@ pub struct SyncFrame<'a> {
 }
 
 impl RepoTx {
-    /// The row has moved by these operations: a step of its own in the log.
-    pub(super) fn write(
-        &mut self,
-        at: Time,
-        kind: RecordsKind,
-        ops: Vec<RecordOp>,
-        words: LogWords,
-    ) {
-        for op in &ops {
-            let cid = op.put.as_ref().map(|put| put.cid);
-            self.changed.insert(op.path.clone(), cid);
-        }
-        let records = Records {
-            kind,
-            before: self.held,
-            ops,
-            commit: words.commit,
-        };
-        self.step(Some(LogEntry {
-            at,
-            source: words.source,
-            what: EntryContent::Records(records),
-            frame: words.frame,
-        }));
-        self.held = self.repo.held;
-    }
-
     /// Logs what an unproven source says of a path. The row says what is owed for it.
     pub fn claim(&mut self, at: Time, arrival: &Arrival<'_>, path: Vec<u8>, claim: Claim) {
         self.step(Some(LogEntry {
@@ -94,23 +65,6 @@ impl RepoTx {
         self.held = self.repo.held;
     }
 
-    /// One step: the row as it is now, with what is parked and unparked since the last
-    /// one.
-    fn step(&mut self, entry: Option<LogEntry>) {
-        let subject = match self.id {
-            Some(id) => Subject::Id(id),
-            None => Subject::Did(self.repo.did.clone()),
-        };
-        self.stored = Some(self.repo.clone());
-        self.steps.push(RepoChange {
-            subject,
-            row: Some(self.repo.clone()),
-            entry,
-            park: std::mem::take(&mut self.kept).into_values().collect(),
-            unpark: std::mem::take(&mut self.unparked),
-        });
-    }
-
     /// The next step gets a `#sync` frame of our own.
     pub(super) fn sync_next_step(&mut self) {
         self.sync_steps.push(self.steps.len());
@@ -118,7 +72,7 @@ impl RepoTx {
 
     /// Logs what is new of the account and of the identity. A new host has not said yet
     /// what the account is; but what the old host hid is not hidden any more.
-    fn append_log_entries(&mut self, at: Time) {
+    pub(super) fn append_log_entries(&mut self, at: Time) {
         let shown = self.is_shown_again();
         let known = self.repo.account != Account::Unknown;
         if self.repo.account != self.logged.account && (known || shown) {
@@ -157,33 +111,6 @@ impl RepoTx {
     pub(super) fn is_shown_again(&self) -> bool {
         is_hidden(self.logged.account) && !is_hidden(self.repo.account)
     }
-
-    /// Returns the steps, in order. `sync_frame` encodes a `#sync` frame for the log, or
-    /// returns `None` if the signed commit is not at hand; then consumers learn of the
-    /// state when they come to the row.
-    pub fn finish(
-        mut self,
-        at: Time,
-        mut sync_frame: impl FnMut(SyncFrame<'_>) -> Option<Vec<u8>>,
-    ) -> Finished {
-        self.append_log_entries(at);
-        let row_is_new = self.stored.as_ref() != Some(&self.repo);
-        if row_is_new || !self.kept.is_empty() || !self.unparked.is_empty() {
-            self.step(None);
-        }
-        for place in std::mem::take(&mut self.sync_steps) {
-            if let Some(step) = self.steps.get_mut(place) {
-                add_sync_frame(step, self.id, &mut sync_frame);
-            }
-        }
-        Finished {
-            steps: self.steps,
-            repo: self.repo,
-            notices: self.notices,
-            counts: self.counts,
-            parked: self.knows_parked.then_some(self.parked),
-        }
-    }
 }
 
 fn entry(at: Time, what: EntryContent) -> LogEntry {
@@ -195,7 +122,8 @@ fn entry(at: Time, what: EntryContent) -> LogEntry {
     }
 }
 
-fn add_sync_frame(
+/// Adds a `#sync` frame of our own to the log entry of a step that holds a signed state.
+pub(super) fn add_sync_frame(
     step: &mut RepoChange,
     id: Option<RepoId>,
     sync_frame: &mut impl FnMut(SyncFrame<'_>) -> Option<Vec<u8>>,

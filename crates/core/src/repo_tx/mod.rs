@@ -11,7 +11,7 @@
 //! | [`parked`] | which parked frames follow, and which can be judged now? |
 //! | [`answer`] | what does an answer of the directory or of a host lead to? |
 //! | [`snapshot`] | how is a checked snapshot written? |
-//! | [`log`] | what does the log say, and in which steps? |
+//! | [`log`] | what does the log say beside the records? |
 //! | [`step`] | the steps themselves |
 //!
 //! What a transaction needs to know beside the row comes from a [`RepoEnv`]: the program
@@ -38,8 +38,11 @@ use crate::ledger::notice::DropReason;
 use crate::ledger::{
     Debt, DocumentKeys, Held, Notice, Now, Parked, PriorState, Repo, RepoId, Settings, Tick, Time,
 };
-use log::{LogWords, Logged};
-use step::{ParkedFrame, RecordOp, RecordValue, RecordsKind, RepoChange, SourceEvent};
+use log::{LogWords, Logged, SyncFrame, add_sync_frame};
+use step::{
+    EntryContent, LogEntry, ParkedFrame, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
+    SourceEvent, Subject,
+};
 
 /// Keys as the steps of a transaction leave them; `None`: deleted.
 pub type ChangedKeys = BTreeMap<Vec<u8>, Option<Cid>>;
@@ -336,6 +339,44 @@ impl RepoTx {
         self.write(self.at, RecordsKind::Live, ops, words);
     }
 
+    /// Makes a step of the row and the operations that led to it, with a log entry of its own.
+    fn write(&mut self, at: Time, kind: RecordsKind, ops: Vec<RecordOp>, words: LogWords) {
+        for op in &ops {
+            let cid = op.put.as_ref().map(|put| put.cid);
+            self.changed.insert(op.path.clone(), cid);
+        }
+        let records = Records {
+            kind,
+            before: self.held,
+            ops,
+            commit: words.commit,
+        };
+        self.step(Some(LogEntry {
+            at,
+            source: words.source,
+            what: EntryContent::Records(records),
+            frame: words.frame,
+        }));
+        self.held = self.repo.held;
+    }
+
+    /// Makes a step of the row as it is now, with what was parked and unparked since the last
+    /// step.
+    fn step(&mut self, entry: Option<LogEntry>) {
+        let subject = match self.id {
+            Some(id) => Subject::Id(id),
+            None => Subject::Did(self.repo.did.clone()),
+        };
+        self.stored = Some(self.repo.clone());
+        self.steps.push(RepoChange {
+            subject,
+            row: Some(self.repo.clone()),
+            entry,
+            park: std::mem::take(&mut self.kept).into_values().collect(),
+            unpark: std::mem::take(&mut self.unparked),
+        });
+    }
+
     /// Parks a frame. A frame of the same rev that is parked makes room.
     fn park(&mut self, frame: ParkedFrame) {
         let rev = frame.parked.head.rev;
@@ -372,6 +413,33 @@ impl RepoTx {
             self.unparked.push(rev);
         }
         there
+    }
+
+    /// Returns the steps, in order. `sync_frame` encodes a `#sync` frame for the log, or
+    /// returns `None` if the signed commit is not at hand; then consumers learn of the
+    /// state when they come to the row.
+    pub fn finish(
+        mut self,
+        at: Time,
+        mut sync_frame: impl FnMut(SyncFrame<'_>) -> Option<Vec<u8>>,
+    ) -> Finished {
+        self.append_log_entries(at);
+        let row_is_new = self.stored.as_ref() != Some(&self.repo);
+        if row_is_new || !self.kept.is_empty() || !self.unparked.is_empty() {
+            self.step(None);
+        }
+        for index in std::mem::take(&mut self.sync_steps) {
+            if let Some(step) = self.steps.get_mut(index) {
+                add_sync_frame(step, self.id, &mut sync_frame);
+            }
+        }
+        Finished {
+            steps: self.steps,
+            repo: self.repo,
+            notices: self.notices,
+            counts: self.counts,
+            parked: self.knows_parked.then_some(self.parked),
+        }
     }
 }
 

@@ -120,7 +120,7 @@ impl RepoTx {
         self.unpark(env, rules)?;
         if !adopts {
             // An adoption in one chunk was settled as it began.
-            self.settle(env, rules, job);
+            self.finish_snapshot(env, rules, job);
         }
         Ok(ChunkResult::Written)
     }
@@ -197,7 +197,7 @@ impl RepoTx {
     }
 
     /// Says what a snapshot is worth, once parked frames have followed.
-    fn settle<E: RepoEnv>(&mut self, env: &E, rules: &Rules, job: &FetchJob) {
+    fn finish_snapshot<E: RepoEnv>(&mut self, env: &E, rules: &Rules, job: &FetchJob) {
         if job.imported {
             self.decide(env, rules, |context, repo, _| {
                 fetch::import_written(context, repo);
