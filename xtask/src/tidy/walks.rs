@@ -4,8 +4,8 @@
 //! The format: a section `## Walks` with a subsection for each of [`WALKS`], and in it a
 //! numbered list. Each step names one function or more, as `path/file.rs::function` in
 //! backticks, the path as seen from the project's root. Each file must exist and its
-//! production code must define the function; one walk has a bounded number of distinct
-//! files. Without the section there is nothing to check.
+//! production code must define the function. One walk has a bounded number of distinct files
+//! and of hops; a hop is a function that is in another file than the function before it.
 
 use super::rust::is_word;
 use super::{File, Report};
@@ -14,8 +14,31 @@ use std::collections::BTreeSet;
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const SECTION: &str = "## Walks";
 
-/// What the title of a subsection contains, and the most distinct files of its walk.
-const WALKS: [(&str, usize); 3] = [("live record", 25), ("repair", 24), ("getrepo", 18)];
+/// A walk that the document must have, and its limits.
+struct Limits {
+    /// What the title of the subsection contains, in small letters.
+    title: &'static str,
+    files: usize,
+    hops: usize,
+}
+
+const WALKS: [Limits; 3] = [
+    Limits {
+        title: "live record",
+        files: 25,
+        hops: 30,
+    },
+    Limits {
+        title: "repair",
+        files: 24,
+        hops: 40,
+    },
+    Limits {
+        title: "getrepo",
+        files: 18,
+        hops: 28,
+    },
+];
 
 pub fn check(files: &[File], report: &mut Report) {
     let Some(document) = files.iter().find(|file| file.path == DOCUMENT) else {
@@ -23,6 +46,8 @@ pub fn check(files: &[File], report: &mut Report) {
     };
     let lines = || document.text.lines().enumerate();
     let Some((start, _)) = lines().find(|(_, line)| line.trim_end() == SECTION) else {
+        let wrong = format!("no section `{SECTION}`");
+        report.fail(document, 1, wrong, "write the walks of the main paths");
         return;
     };
     let section = lines().skip(start + 1);
@@ -35,9 +60,9 @@ pub fn check(files: &[File], report: &mut Report) {
             walk.read(index + 1, text);
         }
     }
-    for (wanted, _) in WALKS {
-        if !walks.iter().any(|walk| walk.title.contains(wanted)) {
-            let wrong = format!("no walk of the {wanted}");
+    for Limits { title, .. } in WALKS {
+        if !walks.iter().any(|walk| walk.title.contains(title)) {
+            let wrong = format!("no walk of the {title}");
             let remedy = "write it as a numbered list below a heading of its own";
             report.fail(document, start + 1, wrong, remedy);
         }
@@ -85,7 +110,7 @@ impl<'a> Walk<'a> {
     }
 
     fn check(&self, files: &[File], document: &File, report: &mut Report) {
-        let mut walked = BTreeSet::new();
+        let mut walked: Vec<&str> = Vec::new();
         for step in &self.steps {
             if step.names.is_empty() {
                 let wrong = "a step that names no function".to_string();
@@ -99,14 +124,17 @@ impl<'a> Walk<'a> {
                 walked.extend(name.split("::").next());
             }
         }
-        let limit = WALKS
-            .iter()
-            .find(|(wanted, _)| self.title.contains(wanted))
-            .map(|(_, limit)| *limit);
-        if let Some(limit) = limit.filter(|limit| walked.len() > *limit) {
-            let wrong = format!("{} files, more than {limit}", walked.len());
-            let remedy = "let the data pass through fewer files";
-            report.fail(document, self.line, wrong, remedy);
+        let Some(limits) = WALKS.iter().find(|walk| self.title.contains(walk.title)) else {
+            return;
+        };
+        let hops = walked.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        let files = walked.iter().collect::<BTreeSet<_>>().len();
+        for (what, count, limit) in [("files", files, limits.files), ("hops", hops, limits.hops)] {
+            if count > limit {
+                let wrong = format!("{count} {what}, more than {limit}");
+                let remedy = "let the data pass through fewer files";
+                report.fail(document, self.line, wrong, remedy);
+            }
         }
     }
 }
@@ -146,9 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn without_the_section_there_is_nothing_to_check() {
-        let other = "# A\n\n## Ways\n\n1. `src/b.rs::lost`\n";
-        assert_eq!(check_with(other), Vec::<String>::new());
+    fn a_document_without_the_section_fails() {
+        let found = check_with("# A\n\n## Ways\n\n1. `src/b.rs::lost`\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(":1: no section"), "{found:?}");
+        assert_eq!(findings(&[("src/a.rs", CODE)]), Vec::<String>::new());
     }
 
     #[test]
@@ -182,7 +212,8 @@ mod tests {
 
     #[test]
     fn a_walk_through_too_many_files_fails() {
-        for (title, limit) in WALKS {
+        let limits = WALKS.map(|walk| (walk.title, walk.files));
+        for (title, limit) in limits {
             for (count, expected) in [(limit, 0), (limit + 1, 1)] {
                 let paths: Vec<String> = (0..count).map(|i| format!("src/f{i}.rs")).collect();
                 let steps: String = paths
@@ -190,15 +221,41 @@ mod tests {
                     .map(|path| format!("1. `{path}::accept` and `{path}::accept`\n"))
                     .collect();
                 let mut document = "## Walks\n".to_string();
-                for (other, _) in WALKS {
-                    let steps = if other == title { steps.as_str() } else { "" };
-                    document.push_str(&format!("\n### The {other}\n\n{steps}"));
+                for other in WALKS {
+                    let steps = if other.title == title { &steps } else { "" };
+                    document.push_str(&format!("\n### The {}\n\n{steps}", other.title));
                 }
                 let mut files = vec![("ARCHITECTURE.md", document.as_str())];
                 files.extend(paths.iter().map(|path| (path.as_str(), CODE)));
                 let found = findings(&files);
                 assert_eq!(found.len(), expected, "{title}: {found:?}");
                 let wrong = format!("{count} files, more than {limit}");
+                assert!(found.iter().all(|f| f.contains(&wrong)), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_with_too_many_hops_fails() {
+        for Limits { title, hops, .. } in WALKS {
+            for (count, expected) in [(hops, 0), (hops + 1, 1)] {
+                // Two functions of one file in a row are no hop.
+                let steps: String = (0..=count)
+                    .map(|i| format!("1. `src/{0}.rs::accept`, `src/{0}.rs::accept`\n", i % 2))
+                    .collect();
+                let mut document = "## Walks\n".to_string();
+                for other in WALKS {
+                    let steps = if other.title == title { &steps } else { "" };
+                    document.push_str(&format!("\n### The {}\n\n{steps}", other.title));
+                }
+                let files = [
+                    ("ARCHITECTURE.md", document.as_str()),
+                    ("src/0.rs", CODE),
+                    ("src/1.rs", CODE),
+                ];
+                let found = findings(&files);
+                assert_eq!(found.len(), expected, "{title}: {found:?}");
+                let wrong = format!("{count} hops, more than {hops}");
                 assert!(found.iter().all(|f| f.contains(&wrong)), "{found:?}");
             }
         }

@@ -7,7 +7,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`route`] | finds the desk of a repository, and holds what waits for each desk |
+//! | `route` | finds the desk of a repository, and holds what waits for each desk |
 //! | `worker` | the thread: takes items and the store's replies, and runs the lanes |
 //! | `slot` | what a desk has in memory of one repository |
 //! | `event`, [`judge`], `claim` | what an event means for its repository |
@@ -28,7 +28,7 @@ pub mod judge;
 mod listing_entry;
 mod page_ack;
 mod report;
-pub mod route;
+mod route;
 mod skip;
 mod slot;
 mod submit;
