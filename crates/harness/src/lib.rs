@@ -21,6 +21,7 @@ mod ask;
 pub mod audit;
 pub mod fake_jetstream;
 mod faults;
+pub mod http;
 pub mod log_capture;
 pub mod program;
 pub mod proxy;

@@ -9,11 +9,9 @@ use gapless_atp::syntax::Did;
 use gapless_mirror::api::{RepoAnswer, Status, UpstreamAnswer};
 use gapless_testnet::Truth;
 use serde::de::DeserializeOwned;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::oracle::{self, RecordScope};
-use crate::{LOG, PATIENCE, World};
+use crate::{LOG, PATIENCE, World, http};
 
 /// A running `gapless run`. Dropping it kills it.
 pub struct Program {
@@ -153,17 +151,8 @@ impl Program {
 
     /// The status of an answer, and its JSON.
     pub async fn ask(&self, path: &str) -> Option<(u16, serde_json::Value)> {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
-        let request = format!(
-            "GET {path} HTTP/1.0\r\nHost: 127.0.0.1:{}\r\n\r\n",
-            self.port
-        );
-        socket.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).await.ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        Some((status, serde_json::from_str(body).expect("it is JSON")))
+        let (status, body) = http::ask(self.port, "GET", path).await?;
+        Some((status, serde_json::from_slice(&body).expect("it is JSON")))
     }
 
     pub async fn status(&self) -> Option<Status> {

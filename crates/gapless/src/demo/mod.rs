@@ -6,10 +6,10 @@
 //! leaves nothing behind unless `--data` is given. It fails if a record differed, if a
 //! fault was not repaired, or if a fault did not fire.
 
+pub mod acts;
 mod ending;
 pub mod oracle;
 mod play;
-mod script;
 mod stage;
 mod story;
 mod tally;
@@ -25,15 +25,15 @@ use std::time::{Duration, Instant};
 use gapless_store::error::StoreError;
 use serde_json::json;
 
-use script::LEAST_PER_HOST;
-use stage::{HOSTS, Stage, StageOptions};
+use acts::{HOSTS, MIN_ACCOUNTS_PER_HOST};
+use stage::{Stage, StageOptions};
 use tally::{Judge, OracleTally};
 use view::{DemoStatus, DemoView, OutputForm};
 
 /// The default number of repositories.
 pub const DEFAULT_REPOS: usize = 60;
-/// The number of repositories that the script needs.
-pub const MIN_REPOS: usize = LEAST_PER_HOST * HOSTS;
+/// The number of repositories that the acts need.
+pub const MIN_REPOS: usize = MIN_ACCOUNTS_PER_HOST * HOSTS;
 /// The largest number of repositories. More repositories would show nothing else.
 pub const MAX_REPOS: usize = 5_000;
 /// How long any repair may take.

@@ -8,20 +8,21 @@ use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
 use gapless_store::Store;
-use gapless_testnet::{Config as NetConfig, Testnet};
+use gapless_testnet::{Config as NetConfig, Place, Testnet};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::{self, Config, Flags};
 use crate::demo::DemoError;
+use crate::demo::acts::HOSTS;
+use crate::demo::acts::network::MirroredNetwork;
 use crate::serve::Serving;
 use crate::web::{self, App, Running, WebSettings};
 use gapless_mirror::Mirror;
+use gapless_mirror::api::{Inspect as _, RepoAnswer, Status};
 use gapless_mirror::sync::Mutex;
 
-/// Servers of repositories in the network.
-pub const HOSTS: usize = 3;
 /// Records of each repository at the beginning.
 const RECORDS: usize = 30;
 /// The sweep interval of the mirror. The default is too long for a demonstration.
@@ -154,19 +155,35 @@ impl Stage {
         }
         Ok(())
     }
+}
 
-    /// Starts the mirror again on its existing data.
-    pub async fn put_up(&self) -> Result<(), DemoError> {
+impl MirroredNetwork for &Stage {
+    fn net(&self) -> &Testnet {
+        &self.net
+    }
+
+    fn stream(&self, host: usize) -> Place {
+        Place::Pds(host)
+    }
+
+    async fn repo(&mut self, did: &Did) -> Result<Option<RepoAnswer>, DemoError> {
+        let answer = self.running()?.inspector().repo(did);
+        answer.map_err(|error| DemoError::Mirror(error.to_string()))
+    }
+
+    async fn status(&mut self) -> Result<Status, DemoError> {
+        let status = self.running()?.inspector().status();
+        status.map_err(|error| DemoError::Mirror(error.to_string()))
+    }
+
+    async fn stop_mirror(&mut self) -> Result<(), DemoError> {
+        self.take_down().await
+    }
+
+    async fn start_mirror(&mut self) -> Result<(), DemoError> {
         let (up, _) = self.start().await?;
         self.put(Some(up));
         Ok(())
-    }
-
-    /// The accounts that a host has now.
-    pub fn living_on(&self, host: usize) -> Vec<Did> {
-        let truth = self.net.truth();
-        let lives = |did: &Did| truth.head(did).is_some_and(|head| head.host == host);
-        truth.dids().into_iter().filter(lives).collect()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Background traffic: creates, updates and deletes in all repositories except those that
-//! the script reserves.
+//! the acts reserve.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Write, encode_record};
 
-use crate::demo::script::CAST;
-use crate::demo::stage::{HOSTS, Stage};
+use crate::demo::acts::{CAST, HOSTS};
+use crate::demo::stage::Stage;
 
 /// Commits per second.
 const COMMITS_PER_SECOND: u64 = 30;

@@ -1,20 +1,21 @@
-//! Asks a mirror without a pause what it holds, while everything around it breaks.
-//! Whatever it states must be what the owner signed at that rev, complete or not.
+//! The checker: asks a mirror without a pause what it holds, while the acts are played.
+//! Whatever the mirror states must be what the owner signed at that rev, complete or not.
 
 use std::time::Duration;
 
 use gapless_atp::syntax::Did;
+use gapless_harness::http::ask;
 use gapless_harness::oracle::{self, RecordScope};
 use gapless_mirror::api::RepoAnswer;
 use gapless_testnet::Truth;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::script::served::{By, ask};
+use crate::script::served::By;
 
-/// One answer in so many is looked into, record by record.
-const LOOKED_INTO: u64 = 4;
-/// Between two questions: the mirror has other things to do.
+/// One repository in so many is compared record by record.
+const RECORDS_COMPARED_EVERY: u64 = 4;
+/// The pause between two questions, in which the mirror can work.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// What the checker did.
@@ -22,17 +23,18 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub struct Figures {
     /// Answers that were compared with the truth at the stated rev.
     pub checks: u64,
-    /// Of these: called complete.
+    /// Answers that called the repository complete.
     pub complete: u64,
-    /// States of which every record was compared, and how many those were.
+    /// States of which every record was compared.
     pub states: u64,
+    /// Records that were compared.
     pub records: u64,
     pub different: Vec<String>,
 }
 
-/// A checker at work.
+/// A running checker.
 pub struct Checker {
-    /// Where the mirror answers; none while it is down.
+    /// The port of the mirror; `None` while it is down.
     pub port: watch::Sender<Option<u16>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<Figures>,
@@ -46,7 +48,10 @@ impl Checker {
         Checker { port, stop, task }
     }
 
-    /// What it found. Panics if it found anything that is not true.
+    /// Ends the checker.
+    ///
+    /// # Panics
+    /// If the mirror stated anything that is not true.
     pub async fn stop(self) -> Figures {
         self.stop.send_replace(true);
         let figures = self.task.await.expect("everything that was said is true");
@@ -55,13 +60,13 @@ impl Checker {
     }
 }
 
-/// An answer was cut while nobody had ended the mirror: that is only right when the
-/// mirror is gone all the same, or the account was hidden meanwhile.
-async fn cut(port: u16, did: &Did) -> Option<String> {
+/// Judges an answer that was cut although the script had not ended the mirror. That is right
+/// only if the mirror has ended by itself, or has hidden the account meanwhile.
+async fn judge_cut(port: u16, did: &Did) -> Option<String> {
     let path = format!("/xrpc/com.atproto.sync.getRepoStatus?did={did}");
     let (_, body) = ask(port, "GET", &path).await?;
-    let told: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    (told["active"] == true).then(|| format!("{did}: cut in the middle, and yet {told}"))
+    let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    (answer["active"] == true).then(|| format!("{did}: cut in the middle, and yet {answer}"))
 }
 
 async fn check(
@@ -92,16 +97,16 @@ async fn check(
                 figures.checks += 1;
                 figures.complete += u64::from(answer.complete);
             }
-            if turn % LOOKED_INTO == 0
+            if turn % RECORDS_COMPARED_EVERY == 0
                 && let Some(by) = by
-                && let Some(compared) = by.look(at, &truth, &did).await
+                && let Some(compared) = by.compare(at, &truth, &did).await
             {
                 figures.records += compared.records;
                 figures.different.extend(compared.different);
-                match compared.cut {
-                    false => figures.states += 1,
-                    true if port.has_changed().unwrap_or(true) => {}
-                    true => figures.different.extend(cut(at, &did).await),
+                if !compared.cut {
+                    figures.states += 1;
+                } else if !port.has_changed().unwrap_or(true) {
+                    figures.different.extend(judge_cut(at, &did).await);
                 }
             }
             tokio::time::sleep(PAUSE).await;

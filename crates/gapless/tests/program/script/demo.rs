@@ -1,4 +1,4 @@
-//! `gapless demo`, as somebody types it who wants to see what Gapless is.
+//! `gapless demo`, as a person types it in a shell.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -17,18 +17,18 @@ fn demo(arguments: &[&str]) -> (Option<i32>, String, String, tempfile::TempDir) 
         .output()
         .expect("it starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (told, complained) = (text(&output.stdout), text(&output.stderr));
-    (output.status.code(), told, complained, folder)
+    let (printed, complained) = (text(&output.stdout), text(&output.stderr));
+    (output.status.code(), printed, complained, folder)
 }
 
 #[test]
 fn everything_that_breaks_is_repaired_and_nothing_differs() {
-    let (code, told, complained, folder) = demo(&["--json"]);
-    let events: Vec<Json> = told
+    let (code, printed, complained, folder) = demo(&["--json"]);
+    let events: Vec<Json> = printed
         .lines()
         .map(|line| serde_json::from_str(line).expect("one object a line"))
         .collect();
-    assert_eq!(code, Some(0), "{told}{complained}");
+    assert_eq!(code, Some(0), "{printed}{complained}");
     let of = |name: &str| -> Vec<&Json> {
         let named = events.iter().filter(|event| event["event"] == name);
         named.collect()
@@ -50,7 +50,7 @@ fn everything_that_breaks_is_repaired_and_nothing_differs() {
                 .is_some_and(|all| !all.is_empty())
         );
     }
-    // What it tells is what the mirror counted, fault by fault.
+    // What it prints is what the mirror counted, fault by fault.
     let counted = |fault: &str, name: &str| {
         let all = of("repaired").into_iter();
         let mut ours = all.filter(|event| event["fault"] == fault);

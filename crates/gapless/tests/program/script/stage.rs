@@ -1,23 +1,23 @@
-//! A network, the real program, the checker, and what the steps of the script need.
+//! The stage of the fault script: a network, the real program, and the checker.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use gapless_atp::syntax::Did;
+use gapless::demo::MIN_REPOS;
+use gapless::demo::acts::HOSTS;
 use gapless_core::ledger::Time;
 use gapless_harness::audit::{Audit, Chance};
 use gapless_harness::{Program, World, network};
-use gapless_testnet::{Config as NetConfig, Place};
+use gapless_mirror::api::RepoAnswer;
+use gapless_testnet::Config as NetConfig;
 
 use crate::EXE;
 use crate::script::checker::{Checker, Figures};
 
-/// Repositories, and servers that they live on.
-const REPOS: usize = 20;
-pub const HOSTS: usize = 2;
-/// How long a stream may be down, or nothing be written, before that is doubted.
+/// How long a stream may be down, or nothing be written, before the mirror calls nothing
+/// complete that depends on it. The default is a minute.
 const GRACE: &str = "4s";
-/// Debug builds read how much room there is from the file that this names.
+/// Names the file from which debug builds read the free space of the disk.
 const ROOM: &str = "FREE_BYTES_FILE";
 
 /// Whose streams the mirror follows.
@@ -31,18 +31,19 @@ pub struct Script {
     pub world: World,
     pub layout: Layout,
     pub chance: Chance,
-    pub audit: Audit,
+    audit: Audit,
     program: Option<Program>,
     checker: Checker,
+    began: Instant,
 }
 
 impl Script {
-    /// A mirror that runs, with everything complete.
+    /// Starts a mirror, and waits until everything is complete.
     pub async fn begin(layout: Layout) -> Script {
         let mut world = World::network(NetConfig {
             did_web: false,
             relay: layout == Layout::Relay,
-            ..network(REPOS, HOSTS)
+            ..network(MIN_REPOS, HOSTS)
         })
         .await;
         let urls = world.net.urls().clone();
@@ -52,7 +53,6 @@ impl Script {
         };
         world.flags.upstream = upstreams;
         world.flags.sweep_every = Some("1s".to_owned());
-        // What cannot be written is not called complete for a minute.
         world.toml = format!("live_grace = \"{GRACE}\"\n{}", world.toml);
         let checker = Checker::start(world.net.truth(), world.scope());
         let mut script = Script {
@@ -62,31 +62,16 @@ impl Script {
             audit: Audit::default(),
             program: None,
             checker,
+            began: Instant::now(),
         };
         script.start(&[]).await;
-        // A relay is asked for nobody it has not spoken of.
-        script.everybody_posts();
+        // The mirror knows only the repositories of which a relay has spoken.
+        script.post_to_all();
         script.all_true().await;
         script
     }
 
-    pub fn did(&self, number: usize) -> Did {
-        self.world.did(number)
-    }
-
-    /// The stream that faults of streams are for.
-    pub fn stream(&self) -> Place {
-        match self.layout {
-            Layout::Hosts => Place::Pds(0),
-            Layout::Relay => Place::Relay,
-        }
-    }
-
-    pub fn data(&self) -> PathBuf {
-        self.world.folder.path().join("data")
-    }
-
-    /// The file that says how much room there is.
+    /// The file that states the free space of the disk.
     pub fn room(&self) -> PathBuf {
         self.world.folder.path().join("free-bytes")
     }
@@ -107,7 +92,7 @@ impl Script {
             .await;
     }
 
-    /// Starts it, and does not wait for anything.
+    /// Starts the program without waiting for it.
     pub fn launch(&mut self, variables: &[(&str, &str)]) {
         let room = self.room().display().to_string();
         let mut all = vec![(ROOM, room.as_str())];
@@ -117,39 +102,38 @@ impl Script {
         self.program = Some(program);
     }
 
-    /// Ends it as `kill -9` does, and looks at what it left.
+    /// Kills the program as `kill -9` does, and audits what it left on the disk.
     pub fn kill(&mut self) {
         self.checker.port.send_replace(None);
         if let Some(program) = self.program.take() {
             program.kill();
         }
-        self.audit.look(&self.data(), &self.world.net);
+        self.audit.look(&self.world.data(), &self.world.net);
     }
 
-    pub fn everybody_posts(&self) {
+    pub fn post_to_all(&self) {
         for did in self.world.net.truth().dids() {
             self.world.post(&did);
         }
     }
 
-    /// Waits until a repository is complete at its owner's head.
-    pub async fn true_again(&mut self, did: &Did) {
-        self.program().until_complete(did).await;
-    }
-
-    /// The same for everybody.
+    /// Waits until all repositories are complete at their owners' heads.
     pub async fn all_true(&mut self) {
         self.program().until_all_complete().await;
     }
 
-    /// Faults are over: a whole sweep later everything is complete and true, by all
-    /// answers and on the disk.
+    /// Writes into the test's output when a part of the script was done.
+    pub fn log_time(&self, part: &str) {
+        eprintln!("{:>6.1} s  {part}", self.began.elapsed().as_secs_f64());
+    }
+
+    /// After the last fault: waits for a whole sweep, and fails unless everything is complete
+    /// and true by all answers and on the disk.
     pub async fn end(mut self) {
-        self.world.net.set_rate(0.0).expect("a rate");
         self.all_true().await;
         let healed = now();
         for did in self.world.net.truth().dids() {
-            let swept = |answer: &gapless_mirror::api::RepoAnswer| {
+            let swept = |answer: &RepoAnswer| {
                 answer.complete && answer.evidence.swept_at > Some(healed.clone())
             };
             self.program().until_repo(&did, "swept since", swept).await;
@@ -168,13 +152,13 @@ impl Script {
         let figures = checker.stop().await;
         drop(program);
         let before = audit.exact;
-        audit.look(&world.folder.path().join("data"), &world.net);
+        audit.look(&world.data(), &world.net);
         assert_eq!(audit.exact - before, repos, "all of them, byte by byte");
-        tell(layout, &world, &figures, &audit);
+        print_figures(layout, &world, &figures, &audit);
     }
 }
 
-fn tell(layout: Layout, world: &World, figures: &Figures, audit: &Audit) {
+fn print_figures(layout: Layout, world: &World, figures: &Figures, audit: &Audit) {
     let truth = world.net.truth();
     let records = truth
         .dids()
@@ -199,7 +183,7 @@ fn tell(layout: Layout, world: &World, figures: &Figures, audit: &Audit) {
     );
 }
 
-/// Now, as answers say it.
+/// The present time, as answers state times.
 fn now() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let micros = now.expect("after 1970").as_micros() as u64;
