@@ -184,15 +184,15 @@ impl Operate for Control {
                     "{name} is not mirrored here; `gapless track add {name}` adds it"
                 )));
             };
-            match accept_rollback {
-                false => debt::owe_fetch(now, &mut tx.repo, DebtReason::Operator),
-                true if tx.repo.behind.is_none() => {
-                    return Err(ApiError::Conflict(
-                        "its host is not behind the held state: there is no rollback to accept"
-                            .to_owned(),
-                    ));
-                }
-                true => rollback::accept_rollback(now, &mut tx.repo),
+            if !accept_rollback {
+                debt::owe_fetch(now, &mut tx.repo, DebtReason::Operator);
+            } else if tx.repo.behind.is_none() {
+                return Err(ApiError::Conflict(
+                    "its host is not behind the held state: there is no rollback to accept"
+                        .to_owned(),
+                ));
+            } else {
+                rollback::accept_rollback(now, &mut tx.repo);
             }
             debt::retry_soon(now, &mut tx.repo);
             Ok(())

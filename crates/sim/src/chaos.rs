@@ -56,9 +56,10 @@ impl Run {
         for _ in 0..hosts {
             world.add_pds();
         }
-        let owners = match rng.per_mille(40) {
-            true => 13,
-            false => rng.between(2, 6) as usize,
+        let owners = if rng.per_mille(40) {
+            13
+        } else {
+            rng.between(2, 6) as usize
         };
         for _ in 0..owners {
             let host = rng.below(hosts);
@@ -233,31 +234,31 @@ impl Run {
         let Some(id) = self.upstream() else {
             return String::new();
         };
-        match act(self, id) {
-            true => format!("{what} {id:?}"),
-            false => String::new(),
+        if act(self, id) {
+            format!("{what} {id:?}")
+        } else {
+            String::new()
         }
     }
 
     fn write(&mut self) -> String {
         let owner = self.world.rng.below(self.world.owners.len());
-        match self.world.write(owner) {
-            true => {
-                let head = self
-                    .world
-                    .truth(owner)
-                    .map(|(commit, _)| short(commit.head.rev));
-                let head = head.unwrap_or_default();
-                let host = self.world.true_host(owner).unwrap_or_default();
-                let log = &self.world.pds[host].log;
-                let sent = log.entries.last().map(|entry| entry.frame.label());
-                let sent = sent.unwrap_or_default();
-                format!(
-                    "{} writes {head} at host {host}, sent last: {sent}",
-                    name(owner)
-                )
-            }
-            false => String::new(),
+        if self.world.write(owner) {
+            let head = self
+                .world
+                .truth(owner)
+                .map(|(commit, _)| short(commit.head.rev));
+            let head = head.unwrap_or_default();
+            let host = self.world.true_host(owner).unwrap_or_default();
+            let log = &self.world.pds[host].log;
+            let sent = log.entries.last().map(|entry| entry.frame.label());
+            let sent = sent.unwrap_or_default();
+            format!(
+                "{} writes {head} at host {host}, sent last: {sent}",
+                name(owner)
+            )
+        } else {
+            String::new()
         }
     }
 
@@ -266,9 +267,10 @@ impl Run {
             return String::new();
         }
         let relay = self.world.rng.below(self.world.relays.len());
-        match self.world.relay_step(relay) {
-            true => format!("relay {relay} takes an event over"),
-            false => String::new(),
+        if self.world.relay_step(relay) {
+            format!("relay {relay} takes an event over")
+        } else {
+            String::new()
         }
     }
 
@@ -339,17 +341,19 @@ impl Run {
         let place = self.world.rng.below(self.mirror.sweeps.len());
         let sweep = &self.mirror.sweeps[place];
         let what = format!("sweep {:?}: {}", sweep.host, sweep.label());
-        match self.mirror.sweep_on(&mut self.world, place) {
-            true => what,
-            false => String::new(),
+        if self.mirror.sweep_on(&mut self.world, place) {
+            what
+        } else {
+            String::new()
         }
     }
 
     fn purge(&mut self) -> String {
         let purged = self.mirror.purge(&self.world);
-        match purged.is_empty() {
-            true => String::new(),
-            false => format!("purge {purged:?}"),
+        if purged.is_empty() {
+            String::new()
+        } else {
+            format!("purge {purged:?}")
         }
     }
 }

@@ -366,9 +366,10 @@ fn whole(world: &World, mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), 
         return broken("I5", format!("{} holds what nobody signed", repo.did));
     };
     let same = signed.head == *head && *signed.records == records;
-    match same && world.owners[signed.owner].did == repo.did {
-        true => Ok(()),
-        false => broken("I5", format!("{} holds another state", repo.did)),
+    if same && world.owners[signed.owner].did == repo.did {
+        Ok(())
+    } else {
+        broken("I5", format!("{} holds another state", repo.did))
     }
 }
 
@@ -412,9 +413,10 @@ fn accounted(mirror: &Mirror) -> Result<(), Broken> {
         .filter_map(|id| view.parked(id).ok())
         .map(|frames| frames.len())
         .sum();
-    match counts.parked == counts.unparked + counts.dropped + waiting as u64 {
-        true => Ok(()),
-        false => broken("I14", format!("{counts:?} and {waiting} waiting")),
+    if counts.parked == counts.unparked + counts.dropped + waiting as u64 {
+        Ok(())
+    } else {
+        broken("I14", format!("{counts:?} and {waiting} waiting"))
     }
 }
 
@@ -425,9 +427,10 @@ fn authentic(world: &World, repo: &Repo) -> Result<(), Broken> {
     };
     let signed = world.signed.values();
     let known = signed.into_iter().any(|commit| commit.head.rev == first);
-    match known {
-        true => Ok(()),
-        false => broken("I12", format!("{} waits for {}", repo.did, short(first))),
+    if known {
+        Ok(())
+    } else {
+        broken("I12", format!("{} waits for {}", repo.did, short(first)))
     }
 }
 
@@ -439,12 +442,13 @@ fn initialised(repo: &Repo) -> Result<(), Broken> {
         && repo.host.is_some()
         && repo.account == Account::Active
         && repo.debt.is_empty();
-    match all {
-        true => Ok(()),
-        false => broken(
+    if all {
+        Ok(())
+    } else {
+        broken(
             "I9",
             format!("{} is complete with something unset", repo.did),
-        ),
+        )
     }
 }
 
@@ -494,12 +498,13 @@ fn restless(world: &World, mirror: &Mirror, repo: &Repo) -> Result<(), Broken> {
     });
     let hidden = reasons.contains(&Reason::Inactive);
     let homeless = repo.host.is_none() && repo.document == 0;
-    match (stuck && !hidden) || homeless {
-        true => broken(
+    if (stuck && !hidden) || homeless {
+        broken(
             "L1 (at rest)",
             format!("{} rests with {reasons:?}", repo.did),
-        ),
-        false => Ok(()),
+        )
+    } else {
+        Ok(())
     }
 }
 

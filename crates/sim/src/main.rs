@@ -61,9 +61,10 @@ fn main() -> ExitCode {
         let some: Vec<u64> = seeds.iter().take(8).copied().collect();
         println!("{invariant}: {} seeds, {some:?}", seeds.len());
     }
-    match broken.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    if broken.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 

@@ -225,9 +225,10 @@ fn restart(world: &mut World, mirror: &mut Mirror, host: PdsId) -> String {
         .and_then(|id| mirror.book.cursor(id))
         .map_or(0, |(_, cursor)| cursor.seq);
     let past = world.strikes(Fault::RestartPastUs);
-    let seq = match past {
-        true => cursor + world.rng.below(3) as u64,
-        false => 0,
+    let seq = if past {
+        cursor + world.rng.below(3) as u64
+    } else {
+        0
     };
     world.pds[host].log.restart(seq);
     format!("host {host} begins its numbers anew at {seq}")

@@ -34,9 +34,10 @@ impl Rng {
 
     /// A random element, or `None` if there are none.
     pub fn pick<T: Clone>(&mut self, among: &[T]) -> Option<T> {
-        match among.is_empty() {
-            true => None,
-            false => Some(among[self.below(among.len())].clone()),
+        if among.is_empty() {
+            None
+        } else {
+            Some(among[self.below(among.len())].clone())
         }
     }
 }

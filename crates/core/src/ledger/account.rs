@@ -59,9 +59,10 @@ pub fn account_event(
     if !is_hidden(state) || !host_itself {
         debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
-    match is_hidden(state) {
-        true => void_answers(now, repo),
-        false => cover::unset_marker(now.tick, repo),
+    if is_hidden(state) {
+        void_answers(now, repo)
+    } else {
+        cover::unset_marker(now.tick, repo)
     }
 }
 

@@ -126,9 +126,10 @@ fn is_ahead(at: Time, now: Time) -> bool {
 /// Owes something from now on. A debt that only strangers caused is due when a token is
 /// ready.
 pub fn owe(now: Now, repo: &mut Repo, what: DebtKind, why: DebtReason) {
-    let ready = match why.is_strangers() {
-        true => token_ready_at(&repo.strangers, now.time),
-        false => now.time,
+    let ready = if why.is_strangers() {
+        token_ready_at(&repo.strangers, now.time)
+    } else {
+        now.time
     };
     let debt = &mut repo.debt;
     if debt.is_empty() {
@@ -311,9 +312,10 @@ pub fn retry_if_limit_raised(now: Now, repo: &mut Repo, limit: u64) -> bool {
 pub fn retry_soon(now: Now, repo: &mut Repo) {
     let strangers = repo.debt.reasons().all(|owed| owed.why.is_strangers());
     repo.debt.attempts = 0;
-    repo.debt.next_try = match strangers {
-        true => token_ready_at(&repo.strangers, now.time),
-        false => now.time,
+    repo.debt.next_try = if strangers {
+        token_ready_at(&repo.strangers, now.time)
+    } else {
+        now.time
     };
 }
 
@@ -369,10 +371,11 @@ fn tokens_used(bucket: &TokenBucket, now: Time) -> u32 {
 
 /// When the next token can be taken; `now` if one is left.
 fn token_ready_at(bucket: &TokenBucket, now: Time) -> Time {
-    match tokens_used(bucket, now) < STRANGER_TOKENS {
-        true => now,
+    if tokens_used(bucket, now) < STRANGER_TOKENS {
+        now
+    } else {
         // A wrong clock may have set a time that is ahead.
-        false => bucket.at.min(now).after(STRANGER_REFILL).max(now),
+        bucket.at.min(now).after(STRANGER_REFILL).max(now)
     }
 }
 

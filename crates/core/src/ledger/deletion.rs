@@ -56,9 +56,10 @@ pub fn host_denies(repo: &mut Repo, asked: Tick) -> bool {
 /// relay reports one, or if the deletion is known.
 pub fn awaited_evidence(repo: &Repo) -> Option<AwaitedEvidence> {
     let hearsay = repo.hearsay?;
-    Some(match hearsay.denied {
-        false => AwaitedEvidence::Answer,
-        true => AwaitedEvidence::Sweep,
+    Some(if hearsay.denied {
+        AwaitedEvidence::Sweep
+    } else {
+        AwaitedEvidence::Answer
     })
 }
 

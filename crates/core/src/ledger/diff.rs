@@ -71,9 +71,10 @@ pub fn choose_request(
         // Without all keys no root can be recomputed.
         || settings.wanted_keys_only
         || tried == Some(head.rev);
-    match whole {
-        true => RepoRequest::InFull,
-        false => RepoRequest::Since(head.rev),
+    if whole {
+        RepoRequest::InFull
+    } else {
+        RepoRequest::Since(head.rev)
     }
 }
 
@@ -97,8 +98,9 @@ pub fn judge_difference(
     let narrow = repo.filter != note.filter;
     let leads = recomputed
         .is_some_and(|recomputed| recomputed.over == held.commit && recomputed.root == signed.data);
-    match leads && !narrow {
-        true => DiffVerdict::Snapshot,
-        false => DiffVerdict::InFull,
+    if leads && !narrow {
+        DiffVerdict::Snapshot
+    } else {
+        DiffVerdict::InFull
     }
 }

@@ -190,12 +190,13 @@ fn judge_answer(
         return Next::Fetch(named);
     };
     // An equal commit counts as equal, whatever rev the host gives it.
-    let named = match named.commit == head.commit {
-        true => NamedHead {
+    let named = if named.commit == head.commit {
+        NamedHead {
             rev: head.rev,
             ..named
-        },
-        false => named,
+        }
+    } else {
+        named
     };
     let ahead = note.known.is_some_and(|known| {
         named.rev < known
@@ -448,12 +449,13 @@ pub fn settle_snapshot(
         return;
     }
     // An equal commit counts as equal, whatever rev the host gives it.
-    let named = match named.commit == snapshot.head.commit {
-        true => NamedHead {
+    let named = if named.commit == snapshot.head.commit {
+        NamedHead {
             rev: snapshot.head.rev,
             ..*named
-        },
-        false => *named,
+        }
+    } else {
+        *named
     };
     let other = snapshot.head.rev == named.rev && snapshot.head.commit != named.commit;
     if snapshot.head.rev < named.rev || other {

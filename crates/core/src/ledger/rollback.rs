@@ -43,9 +43,10 @@ pub fn host_behind(
     }
     debt::owe(now, repo, DebtKind::Compare, DebtReason::HostBehind);
     debt::postpone(now, repo, now.time.after(settings.sweep_every));
-    match adopt {
-        true => Next::Adopt(named),
-        false => Next::Done,
+    if adopt {
+        Next::Adopt(named)
+    } else {
+        Next::Done
     }
 }
 

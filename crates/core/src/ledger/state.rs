@@ -43,9 +43,10 @@ impl FilterGen {
     /// The next generation, at this time in seconds.
     pub fn next(self, seconds: u32, drops_keys: bool) -> FilterGen {
         let above = self.0.saturating_add(1).max(seconds);
-        match above % 2 == u32::from(drops_keys) {
-            true => FilterGen(above),
-            false => FilterGen(above.saturating_add(1)),
+        if above % 2 == u32::from(drops_keys) {
+            FilterGen(above)
+        } else {
+            FilterGen(above.saturating_add(1))
         }
     }
 }

@@ -285,9 +285,10 @@ pub fn review_suspect(
             numbering != upto.numbering || cursor.seq >= upto.seq
         }
     };
-    match passed || now.passed(suspect.since, SUSPECT_PATIENCE) {
-        true => SuspectDecision::Ask,
-        false => SuspectDecision::Wait,
+    if passed || now.passed(suspect.since, SUSPECT_PATIENCE) {
+        SuspectDecision::Ask
+    } else {
+        SuspectDecision::Wait
     }
 }
 

@@ -169,13 +169,10 @@ fn a_marker_unset_meanwhile_stays_unset() {
         let mut scenario = Scenario::holding(5);
         let note = scenario.note();
         scenario.event(PDS, &Event::Unsigned);
-        match fetched {
-            false => {
-                scenario.told(&note, HeadAnswer::Head(named(5)));
-            }
-            true => {
-                scenario.apply(&note, 5, 5);
-            }
+        if fetched {
+            scenario.apply(&note, 5, 5);
+        } else {
+            scenario.told(&note, HeadAnswer::Head(named(5)));
         }
         assert_eq!(scenario.repo.marker, None);
         assert_eq!(scenario.reasons(), ["not_compared", "compare_owed"]);

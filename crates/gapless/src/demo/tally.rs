@@ -105,15 +105,11 @@ impl Judge {
     fn note(&self, did: &Did, compared: Comparison) {
         let mut state = self.state();
         let complete = compared.complete;
-        match complete {
-            true => {
-                state.known.insert(did.clone());
-                state.tally.gaps_closed += u64::from(state.open.remove(did));
-            }
-            false if state.known.contains(did) => {
-                state.tally.gaps_opened += u64::from(state.open.insert(did.clone()));
-            }
-            false => {}
+        if complete {
+            state.known.insert(did.clone());
+            state.tally.gaps_closed += u64::from(state.open.remove(did));
+        } else if state.known.contains(did) {
+            state.tally.gaps_opened += u64::from(state.open.insert(did.clone()));
         }
         let tally = &mut state.tally;
         tally.checks += u64::from(compared.stated);

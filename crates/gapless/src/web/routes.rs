@@ -84,9 +84,10 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response {
         ready: false,
         reasons: vec![error.to_string()],
     });
-    let status = match readiness.ready {
-        true => StatusCode::OK,
-        false => StatusCode::SERVICE_UNAVAILABLE,
+    let status = if readiness.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
     };
     response::json(status, &readiness)
 }

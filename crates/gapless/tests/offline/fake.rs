@@ -299,15 +299,16 @@ impl Inspect for Fake {
     }
 
     fn ready(&self) -> Readiness {
-        match self.unready.load(Ordering::Relaxed) {
-            true => Readiness {
+        if self.unready.load(Ordering::Relaxed) {
+            Readiness {
                 ready: false,
                 reasons: vec!["an upstream is silent".to_owned()],
-            },
-            false => Readiness {
+            }
+        } else {
+            Readiness {
                 ready: true,
                 reasons: Vec::new(),
-            },
+            }
         }
     }
 }

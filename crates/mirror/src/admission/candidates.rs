@@ -146,9 +146,10 @@ impl Candidates {
         let Inner { live, listed, all } = &mut *inner;
         for (did, waiting) in all.iter_mut().filter(|(_, waiting)| waiting.asked) {
             waiting.asked = false;
-            match waiting.held.is_empty() {
-                true => listed.push_back(did.clone()),
-                false => live.push_back(did.clone()),
+            if waiting.held.is_empty() {
+                listed.push_back(did.clone())
+            } else {
+                live.push_back(did.clone())
             }
         }
     }
@@ -178,13 +179,15 @@ impl PendingCandidate {
             return None;
         }
         // Positions of an older numbering hold no cursor any more.
-        let instead = match position.numbering == first.numbering {
-            true => position.seq < first.seq,
-            false => position.numbering > first.numbering,
+        let instead = if position.numbering == first.numbering {
+            position.seq < first.seq
+        } else {
+            position.numbering > first.numbering
         };
-        Some(match instead {
-            true => std::mem::replace(first, position),
-            false => position,
+        Some(if instead {
+            std::mem::replace(first, position)
+        } else {
+            position
         })
     }
 }

@@ -137,11 +137,12 @@ fn reason_against(
     for row in view.claims(id) {
         let (other, old) = row?;
         if other == path {
-            match old.rev >= claim.rev {
+            if old.rev >= claim.rev {
                 // One commit does one thing to a path, so the same rev is old, too.
-                true => return Ok(Some("old")),
+                return Ok(Some("old"));
+            } else {
                 // The new claim reindexs the old one.
-                false => continue,
+                continue;
             }
         }
         count += 1;

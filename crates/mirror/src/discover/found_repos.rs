@@ -320,9 +320,10 @@ fn found_state(
     if repo.head().is_none() || !repo.debt.is_empty() {
         let nobody = repo.host.is_none() && repo.head().is_none();
         let over = services.clock.time().passed(since, UNRESOLVED_FOR);
-        return Ok(match nobody && over {
-            true => FoundState::Empty,
-            false => FoundState::Pending,
+        return Ok(if nobody && over {
+            FoundState::Empty
+        } else {
+            FoundState::Pending
         });
     }
     if has_wanted_record(services, view, id, found_by)? {

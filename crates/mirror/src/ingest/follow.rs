@@ -168,16 +168,17 @@ impl Follower {
         let now = self.services.clock.time();
         let next = now.after(wait);
         let wait_ms = wait.as_millis() as u64;
-        match self.patient {
+        if self.patient {
             // Some of thousands are always gone; `gapless hosts` lists them.
-            true => tracing::debug!(
+            tracing::debug!(
                 upstream = %self.url, %error, failures, wait_ms,
                 "not connected; dialed again after the wait"
-            ),
-            false => tracing::warn!(
+            )
+        } else {
+            tracing::warn!(
                 upstream = %self.url, %error, failures, wait_ms,
                 "not connected; dialed again after the wait"
-            ),
+            )
         }
         {
             let mut connection = self.connection();
@@ -330,9 +331,10 @@ impl Follower {
 
     /// Reads messages until the connection ends.
     async fn read(&self, mut socket: Socket, skipped: &mut Skipped) -> ConnectionEnd {
-        let mut checks = interval(match self.patient {
-            true => CHECK_DISCOVERED_EVERY,
-            false => CHECK_EVERY,
+        let mut checks = interval(if self.patient {
+            CHECK_DISCOVERED_EVERY
+        } else {
+            CHECK_EVERY
         });
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut pinged) = (Instant::now(), Instant::now());
@@ -399,12 +401,13 @@ impl Follower {
             .await?;
         self.services.upstreams.sources.expire_due();
         self.flush_skipped(skipped);
-        match connected {
-            true => Ok(()),
-            false => Err(ConnectionEnd::Lost(
+        if connected {
+            Ok(())
+        } else {
+            Err(ConnectionEnd::Lost(
                 "it repeats numbers, or the clock was set back; dialed again to see where it is"
                     .to_owned(),
-            )),
+            ))
         }
     }
 

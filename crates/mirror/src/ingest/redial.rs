@@ -26,9 +26,10 @@ const GOOD_CONNECTION: Duration = Duration::from_secs(30);
 /// events resets it, however short: a host that restarts several times is not dialed more
 /// slowly each time.
 fn failures_after(failures: u32, held: Duration, told_news: bool) -> u32 {
-    match told_news || held >= GOOD_CONNECTION {
-        true => 1,
-        false => failures.saturating_add(1),
+    if told_news || held >= GOOD_CONNECTION {
+        1
+    } else {
+        failures.saturating_add(1)
     }
 }
 
@@ -85,9 +86,10 @@ pub fn redial_wait(
     patient: bool,
 ) -> Duration {
     let asked = after.unwrap_or_default().min(RETRY_AFTER_LONGEST);
-    let longest = match patient {
-        true => REDIAL_PATIENTLY,
-        false => REDIAL_LONGEST,
+    let longest = if patient {
+        REDIAL_PATIENTLY
+    } else {
+        REDIAL_LONGEST
     };
     backoff(failures, id, *SALT, longest).max(asked)
 }

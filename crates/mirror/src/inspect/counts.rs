@@ -56,10 +56,12 @@ enum CountSource {
 }
 
 fn count_source(age: Duration, took: Duration, unchanged: bool) -> CountSource {
-    match age < COUNT_EVERY.max(took * MAX_TIME_SHARE) && unchanged {
-        true => CountSource::Cached,
-        false if took > MAX_WAIT => CountSource::CachedForNow,
-        false => CountSource::New,
+    if age < COUNT_EVERY.max(took * MAX_TIME_SHARE) && unchanged {
+        CountSource::Cached
+    } else if took > MAX_WAIT {
+        CountSource::CachedForNow
+    } else {
+        CountSource::New
     }
 }
 

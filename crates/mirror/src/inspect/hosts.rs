@@ -104,9 +104,10 @@ impl Inspector {
                 NamedBy::Unsaid => None,
                 by => Some(self.services.hosts.describe_namer(by)),
             },
-            never_reached_since: match host.reached {
-                true => None,
-                false => host.since.and_then(timestamp),
+            never_reached_since: if host.reached {
+                None
+            } else {
+                host.since.and_then(timestamp)
             },
             listed_by,
             followed: known.and_then(|known| known.followed).map(str::to_owned),
@@ -138,9 +139,10 @@ impl Inspector {
         });
         DiscoverStatus {
             scope: scope.name().to_owned(),
-            follow: match scope.by_hosts {
-                true => "hosts".to_owned(),
-                false => "relays".to_owned(),
+            follow: if scope.by_hosts {
+                "hosts".to_owned()
+            } else {
+                "relays".to_owned()
             },
             collections: scope.collections.iter().map(ToString::to_string).collect(),
             hosts,

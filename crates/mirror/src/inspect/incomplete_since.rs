@@ -98,9 +98,10 @@ impl Inspector {
     fn cover_down_since(&self, repo: &Repo, id: UpstreamId) -> Option<Time> {
         let down = self.down_since(id)?;
         let compared = repo.cover == Some(id) && repo.marker.is_some();
-        Some(match compared {
-            true => down,
-            false => down.max(self.cover_since(repo, Some(id))),
+        Some(if compared {
+            down
+        } else {
+            down.max(self.cover_since(repo, Some(id)))
         })
     }
 

@@ -80,9 +80,10 @@ impl Prover {
         answer.records = records;
         answer.computed = root.map(|root| root.to_string());
         answer.verified = root == Some(head.data);
-        answer.verdict = match answer.verified {
-            true => Verdict::Proven,
-            false => Verdict::Mismatch,
+        answer.verdict = if answer.verified {
+            Verdict::Proven
+        } else {
+            Verdict::Mismatch
         };
         self.services.metrics.proven.inc();
         if !answer.verified {
@@ -107,16 +108,13 @@ impl Prover {
             if tx.repo.head() != Some(&head) {
                 return;
             }
-            match verified {
-                true => {
-                    tx.repo.proven = Some(RootProof {
-                        rev: head.rev,
-                        at: now.time,
-                    });
-                }
-                false => {
-                    damage::distrust(now, &mut tx.repo, &head);
-                }
+            if verified {
+                tx.repo.proven = Some(RootProof {
+                    rev: head.rev,
+                    at: now.time,
+                });
+            } else {
+                damage::distrust(now, &mut tx.repo, &head);
             }
         });
         visit.await

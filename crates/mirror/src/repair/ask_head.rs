@@ -191,9 +191,10 @@ impl Fetcher {
             let tx = turn.tx.as_ref();
             tx.and_then(|tx| tx.repo.host)
         });
-        Ok(match lives.await? == Some(host) {
-            true => AskOutcome::Failed,
-            false => AskOutcome::Answered,
+        Ok(if lives.await? == Some(host) {
+            AskOutcome::Failed
+        } else {
+            AskOutcome::Answered
         })
     }
 
@@ -210,9 +211,10 @@ async fn note_reach(
     host: HostId,
     error: Option<&AskError>,
 ) -> Result<(), StoreError> {
-    match is_answer(error) {
-        false => services.schedule.unreachable(services.clock.time(), host),
-        true => services.schedule.reached(host),
+    if is_answer(error) {
+        services.schedule.reached(host)
+    } else {
+        services.schedule.unreachable(services.clock.time(), host)
     }
     note_answer(services, host, error).await
 }

@@ -180,9 +180,10 @@ impl Fetcher {
         car: SpilledCar,
         difference: bool,
     ) -> Result<Step<Snapshot>, RepairError> {
-        let _large = match car.is_spilled() {
-            true => self.large.acquire().await.ok(),
-            false => None,
+        let _large = if car.is_spilled() {
+            self.large.acquire().await.ok()
+        } else {
+            None
         };
         let (store, did, note) = (self.services.store.clone(), job.did.clone(), job.note);
         let checked = tokio::task::spawn_blocking(move || {

@@ -23,9 +23,10 @@ use crate::schedule::Payee;
 
 /// Turns an error of the spill into the answer to an import.
 pub fn spill_error(error: &SpillError) -> ApiError {
-    match error.is_ours() {
-        true => ApiError::Unavailable(error.to_string()),
-        false => ApiError::Invalid(error.to_string()),
+    if error.is_ours() {
+        ApiError::Unavailable(error.to_string())
+    } else {
+        ApiError::Invalid(error.to_string())
     }
 }
 
@@ -131,9 +132,10 @@ impl Importer {
 
     /// Checks everything but the signature. Returns the number of records, too.
     async fn check_import(&self, did: &Did, car: SpilledCar) -> Result<(Snapshot, u64), ApiError> {
-        let _large = match car.is_spilled() {
-            true => self.fetcher.large.acquire().await.ok(),
-            false => None,
+        let _large = if car.is_spilled() {
+            self.fetcher.large.acquire().await.ok()
+        } else {
+            None
         };
         let owner = did.clone();
         let checked = tokio::task::spawn_blocking(move || {

@@ -142,9 +142,10 @@ struct ByteTotal {
 impl ByteTotal {
     fn add(&mut self, bytes: u64) -> Result<(), Flaw> {
         self.bytes = self.bytes.saturating_add(bytes);
-        match self.bytes > self.limit {
-            true => Err(Flaw::Repeated),
-            false => Ok(()),
+        if self.bytes > self.limit {
+            Err(Flaw::Repeated)
+        } else {
+            Ok(())
         }
     }
 }
@@ -270,9 +271,10 @@ impl Snapshot {
             }
             let (_, times) = missing.entry(value).or_insert_with(|| (key.to_vec(), 0));
             *times += 1;
-            match missing.len() > MAX_MOVED_RECORDS {
-                true => Err(Flaw::MovedRecords),
-                false => Ok(()),
+            if missing.len() > MAX_MOVED_RECORDS {
+                Err(Flaw::MovedRecords)
+            } else {
+                Ok(())
             }
         })?;
         let moved = find_moved(held, missing, &mut total)?;

@@ -104,9 +104,10 @@ impl Schedule {
         let (payee, class) = payee_and_class(repo);
         // A debt that is due counts from now at the latest, even if a clock that was ahead
         // has written a later time.
-        let due_at = match repo.debt.is_due(now) {
-            true => repo.debt.due_at().min(now),
-            false => repo.debt.due_at(),
+        let due_at = if repo.debt.is_due(now) {
+            repo.debt.due_at().min(now)
+        } else {
+            repo.debt.due_at()
         };
         if inner.debts.is_full() {
             inner.overflowed = true;

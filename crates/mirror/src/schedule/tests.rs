@@ -246,12 +246,11 @@ fn of_a_host_that_is_gone_each_repository_is_not_tried_by_itself() {
     schedule.note(Time(10), &owing(900, Some(2), DebtKind::Fetch, 10));
     let (mut asked, mut others) = (0, 0);
     while let Some(Task { did, payee, .. }) = schedule.take(Time(10), &MANY) {
-        match payee == Payee::Host(HostId(1)) {
-            true => {
-                asked += 1;
-                schedule.unreachable(Time(10), HostId(1));
-            }
-            false => others += 1,
+        if payee == Payee::Host(HostId(1)) {
+            asked += 1;
+            schedule.unreachable(Time(10), HostId(1));
+        } else {
+            others += 1
         }
         // What was tried waits for longer.
         schedule.note(Time(10), &Repo::new(did.clone()));

@@ -33,14 +33,13 @@ impl Sweeper {
                         deletion::sweep_missed(now, repo, (host, &swept), began, &residents)
                     })
                 });
-            match visit.await? {
-                true => tracing::info!(
+            if visit.await? {
+                tracing::info!(
                     %did, host = %row.name,
                     "deleted: a relay said so, and its host lacks this repository but has the others"
-                ),
-                false => {
-                    tracing::debug!(%did, host = %row.name, "deletion reported by a relay, but not confirmed by the host")
-                }
+                )
+            } else {
+                tracing::debug!(%did, host = %row.name, "deletion reported by a relay, but not confirmed by the host")
             }
         }
         Ok(())

@@ -108,9 +108,10 @@ impl Sweeper {
     /// `network` brought: some of those are always gone, and `gapless hosts` lists them.
     fn log_failure(&self, sweep: &SweepRun, error: &str, what: &str) {
         let host = &sweep.address.url;
-        match self.fetcher.services.admission.scope.network && !self.is_named(sweep.host) {
-            true => tracing::debug!(%host, error, "{what}"),
-            false => tracing::warn!(%host, error, "{what}"),
+        if self.fetcher.services.admission.scope.network && !self.is_named(sweep.host) {
+            tracing::debug!(%host, error, "{what}")
+        } else {
+            tracing::warn!(%host, error, "{what}")
         }
     }
 

@@ -238,9 +238,10 @@ impl Sweeper {
                 None => state.failing = None,
             }
             let failures = state.failures().max(u32::from(failed.is_some()));
-            let rest = match named {
-                true => rest(cost, failures, every),
-                false => rest_of_unnamed_host(cost, failures, every, host.0),
+            let rest = if named {
+                rest(cost, failures, every)
+            } else {
+                rest_of_unnamed_host(cost, failures, every, host.0)
             };
             state.not_before = Some(Instant::now() + rest);
         });

@@ -55,9 +55,10 @@ impl PageGuard {
         if self.idle >= MAX_PAGES_WITHOUT_NEWS {
             return Err("page after page lists nothing new");
         }
-        match self.cursors.len() >= MAX_PAGES {
-            true => Err("the listing has more pages than any host needs"),
-            false => Ok(()),
+        if self.cursors.len() >= MAX_PAGES {
+            Err("the listing has more pages than any host needs")
+        } else {
+            Ok(())
         }
     }
 }

@@ -58,9 +58,10 @@ impl Patience {
     /// Records a question that took `took`.
     pub(crate) fn question_ended(&mut self, took: Duration, answered: bool) -> Result<(), String> {
         self.silent = if answered { 0 } else { self.silent + 1 };
-        let max_silent = match self.listed {
-            true => MAX_SILENT_AFTER_LISTING,
-            false => MAX_SILENT,
+        let max_silent = if self.listed {
+            MAX_SILENT_AFTER_LISTING
+        } else {
+            MAX_SILENT
         };
         if self.silent >= max_silent {
             return Err(format!("{max_silent} questions in a row without an answer"));
@@ -71,9 +72,10 @@ impl Patience {
     fn answer(&mut self, adds: Duration, took: Duration) -> Result<(), String> {
         self.allowed += adds + self.rate_limit_wait;
         self.waited += took;
-        match self.waited <= self.allowed {
-            true => Ok(()),
-            false => Err(self.exhausted()),
+        if self.waited <= self.allowed {
+            Ok(())
+        } else {
+            Err(self.exhausted())
         }
     }
 

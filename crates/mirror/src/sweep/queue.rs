@@ -188,9 +188,10 @@ impl Sweeps {
         let mut inner = self.lock();
         let before = inner.states.get(&host).map(|state| state.cost);
         let before = before.unwrap_or_default();
-        let cost = match whole {
-            true => cost,
-            false => cost.max_of_each(before),
+        let cost = if whole {
+            cost
+        } else {
+            cost.max_of_each(before)
         };
         inner.states.entry(host).or_default().cost = cost;
         inner.total_cost = inner.total_cost.minus(before).plus(cost);
@@ -207,9 +208,10 @@ impl Sweeps {
         let mut waited = |due: &DueHost| {
             let state = inner.states.entry(due.host).or_default();
             let since = *state.due_since.get_or_insert(now);
-            let head_start = match due.followed {
-                true => HEAD_START,
-                false => Duration::ZERO,
+            let head_start = if due.followed {
+                HEAD_START
+            } else {
+                Duration::ZERO
             };
             now.saturating_duration_since(since) + head_start
         };

@@ -269,9 +269,10 @@ impl Upstreams {
             () = tokio::time::sleep(FULL_DISK_RETRY) => {}
             () = self.shutdown.begun() => {}
         }
-        match self.shutdown.has_begun() {
-            true => Err(StoreError::Closed),
-            false => Ok(()),
+        if self.shutdown.has_begun() {
+            Err(StoreError::Closed)
+        } else {
+            Ok(())
         }
     }
 }

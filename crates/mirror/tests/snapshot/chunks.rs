@@ -84,9 +84,10 @@ fn nothing_is_compared_beyond_the_chunks_that_are_taken() {
 }
 
 fn posts_alone(path: &[u8]) -> Keep {
-    match path.starts_with(b"app.bsky.feed.post/") {
-        true => Keep::Record,
-        false => Keep::Key,
+    if path.starts_with(b"app.bsky.feed.post/") {
+        Keep::Record
+    } else {
+        Keep::Key
     }
 }
 

@@ -283,12 +283,13 @@ impl Mirror {
         let (chunks, totals) = self.compare(snapshot, wanted, repair)?;
         for chunk in chunks {
             let from = self.row().head().map(|head| head.rev);
-            let held = match chunk.last {
-                true => Held::Exactly(snapshot.head()),
-                false => Held::Applying {
+            let held = if chunk.last {
+                Held::Exactly(snapshot.head())
+            } else {
+                Held::Applying {
                     target: snapshot.head(),
                     from,
-                },
+                }
             };
             self.write(held, chunk.ops, snapshot.commit_block());
         }

@@ -29,9 +29,10 @@ fn refusal(blocks: &Blocks, memory: usize) -> &'static str {
 
 fn kind(blocks: &Blocks, at: usize, nodes: usize) -> &'static str {
     assert!(at > 0 && at < blocks.len());
-    match at <= nodes {
-        true => "missing_node",
-        false => "missing_record",
+    if at <= nodes {
+        "missing_node"
+    } else {
+        "missing_record"
     }
 }
 
@@ -119,9 +120,10 @@ fn cut_inside_a_block() {
     }
     for end in 0..whole.len() {
         let fetched = fetch(&whole[..end], usize::MAX);
-        match ends.contains(&end) && end > 0 {
-            true => assert!(fetched.is_ok() || end == ends[1]),
-            false => assert_eq!(fetched.err().unwrap().class(), "cut", "{end}"),
+        if ends.contains(&end) && end > 0 {
+            assert!(fetched.is_ok() || end == ends[1])
+        } else {
+            assert_eq!(fetched.err().unwrap().class(), "cut", "{end}")
         }
     }
 }

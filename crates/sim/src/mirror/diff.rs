@@ -64,9 +64,10 @@ impl Mirror {
     fn what_to_ask(&self, id: RepoId, note: &Note, adopt: bool, whole: bool) -> RepoRequest {
         let repo = self.book.repo_ref(id);
         let tried = self.tried.get(&id).copied();
-        match whole {
-            true => RepoRequest::InFull,
-            false => diff::choose_request(&self.rules.settings, repo, note, adopt, tried),
+        if whole {
+            RepoRequest::InFull
+        } else {
+            diff::choose_request(&self.rules.settings, repo, note, adopt, tried)
         }
     }
 

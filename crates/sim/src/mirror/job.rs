@@ -162,8 +162,8 @@ impl Mirror {
                 named,
                 adopt,
                 served,
-            } => match served.is_whole() {
-                true => {
+            } => {
+                if served.is_whole() {
                     let fetched = Fetched {
                         note,
                         named,
@@ -171,9 +171,10 @@ impl Mirror {
                         difference: false,
                     };
                     self.consider(world, &job, fetched, &served)
+                } else {
+                    self.fail(world, &job)
                 }
-                false => self.fail(world, &job),
-            },
+            }
             JobStep::Write(writing) => self.write_on(world, writing),
             JobStep::Done => JobStep::Done,
         };

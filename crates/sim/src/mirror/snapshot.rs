@@ -157,9 +157,10 @@ impl Mirror {
             }
         }
         self.counts.adopted += u64::from(begins && job.adopt);
-        match last {
-            true => JobStep::Done,
-            false => JobStep::Write(writing),
+        if last {
+            JobStep::Done
+        } else {
+            JobStep::Write(writing)
         }
     }
 }

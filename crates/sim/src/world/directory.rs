@@ -26,9 +26,10 @@ impl World {
         }
         let found = &self.owners[owner];
         let newest = found.documents.len() - 1;
-        let place = match found.lags {
-            true => newest.saturating_sub(1),
-            false => newest,
+        let place = if found.lags {
+            newest.saturating_sub(1)
+        } else {
+            newest
         };
         Some((found.documents[place], place as u64 + 1))
     }

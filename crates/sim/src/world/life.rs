@@ -80,9 +80,10 @@ impl World {
         }
         let before = hosted.line.last().map(|last| last.records.clone());
         let before = before.unwrap_or_default();
-        let after = match self.strikes(Fault::EmptyCommit) {
-            true => Records::clone(&before),
-            false => self.changed(&before),
+        let after = if self.strikes(Fault::EmptyCommit) {
+            Records::clone(&before)
+        } else {
+            self.changed(&before)
         };
         let commit = self.next_commit(owner, host, after);
         self.keep(host, commit.clone());
@@ -125,14 +126,13 @@ impl World {
         let frame = self.frame(owner, body);
         let swap = self.pds[host].log.held_back.is_none() && self.strikes(Fault::Swapped);
         let log = &mut self.pds[host].log;
-        match swap {
-            true => log.held_back = Some(frame),
-            false => {
-                let swapped = log.push(frame);
-                // A reset between the two events hides the one that was sent too early.
-                if swapped {
-                    self.lie(owner, "two events came in the wrong order");
-                }
+        if swap {
+            log.held_back = Some(frame)
+        } else {
+            let swapped = log.push(frame);
+            // A reset between the two events hides the one that was sent too early.
+            if swapped {
+                self.lie(owner, "two events came in the wrong order");
             }
         }
     }
@@ -330,14 +330,15 @@ impl World {
         let ahead = ahead[self.rng.below(ahead.len())];
         let rev = Tid::from_micros(self.now.0 + ahead, 7);
         let commit = Arc::new(Commit::new(owner, rev, &before, after, None));
-        let body = match self.rng.per_mille(700) {
-            true => Body::Commit {
+        let body = if self.rng.per_mille(700) {
+            Body::Commit {
                 ops: commit.ops.clone(),
                 commit,
                 proved: true,
                 too_big: false,
-            },
-            false => Body::Sync { commit },
+            }
+        } else {
+            Body::Sync { commit }
         };
         let frame = self.frame(owner, body);
         self.log_mut(place).push(frame);

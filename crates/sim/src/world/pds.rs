@@ -163,9 +163,10 @@ impl World {
             return Ok(Err(hosted.account));
         }
         let line = hosted.line.clone();
-        let back = match line.len() > 1 && self.strikes(Fault::StaleRepo) {
-            true => 1 + self.rng.below((line.len() - 1).min(2)),
-            false => 0,
+        let back = if line.len() > 1 && self.strikes(Fault::StaleRepo) {
+            1 + self.rng.below((line.len() - 1).min(2))
+        } else {
+            0
         };
         let commit = line[line.len() - 1 - back].clone();
         if self.strikes(Fault::StrangersRepo) {

@@ -156,9 +156,10 @@ impl<R: AsyncRead + Unpin> InboundFrames<R> {
             127 => (self.read.read_u64().await?, 0x1_0000),
             short => return Ok(u64::from(short)),
         };
-        match (least..=i64::MAX as u64).contains(&len) {
-            true => Ok(len),
-            false => Err(wrong("a length is not written as it must be")),
+        if (least..=i64::MAX as u64).contains(&len) {
+            Ok(len)
+        } else {
+            Err(wrong("a length is not written as it must be"))
         }
     }
 

@@ -100,11 +100,10 @@ async fn no_more_hosts_are_followed_than_the_limit_and_the_others_are_not_comple
         let Place::Pds(index) = place else { continue };
         let did = world.account(index, 0);
         let is_followed = followed.iter().any(|one| one.url == world.url(place));
-        match is_followed {
-            true => world.until_complete(&did).await,
-            false => {
-                world.until_incomplete(&did, "no_cover").await;
-            }
+        if is_followed {
+            world.until_complete(&did).await
+        } else {
+            world.until_incomplete(&did, "no_cover").await;
         }
     }
     world.stop().await;

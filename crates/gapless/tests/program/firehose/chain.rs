@@ -22,9 +22,10 @@ use crate::firehose::strict::{Served, Strict};
 const LOAD: f64 = 150.0;
 
 fn said(holds: bool, seen: &dyn std::fmt::Debug) -> Result<(), String> {
-    match holds {
-        true => Ok(()),
-        false => Err(format!("{seen:?}")),
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("{seen:?}"))
     }
 }
 

@@ -327,12 +327,13 @@ async fn a_filter_that_is_lost_or_spoilt_makes_everything_be_fetched_anew() {
         let mut world = mirrored(Some("app.bsky.feed.post")).await;
         let did = world.did(0);
         world.stop().await;
-        disk_does(&world, |batch| match lost {
-            true => {
+        disk_does(&world, |batch| {
+            if lost {
                 batch.delete(Table::Meta, wish::FILTER_KEY);
                 batch.delete(Table::Meta, meta::KEY);
+            } else {
+                batch.put(Table::Meta, wish::FILTER_KEY, vec![1u8, 0xff])
             }
-            false => batch.put(Table::Meta, wish::FILTER_KEY, vec![1u8, 0xff]),
         });
         let (code, text) = store(&world, "check");
         assert_eq!(code, Some(1), "{text}");

@@ -205,9 +205,12 @@ async fn tracked_and_untracked_at_once_is_one_or_the_other() {
     for round in 0..200 {
         let order = |track: bool| {
             let (mirror, dids) = (world.mirror().clone(), vec![a.clone()]);
-            tokio::task::spawn_blocking(move || match track {
-                true => mirror.control().track(&dids),
-                false => mirror.control().untrack(&dids),
+            tokio::task::spawn_blocking(move || {
+                if track {
+                    mirror.control().track(&dids)
+                } else {
+                    mirror.control().untrack(&dids)
+                }
             })
         };
         let remove = order(false);
@@ -414,9 +417,12 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
     let named = vec![did.clone()];
     for track in [true, false] {
         let named = named.clone();
-        let changed = world.ask(move |mirror| match track {
-            true => mirror.control().track(&named),
-            false => mirror.control().untrack(&named),
+        let changed = world.ask(move |mirror| {
+            if track {
+                mirror.control().track(&named)
+            } else {
+                mirror.control().untrack(&named)
+            }
         });
         changed.await.expect("it is done");
     }

@@ -204,9 +204,10 @@ async fn suspended(world: &World) {
     world
         .until("suspended", async |world: &World| {
             let status = status(world).await;
-            match status.hiding_suspended == [world.host_url(0)] {
-                true => Ok(()),
-                false => Err(format!("{status:?}")),
+            if status.hiding_suspended == [world.host_url(0)] {
+                Ok(())
+            } else {
+                Err(format!("{status:?}"))
             }
         })
         .await;

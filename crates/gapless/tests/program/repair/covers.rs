@@ -105,9 +105,12 @@ async fn tracked_by_name_and_no_longer_changes_nothing_where_the_host_is_followe
     let did = world.account(0, 1);
     let tracked = |track: bool| {
         let (mirror, dids) = (world.mirror().clone(), vec![did.clone()]);
-        tokio::task::spawn_blocking(move || match track {
-            true => mirror.control().track(&dids),
-            false => mirror.control().untrack(&dids),
+        tokio::task::spawn_blocking(move || {
+            if track {
+                mirror.control().track(&dids)
+            } else {
+                mirror.control().untrack(&dids)
+            }
         })
     };
     tracked(true).await.expect("no panic").expect("it is done");

@@ -79,9 +79,10 @@ async fn a_resync_replaces_what_the_disk_has_spoilt() {
     world
         .until("paid", async |world: &World| {
             let debt = world.row(&did).debt;
-            match debt.fetch.is_none() {
-                true => Ok(()),
-                false => Err(format!("{debt:?}")),
+            if debt.fetch.is_none() {
+                Ok(())
+            } else {
+                Err(format!("{debt:?}"))
             }
         })
         .await;

@@ -416,9 +416,10 @@ async fn a_head_from_before_a_reset_vouches_for_nothing_after_it() {
     world
         .until("the answer has come", async |world: &World| {
             let answer = world.never_stale(&did).await;
-            match answer.debt.is_none() {
-                true => Ok(()),
-                false => Err(format!("{answer:?}")),
+            if answer.debt.is_none() {
+                Ok(())
+            } else {
+                Err(format!("{answer:?}"))
             }
         })
         .await;

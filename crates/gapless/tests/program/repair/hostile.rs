@@ -50,9 +50,10 @@ impl Swollen {
                         return;
                     };
                     let far = TcpStream::connect(&target).await.expect("it listens");
-                    match String::from_utf8_lossy(&head[..read]).contains("subscribeRepos") {
-                        true => pass_on(near, far, &target, &after, &sent).await,
-                        false => pass_by(near, far).await,
+                    if String::from_utf8_lossy(&head[..read]).contains("subscribeRepos") {
+                        pass_on(near, far, &target, &after, &sent).await
+                    } else {
+                        pass_by(near, far).await
                     }
                 });
             }
@@ -269,12 +270,11 @@ impl Endless {
                     let read = near.read(&mut head).await.unwrap_or(0);
                     let head = String::from_utf8_lossy(&head[..read]).into_owned();
                     tokio::time::sleep(Duration::from_millis(20)).await;
-                    let (status, body) = match head.contains("listRepos") {
-                        true => {
-                            let page = pages.fetch_add(1, Ordering::SeqCst) % 2;
-                            ("200 OK", format!("{{\"repos\":[],\"cursor\":\"{page}\"}}"))
-                        }
-                        false => ("503 Busy", String::new()),
+                    let (status, body) = if head.contains("listRepos") {
+                        let page = pages.fetch_add(1, Ordering::SeqCst) % 2;
+                        ("200 OK", format!("{{\"repos\":[],\"cursor\":\"{page}\"}}"))
+                    } else {
+                        ("503 Busy", String::new())
                     };
                     let answer = format!(
                         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n\

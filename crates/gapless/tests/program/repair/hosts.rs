@@ -139,9 +139,10 @@ async fn t14_a_late_events_of_the_old_host_neither_apply_nor_hide() {
             let answer = world.never_stale(&did).await;
             assert_eq!(answer.account, "active", "its old host cannot hide it");
             assert_eq!(answer.rev, head);
-            match world.cursor(0) == last {
-                true => Ok(()),
-                false => Err(format!("{answer:?}")),
+            if world.cursor(0) == last {
+                Ok(())
+            } else {
+                Err(format!("{answer:?}"))
             }
         })
         .await;

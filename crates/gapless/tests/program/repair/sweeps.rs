@@ -30,9 +30,10 @@ async fn t16_a_listing_from_before_a_reset_vouches_for_nothing_after_it() {
         .until("the listing has come", async |world: &World| {
             let answer = world.never_stale(&did).await;
             assert!(!answer.complete, "{answer:?}");
-            match world.metrics().sweeps.get() > sweeps {
-                true => Ok(()),
-                false => Err("not yet".to_owned()),
+            if world.metrics().sweeps.get() > sweeps {
+                Ok(())
+            } else {
+                Err("not yet".to_owned())
             }
         })
         .await;
@@ -90,9 +91,10 @@ async fn t17_b_a_listing_that_is_ahead_of_our_stream_costs_a_fetch_at_most() {
     world
         .until("a suspect", async |world: &World| {
             world.net.stir(100);
-            match world.metrics().suspects.get() > before.0 {
-                true => Ok(()),
-                false => Err("none yet".to_owned()),
+            if world.metrics().suspects.get() > before.0 {
+                Ok(())
+            } else {
+                Err("none yet".to_owned())
             }
         })
         .await;
@@ -234,9 +236,10 @@ async fn t58_a_a_sweep_noted_before_the_marker_was_unset_does_not_raise_it() {
         .until("the listing has come", async |world: &World| {
             assert_eq!(world.row(&did).marker, None);
             assert!(!world.never_stale(&did).await.complete);
-            match world.metrics().sweeps.get() > sweeps {
-                true => Ok(()),
-                false => Err("not yet".to_owned()),
+            if world.metrics().sweeps.get() > sweeps {
+                Ok(())
+            } else {
+                Err("not yet".to_owned())
             }
         })
         .await;
@@ -319,9 +322,10 @@ async fn t59_a_newer_head_is_named_while_the_fetch_fails_and_an_older_commit_cha
     world
         .until("a while", async |world: &World| {
             assert!(!world.never_stale(&did).await.complete);
-            match world.metrics().sweeps.get() > sweeps + 1 {
-                true => Ok(()),
-                false => Err("no sweep".to_owned()),
+            if world.metrics().sweeps.get() > sweeps + 1 {
+                Ok(())
+            } else {
+                Err("no sweep".to_owned())
             }
         })
         .await;
@@ -339,9 +343,10 @@ fn is_suspended(world: &World) -> bool {
 async fn until_suspended(world: &World, wanted: bool) {
     world
         .until("the sweep has told", async |world: &World| {
-            match is_suspended(world) == wanted {
-                true => Ok(()),
-                false => Err(format!("it should be {wanted}")),
+            if is_suspended(world) == wanted {
+                Ok(())
+            } else {
+                Err(format!("it should be {wanted}"))
             }
         })
         .await;
@@ -452,9 +457,10 @@ async fn swept_again(world: &World, host: usize, times: u32) {
     for _ in 0..times {
         world
             .until("swept again", async |world: &World| {
-                match swept_tick(world, host) > last {
-                    true => Ok(()),
-                    false => Err(format!("{last:?}")),
+                if swept_tick(world, host) > last {
+                    Ok(())
+                } else {
+                    Err(format!("{last:?}"))
                 }
             })
             .await;

@@ -81,9 +81,10 @@ async fn asked(world: &World, did: &Did, since: &str, times: u64) {
                 .is_some_and(|at| at > since);
             assert!(!vouched, "since {since}: {answer:?}");
             assert!(swept_at(world).as_deref() <= Some(since), "since {since}");
-            match world.metrics().heads_asked.get() >= least {
-                true => Ok(()),
-                false => Err(format!("{} of {least}", world.metrics().heads_asked.get())),
+            if world.metrics().heads_asked.get() >= least {
+                Ok(())
+            } else {
+                Err(format!("{} of {least}", world.metrics().heads_asked.get()))
             }
         })
         .await;

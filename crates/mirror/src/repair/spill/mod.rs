@@ -439,12 +439,13 @@ impl SpilledCar {
                 }
                 block.drain(..CID_LEN);
                 // The block was hashed on arrival, but has been on a disk since.
-                match cid.matches(&block) {
-                    true => Ok(Some(Cow::Owned(block))),
-                    false => Err(io::Error::new(
+                if cid.matches(&block) {
+                    Ok(Some(Cow::Owned(block)))
+                } else {
+                    Err(io::Error::new(
                         io::ErrorKind::InvalidData,
                         format!("block {cid} came back from the disk with other bytes"),
-                    )),
+                    ))
                 }
             }
         }
