@@ -11,10 +11,10 @@ use gapless_mirror::api::{NewUpstream, Operate as _};
 use gapless_mirror::failpoints;
 use gapless_store::change::Change;
 use gapless_store::space::pretended;
-use gapless_testnet::{Fault, NewCommit, Place, SetFault, Spec, Write, encode_record};
+use gapless_testnet::{Fault, NewCommit, Place, SetFault, Spec, Write};
 use tokio::sync::oneshot::{Receiver, channel};
 
-use crate::World;
+use crate::{World, new_path, record};
 
 /// The first host.
 pub const PDS: Place = Place::Pds(0);
@@ -26,17 +26,6 @@ const FULL: &str = "nothing is written until there is room on the disk";
 pub fn next_number() -> u64 {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
-}
-
-/// A path that no record has.
-pub fn new_path() -> String {
-    format!("app.bsky.feed.post/test{:06}", next_number())
-}
-
-/// A post with this text.
-pub fn record(text: &str) -> Vec<u8> {
-    let json = serde_json::json!({ "$type": "app.bsky.feed.post", "text": text });
-    encode_record(&json).expect("it is a record")
 }
 
 /// The creation of a new post.

@@ -29,8 +29,9 @@ mod wait;
 mod world;
 
 pub use gapless::demo::oracle;
+pub use gapless::demo::traffic::{new_path, record};
 
-pub use faults::{PDS, new_path, new_post, next_number, record};
+pub use faults::{PDS, new_post, next_number};
 pub use program::Program;
 pub use wait::said;
 pub use world::{LOG, PATIENCE, Settled, World, listed, network, own_accounts, swept, unswept};

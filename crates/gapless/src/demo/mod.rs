@@ -13,7 +13,7 @@ mod play;
 mod stage;
 mod story;
 mod tally;
-mod traffic;
+pub mod traffic;
 mod view;
 
 use std::net::SocketAddr;

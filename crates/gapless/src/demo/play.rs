@@ -36,49 +36,42 @@ impl Demo {
         let words = format!("All {} are complete after {seconds:.1} s.", all.len());
         let event = json!({ "event": "complete", "seconds": seconds });
         self.view.tell(&words, &event);
-        let mut repaired = 0;
-        for act in ACTS.iter().filter(|act| act.in_demo()) {
-            repaired += 1;
-            self.perform(repaired, *act).await?;
+        for (index, act) in ACTS.iter().enumerate() {
+            self.perform(index + 1, act).await?;
         }
-        Ok(repaired)
+        Ok(ACTS.len())
     }
 
-    async fn perform(&self, number: usize, act: Act) -> Result<(), DemoError> {
+    async fn perform(&self, number: usize, act: &Act) -> Result<(), DemoError> {
         let mut stage: &Stage = &self.stage;
         let fired = act.fired(&stage.net);
         let mut mark = Mark::take(&*self.stage.running()?)?;
         let began = Instant::now();
         let mut seen = Observations::default();
         let broken = self.watching(&mut seen, act.play(&mut stage)).await?;
-        if broken.restarted {
+        if act.restarts_mirror() {
             mark = mark.after_restart();
         }
-        let words = format!(
-            "\n{number:>2}. {}\n    broke     {}",
-            act.name(),
-            broken.what
-        );
+        let words = format!("\n{number:>2}. {}\n    broke     {}", act.name, act.what);
         let event = json!({
-            "event": "broke", "number": number, "fault": act.name(), "what": broken.what,
-            "repositories": broken.dids.iter().map(Did::as_str).collect::<Vec<_>>(),
+            "event": "broke", "number": number, "fault": act.name, "what": act.what,
+            "repositories": broken.iter().map(Did::as_str).collect::<Vec<_>>(),
         });
         self.view.tell(&words, &event);
         let mending = act.mend(&mut stage, &broken);
         if let Some(mended) = self.watching(&mut seen, mending).await? {
-            let words = format!("    meanwhile {}", mended.what);
-            let event = json!({ "event": "meanwhile", "number": number, "what": mended.what });
+            let words = format!("    meanwhile {mended}");
+            let event = json!({ "event": "meanwhile", "number": number, "what": mended });
             self.view.tell(&words, &event);
         }
-        self.until_complete(&broken.dids, &mut seen, act.name())
-            .await?;
+        self.until_complete(&broken, &mut seen, act.name).await?;
         act.check_fired(&self.stage.net, &fired)?;
-        seen.retain(&broken.dids);
-        let story = Story::of(&*self.stage.running()?, &mark, seen, &broken.dids)?;
+        seen.retain(&broken);
+        let story = Story::of(&*self.stage.running()?, &mark, seen, &broken)?;
         let (told, seconds) = (story.summary(), began.elapsed().as_secs_f64());
         let words = format!("    repaired  after {seconds:.1} s: {told}");
         let event = json!({
-            "event": "repaired", "number": number, "fault": act.name(), "seconds": seconds,
+            "event": "repaired", "number": number, "fault": act.name, "seconds": seconds,
             "how": told, "reasons": story.seen.reasons(), "owed": story.seen.owed(),
             "counted": story.growth,
         });
@@ -87,7 +80,7 @@ impl Demo {
         self.view.line(&self.status(&tally));
         // Side effects of this act end before the next one begins.
         let all = self.stage.net.truth().dids();
-        self.until_complete(&all, &mut Observations::default(), act.name())
+        self.until_complete(&all, &mut Observations::default(), act.name)
             .await?;
         if self.view.is_watched() {
             tokio::time::sleep(PAUSE_AFTER_ACT).await;

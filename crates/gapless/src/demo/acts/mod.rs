@@ -2,13 +2,11 @@
 //! what it broke, and names the faults that must have fired. The demonstration plays them
 //! against a mirror in its process, the tests of the program against `gapless run` over HTTP.
 //!
-//! A new act is a variant of [`Act`], with its name, its faults and its function, and a place
-//! in [`ACTS`]. An act changes only accounts that no other act changes; see [`network::cast`].
+//! A new act is an entry of one of the lists, with a [`Breakage`] and its function in `breakage`.
+//! An act breaks only accounts of the cast that no other act breaks; see [`network::cast`].
 
-mod accounts;
-mod fetches;
+mod breakage;
 pub mod network;
-mod streams;
 
 use gapless_atp::syntax::Did;
 use gapless_testnet::{Fault, Testnet};
@@ -25,146 +23,170 @@ const LOST: usize = 12;
 /// Accounts that each host needs: its cast, and those that it can lose.
 pub const MIN_ACCOUNTS_PER_HOST: usize = CAST + LOST;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
+/// What an act breaks. A cast account is given by its host and its number there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Breakage {
     LostEvent,
     LostDelete,
-    CutCar,
-    StrangersCar,
-    RefusedDials,
-    WindowPassed,
-    SequenceRestart,
-    KeyRotation,
+    /// The cast account, and what happens to its fetched repository, twice.
+    SpoiltFetch((usize, usize), Fault),
+    /// The HTTP statuses with which dials are refused, each with how often.
+    RefusedDials(&'static [(u16, u64)]),
+    PassedWindow,
+    RestartedSequence,
+    RotatedKey,
     DirectoryDown,
     Migration,
     WipedHost,
-    OldCar,
-    ThrottledDials,
     SyncDuringFetch,
-    RelayOmission,
-    RelayGap,
+    OmittedEvents,
+    SkippedNumber,
     RelayRollback,
 }
 
-/// All acts, in the order in which they are played.
+#[derive(Debug)]
+pub struct Act {
+    pub name: &'static str,
+    /// What the act breaks, for people, in a line.
+    pub what: &'static str,
+    /// The faults that must have fired by the end, each with how often at least.
+    faults: &'static [(&'static str, u64)],
+    pub breakage: Breakage,
+}
+
+/// The acts of the demonstration, in order. The fault script plays them too.
 pub const ACTS: &[Act] = &[
-    Act::LostEvent,
-    Act::LostDelete,
-    Act::CutCar,
-    Act::StrangersCar,
-    Act::RefusedDials,
-    Act::WindowPassed,
-    Act::SequenceRestart,
-    Act::KeyRotation,
-    Act::DirectoryDown,
-    Act::Migration,
-    Act::WipedHost,
-    Act::OldCar,
-    Act::ThrottledDials,
-    Act::SyncDuringFetch,
-    Act::RelayOmission,
-    Act::RelayGap,
-    Act::RelayRollback,
+    Act {
+        name: "event lost, then silence",
+        what: "a commit is lost on its way to us, and nothing follows it",
+        faults: &[("drop", 1)],
+        breakage: Breakage::LostEvent,
+    },
+    Act {
+        name: "delete inside a gap",
+        what: "a delete is lost, a commit follows, and getRepo answers 503 twice",
+        faults: &[("drop", 1), ("http-error", 2)],
+        breakage: Breakage::LostDelete,
+    },
+    Act {
+        name: "repository cut short",
+        what: "a commit is lost, and getRepo ends half way, at a block boundary",
+        faults: &[("drop", 1), ("car-cut", 2)],
+        breakage: Breakage::SpoiltFetch((2, 0), Fault::CarCut {}),
+    },
+    Act {
+        name: "repository signed by a stranger",
+        what: "a commit is lost, and getRepo is whole, but signed by another key",
+        faults: &[("drop", 1), ("car-other-key", 2)],
+        breakage: Breakage::SpoiltFetch((0, 1), Fault::CarOtherKey {}),
+    },
+    Act {
+        name: "stream refused",
+        what: "a host closes its stream and refuses the next connections with 503; commits go on",
+        faults: &[("disconnect", 1), ("dial-error", 2)],
+        breakage: Breakage::RefusedDials(&[(503, 2)]),
+    },
+    Act {
+        name: "cursor window passed while down",
+        what: "the mirror is down, and its host keeps no event of that time",
+        faults: &[("window", 1)],
+        breakage: Breakage::PassedWindow,
+    },
+    Act {
+        name: "sequence restart",
+        what: "a host forgets its numbers and counts from 1 again",
+        faults: &[("seq-restart", 1)],
+        breakage: Breakage::RestartedSequence,
+    },
+    Act {
+        name: "key rotation",
+        what: "an account has a new key, and no event says so; it writes",
+        faults: &[("rotate-key", 1)],
+        breakage: Breakage::RotatedKey,
+    },
+    Act {
+        name: "directory down",
+        what: "the directory answers 503 while an account has a new key and another one is new",
+        faults: &[("plc-down", 2), ("rotate-key", 1)],
+        breakage: Breakage::DirectoryDown,
+    },
+    Act {
+        name: "migration with missed events",
+        what: "an account moves to another host; every event about it is lost",
+        faults: &[("drop", 1), ("migrate", 1)],
+        breakage: Breakage::Migration,
+    },
+    Act {
+        name: "wiped host",
+        what: "a host has lost 12 repositories, and says nothing of it",
+        faults: &[("lost-account", 1)],
+        breakage: Breakage::WipedHost,
+    },
 ];
 
-/// What an act broke.
-pub struct Breakage {
-    /// For people, in a line.
-    pub what: String,
-    /// The repositories that must be complete at their owners' heads again.
-    pub dids: Vec<Did>,
-    /// The mirror was restarted meanwhile, and counts from zero.
-    pub restarted: bool,
-}
+/// Acts that only the fault script plays.
+pub const FURTHER_ACTS: &[Act] = &[
+    Act {
+        name: "repository of an older state",
+        what: "a commit is lost, and getRepo answers with an older state",
+        faults: &[("drop", 1), ("car-old", 1)],
+        breakage: Breakage::SpoiltFetch((1, 1), Fault::CarOld { commits: 1 }),
+    },
+    Act {
+        name: "stream refused, then throttled",
+        what: "a host closes its stream and refuses connections with 503, then with 429",
+        faults: &[("disconnect", 1), ("dial-error", 3)],
+        breakage: Breakage::RefusedDials(&[(503, 2), (429, 1)]),
+    },
+    Act {
+        name: "#sync during a fetch",
+        what: "a #sync, a commit and a #sync arrive while getRepo is stalled",
+        faults: &[("drop", 1), ("stall", 1), ("sync", 2)],
+        breakage: Breakage::SyncDuringFetch,
+    },
+];
 
-impl Breakage {
-    fn new(what: impl Into<String>, dids: Vec<Did>) -> Breakage {
-        Breakage {
-            what: what.into(),
-            dids,
-            restarted: false,
-        }
-    }
-}
-
-/// What was done to end a fault that does not end by itself.
-pub struct Mended {
-    pub what: String,
-}
+/// Acts that the fault script plays if the mirror follows a relay.
+pub const RELAY_ACTS: &[Act] = &[
+    Act {
+        name: "events left out by a relay",
+        what: "a relay leaves out the events of an account, and nothing follows them",
+        faults: &[("relay-omit", 1)],
+        breakage: Breakage::OmittedEvents,
+    },
+    Act {
+        name: "number skipped by a relay",
+        what: "a relay gives an event a number and does not send it",
+        faults: &[("relay-gap", 1)],
+        breakage: Breakage::SkippedNumber,
+    },
+    Act {
+        name: "relay rolled back",
+        what: "a relay loses its last 30 events and gives their numbers to others",
+        faults: &[("relay-rollback", 1), ("disconnect", 1)],
+        breakage: Breakage::RelayRollback,
+    },
+];
 
 impl Act {
-    pub fn name(self) -> &'static str {
-        match self {
-            Act::LostEvent => "event lost, then silence",
-            Act::LostDelete => "delete inside a gap",
-            Act::CutCar => "repository cut short",
-            Act::StrangersCar => "repository signed by a stranger",
-            Act::RefusedDials => "stream refused",
-            Act::WindowPassed => "cursor window passed while down",
-            Act::SequenceRestart => "sequence restart",
-            Act::KeyRotation => "key rotation",
-            Act::DirectoryDown => "directory down",
-            Act::Migration => "migration with missed events",
-            Act::WipedHost => "wiped host",
-            Act::OldCar => "repository of an older state",
-            Act::ThrottledDials => "stream refused, then throttled",
-            Act::SyncDuringFetch => "#sync during a fetch",
-            Act::RelayOmission => "events left out by a relay",
-            Act::RelayGap => "number skipped by a relay",
-            Act::RelayRollback => "relay rolled back",
-        }
-    }
-
-    /// Whether the demonstration plays the act. The tests of the program play all acts.
-    pub fn in_demo(self) -> bool {
-        let further = [Act::OldCar, Act::ThrottledDials, Act::SyncDuringFetch];
-        !further.contains(&self) && !self.needs_relay()
-    }
-
-    /// Whether the act is played only if the mirror follows a relay.
-    pub fn needs_relay(self) -> bool {
-        matches!(
-            self,
-            Act::RelayOmission | Act::RelayGap | Act::RelayRollback
-        )
-    }
-
-    /// The faults that must have fired by the end of the act, each with how often at least.
-    fn faults(self) -> &'static [(&'static str, u64)] {
-        match self {
-            Act::LostEvent => &[("drop", 1)],
-            Act::LostDelete => &[("drop", 1), ("http-error", 2)],
-            Act::CutCar => &[("drop", 1), ("car-cut", 2)],
-            Act::StrangersCar => &[("drop", 1), ("car-other-key", 2)],
-            Act::RefusedDials => &[("disconnect", 1), ("dial-error", 2)],
-            Act::WindowPassed => &[("window", 1)],
-            Act::SequenceRestart => &[("seq-restart", 1)],
-            Act::KeyRotation => &[("rotate-key", 1)],
-            Act::DirectoryDown => &[("plc-down", 2), ("rotate-key", 1)],
-            Act::Migration => &[("drop", 1), ("migrate", 1)],
-            Act::WipedHost => &[("lost-account", 1)],
-            Act::OldCar => &[("drop", 1), ("car-old", 1)],
-            Act::ThrottledDials => &[("disconnect", 1), ("dial-error", 3)],
-            Act::SyncDuringFetch => &[("drop", 1), ("stall", 1), ("sync", 2)],
-            Act::RelayOmission => &[("relay-omit", 1)],
-            Act::RelayGap => &[("relay-gap", 1)],
-            Act::RelayRollback => &[("relay-rollback", 1), ("disconnect", 1)],
-        }
+    /// Whether the mirror is restarted during the act, and then counts from zero.
+    pub fn restarts_mirror(&self) -> bool {
+        self.breakage == Breakage::PassedWindow
     }
 
     /// How often each fault of the act has fired so far, for [`Act::check_fired`].
-    pub fn fired(self, net: &Testnet) -> Vec<u64> {
-        let faults = self.faults().iter();
+    pub fn fired(&self, net: &Testnet) -> Vec<u64> {
+        let faults = self.faults.iter();
         faults.map(|(name, _)| net.faults().fired(name)).collect()
     }
 
     /// Fails unless every fault of the act has fired as often as it must, since `before`.
-    pub fn check_fired(self, net: &Testnet, before: &[u64]) -> Result<(), DemoError> {
-        let all = self.faults().iter().zip(self.fired(net)).zip(before);
-        for (((name, least), fired), before) in all {
+    pub fn check_fired(&self, net: &Testnet, before: &[u64]) -> Result<(), DemoError> {
+        for (((name, least), fired), before) in self.faults.iter().zip(self.fired(net)).zip(before)
+        {
             let fired = fired - before;
             if fired < *least {
-                let act = self.name();
+                let act = self.name;
                 let words = format!("{act}: the fault {name} fired {fired} times, not {least}");
                 return Err(DemoError::Wrong(words));
             }
@@ -172,68 +194,41 @@ impl Act {
         Ok(())
     }
 
-    /// Breaks something, and waits until the mirror has noticed where that is part of the act.
-    pub async fn play(self, on: &mut impl MirroredNetwork) -> Result<Breakage, DemoError> {
-        match self {
-            Act::LostEvent => fetches::lose_event(on.net()),
-            Act::LostDelete => fetches::lose_delete(on.net()),
-            Act::CutCar => {
-                // The difference is fetched first, then the whole: both are cut.
-                let words = "a commit is lost, and getRepo ends half way, at a block boundary";
-                fetches::spoil(on.net(), (2, 0), Fault::CarCut {}, words)
-            }
-            Act::StrangersCar => {
-                let words = "a commit is lost, and getRepo is whole, but signed by another key";
-                fetches::spoil(on.net(), (0, 1), Fault::CarOtherKey {}, words)
-            }
-            Act::RefusedDials => {
-                let words = "a host closes its stream and refuses the next connections with 503; commits go on";
-                streams::refuse_dials(on, &[(503, 2)], words).await
-            }
-            Act::WindowPassed => streams::pass_window(on).await,
-            Act::SequenceRestart => streams::restart_sequence(on).await,
-            Act::KeyRotation => accounts::rotate_key(on.net()),
-            Act::DirectoryDown => accounts::take_directory_down(on).await,
-            Act::Migration => accounts::migrate(on.net()),
-            Act::WipedHost => accounts::wipe_host(on).await,
-            Act::OldCar => {
-                let words = "a commit is lost, and getRepo answers with an older state";
-                fetches::spoil(on.net(), (1, 1), Fault::CarOld { commits: 1 }, words)
-            }
-            Act::ThrottledDials => {
-                let words =
-                    "a host closes its stream and refuses connections with 503, then with 429";
-                streams::refuse_dials(on, &[(503, 2), (429, 1)], words).await
-            }
-            Act::SyncDuringFetch => fetches::sync_during_fetch(on).await,
-            Act::RelayOmission => streams::omit_events(on.net()),
-            Act::RelayGap => streams::skip_number(on.net()),
-            Act::RelayRollback => streams::roll_relay_back(on).await,
+    /// Breaks something, and waits until the mirror has noticed it where that is part of the
+    /// act. Returns the repositories that must be complete at their owners' heads again.
+    pub async fn play(&self, on: &mut impl MirroredNetwork) -> Result<Vec<Did>, DemoError> {
+        match &self.breakage {
+            Breakage::LostEvent => breakage::lose_event(on.net()),
+            Breakage::LostDelete => breakage::lose_delete(on.net()),
+            Breakage::SpoiltFetch(cast, fault) => breakage::spoil_fetch(on.net(), *cast, fault),
+            Breakage::RefusedDials(refusals) => breakage::refuse_dials(on, refusals).await,
+            Breakage::PassedWindow => breakage::pass_window(on).await,
+            Breakage::RestartedSequence => breakage::restart_sequence(on).await,
+            Breakage::RotatedKey => breakage::rotate_key(on.net()),
+            Breakage::DirectoryDown => breakage::take_directory_down(on).await,
+            Breakage::Migration => breakage::migrate(on.net()),
+            Breakage::WipedHost => breakage::wipe_host(on).await,
+            Breakage::SyncDuringFetch => breakage::sync_during_fetch(on).await,
+            Breakage::OmittedEvents => breakage::omit_events(on.net()),
+            Breakage::SkippedNumber => breakage::skip_number(on.net()),
+            Breakage::RelayRollback => breakage::roll_relay_back(on).await,
         }
     }
 
-    /// Ends what does not end by itself, once the mirror has noticed it.
+    /// Ends what does not end by itself, and says what was ended.
     pub async fn mend(
-        self,
+        &self,
         on: &mut impl MirroredNetwork,
-        broken: &Breakage,
-    ) -> Result<Option<Mended>, DemoError> {
-        let what = match self {
-            Act::DirectoryDown => {
+        broken: &[Did],
+    ) -> Result<Option<String>, DemoError> {
+        match self.breakage {
+            Breakage::DirectoryDown => {
                 on.net().clear_faults(Some("plc-down"));
-                "nothing was believed that could not be checked; the directory is back".to_owned()
+                let what = "nothing was believed that could not be checked; the directory is back";
+                Ok(Some(what.to_owned()))
             }
-            Act::WipedHost => accounts::restore_host(on, &broken.dids).await?,
-            Act::RefusedDials | Act::ThrottledDials => {
-                streams::until_connected(on).await?;
-                return Ok(None);
-            }
-            Act::WindowPassed => {
-                streams::restore_window(on)?;
-                return Ok(None);
-            }
-            _ => return Ok(None),
-        };
-        Ok(Some(Mended { what }))
+            Breakage::WipedHost => breakage::restore_host(on, broken).await.map(Some),
+            _ => Ok(None),
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use gapless_atp::syntax::Did;
-use gapless_mirror::api::{RepoAnswer, Status, UpstreamAnswer};
+use gapless_mirror::api::{RepoAnswer, Status};
 use gapless_testnet::{Fault, NewCommit, Place, SetFault, Spec, Testnet, Write};
 
 use crate::demo::acts::HOSTS;
@@ -16,6 +16,10 @@ use crate::demo::{DemoError, REPAIR_TIMEOUT};
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A test network with [`HOSTS`] hosts, and a mirror of it that can be stopped and started.
+#[expect(
+    async_fn_in_trait,
+    reason = "acts are played by one task, never spawned"
+)]
 pub trait MirroredNetwork {
     fn net(&self) -> &Testnet;
 
@@ -23,14 +27,14 @@ pub trait MirroredNetwork {
     fn stream(&self, host: usize) -> Place;
 
     /// The mirror's answer about a repository; `None` if the mirror does not know it.
-    fn repo(&mut self, did: &Did) -> impl Future<Output = Result<Option<RepoAnswer>, DemoError>>;
+    async fn repo(&mut self, did: &Did) -> Result<Option<RepoAnswer>, DemoError>;
 
-    fn status(&mut self) -> impl Future<Output = Result<Status, DemoError>>;
+    async fn status(&mut self) -> Result<Status, DemoError>;
 
-    fn stop_mirror(&mut self) -> impl Future<Output = Result<(), DemoError>>;
+    async fn stop_mirror(&mut self) -> Result<(), DemoError>;
 
     /// Starts the mirror again on its existing data.
-    fn start_mirror(&mut self) -> impl Future<Output = Result<(), DemoError>>;
+    async fn start_mirror(&mut self) -> Result<(), DemoError>;
 }
 
 pub(super) fn network_error(error: impl ToString) -> DemoError {
@@ -57,6 +61,14 @@ pub(super) fn accounts_of(on: &impl MirroredNetwork, stream: Place) -> Vec<Did> 
     hosts.flat_map(|host| accounts_on(on.net(), host)).collect()
 }
 
+/// The URL of a stream; `None` for a server that has none.
+pub(super) fn url(net: &Testnet, stream: Place) -> Option<String> {
+    match stream {
+        Place::Pds(host) => net.urls().pds.get(host).cloned(),
+        _ => net.urls().relay.clone(),
+    }
+}
+
 /// Injects a fault. A fault that is done at once must have fired.
 pub(super) fn inject(net: &Testnet, spec: Spec) -> Result<SetFault, DemoError> {
     let set = net.fault(spec.clone()).map_err(network_error)?;
@@ -66,22 +78,12 @@ pub(super) fn inject(net: &Testnet, spec: Spec) -> Result<SetFault, DemoError> {
     Ok(set)
 }
 
-/// Ends a fault.
-pub(super) fn clear(net: &Testnet, set: SetFault) {
-    if let Some(id) = set.id {
-        net.clear_fault(id);
-    }
-}
-
-pub(super) fn write(net: &Testnet, did: &Did, write: Write) -> Result<NewCommit, DemoError> {
-    net.write(did, &[write]).map_err(network_error)
-}
-
 /// One commit with one new record.
 pub(super) fn post(net: &Testnet, did: &Did) -> Result<NewCommit, DemoError> {
     let path = new_path();
     let record = record(&path);
-    write(net, did, Write::Create { path, record })
+    let written = net.write(did, &[Write::Create { path, record }]);
+    written.map_err(network_error)
 }
 
 /// The next event of an account gets a number and is never sent.
@@ -97,110 +99,56 @@ pub(super) fn break_chain(net: &Testnet, did: &Did) -> Result<(), DemoError> {
     post(net, did).map(drop)
 }
 
-/// Waits until a condition yields a value; while it does not hold, it yields what it saw.
-async fn until<N: MirroredNetwork, T>(
+type Waited = Result<(), DemoError>;
+
+/// Asks until the answer is as wanted.
+pub(super) async fn until<N: MirroredNetwork, T: Debug>(
     on: &mut N,
     what: &str,
-    mut condition: impl AsyncFnMut(&mut N) -> Result<Result<T, String>, DemoError>,
-) -> Result<T, DemoError> {
+    mut ask: impl AsyncFnMut(&mut N) -> Result<T, DemoError>,
+    wanted: impl Fn(&T) -> bool,
+) -> Waited {
     let began = Instant::now();
     loop {
-        match condition(on).await? {
-            Ok(value) => return Ok(value),
-            Err(seen) if began.elapsed() > REPAIR_TIMEOUT => {
-                let words = format!("in vain waited until {what}; last seen: {seen}");
-                return Err(DemoError::Wrong(words));
-            }
-            Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
+        let answer = ask(on).await?;
+        if wanted(&answer) {
+            return Ok(());
         }
+        if began.elapsed() > REPAIR_TIMEOUT {
+            let words = format!("in vain waited until {what}; last seen: {answer:?}");
+            return Err(DemoError::Wrong(words));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// `found` if it is as wanted, otherwise its description.
-fn if_wanted<T: Debug>(found: Option<T>, wanted: impl Fn(&T) -> bool) -> Result<T, String> {
-    match found {
-        Some(found) if wanted(&found) => Ok(found),
-        seen => Err(format!("{seen:?}")),
-    }
-}
-
-/// Waits until the answer about a repository is as wanted.
-pub(super) async fn until_repo(
-    on: &mut impl MirroredNetwork,
-    did: &Did,
-    what: &str,
-    wanted: impl Fn(&RepoAnswer) -> bool,
-) -> Result<RepoAnswer, DemoError> {
-    until(on, &format!("{did}: {what}"), async |on| {
-        Ok(if_wanted(on.repo(did).await?, &wanted))
-    })
-    .await
+/// Waits until a repository is not complete.
+pub(super) async fn until_doubted<N: MirroredNetwork>(on: &mut N, did: &Did) -> Waited {
+    let ask = async |on: &mut N| on.repo(did).await;
+    let doubted = |answer: &Option<RepoAnswer>| answer.as_ref().is_none_or(|one| !one.complete);
+    until(on, &format!("{did} is in doubt"), ask, doubted).await
 }
 
 /// Waits until repositories are complete at the heads of their owners.
-pub(super) async fn until_complete(
-    on: &mut impl MirroredNetwork,
-    dids: &[Did],
-) -> Result<(), DemoError> {
+pub(super) async fn until_complete<N: MirroredNetwork>(on: &mut N, dids: &[Did]) -> Waited {
     let truth = on.net().truth();
     for did in dids {
-        let is_at_head = |answer: &RepoAnswer| {
+        let ask = async |on: &mut N| on.repo(did).await;
+        let complete = |answer: &Option<RepoAnswer>| {
             let head = truth.head(did).map(|head| head.rev.to_string());
-            answer.complete && answer.rev == head
+            let found = answer.as_ref();
+            found.is_some_and(|found| found.complete && found.rev == head)
         };
-        until_repo(on, did, "it is complete at its head", is_at_head).await?;
+        until(on, &format!("{did} is complete"), ask, complete).await?;
     }
     Ok(())
 }
 
-pub(super) async fn until_status(
-    on: &mut impl MirroredNetwork,
-    what: &str,
-    wanted: impl Fn(&Status) -> bool,
-) -> Result<Status, DemoError> {
-    until(on, what, async |on| {
-        Ok(if_wanted(Some(on.status().await?), &wanted))
-    })
-    .await
-}
-
-/// What the mirror says of an upstream.
-pub(super) async fn upstream(
-    on: &mut impl MirroredNetwork,
-    stream: Place,
-) -> Result<UpstreamAnswer, DemoError> {
-    until_upstream(on, stream, "the mirror follows it", |_| true).await
-}
-
-/// Waits until the answer about an upstream is as wanted.
-pub(super) async fn until_upstream(
-    on: &mut impl MirroredNetwork,
-    stream: Place,
-    what: &str,
-    wanted: impl Fn(&UpstreamAnswer) -> bool,
-) -> Result<UpstreamAnswer, DemoError> {
-    let urls = on.net().urls();
-    let url = match stream {
-        Place::Pds(host) => urls.pds.get(host).cloned(),
-        _ => urls.relay.clone(),
-    };
-    until(on, &format!("{stream}: {what}"), async |on| {
-        let mut all = on.status().await?.upstreams.into_iter();
-        let found = all.find(|one| Some(&one.url) == url.as_ref());
-        Ok(if_wanted(found, &wanted))
-    })
-    .await
-}
-
 /// Waits until faults of this name have fired so often.
-pub(super) async fn until_fired(
-    on: &mut impl MirroredNetwork,
-    fault: &str,
-    least: u64,
-) -> Result<(), DemoError> {
-    until(on, &format!("{fault} has fired"), async |on| {
-        let fired = on.net().faults().fired(fault);
-        Ok(if_wanted(Some(fired), |fired| *fired >= least).map(drop))
+pub(super) async fn until_fired<N: MirroredNetwork>(on: &mut N, fault: &str, least: u64) -> Waited {
+    let ask = async |on: &mut N| Ok(on.net().faults().fired(fault));
+    until(on, &format!("{fault} has fired"), ask, |fired| {
+        *fired >= least
     })
     .await
 }

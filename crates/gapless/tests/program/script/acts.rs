@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gapless::demo::DemoError;
 use gapless::demo::acts::network::MirroredNetwork;
-use gapless::demo::acts::{ACTS, Act};
+use gapless::demo::acts::{ACTS, Act, Breakage, FURTHER_ACTS, RELAY_ACTS};
 use gapless_atp::syntax::Did;
 use gapless_harness::PATIENCE;
 use gapless_mirror::api::{RepoAnswer, Status};
@@ -19,8 +19,14 @@ const LOAD: f64 = 40.0;
 /// Commits per second in the background, while the program is killed.
 const LOAD_AND_KILLS: f64 = 120.0;
 const KILLED: i32 = 9;
-/// Acts that are played at once. Each has a repository of its own.
-const AT_ONCE: &[Act] = &[Act::LostDelete, Act::CutCar, Act::StrangersCar, Act::OldCar];
+
+/// Whether an act is played at once with others: acts that fail the fetch of one repository.
+fn is_at_once(act: &Act) -> bool {
+    matches!(
+        act.breakage,
+        Breakage::LostDelete | Breakage::SpoiltFetch(..)
+    )
+}
 
 impl MirroredNetwork for Script {
     fn net(&self) -> &Testnet {
@@ -48,7 +54,7 @@ impl MirroredNetwork for Script {
     }
 
     async fn start_mirror(&mut self) -> Result<(), DemoError> {
-        self.start(&[]).await;
+        self.start().await;
         Ok(())
     }
 }
@@ -56,12 +62,18 @@ impl MirroredNetwork for Script {
 impl Script {
     /// Plays all acts.
     pub async fn play(&mut self) {
-        self.play_at_once(AT_ONCE).await;
-        for act in ACTS {
-            let relayed = self.layout == Layout::Relay || !act.needs_relay();
-            if relayed && !AT_ONCE.contains(act) {
-                self.play_at_once(&[*act]).await;
-            }
+        // The mirror reports the host that is wiped.
+        self.world
+            .expect("too many repositories vanished at once, so none is hidden");
+        let relayed = match self.layout {
+            Layout::Hosts => &[],
+            Layout::Relay => RELAY_ACTS,
+        };
+        let all = ACTS.iter().chain(FURTHER_ACTS).chain(relayed);
+        let (at_once, in_turn): (Vec<&Act>, Vec<&Act>) = all.partition(|act| is_at_once(act));
+        self.play_at_once(&at_once).await;
+        for act in in_turn {
+            self.play_at_once(&[act]).await;
         }
         self.kills().await;
         self.disk_full().await;
@@ -69,34 +81,33 @@ impl Script {
 
     /// Plays acts without waiting for a repair in between, then waits until everything is
     /// complete again, under load if there are several acts.
-    async fn play_at_once(&mut self, acts: &[Act]) {
+    async fn play_at_once(&mut self, acts: &[&Act]) {
         let mut played = Vec::new();
         for act in acts {
             let before = act.fired(&self.world.net);
             let broken = act.play(self).await;
-            played.push((act, before, self.expect_played(*act, broken)));
+            played.push((act, before, self.expect_played(act, broken)));
         }
         self.load(if acts.len() > 1 { LOAD } else { 0.0 });
-        for (act, _, broken) in &played {
-            let mended = act.mend(self, broken).await;
-            self.expect_played(**act, mended);
-            for did in &broken.dids {
+        for (act, before, broken) in played {
+            let mended = act.mend(self, &broken).await;
+            self.expect_played(act, mended);
+            for did in &broken {
                 self.program().until_complete(did).await;
             }
+            let fired = act.check_fired(&self.world.net, &before);
+            self.expect_played(act, fired);
+            self.log_time(act.name);
         }
         self.load(0.0);
-        for (act, before, _) in &played {
-            let fired = act.check_fired(&self.world.net, before);
-            self.expect_played(**act, fired);
-            self.log_time(act.name());
-        }
         // What comes after a repair is followed too.
         self.post_to_all();
         self.all_true().await;
     }
 
-    fn expect_played<T>(&mut self, act: Act, played: Result<T, DemoError>) -> T {
-        played.unwrap_or_else(|error| panic!("{}: {error}\n{}", act.name(), self.program().log()))
+    fn expect_played<T>(&mut self, act: &Act, played: Result<T, DemoError>) -> T {
+        let log = self.program().log();
+        played.unwrap_or_else(|error| panic!("{}: {error}\n{log}", act.name))
     }
 
     fn load(&self, commits_per_second: f64) {
@@ -121,7 +132,7 @@ impl Script {
         }
         self.kill();
         self.load(0.0);
-        self.start(&[]).await;
+        self.start().await;
         self.post_to_all();
         self.all_true().await;
         self.log_time("kill -9, six times");

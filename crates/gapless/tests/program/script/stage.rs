@@ -64,7 +64,7 @@ impl Script {
             checker,
             began: Instant::now(),
         };
-        script.start(&[]).await;
+        script.start().await;
         // The mirror knows only the repositories of which a relay has spoken.
         script.post_to_all();
         script.all_true().await;
@@ -80,9 +80,9 @@ impl Script {
         self.program.as_mut().expect("it runs")
     }
 
-    /// Starts the program on what it has, and waits until it follows.
-    pub async fn start(&mut self, variables: &[(&str, &str)]) {
-        self.launch(variables);
+    /// Starts the program on its existing data, and waits until it follows all upstreams.
+    pub async fn start(&mut self) {
+        self.launch(&[]);
         let upstreams = self.world.flags.upstream.len();
         self.program()
             .until_status("connected", |status| {
