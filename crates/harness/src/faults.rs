@@ -173,12 +173,12 @@ impl World {
 
     /// Makes what is owed to a repository due, as if the time for it had come.
     pub async fn try_now(&self, did: &Did) {
-        let visit = self.mirror().desks().with_repo(did, |turn| {
+        let change = self.mirror().desks().with_repo(did, |turn| {
             if let Some(tx) = turn.tx.as_mut() {
                 tx.repo.debt.next_try = Time(0);
             }
         });
-        visit.await.expect("it is written");
+        change.await.expect("it is written");
     }
 
     /// Keeps the desk of a repository busy until the other end is dropped.
@@ -187,12 +187,12 @@ impl World {
         let (enter, entered) = channel();
         let (desks, did) = (self.mirror().desks().clone(), did.clone());
         tokio::spawn(async move {
-            let visit = desks.with_repo(&did, move |_| {
+            let change = desks.with_repo(&did, move |_| {
                 let _ = enter.send(());
                 // Ends when the other end is dropped.
                 let _ = held.recv();
             });
-            visit.await
+            change.await
         });
         entered.await.expect("the desk is held");
         hold

@@ -219,17 +219,17 @@ impl World {
         Ok(())
     }
 
-    /// Captures the log of the desks, which are threads of their own: visits each of them to
+    /// Captures the log of the desks, which are threads of their own: runs work at each of them to
     /// learn which thread it is.
     async fn listen_to_desks(&self, mirror: &Arc<Mirror>, desks: usize) {
         let mut found = HashSet::new();
         for number in 0.. {
             let nobody = Did::parse(&format!("did:web:nobody{number}.example")).expect("a DID");
-            let visit = mirror
+            let id = mirror
                 .desks()
                 .with_repo(&nobody, |_| std::thread::current().id())
                 .await;
-            let thread = visit.expect("it answers");
+            let thread = id.expect("it answers");
             if found.insert(thread) {
                 log_capture::listen_to(thread, &self.lines);
             }

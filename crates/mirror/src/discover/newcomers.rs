@@ -58,10 +58,10 @@ async fn ask(discovery: Arc<Discovery>, did: Did) -> Result<(), StoreError> {
         return Ok(());
     }
     metrics.newcomers_known.inc();
-    let visit = discovery.desks.with_repo(&did, |turn: &mut RepoTurn<'_>| {
+    let change = discovery.desks.with_repo(&did, |turn: &mut RepoTurn<'_>| {
         if turn.tx.is_none() {
             turn.tx = Some(begin_first_sighting(turn.services, turn.did));
         }
     });
-    visit.await
+    change.await
 }

@@ -22,7 +22,7 @@ impl Sweeper {
         let row = self.fetcher.services.hosts.get(host).unwrap_or_default();
         for did in &sweep.awaiting_deletion {
             let (residents, swept) = (residents.clone(), row.clone());
-            let visit = self
+            let change = self
                 .fetcher
                 .desks
                 .with_repo(did, move |turn: &mut RepoTurn<'_>| {
@@ -33,7 +33,7 @@ impl Sweeper {
                         deletion::sweep_missed(now, repo, (host, &swept), began, &residents)
                     })
                 });
-            if visit.await? {
+            if change.await? {
                 tracing::info!(
                     %did, host = %row.name,
                     "deleted: a relay said so, and its host lacks this repository but has the others"

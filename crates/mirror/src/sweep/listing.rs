@@ -221,7 +221,7 @@ impl Sweeper {
                 .await?;
         }
         for did in absent {
-            let visit = self
+            let change = self
                 .fetcher
                 .desks
                 .with_repo(&did, |turn: &mut RepoTurn<'_>| {
@@ -230,7 +230,7 @@ impl Sweeper {
                         sweep::owe_absent(now, &mut tx.repo);
                     }
                 });
-            visit.await?;
+            change.await?;
         }
         Ok(())
     }

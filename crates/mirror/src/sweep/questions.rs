@@ -158,7 +158,7 @@ impl Sweeper {
         if matches!(outcome, AskOutcome::Answered | AskOutcome::Vanished) {
             return Ok(QuestionResult { did, outcome, took });
         }
-        let visit = self
+        let change = self
             .fetcher
             .desks
             .with_repo(&did, move |turn: &mut RepoTurn<'_>| {
@@ -167,7 +167,7 @@ impl Sweeper {
                     sweep::question_unanswered(now, &mut tx.repo, began);
                 }
             });
-        visit.await?;
+        change.await?;
         Ok(QuestionResult { did, outcome, took })
     }
 

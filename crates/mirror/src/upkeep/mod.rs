@@ -205,13 +205,13 @@ impl UpkeepTask {
         };
         let work = "reading debts after the clock was set back";
         for did in blocking(&self.services.metrics, work, find).await? {
-            let visit = self.desks.with_repo(&did, |turn: &mut RepoTurn<'_>| {
+            let change = self.desks.with_repo(&did, |turn: &mut RepoTurn<'_>| {
                 let now = turn.services.clock.time();
                 if let Some(tx) = &turn.tx {
                     turn.services.schedule.note(now, &tx.repo);
                 }
             });
-            visit.await?;
+            change.await?;
         }
         Ok(())
     }

@@ -30,12 +30,12 @@ async fn what_waits_at_a_desk_keeps_its_order() {
     world.until_applied(applied + 1).await;
     // It waits until nothing of the repository is on its way to the store.
     let desks = world.mirror().desks().clone();
-    let visit = desks.with_repo(&a, |turn| {
+    let change = desks.with_repo(&a, |turn| {
         let tx = turn.tx.as_ref().expect("it is known");
         tx.repo.head().map(|head| head.rev)
     });
-    tokio::pin!(visit);
-    assert!(visit.as_mut().now_or_never().is_none());
+    tokio::pin!(change);
+    assert!(change.as_mut().now_or_never().is_none());
     for _ in 0..3 {
         world.post(&a);
     }
@@ -43,7 +43,7 @@ async fn what_waits_at_a_desk_keeps_its_order() {
     world.post(&b);
     world.until_applied(applied + 2).await;
     drop(store);
-    let seen = visit.await.expect("it is written");
+    let seen = change.await.expect("it is written");
     assert_eq!(seen, Some(first.rev), "those after it came after it");
     world.until_caught_up(PDS).await;
     world.assert_complete(&a).await;
@@ -255,13 +255,13 @@ async fn a_desk_that_is_behind_makes_its_reader_wait() {
 /// As if the document of a repository had been read so many hours ago.
 async fn aged(world: &World, number: usize, hours: u64) {
     let did = world.did(number);
-    let visit = world.mirror().desks().with_repo(&did, move |turn| {
+    let change = world.mirror().desks().with_repo(&did, move |turn| {
         let now = turn.services.clock.time();
         let tx = turn.tx.as_mut().expect("it is known");
         let signing = tx.repo.signing.as_mut().expect("it was resolved");
         signing.at = Time(now.0 - hours * 3_600_000_000);
     });
-    visit.await.expect("it is written");
+    change.await.expect("it is written");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -360,7 +360,7 @@ async fn an_event_that_brings_out_a_fault_of_ours_is_kept_and_disturbs_nobody() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_visit_that_brings_out_a_fault_of_ours_disturbs_nobody() {
+async fn a_change_that_brings_out_a_fault_of_ours_disturbs_nobody() {
     let mut world = one_desk(network(2, 1)).await;
     world.expect("deciding about a repository ended unexpectedly");
     let (a, b) = (world.did(0), world.did(1));
@@ -368,11 +368,11 @@ async fn a_visit_that_brings_out_a_fault_of_ours_disturbs_nobody() {
         world.mirror().desks().clone(),
         world.metrics().heads_asked.get(),
     );
-    let visit = desks.with_repo(&a, |turn: &mut RepoTurn<'_>| -> () {
+    let change = desks.with_repo(&a, |turn: &mut RepoTurn<'_>| -> () {
         turn.get_or_create().repo.lineage += 7;
         panic!("a test wants a fault of ours here");
     });
-    let error = visit.await.expect_err("it has not come to its end");
+    let error = change.await.expect_err("it has not come to its end");
     assert!(
         !error.is_final() && error.to_string().contains("a fault of Gapless"),
         "{error}"
@@ -382,7 +382,7 @@ async fn a_visit_that_brings_out_a_fault_of_ours_disturbs_nobody() {
     let lineage = desks.with_repo(&a, |turn: &mut RepoTurn<'_>| {
         turn.get_or_create().repo.lineage
     });
-    assert_eq!(lineage.await.expect("it is a visit like any other"), 0);
+    assert_eq!(lineage.await.expect("it is a change like any other"), 0);
     let (one, other) = (world.post(&a), world.post(&b));
     for (did, live) in [(&b, other), (&a, one)] {
         world.until_complete(did).await;
