@@ -9,9 +9,9 @@ use std::collections::HashMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use crate::sync::Mutex;
 use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{HostId, Time};
+use gapless_store::sync::Mutex;
 
 /// How long a count of a host's repositories is used.
 const MAX_COUNT_AGE: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use gapless_store::space::{DiskFull, free_bytes};
 
 use crate::clock::Clock;
 use crate::shutdown::Shutdown;
-use crate::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// How often the file system is asked: one system call.
 const CHECK_EVERY: Duration = Duration::from_secs(1);

@@ -25,7 +25,7 @@ pub use debug::{event_of, here, panic_at, panic_at_event, pass};
 mod debug {
     use std::collections::BTreeSet;
 
-    use crate::sync::Mutex;
+    use gapless_store::sync::Mutex;
     use std::process::Command;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};

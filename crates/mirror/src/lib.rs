@@ -34,7 +34,6 @@ pub mod settings;
 pub mod shutdown;
 pub mod store_io;
 pub(crate) mod sweep;
-pub mod sync;
 pub mod tracking;
 pub mod upkeep;
 pub mod upstreams;

@@ -37,10 +37,10 @@ use crate::settings::MirrorSettings;
 use crate::shutdown::Shutdown;
 use crate::sweep::Sweeper;
 use crate::sweep::queue::Sweeps;
-use crate::sync::{Mutex, RwLock};
 use crate::tracking::Tracking;
 use crate::upkeep::UpkeepTask;
 use crate::upstreams::Upstreams;
+use gapless_store::sync::{Mutex, RwLock};
 
 use gapless_net::{HostLimits, Net, NetError, NetSettings};
 

@@ -6,9 +6,9 @@ use std::fmt::Write;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sync::Mutex;
 use gapless_core::ledger::Notice;
 use gapless_core::ledger::notice::{DropReason, ResetReason};
+use gapless_store::sync::Mutex;
 
 /// A number that only increases.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 use gapless_store::error::StoreError;
 use tokio::sync::watch;
 
-use crate::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// The signal to every task that the program shuts down.
 pub struct Shutdown {

@@ -42,7 +42,7 @@ pub mod scan;
 #[cfg(feature = "engine")]
 pub mod space;
 pub mod store;
-mod sync;
+pub mod sync;
 pub mod sync_writer;
 pub mod table;
 pub mod tx;

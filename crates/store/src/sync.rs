@@ -1,14 +1,15 @@
-//! Locks that ignore poisoning.
+//! Locks that ignore poisoning, for the store, the mirror and the program.
 //!
-//! A panic in one thread must not make every other thread of the store panic at the same lock, so
-//! these locks return their guards directly. That is sound because no lock of this crate ever
-//! guards half an update:
+//! A panic in one task or thread must not make every other one panic at the same lock, so these
+//! locks return their guards directly. That is sound because none of them ever guards half an
+//! update:
 //!
 //! - Most updates are one statement: a published view, a segment list or a handle is replaced,
 //!   pushed or taken.
-//! - Updates of several statements (the queue, a cell of the row cache, the low-water marks, the
-//!   tables in memory) consist of arithmetic and of pushes to collections, which do not panic: a
-//!   failed allocation ends the process. No callback runs under these locks.
+//! - Updates of several statements (in the store the queue, a cell of the row cache, the low-water
+//!   marks and the tables in memory; elsewhere schedules, hosts, upstreams and caches)
+//!   consist of arithmetic and of changes of collections, which do not panic: a failed allocation
+//!   ends the process. No callback runs under these locks.
 //! - The index of a segment grows while the file is read under its lock. An index that was left
 //!   incomplete is still correct: the next reader goes on from where it ends.
 //!
@@ -16,10 +17,11 @@
 //! change.
 
 use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 /// A [`std::sync::Mutex`] whose poisoning is ignored.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub const fn new(value: T) -> Mutex<T> {
@@ -33,7 +35,7 @@ impl<T> Mutex<T> {
 
 /// A [`std::sync::RwLock`] whose poisoning is ignored.
 #[derive(Debug, Default)]
-pub(crate) struct RwLock<T>(std::sync::RwLock<T>);
+pub struct RwLock<T>(std::sync::RwLock<T>);
 
 impl<T> RwLock<T> {
     pub const fn new(value: T) -> RwLock<T> {
@@ -51,11 +53,21 @@ impl<T> RwLock<T> {
 
 /// A [`std::sync::Condvar`] for guards of [`Mutex`].
 #[derive(Debug, Default)]
-pub(crate) struct Condvar(std::sync::Condvar);
+pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a notification, at most for `patience`.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        patience: Duration,
+    ) -> MutexGuard<'a, T> {
+        let woken = self.0.wait_timeout(guard, patience);
+        woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
     pub fn notify_one(&self) {

@@ -21,7 +21,7 @@ use crate::serve::Serving;
 use crate::web::{self, App, Running, WebSettings};
 use gapless_mirror::Mirror;
 use gapless_mirror::api::{Inspect as _, RepoAnswer, Status};
-use gapless_mirror::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// Records of each repository at the beginning.
 const RECORDS: usize = 30;

@@ -7,8 +7,8 @@ use std::sync::MutexGuard;
 use gapless_atp::syntax::Did;
 use gapless_mirror::Mirror;
 use gapless_mirror::api::Inspect as _;
-use gapless_mirror::sync::Mutex;
 use gapless_store::error::StoreError;
+use gapless_store::sync::Mutex;
 use gapless_testnet::Truth;
 
 use crate::demo::DemoError;

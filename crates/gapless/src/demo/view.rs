@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::demo::tally::OracleTally;
 use crate::terminal::sanitize;
-use gapless_mirror::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// Erases the line and returns to its beginning.
 const ERASE: &str = "\r\x1b[2K";

@@ -4,7 +4,7 @@
 //! Loopback clients are not counted: a local proxy forwards all clients from one address.
 //! Forwarding headers of a request are not trusted.
 
-use gapless_mirror::sync::Mutex;
+use gapless_store::sync::Mutex;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, MutexGuard};

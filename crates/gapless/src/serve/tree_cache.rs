@@ -28,7 +28,7 @@ use crate::serve::limits::MAX_TREES_BYTES;
 use crate::serve::lookup::ServedState;
 use crate::serve::refuse::ServeError;
 use gapless_mirror::budget::{Budget, Lease};
-use gapless_mirror::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// A tree, and its share of the memory of all trees.
 pub(crate) struct CachedTree {

@@ -11,9 +11,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
-use crate::sync::Mutex;
 use gapless_atp::syntax::Did;
 use gapless_store::cursor::EventPosition;
+use gapless_store::sync::Mutex;
 use tokio::sync::Notify;
 
 /// Candidates that wait or are being resolved.

@@ -18,7 +18,7 @@ use newcomers::Newcomers;
 use scope::Scope;
 use strays::Strays;
 
-use crate::sync::RwLock;
+use gapless_store::sync::RwLock;
 
 /// What decides whether a repository is wanted.
 pub struct Admission {

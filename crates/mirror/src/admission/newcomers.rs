@@ -11,9 +11,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::MutexGuard;
 
-use crate::sync::Mutex;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::UpstreamId;
+use gapless_store::sync::Mutex;
 use tokio::sync::Notify;
 
 /// Repositories of all upstreams together whose documents were not read yet.

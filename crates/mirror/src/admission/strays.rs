@@ -8,9 +8,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::MutexGuard;
 
-use crate::sync::Mutex;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::HostId;
+use gapless_store::sync::Mutex;
 
 /// The number of strays from which a host is reported; fewer may just have moved.
 const MIN_STRAYS: usize = 3;

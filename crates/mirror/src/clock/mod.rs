@@ -13,9 +13,9 @@ mod tick_times;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::sync::Mutex;
 use gapless_core::ledger::time::micros;
 use gapless_core::ledger::{Now, Tick, Time};
+use gapless_store::sync::Mutex;
 
 /// How far the wall clock may deviate from the monotonic clock before it counts as set. A
 /// clock that was set back resets every connection.

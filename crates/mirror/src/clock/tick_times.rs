@@ -4,7 +4,7 @@
 
 use gapless_core::ledger::{Now, Tick, Time};
 
-use crate::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// Entries that are kept. When there are more, every second one is dropped.
 const MAX_ENTRIES: usize = 4096;

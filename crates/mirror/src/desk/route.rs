@@ -27,7 +27,7 @@ use crate::desk::totals::DeskTotals;
 use crate::desk::worker::Worker;
 use crate::desk::{EntryOutcome, InboundEvent, ListedRepo, PageOutcome, RepoTurn, RepoWork};
 use crate::services::Services;
-use crate::sync::{Condvar, Mutex};
+use gapless_store::sync::{Condvar, Mutex};
 
 /// Bytes of events that may wait at all desks, or be on their way to the store.
 const INBOX_BYTES: usize = 32 << 20;

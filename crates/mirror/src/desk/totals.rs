@@ -8,7 +8,7 @@ use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
 use gapless_store::table::dead::Resolution;
 
-use crate::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// Dead letters that are kept until an operator resolves some. Further ones are counted
 /// and not kept.

@@ -19,10 +19,10 @@ use crate::admission::candidates::Candidate;
 use crate::desk::RepoTurn;
 use crate::discover::{CHECK_EVERY, Discovery};
 use crate::services::Services;
-use crate::sync::Mutex;
 use crate::tracking::TrackedBy;
 use gapless_core::filter::Pattern;
 use gapless_net::{KnownIdentity, ResolveError};
+use gapless_store::sync::Mutex;
 
 /// Candidates that are resolved at the same time.
 const CONCURRENT_LOOKUPS: usize = 8;

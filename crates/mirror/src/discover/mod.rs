@@ -29,9 +29,9 @@ use crate::following::Following;
 use crate::repair::worker::Fetcher;
 use crate::services::Services;
 use crate::settings::MirrorSettings;
-use crate::sync::Mutex;
 use crate::tracking::Tracking;
 pub use found_repos::FoundRepos;
+use gapless_store::sync::Mutex;
 
 /// How often the tasks check whether a listing is due.
 const CHECK_EVERY: Duration = Duration::from_millis(500);

@@ -25,9 +25,9 @@ use tokio::task::JoinHandle;
 use crate::api::ApiError;
 use crate::desk::Desks;
 use crate::services::Services;
-use crate::sync::Mutex;
 use crate::upstreams::connection::ConnectionState;
 use gapless_net::Net;
+use gapless_store::sync::Mutex;
 
 pub use task::end_all;
 

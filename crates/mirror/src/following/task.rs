@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 use crate::following::{Followee, Following};
 use crate::ingest::follow::Follower;
 use crate::services::Services;
-use crate::sync::Mutex;
 use crate::upstreams::connection::ConnectionState;
 use gapless_net::Trust;
+use gapless_store::sync::Mutex;
 
 /// The pause before a follower is restarted after a panic.
 const RESTART_AFTER: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use crate::behind_counts::BehindCounts;
 use crate::clock::Clock;
 use crate::hosts::quota::{QuotaExceeded, Quotas};
 use crate::store_io::write;
-use crate::sync::{Mutex, RwLock};
+use gapless_store::sync::{Mutex, RwLock};
 
 /// How often the log reports that hosts were refused because of a quota.
 const LOG_EVERY: Duration = Duration::from_secs(600);

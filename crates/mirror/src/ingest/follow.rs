@@ -22,11 +22,11 @@ use crate::ingest::redial::{Ending, Tries, is_too_quiet, redial_wait};
 use crate::ingest::skip::Skipped;
 use crate::metrics::reset_words;
 use crate::services::Services;
-use crate::sync::Mutex;
 use crate::upstreams::connection::ConnectionState;
 use crate::upstreams::sources::SourceTally;
 use crate::upstreams::{UpstreamTurn, Wire};
 use gapless_net::{Message, Net, ProtocolError, Socket, SocketError, Trust};
+use gapless_store::sync::Mutex;
 
 /// Messages that are dispatched as one batch.
 const BATCH: usize = 256;

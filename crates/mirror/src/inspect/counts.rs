@@ -17,7 +17,7 @@ use crate::desk::Desks;
 use crate::inspect::repo::holds_all_keys;
 use crate::services::Services;
 use crate::settings::ReadySettings;
-use crate::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// The shortest time between two counts. Counts take at most one part in
 /// [`MAX_TIME_SHARE`] of the time, unless the state of an upstream has changed.

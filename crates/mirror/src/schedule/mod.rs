@@ -18,7 +18,7 @@ use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::{HostId, Repo, Time};
 use tokio::sync::Notify;
 
-use crate::sync::Mutex;
+use gapless_store::sync::Mutex;
 use queue::DebtQueue;
 pub use slots::SlotLimits;
 use slots::{RunningTasks, TaskKind};

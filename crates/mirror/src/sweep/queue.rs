@@ -10,7 +10,7 @@ use gapless_core::ledger::{HostId, Time};
 use tokio::sync::Semaphore;
 
 use crate::sweep::pace::{Cost, interval, rest};
-use crate::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// Concurrent sweeps. Most of a sweep is waiting for the host, so the number is high.
 const CONCURRENT_SWEEPS: usize = 32;

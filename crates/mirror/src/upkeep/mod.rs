@@ -17,7 +17,7 @@ use crate::desk::{Desks, RepoTurn};
 use crate::repair::reload::read_repos;
 use crate::services::Services;
 use crate::store_io::{blocking, write};
-use crate::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// Rows that one view brings in a search.
 const ROWS_PER_READ: usize = 10_000;

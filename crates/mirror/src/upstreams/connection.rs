@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sync::Mutex;
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::Time;
+use gapless_store::sync::Mutex;
 
 /// The state of the connection to one upstream. Its follower writes it; answers copy it.
 #[derive(Debug, Clone, Default)]

@@ -29,7 +29,7 @@ use crate::clock::Clock;
 use crate::disk_space::DiskSpace;
 use crate::shutdown::Shutdown;
 use crate::store_io::write;
-use crate::sync::{Mutex, RwLock};
+use gapless_store::sync::{Mutex, RwLock};
 use history::UpstreamHistory;
 use sources::Sources;
 

@@ -22,9 +22,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gapless_mirror::sync::Mutex;
 use gapless_store::error::StoreError;
 use gapless_store::frames::FramesReader;
+use gapless_store::sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::FirehoseSettings;

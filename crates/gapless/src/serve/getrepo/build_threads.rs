@@ -6,7 +6,7 @@
 //! Concurrent builds are limited by permits. The pair of threads that became idle last is
 //! used first, so a second pair does not start while one suffices.
 
-use gapless_mirror::sync::Mutex;
+use gapless_store::sync::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, MutexGuard, OnceLock};

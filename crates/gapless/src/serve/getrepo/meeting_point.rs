@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::serve::getrepo::batch::RecordBatch;
-use gapless_mirror::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// The end of the repository from which a side reads.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::serve::getrepo::batch::{BatchContent, RecordBatch};
 use gapless_mirror::budget::Lease;
-use gapless_mirror::sync::Mutex;
+use gapless_store::sync::Mutex;
 
 /// Whether the records of a build are kept, and the memory of its batches.
 pub(crate) struct RecordBudget {

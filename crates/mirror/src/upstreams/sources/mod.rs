@@ -29,7 +29,7 @@ use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::{FollowReason, HostId, Tick, Time, Upstream, UpstreamId, UpstreamKind};
 
 use crate::clock::Clock;
-use crate::sync::{Mutex, RwLock};
+use gapless_store::sync::{Mutex, RwLock};
 use recent::{Expired, Recent, RecentCommit};
 pub use tally::{SourceFigures, SourceTally};
 

@@ -5,8 +5,8 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::sync::Mutex;
 use gapless_core::ledger::{HostId, Time, UpstreamId, UpstreamKind};
+use gapless_store::sync::Mutex;
 
 /// Upper bounds of the histogram of delays.
 const LATENESS_BOUNDS_MS: [u64; 14] = [
