@@ -13,7 +13,7 @@ const RECORDS_PER_SECOND: f64 = 100_000.0;
 const CPU_MICROS: f64 = 10.0;
 const MEGABYTES: f64 = 600.0;
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let (repos, records, large) = if report.quick() {
         (10, 500, 5_000)
     } else {

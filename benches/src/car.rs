@@ -13,7 +13,7 @@ use crate::corpus::{Random, Repo};
 use crate::measure::best_of;
 use crate::report::{Figure, Report, Target};
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     measure(report, "car/1000", 1_000, true, 0.4);
     measure(report, "car/ordered", 12_000, false, 0.4);
     // No CPU cache holds 80 MB: every block is read from memory.

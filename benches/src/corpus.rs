@@ -17,14 +17,14 @@ use gapless_atp::repo::{Commit, Export};
 use gapless_atp::syntax::Rev;
 
 /// The time at which the corpus was written, in microseconds.
-pub const NOW: u64 = 1_770_000_000_000_000;
+pub(crate) const NOW: u64 = 1_770_000_000_000_000;
 const DID: &str = "did:plc:mvofzoyq6ihmq2dlv5tkcnxj";
 
 /// A small random generator with equal results on every machine (SplitMix64).
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,7 +32,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    pub fn below(&mut self, most: u64) -> u64 {
+    pub(crate) fn below(&mut self, most: u64) -> u64 {
         self.next() % most
     }
 }
@@ -47,7 +47,7 @@ impl Blocks for Nodes {
 }
 
 /// One repository, which can make commits.
-pub struct Repo {
+pub(crate) struct Repo {
     pub key: SigningKey,
     pub records: BTreeMap<String, (Cid, Vec<u8>)>,
     pub data: Cid,
@@ -58,13 +58,13 @@ pub struct Repo {
 }
 
 /// The frame of a commit, and the head before it.
-pub struct LiveCommit {
+pub(crate) struct LiveCommit {
     pub frame: Vec<u8>,
     pub before: gapless_atp::verify::Held,
 }
 
 impl Repo {
-    pub fn new(records: usize) -> Repo {
+    pub(crate) fn new(records: usize) -> Repo {
         let key = SigningKey::from_seed(Curve::K256, &[42; 32]).expect("a seed in range");
         let mut repo = Repo {
             key,
@@ -127,7 +127,7 @@ impl Repo {
 
     /// Makes one commit of one operation: mostly creates, some deletes, a few
     /// updates.
-    pub fn commit(&mut self) -> LiveCommit {
+    pub(crate) fn commit(&mut self) -> LiveCommit {
         let before = gapless_atp::verify::Held {
             rev: self.rev,
             data: self.data,
@@ -203,7 +203,7 @@ impl Repo {
     }
 
     /// The whole repository as a CAR.
-    pub fn car(&self) -> Vec<u8> {
+    pub(crate) fn car(&self) -> Vec<u8> {
         let block = self.sign();
         let keys = self.records.iter();
         let keys = keys.map(|(path, (cid, _))| (path.as_bytes(), *cid));

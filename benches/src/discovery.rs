@@ -13,7 +13,7 @@ const SECONDS: f64 = 60.0;
 /// Asks the host, which is on loopback, at a high rate, and the directory hardly at all.
 const CONFIG: &str = "plc_requests_per_second = 0.01\n\n[fetch]\nrequests_per_second = 10000\n";
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let repos: u32 = if report.quick() { 50_000 } else { 1_000_000 };
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");

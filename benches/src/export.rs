@@ -18,7 +18,7 @@ use crate::report::{Figure, Report, Target};
 
 const SHARE: f64 = 0.4;
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let sizes: &[(u32, usize)] = if report.quick() {
         &[(5, 500)]
     } else {

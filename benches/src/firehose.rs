@@ -19,7 +19,7 @@ const COMMITS_PER_SECOND: f64 = 50_000.0;
 /// The first bytes of the frame of a commit.
 const COMMIT: &[u8] = b"\xa2atg#commit";
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let (repos, commits) = if report.quick() {
         (5, 5_000)
     } else {

@@ -48,7 +48,7 @@ struct Run {
     megabytes: f64,
 }
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let (repos, many, commits) = if report.quick() {
         (1_000, 2_000, 20_000)
     } else {
@@ -280,7 +280,7 @@ fn prepare(data: &Path, repos: u32, commits: u64, host: &str) {
     store.close().expect("it closes");
 }
 
-pub fn beginning(load: &Load, repo: u32, host: HostId, now: Time) -> Change {
+pub(crate) fn beginning(load: &Load, repo: u32, host: HostId, now: Time) -> Change {
     let (rev, data, commit) = load.beginning(repo);
     let head = Head {
         rev,
@@ -328,7 +328,7 @@ pub fn beginning(load: &Load, repo: u32, host: HostId, now: Time) -> Change {
     }
 }
 
-pub fn now() -> Time {
+pub(crate) fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Time(since.map_or(0, |since| since.as_micros() as u64))
 }

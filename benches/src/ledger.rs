@@ -32,7 +32,7 @@ const HOST: HostId = HostId(1);
 const START: Time = Time(1_700_000_000_000_000);
 const REPOS: usize = 10_000;
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     decisions(report);
     reset(report);
 }

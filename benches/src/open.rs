@@ -17,14 +17,14 @@ use crate::report::{Figure, Report, Target};
 use crate::store::{Account, Dice, fresh_record};
 
 /// The argument that makes this program the writer.
-pub const WRITER: &str = "--write-store";
+pub(crate) const WRITER: &str = "--write-store";
 
 const SECONDS: f64 = 5.0;
 /// Large records, so that writing ten gigabytes takes a minute and not ten.
 const RECORD_BYTES: usize = 16 << 10;
 const RECORDS: usize = 200;
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let megabytes = if report.quick() { 64 } else { 10_240 };
     let folder = tempfile::tempdir().expect("a folder");
     let mut writer = start(folder.path());
@@ -90,7 +90,7 @@ fn bytes_in(folder: &Path) -> u64 {
 
 /// Runs the writer: writes repositories without end, and prints the next log number as they
 /// become durable.
-pub fn write(folder: &Path) {
+pub(crate) fn write(folder: &Path) {
     let store = Store::open(folder, &Settings::default()).expect("it opens");
     let mut dice = Dice(3);
     let mut out = std::io::stdout();

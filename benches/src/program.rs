@@ -21,13 +21,13 @@ fn program(name: &str) -> PathBuf {
     here.with_file_name(name)
 }
 
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
 }
 
 /// A process that is killed when this is dropped.
-pub struct Process(pub Child);
+pub(crate) struct Process(pub Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -37,14 +37,14 @@ impl Drop for Process {
 }
 
 /// The test network as a sender, with its load prepared.
-pub struct Sender {
+pub(crate) struct Sender {
     _process: Process,
     pub plc: String,
     pub pds: String,
 }
 
 impl Sender {
-    pub fn start(repos: u32, records: usize, commits: u64) -> Sender {
+    pub(crate) fn start(repos: u32, records: usize, commits: u64) -> Sender {
         let mut child = Command::new(program("gapless-testnet"))
             .args(["--json", "--repos", &repos.to_string()])
             .args(["--records", &records.to_string()])
@@ -71,26 +71,32 @@ impl Sender {
         }
     }
 
-    pub fn release(&self, body: &str) {
+    pub(crate) fn release(&self, body: &str) {
         post(&self.pds, "/_load/release", body);
     }
 }
 
 /// A running mirror.
-pub struct Mirror {
+pub(crate) struct Mirror {
     process: Process,
     pub url: String,
 }
 
 impl Mirror {
-    pub fn start(data: &Path, plc: &str, pds: &str, more: &[&str]) -> Mirror {
+    pub(crate) fn start(data: &Path, plc: &str, pds: &str, more: &[&str]) -> Mirror {
         // A host on loopback need not be spared.
         let fast = "[fetch]\nrequests_per_second = 10000\nper_host = 8\n";
         Mirror::start_with(fast, data, plc, pds, more)
     }
 
     /// Starts a mirror with this configuration file.
-    pub fn start_with(file: &str, data: &Path, plc: &str, pds: &str, more: &[&str]) -> Mirror {
+    pub(crate) fn start_with(
+        file: &str,
+        data: &Path,
+        plc: &str,
+        pds: &str,
+        more: &[&str],
+    ) -> Mirror {
         let config = data.with_extension("toml");
         std::fs::write(&config, file).expect("a folder of ours");
         let port = free_port();
@@ -122,7 +128,7 @@ impl Mirror {
     }
 
     /// Waits for a condition, which is checked ten times a second.
-    pub fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
         let began = Instant::now();
         while !holds() {
             assert!(
@@ -134,7 +140,7 @@ impl Mirror {
     }
 
     /// Kills the mirror and waits for its end.
-    pub fn stop(self) {
+    pub(crate) fn stop(self) {
         let Mirror { mut process, .. } = self;
         process.0.kill().expect("it runs");
         process.0.wait().expect("it was ours");
@@ -144,17 +150,17 @@ impl Mirror {
         request(&self.url, &format!("GET {path} HTTP/1.1"), "")
     }
 
-    pub fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         self.try_get(path).expect("it answers")
     }
 
     /// A number in a response, by the text before it.
-    pub fn number(&self, path: &str, before: &str) -> Option<f64> {
+    pub(crate) fn number(&self, path: &str, before: &str) -> Option<f64> {
         number_after(&self.get(path), before)
     }
 
     /// The CPU seconds of all threads so far.
-    pub fn cpu_seconds(&self) -> f64 {
+    pub(crate) fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()));
         let stat = stat.expect("it runs");
         // The name, in brackets, may contain spaces.
@@ -165,7 +171,7 @@ impl Mirror {
     }
 
     /// Waits until the mirror is idle, which compaction above all delays.
-    pub fn until_idle(&self) {
+    pub(crate) fn until_idle(&self) {
         let (mut last, mut since) = (self.cpu_seconds(), Instant::now());
         while since.elapsed() < Duration::from_secs(3) {
             std::thread::sleep(Duration::from_millis(500));
@@ -178,21 +184,21 @@ impl Mirror {
     }
 
     /// The peak memory in megabytes.
-    pub fn peak_megabytes(&self) -> f64 {
+    pub(crate) fn peak_megabytes(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.0.id()));
         let peak = number_after(&status.expect("it runs"), "VmHWM:");
         peak.expect("the system tells") / 1024.0
     }
 
     /// Resets the peak memory, if the system permits it.
-    pub fn forget_peak(&self) {
+    pub(crate) fn forget_peak(&self) {
         let _ = std::fs::write(format!("/proc/{}/clear_refs", self.process.0.id()), "5");
     }
 }
 
 /// The number of bytes in the body of a response. The bytes are not kept: a reader that holds
 /// a whole repository would take a core away from the sender.
-pub fn body_bytes(url: &str, path: &str) -> usize {
+pub(crate) fn body_bytes(url: &str, path: &str) -> usize {
     let mut stream = ask(url, &format!("GET {path} HTTP/1.1"), "").expect("it answers");
     let mut buffer = vec![0; READ_BYTES];
     let (mut head, mut all) = (Vec::new(), 0);
@@ -211,7 +217,7 @@ pub fn body_bytes(url: &str, path: &str) -> usize {
     all - end.expect("a head") - 4
 }
 
-pub fn number_after(text: &str, before: &str) -> Option<f64> {
+pub(crate) fn number_after(text: &str, before: &str) -> Option<f64> {
     let from = text.find(before)? + before.len();
     let rest = text[from..].trim_start_matches([' ', ':', '\t']);
     let end = rest

@@ -2,13 +2,13 @@
 
 /// The target for the ratio of a figure to its limit.
 #[derive(Clone, Copy)]
-pub enum Target {
+pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),
 }
 
 /// One measured figure and its limit.
-pub struct Figure {
+pub(crate) struct Figure {
     pub name: String,
     pub figure: f64,
     pub limit: f64,
@@ -19,14 +19,14 @@ pub struct Figure {
 }
 
 /// Prints figures and counts missed targets.
-pub struct Report {
+pub(crate) struct Report {
     json: bool,
     quick: bool,
     missed: usize,
 }
 
 impl Report {
-    pub fn new(json: bool, quick: bool) -> Report {
+    pub(crate) fn new(json: bool, quick: bool) -> Report {
         Report {
             json,
             quick,
@@ -35,21 +35,21 @@ impl Report {
     }
 
     /// Whether to run few rounds: enough to see that a bench works, too few to judge it.
-    pub fn quick(&self) -> bool {
+    pub(crate) fn quick(&self) -> bool {
         self.quick
     }
 
-    pub fn missed(&self) -> usize {
+    pub(crate) fn missed(&self) -> usize {
         self.missed
     }
 
-    pub fn begin(&self, name: &str, about: &str) {
+    pub(crate) fn begin(&self, name: &str, about: &str) {
         if !self.json {
             println!("{name}: {about}");
         }
     }
 
-    pub fn print(&mut self, figure: &Figure) {
+    pub(crate) fn print(&mut self, figure: &Figure) {
         let ratio = figure.figure / figure.limit;
         let (good, wanted) = match figure.target {
             Target::AtMost(most) => (ratio <= most, format!("at most {most:.2}")),

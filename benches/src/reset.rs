@@ -21,7 +21,7 @@ const BYTES_RATIO: f64 = 1.5;
 /// The number of differences whose size is measured to estimate the size of all.
 const SAMPLE: u64 = 200;
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let repos: u32 = if report.quick() { 2_000 } else { 1_000_000 };
     let changed = u64::from(repos / 100);
     let folder = tempfile::tempdir().expect("a folder");

@@ -16,7 +16,7 @@ use crate::report::{Figure, Report, Target};
 
 const KEYS_PER_SECOND: f64 = 1_000_000.0;
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     measure(report, "root/1000", 1_000);
     measure(report, "root", 100_000);
 }

@@ -54,7 +54,7 @@ const REPOS: usize = 2_000;
 const CHUNK: usize = 1_000;
 const IDLE_WITHIN: Duration = Duration::from_secs(120);
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let (commits, records, rounds) = if report.quick() {
         (5_000, 10_000, 1)
     } else {
@@ -378,7 +378,7 @@ impl Dice {
     }
 
     /// Random bytes of which half compress, as records do.
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![b'x'; count];
         for chunk in bytes.chunks_mut(16) {
             let noise = self.next().to_be_bytes();
@@ -400,7 +400,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub fn new(number: usize) -> Account {
+    pub(crate) fn new(number: usize) -> Account {
         let digits = b"abcdefghijklmnopqrstuvwxyz234567";
         let mut rest = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut name = String::new();
@@ -423,7 +423,7 @@ impl Account {
         format!("app.bsky.feed.post/{key}").into_bytes()
     }
 
-    pub fn head(&mut self, commit: &[u8]) -> Head {
+    pub(crate) fn head(&mut self, commit: &[u8]) -> Head {
         self.micros += 1_000;
         Head {
             rev: Rev::from_micros(self.micros, 0),
@@ -432,7 +432,7 @@ impl Account {
         }
     }
 
-    pub fn change(
+    pub(crate) fn change(
         &mut self,
         kind: RecordsKind,
         held: Held,

@@ -17,7 +17,7 @@ use crate::report::{Figure, Report, Target};
 const COMMITS_PER_SECOND: f64 = 50_000.0;
 const READ_BYTES: usize = 1 << 20;
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let commits = if report.quick() { 20_000 } else { 200_000 };
     let config = LoadConfig {
         repos: 1_000,
@@ -52,7 +52,7 @@ pub fn run(report: &mut Report) {
 }
 
 /// Opens a WebSocket without a client library, so that reading costs as little as possible.
-pub fn subscribe(address: &str) -> BufReader<TcpStream> {
+pub(crate) fn subscribe(address: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     let path = "/xrpc/com.atproto.sync.subscribeRepos?cursor=0";
     write!(
@@ -106,7 +106,7 @@ fn read_frames(reader: &mut BufReader<TcpStream>, count: u64) -> u64 {
 }
 
 /// The wall seconds for `bytes` zeros from one thread to another over loopback.
-pub fn bare_copy_seconds(bytes: u64) -> f64 {
+pub(crate) fn bare_copy_seconds(bytes: u64) -> f64 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
     let start = Instant::now();

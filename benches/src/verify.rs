@@ -14,7 +14,7 @@ use crate::corpus::{LiveCommit, NOW, Repo};
 use crate::measure::best_of;
 use crate::report::{Figure, Report, Target};
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let small = measure(report, 1_000, 2.0);
     measure(report, 40_000, 3.0);
     report.print(&Figure {
@@ -60,14 +60,14 @@ fn measure(report: &mut Report, records: usize, most: f64) -> Figure {
 }
 
 /// A signature check by libsecp256k1 alone: one message, one signature, one parsed key.
-pub struct BareCheck {
+pub(crate) struct BareCheck {
     message: Vec<u8>,
     signature: secp256k1::ecdsa::Signature,
     key: secp256k1::PublicKey,
 }
 
 impl BareCheck {
-    pub fn new() -> BareCheck {
+    pub(crate) fn new() -> BareCheck {
         let message = vec![0x5a; 160];
         let signer =
             gapless_atp::crypto::SigningKey::from_seed(gapless_atp::crypto::Curve::K256, &[42; 32])
@@ -82,7 +82,7 @@ impl BareCheck {
         }
     }
 
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let digest = secp256k1::Message::from_digest(Sha256::digest(&self.message).into());
         let checked = secp256k1::ecdsa::verify(black_box(&self.signature), digest, &self.key);
         assert!(checked.is_ok());

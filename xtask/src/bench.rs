@@ -9,7 +9,7 @@ use crate::test::build_programs;
 use crate::walls::workspace_packages;
 use std::process::Command;
 
-pub const PACKAGE: &str = "gapless-bench";
+pub(crate) const PACKAGE: &str = "gapless-bench";
 
 /// Loads are made up before the clock runs and let go of while it does. A mirror takes
 /// as much memory as it lets go of; handing it back to the system is no part of its
@@ -20,7 +20,7 @@ const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:-1,muzzy_d
 const PROGRAMS: [&str; 3] = [PACKAGE, "gapless", "gapless-testnet"];
 const QUICK: &str = "--quick";
 
-pub fn run(arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let folder = if arguments.iter().any(|argument| argument == QUICK) {
         build_programs(&PROGRAMS)?;
         "debug"
@@ -37,7 +37,7 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
 }
 
 /// Every bench once with little work: shows that they run, not how fast.
-pub fn smoke() -> Result<(), Failure> {
+pub(crate) fn smoke() -> Result<(), Failure> {
     if !workspace_packages()?.iter().any(|name| name == PACKAGE) {
         println!("skipped: there is no package `{PACKAGE}` in the workspace");
         return Ok(());

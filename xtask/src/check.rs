@@ -6,24 +6,24 @@ use crate::process::{Failure, cargo, root, run as run_program};
 use crate::steps::{self, Step};
 use crate::{tidy, walls};
 
-pub const FMT: Step = Step {
+pub(crate) const FMT: Step = Step {
     name: "fmt",
     budget_s: 15,
     run: format_check,
 };
-pub const TIDY: Step = Step {
+pub(crate) const TIDY: Step = Step {
     name: "tidy",
     budget_s: 10,
     run: || tidy::run(&[]),
 };
-pub const WALLS: Step = Step {
+pub(crate) const WALLS: Step = Step {
     name: "walls",
     budget_s: 15,
     run: || walls::run(&[]),
 };
 const STEPS: &[Step] = &[FMT, TIDY, WALLS];
 
-pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
     steps::run("check", STEPS)
 }
 
@@ -36,7 +36,7 @@ fn format_check() -> Result<(), Failure> {
 }
 
 /// Whether there are fuzz targets, which are outside the workspace.
-pub fn has_fuzz() -> bool {
+pub(crate) fn has_fuzz() -> bool {
     root().join("fuzz/Cargo.toml").is_file()
 }
 

@@ -67,7 +67,7 @@ const MUTANTS_SAMPLED: usize = 3;
 
 const DENY_WARNINGS: [&str; 3] = ["--", "-D", "warnings"];
 
-pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
     steps::run("ci", STEPS)
 }
 

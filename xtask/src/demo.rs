@@ -2,7 +2,7 @@
 
 use crate::process::{Failure, cargo, run as run_program};
 
-pub fn run(arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let demo = ["run", "--release", "--package", "gapless", "--", "demo"];
     run_program(cargo().args(demo).args(arguments))
 }

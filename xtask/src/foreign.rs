@@ -6,12 +6,12 @@
 use crate::npm::Check;
 use crate::process::Failure;
 
-pub const CHECK: Check = Check {
+pub(crate) const CHECK: Check = Check {
     script: "tests/foreign/run.sh",
     not_done: "the test network was not checked by foreign consumers",
     command: "foreign",
 };
 
-pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
     CHECK.run()
 }

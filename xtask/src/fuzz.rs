@@ -13,7 +13,7 @@ use std::time::Instant;
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const DEFAULT_SECONDS: u64 = 60;
 
-pub fn run(arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let request = Request::parse(arguments).map_err(Failure::usage)?;
     let manifest = fs::read_to_string(root().join(MANIFEST))
         .map_err(|e| Failure::usage(format!("{MANIFEST}: {e}")))?;

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 const POLICY: &str = "deny.toml";
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
     let policy =
         Policy::parse(&read(POLICY)?).map_err(|why| Failure::check(format!("{POLICY}: {why}")))?;
     let tree = output_of(cargo().args([

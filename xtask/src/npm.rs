@@ -8,14 +8,14 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 /// One check: its script, and what was not done where it is skipped.
-pub struct Check {
+pub(crate) struct Check {
     pub script: &'static str,
     pub not_done: &'static str,
     pub command: &'static str,
 }
 
 impl Check {
-    pub fn run(&self) -> Result<(), Failure> {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         match self.plan(&root(), &path) {
             Plan::Skip(why) => {

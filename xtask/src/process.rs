@@ -8,14 +8,14 @@ use std::process::{Command, ExitStatus, Stdio};
 
 /// Why a command ended: the text for a person and the exit code.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     pub code: u8,
     pub message: String,
 }
 
 impl Failure {
     /// A check that did not hold.
-    pub fn check(message: impl Into<String>) -> Self {
+    pub(crate) fn check(message: impl Into<String>) -> Self {
         Failure {
             code: 1,
             message: message.into(),
@@ -23,7 +23,7 @@ impl Failure {
     }
 
     /// Wrong arguments, or a tool that is not there.
-    pub fn usage(message: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
         Failure {
             code: 2,
             message: message.into(),
@@ -33,7 +33,7 @@ impl Failure {
 
 /// The root of the workspace. Asked for at run time, so that a build folder may
 /// be carried to another clone.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     match manifest.as_deref().and_then(Path::parent) {
         Some(parent) => parent.to_path_buf(),
@@ -42,7 +42,7 @@ pub fn root() -> PathBuf {
 }
 
 /// Where cargo puts what it builds.
-pub fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
         None => root().join("target"),
@@ -50,7 +50,7 @@ pub fn target() -> PathBuf {
 }
 
 /// The cargo that started us.
-pub fn cargo() -> Command {
+pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root());
@@ -58,14 +58,14 @@ pub fn cargo() -> Command {
 }
 
 /// Any other program, at the root of the workspace.
-pub fn program(name: &str) -> Command {
+pub(crate) fn program(name: &str) -> Command {
     let mut command = Command::new(name);
     command.current_dir(root());
     command
 }
 
 /// Says what is run, runs it with our terminal, and passes its exit code on.
-pub fn run(command: &mut Command) -> Result<(), Failure> {
+pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let line = shown(command);
     eprintln!("$ {line}");
     let status = command.status().map_err(|e| not_started(&line, &e))?;
@@ -73,7 +73,7 @@ pub fn run(command: &mut Command) -> Result<(), Failure> {
 }
 
 /// Runs silently and returns what it wrote to standard output.
-pub fn output_of(command: &mut Command) -> Result<String, Failure> {
+pub(crate) fn output_of(command: &mut Command) -> Result<String, Failure> {
     let line = shown(command);
     let output = command
         .stdin(Stdio::null())
@@ -86,7 +86,7 @@ pub fn output_of(command: &mut Command) -> Result<String, Failure> {
 }
 
 /// Every file that git tracks or would track, a zero byte after each path.
-pub fn project_listing() -> Result<String, Failure> {
+pub(crate) fn project_listing() -> Result<String, Failure> {
     output_of(program("git").args([
         "ls-files",
         "-z",
@@ -97,7 +97,7 @@ pub fn project_listing() -> Result<String, Failure> {
 }
 
 /// Whether the program starts and succeeds, its output thrown away.
-pub fn works(command: &mut Command) -> bool {
+pub(crate) fn works(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -107,7 +107,7 @@ pub fn works(command: &mut Command) -> bool {
 }
 
 /// Turns a child's end into ours.
-pub fn succeeded(line: &str, status: ExitStatus) -> Result<(), Failure> {
+pub(crate) fn succeeded(line: &str, status: ExitStatus) -> Result<(), Failure> {
     if status.success() {
         return Ok(());
     }
@@ -119,7 +119,7 @@ pub fn succeeded(line: &str, status: ExitStatus) -> Result<(), Failure> {
 }
 
 /// The command as a person would type it.
-pub fn shown(command: &Command) -> String {
+pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut words = vec![
         program

@@ -6,12 +6,12 @@
 use crate::npm::Check;
 use crate::process::Failure;
 
-pub const CHECK: Check = Check {
+pub(crate) const CHECK: Check = Check {
     script: "tests/realnet/run.sh",
     not_done: "Gapless was not tried against the reference servers",
     command: "realnet",
 };
 
-pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
     CHECK.run()
 }

@@ -4,7 +4,7 @@
 //! it cannot read is an error, never an approval.
 
 /// Whether `expression` can be satisfied by ids that `allowed` accepts.
-pub fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> Result<bool, String> {
+pub(crate) fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> Result<bool, String> {
     let spaced = expression
         .replace('(', " ( ")
         .replace(')', " ) ")

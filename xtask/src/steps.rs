@@ -7,21 +7,21 @@
 use crate::process::Failure;
 use std::time::Instant;
 
-pub struct Step {
+pub(crate) struct Step {
     pub name: &'static str,
     pub budget_s: u32,
     pub run: fn() -> Result<(), Failure>,
 }
 
 /// Runs the steps, prints the seconds of each as it ends, and a table at the end.
-pub fn run(what: &str, steps: &[Step]) -> Result<(), Failure> {
+pub(crate) fn run(what: &str, steps: &[Step]) -> Result<(), Failure> {
     let (table, result) = run_steps(what, steps);
     println!("\n{table}");
     result
 }
 
 /// Runs the steps and returns the table beside the result.
-pub fn run_steps(what: &str, steps: &[Step]) -> (String, Result<(), Failure>) {
+pub(crate) fn run_steps(what: &str, steps: &[Step]) -> (String, Result<(), Failure>) {
     let mut rows: Vec<String> = Vec::new();
     let mut total_s = 0.0;
     let mut failure = None;
@@ -50,7 +50,7 @@ pub fn run_steps(what: &str, steps: &[Step]) -> (String, Result<(), Failure>) {
 }
 
 /// The budget of all steps together.
-pub fn budget_s(steps: &[Step]) -> u32 {
+pub(crate) fn budget_s(steps: &[Step]) -> u32 {
     steps.iter().map(|step| step.budget_s).sum()
 }
 

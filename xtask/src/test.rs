@@ -20,7 +20,7 @@ const TEST: [&str; 3] = ["test", "--workspace", "--all-features"];
 /// the tests use and nothing is compiled for it alone.
 const ANY_TEST: &str = "honest";
 
-pub fn run(arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if !arguments.is_empty() {
         return run_tests(arguments);
     }
@@ -46,12 +46,12 @@ fn run_tests(arguments: &[String]) -> Result<(), Failure> {
 }
 
 /// Names the waiting tests to cargo.
-pub fn waiting() -> impl Iterator<Item = &'static str> {
+pub(crate) fn waiting() -> impl Iterator<Item = &'static str> {
     WAITING.iter().flat_map(|name| ["--test", name])
 }
 
 /// Builds programs with the dev profile, as the tests build them.
-pub fn build_programs(names: &[&str]) -> Result<(), Failure> {
+pub(crate) fn build_programs(names: &[&str]) -> Result<(), Failure> {
     let mut command = cargo();
     command.args(["build", "--workspace", "--all-features"]);
     for name in names {

@@ -236,7 +236,7 @@ const PURE_BANS: &[&str] = &[
     "std::collections::HashMap::iter",
 ];
 
-pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
     let present = workspace_packages()?;
     let mut faults = Vec::new();
     let mut checked = 0;
@@ -268,7 +268,7 @@ pub fn run(_arguments: &[String]) -> Result<(), Failure> {
 }
 
 /// The names of the workspace's own packages.
-pub fn workspace_packages() -> Result<Vec<String>, Failure> {
+pub(crate) fn workspace_packages() -> Result<Vec<String>, Failure> {
     let tree =
         output_of(cargo().args(["tree", "--workspace", "--depth", "0", "--prefix", "none"]))?;
     Ok(names(&tree).map(str::to_string).collect())

@@ -18,7 +18,7 @@ use tracing::span::{Attributes, Record};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
 /// The warnings and errors of one test.
-pub type Lines = Arc<Mutex<Vec<String>>>;
+pub(crate) type Lines = Arc<Mutex<Vec<String>>>;
 
 #[derive(Default)]
 struct Routes {
@@ -33,7 +33,7 @@ fn routes() -> MutexGuard<'static, Option<Routes>> {
 }
 
 /// Captures the warnings and errors of this runtime from now on.
-pub fn listen() -> Lines {
+pub(crate) fn listen() -> Lines {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(Listener).expect("the only one"));
     let lines = Lines::default();
@@ -46,7 +46,7 @@ pub fn listen() -> Lines {
 }
 
 /// Captures the warnings and errors of a thread into `lines`, too.
-pub fn listen_to(thread: ThreadId, lines: &Lines) {
+pub(crate) fn listen_to(thread: ThreadId, lines: &Lines) {
     let mut routes = routes();
     let routes = routes.get_or_insert_default();
     routes.threads.insert(thread, lines.clone());
@@ -100,7 +100,7 @@ impl Visit for Line {
 }
 
 /// The warnings and errors in what a program wrote.
-pub fn of_program(text: &str) -> Vec<String> {
+pub(crate) fn of_program(text: &str) -> Vec<String> {
     let worth = |line: &&str| line.contains(" WARN ") || line.contains("ERROR ");
     text.lines().filter(worth).map(str::to_owned).collect()
 }
@@ -154,7 +154,7 @@ const EXPLAINED: &[(&str, &[&str])] = &[
 const BEGINS: &str = "there is no cursor to start from";
 
 /// Whether a fault that has fired explains a line.
-pub fn explained(line: &str, faults: &Faults) -> bool {
+pub(crate) fn explained(line: &str, faults: &Faults) -> bool {
     let fired = |names: &[&str]| names.iter().any(|name| faults.fired(name) > 0);
     let mut all = EXPLAINED.iter();
     line.contains(BEGINS) || all.any(|(text, names)| line.contains(text) && fired(names))

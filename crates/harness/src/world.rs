@@ -185,7 +185,7 @@ impl World {
     }
 
     /// Makes every host of the network an upstream of the mirror to be begun.
-    pub fn follow_hosts(&mut self) {
+    pub(crate) fn follow_hosts(&mut self) {
         for url in self.net.urls().pds.clone() {
             self.flags.upstream.push(format!("pds={url}"));
         }

@@ -18,8 +18,9 @@ pub fn event_of(_did: &gapless_atp::syntax::Did) {}
 #[inline(always)]
 pub fn pass(_point: &'static str, _did: &gapless_atp::syntax::Did) {}
 
+pub(crate) use debug::event_of;
 #[cfg(debug_assertions)]
-pub use debug::{event_of, here, panic_at, panic_at_event, pass};
+pub use debug::{here, panic_at, panic_at_event, pass};
 
 #[cfg(debug_assertions)]
 mod debug {
@@ -88,7 +89,7 @@ mod debug {
     }
 
     /// Marks the decision of an event of this repository.
-    pub fn event_of(did: &Did) {
+    pub(crate) fn event_of(did: &Did) {
         pass(EVENT, did);
     }
 

@@ -19,7 +19,7 @@ use serde_json::Value as Json;
 use crate::admission::scope::Scope;
 
 /// Bytes of one message. A record is at most a megabyte, and JSON makes more of it.
-pub const MESSAGE_BYTES: usize = 4 << 20;
+pub(crate) const MESSAGE_BYTES: usize = 4 << 20;
 
 /// As much of a message as the reader needs.
 #[derive(Deserialize)]
@@ -80,7 +80,7 @@ struct AccountChange<'a> {
 
 /// What a message says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JetstreamEvent {
+pub(crate) enum JetstreamEvent {
     /// There is a commit of this rev, and it did this.
     Commit {
         rev: Rev,
@@ -94,14 +94,14 @@ pub enum JetstreamEvent {
 
 /// One path, and what is said to be there now: none when it is said to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
+pub(crate) struct Operation {
     pub path: Vec<u8>,
     pub record: Option<(Cid, Vec<u8>)>,
 }
 
 /// Why an operation cannot be kept, though its commit is heard of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unfit {
+pub(crate) enum Unfit {
     /// The path is none.
     Path,
     /// Neither create, update nor delete; or a record where none belongs, or none.
@@ -114,7 +114,7 @@ pub enum Unfit {
 }
 
 impl Unfit {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Unfit::Path => "path",
             Unfit::Shape => "shape",
@@ -127,7 +127,7 @@ impl Unfit {
 
 /// The time of a message and the name of the repository it is about.
 #[derive(Debug, PartialEq, Eq)]
-pub struct MessageEnvelope {
+pub(crate) struct MessageEnvelope {
     /// The time in microseconds, which numbers the events of a Jetstream.
     pub time_us: u64,
     /// The name as it was sent. It may not be a DID.
@@ -137,7 +137,7 @@ pub struct MessageEnvelope {
 }
 
 /// Reads the envelope of a message. The error says why the message has none.
-pub fn read_envelope(message: &[u8], scope: &Scope) -> Result<MessageEnvelope, String> {
+pub(crate) fn read_envelope(message: &[u8], scope: &Scope) -> Result<MessageEnvelope, String> {
     if message.len() > MESSAGE_BYTES {
         let length = message.len();
         return Err(format!(
@@ -166,7 +166,7 @@ fn wanted_collection(message: &[u8], scope: &Scope) -> Option<Arc<str>> {
 }
 
 /// Reads all of a message; an error when not even the rev can be told.
-pub fn read(message: &[u8]) -> Result<JetstreamEvent, String> {
+pub(crate) fn read(message: &[u8]) -> Result<JetstreamEvent, String> {
     let message: JetstreamMessage<'_> =
         serde_json::from_slice(message).map_err(|error| error.to_string())?;
     match (&*message.kind, message.commit, message.account) {

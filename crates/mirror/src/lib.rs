@@ -6,24 +6,24 @@
 //! [`inspect`] answers questions, [`control`] carries out orders, and [`Mirror`] starts
 //! and stops everything.
 
-pub mod admission;
+mod admission;
 pub mod api;
-pub mod behind_counts;
+mod behind_counts;
 pub mod budget;
-pub mod clock;
-pub mod control;
+mod clock;
+mod control;
 pub mod damage;
 pub mod desk;
-pub mod discover;
-pub mod disk_space;
+mod discover;
+mod disk_space;
 pub mod failpoints;
-pub(crate) mod filter_generation;
-pub mod following;
-pub mod hosts;
-pub mod ingest;
-pub mod inspect;
-pub mod jetstream;
-pub mod last_errors;
+mod filter_generation;
+mod following;
+mod hosts;
+mod ingest;
+mod inspect;
+mod jetstream;
+mod last_errors;
 pub mod lifecycle;
 pub mod log;
 pub mod metrics;
@@ -31,11 +31,11 @@ pub mod repair;
 pub mod schedule;
 pub mod services;
 pub mod settings;
-pub mod shutdown;
+mod shutdown;
 pub mod store_io;
-pub(crate) mod sweep;
-pub mod tracking;
-pub mod upkeep;
+mod sweep;
+mod tracking;
+mod upkeep;
 pub mod upstreams;
 
 pub use lifecycle::{Mirror, StartError};

@@ -253,7 +253,7 @@ impl Metrics {
 }
 
 /// Describes why an epoch ended, for the log.
-pub fn reset_words(why: ResetReason) -> &'static str {
+pub(crate) fn reset_words(why: ResetReason) -> &'static str {
     match why {
         ResetReason::OutdatedCursor => "the host no longer has the events after the cursor",
         ResetReason::FutureCursor => "the cursor is higher than any number of the host",

@@ -55,7 +55,7 @@ impl Services {
 
     /// Whether the host of a repository is followed for its sake: the repository is
     /// tracked, and if a collection found it, no relay brings its events.
-    pub fn wants_stream(&self, did: &Did) -> bool {
+    pub(crate) fn wants_stream(&self, did: &Did) -> bool {
         let relayed = || {
             let covers = self.upstreams.read();
             covers

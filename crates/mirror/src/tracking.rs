@@ -26,7 +26,7 @@ const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// Who wants a repository tracked.
 #[derive(Debug, Clone)]
-pub enum TrackedBy {
+pub(crate) enum TrackedBy {
     /// The reason stays as it is; used at the start.
     Unchanged,
     Operator,
@@ -35,7 +35,7 @@ pub enum TrackedBy {
 }
 
 /// Starts and ends tracking repositories.
-pub struct Tracking {
+pub(crate) struct Tracking {
     services: Arc<Services>,
     desks: Arc<Desks>,
     following: Arc<Following>,
@@ -46,7 +46,7 @@ pub struct Tracking {
 }
 
 impl Tracking {
-    pub fn new(
+    pub(crate) fn new(
         services: Arc<Services>,
         desks: Arc<Desks>,
         following: Arc<Following>,
@@ -62,7 +62,7 @@ impl Tracking {
     }
 
     /// The number of tracked repositories.
-    pub fn tracked_count(&self) -> usize {
+    pub(crate) fn tracked_count(&self) -> usize {
         let tracked = &self.services.admission.tracked;
         tracked.read().len()
     }
@@ -74,7 +74,7 @@ impl Tracking {
     }
 
     /// At the start: tracks what was tracked before, and what the configuration names.
-    pub async fn resume(&self, configured: &[Did]) -> Result<(), StoreError> {
+    pub(crate) async fn resume(&self, configured: &[Did]) -> Result<(), StoreError> {
         let _one = self.changing.lock().await;
         // Track these again, too: the last run may have ended before it wrote their rows.
         self.track_each(&self.tracked_dids(), &TrackedBy::Unchanged)
@@ -84,14 +84,14 @@ impl Tracking {
     }
 
     /// Tracks repositories for an operator. Returns how many were not tracked before.
-    pub async fn track_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
+    pub(crate) async fn track_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
         self.track_each(dids, &TrackedBy::Operator).await
     }
 
     /// Tracks a repository that a collection found. Returns whether it was not tracked
     /// before.
-    pub async fn track_found(&self, did: &Did, by: TrackedBy) -> Result<bool, StoreError> {
+    pub(crate) async fn track_found(&self, did: &Did, by: TrackedBy) -> Result<bool, StoreError> {
         let _one = self.changing.lock().await;
         let (new, host) = self.track_one(did, &by).await?;
         if let Some(host) = host.filter(|_| self.services.wants_stream(did)) {
@@ -105,7 +105,7 @@ impl Tracking {
     /// tracking has stopped. Events may reach the desk before the repository is skipped, and
     /// the cursor may be past them. Therefore `has` checks once more before the wish is
     /// deleted.
-    pub async fn untrack_found(
+    pub(crate) async fn untrack_found(
         &self,
         did: &Did,
         still: impl FnOnce(&RepoTurn<'_>) -> Result<bool, StoreError> + Send + 'static,
@@ -241,7 +241,7 @@ impl Tracking {
     }
 
     /// Stops tracking repositories for an operator. Returns how many were tracked before.
-    pub async fn untrack_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
+    pub(crate) async fn untrack_all(&self, dids: &[Did]) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
         let mut changed = 0;
         for did in dids {

@@ -48,7 +48,9 @@ pub fn parse_certificates(pem: &str) -> Result<Vec<Certificate>, CertificatesErr
 
 /// Builds the TLS configuration of a client that trusts the authorities of the public web
 /// and these. The cryptography provider is always aws-lc-rs.
-pub fn tls_config(authorities: &[Certificate]) -> Result<rustls::ClientConfig, rustls::Error> {
+pub(crate) fn tls_config(
+    authorities: &[Certificate],
+) -> Result<rustls::ClientConfig, rustls::Error> {
     let mut roots = rustls::RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
     };

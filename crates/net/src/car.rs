@@ -73,7 +73,7 @@ impl From<Failure> for GetRepoError {
 }
 
 /// Receives the pieces of a download, in order. An error from the sink ends the download.
-pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), String> + Send + 'a;
+pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), String> + Send + 'a;
 
 impl Net {
     /// Streams a repository, or the difference since a rev, into the sink.

@@ -26,7 +26,7 @@ pub enum Trust {
 impl Trust {
     /// The trust in the target of a redirect. The operator trusts an origin: another port
     /// of that host is another service, which the operator did not configure.
-    pub fn redirected(self, from: &Url, to: &Url) -> Trust {
+    pub(crate) fn redirected(self, from: &Url, to: &Url) -> Trust {
         if from.origin() == to.origin() {
             self
         } else {
@@ -84,7 +84,7 @@ const RESERVED: [&str; 9] = [
 ];
 
 /// Checks a URL that others name, without resolving its host.
-pub fn check_url(url: &Url, allow_private: bool) -> Result<(), BlockedAddress> {
+pub(crate) fn check_url(url: &Url, allow_private: bool) -> Result<(), BlockedAddress> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(BlockedAddress::Credentials);
     }
@@ -123,7 +123,7 @@ const OWN_HANDLES: &str = "test";
 
 /// Checks whether a handle may be looked up. Of the reserved top-level names only `test`
 /// is allowed, in private networks.
-pub fn check_handle(handle: &str, allow_private: bool) -> Result<(), BlockedAddress> {
+pub(crate) fn check_handle(handle: &str, allow_private: bool) -> Result<(), BlockedAddress> {
     match handle.rsplit('.').next() {
         Some(OWN_HANDLES) if allow_private => Ok(()),
         Some(top) if !RESERVED.contains(&top) => Ok(()),
@@ -164,7 +164,7 @@ const SIX_TO_FOUR: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0)
 const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
 /// Checks that an address belongs to the public internet.
-pub fn check_address(address: IpAddr) -> Result<(), BlockedAddress> {
+pub(crate) fn check_address(address: IpAddr) -> Result<(), BlockedAddress> {
     let public = match address {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),

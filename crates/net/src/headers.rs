@@ -8,14 +8,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 /// The longest wait that a host can ask for.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Numbers in `RateLimit-Reset` from this one on are times, not durations: the reference
 /// servers send seconds since 1970, the draft standard specifies seconds from now.
 const SPAN_SECONDS: u64 = 1_000_000_000;
 
 /// How long to wait before the next request to a host, if its response says so. `now` is in
 /// seconds since 1970.
-pub fn retry_after(headers: &HeaderMap, now: u64) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: u64) -> Option<Duration> {
     let told = text(headers, RETRY_AFTER.as_str()).and_then(|value| read_retry(value, now));
     let limited = exhausted(headers, now);
     let seconds = told.max(limited)?;

@@ -186,7 +186,7 @@ impl Hosts {
     }
 
     /// The end of the host's present pause, if there is one.
-    pub fn paused_until(&self, host: &str) -> Option<Instant> {
+    pub(crate) fn paused_until(&self, host: &str) -> Option<Instant> {
         let places = self.places();
         let place = places.of.get(host)?;
         place.pace().pause(Instant::now())

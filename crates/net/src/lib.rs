@@ -23,23 +23,23 @@
 //! | [`operator`] | the client of the command line for a running mirror |
 //! | [`socket`] | a WebSocket to an upstream |
 
-pub mod authorities;
-pub mod car;
-pub mod client;
-pub mod directory;
-pub mod dns;
-pub mod error;
-pub mod guard;
-pub mod handle;
-pub mod headers;
-pub mod host;
-pub mod lookup;
-pub mod network;
+mod authorities;
+mod car;
+mod client;
+mod directory;
+mod dns;
+mod error;
+mod guard;
+mod handle;
+mod headers;
+mod host;
+mod lookup;
+mod network;
 pub mod operator;
-pub mod socket;
-pub mod xrpc;
+mod socket;
+mod xrpc;
 
-pub use authorities::{Certificate, CertificatesError, parse_certificates, tls_config};
+pub use authorities::{Certificate, CertificatesError, parse_certificates};
 pub use car::{Downloaded, FetchLimits, GetRepoError};
 pub use client::{Net, NetError, NetSettings, RequestLimits, Response};
 pub use directory::{KnownIdentity, ResolveError, ResolvedIdentity, key_bytes, public_key};

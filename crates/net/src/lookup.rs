@@ -26,7 +26,7 @@ const ADDRESSES: usize = 16;
 
 /// Why a name has no usable address.
 #[derive(Debug, thiserror::Error)]
-pub enum LookupError {
+pub(crate) enum LookupError {
     #[error(transparent)]
     Refused(#[from] BlockedAddress),
     #[error("the name cannot be resolved: {0}")]
@@ -35,7 +35,7 @@ pub enum LookupError {
 
 /// Resolves names. Clones share the limits.
 #[derive(Clone)]
-pub struct Lookup {
+pub(crate) struct Lookup {
     places: Arc<Semaphore>,
     configured: Arc<Semaphore>,
     /// Whether addresses must be public.
@@ -43,7 +43,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    pub fn new(guarded: bool) -> Lookup {
+    pub(crate) fn new(guarded: bool) -> Lookup {
         Lookup {
             places: Arc::new(Semaphore::new(LOOKUPS)),
             configured: Arc::new(Semaphore::new(CONFIGURED_LOOKUPS)),
@@ -52,7 +52,7 @@ impl Lookup {
     }
 
     /// A lookup for names that the operator configured: with a limit of its own, without the check.
-    pub fn for_configured(&self) -> Lookup {
+    pub(crate) fn for_configured(&self) -> Lookup {
         Lookup {
             places: self.configured.clone(),
             configured: self.configured.clone(),
@@ -61,7 +61,11 @@ impl Lookup {
     }
 
     /// The addresses of a host. Fails if any of them is not public.
-    pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, LookupError> {
+    pub(crate) async fn addresses(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, LookupError> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(io::Error::other)?;
         let name = host.to_owned();

@@ -27,7 +27,7 @@ pub struct Broken {
     pub what: String,
 }
 
-pub fn broken(invariant: &'static str, what: impl Into<String>) -> Result<(), Broken> {
+pub(crate) fn broken(invariant: &'static str, what: impl Into<String>) -> Result<(), Broken> {
     Err(Broken {
         invariant,
         what: what.into(),
@@ -319,7 +319,7 @@ impl Checker {
 }
 
 /// Whether a feed has delivered all events of its source, and the mirror has processed them.
-pub fn drained(world: &World, mirror: &Mirror, id: UpstreamId) -> bool {
+pub(crate) fn drained(world: &World, mirror: &Mirror, id: UpstreamId) -> bool {
     let Some(feed) = mirror.feeds.get(&id) else {
         return false;
     };

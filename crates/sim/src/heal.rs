@@ -67,7 +67,7 @@ impl Run {
     }
 
     /// Does all work that needs no time to pass.
-    pub fn settle_all(&mut self) -> Result<(), Broken> {
+    pub(crate) fn settle_all(&mut self) -> Result<(), Broken> {
         for _ in 0..3_000 {
             if !self.settle_one()? {
                 return Ok(());
@@ -235,7 +235,7 @@ impl Run {
 
     /// Checks, once everything has converged, that replays and further snapshots change
     /// nothing, and that the store is sound.
-    pub fn aftermath(&mut self) -> Result<(), Broken> {
+    pub(crate) fn aftermath(&mut self) -> Result<(), Broken> {
         let before = self.held();
         self.replay()?;
         if !self.holds(&before) {

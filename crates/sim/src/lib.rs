@@ -6,13 +6,13 @@
 //! after every step. For development only.
 
 pub mod chaos;
-pub mod check;
-pub mod heal;
+mod check;
+mod heal;
 pub mod literal;
-pub mod mirror;
-pub mod mischief;
+mod mirror;
+mod mischief;
 pub mod pin;
-pub mod rng;
+mod rng;
 pub mod script;
-pub mod trace;
+mod trace;
 pub mod world;

@@ -211,7 +211,7 @@ impl Literal {
     }
 
     /// The number of false claims of completeness.
-    pub fn false_claims(&self, world: &World) -> usize {
+    pub(crate) fn false_claims(&self, world: &World) -> usize {
         let owners = 0..world.owners.len();
         owners
             .filter(|owner| self.complete(*owner) && self.lacks(world, *owner))

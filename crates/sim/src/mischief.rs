@@ -35,7 +35,7 @@ const KINDS: [Fault; 21] = [
 ];
 
 /// Causes a random fault and describes it. Returns an empty text if nothing happened.
-pub fn mischief(world: &mut World, mirror: &mut Mirror) -> String {
+pub(crate) fn mischief(world: &mut World, mirror: &mut Mirror) -> String {
     if world.rng.per_mille(250) {
         return quiet_change(world);
     }

@@ -10,7 +10,7 @@ use crate::rng::mix;
 const FAILED_ONCE: &str = include_str!("../seeds.txt");
 
 /// The number of pinned seeds from zero on, in addition to those that failed once.
-pub const PINNED_SEEDS: u64 = 200;
+pub(crate) const PINNED_SEEDS: u64 = 200;
 
 /// The command that writes all pins again.
 pub const COMMAND: &str = "cargo run -q -p gapless-sim -- --pins > crates/sim/traces.txt";

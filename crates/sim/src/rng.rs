@@ -28,7 +28,7 @@ impl Rng {
     }
 
     /// True with a probability of `chance` in a thousand.
-    pub fn per_mille(&mut self, chance: u32) -> bool {
+    pub(crate) fn per_mille(&mut self, chance: u32) -> bool {
         self.draw() % 1000 < u64::from(chance)
     }
 
@@ -43,7 +43,7 @@ impl Rng {
 }
 
 /// Spreads a number over all bits.
-pub fn mix(value: u64) -> u64 {
+pub(crate) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)

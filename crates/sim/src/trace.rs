@@ -10,7 +10,7 @@ use crate::rng::mix;
 use crate::world::short;
 
 /// Describes a row and its completeness on a few lines.
-pub fn summary(repo: &Repo, answer: &Completeness) -> String {
+pub(crate) fn summary(repo: &Repo, answer: &Completeness) -> String {
     let rev = |rev: Option<Rev>| rev.map_or("-".to_owned(), short);
     let held = match &repo.held {
         Held::Nothing => "nothing".to_owned(),

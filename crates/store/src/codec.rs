@@ -121,7 +121,7 @@ impl RowWriter {
     }
 
     /// Writes an optional value: a byte that says whether it is present, then the value.
-    pub fn maybe<T>(
+    pub(crate) fn maybe<T>(
         &mut self,
         value: Option<T>,
         write: impl FnOnce(&mut RowWriter, T),
@@ -141,12 +141,12 @@ impl RowWriter {
 
 /// Reads a row, field by field.
 #[derive(Debug)]
-pub struct RowReader<'a> {
+pub(crate) struct RowReader<'a> {
     rest: &'a [u8],
 }
 
 /// Reads a whole row of at most the version `newest`; `read` gets the version.
-pub fn read_row<'a, T>(
+pub(crate) fn read_row<'a, T>(
     bytes: &'a [u8],
     newest: u8,
     read: impl FnOnce(&mut RowReader<'a>, u8) -> Result<T, RowFault>,
@@ -167,17 +167,17 @@ pub fn read_row<'a, T>(
 }
 
 impl<'a> RowReader<'a> {
-    pub fn new(bytes: &'a [u8]) -> RowReader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> RowReader<'a> {
         RowReader { rest: bytes }
     }
 
-    pub fn byte(&mut self) -> Result<u8, RowFault> {
+    pub(crate) fn byte(&mut self) -> Result<u8, RowFault> {
         let (first, rest) = self.rest.split_first().ok_or(RowFault::Short)?;
         self.rest = rest;
         Ok(*first)
     }
 
-    pub fn flag(&mut self) -> Result<bool, RowFault> {
+    pub(crate) fn flag(&mut self) -> Result<bool, RowFault> {
         match self.byte()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -185,7 +185,7 @@ impl<'a> RowReader<'a> {
         }
     }
 
-    pub fn number(&mut self) -> Result<u64, RowFault> {
+    pub(crate) fn number(&mut self) -> Result<u64, RowFault> {
         let mut value = 0u64;
         for place in 0..VARINT_BYTES {
             let byte = self.byte()?;
@@ -207,45 +207,45 @@ impl<'a> RowReader<'a> {
         Err(RowFault::Value("number"))
     }
 
-    pub fn small(&mut self) -> Result<u32, RowFault> {
+    pub(crate) fn small(&mut self) -> Result<u32, RowFault> {
         u32::try_from(self.number()?).map_err(|_| RowFault::Value("number"))
     }
 
-    pub fn wide(&mut self) -> Result<u64, RowFault> {
+    pub(crate) fn wide(&mut self) -> Result<u64, RowFault> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], RowFault> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], RowFault> {
         let (first, rest) = self.rest.split_first_chunk::<N>().ok_or(RowFault::Short)?;
         self.rest = rest;
         Ok(*first)
     }
 
-    pub fn raw(&mut self, count: usize) -> Result<&'a [u8], RowFault> {
+    pub(crate) fn raw(&mut self, count: usize) -> Result<&'a [u8], RowFault> {
         let (first, rest) = self.rest.split_at_checked(count).ok_or(RowFault::Short)?;
         self.rest = rest;
         Ok(first)
     }
 
-    pub fn bytes(&mut self) -> Result<&'a [u8], RowFault> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], RowFault> {
         let count = self.number()?;
         self.raw(usize::try_from(count).map_err(|_| RowFault::Short)?)
     }
 
     /// Takes all bytes that are left.
-    pub fn remainder(&mut self) -> &'a [u8] {
+    pub(crate) fn remainder(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    pub fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
 
-    pub fn text(&mut self) -> Result<&'a str, RowFault> {
+    pub(crate) fn text(&mut self) -> Result<&'a str, RowFault> {
         std::str::from_utf8(self.bytes()?).map_err(|_| RowFault::Value("text"))
     }
 
-    pub fn cid(&mut self) -> Result<Cid, RowFault> {
+    pub(crate) fn cid(&mut self) -> Result<Cid, RowFault> {
         let bytes: [u8; CID_BYTES] = self.array()?;
         let [codec, digest @ ..] = bytes;
         if codec < 0x80 {
@@ -255,31 +255,31 @@ impl<'a> RowReader<'a> {
         }
     }
 
-    pub fn rev(&mut self) -> Result<Rev, RowFault> {
+    pub(crate) fn rev(&mut self) -> Result<Rev, RowFault> {
         Ok(Rev::from_bits(self.wide()?))
     }
 
-    pub fn time(&mut self) -> Result<Time, RowFault> {
+    pub(crate) fn time(&mut self) -> Result<Time, RowFault> {
         Ok(Time(self.number()?))
     }
 
-    pub fn tick(&mut self) -> Result<Tick, RowFault> {
+    pub(crate) fn tick(&mut self) -> Result<Tick, RowFault> {
         Ok(Tick(self.number()?))
     }
 
-    pub fn repo(&mut self) -> Result<RepoId, RowFault> {
+    pub(crate) fn repo(&mut self) -> Result<RepoId, RowFault> {
         Ok(RepoId(self.number()?))
     }
 
-    pub fn host(&mut self) -> Result<HostId, RowFault> {
+    pub(crate) fn host(&mut self) -> Result<HostId, RowFault> {
         Ok(HostId(self.small()?))
     }
 
-    pub fn upstream(&mut self) -> Result<UpstreamId, RowFault> {
+    pub(crate) fn upstream(&mut self) -> Result<UpstreamId, RowFault> {
         Ok(UpstreamId(self.small()?))
     }
 
-    pub fn maybe<T>(
+    pub(crate) fn maybe<T>(
         &mut self,
         read: impl FnOnce(&mut RowReader<'a>) -> Result<T, RowFault>,
     ) -> Result<Option<T>, RowFault> {

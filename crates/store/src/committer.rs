@@ -30,7 +30,7 @@ use crate::sync_writer::SyncWriter;
 use crate::writer::{DiskWriter, DurableHead};
 
 /// The newest durable state and its head, as readers see them.
-pub struct PublishedState {
+pub(crate) struct PublishedState {
     state: RwLock<(ReadView, DurableHead)>,
     ids: Arc<IdCache>,
     row_cache: Arc<RowCache>,
@@ -53,17 +53,17 @@ impl PublishedState {
         }
     }
 
-    pub fn view(&self) -> ReadView {
+    pub(crate) fn view(&self) -> ReadView {
         self.state.read().0.clone()
     }
 
-    pub fn head(&self) -> DurableHead {
+    pub(crate) fn head(&self) -> DurableHead {
         self.state.read().1
     }
 
     /// Sets the listener that is called with every new head. Returns false if there
     /// is one already.
-    pub fn listen(&self, listener: Listener) -> bool {
+    pub(crate) fn listen(&self, listener: Listener) -> bool {
         self.listener.set(listener).is_ok()
     }
 
@@ -80,7 +80,7 @@ impl PublishedState {
 }
 
 /// The running committer and writer threads.
-pub struct Committer {
+pub(crate) struct Committer {
     pub published: Arc<PublishedState>,
     pub queue: Arc<Queue>,
     /// The writer and the committer, which cannot wait for their own end.
@@ -95,7 +95,7 @@ enum ThreadState {
 }
 
 impl Committer {
-    pub fn start(sync_writer: SyncWriter, queue: Queue) -> Result<Committer, StoreError> {
+    pub(crate) fn start(sync_writer: SyncWriter, queue: Queue) -> Result<Committer, StoreError> {
         let published = Arc::new(PublishedState::new(&sync_writer));
         let queue = Arc::new(queue);
         let (builder, writer) = sync_writer.split();
@@ -119,7 +119,7 @@ impl Committer {
     /// have ended, and returns how they ended; every call returns that result. Called
     /// from a callback it closes the queue without waiting, because the thread that
     /// runs the callback cannot wait for itself.
-    pub fn close(&self) -> Result<(), StoreError> {
+    pub(crate) fn close(&self) -> Result<(), StoreError> {
         self.queue.close();
         if self.threads.contains(&Some(std::thread::current().id())) {
             return Ok(());

@@ -192,7 +192,10 @@ impl Diagnosis {
 }
 
 /// Marks the folder so that only a repair opens it.
-pub fn begin_repair(folder: &Path, acknowledged: Option<AcknowledgedHead>) -> io::Result<()> {
+pub(crate) fn begin_repair(
+    folder: &Path,
+    acknowledged: Option<AcknowledgedHead>,
+) -> io::Result<()> {
     let text = match acknowledged {
         Some(AcknowledgedHead { batch, next_seq }) => format!("{batch} {next_seq}\n"),
         None => "unknown\n".to_owned(),
@@ -200,7 +203,7 @@ pub fn begin_repair(folder: &Path, acknowledged: Option<AcknowledgedHead>) -> io
     durable::write_whole(&folder.join(REPAIR_FILE), text.as_bytes())
 }
 
-pub fn end_repair(folder: &Path) -> io::Result<()> {
+pub(crate) fn end_repair(folder: &Path) -> io::Result<()> {
     fs::remove_file(folder.join(REPAIR_FILE))?;
     durable::sync_folder(folder)
 }

@@ -10,12 +10,12 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Makes the names in a folder durable.
-pub fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// Makes the name of a file or folder durable.
-pub fn sync_name(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => sync_folder(Path::new(".")),
         Some(parent) => sync_folder(parent),
@@ -24,7 +24,7 @@ pub fn sync_name(path: &Path) -> io::Result<()> {
 }
 
 /// Replaces a small file atomically and durably.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
     file.write_all(bytes)?;
@@ -36,7 +36,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Creates a folder and its parents and makes their names durable. Does nothing if the
 /// folder exists.
-pub fn create_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }

@@ -16,7 +16,7 @@ use crate::lock::LOCK_FILE;
 pub const CURRENT: u32 = 3;
 
 /// The name of the file in the data folder.
-pub const FORMAT_FILE: &str = "format";
+pub(crate) const FORMAT_FILE: &str = "format";
 
 const MAGIC: &str = "gapless store";
 /// A file larger than this is damaged; a whole one is far smaller.
@@ -78,7 +78,7 @@ pub struct Migration {
 }
 
 /// All migrations, oldest first; one for each version before [`CURRENT`].
-pub const MIGRATIONS: &[Migration] = &[
+pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration {
         from: 1,
         name: "keys and wishes",

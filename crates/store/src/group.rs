@@ -25,7 +25,7 @@ use crate::tx::{self, Tx};
 use crate::writer::{DurableHead, SpaceCheck};
 
 /// The results of the changes of a group, in order.
-pub type Answers = Vec<Result<Ack, StoreError>>;
+pub(crate) type Answers = Vec<Result<Ack, StoreError>>;
 
 /// One batch on its way to the disk, with its frames and results.
 pub(crate) struct Group {
@@ -42,7 +42,7 @@ pub(crate) struct Group {
 impl Group {
     /// Whether there is nothing to write. The results still wait for the previous
     /// groups.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.batch.writes.is_empty()
     }
 }
@@ -64,7 +64,7 @@ pub(crate) struct GroupBuilder {
 }
 
 impl GroupBuilder {
-    pub fn open(
+    pub(crate) fn open(
         view: Arc<dyn View>,
         space: Box<dyn SpaceCheck>,
         row_cache: Arc<RowCache>,
@@ -81,22 +81,22 @@ impl GroupBuilder {
         })
     }
 
-    pub fn cursors(&self) -> SharedCursors {
+    pub(crate) fn cursors(&self) -> SharedCursors {
         self.cursors.clone()
     }
 
     /// The cache that the builder shares with readers.
-    pub fn row_cache(&self) -> Arc<RowCache> {
+    pub(crate) fn row_cache(&self) -> Arc<RowCache> {
         self.row_cache.clone()
     }
 
     /// How often a group was refused because the disk was too full.
-    pub fn refusals(&self) -> Arc<AtomicU64> {
+    pub(crate) fn refusals(&self) -> Arc<AtomicU64> {
         self.refusals.clone()
     }
 
     /// The durable head once everything on its way to the disk is durable.
-    pub fn head(&self) -> DurableHead {
+    pub(crate) fn head(&self) -> DurableHead {
         DurableHead {
             batch: self.counters.batch,
             next_seq: self.counters.next_seq,
@@ -109,7 +109,7 @@ impl GroupBuilder {
     /// result for each change taken. A refused change fails alone. If the disk is
     /// almost full, the group fails and leaves everything as it was; any other failure
     /// is final.
-    pub fn apply(
+    pub(crate) fn apply(
         &mut self,
         changes: &mut dyn Iterator<Item = Result<PreparedChange, Contradiction>>,
         enough_bytes: usize,
@@ -177,13 +177,13 @@ impl GroupBuilder {
 
     /// Makes a group the pending one, on which the next group builds. The previous group
     /// must be durable.
-    pub fn set_pending(&mut self, group: &Group) {
+    pub(crate) fn set_pending(&mut self, group: &Group) {
         assert!(self.pending.is_none(), "a group is pending already");
         self.pending = Some(group.batch.clone());
     }
 
     /// Records that the pending group is durable and in this view.
-    pub fn durable(&mut self, view: Arc<dyn View>) {
+    pub(crate) fn durable(&mut self, view: Arc<dyn View>) {
         self.view = view;
         self.pending = None;
     }

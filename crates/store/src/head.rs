@@ -25,7 +25,7 @@ use crate::durable;
 pub const HEAD_FILE: &str = "head";
 
 /// The longest time that a written slot stays unsynced while batches are written.
-pub const SYNC_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 const MAGIC: &[u8; 8] = b"GPLSHEAD";
 /// A page each, so that no sector holds both.

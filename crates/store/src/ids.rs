@@ -28,14 +28,14 @@ impl Default for IdCache {
 
 impl IdCache {
     /// Returns the number of a DID, or that of another DID with the same cell and bits.
-    pub fn guess(&self, did: &Did) -> Option<RepoId> {
+    pub(crate) fn guess(&self, did: &Did) -> Option<RepoId> {
         let (cell, mark) = bucket(did);
         let noted = self.0[cell].load(Ordering::Relaxed);
         let known = noted != 0 && noted >> NUMBER_BITS == mark;
         known.then(|| RepoId((noted & (NUMBERS - 1)) - 1))
     }
 
-    pub fn note(&self, did: &Did, id: RepoId) {
+    pub(crate) fn note(&self, did: &Did, id: RepoId) {
         let (cell, mark) = bucket(did);
         // Zero is an empty cell.
         if let Some(number) = id.0.checked_add(1).filter(|number| *number < NUMBERS) {

@@ -9,7 +9,7 @@
 pub mod apply;
 pub mod change;
 pub mod check;
-pub mod codec;
+mod codec;
 mod committer;
 pub mod cursor;
 #[cfg(feature = "engine")]
@@ -29,10 +29,10 @@ mod ids;
 #[cfg(feature = "engine")]
 pub mod journal;
 #[cfg(feature = "engine")]
-pub mod lock;
+mod lock;
 #[cfg(feature = "engine")]
 mod open;
-pub mod prepare;
+mod prepare;
 pub mod queue;
 pub mod read_view;
 #[cfg(feature = "engine")]

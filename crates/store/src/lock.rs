@@ -10,7 +10,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// The lock file's name in the data folder.
-pub const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
 
 /// The most bytes to read of the file; no process number is longer.
 const PID_BYTES: u64 = 32;
@@ -37,7 +37,7 @@ fn holder(pid: Option<u32>) -> String {
 
 /// The lock of a data folder, held until it is dropped.
 #[derive(Debug)]
-pub struct Lock {
+pub(crate) struct Lock {
     file: File,
 }
 
@@ -52,7 +52,7 @@ impl Drop for Lock {
 impl Lock {
     /// Locks an existing data folder. Fails with the number of the process that holds the lock,
     /// if another does.
-    pub fn acquire(folder: &Path) -> Result<Lock, LockError> {
+    pub(crate) fn acquire(folder: &Path) -> Result<Lock, LockError> {
         let io = |source| LockError::Io {
             folder: folder.to_owned(),
             source,

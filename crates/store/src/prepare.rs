@@ -15,7 +15,7 @@ use crate::table::record::{self, RecordRow};
 
 /// The most bytes in one entry: a commit has at most 2.5 MB, and snapshots are written in
 /// chunks that are limited by bytes as well as by records.
-pub const ENTRY_BYTES: usize = 16 << 20;
+pub(crate) const ENTRY_BYTES: usize = 16 << 20;
 
 /// A change that is consistent in itself, with its records encoded.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl PreparedChange {
 }
 
 /// Checks a change against itself and encodes its records.
-pub fn prepare(change: Change) -> Result<PreparedChange, Contradiction> {
+pub(crate) fn prepare(change: Change) -> Result<PreparedChange, Contradiction> {
     let mut change = Box::new(change);
     let bytes = change.bytes();
     let rows = match &mut change.repo {

@@ -66,7 +66,7 @@ impl Drop for AckCallback {
 }
 
 /// Calls every callback, and only then resumes the panic of any of them.
-pub fn call_all(answers: impl Iterator<Item = (AckCallback, Result<Ack, StoreError>)>) {
+pub(crate) fn call_all(answers: impl Iterator<Item = (AckCallback, Result<Ack, StoreError>)>) {
     let mut panicked = None;
     for (reply, answer) in answers {
         let told = catch_unwind(AssertUnwindSafe(|| reply.call(answer)));
@@ -133,7 +133,7 @@ impl Queue {
     }
 
     /// Enqueues a change if the queue has room for it now, and hands it back if not.
-    pub fn try_push(&self, work: Box<Submission>) -> Result<(), Box<Submission>> {
+    pub(crate) fn try_push(&self, work: Box<Submission>) -> Result<(), Box<Submission>> {
         let bytes = work.change.bytes();
         let inner = self.inner.lock();
         if !inner.closed && self.is_full(&inner, bytes) {

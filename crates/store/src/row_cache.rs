@@ -39,7 +39,7 @@ struct CacheCell {
 pub(crate) struct RowCache(Box<[Mutex<CacheCell>]>);
 
 impl RowCache {
-    pub fn new(cells: usize) -> RowCache {
+    pub(crate) fn new(cells: usize) -> RowCache {
         RowCache((0..cells.max(1)).map(|_| Mutex::default()).collect())
     }
 
@@ -48,21 +48,21 @@ impl RowCache {
     }
 
     /// The newest row, durable or not: for the committer.
-    pub fn newest(&self, repo: RepoId) -> Option<Slice> {
+    pub(crate) fn newest(&self, repo: RepoId) -> Option<Slice> {
         let cell = self.bucket(repo);
         let cached = cell.row.as_ref().filter(|cached| cached.repo == repo)?;
         Some(cached.row.clone())
     }
 
     /// The row as shown by a view whose last batch is `batch`.
-    pub fn as_of(&self, repo: RepoId, batch: u64) -> Option<Slice> {
+    pub(crate) fn as_of(&self, repo: RepoId, batch: u64) -> Option<Slice> {
         let cell = self.bucket(repo);
         let cached = cell.row.as_ref().filter(|cached| cached.repo == repo)?;
         (cached.since <= batch).then(|| cached.row.clone())
     }
 
     /// Caches a row that was read from a view whose last batch is `batch`.
-    pub fn insert_read(&self, repo: RepoId, batch: u64, row: &[u8]) {
+    pub(crate) fn insert_read(&self, repo: RepoId, batch: u64, row: &[u8]) {
         let mut cell = self.bucket(repo);
         if cell.written <= batch {
             // A copy, because the engine's slice would keep a whole block in memory.
@@ -72,7 +72,7 @@ impl RowCache {
     }
 
     /// Caches a row that the committer writes in this batch.
-    pub fn insert_written(&self, repo: RepoId, batch: u64, row: Slice) {
+    pub(crate) fn insert_written(&self, repo: RepoId, batch: u64, row: Slice) {
         let mut cell = self.bucket(repo);
         cell.written = batch;
         cell.row = Some(CachedRow {
@@ -83,7 +83,7 @@ impl RowCache {
     }
 
     /// Removes a repository's row, because the committer changes it in this batch in another way.
-    pub fn forget(&self, repo: RepoId, batch: u64) {
+    pub(crate) fn forget(&self, repo: RepoId, batch: u64) {
         let mut cell = self.bucket(repo);
         cell.written = batch;
         cell.row.take_if(|cached| cached.repo == repo);

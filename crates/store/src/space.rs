@@ -75,7 +75,7 @@ impl FreeSpace {
     }
 
     /// Counts bytes that go to the engine and to the sidecar's files.
-    pub fn count_written(&mut self, bytes: u64) {
+    pub(crate) fn count_written(&mut self, bytes: u64) {
         let on_disk = bytes.saturating_mul(BYTES_PER_BYTE);
         self.free_bytes = self.free_bytes.saturating_sub(on_disk);
     }

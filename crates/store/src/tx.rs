@@ -379,7 +379,7 @@ impl Tx {
 /// kept.
 impl Tx {
     /// The repository of a DID; a new one if there is none.
-    pub fn intern_did(&mut self, did: &Did) -> Result<RepoId, StoreError> {
+    pub(crate) fn intern_did(&mut self, did: &Did) -> Result<RepoId, StoreError> {
         let place = key::did(did);
         if let Some(repo) = self.read(Table::Did, &place, did::decode)? {
             return Ok(repo);
@@ -391,7 +391,7 @@ impl Tx {
     }
 
     /// The host of a name; a new one, with this row, if there is none.
-    pub fn intern_host(&mut self, row: &Host) -> Result<HostId, StoreError> {
+    pub(crate) fn intern_host(&mut self, row: &Host) -> Result<HostId, StoreError> {
         let name = row.name.as_str();
         if let Some(host) = self.read(Table::HostName, name.as_bytes(), host::decode_id)? {
             return Ok(host);

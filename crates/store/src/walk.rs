@@ -14,20 +14,20 @@ pub struct TableReadError {
 }
 
 /// All rows of a table, in order.
-pub struct TableRows {
+pub(crate) struct TableRows {
     pub table: Table,
     rows: RawRows,
 }
 
 impl TableRows {
-    pub fn new(view: &dyn View, table: Table) -> TableRows {
+    pub(crate) fn new(view: &dyn View, table: Table) -> TableRows {
         TableRows {
             table,
             rows: view.range(table, KeyRange::all()),
         }
     }
 
-    pub fn next(&mut self) -> Result<Option<RawRow>, TableReadError> {
+    pub(crate) fn next(&mut self) -> Result<Option<RawRow>, TableReadError> {
         let table = self.table;
         let row = self.rows.next().transpose();
         row.map_err(|error| TableReadError { table, error })
@@ -35,32 +35,35 @@ impl TableRows {
 }
 
 /// The rows of a table whose keys begin with the repository.
-pub struct RepoRows {
+pub(crate) struct RepoRows {
     rows: TableRows,
     ahead: Option<RawRow>,
 }
 
 impl RepoRows {
-    pub fn new(view: &dyn View, table: Table) -> Result<RepoRows, TableReadError> {
+    pub(crate) fn new(view: &dyn View, table: Table) -> Result<RepoRows, TableReadError> {
         let mut rows = TableRows::new(view, table);
         let ahead = rows.next()?;
         Ok(RepoRows { rows, ahead })
     }
 
-    pub fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         self.rows.table
     }
 
     /// The repository of the next row. A key that is too short counts as repository 0,
     /// so that it is not skipped.
-    pub fn next_repo(&self) -> Option<u64> {
+    pub(crate) fn next_repo(&self) -> Option<u64> {
         let (place, _) = self.ahead.as_ref()?;
         let id = place.first_chunk::<REPO_BYTES>();
         Some(id.map_or(0, |id| u64::from_be_bytes(*id)))
     }
 
     /// The next row and its repository, if that is at most `repo`.
-    pub fn next_up_to(&mut self, repo: u64) -> Result<Option<(u64, RawRow)>, TableReadError> {
+    pub(crate) fn next_up_to(
+        &mut self,
+        repo: u64,
+    ) -> Result<Option<(u64, RawRow)>, TableReadError> {
         let Some(id) = self.next_repo().filter(|id| *id <= repo) else {
             return Ok(None);
         };
@@ -70,7 +73,7 @@ impl RepoRows {
 }
 
 /// The rows of every table, other than `repo`, whose keys begin with the repository.
-pub struct RepoTables {
+pub(crate) struct RepoTables {
     pub record: RepoRows,
     pub version: RepoRows,
     pub claimed: RepoRows,
@@ -79,7 +82,7 @@ pub struct RepoTables {
 }
 
 impl RepoTables {
-    pub fn new(view: &dyn View) -> Result<RepoTables, TableReadError> {
+    pub(crate) fn new(view: &dyn View) -> Result<RepoTables, TableReadError> {
         Ok(RepoTables {
             record: RepoRows::new(view, Table::Record)?,
             version: RepoRows::new(view, Table::Version)?,
@@ -91,7 +94,7 @@ impl RepoTables {
 
     /// The lowest repository of the next rows of all tables.
     #[cfg(feature = "engine")]
-    pub fn next_repo(&self) -> Option<u64> {
+    pub(crate) fn next_repo(&self) -> Option<u64> {
         let RepoTables {
             record,
             version,

@@ -90,7 +90,7 @@ pub(crate) struct DiskWriter {
 }
 
 impl DiskWriter {
-    pub fn new(engine: Box<dyn Engine>, sidecar: Box<dyn Sidecar>) -> DiskWriter {
+    pub(crate) fn new(engine: Box<dyn Engine>, sidecar: Box<dyn Sidecar>) -> DiskWriter {
         DiskWriter {
             engine,
             sidecar,
@@ -98,16 +98,16 @@ impl DiskWriter {
         }
     }
 
-    pub fn space_check(&mut self) -> Box<dyn SpaceCheck> {
+    pub(crate) fn space_check(&mut self) -> Box<dyn SpaceCheck> {
         self.sidecar.space_check()
     }
 
-    pub fn snapshot(&self) -> Arc<dyn View> {
+    pub(crate) fn snapshot(&self) -> Arc<dyn View> {
         self.engine.snapshot()
     }
 
     /// Makes a group durable. Returns everything written so far.
-    pub fn write(&mut self, group: &Group) -> Result<Arc<dyn View>, StoreError> {
+    pub(crate) fn write(&mut self, group: &Group) -> Result<Arc<dyn View>, StoreError> {
         if let Some(failure) = &self.latched {
             return Err(failure.clone());
         }
@@ -142,7 +142,7 @@ impl DiskWriter {
     }
 
     /// Closes the sidecar, or returns the latched failure.
-    pub fn close(mut self) -> Result<(), StoreError> {
+    pub(crate) fn close(mut self) -> Result<(), StoreError> {
         match self.latched.take() {
             Some(failure) => Err(failure),
             None => self.sidecar.close(),
@@ -168,7 +168,7 @@ mod on_disk {
     const TRIM_EVERY: Duration = Duration::from_secs(60);
 
     /// The files of a data folder beside the engine: the frames, and the acknowledged head.
-    pub struct DiskSidecar {
+    pub(crate) struct DiskSidecar {
         folder: PathBuf,
         min_free_disk_bytes: u64,
         frames: Frames,
@@ -179,7 +179,7 @@ mod on_disk {
     }
 
     impl DiskSidecar {
-        pub fn new(
+        pub(crate) fn new(
             folder: &Path,
             min_free_disk_bytes: u64,
             frames: Frames,

@@ -4,14 +4,14 @@ use crate::faults::Spec;
 use crate::world::ActionError;
 
 /// With more repositories than this no history is kept, and the truth knows only heads.
-pub const HISTORY_REPOS: usize = 100_000;
+pub(crate) const HISTORY_REPOS: usize = 100_000;
 /// Entries of one page of `listRepos`, as on a reference PDS.
 const LIST_PAGE: usize = 1000;
 /// The most PDSs in one process. Each needs a port.
 const MOST_PDS: usize = 200;
 const MOST_REPOS: usize = 2_000_000;
 /// The highest rate of background commits. No machine signs more per second.
-pub const MOST_COMMITS_PER_SECOND: f64 = 100_000.0;
+pub(crate) const MOST_COMMITS_PER_SECOND: f64 = 100_000.0;
 
 /// The configuration of a network.
 #[derive(Debug, Clone)]
@@ -100,7 +100,7 @@ pub enum ConfigError {
 }
 
 /// Checks a rate of background traffic. NaN is refused.
-pub fn check_rate(commits_per_second: f64) -> Result<(), ConfigError> {
+pub(crate) fn check_rate(commits_per_second: f64) -> Result<(), ConfigError> {
     if (0.0..=MOST_COMMITS_PER_SECOND).contains(&commits_per_second) {
         Ok(())
     } else {

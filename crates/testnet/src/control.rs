@@ -19,7 +19,7 @@ use crate::world::{NewAccount, Write, encode_record};
 
 const MOST_STIRS: u64 = 1_000_000;
 
-pub async fn answer(handle: Arc<Handle>, request: Request<Body>) -> Answer {
+pub(crate) async fn answer(handle: Arc<Handle>, request: Request<Body>) -> Answer {
     let path = request.uri().path().to_owned();
     if request.method() == Method::GET {
         return tell(&handle, &path, &Query::of(&request));

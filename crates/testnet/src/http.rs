@@ -14,14 +14,14 @@ use tokio::task::JoinHandle;
 /// The longest request body; only control requests have one.
 const REQUEST_BYTES: usize = 64 << 20;
 
-pub type Answer = Response<Body>;
+pub(crate) type Answer = Response<Body>;
 
 /// The query parameters of a request, in order, with repeats.
 #[derive(Debug, Default)]
-pub struct Query(Vec<(String, String)>);
+pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    pub fn of<T>(request: &Request<T>) -> Query {
+    pub(crate) fn of<T>(request: &Request<T>) -> Query {
         let text = request.uri().query().unwrap_or_default();
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
         Query(
@@ -34,19 +34,19 @@ impl Query {
         )
     }
 
-    pub fn get(&self, key: &str) -> Option<&str> {
+    pub(crate) fn get(&self, key: &str) -> Option<&str> {
         let found = self.0.iter().find(|(name, _)| name == key);
         found.map(|(_, value)| value.as_str())
     }
 
-    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         let found = self.0.iter().filter(move |(name, _)| name == key);
         found.map(|(_, value)| value.as_str())
     }
 }
 
 /// Decodes percent-encoding. In queries a plus is a space.
-pub fn decode(text: &str, plus_is_space: bool) -> String {
+pub(crate) fn decode(text: &str, plus_is_space: bool) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
@@ -74,24 +74,24 @@ pub fn decode(text: &str, plus_is_space: bool) -> String {
 
 /// The DID in a segment of a path, percent-encoded or not. (A did:web with a port
 /// contains a percent sign itself.)
-pub fn did_in_path(part: &str) -> Option<Did> {
+pub(crate) fn did_in_path(part: &str) -> Option<Did> {
     let plain = Did::parse(part);
     plain.or_else(|_| Did::parse(&decode(part, false))).ok()
 }
 
-pub fn json_answer(status: u16, json: &Json) -> Answer {
+pub(crate) fn json_answer(status: u16, json: &Json) -> Answer {
     with_type(status, "application/json", json.to_string())
 }
 
-pub fn ok(json: &Json) -> Answer {
+pub(crate) fn ok(json: &Json) -> Answer {
     json_answer(200, json)
 }
 
-pub fn text_answer(status: u16, text: impl Into<Body>) -> Answer {
+pub(crate) fn text_answer(status: u16, text: impl Into<Body>) -> Answer {
     with_type(status, "text/plain; charset=utf-8", text)
 }
 
-pub fn with_type(status: u16, kind: &'static str, body: impl Into<Body>) -> Answer {
+pub(crate) fn with_type(status: u16, kind: &'static str, body: impl Into<Body>) -> Answer {
     let mut answer = Response::new(body.into());
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     answer
@@ -102,14 +102,14 @@ pub fn with_type(status: u16, kind: &'static str, body: impl Into<Body>) -> Answ
 
 /// An error response in the form of XRPC.
 #[derive(Debug)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     status: u16,
     error: &'static str,
     message: String,
 }
 
 impl Refusal {
-    pub fn new(status: u16, error: &'static str, message: impl ToString) -> Refusal {
+    pub(crate) fn new(status: u16, error: &'static str, message: impl ToString) -> Refusal {
         Refusal {
             status,
             error,
@@ -117,23 +117,23 @@ impl Refusal {
         }
     }
 
-    pub fn invalid(message: impl ToString) -> Refusal {
+    pub(crate) fn invalid(message: impl ToString) -> Refusal {
         Refusal::new(400, "InvalidRequest", message)
     }
 
-    pub fn answer(&self) -> Answer {
+    pub(crate) fn answer(&self) -> Answer {
         let json = json!({ "error": self.error, "message": self.message });
         json_answer(self.status, &json)
     }
 }
 
 /// The answer, or the refusal as an answer.
-pub fn settle(given: Result<Answer, Refusal>) -> Answer {
+pub(crate) fn settle(given: Result<Answer, Refusal>) -> Answer {
     given.unwrap_or_else(|refusal| refusal.answer())
 }
 
 /// Reads the JSON body of a request.
-pub async fn read_json(request: Request<Body>) -> Result<Json, Refusal> {
+pub(crate) async fn read_json(request: Request<Body>) -> Result<Json, Refusal> {
     let bytes = axum::body::to_bytes(request.into_body(), REQUEST_BYTES).await;
     let bytes = bytes.map_err(Refusal::invalid)?;
     if bytes.is_empty() {
@@ -143,12 +143,12 @@ pub async fn read_json(request: Request<Body>) -> Result<Json, Refusal> {
 }
 
 /// Listens on a port of loopback; 0 takes a free one.
-pub async fn bind(port: u16) -> std::io::Result<TcpListener> {
+pub(crate) async fn bind(port: u16) -> std::io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await
 }
 
 /// Serves every request on a listener with one function, until the task is aborted.
-pub fn serve<C, F, A>(listener: TcpListener, context: Arc<C>, answer: F) -> JoinHandle<()>
+pub(crate) fn serve<C, F, A>(listener: TcpListener, context: Arc<C>, answer: F) -> JoinHandle<()>
 where
     C: Send + Sync + 'static,
     F: Fn(Arc<C>, Request<Body>) -> A + Clone + Send + Sync + 'static,

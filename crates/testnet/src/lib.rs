@@ -9,7 +9,7 @@
 //! [`Testnet::start`] is the entry point. Memory grows with every commit: nothing is
 //! forgotten except the events that leave a stream's window.
 
-pub mod config;
+mod config;
 mod control;
 pub mod faults;
 mod http;
@@ -22,7 +22,7 @@ mod relay;
 mod rng;
 mod stream;
 mod testnet;
-pub mod truth;
+mod truth;
 mod world;
 
 pub use config::Config;

@@ -28,7 +28,7 @@ pub struct Urls {
 }
 
 /// A running network, as its servers see it.
-pub struct Net {
+pub(crate) struct Net {
     pub config: Arc<Config>,
     pub faults: Arc<Faults>,
     pub urls: Urls,
@@ -39,7 +39,7 @@ pub struct Net {
 }
 
 impl Net {
-    pub fn new(config: Arc<Config>, faults: Arc<Faults>, urls: Urls, world: World) -> Net {
+    pub(crate) fn new(config: Arc<Config>, faults: Arc<Faults>, urls: Urls, world: World) -> Net {
         Net {
             config,
             faults,
@@ -50,20 +50,20 @@ impl Net {
     }
 
     /// Locks the world for one call. Never held across an await.
-    pub fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One server of the network.
-pub struct Server {
+pub(crate) struct Server {
     pub net: Arc<Net>,
     pub place: Place,
 }
 
 /// Answers a request to any server but control: first the faults, then the server itself.
-pub async fn answer(server: Arc<Server>, request: Request<Body>) -> Answer {
+pub(crate) async fn answer(server: Arc<Server>, request: Request<Body>) -> Answer {
     let Server { net, place } = &*server;
     let path = request.uri().path().to_owned();
     let (route, did) = match place {
@@ -88,7 +88,7 @@ pub async fn answer(server: Arc<Server>, request: Request<Body>) -> Answer {
 }
 
 /// Opens a subscription to the feed of a PDS or the relay.
-pub fn subscribe_repos(
+pub(crate) fn subscribe_repos(
     net: &Net,
     place: Place,
     feed: Arc<Feed>,

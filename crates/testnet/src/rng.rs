@@ -7,14 +7,14 @@ use gapless_atp::crypto::{Curve, SigningKey};
 
 /// A random number generator with a fixed sequence per seed.
 #[derive(Debug, Clone)]
-pub struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub fn new(seed: u64) -> Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
         Rng(seed ^ 0x6a09_e667_f3bc_c908)
     }
 
-    pub fn next_u64(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,22 +23,22 @@ impl Rng {
     }
 
     /// A number below `bound`. Panics if `bound` is zero.
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         assert!(bound > 0, "the bound must not be zero");
         // The bias is below 2^-40 for every bound that a test network uses.
         (self.next_u64() % bound as u64) as usize
     }
 
     /// Returns true in `percent` of a hundred cases.
-    pub fn chance(&mut self, percent: usize) -> bool {
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
 
-    pub fn key(&mut self, curve: Curve) -> SigningKey {
+    pub(crate) fn key(&mut self, curve: Curve) -> SigningKey {
         loop {
             let mut seed = [0; 32];
             for part in seed.chunks_mut(8) {

@@ -125,7 +125,7 @@ fn with_bytes(world: &World, cids: &BTreeMap<String, Cid>) -> Option<Records> {
 }
 
 /// All facts about an account except its records, as JSON.
-pub fn repo_json(world: &World, did: &Did) -> Option<Json> {
+pub(crate) fn repo_json(world: &World, did: &Did) -> Option<Json> {
     let account = world.accounts.get(did)?;
     let head = head(world, did);
     let history = world.history.as_ref().and_then(|all| all.repo(did));
@@ -167,7 +167,7 @@ pub fn repo_json(world: &World, did: &Did) -> Option<Json> {
 }
 
 /// The records at a rev, or at the head, as JSON: each path with its CID.
-pub fn records_json(world: &World, did: &Did, rev: Option<Rev>) -> Option<Json> {
+pub(crate) fn records_json(world: &World, did: &Did, rev: Option<Rev>) -> Option<Json> {
     let cids = match rev {
         Some(rev) => cids_at(world, did, rev)?,
         None => world.hosted(did)?.repo.records.clone(),

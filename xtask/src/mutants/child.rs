@@ -27,7 +27,7 @@ const WATCHED: &str = "exec 3<&0\n\
     exec \"$@\" </dev/null 3<&- 2>&1";
 
 /// How a child ended.
-pub struct Ended {
+pub(super) struct Ended {
     /// None if it was stopped at the deadline.
     pub status: Option<ExitStatus>,
     pub output: String,
@@ -35,21 +35,21 @@ pub struct Ended {
 }
 
 impl Ended {
-    pub fn succeeded(&self) -> bool {
+    pub(super) fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 }
 
 /// A command to which arguments, folder and environment can be added before it
 /// goes to [`run`].
-pub fn watched(program: &OsStr) -> Command {
+pub(super) fn watched(program: &OsStr) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", WATCHED, "sh"]).arg(program);
     command
 }
 
 /// Runs a [`watched`] command to its end, or to the deadline.
-pub fn run(command: &mut Command, deadline: Option<Duration>) -> Result<Ended, Failure> {
+pub(super) fn run(command: &mut Command, deadline: Option<Duration>) -> Result<Ended, Failure> {
     let start = Instant::now();
     let mut child = command
         .process_group(0)

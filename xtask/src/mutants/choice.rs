@@ -8,12 +8,12 @@ use super::layer::Target;
 use super::list::Mutant;
 use std::collections::BTreeSet;
 
-pub const ARGUMENTS: &str =
+pub(crate) const ARGUMENTS: &str =
     "[NAME…] [--since COMMIT] [--part I/N | --sample N] [--resume] [--json] [--list]";
 const NAME_MEANS: &str = "NAME is a mutant, a list (`codec`) or a mutated file";
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Request {
+pub(super) struct Request {
     pub names: Vec<String>,
     /// The revision after which a mutant's file must have changed.
     pub since: Option<String>,
@@ -26,7 +26,7 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn parse(arguments: &[String]) -> Result<Request, String> {
+    pub(super) fn parse(arguments: &[String]) -> Result<Request, String> {
         let mut request = Request::default();
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
@@ -65,7 +65,7 @@ impl Request {
     }
 
     /// Selects the mutants that the names stand for; without names, all of them.
-    pub fn choose(&self, mutants: Vec<Mutant>) -> Result<Vec<Mutant>, String> {
+    pub(super) fn choose(&self, mutants: Vec<Mutant>) -> Result<Vec<Mutant>, String> {
         let strange = self
             .names
             .iter()
@@ -99,7 +99,7 @@ fn answers_to(mutant: &Mutant, name: &str) -> bool {
 /// Orders the mutants so that each recompiles as little as possible after the one
 /// before: by the crate of the edited file, then by the first layer, then by the file.
 /// The order does not depend on the names or on the lists.
-pub fn grouped(mut mutants: Vec<Mutant>) -> Vec<Mutant> {
+pub(super) fn grouped(mut mutants: Vec<Mutant>) -> Vec<Mutant> {
     fn group(mutant: &Mutant) -> (&str, Option<(&str, &Target)>, &str) {
         let folder = mutant.file.split_once("/src/");
         let layer = mutant.layers.first();
@@ -115,7 +115,7 @@ pub fn grouped(mut mutants: Vec<Mutant>) -> Vec<Mutant> {
 
 /// One of `of` parts of about equal size, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub(super) struct Part {
     number: usize,
     of: usize,
 }
@@ -134,7 +134,7 @@ impl Part {
     }
 
     /// Selects the mutants of this part. Every mutant is in exactly one part.
-    pub fn select(self, mutants: Vec<Mutant>) -> Vec<Mutant> {
+    pub(super) fn select(self, mutants: Vec<Mutant>) -> Vec<Mutant> {
         // In 128 bits the product cannot overflow.
         let start_of = |number: usize| {
             let start = mutants.len() as u128 * number as u128 / self.of as u128;
@@ -147,7 +147,7 @@ impl Part {
 }
 
 /// Selects the mutants whose file is in a listing of changed paths.
-pub fn changed(mutants: Vec<Mutant>, paths: &BTreeSet<&str>) -> Vec<Mutant> {
+pub(super) fn changed(mutants: Vec<Mutant>, paths: &BTreeSet<&str>) -> Vec<Mutant> {
     mutants
         .into_iter()
         .filter(|mutant| paths.contains(mutant.file.as_str()))
@@ -157,7 +157,11 @@ pub fn changed(mutants: Vec<Mutant>, paths: &BTreeSet<&str>) -> Vec<Mutant> {
 /// `count` neighbours, from a place that the commit gives. Neighbours, because
 /// they share layers; and as every place is as likely as any other, many
 /// commits take every mutant equally often.
-pub fn sample(mutants: Vec<Mutant>, count: usize, commit: &str) -> Result<Vec<Mutant>, String> {
+pub(super) fn sample(
+    mutants: Vec<Mutant>,
+    count: usize,
+    commit: &str,
+) -> Result<Vec<Mutant>, String> {
     if mutants.is_empty() {
         return Ok(mutants);
     }

@@ -4,7 +4,7 @@
 //! never be made in a place that nobody meant, nor of code that is gone.
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Edit {
+pub(crate) struct Edit {
     old: Vec<String>,
     new: Vec<String>,
 }
@@ -12,7 +12,7 @@ pub struct Edit {
 impl Edit {
     /// Reads it as a diff without numbers: a space before what stays, `-` before
     /// what goes, `+` before what comes. An empty line stays.
-    pub fn parse(lines: &[String]) -> Result<Edit, String> {
+    pub(crate) fn parse(lines: &[String]) -> Result<Edit, String> {
         let mut edit = Edit {
             old: Vec::new(),
             new: Vec::new(),
@@ -40,7 +40,7 @@ impl Edit {
     }
 
     /// The text with the edit made, or why it cannot be made.
-    pub fn apply(&self, text: &str) -> Result<String, String> {
+    pub(crate) fn apply(&self, text: &str) -> Result<String, String> {
         let lines: Vec<&str> = text.split('\n').collect();
         let places: Vec<usize> = lines
             .windows(self.old.len())

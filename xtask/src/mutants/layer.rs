@@ -12,7 +12,7 @@ const SHAPE: &str = "a test is `-p PACKAGE --lib` or `-p PACKAGE --test TARGET`,
                      of a test, or `--` and several";
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Layer {
+pub(crate) struct Layer {
     pub package: String,
     pub target: Target,
     /// Parts of test names; none stands for all tests of the target.
@@ -20,7 +20,7 @@ pub struct Layer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Target {
+pub(crate) enum Target {
     /// The unit tests of the package's library.
     Library,
     /// A file or folder of the package's `tests`.
@@ -28,7 +28,7 @@ pub enum Target {
 }
 
 impl Layer {
-    pub fn parse(arguments: &str) -> Result<Layer, String> {
+    pub(crate) fn parse(arguments: &str) -> Result<Layer, String> {
         let mut words = arguments.split_whitespace();
         let mut word = || words.next().filter(|word| !word.is_empty());
         let package = match (word(), word()) {
@@ -64,7 +64,7 @@ impl Layer {
 
 impl Layer {
     /// The arguments that select the test program, without names of tests.
-    pub fn program(&self) -> String {
+    pub(crate) fn program(&self) -> String {
         match &self.target {
             Target::Library => format!("-p {} --lib", self.package),
             Target::Named(name) => format!("-p {} --test {name}", self.package),
@@ -85,7 +85,7 @@ impl fmt::Display for Layer {
 
 /// How a run of a layer's test program ended.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     Passed,
     /// It passed because no test has such a name.
     RanNothing,
@@ -102,7 +102,7 @@ const TESTS_FAILED: i32 = 101;
 
 impl Outcome {
     /// From the exit status, none if it had to be stopped, and all output.
-    pub fn of(status: Option<ExitStatus>, output: &str) -> Outcome {
+    pub(super) fn of(status: Option<ExitStatus>, output: &str) -> Outcome {
         let Some(status) = status else {
             return Outcome::Hung;
         };

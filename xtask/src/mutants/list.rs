@@ -13,7 +13,7 @@ const WHY_CHARS: usize = 120;
 const START: &str = "a mutant starts with `mutant NAME`";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mutant {
+pub(crate) struct Mutant {
     pub name: String,
     pub why: String,
     /// The path of what is edited, as seen from the project's root.
@@ -28,7 +28,7 @@ pub struct Mutant {
 
 /// What is wrong with a list, and where.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Flaw {
+pub(crate) struct Flaw {
     pub list: String,
     pub line: usize,
     pub wrong: String,
@@ -41,13 +41,13 @@ impl std::fmt::Display for Flaw {
 }
 
 /// Whether a path of the project is a list of mutants.
-pub fn is_list(path: &str) -> bool {
+pub(crate) fn is_list(path: &str) -> bool {
     path.strip_prefix("mutants/")
         .is_some_and(|name| name.ends_with(".txt") && !name.contains('/'))
 }
 
 /// The mutants of one list, in its order.
-pub fn parse(list: &str, text: &str) -> Result<Vec<Mutant>, Flaw> {
+pub(crate) fn parse(list: &str, text: &str) -> Result<Vec<Mutant>, Flaw> {
     let flaw = |line: usize, wrong: String| Flaw {
         list: list.to_string(),
         line,
@@ -82,7 +82,7 @@ pub fn parse(list: &str, text: &str) -> Result<Vec<Mutant>, Flaw> {
 }
 
 /// The second of two mutants with one name, for each such pair.
-pub fn doubles(mutants: &[Mutant]) -> Vec<Flaw> {
+pub(crate) fn doubles(mutants: &[Mutant]) -> Vec<Flaw> {
     let mut first: BTreeMap<&str, &Mutant> = BTreeMap::new();
     let mut flaws = Vec::new();
     for mutant in mutants {
@@ -102,7 +102,7 @@ pub fn doubles(mutants: &[Mutant]) -> Vec<Flaw> {
 impl Mutant {
     /// Why it cannot be made of its file's text; none stands for a file that is
     /// not the project's.
-    pub fn misfit(&self, text: Option<&str>) -> Option<Flaw> {
+    pub(crate) fn misfit(&self, text: Option<&str>) -> Option<Flaw> {
         let why = match text.map(|text| self.edit.apply(text)) {
             Some(Ok(_)) => return None,
             Some(Err(why)) => why,
@@ -111,7 +111,7 @@ impl Mutant {
         Some(self.flaw(format!("{}: {}: {why}", self.name, self.file)))
     }
 
-    pub fn flaw(&self, wrong: String) -> Flaw {
+    pub(crate) fn flaw(&self, wrong: String) -> Flaw {
         Flaw {
             list: self.list.clone(),
             line: self.line,

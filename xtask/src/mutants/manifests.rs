@@ -13,15 +13,15 @@
 //! Reads as much TOML as our own manifests use, and says so when it is not enough.
 
 /// What the versions of the copy end in.
-pub const MARK: &str = "+mutants";
+pub(super) const MARK: &str = "+mutants";
 
 /// The name of the test target that holds the unit tests of a package's library.
-pub fn library_tests(package: &str) -> String {
+pub(super) fn library_tests(package: &str) -> String {
     format!("{package}-lib")
 }
 
 /// The folders of the workspace's members.
-pub fn members(root: &str) -> Result<Vec<String>, String> {
+pub(super) fn members(root: &str) -> Result<Vec<String>, String> {
     let start = line_of(root, "workspace", "members").ok_or("[workspace] has no `members`")?;
     let rest = root.get(start..).unwrap_or_default();
     let list = rest
@@ -44,7 +44,7 @@ pub fn members(root: &str) -> Result<Vec<String>, String> {
 }
 
 /// The workspace's manifest with the mark in its version.
-pub fn marked(root: &str) -> Result<String, String> {
+pub(super) fn marked(root: &str) -> Result<String, String> {
     let section = "workspace.package";
     let start =
         line_of(root, section, "version").ok_or_else(|| format!("[{section}] has no `version`"))?;
@@ -58,7 +58,7 @@ pub fn marked(root: &str) -> Result<String, String> {
 }
 
 /// A member's name and its manifest for the copy.
-pub fn member(manifest: &str, has_library: bool) -> Result<(String, String), String> {
+pub(super) fn member(manifest: &str, has_library: bool) -> Result<(String, String), String> {
     let name = line_of(manifest, "package", "name")
         .and_then(|start| manifest.get(start..)?.split('"').nth(1))
         .ok_or("[package] has no `name`")?

@@ -19,9 +19,9 @@ mod scratch;
 mod tests;
 mod trial;
 
-pub use choice::ARGUMENTS;
-pub use layer::{Layer, Target};
-pub use list::{Flaw, doubles, is_list, parse};
+pub(crate) use choice::ARGUMENTS;
+pub(crate) use layer::{Layer, Target};
+pub(crate) use list::{Flaw, doubles, is_list, parse};
 
 use crate::process::{Failure, cargo, output_of, program, project_listing, root};
 use choice::{Request, changed, grouped, sample};
@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use trial::{Judged, judge, unmutated};
 
-pub fn run(arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let request = Request::parse(arguments).map_err(Failure::usage)?;
     let paths: Vec<String> = project_listing()?
         .split_terminator('\0')

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const NAMES_SHOWN: usize = 2;
 
 /// A line for a person.
-pub fn line(mutant: &Mutant, judged: &Judged) -> String {
+pub(super) fn line(mutant: &Mutant, judged: &Judged) -> String {
     let (verdict, note) = match &judged.verdict {
         Verdict::Caught { by, how } => ("caught", format!("by {by}: {}", shown(how))),
         Verdict::Survived => ("SURVIVED", mutant.why.clone()),
@@ -21,7 +21,7 @@ pub fn line(mutant: &Mutant, judged: &Judged) -> String {
 }
 
 /// A line for a program: an object of JSON.
-pub fn json(mutant: &Mutant, judged: &Judged) -> String {
+pub(super) fn json(mutant: &Mutant, judged: &Judged) -> String {
     let mut fields = vec![
         ("mutant", quoted(&mutant.name)),
         ("list", quoted(&mutant.list)),
@@ -50,7 +50,7 @@ pub fn json(mutant: &Mutant, judged: &Judged) -> String {
 }
 
 /// How many mutants ended in which way, and what a mutant of each layer costs.
-pub fn summary(results: &[(Mutant, Judged)]) -> String {
+pub(super) fn summary(results: &[(Mutant, Judged)]) -> String {
     let mut costs: BTreeMap<String, (usize, f64)> = BTreeMap::new();
     for (mutant, judged) in results {
         if let Some(layer) = mutant.layers.first() {
@@ -86,7 +86,7 @@ pub fn summary(results: &[(Mutant, Judged)]) -> String {
 }
 
 /// What is wrong with the tests or the list, at the end; none if nothing is.
-pub fn complaint(results: &[(Mutant, Judged)]) -> Option<String> {
+pub(super) fn complaint(results: &[(Mutant, Judged)]) -> Option<String> {
     let mut lines = Vec::new();
     for (mutant, judged) in results {
         let place = format!("{}:{}: {}", mutant.list, mutant.line, mutant.name);

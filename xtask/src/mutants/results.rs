@@ -16,7 +16,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-pub struct Results {
+pub(super) struct Results {
     path: PathBuf,
     project: PathBuf,
     /// The copy, which holds what was tested even if the project has changed since.
@@ -24,7 +24,7 @@ pub struct Results {
 }
 
 impl Results {
-    pub fn of(folders: &Folders) -> Results {
+    pub(super) fn of(folders: &Folders) -> Results {
         Results {
             path: folders.home().join("results.tsv"),
             project: folders.project.clone(),
@@ -33,7 +33,7 @@ impl Results {
     }
 
     /// Selects the mutants that no earlier run has caught as they are now.
-    pub fn not_caught(&self, mutants: Vec<Mutant>) -> Result<Vec<Mutant>, Failure> {
+    pub(super) fn not_caught(&self, mutants: Vec<Mutant>) -> Result<Vec<Mutant>, Failure> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
@@ -50,7 +50,7 @@ impl Results {
     }
 
     /// Appends the verdict on a mutant that has been taken back.
-    pub fn append(&self, mutant: &Mutant, judged: &Judged) -> Result<(), Failure> {
+    pub(super) fn append(&self, mutant: &Mutant, judged: &Judged) -> Result<(), Failure> {
         let line = format!(
             "{}\t{}\t{:.1}\t{}\n",
             fingerprint(&self.tree, mutant)?,

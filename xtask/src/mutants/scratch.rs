@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const LOCK_GRACE: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-pub struct Scratch {
+pub(super) struct Scratch {
     pub tree: PathBuf,
     /// Where programs go that have a name without a hash: never among our own.
     pub target: PathBuf,
@@ -29,7 +29,7 @@ pub struct Scratch {
 }
 
 /// Where the project is and where cargo puts what it builds of it.
-pub struct Folders {
+pub(super) struct Folders {
     pub project: PathBuf,
     pub target: PathBuf,
     pub build: PathBuf,
@@ -37,19 +37,19 @@ pub struct Folders {
 
 impl Folders {
     /// The folder of everything that runs keep.
-    pub fn home(&self) -> PathBuf {
+    pub(super) fn home(&self) -> PathBuf {
         self.target.join("mutants")
     }
 
     /// The copy of the project.
-    pub fn tree(&self) -> PathBuf {
+    pub(super) fn tree(&self) -> PathBuf {
         self.home().join("tree")
     }
 }
 
 impl Scratch {
     /// Makes the copy hold what `paths` of the project hold, and nothing else.
-    pub fn of(folders: &Folders, paths: &[String]) -> Result<Scratch, Failure> {
+    pub(super) fn of(folders: &Folders, paths: &[String]) -> Result<Scratch, Failure> {
         let home = folders.home();
         let mut scratch = Scratch {
             tree: folders.tree(),
@@ -80,7 +80,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    pub fn package(&self, name: &str) -> Result<&Path, String> {
+    pub(super) fn package(&self, name: &str) -> Result<&Path, String> {
         self.packages
             .get(name)
             .map(PathBuf::as_path)
@@ -89,7 +89,7 @@ impl Scratch {
 
     /// Writes a file of the copy. It gets a new time even when it goes back to
     /// an old text: cargo would otherwise keep what it built of the mutant.
-    pub fn write(&self, path: &str, text: &str) -> Result<(), Failure> {
+    pub(super) fn write(&self, path: &str, text: &str) -> Result<(), Failure> {
         fs::write(self.tree.join(path), text)
             .map_err(|e| Failure::check(format!("the copy of {path} could not be written: {e}")))
     }

@@ -26,7 +26,7 @@ const LINES_SHOWN: usize = 40;
 
 /// What became of one mutant.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     Caught {
         by: Layer,
         how: Outcome,
@@ -38,7 +38,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// As results and output for programs name the verdict.
-    pub fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Verdict::Caught { .. } => "caught",
             Verdict::Survived => "survived",
@@ -48,10 +48,10 @@ impl Verdict {
 }
 
 /// The seconds of each layer without a mutant.
-pub type Seconds = BTreeMap<Layer, f64>;
+pub(super) type Seconds = BTreeMap<Layer, f64>;
 
 /// Runs each layer on the unmutated copy. The first that does not pass ends it.
-pub fn unmutated(
+pub(super) fn unmutated(
     scratch: &Scratch,
     layers: &[Layer],
     mut say: impl FnMut(&Layer, f64),
@@ -85,13 +85,17 @@ pub fn unmutated(
 }
 
 /// Makes the mutant, tries its layers in turn, and takes it back.
-pub fn judge(scratch: &Scratch, mutant: &Mutant, seconds: &Seconds) -> Result<Judged, Failure> {
+pub(super) fn judge(
+    scratch: &Scratch,
+    mutant: &Mutant,
+    seconds: &Seconds,
+) -> Result<Judged, Failure> {
     judge_within(scratch, mutant, |layer| {
         deadline(seconds.get(layer).copied().unwrap_or_default())
     })
 }
 
-pub fn judge_within(
+pub(super) fn judge_within(
     scratch: &Scratch,
     mutant: &Mutant,
     deadline: impl Fn(&Layer) -> Duration,
@@ -111,7 +115,7 @@ pub fn judge_within(
     })
 }
 
-pub struct Judged {
+pub(super) struct Judged {
     pub verdict: Verdict,
     /// Compiling included.
     pub seconds: f64,

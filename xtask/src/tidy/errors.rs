@@ -19,7 +19,7 @@ const TESTS: &str = "#[cfg(test)]";
 /// Words that look like names.
 const OTHERS: [&str; 3] = ["Bearer", "Jetstream", "Upgrade"];
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     let Some(described) = files.iter().find(|file| file.path == DESCRIBED) else {
         return;
     };

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const GLOSSARY: &str = "docs/glossary.md";
 const SENTENCES: usize = 2;
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     let Some(glossary) = files.iter().find(|file| file.path == GLOSSARY) else {
         return;
     };

@@ -9,7 +9,7 @@ use super::rust::is_word;
 
 /// What a path at the root of the crate leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target<'a> {
+pub(super) enum Target<'a> {
     /// A name at the root: a module, or something that the root file has.
     Name(&'a str),
     /// Everything at the root, by `*` or by the crate itself.
@@ -18,7 +18,7 @@ pub enum Target<'a> {
 
 /// One reference to something at the root of the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Import<'a> {
+pub(super) struct Import<'a> {
     /// The module of the root file that the reference stands in, if its body is there.
     pub inside: Option<&'a str>,
     pub target: Target<'a>,
@@ -27,13 +27,13 @@ pub struct Import<'a> {
 
 /// A name that the root file hands on from a module by `pub use`; `*` is all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reexport<'a> {
+pub(super) struct Reexport<'a> {
     pub name: &'a str,
     pub module: &'a str,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct References<'a> {
+pub(super) struct References<'a> {
     pub imports: Vec<Import<'a>>,
     pub reexports: Vec<Reexport<'a>>,
     /// Modules of the root file whose body is in the file.
@@ -43,7 +43,7 @@ pub struct References<'a> {
 /// Reads a file whose module lies `depth` levels below the root of its crate; 0 is the
 /// root file itself, which may use the bare names of `modules`. Wants code without
 /// comments and strings.
-pub fn read<'a>(code: &'a str, depth: usize, modules: &[&str]) -> References<'a> {
+pub(super) fn read<'a>(code: &'a str, depth: usize, modules: &[&str]) -> References<'a> {
     let mut reader = Reader {
         code,
         depth,

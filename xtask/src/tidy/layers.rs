@@ -21,7 +21,7 @@ const ROOT_FILES: [&str; 2] = ["lib.rs", "main.rs"];
 const FORMAT: &str = "the head of xtask/layers.txt describes the format";
 const CUT: &str = "move what both need into a lower module, or pass it in as an argument";
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     let Some(list) = files.iter().find(|file| file.path == LIST) else {
         return;
     };

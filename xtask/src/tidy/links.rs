@@ -6,7 +6,7 @@
 
 use super::{File, Report};
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     for file in files.iter().filter(|file| file.has_extension(&["md"])) {
         for (line, target) in links(&file.text) {
             if let Some(wrong) = broken(files, file, &target) {

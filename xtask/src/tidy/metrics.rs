@@ -7,7 +7,7 @@ const DESCRIBED: &str = "docs/metrics.md";
 const CODE: [&str; 2] = ["crates/gapless/src/", "crates/mirror/src/"];
 const PREFIX: &str = "gapless_";
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     let Some(described) = files.iter().find(|file| file.path == DESCRIBED) else {
         return;
     };

@@ -27,7 +27,7 @@ use std::fmt;
 use std::fs;
 
 /// One file of the project; `text` is empty for what is not UTF-8 text.
-pub struct File {
+pub(crate) struct File {
     pub path: String,
     pub text: String,
     code: OnceCell<String>,
@@ -63,7 +63,7 @@ impl File {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Finding {
+pub(crate) struct Finding {
     path: String,
     line: usize,
     wrong: String,
@@ -84,7 +84,7 @@ impl fmt::Display for Finding {
 
 /// What the checks have to say: findings fail, notes only inform.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     findings: Vec<Finding>,
     notes: Vec<Finding>,
 }
@@ -109,7 +109,7 @@ impl Report {
     }
 }
 
-pub fn run(_arguments: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
     let files = read_files(&project_listing()?)?;
     let report = check(&files);
     for note in &report.notes {
@@ -167,7 +167,7 @@ fn read_files(listing: &str) -> Result<Vec<File>, Failure> {
 
 /// A tree of files for the tests of the checks.
 #[cfg(test)]
-pub fn tree(files: &[(&str, &str)]) -> Vec<File> {
+pub(crate) fn tree(files: &[(&str, &str)]) -> Vec<File> {
     files
         .iter()
         .map(|(path, text)| File::new(path, text.to_string()))
@@ -176,7 +176,7 @@ pub fn tree(files: &[(&str, &str)]) -> Vec<File> {
 
 /// The findings of all checks over such a tree, as a person would read them.
 #[cfg(test)]
-pub fn findings(files: &[(&str, &str)]) -> Vec<String> {
+pub(crate) fn findings(files: &[(&str, &str)]) -> Vec<String> {
     check(&tree(files))
         .findings
         .iter()

@@ -12,7 +12,7 @@ use crate::mutants::{Flaw, Layer, Target, doubles, is_list, parse};
 
 const REMEDY: &str = "mutants/README.md says how a mutant is written";
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     let mut mutants = Vec::new();
     let mut flaws = Vec::new();
     for list in files.iter().filter(|file| is_list(&file.path)) {

@@ -13,7 +13,7 @@ const TEST_FILE: &str = "#![cfg(test)]";
 const TEST_ITEMS: [&str; 2] = ["#[cfg(test)]", "#[cfg(all(test,"];
 
 /// The Rust files that ship, in the order of `files`.
-pub fn shipped(files: &[File]) -> Vec<&File> {
+pub(super) fn shipped(files: &[File]) -> Vec<&File> {
     let sources = || files.iter().filter(|file| file.has_extension(&["rs"]));
     let declared: BTreeSet<String> = sources().flat_map(test_modules).collect();
     sources()
@@ -29,7 +29,7 @@ pub fn shipped(files: &[File]) -> Vec<&File> {
 }
 
 /// Whether the name of a file or of a folder above it says that it holds tests.
-pub fn is_test_path(path: &str) -> bool {
+pub(super) fn is_test_path(path: &str) -> bool {
     path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 
@@ -62,7 +62,7 @@ fn child_folder(path: &str) -> &str {
 
 /// Replaces the items that only tests compile by blanks. Line breaks and byte
 /// positions stay. Wants the output of [`super::rust::code_only`].
-pub fn without_tests(code: &str) -> String {
+pub(super) fn without_tests(code: &str) -> String {
     let mut kept = code.as_bytes().to_vec();
     if code.contains(TEST_FILE) {
         blank(&mut kept);

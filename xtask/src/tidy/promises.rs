@@ -14,7 +14,7 @@ use super::{File, Report};
 const FOLDER: &str = "docs/promises/";
 const INDEX: &str = "docs/promises/README.md";
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     let pages = files.iter().filter(|file| {
         file.path.starts_with(FOLDER) && file.has_extension(&["md"]) && file.path != INDEX
     });

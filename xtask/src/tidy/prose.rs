@@ -15,7 +15,7 @@ const METRIC_PREFIX: &str = "gapless_";
 /// A kind may be written between the name of a metric and its HELP text.
 const METRIC_KINDS: &[&str] = &["counter", "gauge", "histogram"];
 
-pub fn check(file: &File, report: &mut Report) {
+pub(super) fn check(file: &File, report: &mut Report) {
     if !file.has_extension(&["rs"]) {
         return;
     }

@@ -6,7 +6,7 @@
 
 /// The source with comments, strings and characters turned into spaces. Line
 /// breaks and byte positions stay.
-pub fn code_only(source: &str) -> String {
+pub(super) fn code_only(source: &str) -> String {
     let bytes = source.as_bytes();
     let mut code = bytes.to_vec();
     let mut at = 0;
@@ -32,7 +32,7 @@ pub fn code_only(source: &str) -> String {
 
 /// The contents of every string, escapes as they are written, with the line on which the
 /// string begins. Raw strings are left out.
-pub fn strings(source: &str) -> Vec<(usize, &str)> {
+pub(super) fn strings(source: &str) -> Vec<(usize, &str)> {
     let bytes = source.as_bytes();
     let mut found = Vec::new();
     let mut line = 1;
@@ -139,12 +139,12 @@ fn raw_string_length(rest: &[u8]) -> Option<usize> {
 }
 
 /// Whether a byte can stand in a name.
-pub fn is_word(byte: u8) -> bool {
+pub(super) fn is_word(byte: u8) -> bool {
     byte == b'_' || byte.is_ascii_alphanumeric()
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Function<'a> {
+pub(super) struct Function<'a> {
     pub name: &'a str,
     pub line: usize,
     pub lines: usize,
@@ -152,7 +152,7 @@ pub struct Function<'a> {
 }
 
 /// Every function with a body, nested ones too. Wants the output of [`code_only`].
-pub fn functions(code: &str) -> Vec<Function<'_>> {
+pub(super) fn functions(code: &str) -> Vec<Function<'_>> {
     let bytes = code.as_bytes();
     let mut found = Vec::new();
     for (start, _) in code.match_indices("fn ") {
@@ -178,7 +178,7 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
 
 /// The closing brace of the body of the item that starts at `start`; none for a
 /// declaration that ends in `;`.
-pub fn body_end(bytes: &[u8], start: usize) -> Option<usize> {
+pub(super) fn body_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut brackets = 0i32;
     let mut braces = 0i32;
     for (offset, byte) in bytes[start..].iter().enumerate() {

@@ -19,7 +19,7 @@ const LEFTOVER_CODE: &[&str] = &["todo!(", "unimplemented!(", "dbg!(", "#[ignore
 const LEFTOVER_WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 const WORDS_SEARCHED_IN: &[&str] = &["rs", "toml", "sh", "js", "mjs", "ts", "py", "yml", "yaml"];
 
-pub fn check(file: &File, report: &mut Report) {
+pub(super) fn check(file: &File, report: &mut Report) {
     if file.has_extension(WORDS_SEARCHED_IN) {
         leftover_words(file, report);
     }

@@ -10,7 +10,7 @@ const MACHINE_FOLDERS: &[&str] = &[
 ];
 const NO_TRAILING_BLANKS: &[&str] = &["rs", "md", "toml"];
 
-pub fn check(file: &File, report: &mut Report) {
+pub(super) fn check(file: &File, report: &mut Report) {
     for (index, line) in file.text.lines().enumerate() {
         if let Some(folder) = machine_folder(line) {
             let wrong = format!("a path of one machine ({folder}…)");

@@ -26,7 +26,7 @@ const ONE_NAME_CRATES: [&str; 5] = [
 const SHARED_NAMES: [&str; 3] = ["Inner", "Error", "Settings"];
 const DEFINITIONS: [&str; 5] = ["struct", "enum", "union", "trait", "type"];
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     let shipped = shipped(files);
     check_sizes(&shipped, report);
     check_names(&shipped, report);

@@ -40,7 +40,7 @@ const WALKS: [Limits; 3] = [
     },
 ];
 
-pub fn check(files: &[File], report: &mut Report) {
+pub(super) fn check(files: &[File], report: &mut Report) {
     let Some(document) = files.iter().find(|file| file.path == DOCUMENT) else {
         return;
     };

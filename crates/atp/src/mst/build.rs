@@ -137,7 +137,12 @@ impl<S: FnMut(ClosedNode<'_>)> Builder<S> {
 
     /// Adds a key whose [`key_height`] is already known. A wrong height gives another
     /// root.
-    pub fn push_at(&mut self, key: &[u8], height: u32, value: Cid) -> Result<(), BuildError> {
+    pub(crate) fn push_at(
+        &mut self,
+        key: &[u8],
+        height: u32,
+        value: Cid,
+    ) -> Result<(), BuildError> {
         if key.is_empty() || key.len() > limits::KEY_BYTES {
             return Err(BuildError::KeyLength(key.len()));
         }

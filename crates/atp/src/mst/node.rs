@@ -59,13 +59,13 @@ pub(super) struct Span {
 
 impl Span {
     #[inline]
-    pub fn of(self, keys: &[u8]) -> &[u8] {
+    pub(super) fn of(self, keys: &[u8]) -> &[u8] {
         let start = self.start as usize;
         &keys[start..start + usize::from(self.len)]
     }
 
     /// Appends a key and returns its place; `None` if the buffer or the key is too large.
-    pub fn push(keys: &mut Vec<u8>, key: &[u8]) -> Option<Span> {
+    pub(super) fn push(keys: &mut Vec<u8>, key: &[u8]) -> Option<Span> {
         let span = Span {
             start: u32::try_from(keys.len()).ok()?,
             len: u16::try_from(key.len()).ok()?,

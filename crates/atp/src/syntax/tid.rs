@@ -94,7 +94,7 @@ impl Tid {
     }
 
     /// The text as bytes, without allocating.
-    pub fn to_ascii(self) -> [u8; TID_BYTES] {
+    pub(crate) fn to_ascii(self) -> [u8; TID_BYTES] {
         let mut text = [0; TID_BYTES];
         let mut rest = self.0;
         for place in text.iter_mut().rev() {

@@ -6,9 +6,9 @@ use gapless_atp::verify::{Held, Verdict, check_commit};
 
 use super::{Author, Head, NOW, OwnedCommit, record};
 
-pub const CURVES: [Curve; 2] = [Curve::K256, Curve::P256];
+pub(crate) const CURVES: [Curve; 2] = [Curve::K256, Curve::P256];
 
-pub fn held(head: &Head) -> Held {
+pub(crate) fn held(head: &Head) -> Held {
     Held {
         rev: head.rev,
         data: head.data,
@@ -18,7 +18,7 @@ pub fn held(head: &Head) -> Held {
 
 /// An account with forty records, the head it had, and a commit on it that
 /// creates, updates and deletes.
-pub fn example(curve: Curve) -> (Author, Held, OwnedCommit) {
+pub(crate) fn example(curve: Curve) -> (Author, Held, OwnedCommit) {
     let mut author = Author::new(curve);
     let paths: Vec<String> = (0..40)
         .map(|n| format!("com.example.post/{n:03}"))
@@ -39,6 +39,10 @@ pub fn example(curve: Curve) -> (Author, Held, OwnedCommit) {
     (author, before, commit)
 }
 
-pub fn check<'a>(author: &Author, event: &CommitEvent<'a>, held: Option<&Held>) -> Verdict<'a> {
+pub(crate) fn check<'a>(
+    author: &Author,
+    event: &CommitEvent<'a>,
+    held: Option<&Held>,
+) -> Verdict<'a> {
     check_commit(event, author.key.public(), held, NOW, None)
 }

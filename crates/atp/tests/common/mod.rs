@@ -1,9 +1,9 @@
 //! Small trees, repositories and commits for the tests of this crate.
 #![allow(dead_code)] // each test file uses its own part
 
-pub mod example;
-pub mod raw;
-pub mod values;
+pub(crate) mod example;
+pub(crate) mod raw;
+pub(crate) mod values;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use gapless_atp::syntax::Rev;
 
 /// Blocks in memory.
 #[derive(Clone, Default, Debug)]
-pub struct Store(pub BTreeMap<Cid, Vec<u8>>);
+pub(crate) struct Store(pub BTreeMap<Cid, Vec<u8>>);
 
 impl Blocks for Store {
     fn block(&self, cid: &Cid) -> Result<Option<Cow<'_, [u8]>>, SourceError> {
@@ -28,10 +28,10 @@ impl Blocks for Store {
     }
 }
 
-pub type Keys = BTreeMap<String, Cid>;
+pub(crate) type Keys = BTreeMap<String, Cid>;
 
 /// All nodes of the tree with these keys, and its root.
-pub fn build(keys: &Keys) -> (Cid, Store) {
+pub(crate) fn build(keys: &Keys) -> (Cid, Store) {
     let mut store = Store::default();
     let mut builder = Builder::new(|node: ClosedNode<'_>| {
         store.0.insert(node.cid, node.block.to_vec());
@@ -44,7 +44,7 @@ pub fn build(keys: &Keys) -> (Cid, Store) {
 }
 
 /// The operations that lead from one key set to another.
-pub fn ops_between<'k>(before: &'k Keys, after: &'k Keys) -> Vec<Op<'k>> {
+pub(crate) fn ops_between<'k>(before: &'k Keys, after: &'k Keys) -> Vec<Op<'k>> {
     let held = before.iter().map(|(key, cid)| (key.as_str(), *cid));
     let wanted = after.iter().map(|(key, cid)| (key.as_str(), *cid));
     diff(held, wanted)
@@ -59,7 +59,7 @@ pub fn ops_between<'k>(before: &'k Keys, after: &'k Keys) -> Vec<Op<'k>> {
 
 /// The nodes that a reference producer sends with a commit: for every
 /// operation, the way to its path in the new tree and both neighbours.
-pub fn covering(root: Cid, store: &Store, ops: &[Op<'_>]) -> Store {
+pub(crate) fn covering(root: Cid, store: &Store, ops: &[Op<'_>]) -> Store {
     let mut tree = Tree::open(root, store);
     for op in ops {
         tree.cover(op.path.as_bytes()).unwrap();
@@ -73,7 +73,7 @@ pub fn covering(root: Cid, store: &Store, ops: &[Op<'_>]) -> Store {
 }
 
 /// A record body that differs with its number.
-pub fn record(number: u64) -> Vec<u8> {
+pub(crate) fn record(number: u64) -> Vec<u8> {
     let mut writer = gapless_atp::cbor::Writer::new();
     writer.map(2).text("n").uint(number);
     writer.text("$type").text("app.bsky.feed.post");
@@ -81,7 +81,7 @@ pub fn record(number: u64) -> Vec<u8> {
 }
 
 /// One account that can write commits.
-pub struct Author {
+pub(crate) struct Author {
     pub did: String,
     pub key: SigningKey,
     pub clock: u64,
@@ -90,7 +90,7 @@ pub struct Author {
 }
 
 #[derive(Clone, Debug)]
-pub struct Head {
+pub(crate) struct Head {
     pub rev: Rev,
     pub data: Cid,
     pub commit: Cid,
@@ -99,7 +99,7 @@ pub struct Head {
 
 /// A commit event that owns its bytes.
 #[derive(Clone)]
-pub struct OwnedCommit {
+pub(crate) struct OwnedCommit {
     pub repo: String,
     pub rev: String,
     pub since: Option<String>,
@@ -109,10 +109,10 @@ pub struct OwnedCommit {
     pub prev_data: Option<Cid>,
 }
 
-pub const NOW: u64 = 1_770_000_000_000_000;
+pub(crate) const NOW: u64 = 1_770_000_000_000_000;
 
 impl Author {
-    pub fn new(curve: Curve) -> Author {
+    pub(crate) fn new(curve: Curve) -> Author {
         Author {
             did: "did:plc:abcdefghijklmnopqrstuvwx".to_owned(),
             key: SigningKey::from_seed(curve, &[7; 32]).unwrap(),
@@ -122,19 +122,19 @@ impl Author {
         }
     }
 
-    pub fn keys(&self) -> Keys {
+    pub(crate) fn keys(&self) -> Keys {
         let keys = self.records.iter();
         keys.map(|(path, bytes)| (path.clone(), Cid::dag_cbor(bytes)))
             .collect()
     }
 
-    pub fn sign(&self, rev: Rev, data: &Cid) -> Vec<u8> {
+    pub(crate) fn sign(&self, rev: Rev, data: &Cid) -> Vec<u8> {
         let unsigned = Commit::unsigned(&self.did, rev, data, None);
         Commit::encode(&self.did, rev, &self.key.sign(&unsigned), data, None)
     }
 
     /// Writes (path, Some(bytes)) or deletes (path, None).
-    pub fn commit(&mut self, writes: &[(&str, Option<Vec<u8>>)]) -> OwnedCommit {
+    pub(crate) fn commit(&mut self, writes: &[(&str, Option<Vec<u8>>)]) -> OwnedCommit {
         let before = self.keys();
         for (path, bytes) in writes {
             match bytes {
@@ -198,7 +198,7 @@ fn owned_op(op: &Op<'_>) -> (Action, String, Option<Cid>, Option<Cid>) {
 }
 
 /// Puts blocks into a CAR with one root.
-pub fn car(root: Cid, blocks: &[(Cid, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn car(root: Cid, blocks: &[(Cid, Vec<u8>)]) -> Vec<u8> {
     let mut car = Vec::new();
     write_header(&mut car, &[root]);
     for (cid, block) in blocks {
@@ -208,11 +208,11 @@ pub fn car(root: Cid, blocks: &[(Cid, Vec<u8>)]) -> Vec<u8> {
 }
 
 impl OwnedCommit {
-    pub fn car(&self) -> Vec<u8> {
+    pub(crate) fn car(&self) -> Vec<u8> {
         car(self.commit, &self.blocks)
     }
 
-    pub fn event<'a>(&'a self, car: &'a [u8]) -> CommitEvent<'a> {
+    pub(crate) fn event<'a>(&'a self, car: &'a [u8]) -> CommitEvent<'a> {
         CommitEvent {
             seq: 1,
             repo: &self.repo,

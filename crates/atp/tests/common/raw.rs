@@ -6,14 +6,14 @@ use gapless_atp::mst::{common_prefix, key_height};
 
 /// An entry as it will stand in the node, right or wrong.
 #[derive(Clone)]
-pub struct RawEntry {
+pub(crate) struct RawEntry {
     pub suffix: Vec<u8>,
     pub prefix: u64,
     pub right: Option<Cid>,
     pub value: Cid,
 }
 
-pub fn raw_node(left: Option<Cid>, entries: &[RawEntry]) -> Vec<u8> {
+pub(crate) fn raw_node(left: Option<Cid>, entries: &[RawEntry]) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.map(2).text("e").array(entries.len());
     for entry in entries {
@@ -27,7 +27,7 @@ pub fn raw_node(left: Option<Cid>, entries: &[RawEntry]) -> Vec<u8> {
 }
 
 /// A node with well-formed entries; whether its keys belong there is not asked.
-pub fn node(left: Option<Cid>, entries: &[(&str, Option<Cid>)]) -> Vec<u8> {
+pub(crate) fn node(left: Option<Cid>, entries: &[(&str, Option<Cid>)]) -> Vec<u8> {
     let mut before = "";
     let mut raw = Vec::new();
     for (key, right) in entries {
@@ -44,23 +44,23 @@ pub fn node(left: Option<Cid>, entries: &[(&str, Option<Cid>)]) -> Vec<u8> {
 }
 
 /// The record that tests store under a key when they do not care which.
-pub fn record_of(key: &str) -> Vec<u8> {
+pub(crate) fn record_of(key: &str) -> Vec<u8> {
     let mut writer = Writer::new();
     writer.map(1).text("key").text(key);
     writer.into_bytes()
 }
 
-pub fn value_of(key: &str) -> Cid {
+pub(crate) fn value_of(key: &str) -> Cid {
     Cid::dag_cbor(&record_of(key))
 }
 
 /// The first path `com.example.<name>/<number>` of exactly this height.
-pub fn mine(name: &str, height: u32) -> String {
+pub(crate) fn mine(name: &str, height: u32) -> String {
     mine_many(name, height, 1).remove(0)
 }
 
 /// The first paths of exactly this height, in rising order.
-pub fn mine_many(name: &str, height: u32, count: usize) -> Vec<String> {
+pub(crate) fn mine_many(name: &str, height: u32, count: usize) -> Vec<String> {
     let mut found = Vec::with_capacity(count);
     for number in 0u64.. {
         if found.len() == count {

@@ -29,7 +29,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 /// Any value of the strict form; maps in canonical order.
-pub fn strict_value() -> impl Strategy<Value = Value<'static>> {
+pub(crate) fn strict_value() -> impl Strategy<Value = Value<'static>> {
     let bytes = proptest::collection::vec(any::<u8>(), 0..40);
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -59,7 +59,7 @@ fn in_order(pairs: BTreeMap<String, Value<'static>>) -> Value<'static> {
 
 /// A value's bytes with a few of them changed, cut out or put in, and bytes
 /// that begin like the heads of values.
-pub fn bytes_like_cbor() -> impl Strategy<Value = Vec<u8>> {
+pub(crate) fn bytes_like_cbor() -> impl Strategy<Value = Vec<u8>> {
     let changes = proptest::collection::vec((any::<u16>(), any::<u8>(), 0..4u8), 0..4);
     let mutated = (strict_value(), changes).prop_map(|(value, changes)| {
         let mut bytes = value.encode().unwrap_or_default();

@@ -95,7 +95,7 @@ pub fn set_account(
 /// Owes a resolve, because the host closed the account: a host does so when an account
 /// moves away, and perhaps no other source reports the move. A host that opens and closes
 /// accounts at will causes no more questions than other strangers.
-pub fn owe_closed(now: Now, repo: &mut Repo) {
+pub(crate) fn owe_closed(now: Now, repo: &mut Repo) {
     debt::owe(now, repo, DebtKind::Resolve, DebtReason::Closed);
 }
 
@@ -155,6 +155,6 @@ pub fn confirm_lost(now: Now, repo: &mut Repo, notices: &mut Vec<Notice>) {
 
 /// Whether `vanished` of a host's `of` repositories are too many for one sweep: then the
 /// host is doubted, and none of its repositories is hidden.
-pub fn too_many_vanished(vanished: u64, of: u64) -> bool {
+pub(crate) fn too_many_vanished(vanished: u64, of: u64) -> bool {
     vanished >= VANISHED_AT_LEAST && vanished.saturating_mul(100) > of
 }

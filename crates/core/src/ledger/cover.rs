@@ -230,7 +230,7 @@ pub fn unset_marker(now: Tick, repo: &mut Repo) {
 
 /// Raises the marker to an epoch, if the upstream is the repository's cover. A marker
 /// never goes down within one cover.
-pub fn raise_marker(repo: &mut Repo, cover: UpstreamId, epoch: Epoch) {
+pub(crate) fn raise_marker(repo: &mut Repo, cover: UpstreamId, epoch: Epoch) {
     if repo.cover != Some(cover) {
         return;
     }
@@ -242,7 +242,7 @@ pub fn raise_marker(repo: &mut Repo, cover: UpstreamId, epoch: Epoch) {
 }
 
 /// Whether a repository's marker names the present epoch of its cover.
-pub fn is_marker_valid(repo: &Repo, covers: &Covers) -> bool {
+pub(crate) fn is_marker_valid(repo: &Repo, covers: &Covers) -> bool {
     let Some(cover) = covers.of(repo) else {
         return false;
     };

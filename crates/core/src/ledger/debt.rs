@@ -92,7 +92,7 @@ impl Debt {
     }
 
     /// Whether the fetch is postponed because the repository is larger than the limit.
-    pub fn puts_off(&self, now: Time) -> bool {
+    pub(crate) fn puts_off(&self, now: Time) -> bool {
         let until = self.oversize.map(|oversize| oversize.until);
         until.is_some_and(|until| is_ahead(until, now))
     }
@@ -157,7 +157,7 @@ pub fn owe(now: Now, repo: &mut Repo, what: DebtKind, why: DebtReason) {
 /// Owes a fetch as the outcome of work that began at `began` and continues with that
 /// fetch: the fetch pays the debt like one that was owed before. If `named` is given,
 /// reaching that commit pays the debt too.
-pub fn owe_outcome(
+pub(crate) fn owe_outcome(
     now: Now,
     repo: &mut Repo,
     why: DebtReason,
@@ -177,7 +177,7 @@ pub fn owe_outcome(
 }
 
 /// Owes a fetch for a certain commit. Of several named commits the newest one counts.
-pub fn owe_commit(now: Now, repo: &mut Repo, why: DebtReason, named: NamedHead) {
+pub(crate) fn owe_commit(now: Now, repo: &mut Repo, why: DebtReason, named: NamedHead) {
     let newer = match (repo.debt.fetch, repo.debt.named) {
         (None, _) => true,
         // A fetch is owed for another reason, which reaching a commit does not pay.
@@ -198,7 +198,7 @@ pub fn owe_fetch(now: Now, repo: &mut Repo, why: DebtReason) {
 
 /// Owes a fetch in case the batches of a snapshot are not all written. Any fetch that
 /// writes a whole state pays it, including the current one.
-pub fn owe_interrupted(now: Now, repo: &mut Repo) {
+pub(crate) fn owe_interrupted(now: Now, repo: &mut Repo) {
     owe_fetch(now, repo, DebtReason::Interrupted);
     if let Some(owed) = &mut repo.debt.fetch {
         owed.at = Tick::default();
@@ -225,7 +225,7 @@ pub fn pay(now: Now, repo: &mut Repo, what: DebtKind, began: Tick) {
 
 /// Pays the fetch if it was owed for the commit that is held now. Called after every
 /// move of the head.
-pub fn pay_reached_commit(repo: &mut Repo) {
+pub(crate) fn pay_reached_commit(repo: &mut Repo) {
     let Held::Exactly(head) = repo.held else {
         return;
     };
@@ -323,7 +323,7 @@ pub fn retry_soon(now: Now, repo: &mut Repo) {
 /// asked next. The token that was taken for the question to the directory covers the
 /// question to the host: otherwise a stranger who causes one resolve after another
 /// could keep the mirror from ever asking the host.
-pub fn ask_host_next(now: Now, repo: &mut Repo) {
+pub(crate) fn ask_host_next(now: Now, repo: &mut Repo) {
     if !repo.debt.is_empty() {
         repo.debt.next_try = repo.debt.next_try.min(now.time);
     }
@@ -335,7 +335,7 @@ pub fn ask_host_next(now: Now, repo: &mut Repo) {
 /// directory accepts few operations per DID and day, which bounds the refills. The
 /// server of a did:web can change its document at any time, so callers do not refill
 /// for a did:web.
-pub fn refill_strangers(repo: &mut Repo) {
+pub(crate) fn refill_strangers(repo: &mut Repo) {
     repo.strangers = TokenBucket::default();
 }
 
@@ -346,7 +346,7 @@ pub fn may_ask(repo: &Repo, now: Time) -> bool {
 }
 
 /// Delays the next try to `until`, by at most [`WAIT_LONGEST`].
-pub fn postpone(now: Now, repo: &mut Repo, until: Time) {
+pub(crate) fn postpone(now: Now, repo: &mut Repo, until: Time) {
     let until = until.min(now.time.after(WAIT_LONGEST));
     repo.debt.next_try = repo.debt.next_try.max(until);
 }

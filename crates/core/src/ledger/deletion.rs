@@ -27,7 +27,7 @@ pub enum AwaitedEvidence {
 
 /// Records that a relay reports the repository as deleted. If the host itself has said
 /// so, the report adds nothing.
-pub fn relay_says_deleted(now: Now, repo: &mut Repo) {
+pub(crate) fn relay_says_deleted(now: Now, repo: &mut Repo) {
     if repo.deleted_at.is_none() {
         repo.hearsay.get_or_insert(Hearsay {
             told: now.tick,
@@ -38,7 +38,7 @@ pub fn relay_says_deleted(now: Now, repo: &mut Repo) {
 
 /// Records that the host, asked at `asked`, does not have the repository. Returns whether
 /// that agrees with a known or reported deletion, so that the account's state stays.
-pub fn host_denies(repo: &mut Repo, asked: Tick) -> bool {
+pub(crate) fn host_denies(repo: &mut Repo, asked: Tick) -> bool {
     if repo.account != Account::Deleted {
         return false;
     }

@@ -332,7 +332,7 @@ pub fn chains(repo: &Repo, head: &Head, before: PriorState) -> bool {
 }
 
 /// Moves the head to a live commit.
-pub fn advance_head(repo: &mut Repo, head: &Head) {
+pub(crate) fn advance_head(repo: &mut Repo, head: &Head) {
     push_trail(repo);
     repo.held = Held::Exactly(*head);
     repo.last_firehose_rev = repo.last_firehose_rev.max(Some(head.rev));
@@ -342,7 +342,7 @@ pub fn advance_head(repo: &mut Repo, head: &Head) {
 }
 
 /// Puts the present head on the trail, before another one replaces it.
-pub fn push_trail(repo: &mut Repo) {
+pub(crate) fn push_trail(repo: &mut Repo) {
     if let Held::Exactly(old) = repo.held {
         repo.trail.rotate_right(1);
         repo.trail[0] = Some(PastHead {
@@ -355,7 +355,7 @@ pub fn push_trail(repo: &mut Repo) {
 
 /// Records that the owner signed a commit of this rev. While the head is below it, the
 /// repository is not complete.
-pub fn raise_first_rev(repo: &mut Repo, rev: Rev) {
+pub(crate) fn raise_first_rev(repo: &mut Repo, rev: Rev) {
     repo.first_rev_since_reset = repo.first_rev_since_reset.max(Some(rev));
 }
 
@@ -367,7 +367,7 @@ fn named_head(head: &Head) -> NamedHead {
 }
 
 /// Whether a rev belongs to an abandoned lineage.
-pub fn is_abandoned(repo: &Repo, rev: Rev) -> bool {
+pub(crate) fn is_abandoned(repo: &Repo, rev: Rev) -> bool {
     repo.abandoned.is_some_and(|last| rev <= last)
 }
 
@@ -401,7 +401,11 @@ fn park(repo: &Repo, parked: Parked, totals: &ParkedTotals, notices: &mut Vec<No
 }
 
 /// Sums up what is parked of one repository, for a decision about an event of `rev`.
-pub fn parked_totals(parked: &BTreeMap<Rev, Parked>, rev: Rev, bytes_in_all: u64) -> ParkedTotals {
+pub(crate) fn parked_totals(
+    parked: &BTreeMap<Rev, Parked>,
+    rev: Rev,
+    bytes_in_all: u64,
+) -> ParkedTotals {
     ParkedTotals {
         frames: u32::try_from(parked.len()).unwrap_or(u32::MAX),
         bytes: parked.values().map(|frame| u64::from(frame.bytes)).sum(),

@@ -101,7 +101,7 @@ pub fn take_note(context: Context<'_>, repo: &mut Repo) -> Option<Note> {
 }
 
 /// The newest rev that the owner is known to have signed.
-pub fn newest_known_rev(repo: &Repo) -> Option<Rev> {
+pub(crate) fn newest_known_rev(repo: &Repo) -> Option<Rev> {
     let applying = match &repo.held {
         Held::Applying { target, .. } => Some(target.rev),
         _ => None,
@@ -301,7 +301,7 @@ fn owe_missed_epoch(context: Context<'_>, repo: &mut Repo) {
 
 /// Handles the host's own answer that its head is the held one. The answer settles
 /// everything that was owed at the note, except debts about contents.
-pub fn heads_equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
+pub(crate) fn heads_equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
     let now = context.now;
     let Some(head) = repo.head().copied() else {
         return;
@@ -322,7 +322,7 @@ pub fn heads_equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
 
 /// Owes a fetch if the repository was fetched under another filter than the present one:
 /// wanted keys may be missing, or unwanted ones held.
-pub fn owe_filter_change(context: Context<'_>, repo: &mut Repo) {
+pub(crate) fn owe_filter_change(context: Context<'_>, repo: &mut Repo) {
     let narrow = repo.held != Held::Nothing && repo.filter != context.settings.filter;
     if narrow && repo.debt.fetch.is_none() {
         // Work that begins at this very moment pays it.
@@ -355,7 +355,7 @@ pub fn filter_walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> boo
 }
 
 /// Remembers that the held head was found to be the host's head, as of the note.
-pub fn record_sweep(now: Now, repo: &mut Repo, note: &Note, by: SweepSource) {
+pub(crate) fn record_sweep(now: Now, repo: &mut Repo, note: &Note, by: SweepSource) {
     if repo.swept.is_none_or(|swept| swept.tick < note.at) {
         repo.swept = Some(RepoSweep {
             tick: note.at,

@@ -79,7 +79,7 @@ fn count_behind(
 
 /// Whether the host's older state may be adopted now. With [`OnRollback::Auto`] not
 /// without a `share`.
-pub fn may_adopt(repo: &Repo, settings: &Settings, share: Option<BehindShare>) -> bool {
+pub(crate) fn may_adopt(repo: &Repo, settings: &Settings, share: Option<BehindShare>) -> bool {
     let Some(behind) = &repo.behind else {
         return false;
     };
@@ -121,7 +121,7 @@ fn nothing_newer(repo: &Repo, note: &Note) -> bool {
 
 /// Accepts that the host's head is the held one, and gives up a newer commit that was
 /// heard of.
-pub fn accept_host_head(
+pub(crate) fn accept_host_head(
     context: Context<'_>,
     repo: &mut Repo,
     note: &Note,

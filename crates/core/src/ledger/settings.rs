@@ -63,10 +63,10 @@ pub const BACKWARD_FRAMES: u32 = 1_000;
 /// The number of recent events of a stream that are remembered, to recognize a
 /// duplicate. A larger number has no use: as many events with lower numbers begin a
 /// new numbering.
-pub const RECENT_EVENTS: usize = BACKWARD_FRAMES as usize;
+pub(crate) const RECENT_EVENTS: usize = BACKWARD_FRAMES as usize;
 /// The number of read times that a stream remembers for events that are not durable
 /// yet. The limit holds even if the disk is full for days.
-pub const WAITING_MOMENTS: usize = 1_024;
+pub(crate) const WAITING_MOMENTS: usize = 1_024;
 /// The span that every connect to a stream with times instead of numbers requests
 /// again: the times are not exact, and two events may arrive in the wrong order.
 pub const TIMED_OVERLAP: Duration = Duration::from_secs(5);
@@ -98,14 +98,14 @@ pub const BACKOFF_FIRST: Duration = Duration::from_secs(2);
 /// The longest wait that backoff gives.
 pub const BACKOFF_LONGEST: Duration = Duration::from_secs(3600);
 /// The longest wait of anything that is owed, whatever a host or a clock says.
-pub const WAIT_LONGEST: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const WAIT_LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// How long a repository over `fetch.max_repo_bytes` waits until it is fetched again.
-pub const OVERSIZE_WAIT: Duration = WAIT_LONGEST;
+pub(crate) const OVERSIZE_WAIT: Duration = WAIT_LONGEST;
 /// How often a host must name the same older head, a sweep apart, before it is believed.
-pub const BEHIND_TIMES: u32 = 2;
+pub(crate) const BEHIND_TIMES: u32 = 2;
 /// If at least this many repositories of a host vanish in one sweep, and more than a
 /// hundredth of all, none of them is hidden.
-pub const VANISHED_AT_LEAST: u64 = 10;
+pub(crate) const VANISHED_AT_LEAST: u64 = 10;
 /// A relay's report of a deletion is believed only if the host misses at most one
 /// repository for each ten that it has.
-pub const MISSING_ONE_IN: u64 = 10;
+pub(crate) const MISSING_ONE_IN: u64 = 10;

@@ -422,7 +422,7 @@ pub struct TokenBucket {
 }
 
 /// The number of heads before the present one that a repository's row remembers.
-pub const TRAIL_HEADS: usize = 3;
+pub(crate) const TRAIL_HEADS: usize = 3;
 
 /// A commit that was the head earlier: its rev and the beginning of its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -203,7 +203,7 @@ impl StreamState {
 
     /// When the present epoch was opened on this connection. A sweep before that could
     /// not raise a marker to the epoch.
-    pub fn opened_at(&self) -> Option<Tick> {
+    pub(crate) fn opened_at(&self) -> Option<Tick> {
         self.opened.map(|(_, tick)| tick)
     }
 
@@ -402,7 +402,7 @@ impl StreamState {
 
     /// Whether the stream will, within seconds, be open or known not to be. Work that can
     /// wait for that need not be done twice.
-    pub fn is_opening(&self) -> bool {
+    pub(crate) fn is_opening(&self) -> bool {
         match self.phase {
             Phase::Down | Phase::Dialing { .. } => !self.tried,
             Phase::Awaiting { .. } | Phase::Fresh { .. } => !self.open && !self.timed,

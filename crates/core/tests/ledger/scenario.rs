@@ -13,14 +13,14 @@ use gapless_core::ledger::identity::{self, Document};
 use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::*;
 
-pub const PDS: UpstreamId = UpstreamId(1);
-pub const OTHER: UpstreamId = UpstreamId(2);
-pub const RELAY: UpstreamId = UpstreamId(3);
-pub const HOST: HostId = HostId(1);
-pub const OTHER_HOST: HostId = HostId(2);
-pub const START: u64 = 1_700_000_000_000_000;
+pub(crate) const PDS: UpstreamId = UpstreamId(1);
+pub(crate) const OTHER: UpstreamId = UpstreamId(2);
+pub(crate) const RELAY: UpstreamId = UpstreamId(3);
+pub(crate) const HOST: HostId = HostId(1);
+pub(crate) const OTHER_HOST: HostId = HostId(2);
+pub(crate) const START: u64 = 1_700_000_000_000_000;
 
-pub struct Scenario {
+pub(crate) struct Scenario {
     pub covers: Covers,
     pub settings: Settings,
     pub ticks: Ticks,
@@ -32,16 +32,16 @@ pub struct Scenario {
 }
 
 /// The n-th rev, some seconds after the n-1st, all well before the start.
-pub fn rev(n: u64) -> Rev {
+pub(crate) fn rev(n: u64) -> Rev {
     Rev::from_micros(START - 3_600_000_000 + n * 1_000_000, 1)
 }
 
-pub fn cid(text: &str) -> Cid {
+pub(crate) fn cid(text: &str) -> Cid {
     Cid::dag_cbor(text.as_bytes())
 }
 
 /// The n-th commit of the repository.
-pub fn head(n: u64) -> Head {
+pub(crate) fn head(n: u64) -> Head {
     Head {
         rev: rev(n),
         data: root(n),
@@ -49,21 +49,21 @@ pub fn head(n: u64) -> Head {
     }
 }
 
-pub fn root(n: u64) -> Cid {
+pub(crate) fn root(n: u64) -> Cid {
     match n {
         0 => empty_root(),
         _ => cid(&format!("root {n}")),
     }
 }
 
-pub fn named(n: u64) -> NamedHead {
+pub(crate) fn named(n: u64) -> NamedHead {
     NamedHead {
         rev: head(n).rev,
         commit: head(n).commit,
     }
 }
 
-pub fn snapshot(n: u64) -> CheckedHead {
+pub(crate) fn snapshot(n: u64) -> CheckedHead {
     CheckedHead {
         head: head(n),
         key: SignerKey::Present,
@@ -71,7 +71,7 @@ pub fn snapshot(n: u64) -> CheckedHead {
 }
 
 /// The n-th commit as an event that follows the one before.
-pub fn commit(n: u64) -> Event {
+pub(crate) fn commit(n: u64) -> Event {
     Event::Signed {
         head: head(n),
         before: PriorState::Root(root(n - 1)),
@@ -79,7 +79,7 @@ pub fn commit(n: u64) -> Event {
     }
 }
 
-pub fn sync(n: u64) -> Event {
+pub(crate) fn sync(n: u64) -> Event {
     Event::Signed {
         head: head(n),
         before: PriorState::Untold,
@@ -87,7 +87,7 @@ pub fn sync(n: u64) -> Event {
     }
 }
 
-pub fn upstream(kind: UpstreamKind, host: Option<HostId>) -> Upstream {
+pub(crate) fn upstream(kind: UpstreamKind, host: Option<HostId>) -> Upstream {
     Upstream {
         url: String::from("wss://example.test"),
         kind,
@@ -104,7 +104,7 @@ pub fn upstream(kind: UpstreamKind, host: Option<HostId>) -> Upstream {
 impl Scenario {
     /// All streams open, the repository known and active, nothing held, nothing
     /// owed.
-    pub fn new() -> Scenario {
+    pub(crate) fn new() -> Scenario {
         let mut covers = Covers::new();
         covers.add(Tick(0), PDS, upstream(UpstreamKind::Pds, Some(HOST)));
         covers.add(
@@ -139,7 +139,7 @@ impl Scenario {
     }
 
     /// A scenario in which commit `n` is held, and complete.
-    pub fn holding(n: u64) -> Scenario {
+    pub(crate) fn holding(n: u64) -> Scenario {
         let mut scenario = Scenario::new();
         scenario.fetched(n, n);
         assert!(scenario.complete(), "{:?}", scenario.reasons());
@@ -147,16 +147,16 @@ impl Scenario {
         scenario
     }
 
-    pub fn now(&mut self) -> Now {
+    pub(crate) fn now(&mut self) -> Now {
         self.time = self.time.after(Duration::from_millis(1));
         self.ticks.next(self.time)
     }
 
-    pub fn pass(&mut self, span: Duration) {
+    pub(crate) fn pass(&mut self, span: Duration) {
         self.time = self.time.after(span);
     }
 
-    pub fn connect(&mut self, id: UpstreamId, cursor: Option<Cursor>) -> Option<u64> {
+    pub(crate) fn connect(&mut self, id: UpstreamId, cursor: Option<Cursor>) -> Option<u64> {
         let now = self.now();
         let source = self.covers.get_mut(id).unwrap();
         let asked = source.stream.dial(cursor);
@@ -166,7 +166,7 @@ impl Scenario {
         asked
     }
 
-    pub fn frame(&mut self, id: UpstreamId, seq: u64, event: u8) -> stream::Placement {
+    pub(crate) fn frame(&mut self, id: UpstreamId, seq: u64, event: u8) -> stream::Placement {
         let now = self.now();
         let source = self.covers.get_mut(id).unwrap();
         source
@@ -175,19 +175,19 @@ impl Scenario {
     }
 
     /// Everything up to a number is durable.
-    pub fn settled(&mut self, id: UpstreamId, seq: u64) {
+    pub(crate) fn settled(&mut self, id: UpstreamId, seq: u64) {
         let event = [0; 16];
         let stream = &mut self.covers.get_mut(id).unwrap().stream;
         stream.set_durable(Some(Cursor { seq, event }));
     }
 
-    pub fn lost(&mut self, id: UpstreamId) {
+    pub(crate) fn lost(&mut self, id: UpstreamId) {
         let now = self.now();
         self.covers.get_mut(id).unwrap().stream.connection_lost(now);
     }
 
     /// `#info OutdatedCursor` in mid-stream: a new epoch, open at once.
-    pub fn reset(&mut self, id: UpstreamId) {
+    pub(crate) fn reset(&mut self, id: UpstreamId) {
         let now = self.now();
         let source = self.covers.get_mut(id).unwrap();
         source
@@ -195,22 +195,22 @@ impl Scenario {
             .cursor_outdated(now, &mut source.row, &mut self.notices);
     }
 
-    pub fn row(&self, id: UpstreamId) -> &Upstream {
+    pub(crate) fn row(&self, id: UpstreamId) -> &Upstream {
         &self.covers.get(id).unwrap().row
     }
 
-    pub fn epoch(&self, id: UpstreamId) -> Epoch {
+    pub(crate) fn epoch(&self, id: UpstreamId) -> Epoch {
         self.row(id).epoch
     }
 
     /// An event read just now.
-    pub fn event(&mut self, from: UpstreamId, event: &Event) -> Decision {
+    pub(crate) fn event(&mut self, from: UpstreamId, event: &Event) -> Decision {
         let epoch = self.covers.open_epoch(from);
         self.event_read(from, epoch, event)
     }
 
     /// An event that was read under an epoch.
-    pub fn event_read(
+    pub(crate) fn event_read(
         &mut self,
         upstream: UpstreamId,
         epoch: Option<Epoch>,
@@ -219,7 +219,7 @@ impl Scenario {
         self.event_with(upstream, epoch, event, &ParkedTotals::default())
     }
 
-    pub fn event_with(
+    pub(crate) fn event_with(
         &mut self,
         upstream: UpstreamId,
         epoch: Option<Epoch>,
@@ -242,7 +242,7 @@ impl Scenario {
         )
     }
 
-    pub fn note(&mut self) -> Note {
+    pub(crate) fn note(&mut self) -> Note {
         let context = Context {
             now: self.now(),
             covers: &self.covers,
@@ -251,11 +251,16 @@ impl Scenario {
         fetch::take_note(context, &mut self.repo).expect("it lives somewhere")
     }
 
-    pub fn told(&mut self, note: &Note, told: HeadAnswer) -> Next {
+    pub(crate) fn told(&mut self, note: &Note, told: HeadAnswer) -> Next {
         self.told_with(note, told, Some(self.share))
     }
 
-    pub fn told_with(&mut self, note: &Note, told: HeadAnswer, share: Option<BehindShare>) -> Next {
+    pub(crate) fn told_with(
+        &mut self,
+        note: &Note,
+        told: HeadAnswer,
+        share: Option<BehindShare>,
+    ) -> Next {
         let context = Context {
             now: self.now(),
             covers: &self.covers,
@@ -273,7 +278,7 @@ impl Scenario {
     }
 
     /// Considers a snapshot and, if it is taken, writes it.
-    pub fn apply(&mut self, note: &Note, named_n: u64, n: u64) -> fetch::SnapshotDecision {
+    pub(crate) fn apply(&mut self, note: &Note, named_n: u64, n: u64) -> fetch::SnapshotDecision {
         let take = self.consider(note, n);
         if take == fetch::SnapshotDecision::Write {
             let now = self.now();
@@ -283,7 +288,7 @@ impl Scenario {
         take
     }
 
-    pub fn consider(&mut self, note: &Note, n: u64) -> fetch::SnapshotDecision {
+    pub(crate) fn consider(&mut self, note: &Note, n: u64) -> fetch::SnapshotDecision {
         let context = Context {
             now: self.now(),
             covers: &self.covers,
@@ -298,7 +303,7 @@ impl Scenario {
         )
     }
 
-    pub fn settle(&mut self, note: &Note, named_n: u64, n: u64) {
+    pub(crate) fn settle(&mut self, note: &Note, named_n: u64, n: u64) {
         let context = Context {
             now: self.now(),
             covers: &self.covers,
@@ -315,7 +320,7 @@ impl Scenario {
     }
 
     /// The whole way: note, ask, fetch. The host names `named_n`, serves `n`.
-    pub fn fetched(&mut self, named_n: u64, n: u64) {
+    pub(crate) fn fetched(&mut self, named_n: u64, n: u64) {
         let note = self.note();
         let next = self.told(&note, HeadAnswer::Head(named(named_n)));
         assert_eq!(next, Next::Fetch(named(named_n)));
@@ -323,12 +328,12 @@ impl Scenario {
     }
 
     /// The host is asked, and names `n`.
-    pub fn compared(&mut self, n: u64) -> Next {
+    pub(crate) fn compared(&mut self, n: u64) -> Next {
         let note = self.note();
         self.told(&note, HeadAnswer::Head(named(n)))
     }
 
-    pub fn resolved(&mut self, host: HostId, version: u64) {
+    pub(crate) fn resolved(&mut self, host: HostId, version: u64) {
         let asked = self.now().tick;
         let now = self.now();
         let document = Document {
@@ -347,7 +352,10 @@ impl Scenario {
         );
     }
 
-    pub fn with_context<T>(&mut self, decide: impl FnOnce(Context<'_>, &mut Repo) -> T) -> T {
+    pub(crate) fn with_context<T>(
+        &mut self,
+        decide: impl FnOnce(Context<'_>, &mut Repo) -> T,
+    ) -> T {
         let context = Context {
             now: self.now(),
             covers: &self.covers,
@@ -356,7 +364,7 @@ impl Scenario {
         decide(context, &mut self.repo)
     }
 
-    pub fn answer(&mut self) -> complete::Completeness {
+    pub(crate) fn answer(&mut self) -> complete::Completeness {
         let host = self.host.clone();
         self.with_context(|context, repo| {
             let answer = complete::completeness(context, repo, Some(&host));
@@ -366,20 +374,20 @@ impl Scenario {
         })
     }
 
-    pub fn complete(&mut self) -> bool {
+    pub(crate) fn complete(&mut self) -> bool {
         self.answer().complete()
     }
 
-    pub fn reasons(&mut self) -> Vec<&'static str> {
+    pub(crate) fn reasons(&mut self) -> Vec<&'static str> {
         let reasons = self.answer().reasons;
         reasons.iter().map(|reason| reason.as_str()).collect()
     }
 
-    pub fn head_is(&self, n: u64) -> bool {
+    pub(crate) fn head_is(&self, n: u64) -> bool {
         self.repo.head() == Some(&head(n))
     }
 
-    pub fn owes_nothing(&self) -> bool {
+    pub(crate) fn owes_nothing(&self) -> bool {
         self.repo.debt.is_empty()
     }
 }

@@ -36,13 +36,11 @@ pub use error::{ConfigError, ValueSource};
 pub use flags::Flags;
 pub use raw::environment;
 pub use serve::{FirehoseSettings, ServeLimits};
-pub use values::{
-    HOST, HTTP_URL, Token, URL, format_duration, format_size, parse_duration, parse_host,
-    parse_http_url, parse_size, parse_url,
-};
+pub use values::{HOST, Token, URL};
+pub(crate) use values::{HTTP_URL, parse_host, parse_http_url, parse_url};
 
 /// The error text for a configuration without anything to follow.
-pub const WAYS_TO_START: &str = "there is nothing to follow. Name a host \
+pub(crate) const WAYS_TO_START: &str = "there is nothing to follow. Name a host \
 (--upstream pds=https://pds.example.com), a relay (--upstream relay=https://relay.example.com), \
 or a file of DIDs (--dids FILE); a configuration file can name them too (docs/configuration.md)";
 

@@ -8,16 +8,17 @@ use std::time::Duration;
 use url::{Host, Url};
 
 /// The form of a duration, for error texts.
-pub const DURATION: &str = "a duration such as 250ms, 90s, 15m, 24h or 7d";
+pub(super) const DURATION: &str = "a duration such as 250ms, 90s, 15m, 24h or 7d";
 /// The form of a size, for error texts.
-pub const SIZE: &str = "a size such as 512MiB or 20GB";
+pub(super) const SIZE: &str = "a size such as 512MiB or 20GB";
 /// The form of a pattern, for error texts.
-pub const PATTERN: &str = "an NSID such as app.bsky.feed.post, or a prefix such as app.bsky.feed.*";
+pub(super) const PATTERN: &str =
+    "an NSID such as app.bsky.feed.post, or a prefix such as app.bsky.feed.*";
 /// The form of an upstream's URL, for error texts.
 pub const URL: &str = "http(s)://host[:port] or ws(s)://host[:port], without path, query or user";
 
 /// The form of the URL of a server without streams, for error texts.
-pub const HTTP_URL: &str = "http(s)://host[:port], without path, query or user";
+pub(crate) const HTTP_URL: &str = "http(s)://host[:port], without path, query or user";
 
 const DURATION_UNITS: [(&str, u64); 5] = [
     ("ms", 1),
@@ -39,12 +40,12 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 ];
 
 /// Parses a duration such as `90s`.
-pub fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     parse_scaled(text, &DURATION_UNITS).map(Duration::from_millis)
 }
 
 /// Parses a size such as `20GB`.
-pub fn parse_size(text: &str) -> Option<u64> {
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     parse_scaled(text, &SIZE_UNITS)
 }
 
@@ -60,7 +61,7 @@ fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 }
 
 /// Formats a duration as [`parse_duration`] accepts it.
-pub fn format_duration(span: Duration) -> String {
+pub(crate) fn format_duration(span: Duration) -> String {
     let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     // Days only from a week on: 72h reads better than 3d.
     let days = if millis >= 7 * 86_400_000 { 5 } else { 4 };
@@ -68,7 +69,7 @@ pub fn format_duration(span: Duration) -> String {
 }
 
 /// Formats a size as [`parse_size`] accepts it.
-pub fn format_size(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     let decimal = format_scaled(bytes, &SIZE_UNITS[..5]);
     let binary = format_scaled(bytes, &SIZE_UNITS[5..]);
     if bytes.is_multiple_of(1024) && bytes > 0 && binary.len() < decimal.len() {
@@ -88,7 +89,7 @@ fn format_scaled(amount: u64, units: &[(&str, u64)]) -> String {
 }
 
 /// Parses the URL of an upstream and returns it as `http(s)://host[:port]`.
-pub fn parse_url(text: &str) -> Option<String> {
+pub(crate) fn parse_url(text: &str) -> Option<String> {
     let url = Url::parse(text.trim()).ok()?;
     let scheme = match url.scheme() {
         "http" | "ws" => "http",
@@ -108,7 +109,7 @@ pub fn parse_url(text: &str) -> Option<String> {
 }
 
 /// Parses the URL of a server without streams, which cannot be `ws(s)`.
-pub fn parse_http_url(text: &str) -> Option<String> {
+pub(crate) fn parse_http_url(text: &str) -> Option<String> {
     let url = Url::parse(text.trim()).ok()?;
     parse_url(text).filter(|_| matches!(url.scheme(), "http" | "https"))
 }
@@ -119,7 +120,7 @@ pub const HOST: &str =
 
 /// Parses a host as DID documents name it: a name or address with an optional port, or
 /// an origin, which may use http on private networks.
-pub fn parse_host(text: &str) -> Option<String> {
+pub(crate) fn parse_host(text: &str) -> Option<String> {
     if text.starts_with("http://") {
         return parse_url(text);
     }
@@ -145,7 +146,7 @@ pub struct Token(String);
 const TOKEN_LETTERS: std::ops::RangeInclusive<usize> = 8..=512;
 
 /// The form of a token, for error texts.
-pub const TOKEN: &str = "8 to 512 visible ASCII letters, without spaces";
+pub(super) const TOKEN: &str = "8 to 512 visible ASCII letters, without spaces";
 
 impl Token {
     pub fn parse(text: &str) -> Option<Token> {
@@ -164,7 +165,7 @@ impl Token {
     }
 
     /// The text of the token, for the header that carries it.
-    pub fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 }

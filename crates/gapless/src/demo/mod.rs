@@ -31,7 +31,7 @@ use tally::{Judge, OracleTally};
 use view::{DemoStatus, DemoView, OutputForm};
 
 /// The default number of repositories.
-pub const DEFAULT_REPOS: usize = 60;
+pub(crate) const DEFAULT_REPOS: usize = 60;
 /// The number of repositories that the acts need.
 pub const MIN_REPOS: usize = MIN_ACCOUNTS_PER_HOST * HOSTS;
 /// The largest number of repositories. More repositories would show nothing else.

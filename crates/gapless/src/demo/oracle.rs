@@ -60,7 +60,7 @@ impl RecordScope {
     }
 
     /// Whether at least the key of the record at a path is to be kept.
-    pub fn keeps_key(&self, path: &str) -> bool {
+    pub(crate) fn keeps_key(&self, path: &str) -> bool {
         !self.wanted_keys_only || self.wants(path)
     }
 }

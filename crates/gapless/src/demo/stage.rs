@@ -136,7 +136,7 @@ impl Stage {
     }
 
     /// Stops the mirror gracefully.
-    pub async fn take_down(&self) -> Result<(), DemoError> {
+    pub(crate) async fn take_down(&self) -> Result<(), DemoError> {
         let Some(up) = self.put(None) else {
             return Ok(());
         };
@@ -208,6 +208,6 @@ fn configuration(net: &Testnet, folder: &Path, bind: SocketAddr) -> Result<Confi
 }
 
 /// The data folder of the mirror inside the folder of a demonstration.
-pub fn data(folder: &Path) -> PathBuf {
+pub(super) fn data(folder: &Path) -> PathBuf {
     folder.join("mirror")
 }

@@ -14,9 +14,9 @@ use gapless_mirror::Mirror;
 use gapless_mirror::api::{owed_name, why_name};
 
 /// The values of the counters of a mirror, by name.
-pub type CounterValues = BTreeMap<String, u64>;
+pub(super) type CounterValues = BTreeMap<String, u64>;
 
-pub fn read_counters(mirror: &Mirror) -> CounterValues {
+pub(super) fn read_counters(mirror: &Mirror) -> CounterValues {
     let mut text = String::new();
     mirror.services().metrics.write(&mut text);
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -31,7 +31,7 @@ pub fn read_counters(mirror: &Mirror) -> CounterValues {
 
 /// The state of the mirror before a fault.
 #[derive(Debug, Default)]
-pub struct Mark {
+pub(super) struct Mark {
     counts: CounterValues,
     log_next: u64,
     /// The host of each repository.
@@ -39,7 +39,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    pub fn take(mirror: &Mirror) -> Result<Mark, StoreError> {
+    pub(super) fn take(mirror: &Mirror) -> Result<Mark, StoreError> {
         let log_next = mirror.services().store.durable_head().next_seq;
         let mut hosts = BTreeMap::new();
         for row in mirror.services().store.view().repos(RepoId(0)) {
@@ -54,7 +54,7 @@ impl Mark {
     }
 
     /// The mark for a mirror that was restarted and counts from zero.
-    pub fn after_restart(self) -> Mark {
+    pub(super) fn after_restart(self) -> Mark {
         Mark {
             counts: CounterValues::new(),
             ..self
@@ -73,11 +73,11 @@ struct ReportedReasons {
 
 /// What was observed of each repository that was incomplete at some time.
 #[derive(Debug, Default)]
-pub struct Observations(BTreeMap<Did, ReportedReasons>);
+pub(super) struct Observations(BTreeMap<Did, ReportedReasons>);
 
 impl Observations {
     /// Observes a repository once.
-    pub fn observe(&mut self, mirror: &Mirror, did: &Did) -> Result<(), StoreError> {
+    pub(super) fn observe(&mut self, mirror: &Mirror, did: &Did) -> Result<(), StoreError> {
         let Some((_, repo)) = mirror.services().store.view().repo_by_did(did)? else {
             return Ok(());
         };
@@ -102,21 +102,21 @@ impl Observations {
     }
 
     /// Drops the observations of all other repositories.
-    pub fn retain(&mut self, dids: &[Did]) {
+    pub(super) fn retain(&mut self, dids: &[Did]) {
         self.0.retain(|did, _| dids.contains(did));
     }
 
     /// The number of repositories that were incomplete.
-    pub fn incomplete_repos(&self) -> usize {
+    pub(super) fn incomplete_repos(&self) -> usize {
         self.0.len()
     }
 
-    pub fn reasons(&self) -> BTreeSet<&'static str> {
+    pub(super) fn reasons(&self) -> BTreeSet<&'static str> {
         let all = self.0.values();
         all.flat_map(|said| said.reasons.iter().copied()).collect()
     }
 
-    pub fn owed(&self) -> BTreeSet<(&'static str, &'static str)> {
+    pub(super) fn owed(&self) -> BTreeSet<(&'static str, &'static str)> {
         let all = self.0.values();
         all.flat_map(|said| said.owed.iter().copied()).collect()
     }
@@ -128,7 +128,7 @@ impl Observations {
 
 /// How many repositories became complete in which way.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct RepairCounts {
+pub(super) struct RepairCounts {
     /// Repositories that were fetched, and the records that were corrected.
     pub fetched: u64,
     pub records: u64,
@@ -143,7 +143,7 @@ pub struct RepairCounts {
 
 /// What happened in the mirror between a mark and now.
 #[derive(Debug, Default)]
-pub struct Story {
+pub(super) struct Story {
     /// The increase of each counter.
     pub growth: CounterValues,
     pub seen: Observations,
@@ -151,7 +151,7 @@ pub struct Story {
 }
 
 impl Story {
-    pub fn of(
+    pub(super) fn of(
         mirror: &Mirror,
         mark: &Mark,
         seen: Observations,
@@ -173,7 +173,7 @@ impl Story {
     }
 
     /// The increase of the counter `gapless_NAME_total`.
-    pub fn growth_of(&self, name: &str) -> u64 {
+    pub(super) fn growth_of(&self, name: &str) -> u64 {
         let count = self.growth.get(&format!("gapless_{name}_total"));
         count.copied().unwrap_or(0)
     }
@@ -273,7 +273,7 @@ impl Story {
     }
 
     /// The story in one line, for people.
-    pub fn summary(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let (mut noticed, repaired) = (self.noticed(), self.repaired());
         if noticed.is_empty() {
             return repaired.join(", ");

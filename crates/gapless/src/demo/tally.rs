@@ -19,7 +19,7 @@ const TOLD: usize = 20;
 
 /// What was compared since the beginning, and what came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OracleTally {
+pub(super) struct OracleTally {
     /// States of repositories that were compared.
     pub checks: u64,
     /// Records that were compared with the truth at the stated rev.
@@ -50,13 +50,13 @@ struct Inner {
     open: BTreeSet<Did>,
 }
 
-pub struct Judge {
+pub(super) struct Judge {
     truth: Truth,
     state: Mutex<Inner>,
 }
 
 impl Judge {
-    pub fn new(truth: Truth) -> Judge {
+    pub(super) fn new(truth: Truth) -> Judge {
         Judge {
             truth,
             state: Mutex::default(),
@@ -67,17 +67,17 @@ impl Judge {
         self.state.lock()
     }
 
-    pub fn tally(&self) -> OracleTally {
+    pub(super) fn tally(&self) -> OracleTally {
         self.state().tally.clone()
     }
 
     /// A comparison did not get to its end: who cannot look vouches for nothing.
-    pub fn fail(&self, why: String) {
+    pub(super) fn fail(&self, why: String) {
         self.state().tally.failed = Some(why);
     }
 
     /// Compares everything once. Blocks for as long as that takes.
-    pub fn pass(&self, mirror: &Mirror) -> Result<(), DemoError> {
+    pub(super) fn pass(&self, mirror: &Mirror) -> Result<(), DemoError> {
         let dids = self.truth.dids();
         let mut complete = 0;
         for did in &dids {
@@ -127,7 +127,7 @@ impl Judge {
     }
 
     /// Why a repository is not complete at the head that its owner has now.
-    pub fn behind(&self, mirror: &Mirror, did: &Did) -> Result<Option<String>, StoreError> {
+    pub(super) fn behind(&self, mirror: &Mirror, did: &Did) -> Result<Option<String>, StoreError> {
         let Some(head) = self.truth.head(did) else {
             return Ok(Some("its host has lost it".to_owned()));
         };

@@ -13,14 +13,14 @@ use gapless_store::sync::Mutex;
 const ERASE: &str = "\r\x1b[2K";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputForm {
+pub(super) enum OutputForm {
     Terminal,
     Plain,
     Json,
 }
 
 impl OutputForm {
-    pub fn choose(json: bool) -> OutputForm {
+    pub(super) fn choose(json: bool) -> OutputForm {
         match (json, std::io::stdout().is_terminal()) {
             (true, _) => OutputForm::Json,
             (false, true) => OutputForm::Terminal,
@@ -30,7 +30,7 @@ impl OutputForm {
 }
 
 /// The state of the demonstration at one moment.
-pub struct DemoStatus<'a> {
+pub(super) struct DemoStatus<'a> {
     pub tally: &'a OracleTally,
     pub events_per_second: u64,
     pub seconds: u64,
@@ -70,14 +70,14 @@ impl DemoStatus<'_> {
 }
 
 /// Prints events and status lines.
-pub struct DemoView {
+pub(super) struct DemoView {
     form: OutputForm,
     /// The status line that the terminal shows now.
     bottom: Mutex<Option<String>>,
 }
 
 impl DemoView {
-    pub fn new(form: OutputForm) -> DemoView {
+    pub(super) fn new(form: OutputForm) -> DemoView {
         DemoView {
             form,
             bottom: Mutex::default(),
@@ -85,12 +85,12 @@ impl DemoView {
     }
 
     /// Whether a person may be reading along.
-    pub fn is_watched(&self) -> bool {
+    pub(super) fn is_watched(&self) -> bool {
         self.form == OutputForm::Terminal
     }
 
     /// Prints an event: words for people, the object for programs.
-    pub fn tell(&self, words: &str, event: &Json) {
+    pub(super) fn tell(&self, words: &str, event: &Json) {
         let words = sanitize(words);
         match self.form {
             OutputForm::Json => write(&format!("{event}\n")),
@@ -104,7 +104,7 @@ impl DemoView {
     }
 
     /// Redraws the status line. In plain output, [`DemoView::line`] prints the status.
-    pub fn redraw(&self, status: &DemoStatus<'_>) {
+    pub(super) fn redraw(&self, status: &DemoStatus<'_>) {
         match self.form {
             OutputForm::Plain => {}
             OutputForm::Json => write(&format!("{}\n", status.json())),
@@ -118,14 +118,14 @@ impl DemoView {
     }
 
     /// Prints the status as one of the lines of plain output.
-    pub fn line(&self, status: &DemoStatus<'_>) {
+    pub(super) fn line(&self, status: &DemoStatus<'_>) {
         if self.form == OutputForm::Plain {
             write(&format!("{}\n", status.line()));
         }
     }
 
     /// Leaves the status line as it is, above the lines that follow.
-    pub fn stop_redrawing(&self) {
+    pub(super) fn stop_redrawing(&self) {
         let mut bottom = self.bottom.lock();
         if bottom.take().is_some() {
             write("\n");

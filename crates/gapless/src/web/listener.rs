@@ -37,7 +37,7 @@ const IDLE_TIME: Duration = Duration::from_secs(300);
 
 /// The address of the client, as an extension of every request.
 #[derive(Clone, Copy)]
-pub struct Peer(pub SocketAddr);
+pub(super) struct Peer(pub SocketAddr);
 
 /// Time limits of a connection.
 #[derive(Clone, Copy)]
@@ -52,7 +52,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Serves until the server stops, then waits for the requests that are being answered.
-pub async fn serve(listener: TcpListener, router: Router, stopping: Stopping) {
+pub(super) async fn serve(listener: TcpListener, router: Router, stopping: Stopping) {
     serve_within(LIMITS, listener, router, stopping).await;
 }
 
@@ -123,7 +123,7 @@ async fn serve_connection(
 
 /// A TCP connection that fails with `TimedOut` when no byte passes for too long. Its place
 /// among [`CONNECTIONS`] is free once it is dropped.
-pub struct Connection {
+pub(super) struct Connection {
     stream: TcpStream,
     /// None where another component limits the time.
     idle_limit: Option<Duration>,
@@ -145,7 +145,7 @@ impl Connection {
     }
 
     /// The connection without its time limit, for a WebSocket, which has limits of its own.
-    pub fn without_idle_limit(self) -> Connection {
+    pub(super) fn without_idle_limit(self) -> Connection {
         Connection {
             idle_limit: None,
             ..self

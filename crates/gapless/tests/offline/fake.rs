@@ -12,19 +12,19 @@ use gapless_mirror::api::*;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-pub const COMPLETE: &str = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
-pub const BROKEN: &str = "did:plc:bbbbbbbbbbbbbbbbbbbbbbbb";
-pub const UNKNOWN: &str = "did:plc:cccccccccccccccccccccccc";
-pub const WEB: &str = "did:web:localhost%3A8080";
+pub(crate) const COMPLETE: &str = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
+pub(crate) const BROKEN: &str = "did:plc:bbbbbbbbbbbbbbbbbbbbbbbb";
+pub(crate) const UNKNOWN: &str = "did:plc:cccccccccccccccccccccccc";
+pub(crate) const WEB: &str = "did:web:localhost%3A8080";
 /// An upstream of the configuration.
-pub const CONFIGURED: &str = "https://configured.example";
-pub const TOKEN: &str = "a-long-secret";
+pub(crate) const CONFIGURED: &str = "https://configured.example";
+pub(crate) const TOKEN: &str = "a-long-secret";
 
 /// Repositories of the pages.
-pub const REPOS: u64 = 2500;
+pub(crate) const REPOS: u64 = 2500;
 
 #[derive(Default)]
-pub struct Fake {
+pub(crate) struct Fake {
     /// Every call that changes something, in words.
     pub orders: Mutex<Vec<String>>,
     pub status: Mutex<Status>,
@@ -44,7 +44,7 @@ pub struct Fake {
 }
 
 /// Of a mirror that follows a relay alone.
-pub fn reach() -> Reach {
+pub(crate) fn reach() -> Reach {
     let reach = Reach {
         repos: REPOS,
         relays: vec!["https://relay.example.com".to_owned()],
@@ -59,7 +59,7 @@ impl Fake {
         self.orders.lock().expect("no panic").push(order);
     }
 
-    pub fn orders(&self) -> Vec<String> {
+    pub(crate) fn orders(&self) -> Vec<String> {
         self.orders.lock().expect("no panic").clone()
     }
 
@@ -375,7 +375,7 @@ impl Operate for Fake {
 }
 
 /// A served mirror; it stops when dropped.
-pub struct Served {
+pub(crate) struct Served {
     pub fake: Arc<Fake>,
     pub address: SocketAddr,
     pub stop: Option<oneshot::Sender<()>>,
@@ -384,7 +384,7 @@ pub struct Served {
 
 impl Served {
     /// On a thread of its own, so that tests may block.
-    pub fn start(token: bool, loopback: bool) -> Served {
+    pub(crate) fn start(token: bool, loopback: bool) -> Served {
         let fake = Arc::new(Fake::default());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("for tokio");
@@ -419,7 +419,7 @@ impl Served {
         }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 }

@@ -88,7 +88,7 @@ impl Candidates {
     }
 
     /// Offers a candidate of a listing, and waits until there is room.
-    pub async fn offer_when_free(&self, candidate: Candidate) {
+    pub(crate) async fn offer_when_free(&self, candidate: Candidate) {
         loop {
             let offered = self
                 .lock()
@@ -116,7 +116,7 @@ impl Candidates {
     }
 
     /// Removes a repository that is durably tracked now. Returns the positions to release.
-    pub fn mark_tracked(&self, did: &Did) -> Vec<EventPosition> {
+    pub(crate) fn mark_tracked(&self, did: &Did) -> Vec<EventPosition> {
         let settled = self.lock().all.remove(did);
         self.freed.notify_one();
         settled.map(|waiting| waiting.held).unwrap_or_default()
@@ -141,7 +141,7 @@ impl Candidates {
 
     /// Enqueues the candidates that were being resolved when the task that resolves them
     /// failed.
-    pub fn ask_again(&self) {
+    pub(crate) fn ask_again(&self) {
         let mut inner = self.lock();
         let Inner { live, listed, all } = &mut *inner;
         for (did, waiting) in all.iter_mut().filter(|(_, waiting)| waiting.asked) {

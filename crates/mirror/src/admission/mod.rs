@@ -2,10 +2,10 @@
 //! collection found, or that the scope of discovery covers. Also holds the queues of
 //! repositories that may be added next, and the strays.
 
-pub mod candidates;
-pub mod newcomers;
-pub mod scope;
-pub mod strays;
+pub(crate) mod candidates;
+pub(crate) mod newcomers;
+pub(crate) mod scope;
+pub(crate) mod strays;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -44,13 +44,13 @@ impl Admission {
     }
 
     /// The collection by which a tracked repository was found, and when.
-    pub fn found_by(&self, did: &Did) -> Option<(Arc<str>, Time)> {
+    pub(crate) fn found_by(&self, did: &Did) -> Option<(Arc<str>, Time)> {
         let found = self.found.read();
         found.get(did).cloned()
     }
 
     /// All tracked repositories that a collection found.
-    pub fn found_dids(&self) -> Vec<Did> {
+    pub(crate) fn found_dids(&self) -> Vec<Did> {
         let found = self.found.read();
         found.keys().cloned().collect()
     }

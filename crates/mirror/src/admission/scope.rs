@@ -35,7 +35,7 @@ impl Scope {
 
     /// Whether relays are followed. Relays that are not followed are still asked for hosts
     /// and for collections.
-    pub fn follows_relays(&self) -> bool {
+    pub(crate) fn follows_relays(&self) -> bool {
         !self.by_hosts
     }
 
@@ -46,7 +46,7 @@ impl Scope {
     }
 
     /// The wanted collection that matches the name of a collection, as configured.
-    pub fn finds_in(&self, collection: &str) -> Option<&Pattern> {
+    pub(crate) fn finds_in(&self, collection: &str) -> Option<&Pattern> {
         let mut wanted = self.collections.iter();
         wanted.find(|pattern| pattern.matches(collection))
     }

@@ -86,7 +86,7 @@ impl Strays {
     }
 
     /// The number of strays of a host that was reported.
-    pub fn reported_count(&self, host: HostId) -> Option<u64> {
+    pub(crate) fn reported_count(&self, host: HostId) -> Option<u64> {
         let inner = self.lock();
         let others = inner.of.get(&host).filter(|others| others.reported)?;
         Some(others.dids.len() as u64)

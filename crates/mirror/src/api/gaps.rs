@@ -219,26 +219,6 @@ const CLAIMED_ONLY: Advice = Advice::new(
      `gapless upstream add pds URL`, where `gapless repo DID` names its host.",
 );
 
-/// All reasons, in the order of the ledger.
-pub const REASONS: [Reason; 16] = [
-    Reason::NoSnapshot,
-    Reason::Applying,
-    Reason::Damaged,
-    Reason::NoCover,
-    Reason::CoverDown,
-    Reason::EpochChanged,
-    Reason::UnreadableFrame,
-    Reason::NotCompared,
-    Reason::NewerCommitKnown,
-    Reason::HostBehind,
-    Reason::Inactive,
-    Reason::ResolveOwed,
-    Reason::CompareOwed,
-    Reason::FetchOwed,
-    Reason::FilterChanged,
-    Reason::TooLarge,
-];
-
 /// The advice for each reason.
 pub fn advice(reason: Reason) -> Advice {
     let (doing, can_do) = match reason {
@@ -313,6 +293,26 @@ pub fn advice(reason: Reason) -> Advice {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    /// All reasons, in the order of the ledger.
+    const REASONS: [Reason; 16] = [
+        Reason::NoSnapshot,
+        Reason::Applying,
+        Reason::Damaged,
+        Reason::NoCover,
+        Reason::CoverDown,
+        Reason::EpochChanged,
+        Reason::UnreadableFrame,
+        Reason::NotCompared,
+        Reason::NewerCommitKnown,
+        Reason::HostBehind,
+        Reason::Inactive,
+        Reason::ResolveOwed,
+        Reason::CompareOwed,
+        Reason::FetchOwed,
+        Reason::FilterChanged,
+        Reason::TooLarge,
+    ];
 
     use gapless_atp::syntax::Did;
     use gapless_core::ledger::complete::{Evidence, Level};

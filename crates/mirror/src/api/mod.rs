@@ -23,11 +23,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use dead::{DeadAnswer, DeadPage, DeadResolved};
-pub use gaps::{Advice, Circumstances, Gap, GapsPage, REASONS, advice, sentences};
+pub use gaps::{Advice, Circumstances, Gap, GapsPage, advice, sentences};
 pub use hosts::{
     DiscoverStatus, HostAnswer, HostGap, HostReason, HostsPage, ListingAnswer, NamerAnswer,
 };
-pub use names::{account_name, followed_name, owed_name, why_name};
+pub(crate) use names::followed_name;
+pub use names::{owed_name, why_name};
 pub use purges::{PurgeAnswer, PurgesPage};
 pub use reach::{ListedHost, Reach};
 pub use repo::{
@@ -37,7 +38,8 @@ pub use status::{
     DebtStatus, LogStatus, NewUpstream, Readiness, RefusedAnswer, RepoCounts, SourceAnswer, Status,
     StoreStatus, SweepAnswer, UpstreamAnswer,
 };
-pub use time::{seconds_between, timestamp};
+pub(crate) use time::seconds_between;
+pub use time::timestamp;
 
 /// Answers questions about a running mirror. Methods may block for a moment; they are
 /// called from threads that may.

@@ -6,7 +6,7 @@ use gapless_core::ledger::deletion::{self, AwaitedEvidence};
 use gapless_core::ledger::{Account, DebtReason, FollowReason, Repo, SignerKey, SweepSource};
 
 /// Why an upstream is followed.
-pub fn followed_name(followed: FollowReason) -> &'static str {
+pub(crate) fn followed_name(followed: FollowReason) -> &'static str {
     match followed {
         FollowReason::No => "no",
         FollowReason::Configured => "configured",
@@ -17,7 +17,7 @@ pub fn followed_name(followed: FollowReason) -> &'static str {
     }
 }
 
-pub fn account_name(account: Account) -> &'static str {
+pub(crate) fn account_name(account: Account) -> &'static str {
     match account {
         Account::Unknown => "unknown",
         Account::Active => "active",
@@ -30,7 +30,7 @@ pub fn account_name(account: Account) -> &'static str {
 }
 
 /// The state of a repository's account, and what is awaited before it is known.
-pub fn account_of(repo: &Repo) -> (&'static str, Option<&'static str>) {
+pub(super) fn account_of(repo: &Repo) -> (&'static str, Option<&'static str>) {
     let awaited = match deletion::awaited_evidence(repo) {
         None => return (account_name(repo.account), None),
         Some(AwaitedEvidence::Answer) => "a relay says that it is deleted; its host is asked",
@@ -42,14 +42,14 @@ pub fn account_of(repo: &Repo) -> (&'static str, Option<&'static str>) {
     ("deleted_unconfirmed", Some(awaited))
 }
 
-pub fn key_name(key: SignerKey) -> &'static str {
+pub(super) fn key_name(key: SignerKey) -> &'static str {
     match key {
         SignerKey::Present => "present",
         SignerKey::Previous => "previous",
     }
 }
 
-pub fn swept_name(by: SweepSource) -> &'static str {
+pub(super) fn swept_name(by: SweepSource) -> &'static str {
     match by {
         SweepSource::Listing => "listed",
         SweepSource::Head => "head",

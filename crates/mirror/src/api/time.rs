@@ -16,7 +16,7 @@ pub fn timestamp(time: Time) -> Option<String> {
 }
 
 /// Whole seconds from one time to a later one; zero when the clock went back.
-pub fn seconds_between(earlier: Time, later: Time) -> u64 {
+pub(crate) fn seconds_between(earlier: Time, later: Time) -> u64 {
     later.since(earlier).as_secs()
 }
 

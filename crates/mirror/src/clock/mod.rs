@@ -19,9 +19,9 @@ use gapless_store::sync::Mutex;
 
 /// How far the wall clock may deviate from the monotonic clock before it counts as set. A
 /// clock that was set back resets every connection.
-pub const STEP_TOLERANCE: Duration = Duration::from_secs(10);
+pub(crate) const STEP_TOLERANCE: Duration = Duration::from_secs(10);
 
-pub use tick_times::TickTimes;
+pub(crate) use tick_times::TickTimes;
 
 /// The source of times and ticks.
 pub struct Clock {
@@ -62,7 +62,7 @@ impl Clock {
     }
 
     /// The wall-clock times of recent ticks.
-    pub fn tick_times(&self) -> &TickTimes {
+    pub(crate) fn tick_times(&self) -> &TickTimes {
         &self.tick_times
     }
 
@@ -94,13 +94,13 @@ impl Clock {
 
     /// How often the time has gone back. A caller that read this number before a backward
     /// step has read a lower number.
-    pub fn steps_back(&self) -> u64 {
+    pub(crate) fn steps_back(&self) -> u64 {
         self.steps_back.load(Ordering::SeqCst)
     }
 
     /// How long the wall clock has run without being set, as far as is known since the
     /// start.
-    pub fn kept_step(&self) -> Duration {
+    pub(crate) fn kept_step(&self) -> Duration {
         self.time();
         let base = self.base.lock();
         base.set_at.elapsed()

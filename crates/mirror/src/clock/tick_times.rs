@@ -9,7 +9,7 @@ use gapless_store::sync::Mutex;
 /// Entries that are kept. When there are more, every second one is dropped.
 const MAX_ENTRIES: usize = 4096;
 
-pub struct TickTimes {
+pub(crate) struct TickTimes {
     /// Ticks and times, both growing.
     noted: Mutex<Vec<Now>>,
     started_at: Time,
@@ -17,7 +17,7 @@ pub struct TickTimes {
 
 impl TickTimes {
     /// Begins with the last tick that the store remembers.
-    pub fn new(start: Now) -> TickTimes {
+    pub(crate) fn new(start: Now) -> TickTimes {
         TickTimes {
             noted: Mutex::new(vec![start]),
             started_at: start.time,
@@ -25,12 +25,12 @@ impl TickTimes {
     }
 
     /// When the program was started.
-    pub fn started_at(&self) -> Time {
+    pub(crate) fn started_at(&self) -> Time {
         self.started_at
     }
 
     /// Adds an entry, unless the tick is no later than the last one.
-    pub fn note(&self, now: Now) {
+    pub(crate) fn note(&self, now: Now) {
         let mut noted = self.noted.lock();
         if noted.last().is_some_and(|last| last.tick >= now.tick) {
             return;
@@ -47,7 +47,7 @@ impl TickTimes {
 
     /// The earliest known time at which the tick had passed; `None` if no entry is as
     /// late as the tick.
-    pub fn time_of(&self, tick: Tick) -> Option<Time> {
+    pub(crate) fn time_of(&self, tick: Tick) -> Option<Time> {
         let noted = self.noted.lock();
         let place = noted.partition_point(|one| one.tick < tick);
         noted.get(place).map(|one| one.time)

@@ -77,7 +77,7 @@ impl<'a> Judgement<'a> {
 }
 
 /// Verifies an event that was read at `read`.
-pub fn judge_event<'a>(
+pub(crate) fn judge_event<'a>(
     event: &frame::Event<'a>,
     repo: Option<&Repo>,
     owner: &OwnerKey<'_>,
@@ -98,7 +98,7 @@ pub fn judge_event<'a>(
 
 /// The state that an `#account` event states. `throttled` and `desynchronized` are states of
 /// the emitter, not of the account.
-pub fn read_account(event: &AccountEvent<'_>) -> Option<Event> {
+pub(crate) fn read_account(event: &AccountEvent<'_>) -> Option<Event> {
     let state = match (event.active, event.status) {
         (true, _) => Account::Active,
         (false, Some("deactivated")) => Account::Deactivated,

@@ -68,7 +68,7 @@ impl Worker {
 
 /// Whether the document of a hidden repository is due to be read again, because the
 /// repository may have moved to another host.
-pub fn may_have_left(repo: &Repo, now: Time) -> bool {
+pub(crate) fn may_have_left(repo: &Repo, now: Time) -> bool {
     let old = |at: Time| now.passed(at, HIDDEN_FRESH);
     account::is_hidden(repo.account) && repo.signing.is_some_and(|signing| old(signing.at))
 }

@@ -49,8 +49,8 @@ use gapless_store::error::StoreError;
 use gapless_store::read_view::ReadView;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-pub use listing_entry::may_have_left;
-pub use report::begin_first_sighting;
+pub(crate) use listing_entry::may_have_left;
+pub(crate) use report::begin_first_sighting;
 pub use route::Desks;
 
 use crate::services::Services;
@@ -61,7 +61,7 @@ use env::DeskEnv;
 use totals::DeskTotals;
 
 /// A dead letter keeps at most this many bytes of its event.
-pub const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
+pub(crate) const DEAD_PAYLOAD_BYTES: usize = 64 << 10;
 
 /// An event on its way to its desk.
 pub struct InboundEvent {
@@ -125,7 +125,7 @@ impl PageOutcome {
     /// Waits until the changes that the entries led to are durable, and returns whether all
     /// of them are. Changes of a desk that passed over an entry are not waited for: such a
     /// page counts for nothing.
-    pub async fn wait_until_durable(&mut self) -> bool {
+    pub(crate) async fn wait_until_durable(&mut self) -> bool {
         let mut all = !self.unread;
         for ack in self.acks.drain(..) {
             all &= ack.await.unwrap_or(false);

@@ -11,7 +11,7 @@ use crate::desk::DurableReply;
 
 /// Counts the entries of a page whose changes are not durable. When it and all its replies
 /// are dropped, the receiver learns whether the changes of all entries are durable.
-pub struct PageAck(Arc<Inner>);
+pub(super) struct PageAck(Arc<Inner>);
 
 struct Inner {
     entries: AtomicUsize,
@@ -19,7 +19,7 @@ struct Inner {
 }
 
 impl PageAck {
-    pub fn new() -> (PageAck, oneshot::Receiver<bool>) {
+    pub(super) fn new() -> (PageAck, oneshot::Receiver<bool>) {
         let (sender, receiver) = oneshot::channel();
         let inner = Inner {
             entries: AtomicUsize::new(0),
@@ -30,7 +30,7 @@ impl PageAck {
 
     /// Counts one more entry. A reply that is dropped without being called counts as not
     /// durable.
-    pub fn add_entry(&self) -> DurableReply {
+    pub(super) fn add_entry(&self) -> DurableReply {
         let inner = self.0.clone();
         inner.entries.fetch_add(1, Ordering::Relaxed);
         Box::new(move |durable: Result<(), StoreError>| {

@@ -12,7 +12,7 @@ use crate::services::Services;
 
 /// Begins a transaction on a repository that the store does not know. It owes a look at the
 /// DID document, because a row without a debt would never be looked at again.
-pub fn begin_first_sighting(services: &Services, did: &Did) -> RepoTx {
+pub(crate) fn begin_first_sighting(services: &Services, did: &Did) -> RepoTx {
     let mut repo = Repo::new(did.clone());
     let now = services.clock.now();
     debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::FirstSighting);
@@ -20,7 +20,7 @@ pub fn begin_first_sighting(services: &Services, did: &Did) -> RepoTx {
 }
 
 /// Makes a dead letter of an event. The payload is cut at [`DEAD_PAYLOAD_BYTES`].
-pub fn dead_letter(
+pub(super) fn dead_letter(
     event: &InboundEvent,
     class: DeadClass,
     error: String,
@@ -44,7 +44,7 @@ pub fn dead_letter(
 }
 
 /// Counts the notices of the ledger, and logs those that an operator should see.
-pub fn report_notices(services: &Services, repo: &Repo, notices: &[Notice]) {
+pub(super) fn report_notices(services: &Services, repo: &Repo, notices: &[Notice]) {
     for notice in notices {
         services.metrics.notice(notice);
         match notice {

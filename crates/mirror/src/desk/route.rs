@@ -129,7 +129,7 @@ impl Desks {
 
     /// Compares a page of a host's listing with what is known of its repositories. With
     /// `adopt`, repositories that the store does not know are added.
-    pub async fn compare_page(
+    pub(crate) async fn compare_page(
         &self,
         note: &Arc<PageNote>,
         entries: Vec<ListedRepo>,
@@ -245,7 +245,7 @@ fn desk_index(hasher: &FixedState, did: &Did, desks: usize) -> usize {
 }
 
 /// The store's reply to a change: which slot, which flight, and what became of it.
-pub struct StoreReply {
+pub(super) struct StoreReply {
     pub slot: usize,
     pub number: u64,
     pub result: Result<Ack, StoreError>,
@@ -265,7 +265,7 @@ impl Inner {
 }
 
 /// What waits for one desk.
-pub struct Inbox {
+pub(super) struct Inbox {
     inner: Mutex<Inner>,
     arrived: Condvar,
     permits: Arc<Semaphore>,
@@ -273,7 +273,7 @@ pub struct Inbox {
 }
 
 /// Everything that waited for a desk at one time.
-pub struct InboxBatch {
+pub(super) struct InboxBatch {
     pub(crate) items: VecDeque<Item>,
     pub replies: Vec<StoreReply>,
     pub closed: bool,
@@ -281,7 +281,7 @@ pub struct InboxBatch {
 
 impl Inbox {
     /// The inbox of one of `desks` desks: each has the same share of [`INBOX_BYTES`].
-    pub fn new(desks: usize) -> Inbox {
+    pub(super) fn new(desks: usize) -> Inbox {
         let max_permits = INBOX_BYTES / PERMIT_BYTES / desks;
         Inbox {
             inner: Mutex::default(),
@@ -297,7 +297,7 @@ impl Inbox {
 
     /// Waits until an event of the given size fits. An event that is larger than the inbox
     /// waits until the inbox holds no other event.
-    pub async fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    pub(super) async fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let permits = (bytes + EVENT_BYTES)
             .div_ceil(PERMIT_BYTES)
             .min(self.max_permits);
@@ -323,7 +323,7 @@ impl Inbox {
     }
 
     /// Adds a reply of the store.
-    pub fn push_reply(&self, reply: StoreReply) {
+    pub(super) fn push_reply(&self, reply: StoreReply) {
         let mut inner = self.lock();
         let first = inner.is_empty();
         inner.replies.push(reply);
@@ -334,18 +334,18 @@ impl Inbox {
     }
 
     /// Makes the desk stop after its flights.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.lock().closed = true;
         self.arrived.notify_all();
     }
 
     /// The number of waiting items.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.lock().items.len()
     }
 
     /// Takes everything that waits. An empty inbox is waited for, at most for `patience`.
-    pub fn take_all(&self, patience: Duration) -> InboxBatch {
+    pub(super) fn take_all(&self, patience: Duration) -> InboxBatch {
         let mut inner = self.lock();
         if inner.is_empty() && !inner.closed {
             inner = self.arrived.wait_timeout(inner, patience);

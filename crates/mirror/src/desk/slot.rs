@@ -19,7 +19,7 @@ use crate::desk::{DurableReply, InboundEvent};
 const SLOTS: usize = 8_192;
 
 /// A submitted change that the store has not acknowledged yet.
-pub struct Flight {
+pub(super) struct Flight {
     pub number: u64,
     /// The store's count of refusals when the first of the slot's flights was submitted: see
     /// `Change::stands_on`.
@@ -31,7 +31,7 @@ pub struct Flight {
 }
 
 /// One repository at a desk.
-pub struct Slot {
+pub(super) struct Slot {
     pub did: Did,
     pub id: Option<RepoId>,
     /// `None` if the store does not know the repository.
@@ -57,7 +57,7 @@ pub struct Slot {
 impl Slot {
     /// Takes note of the parked frames: here, among the repositories with parked frames, and in
     /// the total of all repositories.
-    pub fn set_parked(
+    pub(super) fn set_parked(
         &mut self,
         parked: &BTreeMap<Rev, Parked>,
         totals: &DeskTotals,
@@ -87,7 +87,7 @@ impl Slot {
 
 /// The slots of one desk.
 #[derive(Default)]
-pub struct Slots {
+pub(super) struct Slots {
     indexes: HashMap<Did, usize, RandomState>,
     slots: Vec<Option<Box<Slot>>>,
     free: Vec<usize>,
@@ -97,7 +97,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    pub fn find(&mut self, did: &Did) -> Option<usize> {
+    pub(super) fn find(&mut self, did: &Did) -> Option<usize> {
         let index = *self.indexes.get(did)?;
         self.clock += 1;
         if let Some(slot) = &mut self.slots[index] {
@@ -106,7 +106,12 @@ impl Slots {
         Some(index)
     }
 
-    pub fn insert(&mut self, did: &Did, found: Option<(RepoId, Repo)>, has_parked: bool) -> usize {
+    pub(super) fn insert(
+        &mut self,
+        did: &Did,
+        found: Option<(RepoId, Repo)>,
+        has_parked: bool,
+    ) -> usize {
         if self.indexes.len() >= self.limit.max(SLOTS) {
             self.evict_old();
         }
@@ -140,7 +145,7 @@ impl Slots {
         index
     }
 
-    pub fn get(&mut self, index: usize) -> Option<&mut Slot> {
+    pub(super) fn get(&mut self, index: usize) -> Option<&mut Slot> {
         self.slots.get_mut(index)?.as_deref_mut()
     }
 
@@ -169,7 +174,7 @@ impl Slots {
     }
 
     /// The number of flights of all slots.
-    pub fn in_flight(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         let slots = self.slots.iter().flatten();
         slots.map(|slot| slot.flights.len()).sum()
     }

@@ -43,7 +43,7 @@ impl DeskTotals {
 
     /// Counts one more dead letter, unless [`MAX_DEAD_LETTERS`] are kept already. Returns
     /// whether it was counted.
-    pub fn take_dead_letter(&self) -> bool {
+    pub(crate) fn take_dead_letter(&self) -> bool {
         let taken = self
             .dead_letters
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |kept| {
@@ -53,7 +53,7 @@ impl DeskTotals {
     }
 
     /// Counts one dead letter less, because it was resolved or removed.
-    pub fn resolve_dead_letter(&self) {
+    pub(crate) fn resolve_dead_letter(&self) {
         let resolved = |open: u64| open.checked_sub(1);
         // At zero there is nothing to subtract.
         let _ = self
@@ -63,13 +63,13 @@ impl DeskTotals {
 }
 
 /// Claims of one repository.
-pub const CLAIMS_OF_ONE: usize = 256;
+pub(crate) const CLAIMS_OF_ONE: usize = 256;
 /// Bytes of the claimed records of one repository.
-pub const BYTES_OF_ONE: u64 = 4 << 20;
+pub(crate) const BYTES_OF_ONE: u64 = 4 << 20;
 /// Claims of all repositories.
-pub const CLAIMS_IN_ALL: u64 = 200_000;
+pub(crate) const CLAIMS_IN_ALL: u64 = 200_000;
 /// Bytes of the claimed records of all repositories.
-pub const BYTES_IN_ALL: u64 = 512 << 20;
+pub(crate) const BYTES_IN_ALL: u64 = 512 << 20;
 /// When there is no room, the claims are recounted, but not more often than this.
 const RECOUNT_EVERY: Duration = Duration::from_secs(60);
 
@@ -95,7 +95,7 @@ impl ClaimTotals {
     }
 
     /// Whether there is room for one more claim with the given bytes.
-    pub fn has_room(&self, bytes: u64, view: &ReadView) -> Result<bool, StoreError> {
+    pub(crate) fn has_room(&self, bytes: u64, view: &ReadView) -> Result<bool, StoreError> {
         if self.fits(bytes) {
             return Ok(true);
         }
@@ -115,7 +115,7 @@ impl ClaimTotals {
     }
 
     /// Counts all claims in the store; there are never many more than [`CLAIMS_IN_ALL`].
-    pub fn recount(&self, view: &ReadView) -> Result<(), StoreError> {
+    pub(crate) fn recount(&self, view: &ReadView) -> Result<(), StoreError> {
         let (mut count, mut bytes) = (0, 0);
         for row in view.claim_sizes() {
             count += 1;

@@ -29,7 +29,7 @@ use crate::services::Services;
 const IDLE_WAIT: Duration = Duration::from_millis(500);
 
 /// One desk: its inbox, its slots, and what they wait for.
-pub struct Worker {
+pub(super) struct Worker {
     pub(crate) services: Arc<Services>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) totals: Arc<DeskTotals>,
@@ -58,7 +58,7 @@ pub(crate) enum ItemProgress {
 
 impl Worker {
     /// A desk with an empty memory. `with_parked`: its repositories that have parked frames.
-    pub fn new(
+    pub(super) fn new(
         services: Arc<Services>,
         inbox: Arc<Inbox>,
         totals: Arc<DeskTotals>,
@@ -81,7 +81,7 @@ impl Worker {
     }
 
     /// Works until the inbox is closed and no change is in flight.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         loop {
             let batch = self.inbox.take_all(IDLE_WAIT);
             self.closed |= batch.closed;

@@ -17,7 +17,7 @@ use gapless_core::filter::Pattern;
 const MAX_PAGES: usize = 100_000;
 
 /// Reads the listings that are due until the program shuts down.
-pub async fn run(discovery: Arc<Discovery>) {
+pub(crate) async fn run(discovery: Arc<Discovery>) {
     for pattern in &discovery.services.admission.scope.collections {
         if let Pattern::Below(_) = pattern {
             tracing::info!(%pattern, "listings know only exact names of collections; Gapless finds repositories below this prefix by their next operation");

@@ -40,7 +40,7 @@ const MAX_EMPTY: usize = 100_000;
 
 /// Found repositories that are not checked yet, and those that turned out empty.
 #[derive(Default)]
-pub struct FoundRepos {
+pub(crate) struct FoundRepos {
     inner: Mutex<Inner>,
 }
 
@@ -66,7 +66,7 @@ enum FoundState {
 }
 
 /// Resolves candidates and checks found repositories until the program shuts down.
-pub async fn run(discovery: Arc<Discovery>) {
+pub(crate) async fn run(discovery: Arc<Discovery>) {
     // Candidates that were being resolved when this task failed.
     discovery.services.admission.candidates.ask_again();
     discovery

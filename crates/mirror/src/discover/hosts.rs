@@ -18,7 +18,7 @@ const MAX_PAGES: usize = 200;
 const CONCURRENT_WRITES: usize = 64;
 
 /// Reads the listings that are due until the program shuts down.
-pub async fn run(discovery: Arc<Discovery>) {
+pub(crate) async fn run(discovery: Arc<Discovery>) {
     while discovery.wait().await {
         for relay in discovery.relays() {
             let asked = ListingKey {

@@ -30,7 +30,7 @@ use crate::repair::worker::Fetcher;
 use crate::services::Services;
 use crate::settings::MirrorSettings;
 use crate::tracking::Tracking;
-pub use found_repos::FoundRepos;
+pub(crate) use found_repos::FoundRepos;
 use gapless_store::sync::Mutex;
 
 /// How often the tasks check whether a listing is due.
@@ -40,7 +40,7 @@ const RETRY_AFTER_ERROR: Duration = Duration::from_secs(60);
 
 /// The results of listings since the start.
 #[derive(Default)]
-pub struct Listings {
+pub(crate) struct Listings {
     inner: Mutex<Inner>,
 }
 
@@ -109,7 +109,7 @@ impl Listings {
 }
 
 /// Finds hosts and repositories that nobody named.
-pub struct Discovery {
+pub(crate) struct Discovery {
     pub(crate) services: Arc<Services>,
     pub(crate) desks: Arc<Desks>,
     pub(crate) fetcher: Arc<Fetcher>,

@@ -16,7 +16,7 @@ use crate::discover::{CHECK_EVERY, Discovery};
 const CONCURRENT_LOOKUPS: usize = 4;
 
 /// Resolves newcomers until the program shuts down.
-pub async fn run(discovery: Arc<Discovery>) {
+pub(crate) async fn run(discovery: Arc<Discovery>) {
     let services = discovery.services.clone();
     let mut asking = FuturesUnordered::new();
     while !services.shutdown.has_begun() {

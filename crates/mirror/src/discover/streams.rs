@@ -12,7 +12,7 @@ use crate::following::FollowError;
 const DIALS_PER_CHECK: usize = 10;
 
 /// Follows new hosts until the program shuts down.
-pub async fn run(discovery: Arc<Discovery>) {
+pub(crate) async fn run(discovery: Arc<Discovery>) {
     let mut full = false;
     while discovery.wait().await {
         let (hosts, left_out) = discovery.unfollowed();

@@ -29,7 +29,7 @@ use crate::upstreams::connection::ConnectionState;
 use gapless_net::Net;
 use gapless_store::sync::Mutex;
 
-pub use task::end_all;
+pub(crate) use task::end_all;
 
 /// One upstream that is followed.
 struct Followee {
@@ -95,7 +95,7 @@ impl From<FollowError> for ApiError {
 }
 
 /// The name of a host as DID documents would give it.
-pub fn host_name(url: &str, host: Option<&str>) -> String {
+pub(crate) fn host_name(url: &str, host: Option<&str>) -> String {
     match host {
         None => url.to_owned(),
         Some(host) if host.contains("://") => host.trim_end_matches('/').to_owned(),

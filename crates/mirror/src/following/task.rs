@@ -79,7 +79,7 @@ impl Following {
 }
 
 /// Waits for all tasks together, and aborts those that have not ended in time.
-pub async fn end_all(mut tasks: Vec<JoinHandle<()>>, within: Duration) {
+pub(crate) async fn end_all(mut tasks: Vec<JoinHandle<()>>, within: Duration) {
     let all = futures_util::future::join_all(&mut tasks);
     if tokio::time::timeout(within, all).await.is_err() {
         for task in tasks {

@@ -24,7 +24,7 @@ impl Following {
     /// Stops following a host for tracked repositories if none of them lives there any more.
     /// A repository that is tracked meanwhile is either seen here or follows the host again
     /// afterwards, because changes are serialized.
-    pub async fn leave_unless_wanted(&self, host: HostId) -> Result<(), StoreError> {
+    pub(crate) async fn leave_unless_wanted(&self, host: HostId) -> Result<(), StoreError> {
         let _one = self.changing.lock().await;
         let ours = {
             let followees = self.lock();

@@ -1,7 +1,7 @@
 //! The hosts on which repositories live: all rows are in memory and in the store. The last
 //! snapshot of each host that was refused is in memory only.
 
-pub mod quota;
+pub(crate) mod quota;
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
@@ -110,7 +110,7 @@ impl HostRows {
 
     /// Returns the number of a host that a relay or a document names. A new host is added
     /// if the quota of its source allows it.
-    pub async fn register_named(
+    pub(crate) async fn register_named(
         &self,
         name: &str,
         by: NamedBy,
@@ -167,7 +167,12 @@ impl HostRows {
 
     /// The source to which a host in a DID document is attributed: the source that made the
     /// repository known. `kept` says that the repository is held or tracked.
-    pub fn namer(&self, lives: Option<HostId>, kept: bool, relay: Option<String>) -> NamedBy {
+    pub(crate) fn namer(
+        &self,
+        lives: Option<HostId>,
+        kept: bool,
+        relay: Option<String>,
+    ) -> NamedBy {
         if !kept {
             return NamedBy::Stranger(relay);
         }
@@ -188,7 +193,7 @@ impl HostRows {
 
     /// The sources that exceeded their quota, each with the number of its hosts and of its
     /// refusals since the start; and the refusals in total.
-    pub fn over_quota(&self) -> (Vec<(NamedBy, usize, u64)>, u64) {
+    pub(crate) fn over_quota(&self) -> (Vec<(NamedBy, usize, u64)>, u64) {
         let quotas = self.quotas();
         let (refused, in_all) = quotas.refused();
         let refused = refused.iter();
@@ -210,7 +215,7 @@ impl HostRows {
     }
 
     /// Describes the source that named a host.
-    pub fn describe_namer(&self, by: &NamedBy) -> String {
+    pub(crate) fn describe_namer(&self, by: &NamedBy) -> String {
         let at = |id: HostId| self.get(id).unwrap_or_default().name;
         match by {
             NamedBy::Unsaid => "nobody wrote down who".to_owned(),

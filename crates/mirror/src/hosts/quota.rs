@@ -29,7 +29,7 @@ const MAX_REFUSED_NAMERS: usize = 100;
 
 /// Why a host is not remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuotaExceeded {
+pub(crate) enum QuotaExceeded {
     /// The source has used up its share.
     Share,
     /// The remaining room is reserved for documents of held or tracked repositories.
@@ -40,7 +40,7 @@ pub enum QuotaExceeded {
 
 impl QuotaExceeded {
     /// The label of the quota in metrics.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             QuotaExceeded::Share => "share",
             QuotaExceeded::Reserve => "reserve",
@@ -49,7 +49,7 @@ impl QuotaExceeded {
     }
 
     /// Counts a host that was not remembered because of this quota.
-    pub fn count(self, metrics: &Metrics) {
+    pub(crate) fn count(self, metrics: &Metrics) {
         metrics.hosts_refused.inc();
         metrics.hosts_over.inc(self.name());
     }
@@ -57,7 +57,7 @@ impl QuotaExceeded {
 
 /// The number of host rows for each naming source, and the refusals.
 #[derive(Debug, Default)]
-pub struct Quotas {
+pub(crate) struct Quotas {
     hosts: usize,
     shares: HashMap<NamedBy, usize>,
     refused: BTreeMap<NamedBy, u64>,
@@ -65,7 +65,7 @@ pub struct Quotas {
 }
 
 /// How many hosts a source may name; `None` means any number.
-pub fn limit(by: &NamedBy) -> Option<usize> {
+pub(crate) fn limit(by: &NamedBy) -> Option<usize> {
     match by {
         NamedBy::Operator | NamedBy::Unsaid => None,
         NamedBy::Document(_) => Some(MAX_BY_DOCUMENTS),
@@ -76,7 +76,7 @@ pub fn limit(by: &NamedBy) -> Option<usize> {
 
 impl Quotas {
     /// Reserves room for one more host of a source.
-    pub fn take(&mut self, by: &NamedBy) -> Result<(), QuotaExceeded> {
+    pub(crate) fn take(&mut self, by: &NamedBy) -> Result<(), QuotaExceeded> {
         let exceeded = self.exceeded(by);
         match exceeded {
             None => self.add(by),
@@ -109,13 +109,13 @@ impl Quotas {
     }
 
     /// Counts one more host, without a limit.
-    pub fn add(&mut self, by: &NamedBy) {
+    pub(crate) fn add(&mut self, by: &NamedBy) {
         self.hosts += 1;
         *self.shares.entry(by.clone()).or_default() += 1;
     }
 
     /// Counts one host less.
-    pub fn give_back(&mut self, by: &NamedBy) {
+    pub(crate) fn give_back(&mut self, by: &NamedBy) {
         self.hosts = self.hosts.saturating_sub(1);
         if let Some(share) = self.shares.get_mut(by) {
             *share = share.saturating_sub(1);
@@ -126,12 +126,12 @@ impl Quotas {
     }
 
     /// How many host rows a source has named.
-    pub fn share(&self, by: &NamedBy) -> usize {
+    pub(crate) fn share(&self, by: &NamedBy) -> usize {
         self.shares.get(by).copied().unwrap_or(0)
     }
 
     /// Refusals since the start: for each source, and in total.
-    pub fn refused(&self) -> (&BTreeMap<NamedBy, u64>, u64) {
+    pub(crate) fn refused(&self) -> (&BTreeMap<NamedBy, u64>, u64) {
         (&self.refused, self.refused_total)
     }
 }

@@ -48,7 +48,7 @@ const WANTED_COLLECTIONS: usize = 100;
 const MAX_BROKEN: u32 = 3;
 
 /// The reader of one upstream.
-pub struct Follower {
+pub(crate) struct Follower {
     pub services: Arc<Services>,
     pub desks: Arc<Desks>,
     pub net: Net,
@@ -84,7 +84,7 @@ impl ConnectionEnd {
 }
 
 impl Follower {
-    pub async fn run(&self) {
+    pub(crate) async fn run(&self) {
         let mut tries = Tries::default();
         let mut broken = BrokenPlace::default();
         // The next connection may begin with the event that this one skipped.

@@ -9,7 +9,7 @@
 //! | `unreadable` | keeps messages that cannot be read as dead letters |
 
 mod dispatch;
-pub mod follow;
+pub(crate) mod follow;
 mod redial;
 mod skip;
 mod unreadable;

@@ -35,7 +35,7 @@ fn failures_after(failures: u32, held: Duration, told_news: bool) -> u32 {
 
 /// How a connection, or the try to have one, ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Ending {
+pub(super) struct Ending {
     pub held: Duration,
     /// Whether the connection brought new events.
     pub told_news: bool,
@@ -45,7 +45,7 @@ pub struct Ending {
 
 /// Counts the failures in a row.
 #[derive(Debug, Default)]
-pub struct Tries {
+pub(super) struct Tries {
     failures: u32,
     renumbered: bool,
 }
@@ -54,7 +54,7 @@ impl Tries {
     /// Counts the end of a connection and returns the number of failures in a row. Returns
     /// `None` if the next dial is due at once, because the cursor was cleared; a second such
     /// end in a row is a failure.
-    pub fn ended(&mut self, ending: Ending) -> Option<u32> {
+    pub(super) fn ended(&mut self, ending: Ending) -> Option<u32> {
         let at_once = ending.renumbered && !self.renumbered;
         self.renumbered = ending.renumbered;
         if at_once {
@@ -66,7 +66,7 @@ impl Tries {
 }
 
 /// Whether an open connection is closed because no event came over it.
-pub fn is_too_quiet(kind: UpstreamKind, quiet: Duration) -> bool {
+pub(super) fn is_too_quiet(kind: UpstreamKind, quiet: Duration) -> bool {
     match kind {
         UpstreamKind::Relay | UpstreamKind::Jetstream => quiet >= RELAY_QUIET_TOO_LONG,
         UpstreamKind::Pds => false,
@@ -79,7 +79,7 @@ static SALT: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::p
 
 /// How long until the next dial: as [`backoff`] has it, and not before the host
 /// wants it, within reason.
-pub fn redial_wait(
+pub(super) fn redial_wait(
     failures: u32,
     id: UpstreamId,
     after: Option<Duration>,

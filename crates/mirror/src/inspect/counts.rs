@@ -28,7 +28,7 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// The result of one count.
 #[derive(Clone)]
-pub struct CountResult {
+pub(crate) struct CountResult {
     at: Instant,
     pub(crate) time: Time,
     took: Duration,
@@ -229,7 +229,7 @@ impl RepoCounter {
 }
 
 impl CountResult {
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.counts.total
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub fn write(&self, snapshot: &Snapshot) -> Result<(), NotWritten> {
+    pub(super) fn write(&self, snapshot: &Snapshot) -> Result<(), NotWritten> {
         let found = self.services.store.view().repo_by_did(&self.job.did)?;
         let Some((id, repo)) = found else {
             return Err(NotWritten::Discarded);

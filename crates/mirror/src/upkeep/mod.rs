@@ -40,7 +40,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 const BELIEVED_AFTER: Duration = Duration::from_secs(3600);
 
 /// The task that does the upkeep.
-pub struct UpkeepTask {
+pub(crate) struct UpkeepTask {
     services: Arc<Services>,
     desks: Arc<Desks>,
     /// How long a deleted repository is kept before it is purged.
@@ -76,7 +76,7 @@ fn has_anything(services: &Services, id: RepoId, repo: &Repo) -> Result<bool, St
 }
 
 impl UpkeepTask {
-    pub fn new(
+    pub(crate) fn new(
         services: Arc<Services>,
         desks: Arc<Desks>,
         purge_grace: Duration,
@@ -92,7 +92,7 @@ impl UpkeepTask {
     }
 
     /// Runs until the program ends.
-    pub async fn run(self: Arc<Self>) {
+    pub(crate) async fn run(self: Arc<Self>) {
         let services = &self.services;
         let (mut looked, mut logged, mut expired) = (None::<Instant>, None::<Instant>, None);
         let mut steps_back = 0;

@@ -15,28 +15,28 @@ pub struct UpstreamHistory {
 }
 
 impl UpstreamHistory {
-    pub fn record_added(&mut self, now: Time, id: UpstreamId) {
+    pub(crate) fn record_added(&mut self, now: Time, id: UpstreamId) {
         self.added.insert(id, now);
         self.removed.remove(&id);
     }
 
-    pub fn record_removed(&mut self, now: Time, id: UpstreamId, row: &Upstream) {
+    pub(crate) fn record_removed(&mut self, now: Time, id: UpstreamId, row: &Upstream) {
         self.added.remove(&id);
         self.removed.insert(id, (now, row.clone()));
     }
 
     /// The time since which an upstream has been followed without a break.
-    pub fn followed_since(&self, id: UpstreamId) -> Option<Time> {
+    pub(crate) fn followed_since(&self, id: UpstreamId) -> Option<Time> {
         self.added.get(&id).copied()
     }
 
     /// When an upstream was removed; `None` while it is followed.
-    pub fn left_at(&self, id: UpstreamId) -> Option<Time> {
+    pub(crate) fn left_at(&self, id: UpstreamId) -> Option<Time> {
         self.removed.get(&id).map(|(at, _)| *at)
     }
 
     /// When the last upstream was removed that could cover a repository.
-    pub fn last_left(&self, repo: &Repo) -> Option<Time> {
+    pub(crate) fn last_left(&self, repo: &Repo) -> Option<Time> {
         let could = |row: &Upstream| match row.kind {
             UpstreamKind::Relay => row.followed.reads_all() || repo.tracked,
             UpstreamKind::Pds => {

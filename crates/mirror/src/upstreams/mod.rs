@@ -225,7 +225,7 @@ impl Upstreams {
 
     /// Gives the frames of one batch their places in the stream, in their order, under
     /// one lock. Returns `None` if the upstream is not followed any more.
-    pub fn place_frames(
+    pub(crate) fn place_frames(
         &self,
         id: UpstreamId,
         wire: Wire,
@@ -263,7 +263,7 @@ impl Upstreams {
 
     /// Reports that the disk is full and waits [`FULL_DISK_RETRY`]. Returns
     /// [`StoreError::Closed`] when the program shuts down.
-    pub async fn wait_for_room(&self, full: &DiskFull) -> Result<(), StoreError> {
+    pub(crate) async fn wait_for_room(&self, full: &DiskFull) -> Result<(), StoreError> {
         self.disk.refused(self.clock.time(), full);
         tokio::select! {
             () = tokio::time::sleep(FULL_DISK_RETRY) => {}

@@ -19,17 +19,17 @@ use gapless_store::change::{
 use gapless_store::store::Store;
 
 /// All in memory, and all on disk.
-pub const BOTH: [usize; 2] = [usize::MAX, 0];
+pub(crate) const BOTH: [usize; 2] = [usize::MAX, 0];
 
-pub fn did() -> Did {
+pub(crate) fn did() -> Did {
     Did::parse("did:plc:ewvi7nxzyoun6zhxrhs64oiz").unwrap()
 }
 
 /// Numbers by a seed alone.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -37,23 +37,23 @@ impl Random {
     }
 }
 
-pub type Blocks = Vec<(Cid, Vec<u8>)>;
+pub(crate) type Blocks = Vec<(Cid, Vec<u8>)>;
 
 /// What an owner has, and the rev of its last commit.
 #[derive(Clone)]
-pub struct Repo {
+pub(crate) struct Repo {
     pub records: BTreeMap<Vec<u8>, Vec<u8>>,
     pub rev: u64,
 }
 
 impl Repo {
-    pub fn empty() -> Repo {
+    pub(crate) fn empty() -> Repo {
         let records = BTreeMap::new();
         Repo { records, rev: 1 }
     }
 
     /// So many records, no two alike.
-    pub fn of(count: usize) -> Repo {
+    pub(crate) fn of(count: usize) -> Repo {
         let mut repo = Repo::empty();
         for number in 0..count {
             repo.records.insert(path(number), record(number, 40));
@@ -61,12 +61,12 @@ impl Repo {
         repo
     }
 
-    pub fn signed_rev(&self) -> Rev {
+    pub(crate) fn signed_rev(&self) -> Rev {
         Rev::from_micros(1_700_000_000_000_000 + self.rev, 0)
     }
 
     /// The commit, the nodes, the records; each once.
-    pub fn blocks(&self) -> Blocks {
+    pub(crate) fn blocks(&self) -> Blocks {
         let keys = self.records.iter();
         let keys = keys.map(|(path, bytes)| (path.clone(), Cid::dag_cbor(bytes)));
         let mut blocks = tree(self.signed_rev(), keys);
@@ -78,7 +78,7 @@ impl Repo {
     }
 
     /// The blocks that are not in an older state: what `since` brings.
-    pub fn blocks_since(&self, older: &Repo) -> Blocks {
+    pub(crate) fn blocks_since(&self, older: &Repo) -> Blocks {
         let old: HashSet<_> = older
             .blocks()
             .iter()
@@ -90,7 +90,7 @@ impl Repo {
     }
 
     /// What a mirror of it holds that keeps everything.
-    pub fn held(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    pub(crate) fn held(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
         let records = self.records.iter();
         records
             .map(|(path, bytes)| (path.clone(), Some(bytes.clone())))
@@ -98,7 +98,7 @@ impl Repo {
     }
 
     /// A few random creates, updates, deletes, copies and moves.
-    pub fn stir(&mut self, random: &mut Random) {
+    pub(crate) fn stir(&mut self, random: &mut Random) {
         for _ in 0..1 + random.below(12) {
             let number = random.below(400);
             let bytes = record(random.below(1_000_000), 40);
@@ -123,7 +123,7 @@ impl Repo {
 }
 
 /// A commit and the nodes of its tree, whose keys must rise.
-pub fn tree(rev: Rev, keys: impl Iterator<Item = (Vec<u8>, Cid)>) -> Blocks {
+pub(crate) fn tree(rev: Rev, keys: impl Iterator<Item = (Vec<u8>, Cid)>) -> Blocks {
     let mut nodes = Blocks::new();
     let mut builder = Builder::new(|node: ClosedNode<'_>| {
         nodes.push((node.cid, node.block.to_vec()));
@@ -138,7 +138,7 @@ pub fn tree(rev: Rev, keys: impl Iterator<Item = (Vec<u8>, Cid)>) -> Blocks {
 
 /// One large record under so many paths: a small file, and a full disk. The
 /// record is the last block.
-pub fn repeated(paths: usize) -> Blocks {
+pub(crate) fn repeated(paths: usize) -> Blocks {
     let large = record(1, 1 << 20);
     let cid = Cid::dag_cbor(&large);
     let mut keys: Vec<(Vec<u8>, Cid)> = (0..paths).map(|number| (path(number), cid)).collect();
@@ -148,7 +148,7 @@ pub fn repeated(paths: usize) -> Blocks {
     blocks
 }
 
-pub fn path(number: usize) -> Vec<u8> {
+pub(crate) fn path(number: usize) -> Vec<u8> {
     let collection = [
         "app.bsky.feed.like",
         "app.bsky.feed.post",
@@ -158,19 +158,19 @@ pub fn path(number: usize) -> Vec<u8> {
 }
 
 /// Bytes that a record could have; what they say is nobody's concern here.
-pub fn record(number: usize, bytes: usize) -> Vec<u8> {
+pub(crate) fn record(number: usize, bytes: usize) -> Vec<u8> {
     let mut record = format!("record {number} ").into_bytes();
     record.resize(bytes.max(record.len()), b'.');
     record
 }
 
-pub fn commit(did: &Did, rev: Rev, root: &Cid) -> (Cid, Vec<u8>) {
+pub(crate) fn commit(did: &Did, rev: Rev, root: &Cid) -> (Cid, Vec<u8>) {
     let block = Commit::encode(did.as_str(), rev, &[7; 64], root, None);
     (Cid::dag_cbor(&block), block)
 }
 
 /// A CAR whose root is the first block.
-pub fn car(blocks: &Blocks) -> Vec<u8> {
+pub(crate) fn car(blocks: &Blocks) -> Vec<u8> {
     let mut car = Vec::new();
     write_header(&mut car, &[blocks[0].0]);
     for (cid, block) in blocks {
@@ -179,7 +179,7 @@ pub fn car(blocks: &Blocks) -> Vec<u8> {
     car
 }
 
-pub fn fetch(car: &[u8], memory: usize) -> Result<SpilledCar, SpillError> {
+pub(crate) fn fetch(car: &[u8], memory: usize) -> Result<SpilledCar, SpillError> {
     let folder = tempfile::tempdir().unwrap();
     let limits = SpillLimits {
         memory,
@@ -197,41 +197,41 @@ pub fn fetch(car: &[u8], memory: usize) -> Result<SpilledCar, SpillError> {
     Ok(fetched)
 }
 
-pub fn snapshot(blocks: &Blocks, memory: usize) -> Result<Snapshot, SnapshotError> {
+pub(crate) fn snapshot(blocks: &Blocks, memory: usize) -> Result<Snapshot, SnapshotError> {
     Snapshot::check(fetch(&car(blocks), memory).unwrap(), &did())
 }
 
-pub fn keep_all(_: &[u8]) -> Keep {
+pub(crate) fn keep_all(_: &[u8]) -> Keep {
     Keep::Record
 }
 
 /// A store, and the one repository in it.
-pub struct Mirror {
+pub(crate) struct Mirror {
     pub store: Store,
     pub did: Did,
 }
 
 impl Mirror {
-    pub fn new() -> Mirror {
+    pub(crate) fn new() -> Mirror {
         Mirror::of(&did())
     }
 
-    pub fn of(did: &Did) -> Mirror {
+    pub(crate) fn of(did: &Did) -> Mirror {
         let store = Store::memory().unwrap();
         let did = did.clone();
         Mirror { store, did }
     }
 
-    pub fn id(&self) -> Option<RepoId> {
+    pub(crate) fn id(&self) -> Option<RepoId> {
         self.store.view().repo_id(&self.did).unwrap()
     }
 
-    pub fn row(&self) -> Row {
+    pub(crate) fn row(&self) -> Row {
         let row = self.store.view().repo_by_did(&self.did).unwrap();
         row.map_or_else(|| Row::new(self.did.clone()), |(_, row)| row)
     }
 
-    pub fn tree(&self) -> HeldTree {
+    pub(crate) fn tree(&self) -> HeldTree {
         let tree = HeldTree::build(&self.store.view(), self.id().unwrap(), HELD_TREE_BYTES);
         let tree = tree.unwrap().unwrap();
         assert_eq!(Some(tree.root()), self.row().head().map(|head| head.data));
@@ -239,7 +239,7 @@ impl Mirror {
     }
 
     /// All chunks of a comparison.
-    pub fn compare(
+    pub(crate) fn compare(
         &self,
         snapshot: &Snapshot,
         wanted: &dyn Fn(&[u8]) -> Keep,
@@ -274,7 +274,7 @@ impl Mirror {
     }
 
     /// Compares, and writes what came of it.
-    pub fn take(
+    pub(crate) fn take(
         &self,
         snapshot: &Snapshot,
         wanted: &dyn Fn(&[u8]) -> Keep,
@@ -323,7 +323,7 @@ impl Mirror {
     }
 
     /// Puts other bytes, or none, under the CID of a held record.
-    pub fn spoil(&self, path: &[u8], bytes: Option<Vec<u8>>) {
+    pub(crate) fn spoil(&self, path: &[u8], bytes: Option<Vec<u8>>) {
         let held = self.store.view().record(self.id().unwrap(), path).unwrap();
         let cid = held.unwrap().cid;
         let op = RecordOp {
@@ -334,7 +334,7 @@ impl Mirror {
         self.write(self.row().held, vec![op], &[]);
     }
 
-    pub fn held(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    pub(crate) fn held(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
         let view = self.store.view();
         let records = self.id().map(|id| view.records(id));
         let records = records.into_iter().flatten().map(Result::unwrap);

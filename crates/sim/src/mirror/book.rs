@@ -60,13 +60,13 @@ impl Batch {
 }
 
 /// The bytes of a frame: which frame it is, and its number in the stream.
-pub fn frame_bytes(frame: &Frame, seq: u64) -> Vec<u8> {
+pub(crate) fn frame_bytes(frame: &Frame, seq: u64) -> Vec<u8> {
     let numbers = [frame.number, seq];
     numbers.into_iter().flat_map(u64::to_be_bytes).collect()
 }
 
 /// Reads what [`frame_bytes`] wrote.
-pub fn read_frame_bytes(bytes: &[u8]) -> Option<(u64, u64)> {
+pub(crate) fn read_frame_bytes(bytes: &[u8]) -> Option<(u64, u64)> {
     let (number, seq) = bytes.split_first_chunk()?;
     let seq = seq.try_into().ok()?;
     Some((u64::from_be_bytes(*number), u64::from_be_bytes(seq)))
@@ -133,15 +133,15 @@ impl Book {
         self.repos[&id].clone()
     }
 
-    pub fn repo_ref(&self, id: RepoId) -> &Repo {
+    pub(crate) fn repo_ref(&self, id: RepoId) -> &Repo {
         &self.repos[&id]
     }
 
-    pub fn repo_ids(&self) -> Vec<RepoId> {
+    pub(crate) fn repo_ids(&self) -> Vec<RepoId> {
         self.repos.keys().copied().collect()
     }
 
-    pub fn repo_rows(&self) -> impl Iterator<Item = (RepoId, &Repo)> {
+    pub(crate) fn repo_rows(&self) -> impl Iterator<Item = (RepoId, &Repo)> {
         self.repos.iter().map(|(id, row)| (*id, row))
     }
 
@@ -162,7 +162,7 @@ impl Book {
     }
 
     /// Remembers a frame, so that its bytes can be read.
-    pub fn remember_frame(&mut self, frame: &Arc<Frame>) {
+    pub(crate) fn remember_frame(&mut self, frame: &Arc<Frame>) {
         self.frames.insert(frame.number, frame.clone());
     }
 
@@ -322,7 +322,7 @@ fn open(engine: &MemoryEngine) -> SyncWriter {
 }
 
 /// Everything in the store, row by row.
-pub type Dump = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+pub(crate) type Dump = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 impl Book {
     pub fn dump(&self) -> Dump {

@@ -158,7 +158,7 @@ impl Mirror {
     }
 
     /// The connection is gone.
-    pub fn hang_up(&mut self, world: &World, id: UpstreamId) {
+    pub(crate) fn hang_up(&mut self, world: &World, id: UpstreamId) {
         self.with_stream(world, id, |look| look.stream.connection_lost(look.now));
         let feed = self.feed(id);
         feed.socket = None;
@@ -307,7 +307,7 @@ impl Mirror {
 }
 
 /// A connection and its row, for one decision.
-pub struct Look<'a> {
+pub(crate) struct Look<'a> {
     pub now: Now,
     pub stream: &'a mut gapless_core::ledger::stream::StreamState,
     pub row: &'a mut Upstream,

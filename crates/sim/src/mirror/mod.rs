@@ -6,15 +6,15 @@
 //! and durable after a sync; a crash loses the rest, and everything that is not
 //! written.
 
-pub mod book;
-pub mod diff;
-pub mod feed;
-pub mod ingest;
-pub mod job;
-pub mod operate;
-pub mod snapshot;
-pub mod sweep;
-pub mod tx;
+pub(crate) mod book;
+pub(crate) mod diff;
+pub(crate) mod feed;
+pub(crate) mod ingest;
+pub(crate) mod job;
+pub(crate) mod operate;
+pub(crate) mod snapshot;
+pub(crate) mod sweep;
+pub(crate) mod tx;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -172,7 +172,7 @@ impl Mirror {
         id
     }
 
-    pub fn owner_of(&self, world: &World, id: RepoId) -> OwnerId {
+    pub(crate) fn owner_of(&self, world: &World, id: RepoId) -> OwnerId {
         let did = self.book.repo(id).did;
         world.owner_of(&did).expect("every DID has an owner")
     }
@@ -215,6 +215,6 @@ impl Mirror {
     }
 }
 
-pub fn host_name(pds: PdsId) -> String {
+pub(crate) fn host_name(pds: PdsId) -> String {
     format!("pds{pds}.test")
 }

@@ -36,7 +36,7 @@ pub struct Fetched {
 
 /// More changes than this are written in several batches. In the program it is a
 /// thousand.
-pub const SMALL: usize = 3;
+pub(crate) const SMALL: usize = 3;
 
 impl Mirror {
     /// Who signed it?

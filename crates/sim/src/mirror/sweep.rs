@@ -38,7 +38,7 @@ pub enum SweepStep {
 }
 
 impl Mirror {
-    pub fn sweep_due(&self, world: &World) -> Vec<HostId> {
+    pub(crate) fn sweep_due(&self, world: &World) -> Vec<HostId> {
         let now = self.glance(world);
         let context = self.context(now);
         let hosts = self.book.hosts();
@@ -66,7 +66,7 @@ impl Mirror {
     }
 
     /// Does the next step of a sweep. Returns whether anything happened.
-    pub fn sweep_on(&mut self, world: &mut World, place: usize) -> bool {
+    pub(crate) fn sweep_on(&mut self, world: &mut World, place: usize) -> bool {
         let mut sweep = self.sweeps.remove(place);
         let mut busy = true;
         let more = match sweep.step.clone() {

@@ -96,7 +96,7 @@ impl RepoEnv for Env<'_> {
 }
 
 /// What a frame is, by the key that is known.
-pub fn judge(frame: &Frame, known: Option<KnownKey>, read: Tick) -> Event {
+pub(crate) fn judge(frame: &Frame, known: Option<KnownKey>, read: Tick) -> Event {
     let commit = match &frame.body {
         Body::Identity => return Event::Identity,
         Body::Account(state) => return Event::Account(*state),
@@ -119,7 +119,7 @@ pub fn judge(frame: &Frame, known: Option<KnownKey>, read: Tick) -> Event {
 }
 
 /// An event as the transaction takes it.
-pub fn read_frame(frame: &Frame, event: Event, seq: u64) -> ReadFrame<'_> {
+pub(crate) fn read_frame(frame: &Frame, event: Event, seq: u64) -> ReadFrame<'_> {
     ReadFrame {
         event: Some(event),
         ops: body_ops(&frame.body),
@@ -172,7 +172,7 @@ impl Mirror {
     }
 
     /// Begins a transaction that concerns the row alone.
-    pub fn row_tx(&self, id: RepoId) -> RepoTx {
+    pub(crate) fn row_tx(&self, id: RepoId) -> RepoTx {
         RepoTx::row_only(Some(id), self.book.repo(id))
     }
 

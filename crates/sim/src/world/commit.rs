@@ -92,7 +92,7 @@ impl Commit {
 }
 
 /// The number of different records in a world.
-pub const VALUES: u8 = 4;
+pub(crate) const VALUES: u8 = 4;
 
 /// The bytes of a record.
 pub fn value(number: u8) -> Vec<u8> {
@@ -100,7 +100,7 @@ pub fn value(number: u8) -> Vec<u8> {
 }
 
 /// The bytes of a record, by its CID.
-pub fn bytes_of(cid: &Cid) -> Option<&'static [u8]> {
+pub(crate) fn bytes_of(cid: &Cid) -> Option<&'static [u8]> {
     static KNOWN: OnceLock<Vec<(Cid, Vec<u8>)>> = OnceLock::new();
     let known = KNOWN.get_or_init(|| {
         let values = (0..VALUES).map(value);

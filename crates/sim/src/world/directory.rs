@@ -35,7 +35,7 @@ impl World {
     }
 
     /// Whether an owner ever held a key.
-    pub fn held_key(&self, owner: OwnerId, key: u32) -> bool {
+    pub(crate) fn held_key(&self, owner: OwnerId, key: u32) -> bool {
         self.owners[owner]
             .documents
             .iter()

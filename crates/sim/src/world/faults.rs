@@ -112,11 +112,11 @@ impl Faults {
         faults
     }
 
-    pub fn switch_on(&mut self, fault: Fault) {
+    pub(crate) fn switch_on(&mut self, fault: Fault) {
         self.on.insert(fault, ());
     }
 
-    pub fn is_on(&self, fault: Fault) -> bool {
+    pub(crate) fn is_on(&self, fault: Fault) -> bool {
         self.on.contains_key(&fault)
     }
 
@@ -132,7 +132,7 @@ impl Faults {
     }
 
     /// Whether the fault fires now.
-    pub fn strikes(&mut self, fault: Fault, rng: &mut Rng) -> bool {
+    pub(crate) fn strikes(&mut self, fault: Fault, rng: &mut Rng) -> bool {
         if let Some(times) = self.forced.get_mut(&fault)
             && *times > 0
         {

@@ -22,7 +22,12 @@ const PATHS: [&str; 6] = [
 
 impl World {
     /// Creates the next commit of a repository on a host, without adding it.
-    pub fn next_commit(&mut self, owner: OwnerId, host: PdsId, after: Records) -> Arc<Commit> {
+    pub(crate) fn next_commit(
+        &mut self,
+        owner: OwnerId,
+        host: PdsId,
+        after: Records,
+    ) -> Arc<Commit> {
         let hosted = &self.pds[host].repos[&owner];
         let key = hosted.key;
         let before = hosted.line.last().map(|last| last.records.clone());
@@ -92,7 +97,7 @@ impl World {
     }
 
     /// Sends a commit, possibly with a fault.
-    pub fn tell_commit(&mut self, host: PdsId, commit: Arc<Commit>) {
+    pub(crate) fn tell_commit(&mut self, host: PdsId, commit: Arc<Commit>) {
         let owner = commit.owner;
         if self.strikes(Fault::Omitted) {
             self.lie(owner, "a host left an event out");
@@ -137,7 +142,7 @@ impl World {
         }
     }
 
-    pub fn sync_event(&mut self, owner: OwnerId) {
+    pub(crate) fn sync_event(&mut self, owner: OwnerId) {
         let Some(host) = self.true_host(owner) else {
             return;
         };
@@ -170,7 +175,7 @@ impl World {
     }
 
     /// Restores a host from a backup: every repository loses some commits.
-    pub fn restore_backup(&mut self, host: PdsId) {
+    pub(crate) fn restore_backup(&mut self, host: PdsId) {
         let owners: Vec<OwnerId> = self.pds[host].repos.keys().copied().collect();
         for owner in owners {
             if self.true_host(owner) == Some(host) {
@@ -345,7 +350,7 @@ impl World {
     }
 
     /// Makes a host send an event of an account that does not live there.
-    pub fn misroute(&mut self, owner: OwnerId, host: PdsId) {
+    pub(crate) fn misroute(&mut self, owner: OwnerId, host: PdsId) {
         let Some(home) = self.true_host(owner) else {
             return;
         };
@@ -372,7 +377,7 @@ impl World {
     }
 
     /// Brings the listing of a host up to date.
-    pub fn refresh_listing(&mut self, host: PdsId) {
+    pub(crate) fn refresh_listing(&mut self, host: PdsId) {
         for hosted in self.pds[host].repos.values_mut() {
             hosted.listed = None;
         }

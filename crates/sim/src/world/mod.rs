@@ -126,7 +126,7 @@ impl World {
         owner
     }
 
-    pub fn strikes(&mut self, fault: Fault) -> bool {
+    pub(crate) fn strikes(&mut self, fault: Fault) -> bool {
         self.faults.strikes(fault, &mut self.rng)
     }
 
@@ -136,7 +136,7 @@ impl World {
     }
 
     /// A new rev. Advances the clock, so that every rev is unique.
-    pub fn next_rev(&mut self) -> Rev {
+    pub(crate) fn next_rev(&mut self) -> Rev {
         self.pass(1);
         Tid::from_micros(self.now.0, 0)
     }
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// The host that an account truly lives on.
-    pub fn true_host(&self, owner: OwnerId) -> Option<PdsId> {
+    pub(crate) fn true_host(&self, owner: OwnerId) -> Option<PdsId> {
         self.owners[owner].document().host
     }
 
@@ -171,11 +171,11 @@ impl World {
     }
 
     /// The number of frames that were ever sent.
-    pub fn frames_sent(&self) -> u64 {
+    pub(crate) fn frames_sent(&self) -> u64 {
         self.frames
     }
 
-    pub fn owner_of(&self, did: &Did) -> Option<OwnerId> {
+    pub(crate) fn owner_of(&self, did: &Did) -> Option<OwnerId> {
         self.owners.iter().position(|owner| owner.did == *did)
     }
 }

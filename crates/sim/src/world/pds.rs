@@ -179,7 +179,7 @@ impl World {
 
     /// Answers `getRepo?since=` with the difference since a rev, by the host's own history,
     /// which may differ from the one that the mirror follows.
-    pub fn repo_since(
+    pub(crate) fn repo_since(
         &mut self,
         host: PdsId,
         owner: OwnerId,

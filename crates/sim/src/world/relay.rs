@@ -13,7 +13,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    pub fn has_all(&self, pds: &[Pds]) -> bool {
+    pub(crate) fn has_all(&self, pds: &[Pds]) -> bool {
         let read = self.read.iter().zip(pds);
         let mut all =
             read.map(|(read, pds)| *read >= pds.log.entries.len() && pds.log.held_back.is_none());
@@ -23,7 +23,7 @@ impl Relay {
 
 impl World {
     /// Lets the relay read one event from a host. Returns whether there was one.
-    pub fn relay_step(&mut self, relay: usize) -> bool {
+    pub(crate) fn relay_step(&mut self, relay: usize) -> bool {
         let waiting: Vec<usize> = (0..self.pds.len())
             .filter(|id| self.relays[relay].read[*id] < self.pds[*id].log.entries.len())
             .collect();
@@ -64,13 +64,13 @@ impl World {
     }
 
     /// Makes the relay call an account deleted without an event of its host.
-    pub fn slander(&mut self, relay: usize, owner: OwnerId) {
+    pub(crate) fn slander(&mut self, relay: usize, owner: OwnerId) {
         self.slandered.insert(owner);
         let frame = self.frame(owner, Body::Account(Account::Deleted));
         self.relays[relay].log.push(frame);
     }
 
-    pub fn relay_lie(&mut self, relay: usize, owner: OwnerId, what: &'static str) {
+    pub(crate) fn relay_lie(&mut self, relay: usize, owner: OwnerId, what: &'static str) {
         self.lies.push(Lie {
             owner,
             what,

@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    pub fn log_mut(&mut self, place: Place) -> &mut Log {
+    pub(crate) fn log_mut(&mut self, place: Place) -> &mut Log {
         match place {
             Place::Pds(id) => &mut self.pds[id].log,
             Place::Relay(id) => &mut self.relays[id].log,
@@ -208,13 +208,8 @@ impl World {
         log.floor = log.entries.len().saturating_sub(keep).max(log.floor);
     }
 
-    /// Breaks all connections of a stream.
-    pub fn break_connections(&mut self, place: Place) {
-        self.log_mut(place).life += 1;
-    }
-
     /// The owners of the events from one index up to another.
-    pub fn owners_in(&self, place: Place, from: usize, to: usize) -> Vec<OwnerId> {
+    pub(crate) fn owners_in(&self, place: Place, from: usize, to: usize) -> Vec<OwnerId> {
         let entries = &self.log(place).entries;
         let to = to.min(entries.len());
         entries[from.min(to)..to]

@@ -18,7 +18,7 @@ use crate::table::version::{self, VersionRow};
 use crate::table::{Table, key, wish};
 use crate::tx::Tx;
 
-pub fn write_records(
+pub(super) fn write_records(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
     records: &mut Records,
@@ -145,7 +145,12 @@ fn write_record(
     })
 }
 
-pub fn write_claims(tx: &mut Tx, id: RepoId, claims: Vec<(Vec<u8>, Claim)>, row: &mut LogRow) {
+pub(super) fn write_claims(
+    tx: &mut Tx,
+    id: RepoId,
+    claims: Vec<(Vec<u8>, Claim)>,
+    row: &mut LogRow,
+) {
     for (path, claim) in claims {
         let place = tx.path_key(id, &path);
         tx.put(Table::Claimed, place, claimed::encode(&claim));
@@ -160,7 +165,11 @@ pub fn write_claims(tx: &mut Tx, id: RepoId, claims: Vec<(Vec<u8>, Claim)>, row:
 /// Deletes claims up to the rev `upto`, because a proven state decides every path; without
 /// `upto`, deletes all claims. Every claim comes with a debt to ask the host: once nothing is
 /// owed, the host has answered and has no such commit. Returns whether any claims are left.
-pub fn forget_claims(tx: &mut Tx, id: RepoId, upto: Option<Rev>) -> Result<bool, StoreError> {
+pub(super) fn forget_claims(
+    tx: &mut Tx,
+    id: RepoId,
+    upto: Option<Rev>,
+) -> Result<bool, StoreError> {
     let mut newer = false;
     for (place, row) in tx.prefix(Table::Claimed, &key::repo(id))? {
         let claim = claimed::decode(&row)
@@ -176,7 +185,7 @@ pub fn forget_claims(tx: &mut Tx, id: RepoId, upto: Option<Rev>) -> Result<bool,
 
 /// Deletes everything held of a repository, superseded versions, claims and parked
 /// frames included. The log lists the deleted paths, not their contents.
-pub fn purge(
+pub(super) fn purge(
     tx: &mut Tx,
     row_change: &RowChange<'_>,
     (claims, commit): RowExtras<'_>,

@@ -12,7 +12,7 @@ use crate::tx::Tx;
 /// Replaces the error text of a redacted dead letter.
 const REDACTED: &str = "redacted: its repository was purged";
 
-pub fn write_upkeep(
+pub(super) fn write_upkeep(
     tx: &mut Tx,
     upkeep: Upkeep,
     effects: &mut ChangeEffects,

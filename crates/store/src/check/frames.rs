@@ -10,7 +10,7 @@ use crate::table::{Table, key};
 const STAGE: &str = "frames";
 const PAGE_BYTES: usize = 8 << 20;
 
-pub fn check(
+pub(super) fn check(
     view: &ReadView,
     frames: &FramesReader,
     report: &mut CheckReport,

@@ -176,7 +176,7 @@ pub(crate) struct NumberSet {
 }
 
 impl NumberSet {
-    pub fn below(next: u64) -> NumberSet {
+    pub(crate) fn below(next: u64) -> NumberSet {
         let words = usize::try_from(next / 64 + 1).unwrap_or(0);
         NumberSet {
             bits: vec![0; words.min(MOST_WORDS)],
@@ -184,7 +184,7 @@ impl NumberSet {
         }
     }
 
-    pub fn insert(&mut self, number: u64) {
+    pub(crate) fn insert(&mut self, number: u64) {
         let place = usize::try_from(number / 64).ok();
         match place.and_then(|place| self.bits.get_mut(place)) {
             Some(word) => *word |= 1 << (number % 64),
@@ -194,7 +194,7 @@ impl NumberSet {
         }
     }
 
-    pub fn has(&self, number: u64) -> bool {
+    pub(crate) fn has(&self, number: u64) -> bool {
         let place = usize::try_from(number / 64).ok();
         match place.and_then(|place| self.bits.get(place)) {
             Some(word) => word & (1 << (number % 64)) != 0,

@@ -28,7 +28,7 @@ use super::{Engine, EngineError, KeyRange, RawBatch, RawRow, RawRows, Slice, Vie
 use crate::table::{Table, Tuning};
 
 /// Where the engine keeps one folder for each table.
-pub const KEYSPACES_FOLDER: &str = "keyspaces";
+pub(crate) const KEYSPACES_FOLDER: &str = "keyspaces";
 /// The smallest journal size that the engine accepts.
 const JOURNAL_LEAST_BYTES: u64 = 64 << 20;
 /// A batch waits while a table has this many memtables to flush; at one more the engine
@@ -146,14 +146,6 @@ impl DiskEngine {
     /// Whether flushes or compactions are still under way.
     pub fn is_busy(&self) -> bool {
         self.database.outstanding_flushes() > 0 || self.database.active_compactions() > 0
-    }
-
-    /// Bytes on disk, the journals included.
-    pub fn disk_bytes(&self) -> Result<u64, EngineError> {
-        self.latch.check()?;
-        self.database
-            .disk_space()
-            .map_err(|error| self.latch.fail("measuring its files", &error))
     }
 
     /// Waits until the engine's workers have caught up. Fails if one has failed.

@@ -17,8 +17,9 @@ mod slice;
 use std::ops::Bound;
 use std::sync::Arc;
 
+pub(crate) use disk::KEYSPACES_FOLDER;
 #[cfg(feature = "engine")]
-pub use disk::{DiskEngine, DiskSettings, KEYSPACES_FOLDER};
+pub use disk::{DiskEngine, DiskSettings};
 pub use memory::MemoryEngine;
 #[cfg(feature = "engine")]
 pub use scour::{JOURNAL_BYTES, Scourer};
@@ -108,7 +109,7 @@ impl KeyRange {
     }
 
     /// Every key that begins with `prefix` and is not below `from`.
-    pub fn prefix_from(prefix: &[u8], from: Vec<u8>) -> KeyRange {
+    pub(crate) fn prefix_from(prefix: &[u8], from: Vec<u8>) -> KeyRange {
         KeyRange {
             start: Bound::Included(from.max(prefix.to_vec())),
             end: after_prefix(prefix),

@@ -99,12 +99,6 @@ impl Scourer {
         let tracker = &self.database.supervisor.snapshot_tracker;
         tracker.get_seqno_safe_to_gc() >= mark
     }
-
-    /// The size of all tables on disk, in bytes.
-    pub fn table_bytes(&self) -> u64 {
-        let tables = self.tables.iter();
-        tables.map(|keyspace| keyspace.disk_space()).sum()
-    }
 }
 
 fn is_journal(path: &Path) -> bool {

@@ -16,8 +16,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use gapless_atp::limits::FRAME_BYTES;
 
-pub const ENTRY_HEADER_BYTES: usize = 32;
-pub const SEGMENT_HEADER_BYTES: usize = 48;
+pub(super) const ENTRY_HEADER_BYTES: usize = 32;
+pub(super) const SEGMENT_HEADER_BYTES: usize = 48;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"GPLSFRAM";
 const SEGMENT_VERSION: u32 = 1;
@@ -25,18 +25,18 @@ const REDACTED: u32 = 1;
 
 /// The random number that begins every entry of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SegmentMark(pub [u8; 8]);
+pub(super) struct SegmentMark(pub [u8; 8]);
 
 impl SegmentMark {
-    pub const BYTES: usize = 8;
+    pub(super) const BYTES: usize = 8;
 
     /// Creates a mark that the senders of frames cannot guess.
-    pub fn random() -> SegmentMark {
+    pub(super) fn random() -> SegmentMark {
         SegmentMark(RandomState::new().hash_one(0_u64).to_le_bytes())
     }
 
     /// The offset of the first mark in `bytes`.
-    pub fn find(&self, bytes: &[u8]) -> Option<usize> {
+    pub(super) fn find(&self, bytes: &[u8]) -> Option<usize> {
         bytes
             .windows(SegmentMark::BYTES)
             .position(|window| window == self.0)
@@ -45,7 +45,7 @@ impl SegmentMark {
 
 /// The header before the bytes of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntryHeader {
+pub(super) struct EntryHeader {
     pub seq: u64,
     pub length: u32,
     pub redacted: bool,
@@ -53,7 +53,7 @@ pub struct EntryHeader {
 }
 
 impl EntryHeader {
-    pub fn of(seq: u64, payload: &[u8]) -> Option<EntryHeader> {
+    pub(super) fn of(seq: u64, payload: &[u8]) -> Option<EntryHeader> {
         let length = u32::try_from(payload.len()).ok()?;
         (payload.len() <= FRAME_BYTES).then(|| EntryHeader {
             seq,
@@ -64,7 +64,7 @@ impl EntryHeader {
     }
 
     /// The header of this entry once its payload is all zeros.
-    pub fn redact(self) -> EntryHeader {
+    pub(super) fn redact(self) -> EntryHeader {
         let zeros = vec![0; self.length as usize];
         EntryHeader {
             redacted: true,
@@ -74,11 +74,11 @@ impl EntryHeader {
     }
 
     /// Bytes of header and payload together.
-    pub fn entry_bytes(&self) -> u64 {
+    pub(super) fn entry_bytes(&self) -> u64 {
         ENTRY_HEADER_BYTES as u64 + u64::from(self.length)
     }
 
-    pub fn encode(&self, mark: SegmentMark) -> [u8; ENTRY_HEADER_BYTES] {
+    pub(super) fn encode(&self, mark: SegmentMark) -> [u8; ENTRY_HEADER_BYTES] {
         let mut bytes = [0; ENTRY_HEADER_BYTES];
         let flags = if self.redacted { REDACTED } else { 0 };
         let (body, crc) = bytes.split_at_mut(ENTRY_HEADER_BYTES - 4);
@@ -98,13 +98,13 @@ impl EntryHeader {
 
     /// Decodes a header of this segment. Returns `None` for any other bytes and for a damaged
     /// header.
-    pub fn decode(bytes: &[u8], mark: SegmentMark) -> Option<EntryHeader> {
+    pub(super) fn decode(bytes: &[u8], mark: SegmentMark) -> Option<EntryHeader> {
         let (found, header) = EntryHeader::decode_any(bytes)?;
         (found == mark).then_some(header)
     }
 
     /// Decodes a header with any mark, and returns that mark too.
-    pub fn decode_any(bytes: &[u8]) -> Option<(SegmentMark, EntryHeader)> {
+    pub(super) fn decode_any(bytes: &[u8]) -> Option<(SegmentMark, EntryHeader)> {
         let bytes = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
         let (body, crc) = bytes.split_last_chunk::<4>()?;
         if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
@@ -128,14 +128,14 @@ impl EntryHeader {
         Some((SegmentMark(*mark), header))
     }
 
-    pub fn fits(&self, payload: &[u8]) -> bool {
+    pub(super) fn fits(&self, payload: &[u8]) -> bool {
         payload.len() == self.length as usize && crc32fast::hash(payload) == self.payload_crc
     }
 }
 
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SegmentHeader {
+pub(super) struct SegmentHeader {
     pub mark: SegmentMark,
     /// The lowest number that a frame in the segment can have.
     pub first_seq: u64,
@@ -147,7 +147,7 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+    pub(super) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         let (body, crc) = bytes.split_at_mut(SEGMENT_HEADER_BYTES - 4);
         let fields = SEGMENT_MAGIC
@@ -165,7 +165,7 @@ impl SegmentHeader {
         bytes
     }
 
-    pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
         let bytes = bytes.first_chunk::<SEGMENT_HEADER_BYTES>()?;
         let (body, crc) = bytes.split_last_chunk::<4>()?;
         if crc32fast::hash(body) != u32::from_le_bytes(*crc) {

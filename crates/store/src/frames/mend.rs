@@ -31,7 +31,7 @@ pub struct MendReport {
 }
 
 /// Decides whether the frame with a number belongs to a row of the log.
-pub type BelongsFn<'b> = dyn FnMut(u64) -> Result<bool, StoreError> + 'b;
+pub(super) type BelongsFn<'b> = dyn FnMut(u64) -> Result<bool, StoreError> + 'b;
 
 /// Mends all segments of a folder; only reports what it would remove unless `write` is set.
 /// The caller must be the only user of the folder.

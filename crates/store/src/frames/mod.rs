@@ -218,7 +218,7 @@ impl Frames {
 
     /// Overwrites the bytes of many frames with zeros, with two fsyncs for each segment that has
     /// any of them. Returns how many frames were found.
-    pub fn redact_all(&mut self, seqs: &[u64]) -> Result<u64, FramesError> {
+    pub(crate) fn redact_all(&mut self, seqs: &[u64]) -> Result<u64, FramesError> {
         self.sync()?;
         let mut seqs = seqs.to_vec();
         seqs.sort_unstable();

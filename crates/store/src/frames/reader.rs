@@ -44,23 +44,23 @@ pub struct FramesPage {
 
 /// The existing segments, lowest first; never empty once opened.
 #[derive(Debug, Default)]
-pub struct Segments {
+pub(super) struct Segments {
     list: RwLock<Vec<Arc<Segment>>>,
 }
 
 impl Segments {
-    pub fn new(list: Vec<Segment>) -> Segments {
+    pub(super) fn new(list: Vec<Segment>) -> Segments {
         Segments {
             list: RwLock::new(list.into_iter().map(Arc::new).collect()),
         }
     }
 
     /// Returns the present list.
-    pub fn current(&self) -> Vec<Arc<Segment>> {
+    pub(super) fn current(&self) -> Vec<Arc<Segment>> {
         self.list.read().clone()
     }
 
-    pub fn update(&self, update: impl FnOnce(&mut Vec<Arc<Segment>>)) {
+    pub(super) fn update(&self, update: impl FnOnce(&mut Vec<Arc<Segment>>)) {
         update(&mut self.list.write());
     }
 }

@@ -16,7 +16,7 @@ const READ_BYTES: usize = 256 << 10;
 
 /// An entry, or a damaged range.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ScanItem {
+pub(super) enum ScanItem {
     Entry {
         at: u64,
         header: EntryHeader,
@@ -27,7 +27,7 @@ pub enum ScanItem {
 }
 
 /// A scan over the entries of a segment, up to a fixed length.
-pub struct Scan<'f> {
+pub(super) struct Scan<'f> {
     file: &'f File,
     mark: SegmentMark,
     /// Where the next entry should begin.
@@ -41,7 +41,7 @@ pub struct Scan<'f> {
 }
 
 impl<'f> Scan<'f> {
-    pub fn new(file: &'f File, mark: SegmentMark, at: u64, end: u64) -> Scan<'f> {
+    pub(super) fn new(file: &'f File, mark: SegmentMark, at: u64, end: u64) -> Scan<'f> {
         Scan {
             file,
             mark,
@@ -53,7 +53,7 @@ impl<'f> Scan<'f> {
         }
     }
 
-    pub fn headers(file: &'f File, mark: SegmentMark, at: u64, end: u64) -> Scan<'f> {
+    pub(super) fn headers(file: &'f File, mark: SegmentMark, at: u64, end: u64) -> Scan<'f> {
         Scan {
             headers_only: true,
             ..Scan::new(file, mark, at, end)
@@ -61,7 +61,7 @@ impl<'f> Scan<'f> {
     }
 
     /// Returns the next entry or damaged range; `None` at the end.
-    pub fn next(&mut self) -> io::Result<Option<ScanItem>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<ScanItem>> {
         let at = self.at;
         if at >= self.end {
             return Ok(None);

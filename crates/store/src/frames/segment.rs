@@ -24,7 +24,7 @@ const INDEX_EVERY_BYTES: u64 = 64 << 10;
 
 /// A segment, shared by the writer and the readers.
 #[derive(Debug)]
-pub struct Segment {
+pub(super) struct Segment {
     pub path: PathBuf,
     pub mark: SegmentMark,
     pub first_seq: u64,
@@ -54,7 +54,7 @@ impl SparseIndex {
 }
 
 impl Segment {
-    pub fn path_of(folder: &Path, first_seq: u64) -> PathBuf {
+    pub(super) fn path_of(folder: &Path, first_seq: u64) -> PathBuf {
         folder.join(format!("{first_seq:020}.{EXTENSION}"))
     }
 
@@ -71,7 +71,7 @@ impl Segment {
     }
 
     /// Creates a segment with a durable header and name.
-    pub fn create(folder: &Path, header: SegmentHeader) -> io::Result<(Segment, File)> {
+    pub(super) fn create(folder: &Path, header: SegmentHeader) -> io::Result<(Segment, File)> {
         let path = Segment::path_of(folder, header.first_seq);
         let file = OpenOptions::new()
             .read(true)
@@ -90,7 +90,7 @@ impl Segment {
     /// All segments of a folder, lowest first. A segment with a damaged header is
     /// kept, because its entries may still be whole, with a creation time of zero, so
     /// that it is dropped early.
-    pub fn list(folder: &Path) -> io::Result<Vec<Segment>> {
+    pub(super) fn list(folder: &Path) -> io::Result<Vec<Segment>> {
         let mut segments = Vec::new();
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
@@ -113,12 +113,12 @@ impl Segment {
         Ok(segments)
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
 
     /// Makes durable entries visible to readers.
-    pub fn publish(&self, entries: &[(u64, u64)], bytes: u64) {
+    pub(super) fn publish(&self, entries: &[(u64, u64)], bytes: u64) {
         let mut index = self.index.lock();
         for (seq, at) in entries {
             index.add(*seq, *at);
@@ -129,7 +129,7 @@ impl Segment {
     }
 
     /// Returns an offset at or shortly before the entry of `seq`.
-    pub fn offset_before(&self, seq: u64, file: &File) -> io::Result<u64> {
+    pub(super) fn offset_before(&self, seq: u64, file: &File) -> io::Result<u64> {
         let start = SEGMENT_HEADER_BYTES as u64;
         let bytes = self.bytes();
         let mut index = self.index.lock();

@@ -23,14 +23,14 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const TRAILER: [u8; 4] = *b"FJL\x03";
 
-pub const START_BYTES: usize = 13;
+pub(super) const START_BYTES: usize = 13;
 const ITEM_HEADER_BYTES: usize = 21;
 const CLEAR_BYTES: usize = 9;
 const END_BYTES: usize = 13;
 
 /// A whole batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct JournalBatch {
+pub(super) struct JournalBatch {
     /// The engine's number of the batch; grows from batch to batch, with holes.
     pub number: u64,
     /// The store's counters, from the row in `meta` that every batch of the store writes.
@@ -40,14 +40,14 @@ pub struct JournalBatch {
 
 /// The result of reading where a batch could begin.
 #[derive(Debug)]
-pub enum BatchRead {
+pub(super) enum BatchRead {
     Batch(JournalBatch),
     /// Not a whole batch: zeros, a torn end or damage.
     Broken,
 }
 
 /// Reads the batch that begins here, from a source that has `left` bytes more.
-pub fn read(source: &mut impl Read, left: u64) -> io::Result<BatchRead> {
+pub(super) fn read(source: &mut impl Read, left: u64) -> io::Result<BatchRead> {
     let mut reader = BatchReader {
         source,
         left,

@@ -10,10 +10,10 @@ use super::scan::{Journal, Tail};
 use crate::durable;
 
 /// The folder in which a repair keeps the original journals that it changed.
-pub const DAMAGED_FOLDER: &str = "damaged";
+pub(crate) const DAMAGED_FOLDER: &str = "damaged";
 
 /// Truncates a journal after its last whole batch.
-pub fn cut_torn_end(torn: &Hole) -> io::Result<()> {
+pub(crate) fn cut_torn_end(torn: &Hole) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(&torn.file)?;
     file.set_len(torn.at)?;
     file.sync_all()
@@ -22,7 +22,7 @@ pub fn cut_torn_end(torn: &Hole) -> io::Result<()> {
 /// Rewrites a journal with its whole batches only, and keeps the damaged file in
 /// `keep`. Returns false, without a change, if the journal is whole. Can be called
 /// again after an interruption.
-pub fn excise(journal: &Journal, keep: &Path) -> io::Result<bool> {
+pub(crate) fn excise(journal: &Journal, keep: &Path) -> io::Result<bool> {
     let end = match journal.tail {
         Tail::Clean => None,
         Tail::Broken { at, .. } => Some(at),

@@ -39,7 +39,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use cut::{DAMAGED_FOLDER, cut_torn_end, excise};
+pub(crate) use cut::{DAMAGED_FOLDER, cut_torn_end, excise};
 pub use scan::{Journal, JournalGap, Tail, scan};
 
 use crate::head::AcknowledgedHead;

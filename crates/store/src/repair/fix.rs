@@ -86,7 +86,7 @@ impl From<TableReadError> for StoreError {
 }
 
 impl<'r> RepairRun<'r> {
-    pub fn new(
+    pub(super) fn new(
         engine: DiskEngine,
         folder: &'r Path,
         mode: RepairMode,
@@ -129,7 +129,7 @@ impl<'r> RepairRun<'r> {
     }
 
     /// Repairs everything, in an order in which later steps can rely on earlier ones.
-    pub fn fix_all(&mut self) -> Result<(), StoreError> {
+    pub(super) fn fix_all(&mut self) -> Result<(), StoreError> {
         self.fix_log()?;
         if !self.lost() && !self.report.lost_numbers.is_empty() {
             self.report.lost = Some("log numbers are missing".to_owned());
@@ -147,21 +147,21 @@ impl<'r> RepairRun<'r> {
         self.fix_frames()
     }
 
-    pub fn lost(&self) -> bool {
+    pub(super) fn lost(&self) -> bool {
         self.report.lost.is_some()
     }
 
     /// The number after the highest log number known to be assigned.
-    pub fn highest_seq(&self) -> u64 {
+    pub(super) fn highest_seq(&self) -> u64 {
         let told = self.acknowledged.map_or(0, |told| told.next_seq);
         self.counters.next_seq.max(self.highest.next_seq).max(told)
     }
 
-    pub fn table(&self, table: Table) -> TableRows {
+    pub(super) fn table(&self, table: Table) -> TableRows {
         TableRows::new(&*self.view, table)
     }
 
-    pub fn mend_row(
+    pub(super) fn mend_row(
         &mut self,
         table: Table,
         key: impl Into<Slice>,
@@ -171,7 +171,7 @@ impl<'r> RepairRun<'r> {
         self.put(table, key, row)
     }
 
-    pub fn put(
+    pub(super) fn put(
         &mut self,
         table: Table,
         key: impl Into<Slice>,
@@ -181,20 +181,20 @@ impl<'r> RepairRun<'r> {
         self.flush_at(BATCH_BYTES)
     }
 
-    pub fn remove(&mut self, table: Table, key: impl Into<Slice>) -> Result<(), StoreError> {
+    pub(super) fn remove(&mut self, table: Table, key: impl Into<Slice>) -> Result<(), StoreError> {
         self.report.removed_rows += 1;
         self.tx.delete(table, key);
         self.flush_at(BATCH_BYTES)
     }
 
-    pub fn count_damaged(&mut self, did: &Did) {
+    pub(super) fn count_damaged(&mut self, did: &Did) {
         self.report.damaged_repos += 1;
         if self.report.damaged_dids.len() < REPORTED_DIDS {
             self.report.damaged_dids.push(did.to_string());
         }
     }
 
-    pub fn progress(&mut self, stage: &'static str, done: u64, of: u64) {
+    pub(super) fn progress(&mut self, stage: &'static str, done: u64, of: u64) {
         if done.is_multiple_of(PROGRESS_ROWS) || done == of {
             (self.tell)(Progress { stage, done, of });
         }
@@ -225,7 +225,7 @@ impl<'r> RepairRun<'r> {
 
     /// Writes the last batch: numbers continue above every number that was found or may
     /// have been assigned. Returns the new head, if anything was written.
-    pub fn finish(mut self) -> Result<(RepairReport, Option<AcknowledgedHead>), StoreError> {
+    pub(super) fn finish(mut self) -> Result<(RepairReport, Option<AcknowledgedHead>), StoreError> {
         let lost = self.lost();
         let (highest, before) = (&self.highest, self.counters);
         let next_seq = if self.head_unknown {

@@ -10,19 +10,19 @@ use gapless_core::ledger::{
 use proptest::option::of;
 use proptest::prelude::*;
 
-pub fn time() -> impl Strategy<Value = Time> {
+pub(super) fn time() -> impl Strategy<Value = Time> {
     any::<u64>().prop_map(Time)
 }
 
-pub fn tick() -> impl Strategy<Value = Tick> {
+pub(super) fn tick() -> impl Strategy<Value = Tick> {
     any::<u64>().prop_map(Tick)
 }
 
-pub fn rev() -> impl Strategy<Value = Rev> {
+pub(super) fn rev() -> impl Strategy<Value = Rev> {
     any::<u64>().prop_map(Rev::from_bits)
 }
 
-pub fn cid() -> impl Strategy<Value = Cid> {
+pub(super) fn cid() -> impl Strategy<Value = Cid> {
     (
         prop_oneof![Just(0x71), Just(0x55), 0..0x80u8],
         any::<[u8; 32]>(),
@@ -30,15 +30,15 @@ pub fn cid() -> impl Strategy<Value = Cid> {
         .prop_map(|(codec, digest)| Cid::from_digest(codec, digest))
 }
 
-pub fn named() -> impl Strategy<Value = NamedHead> {
+pub(super) fn named() -> impl Strategy<Value = NamedHead> {
     (rev(), cid()).prop_map(|(rev, commit)| NamedHead { rev, commit })
 }
 
-pub fn head() -> impl Strategy<Value = Head> {
+pub(super) fn head() -> impl Strategy<Value = Head> {
     (rev(), cid(), cid()).prop_map(|(rev, data, commit)| Head { rev, data, commit })
 }
 
-pub fn did() -> impl Strategy<Value = Did> {
+pub(super) fn did() -> impl Strategy<Value = Did> {
     prop_oneof![
         "did:plc:[a-z2-7]{24}",
         "did:web:[a-z][a-z0-9]{0,10}\\.example\\.org",
@@ -46,15 +46,15 @@ pub fn did() -> impl Strategy<Value = Did> {
     .prop_map(|text| Did::parse(&text).expect("a legal DID"))
 }
 
-pub fn host() -> impl Strategy<Value = HostId> {
+pub(super) fn host() -> impl Strategy<Value = HostId> {
     any::<u32>().prop_map(HostId)
 }
 
-pub fn upstream() -> impl Strategy<Value = UpstreamId> {
+pub(super) fn upstream() -> impl Strategy<Value = UpstreamId> {
     any::<u32>().prop_map(UpstreamId)
 }
 
-pub fn account() -> impl Strategy<Value = Account> {
+pub(super) fn account() -> impl Strategy<Value = Account> {
     prop::sample::select(vec![
         Account::Unknown,
         Account::Active,
@@ -66,7 +66,7 @@ pub fn account() -> impl Strategy<Value = Account> {
     ])
 }
 
-pub fn path() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn path() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         "[a-z]{1,3}\\.[a-z]{1,3}\\.[a-zA-Z]{1,4}/[A-Za-z0-9._:~-]{1,5}"
             .prop_map(String::into_bytes),
@@ -109,7 +109,7 @@ fn behind() -> impl Strategy<Value = Behind> {
 }
 
 /// A repository without debt, which has a table of its own.
-pub fn any_repo() -> impl Strategy<Value = Repo> {
+pub(super) fn any_repo() -> impl Strategy<Value = Repo> {
     let place = (
         of(host()),
         tick(),

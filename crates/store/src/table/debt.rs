@@ -162,7 +162,7 @@ pub(super) mod tests {
             .prop_map(|(at, why)| DebtItem { at: Tick(at), why })
     }
 
-    pub fn any_debt() -> impl Strategy<Value = Debt> {
+    pub(crate) fn any_debt() -> impl Strategy<Value = Debt> {
         (
             prop::option::of(any_owed()),
             prop::option::of(any_owed()),

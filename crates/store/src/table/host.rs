@@ -78,13 +78,13 @@ fn named_by(row: &mut RowReader<'_>) -> Result<NamedBy, RowFault> {
     })
 }
 
-pub fn encode_id(host: HostId) -> Vec<u8> {
+pub(crate) fn encode_id(host: HostId) -> Vec<u8> {
     let mut row = RowWriter::new(ID_VERSION, 8);
     row.host(host);
     row.finish()
 }
 
-pub fn decode_id(bytes: &[u8]) -> Result<HostId, RowFault> {
+pub(crate) fn decode_id(bytes: &[u8]) -> Result<HostId, RowFault> {
     read_row(bytes, ID_VERSION, |row, _| row.host())
 }
 

@@ -27,7 +27,7 @@ pub fn repo(repo: RepoId) -> [u8; REPO_BYTES] {
     repo.0.to_be_bytes()
 }
 
-pub fn read_repo(key: &[u8]) -> Result<RepoId, RowFault> {
+pub(crate) fn read_repo(key: &[u8]) -> Result<RepoId, RowFault> {
     match key.try_into() {
         Ok(bytes) => Ok(RepoId(u64::from_be_bytes(bytes))),
         Err(_) => Err(RowFault::Value("key")),
@@ -42,14 +42,14 @@ pub fn path(repo: RepoId, path: &[u8]) -> Vec<u8> {
 }
 
 /// Writes a key in `record` and `claimed` into a buffer, which is cleared first.
-pub fn write_path(key: &mut Vec<u8>, repo: RepoId, path: &[u8]) {
+pub(crate) fn write_path(key: &mut Vec<u8>, repo: RepoId, path: &[u8]) {
     debug_assert!(path.len() <= limits::KEY_BYTES, "paths are bounded");
     key.clear();
     key.extend_from_slice(&repo.0.to_be_bytes());
     key.extend_from_slice(path);
 }
 
-pub fn read_path(key: &[u8]) -> Result<(RepoId, &[u8]), RowFault> {
+pub(crate) fn read_path(key: &[u8]) -> Result<(RepoId, &[u8]), RowFault> {
     let mut reader = RowReader::new(key);
     let repo = RepoId(reader.wide()?);
     Ok((repo, reader.remainder()))
@@ -65,7 +65,7 @@ pub fn version(repo: RepoId, path: &[u8], rev: Rev, cid: &Cid) -> Vec<u8> {
 }
 
 /// Prefix of all superseded versions of one record.
-pub fn versions_of(repo: RepoId, path: &[u8]) -> Vec<u8> {
+pub(crate) fn versions_of(repo: RepoId, path: &[u8]) -> Vec<u8> {
     debug_assert!(path.len() <= limits::KEY_BYTES, "paths are bounded");
     let mut key = Vec::with_capacity(REPO_BYTES + 2 + path.len() + 16);
     key.extend_from_slice(&repo.0.to_be_bytes());
@@ -75,7 +75,7 @@ pub fn versions_of(repo: RepoId, path: &[u8]) -> Vec<u8> {
 }
 
 /// The repository, the path and the rev of a key in `version`.
-pub fn read_version(key: &[u8]) -> Result<(RepoId, &[u8], Rev), RowFault> {
+pub(crate) fn read_version(key: &[u8]) -> Result<(RepoId, &[u8], Rev), RowFault> {
     let mut reader = RowReader::new(key);
     let repo = RepoId(reader.wide()?);
     let length = u16::from_be_bytes(reader.array()?);
@@ -96,7 +96,7 @@ pub fn parked(repo: RepoId, rev: Rev) -> [u8; 16] {
     key
 }
 
-pub fn read_parked(key: &[u8]) -> Result<(RepoId, Rev), RowFault> {
+pub(crate) fn read_parked(key: &[u8]) -> Result<(RepoId, Rev), RowFault> {
     let (repo, rest) = read_path(key)?;
     let rev = read_repo(rest)?;
     Ok((repo, Rev::from_bits(rev.0)))
@@ -107,7 +107,7 @@ pub fn seq(seq: u64) -> [u8; 8] {
     seq.to_be_bytes()
 }
 
-pub fn read_seq(key: &[u8]) -> Result<u64, RowFault> {
+pub(crate) fn read_seq(key: &[u8]) -> Result<u64, RowFault> {
     Ok(read_repo(key)?.0)
 }
 
@@ -125,7 +125,7 @@ fn upstream_part(upstream: UpstreamId, part: u8) -> [u8; 5] {
 }
 
 /// The upstream of a key, and true for its row or false for its cursor.
-pub fn read_upstream(key: &[u8]) -> Result<(UpstreamId, bool), RowFault> {
+pub(crate) fn read_upstream(key: &[u8]) -> Result<(UpstreamId, bool), RowFault> {
     let mut reader = RowReader::new(key);
     let upstream = UpstreamId(u32::from_be_bytes(reader.array()?));
     match (reader.byte()?, reader.left()) {
@@ -140,7 +140,7 @@ pub fn host(host: HostId) -> [u8; 4] {
     host.0.to_be_bytes()
 }
 
-pub fn read_host(key: &[u8]) -> Result<HostId, RowFault> {
+pub(crate) fn read_host(key: &[u8]) -> Result<HostId, RowFault> {
     match key.try_into() {
         Ok(bytes) => Ok(HostId(u32::from_be_bytes(bytes))),
         Err(_) => Err(RowFault::Value("key")),
@@ -155,7 +155,7 @@ pub fn hosted(host: HostId, repo: RepoId) -> [u8; 12] {
     key
 }
 
-pub fn read_hosted(key: &[u8]) -> Result<(HostId, RepoId), RowFault> {
+pub(crate) fn read_hosted(key: &[u8]) -> Result<(HostId, RepoId), RowFault> {
     let mut reader = RowReader::new(key);
     let host = HostId(u32::from_be_bytes(reader.array()?));
     Ok((host, read_repo(reader.remainder())?))

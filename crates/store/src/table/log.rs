@@ -102,7 +102,7 @@ pub struct LogRowSummary {
 
 /// Decodes a row up to its operations, which are counted and not decoded: this makes scans over
 /// many rows fast.
-pub fn decode_summary(bytes: &[u8]) -> Result<LogRowSummary, RowFault> {
+pub(crate) fn decode_summary(bytes: &[u8]) -> Result<LogRowSummary, RowFault> {
     read_row(bytes, VERSION, |row, _| {
         let (log, count) = read_beginning(row)?;
         row.remainder();

@@ -105,7 +105,7 @@ impl Table {
         }
     }
 
-    pub fn tuning(self) -> Tuning {
+    pub(crate) fn tuning(self) -> Tuning {
         let bulk = Tuning {
             memtable_bytes: 32 << 20,
             block_bytes: 16 << 10,

@@ -48,7 +48,7 @@ pub fn decode(bytes: &[u8]) -> Result<ParkedFrame, RowFault> {
 }
 
 /// Decodes a row without its frame, which can be large.
-pub fn decode_parked(bytes: &[u8]) -> Result<Parked, RowFault> {
+pub(crate) fn decode_parked(bytes: &[u8]) -> Result<Parked, RowFault> {
     read_row(bytes, VERSION, |row, _| {
         let (parked, _, _) = read_parked(row)?;
         row.remainder();

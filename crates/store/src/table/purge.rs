@@ -17,7 +17,7 @@ const VERSION: u8 = 1;
 pub const PREFIX: &[u8] = b"purge/";
 
 /// The key of the filler bytes that push deleted ones out of the engine's journal.
-pub const FILLER_KEY: &[u8] = b"filler";
+pub(crate) const FILLER_KEY: &[u8] = b"filler";
 
 /// A purge, and how far its traces are removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub fn key(first_seq: u64) -> Vec<u8> {
     [PREFIX, &first_seq.to_be_bytes()].concat()
 }
 
-pub fn read_key(key: &[u8]) -> Result<u64, RowFault> {
+pub(crate) fn read_key(key: &[u8]) -> Result<u64, RowFault> {
     let number = key.strip_prefix(PREFIX);
     let number = number.and_then(|number| number.try_into().ok());
     number.map(u64::from_be_bytes).ok_or(RowFault::Value("key"))

@@ -97,14 +97,14 @@ fn followed(code: u8) -> Result<FollowReason, RowFault> {
     })
 }
 
-pub fn encode_cursor(row: &CursorRow) -> Vec<u8> {
+pub(crate) fn encode_cursor(row: &CursorRow) -> Vec<u8> {
     let mut writer = RowWriter::new(CURSOR_VERSION, 32);
     writer.number(row.numbering.into()).number(row.cursor.seq);
     writer.raw(&row.cursor.event);
     writer.finish()
 }
 
-pub fn decode_cursor(bytes: &[u8]) -> Result<CursorRow, RowFault> {
+pub(crate) fn decode_cursor(bytes: &[u8]) -> Result<CursorRow, RowFault> {
     read_row(bytes, CURSOR_VERSION, |row, _| {
         Ok(CursorRow {
             numbering: row.small()?,

@@ -14,7 +14,7 @@ const TRACKED_VERSION: u8 = 2;
 pub const FILTER_KEY: &[u8] = b"filter";
 
 /// The prefix of the key of a tracked DID.
-pub const TRACKED_PREFIX: &[u8] = b"tracked/";
+pub(crate) const TRACKED_PREFIX: &[u8] = b"tracked/";
 
 /// The most patterns in one filter.
 const MAX_PATTERNS: usize = 100_000;
@@ -37,18 +37,18 @@ pub struct TrackedRow {
     pub found: Option<String>,
 }
 
-pub fn tracked_key(did: &Did) -> Vec<u8> {
+pub(crate) fn tracked_key(did: &Did) -> Vec<u8> {
     [TRACKED_PREFIX, did.as_str().as_bytes()].concat()
 }
 
-pub fn read_tracked_key(key: &[u8]) -> Result<Did, RowFault> {
+pub(crate) fn read_tracked_key(key: &[u8]) -> Result<Did, RowFault> {
     let did = key.strip_prefix(TRACKED_PREFIX);
     let did = did.and_then(|did| std::str::from_utf8(did).ok());
     did.and_then(|did| Did::parse(did).ok())
         .ok_or(RowFault::Value("DID"))
 }
 
-pub fn encode_tracked(tracked: &TrackedRow) -> Vec<u8> {
+pub(crate) fn encode_tracked(tracked: &TrackedRow) -> Vec<u8> {
     let TrackedRow { since, found } = tracked;
     let mut row = RowWriter::new(TRACKED_VERSION, 40);
     row.time(*since);
@@ -58,7 +58,7 @@ pub fn encode_tracked(tracked: &TrackedRow) -> Vec<u8> {
     row.finish()
 }
 
-pub fn decode_tracked(bytes: &[u8]) -> Result<TrackedRow, RowFault> {
+pub(crate) fn decode_tracked(bytes: &[u8]) -> Result<TrackedRow, RowFault> {
     read_row(bytes, TRACKED_VERSION, |row, version| {
         Ok(TrackedRow {
             since: row.time()?,
@@ -70,7 +70,7 @@ pub fn decode_tracked(bytes: &[u8]) -> Result<TrackedRow, RowFault> {
     })
 }
 
-pub fn encode_filter(filter: &FilterRow) -> Vec<u8> {
+pub(crate) fn encode_filter(filter: &FilterRow) -> Vec<u8> {
     let FilterRow {
         generation,
         patterns,
@@ -85,7 +85,7 @@ pub fn encode_filter(filter: &FilterRow) -> Vec<u8> {
     row.finish()
 }
 
-pub fn decode_filter(bytes: &[u8]) -> Result<FilterRow, RowFault> {
+pub(crate) fn decode_filter(bytes: &[u8]) -> Result<FilterRow, RowFault> {
     read_row(bytes, VERSION, |row, _| {
         let generation = FilterGen(row.small()?);
         let wanted_keys_only = row.flag()?;

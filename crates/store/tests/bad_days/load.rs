@@ -26,14 +26,14 @@ use gapless_store::table::parked::ParkedFrame;
 
 use crate::power::Dice;
 
-pub const REPOS: u64 = 24;
+pub(crate) const REPOS: u64 = 24;
 const HOSTS: u32 = 3;
 const RECORDS: usize = 120;
-pub const UPSTREAM: UpstreamId = UpstreamId(1);
+pub(crate) const UPSTREAM: UpstreamId = UpstreamId(1);
 
 /// One event: the changes it comes to, in order, and what its last row in the log
 /// will say.
-pub struct Event {
+pub(crate) struct Event {
     pub number: u64,
     pub changes: Vec<Change>,
     /// Of the row that names this event as its source.
@@ -42,7 +42,7 @@ pub struct Event {
 }
 
 /// The owners of all repositories, and the next event.
-pub struct Load {
+pub(crate) struct Load {
     owners: Vec<Owner>,
     hosts: Vec<HostId>,
     next: u64,
@@ -61,7 +61,7 @@ struct Owner {
 }
 
 /// What the operations of a row say, in a number.
-pub fn ops_hash<'a>(ops: impl Iterator<Item = (&'a [u8], Option<&'a Cid>)>) -> u32 {
+pub(crate) fn ops_hash<'a>(ops: impl Iterator<Item = (&'a [u8], Option<&'a Cid>)>) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for (path, cid) in ops {
         hasher.update(path);
@@ -70,12 +70,12 @@ pub fn ops_hash<'a>(ops: impl Iterator<Item = (&'a [u8], Option<&'a Cid>)>) -> u
     hasher.finalize()
 }
 
-pub fn row_hash(row: &LogRow) -> u32 {
+pub(crate) fn row_hash(row: &LogRow) -> u32 {
     ops_hash(row.ops.iter().map(|op| (&op.path[..], op.cid.as_ref())))
 }
 
 /// The frame of an event, as long as frames are.
-pub fn frame(event: u64, ops: u32) -> Vec<u8> {
+pub(crate) fn frame(event: u64, ops: u32) -> Vec<u8> {
     let mut frame = format!("event {event} {ops:08x} ").into_bytes();
     let length = 200 + (event * 37 % 1800) as usize;
     while frame.len() < length {
@@ -98,7 +98,7 @@ fn did(number: u64) -> Did {
 impl Load {
     /// Goes on where the store is. A store that is new gets its upstream and
     /// hosts first.
-    pub fn resume(store: &Store, seed: u64) -> Load {
+    pub(crate) fn resume(store: &Store, seed: u64) -> Load {
         if store.view().upstream(UPSTREAM).unwrap().is_none() {
             set_up(store);
         }
@@ -122,7 +122,7 @@ impl Load {
     }
 
     /// The next event.
-    pub fn event(&mut self) -> Event {
+    pub(crate) fn event(&mut self) -> Event {
         let number = self.next;
         self.next += 1;
         let owner = self.dice.below(REPOS) as usize;
@@ -413,7 +413,7 @@ fn entry(what: EntryContent) -> LogEntry {
     }
 }
 
-pub fn letter(number: u64, bytes: usize) -> DeadLetter {
+pub(crate) fn letter(number: u64, bytes: usize) -> DeadLetter {
     let mut dice = Dice(number);
     // Nothing that can be compressed.
     let payload = (0..bytes.div_ceil(8)).flat_map(|_| dice.roll().to_le_bytes());

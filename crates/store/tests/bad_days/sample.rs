@@ -22,16 +22,16 @@ use crate::power::copy_folder;
 use crate::truth::{clean, open};
 use crate::writer::{Memory, Start, Writer};
 
-pub const NOW: Time = Time(1_800_000_000_000_000);
+pub(crate) const NOW: Time = Time(1_800_000_000_000_000);
 
 /// A store as a killed writer left it, and what the writer was told.
-pub struct Sample {
+pub(crate) struct Sample {
     pub folder: TempDir,
     pub memory: Memory,
     pub head: AcknowledgedHead,
 }
 
-pub fn sample() -> &'static Sample {
+pub(crate) fn sample() -> &'static Sample {
     static SAMPLE: OnceLock<Sample> = OnceLock::new();
     SAMPLE.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
@@ -66,30 +66,30 @@ pub fn sample() -> &'static Sample {
     })
 }
 
-pub fn copy_of_sample() -> TempDir {
+pub(crate) fn copy_of_sample() -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     copy_folder(sample().folder.path(), copy.path());
     copy
 }
 
-pub fn newest_journal(folder: &Path) -> PathBuf {
+pub(crate) fn newest_journal(folder: &Path) -> PathBuf {
     let mut journals = journal::scan(&folder.join(ENGINE_FOLDER)).unwrap();
     journals.pop().unwrap().path
 }
 
 /// Bytes of the journal that hold something.
-pub fn data_bytes(journal: &Path) -> u64 {
+pub(crate) fn data_bytes(journal: &Path) -> u64 {
     let bytes = fs::read(journal).unwrap();
     bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64 + 1
 }
 
-pub fn overwrite(file: &Path, at: u64, bytes: &[u8]) {
+pub(crate) fn overwrite(file: &Path, at: u64, bytes: &[u8]) {
     let file = OpenOptions::new().write(true).open(file).unwrap();
     file.write_all_at(bytes, at).unwrap();
 }
 
 /// It is refused, says what to do, and does not touch anything.
-pub fn refused(folder: &Path) -> String {
+pub(crate) fn refused(folder: &Path) -> String {
     let journal = newest_journal(folder);
     let before = fs::read(&journal).unwrap();
     for _ in 0..2 {
@@ -104,7 +104,7 @@ pub fn refused(folder: &Path) -> String {
     open(folder).err().unwrap().to_string()
 }
 
-pub fn repaired(folder: &Path) -> RepairReport {
+pub(crate) fn repaired(folder: &Path) -> RepairReport {
     let done = fix(folder, RepairMode::Repair).expect("it can be repaired");
     let again = fix(folder, RepairMode::Repair).expect("and once more");
     assert!(
@@ -116,7 +116,7 @@ pub fn repaired(folder: &Path) -> RepairReport {
 
 /// After a repair: nothing is wrong, nothing has two meanings, everything is to be
 /// compared, and writing goes on.
-pub fn sound_again(folder: &Path) -> u64 {
+pub(crate) fn sound_again(folder: &Path) -> u64 {
     let store = open(folder).expect("it opens again");
     clean(&store);
     let view = store.view();
@@ -149,7 +149,7 @@ pub fn sound_again(folder: &Path) -> u64 {
     lost_events
 }
 
-pub fn write_on(store: &Store) {
+pub(crate) fn write_on(store: &Store) {
     let mut load = Load::resume(store, 5);
     for _ in 0..50 {
         let event = load.event();
@@ -161,6 +161,6 @@ pub fn write_on(store: &Store) {
 }
 
 /// One repair.
-pub fn fix(folder: &Path, mode: RepairMode) -> Result<RepairReport, StoreError> {
+pub(crate) fn fix(folder: &Path, mode: RepairMode) -> Result<RepairReport, StoreError> {
     repair(folder, &DiskSettings::default(), mode, NOW, &mut |_| {})
 }

@@ -11,14 +11,14 @@ use crate::load::{UPSTREAM, frame, row_hash};
 use crate::writer::{Memory, settings};
 
 /// Opens a store as the next start would, and checks it.
-pub fn verify(folder: &Path, memory: &Memory) -> CheckReport {
+pub(crate) fn verify(folder: &Path, memory: &Memory) -> CheckReport {
     let store = Store::open(folder, &settings()).expect("the store opens");
     let report = verify_open(&store, memory);
     store.close().expect("it closes");
     report
 }
 
-pub fn verify_open(store: &Store, memory: &Memory) -> CheckReport {
+pub(crate) fn verify_open(store: &Store, memory: &Memory) -> CheckReport {
     let report = clean(store);
     let view = store.view();
     let cursor = view
@@ -83,7 +83,7 @@ fn frames(store: &Store, memory: &Memory) {
 }
 
 /// The whole check, which must find nothing.
-pub fn clean(store: &Store) -> CheckReport {
+pub(crate) fn clean(store: &Store) -> CheckReport {
     let frames = store.frames().expect("a store on disk has frames");
     let report = check_with_frames(&store.view(), frames, &mut |_| {}).expect("it can be read");
     let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
@@ -96,7 +96,7 @@ pub fn clean(store: &Store) -> CheckReport {
 }
 
 /// How many log numbers are covered by `lost` rows.
-pub fn lost_numbers(store: &Store) -> u64 {
+pub(crate) fn lost_numbers(store: &Store) -> u64 {
     let view = store.view();
     let rows = view.log_from(1).unwrap().map(Result::unwrap);
     rows.map(|(_, row)| match row.kind {
@@ -106,11 +106,11 @@ pub fn lost_numbers(store: &Store) -> u64 {
     .sum()
 }
 
-pub fn open(folder: &Path) -> Result<Store, gapless_store::error::StoreError> {
+pub(crate) fn open(folder: &Path) -> Result<Store, gapless_store::error::StoreError> {
     Store::open(folder, &settings())
 }
 
-pub fn with(change: impl FnOnce(&mut Settings)) -> Settings {
+pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Settings {
     let mut settings = settings();
     change(&mut settings);
     settings

@@ -23,10 +23,10 @@ const ARM: &str = "GAPLESS_TEST_ARM";
 const EVENTS: &str = "GAPLESS_TEST_EVENTS";
 
 /// A dead letter of this size with each event.
-pub const LETTER_BYTES: &str = "GAPLESS_TEST_LETTER_BYTES";
+pub(crate) const LETTER_BYTES: &str = "GAPLESS_TEST_LETTER_BYTES";
 
 /// Small, so that segments rotate and fall out of the window.
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let mut settings = Settings {
         min_free_disk_bytes: 0,
         frames: FramesSettings {
@@ -41,7 +41,7 @@ pub fn settings() -> Settings {
 
 /// What the writer was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub(crate) struct Told {
     pub event: u64,
     pub first_seq: u64,
     pub end_seq: u64,
@@ -164,7 +164,7 @@ fn write_on(
 }
 
 /// A writer that runs.
-pub struct Writer {
+pub(crate) struct Writer {
     child: Child,
     lines: std::io::Lines<BufReader<ChildStdout>>,
     /// Everything it was told so far.
@@ -174,7 +174,7 @@ pub struct Writer {
 }
 
 /// How to start one.
-pub struct Start<'s> {
+pub(crate) struct Start<'s> {
     pub folder: &'s Path,
     pub seed: u64,
     pub in_flight: usize,
@@ -183,7 +183,7 @@ pub struct Start<'s> {
 }
 
 impl Start<'_> {
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command
             .args(["--exact", "writer::writer_process", "--nocapture", "-q"])
@@ -203,7 +203,7 @@ impl Start<'_> {
 }
 
 impl Writer {
-    pub fn spawn(mut command: Command) -> Writer {
+    pub(crate) fn spawn(mut command: Command) -> Writer {
         let mut child = command.spawn().expect("the writer starts");
         let out = child.stdout.take().expect("its output");
         Writer {
@@ -214,13 +214,13 @@ impl Writer {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Reads on until it was told of `more` events more, or ended. Whether it
     /// still runs.
-    pub fn listen(&mut self, more: usize) -> bool {
+    pub(crate) fn listen(&mut self, more: usize) -> bool {
         let enough = self.told.len() + more;
         while self.told.len() < enough {
             if !self.line() {
@@ -242,14 +242,14 @@ impl Writer {
     }
 
     /// Kills it, at whatever it is doing, and hears it out.
-    pub fn kill(mut self) -> Ended {
+    pub(crate) fn kill(mut self) -> Ended {
         // It may have ended by itself.
         let _ = self.child.kill();
         self.end()
     }
 
     /// Waits for its own end.
-    pub fn end(mut self) -> Ended {
+    pub(crate) fn end(mut self) -> Ended {
         while self.line() {}
         let status = self.child.wait().expect("a child of ours");
         let mut complaint = String::new();
@@ -269,7 +269,7 @@ impl Writer {
 }
 
 /// What is left of a writer.
-pub struct Ended {
+pub(crate) struct Ended {
     pub told: Vec<Told>,
     pub error: Option<String>,
     pub success: bool,
@@ -277,13 +277,13 @@ pub struct Ended {
 
 /// Everything that was acknowledged, over all lives of a store.
 #[derive(Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     pub events: HashMap<u64, Told>,
     pub newest: u64,
 }
 
 impl Memory {
-    pub fn add(&mut self, told: &[Told]) {
+    pub(crate) fn add(&mut self, told: &[Told]) {
         for told in told {
             let before = self.events.insert(told.event, *told);
             assert_eq!(before, None, "event {} was acknowledged twice", told.event);

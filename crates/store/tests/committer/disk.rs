@@ -6,7 +6,7 @@ use gapless_store::{Settings, Store};
 
 use crate::event;
 
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let mut settings = Settings {
         min_free_disk_bytes: 0,
         ..Settings::default()

@@ -12,7 +12,7 @@ use gapless_store::space::DiskFull;
 use gapless_store::sync_writer::{DurableHead, Sidecar, SpaceCheck};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     Room,
     Frames(u64),
     Redact(u64),
@@ -24,13 +24,13 @@ pub enum Step {
 /// Writes every step down, stops before a step when it is told to, and fails at
 /// the step it is told.
 #[derive(Clone)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     pub memory: MemoryEngine,
     pub shared: Arc<Mutex<Script>>,
 }
 
 #[derive(Default)]
-pub struct Script {
+pub(crate) struct Script {
     steps: Vec<Step>,
     pub fail: Option<&'static str>,
     pub full: bool,
@@ -39,36 +39,36 @@ pub struct Script {
 }
 
 impl Recorder {
-    pub fn new() -> Recorder {
+    pub(crate) fn new() -> Recorder {
         Recorder {
             memory: MemoryEngine::new(),
             shared: Arc::default(),
         }
     }
 
-    pub fn store(&self) -> Store {
+    pub(crate) fn store(&self) -> Store {
         let (engine, beside) = (Box::new(self.clone()), Box::new(self.clone()));
         Store::start(engine, beside, GroupLimits::default()).unwrap()
     }
 
-    pub fn steps(&self) -> Vec<Step> {
+    pub(crate) fn steps(&self) -> Vec<Step> {
         self.shared.lock().unwrap().steps.clone()
     }
 
-    pub fn count(&self, step: Step) -> usize {
+    pub(crate) fn count(&self, step: Step) -> usize {
         self.steps().iter().filter(|made| **made == step).count()
     }
 
-    pub fn set_full(&self, full: bool) {
+    pub(crate) fn set_full(&self, full: bool) {
         self.shared.lock().unwrap().full = full;
     }
 
-    pub fn fail_at(&self, step: &'static str) {
+    pub(crate) fn fail_at(&self, step: &'static str) {
         self.shared.lock().unwrap().fail = Some(step);
     }
 
     /// The next commit says that it is there, and waits.
-    pub fn gate(&self) -> (Receiver<()>, SyncSender<()>) {
+    pub(crate) fn gate(&self) -> (Receiver<()>, SyncSender<()>) {
         let (at_gate, seen) = sync_channel(0);
         let (open, wait) = sync_channel(0);
         self.shared.lock().unwrap().gate = Some((at_gate, wait));

@@ -5,30 +5,33 @@ use gapless_store::error::{Contradiction, StoreError};
 use gapless_store::sync_writer::SyncWriter;
 use gapless_store::table::log::LogRow;
 
-pub fn log(book: &SyncWriter) -> Vec<(u64, LogRow)> {
+pub(crate) fn log(book: &SyncWriter) -> Vec<(u64, LogRow)> {
     let rows = book.view().log_from(0).unwrap();
     rows.map(|row| row.unwrap()).collect()
 }
 
-pub fn cursor(book: &SyncWriter, upstream: gapless_core::ledger::UpstreamId) -> Option<u64> {
+pub(crate) fn cursor(book: &SyncWriter, upstream: gapless_core::ledger::UpstreamId) -> Option<u64> {
     book.view()
         .cursor(upstream)
         .unwrap()
         .map(|cursor| cursor.seq)
 }
 
-pub fn refusal(book: &mut SyncWriter, change: Change) -> Contradiction {
+pub(crate) fn refusal(book: &mut SyncWriter, change: Change) -> Contradiction {
     match book.write(change) {
         Err(StoreError::Refused(why)) => why,
         other => panic!("should be refused: {other:?}"),
     }
 }
 
-pub fn set_entry(change: &mut Change, set: impl FnOnce(&mut RepoChange)) {
+pub(crate) fn set_entry(change: &mut Change, set: impl FnOnce(&mut RepoChange)) {
     set(change.repo.as_mut().unwrap());
 }
 
-pub fn set_records(change: &mut Change, set: impl FnOnce(&mut gapless_store::change::Records)) {
+pub(crate) fn set_records(
+    change: &mut Change,
+    set: impl FnOnce(&mut gapless_store::change::Records),
+) {
     set_entry(change, |repo| {
         match &mut repo.entry.as_mut().unwrap().what {
             EntryContent::Records(records) => set(records),

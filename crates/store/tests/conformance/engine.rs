@@ -33,7 +33,7 @@ fn keys(view: &dyn View, table: Table, range: KeyRange) -> Vec<Vec<u8>> {
 
 /// Two tables always carry the same number; whoever looks must never see them
 /// differ.
-pub fn a_batch_is_seen_whole(world: &dyn World) {
+pub(crate) fn a_batch_is_seen_whole(world: &dyn World) {
     let mut engine = world.engine();
     let write = |engine: &mut Box<dyn Engine>, round: u32| {
         let text = round.to_string();
@@ -64,7 +64,7 @@ pub fn a_batch_is_seen_whole(world: &dyn World) {
     assert_eq!(looker.join().unwrap(), 199);
 }
 
-pub fn the_later_of_two_writes_counts(world: &dyn World) {
+pub(crate) fn the_later_of_two_writes_counts(world: &dyn World) {
     let mut engine = world.engine();
     let twice = [
         (Table::Meta, "a", Some("1")),
@@ -81,7 +81,7 @@ pub fn the_later_of_two_writes_counts(world: &dyn World) {
     assert_eq!(get(&*view, Table::Meta, "c").as_deref(), Some("3"));
 }
 
-pub fn views_do_not_change(world: &dyn World) {
+pub(crate) fn views_do_not_change(world: &dyn World) {
     let mut engine = world.engine();
     let first = [(Table::Did, "a", Some("1")), (Table::Did, "b", Some("1"))];
     engine.commit(&batch(&first)).unwrap();
@@ -108,7 +108,7 @@ pub fn views_do_not_change(world: &dyn World) {
     assert_eq!(get(&*after, Table::Repo, "a"), None, "tables are apart");
 }
 
-pub fn ranges_go_both_ways_and_meet(world: &dyn World) {
+pub(crate) fn ranges_go_both_ways_and_meet(world: &dyn World) {
     let mut engine = world.engine();
     let mut writes = RawBatch::default();
     for key in 0..10u8 {
@@ -143,7 +143,7 @@ pub fn ranges_go_both_ways_and_meet(world: &dyn World) {
     assert_eq!(ends, [2, 6, 3, 5, 4], "no row from both ends");
 }
 
-pub fn prefixes_of_any_bytes(world: &dyn World) {
+pub(crate) fn prefixes_of_any_bytes(world: &dyn World) {
     let mut engine = world.engine();
     let all: [&[u8]; 7] = [
         &[0],
@@ -170,7 +170,7 @@ pub fn prefixes_of_any_bytes(world: &dyn World) {
     }
 }
 
-pub fn an_empty_batch_is_nothing(world: &dyn World) {
+pub(crate) fn an_empty_batch_is_nothing(world: &dyn World) {
     let mut engine = world.engine();
     engine.commit(&RawBatch::default()).unwrap();
     let view = engine.snapshot();
@@ -180,7 +180,7 @@ pub fn an_empty_batch_is_nothing(world: &dyn World) {
 }
 
 /// Random batches against ordered maps, with views of every age.
-pub fn like_ordered_maps(world: &dyn World) {
+pub(crate) fn like_ordered_maps(world: &dyn World) {
     let mut dice = Dice(0x5eed);
     let mut engine = world.engine();
     let mut model: BTreeMap<(Table, Vec<u8>), Vec<u8>> = BTreeMap::new();
@@ -237,7 +237,7 @@ pub fn like_ordered_maps(world: &dyn World) {
     }
 }
 
-pub fn what_was_committed_is_there_again(world: &dyn World) {
+pub(crate) fn what_was_committed_is_there_again(world: &dyn World) {
     let mut engine = world.engine();
     for round in 0..20u8 {
         let mut batch = RawBatch::default();

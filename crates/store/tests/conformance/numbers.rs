@@ -11,7 +11,7 @@ use crate::access::{cursor, log, refusal};
 use crate::owner::{Owner, done, new_upstream, relay};
 use crate::world::World;
 
-pub fn the_cursor_is_never_ahead(world: &dyn World) {
+pub(crate) fn the_cursor_is_never_ahead(world: &dyn World) {
     let mut book = world.book();
     let upstream = new_upstream(&mut book);
     let only_done = |seq| Change {
@@ -56,7 +56,7 @@ pub fn the_cursor_is_never_ahead(world: &dyn World) {
     );
 }
 
-pub fn a_cleared_cursor_stays_cleared(world: &dyn World) {
+pub(crate) fn a_cleared_cursor_stays_cleared(world: &dyn World) {
     let mut book = world.book();
     let upstream = new_upstream(&mut book);
     let only_done = |numbering, seq| Change {
@@ -102,7 +102,7 @@ pub fn a_cleared_cursor_stays_cleared(world: &dyn World) {
     assert_eq!(view.upstream(upstream).unwrap(), Some(relay(1)));
 }
 
-pub fn lost_numbers_are_covered_once(world: &dyn World) {
+pub(crate) fn lost_numbers_are_covered_once(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     book.write(alice.live(&[("a/1", Some("x"))])).unwrap();
@@ -125,7 +125,7 @@ pub fn lost_numbers_are_covered_once(world: &dyn World) {
     assert_eq!(inside.0, 2);
 }
 
-pub fn ticks_are_remembered(world: &dyn World) {
+pub(crate) fn ticks_are_remembered(world: &dyn World) {
     let mut book = world.book();
     for tick in [5, 900, 7] {
         let mut change = Owner::new(tick as u32).row_change();

@@ -14,7 +14,7 @@ use gapless_store::change::{
 use gapless_store::cursor::EventPosition;
 use gapless_store::sync_writer::SyncWriter;
 
-pub struct Owner {
+pub(crate) struct Owner {
     pub did: Did,
     pub records: BTreeMap<Vec<u8>, Vec<u8>>,
     pub rev: u64,
@@ -24,10 +24,10 @@ pub struct Owner {
 }
 
 /// A path and its new bytes; none deletes.
-pub type Write<'a> = (&'a str, Option<&'a str>);
+pub(crate) type Write<'a> = (&'a str, Option<&'a str>);
 
 impl Owner {
-    pub fn new(number: u32) -> Owner {
+    pub(crate) fn new(number: u32) -> Owner {
         let digits = "abcdefghijklmnopqrstuvwxyz234567".as_bytes();
         let mut name = vec![b'a'; 24];
         let mut rest = number;
@@ -46,11 +46,11 @@ impl Owner {
         }
     }
 
-    pub fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> Subject {
         Subject::Did(self.did.clone())
     }
 
-    pub fn root(&self) -> Cid {
+    pub(crate) fn root(&self) -> Cid {
         let keys: Vec<(&[u8], Cid)> = self
             .records
             .iter()
@@ -60,7 +60,7 @@ impl Owner {
     }
 
     /// Signs, as it were, what the records are now.
-    pub fn sign(&mut self) -> Head {
+    pub(crate) fn sign(&mut self) -> Head {
         self.rev += 1;
         let data = self.root();
         self.commit = format!("{} {} {data}", self.did, self.rev).into_bytes();
@@ -72,7 +72,7 @@ impl Owner {
     }
 
     /// Writes records and makes the live change of it.
-    pub fn live(&mut self, writes: &[Write<'_>]) -> Change {
+    pub(crate) fn live(&mut self, writes: &[Write<'_>]) -> Change {
         let mut ops = Vec::new();
         for (path, bytes) in writes {
             let old = match bytes {
@@ -91,7 +91,7 @@ impl Owner {
     }
 
     /// A change that leads from the row's state to another.
-    pub fn change(&mut self, kind: RecordsKind, held: Held, ops: Vec<RecordOp>) -> Change {
+    pub(crate) fn change(&mut self, kind: RecordsKind, held: Held, ops: Vec<RecordOp>) -> Change {
         let before = std::mem::replace(&mut self.row.held, held);
         Change {
             repo: Some(RepoChange {
@@ -108,7 +108,7 @@ impl Owner {
     }
 
     /// Nothing but the row.
-    pub fn row_change(&self) -> Change {
+    pub(crate) fn row_change(&self) -> Change {
         Change {
             repo: Some(RepoChange::row(self.subject(), self.row.clone())),
             ..Change::default()
@@ -116,7 +116,7 @@ impl Owner {
     }
 }
 
-pub fn op(path: &[u8], bytes: Option<&[u8]>) -> RecordOp {
+pub(crate) fn op(path: &[u8], bytes: Option<&[u8]>) -> RecordOp {
     RecordOp {
         path: path.to_vec(),
         put: bytes.map(|bytes| RecordValue {
@@ -127,7 +127,7 @@ pub fn op(path: &[u8], bytes: Option<&[u8]>) -> RecordOp {
     }
 }
 
-pub fn entry(what: EntryContent) -> LogEntry {
+pub(crate) fn entry(what: EntryContent) -> LogEntry {
     LogEntry {
         at: Time(77),
         source: None,
@@ -136,7 +136,7 @@ pub fn entry(what: EntryContent) -> LogEntry {
     }
 }
 
-pub fn relay(numbering: u32) -> Upstream {
+pub(crate) fn relay(numbering: u32) -> Upstream {
     Upstream {
         url: "wss://relay.example.org".to_owned(),
         kind: UpstreamKind::Relay,
@@ -150,7 +150,7 @@ pub fn relay(numbering: u32) -> Upstream {
     }
 }
 
-pub fn new_upstream(book: &mut SyncWriter) -> UpstreamId {
+pub(crate) fn new_upstream(book: &mut SyncWriter) -> UpstreamId {
     let change = Change {
         upstream: Some(UpstreamChange::New(relay(0))),
         ..Change::default()
@@ -158,7 +158,7 @@ pub fn new_upstream(book: &mut SyncWriter) -> UpstreamId {
     book.write(change).unwrap().upstream.unwrap()
 }
 
-pub fn done(upstream: UpstreamId, numbering: u32, seq: u64) -> Option<EventPosition> {
+pub(crate) fn done(upstream: UpstreamId, numbering: u32, seq: u64) -> Option<EventPosition> {
     Some(EventPosition {
         upstream,
         numbering,

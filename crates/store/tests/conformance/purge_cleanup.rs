@@ -38,7 +38,7 @@ fn purge(book: &mut SyncWriter, owner: &mut Owner) -> u64 {
     ack.numbers.unwrap().start
 }
 
-pub fn what_a_purge_left_behind_goes_bit_by_bit(world: &dyn World) {
+pub(crate) fn what_a_purge_left_behind_goes_bit_by_bit(world: &dyn World) {
     let mut book = world.book();
     let (mut alice, mut bob) = (Owner::new(1), Owner::new(2));
     book.write(alice.live(&[("app.a/1", Some("x")), ("app.a/2", Some("y"))]))
@@ -126,7 +126,7 @@ pub fn what_a_purge_left_behind_goes_bit_by_bit(world: &dyn World) {
     assert_eq!(row.upto, of_alice[1] + 1);
 }
 
-pub fn nothing_of_others_is_ever_redacted(world: &dyn World) {
+pub(crate) fn nothing_of_others_is_ever_redacted(world: &dyn World) {
     let mut book = world.book();
     let (mut alice, mut bob) = (Owner::new(1), Owner::new(2));
     book.write(alice.live(&[("app.a/1", Some("x"))])).unwrap();
@@ -155,7 +155,7 @@ pub fn nothing_of_others_is_ever_redacted(world: &dyn World) {
     );
 }
 
-pub fn superseded_records_expire_by_their_keys(world: &dyn World) {
+pub(crate) fn superseded_records_expire_by_their_keys(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     for text in ["a", "b", "c"] {

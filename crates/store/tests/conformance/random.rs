@@ -15,10 +15,10 @@ use crate::owner::{Owner, done, entry, new_upstream, op};
 use crate::world::World;
 
 /// Chance, from a seed.
-pub struct Dice(pub u64);
+pub(crate) struct Dice(pub u64);
 
 impl Dice {
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -234,7 +234,7 @@ impl Story {
     }
 }
 
-pub fn many_random_changes(world: &dyn World) {
+pub(crate) fn many_random_changes(world: &dyn World) {
     let mut story = Story::new(0xa11ce);
     let mut book = world.book();
     let upstream = new_upstream(&mut book);
@@ -320,7 +320,7 @@ fn what_goes_through_the_threads_comes_to_the_same() {
 }
 
 /// Changes applied one by one and in one group give the same rows.
-pub fn the_size_of_groups_does_not_matter(world: &dyn World) {
+pub(crate) fn the_size_of_groups_does_not_matter(world: &dyn World) {
     let mut story = Story::new(7);
     let changes: Vec<Change> = (0..150).map(|_| story.next().0).collect();
     let mut one_by_one = crate::Memory::fresh().book();

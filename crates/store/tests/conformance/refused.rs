@@ -16,7 +16,7 @@ use crate::access::{log, refusal, set_entry, set_records};
 use crate::owner::{Owner, done, entry, new_upstream, op, relay};
 use crate::world::World;
 
-pub fn contradictions_are_refused(world: &dyn World) {
+pub(crate) fn contradictions_are_refused(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     book.write(alice.live(&[("a/1", Some("x"))])).unwrap();
@@ -158,7 +158,7 @@ pub fn contradictions_are_refused(world: &dyn World) {
     assert_eq!(view.counts().unwrap().repos, 1);
 }
 
-pub fn a_refused_change_fails_alone(world: &dyn World) {
+pub(crate) fn a_refused_change_fails_alone(world: &dyn World) {
     let mut book = world.book();
     let (mut alice, mut bob) = (Owner::new(1), Owner::new(2));
     let good = alice.live(&[("a/1", Some("x"))]);
@@ -185,7 +185,7 @@ pub fn a_refused_change_fails_alone(world: &dyn World) {
     assert_eq!(view.counts().unwrap().records, 2);
 }
 
-pub fn what_was_refused_is_not_read_back(world: &dyn World) {
+pub(crate) fn what_was_refused_is_not_read_back(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     book.write(alice.live(&[("a/1", Some("x"))])).unwrap();
@@ -209,7 +209,7 @@ pub fn what_was_refused_is_not_read_back(world: &dyn World) {
     assert_eq!(view.counts().unwrap().records, 1);
 }
 
-pub fn a_name_without_a_row_is_refused_and_leaves_nothing(world: &dyn World) {
+pub(crate) fn a_name_without_a_row_is_refused_and_leaves_nothing(world: &dyn World) {
     let mut book = world.book();
     let (alice, bob) = (Owner::new(1), Owner::new(2));
     let mut named = alice.row_change();
@@ -222,7 +222,7 @@ pub fn a_name_without_a_row_is_refused_and_leaves_nothing(world: &dyn World) {
     assert_eq!(book.view().repo_id(&alice.did).unwrap(), None);
 }
 
-pub fn a_live_commit_on_half_a_snapshot_is_refused(world: &dyn World) {
+pub(crate) fn a_live_commit_on_half_a_snapshot_is_refused(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     alice.records.insert(b"a/1".to_vec(), b"x".to_vec());
@@ -234,7 +234,7 @@ pub fn a_live_commit_on_half_a_snapshot_is_refused(world: &dyn World) {
     assert_eq!(refusal(&mut book, live), Contradiction::NotExact);
 }
 
-pub fn an_upstream_never_goes_back(world: &dyn World) {
+pub(crate) fn an_upstream_never_goes_back(world: &dyn World) {
     let mut book = world.book();
     let id = new_upstream(&mut book);
     let row = |numbering: u32, epoch: u64| Change {

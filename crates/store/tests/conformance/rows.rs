@@ -21,7 +21,7 @@ use crate::access::{log, refusal};
 use crate::owner::{Owner, entry, new_upstream};
 use crate::world::World;
 
-pub fn names_get_one_number_each(world: &dyn World) {
+pub(crate) fn names_get_one_number_each(world: &dyn World) {
     let mut book = world.book();
     let named = |name: &str| Change {
         host: Some(HostChange::Named(name.to_owned())),
@@ -80,7 +80,7 @@ pub fn names_get_one_number_each(world: &dyn World) {
     assert!(c > ids[0], "never given twice, also after a new start");
 }
 
-pub fn a_host_goes_only_when_nothing_refers_to_it(world: &dyn World) {
+pub(crate) fn a_host_goes_only_when_nothing_refers_to_it(world: &dyn World) {
     let mut book = world.book();
     let host = |change: HostChange| Change {
         host: Some(change),
@@ -135,7 +135,7 @@ pub fn a_host_goes_only_when_nothing_refers_to_it(world: &dyn World) {
     assert!(again > id, "its number is not given again");
 }
 
-pub fn debts_and_hosts_follow_the_row(world: &dyn World) {
+pub(crate) fn debts_and_hosts_follow_the_row(world: &dyn World) {
     let mut book = world.book();
     let mut hosts = Vec::new();
     for name in ["a.example.org", "b.example.org"] {
@@ -175,7 +175,7 @@ pub fn debts_and_hosts_follow_the_row(world: &dyn World) {
     assert_eq!(book.view().repo(id).unwrap().unwrap(), alice.row);
 }
 
-pub fn parked_frames_come_and_go(world: &dyn World) {
+pub(crate) fn parked_frames_come_and_go(world: &dyn World) {
     let mut book = world.book();
     let upstream = new_upstream(&mut book);
     let mut alice = Owner::new(1);
@@ -235,7 +235,7 @@ pub fn parked_frames_come_and_go(world: &dyn World) {
     assert_eq!(revs(&book), [2]);
 }
 
-pub fn dead_letters_are_kept(world: &dyn World) {
+pub(crate) fn dead_letters_are_kept(world: &dyn World) {
     let mut book = world.book();
     let upstream = new_upstream(&mut book);
     let mut letter = DeadLetter {
@@ -281,7 +281,7 @@ pub fn dead_letters_are_kept(world: &dyn World) {
     assert!(ack.repo.is_some());
 }
 
-pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
+pub(crate) fn claims_go_when_a_proof_covers_them(world: &dyn World) {
     let mut book = world.book();
     let upstream = new_upstream(&mut book);
     let mut alice = Owner::new(1);
@@ -347,7 +347,7 @@ pub fn claims_go_when_a_proof_covers_them(world: &dyn World) {
     assert_eq!(paths(&book).len(), 0, "the host has answered");
 }
 
-pub fn what_is_shown_again_is_said_to_be_where_it_is(world: &dyn World) {
+pub(crate) fn what_is_shown_again_is_said_to_be_where_it_is(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     let held = book.write(alice.live(&[("app.a/1", Some("x"))])).unwrap();
@@ -382,7 +382,7 @@ pub fn what_is_shown_again_is_said_to_be_where_it_is(world: &dyn World) {
     assert_eq!(refusal(&mut book, shown(&bob)), Contradiction::NotExact);
 }
 
-pub fn a_purge_leaves_nothing_but_the_log(world: &dyn World) {
+pub(crate) fn a_purge_leaves_nothing_but_the_log(world: &dyn World) {
     let mut book = world.book();
     let (mut alice, mut bob) = (Owner::new(1), Owner::new(2));
     let many: Vec<String> = (0..1500)

@@ -10,7 +10,7 @@ use crate::access::{cursor, log, set_entry};
 use crate::owner::{Owner, done, new_upstream, op};
 use crate::world::World;
 
-pub fn a_live_commit_in_full(world: &dyn World) {
+pub(crate) fn a_live_commit_in_full(world: &dyn World) {
     let mut book = world.book();
     let upstream = new_upstream(&mut book);
     let mut alice = Owner::new(1);
@@ -52,7 +52,7 @@ pub fn a_live_commit_in_full(world: &dyn World) {
     }
 }
 
-pub fn updates_and_deletes_keep_what_they_replace(world: &dyn World) {
+pub(crate) fn updates_and_deletes_keep_what_they_replace(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     let id = book.write(alice.live(&[("a/1", Some("x")), ("a/2", Some("y"))]));
@@ -100,7 +100,7 @@ pub fn updates_and_deletes_keep_what_they_replace(world: &dyn World) {
     assert_eq!(back, [5, 4, 3, 1]);
 }
 
-pub fn a_snapshot_in_chunks(world: &dyn World) {
+pub(crate) fn a_snapshot_in_chunks(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     for number in 0..25 {
@@ -152,7 +152,7 @@ pub fn a_snapshot_in_chunks(world: &dyn World) {
     book.write(equal).unwrap();
 }
 
-pub fn changes_of_one_group_see_each_other(world: &dyn World) {
+pub(crate) fn changes_of_one_group_see_each_other(world: &dyn World) {
     let mut book = world.book();
     let mut alice = Owner::new(1);
     let group = vec![

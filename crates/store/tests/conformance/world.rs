@@ -3,7 +3,7 @@
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, MemoryEngine};
 use gapless_store::sync_writer::{NoSidecar, SyncWriter};
 
-pub trait World {
+pub(crate) trait World {
     /// Opens what is there. The one before must be gone.
     fn engine(&self) -> Box<dyn Engine>;
 
@@ -12,10 +12,10 @@ pub trait World {
     }
 }
 
-pub struct Memory(MemoryEngine);
+pub(crate) struct Memory(MemoryEngine);
 
 impl Memory {
-    pub fn fresh() -> Memory {
+    pub(crate) fn fresh() -> Memory {
         Memory(MemoryEngine::new())
     }
 }
@@ -26,10 +26,10 @@ impl World for Memory {
     }
 }
 
-pub struct Disk(tempfile::TempDir);
+pub(crate) struct Disk(tempfile::TempDir);
 
 impl Disk {
-    pub fn fresh() -> Disk {
+    pub(crate) fn fresh() -> Disk {
         Disk(tempfile::tempdir().unwrap())
     }
 }

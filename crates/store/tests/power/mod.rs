@@ -43,7 +43,7 @@ fn library() -> &'static Path {
 
 /// How names become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Names {
+pub(crate) enum Names {
     /// By the fsync of their folder.
     Strict,
     /// By any fsync.
@@ -51,7 +51,7 @@ pub enum Names {
 }
 
 /// A folder on a disk that forgets.
-pub struct Disk {
+pub(crate) struct Disk {
     /// Everything below, on one file system.
     _home: TempDir,
     pub root: PathBuf,
@@ -61,7 +61,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    pub fn new(names: Names) -> Disk {
+    pub(crate) fn new(names: Names) -> Disk {
         let home = tempfile::tempdir().unwrap();
         let [root, shadow, control] =
             ["data", "shadow", "control"].map(|name| home.path().join(name));
@@ -78,7 +78,7 @@ impl Disk {
     }
 
     /// Adds the library to a child that is to work in `root`.
-    pub fn preload(&self, child: &mut Command) {
+    pub(crate) fn preload(&self, child: &mut Command) {
         child
             .env("LD_PRELOAD", library())
             .env("FORGET_ROOT", &self.root)
@@ -90,27 +90,34 @@ impl Disk {
     }
 
     /// Ends the child at the `count`th event; see `forget.c`.
-    pub fn crash(&self, child: &mut Command, event: &str, part: &str, count: u64) {
+    pub(crate) fn crash(&self, child: &mut Command, event: &str, part: &str, count: u64) {
         child.env("FORGET_CRASH", format!("{event}:{part}:{count}"));
     }
 
     /// Lets calls fail from the `count`th on, once the child made [`Disk::arm_file`].
-    pub fn fail(&self, child: &mut Command, event: &str, part: &str, count: u64, error: &str) {
+    pub(crate) fn fail(
+        &self,
+        child: &mut Command,
+        event: &str,
+        part: &str,
+        count: u64,
+        error: &str,
+    ) {
         child
             .env("FORGET_FAIL", format!("{event}:{part}:{count}:{error}"))
             .env("FORGET_ARM", self.arm_file());
     }
 
     /// Records the order of events.
-    pub fn record(&self, child: &mut Command) {
+    pub(crate) fn record(&self, child: &mut Command) {
         child.env("FORGET_LOG", self.log_file());
     }
 
-    pub fn arm_file(&self) -> PathBuf {
+    pub(crate) fn arm_file(&self) -> PathBuf {
         self.control.join("arm")
     }
 
-    pub fn log_file(&self) -> PathBuf {
+    pub(crate) fn log_file(&self) -> PathBuf {
         self.control.join("log")
     }
 
@@ -119,13 +126,13 @@ impl Disk {
     }
 
     /// Whether the crash or the failure happened.
-    pub fn fired(&self) -> bool {
+    pub(crate) fn fired(&self) -> bool {
         self.fired_file().exists()
     }
 
     /// The disk as the power cut left it, with the child dead. `tear` chooses
     /// which unsynced pages came to the disk; without it, none.
-    pub fn after_power_cut(&self, tear: Option<Dice>) -> Disk {
+    pub(crate) fn after_power_cut(&self, tear: Option<Dice>) -> Disk {
         match tear {
             None => self.after_power_cut_with(&mut |_, _| false),
             Some(mut dice) => {
@@ -142,7 +149,7 @@ impl Disk {
 
     /// Returns the disk after a power cut. `keep` decides for each unsynced page of a file,
     /// by its index among them and their number.
-    pub fn after_power_cut_with(&self, keep: &mut dyn FnMut(usize, usize) -> bool) -> Disk {
+    pub(crate) fn after_power_cut_with(&self, keep: &mut dyn FnMut(usize, usize) -> bool) -> Disk {
         let after = Disk::new(self.names);
         let mut real = HashMap::new();
         files_by_key(&self.root, &mut real);
@@ -226,7 +233,7 @@ fn tear_into(path: &Path, real: &Path, keep: &mut dyn FnMut(usize, usize) -> boo
 }
 
 /// Copies a folder and everything in it; holes in files stay holes.
-pub fn copy_folder(from: &Path, to: &Path) {
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
@@ -278,10 +285,10 @@ fn files_by_key(folder: &Path, found: &mut HashMap<String, PathBuf>) {
 
 /// Numbers that a seed decides.
 #[derive(Debug, Clone)]
-pub struct Dice(pub u64);
+pub(crate) struct Dice(pub u64);
 
 impl Dice {
-    pub fn roll(&mut self) -> u64 {
+    pub(crate) fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -289,7 +296,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.roll() % limit
     }
 }

@@ -15,7 +15,7 @@ use crate::world::{World, sign};
 const ENVELOPE_AHEAD_MICROS: u64 = 120_000_000;
 
 /// Applies the first fault that is set for an event.
-pub fn shape_event(world: &mut World, place: Place, mut draft: Draft) -> Draft {
+pub(crate) fn shape_event(world: &mut World, place: Place, mut draft: Draft) -> Draft {
     let did = draft.did.clone();
     let is_commit = matches!(draft.body, Body::Commit(_));
     let has_rev = matches!(draft.body, Body::Commit(_) | Body::Sync { .. });

@@ -377,7 +377,7 @@ impl Fault {
     }
 
     /// Whether the fault is performed when it is set, instead of waiting for an occasion.
-    pub fn is_immediate(&self) -> bool {
+    pub(crate) fn is_immediate(&self) -> bool {
         matches!(
             self,
             Fault::Window { .. }

@@ -14,7 +14,7 @@ const MOST_EVENTS: u64 = 100_000_000;
 const MOST_COMMITS: u64 = 100_000_000;
 const MOST_LISTED: u64 = 100_000_000;
 /// The most records that one account gets at once.
-pub const MOST_RECORDS: u64 = 1_000_000;
+pub(crate) const MOST_RECORDS: u64 = 1_000_000;
 /// The greatest height of mined keys. Higher keys take hours to mine.
 const MOST_HEIGHT: u64 = 12;
 const MOST_KEYS: u64 = 1000;

@@ -13,9 +13,9 @@ mod legal;
 mod registry;
 mod spec;
 
-pub use events::shape_event;
+pub(crate) use events::shape_event;
 pub use http::{drip, gate};
 pub use kinds::{CATALOGUE, Fault, Part, Place};
-pub use legal::MOST_RECORDS;
+pub(crate) use legal::MOST_RECORDS;
 pub use registry::Faults;
 pub use spec::{Spec, SpecError};

@@ -3,7 +3,7 @@
 
 mod serve;
 
-pub use serve::answer;
+pub(crate) use serve::answer;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::world::{BlockStore, Change};
 
 /// One message, with the fields that filters use.
 #[derive(Debug, Clone)]
-pub struct Message {
+pub(crate) struct Message {
     pub time_us: u64,
     pub did: Did,
     /// `None` for messages that pass every filter of collections.
@@ -36,19 +36,19 @@ struct Kept {
 
 /// The messages that are kept, shared with the readers.
 #[derive(Debug)]
-pub struct Log {
+pub(crate) struct Log {
     kept: Mutex<Kept>,
     window: usize,
     pub changed: watch::Sender<u64>,
 }
 
 /// A Jetstream server.
-pub struct Jetstream {
+pub(crate) struct Jetstream {
     pub log: Arc<Log>,
 }
 
 impl Jetstream {
-    pub fn new(window: usize) -> Jetstream {
+    pub(crate) fn new(window: usize) -> Jetstream {
         let log = Log {
             kept: Mutex::default(),
             window,
@@ -58,7 +58,7 @@ impl Jetstream {
     }
 
     /// Adds an event that the relay passed on.
-    pub fn hear(&mut self, seq: u64, draft: &Draft, now_micros: u64, blocks: &BlockStore) {
+    pub(crate) fn hear(&mut self, seq: u64, draft: &Draft, now_micros: u64, blocks: &BlockStore) {
         match &draft.body {
             Body::Commit(body) if !body.too_big => {
                 for change in &body.ops {
@@ -153,7 +153,7 @@ impl Log {
 
     /// The first position at or after a time. Without a time, or with a time in the
     /// future, the end.
-    pub fn position(&self, cursor: Option<u64>) -> u64 {
+    pub(crate) fn position(&self, cursor: Option<u64>) -> u64 {
         let kept = self.kept();
         let end = kept.base + kept.messages.len() as u64;
         match cursor {
@@ -167,7 +167,7 @@ impl Log {
 
     /// At most `count` messages from a position, and the next position. Messages that
     /// have left the window are skipped silently, as the real server does.
-    pub fn read(&self, position: u64, count: usize) -> (Vec<Message>, u64) {
+    pub(crate) fn read(&self, position: u64, count: usize) -> (Vec<Message>, u64) {
         let kept = self.kept();
         let from = position.saturating_sub(kept.base) as usize;
         let to = from.saturating_add(count).min(kept.messages.len());

@@ -67,7 +67,7 @@ impl Filter {
     }
 }
 
-pub fn answer(net: &Net, request: Request<Body>) -> Answer {
+pub(crate) fn answer(net: &Net, request: Request<Body>) -> Answer {
     if request.uri().path() != "/subscribe" {
         return text_answer(200, "This is the Jetstream of a Gapless test network.\n");
     }

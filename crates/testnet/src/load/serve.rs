@@ -89,11 +89,6 @@ impl LoadServer {
         self.context.release(commits);
     }
 
-    /// Releases this many more commits at a pace.
-    pub fn release_at(&self, commits: u64, per_second: f64) {
-        tokio::spawn(release_at(self.context.clone(), commits, per_second));
-    }
-
     pub fn released(&self) -> u64 {
         *self.context.released.borrow()
     }

@@ -14,14 +14,14 @@ use crate::faults::{Fault, Place};
 use crate::world::{Repo, World, sign};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Commit,
     Node,
     Record,
 }
 
 #[derive(Debug, Clone)]
-pub struct Block {
+pub(crate) struct Block {
     pub cid: Cid,
     pub bytes: Bytes,
     pub kind: Kind,
@@ -29,7 +29,12 @@ pub struct Block {
 
 /// The blocks of a repository: the commit, then the tree in key order. Each block occurs
 /// once, and blocks in `known` are left out.
-pub fn repo_blocks(world: &World, commit: Cid, data: Cid, known: &HashSet<Cid>) -> Vec<Block> {
+pub(crate) fn repo_blocks(
+    world: &World,
+    commit: Cid,
+    data: Cid,
+    known: &HashSet<Cid>,
+) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut seen = known.clone();
     let mut add = |cid: Cid, kind| {
@@ -51,7 +56,7 @@ pub fn repo_blocks(world: &World, commit: Cid, data: Cid, known: &HashSet<Cid>) 
 }
 
 /// The blocks that a client which has the repository at `since` already has.
-pub fn known_since(world: &World, did: &Did, since: Rev) -> HashSet<Cid> {
+pub(crate) fn known_since(world: &World, did: &Did, since: Rev) -> HashSet<Cid> {
     let truth = world.history.as_ref().and_then(|all| all.repo(did));
     let Some(truth) = truth else {
         // Without history everything is sent, as servers may do.
@@ -67,7 +72,7 @@ pub fn known_since(world: &World, did: &Did, since: Rev) -> HashSet<Cid> {
 }
 
 /// Writes blocks as a CAR whose root is the first block.
-pub fn write_car(blocks: &[Block]) -> Vec<u8> {
+pub(crate) fn write_car(blocks: &[Block]) -> Vec<u8> {
     let mut car = Vec::new();
     let root = blocks.first().map(|block| block.cid);
     write_header(&mut car, root.as_slice());
@@ -78,7 +83,12 @@ pub fn write_car(blocks: &[Block]) -> Vec<u8> {
 }
 
 /// The response of getRepo: the truth, or what a fault makes of it.
-pub fn get_repo(world: &mut World, host: usize, did: &Did, since: Option<Rev>) -> Option<Vec<u8>> {
+pub(crate) fn get_repo(
+    world: &mut World,
+    host: usize,
+    did: &Did,
+    since: Option<Rev>,
+) -> Option<Vec<u8>> {
     let mut repo = world.hosts[host].accounts.get(did)?.repo.clone();
     if let Some(old) = take_old(world, host, did) {
         repo = old;

@@ -3,11 +3,11 @@
 //! Responses follow the reference PDS: errors have the names of the lexicon and status
 //! 400, inactive accounts are listed with their state, and deleted accounts are unknown.
 
-pub mod car;
+pub(crate) mod car;
 mod repo;
 mod sync;
 
-pub use sync::limit_of;
+pub(crate) use sync::limit_of;
 
 use axum::body::Body;
 use axum::http::{Request, header};
@@ -19,7 +19,7 @@ use crate::net::{Net, subscribe_repos};
 use crate::plc::document;
 use crate::stream::Manners;
 
-pub fn answer(net: &Net, host: usize, request: Request<Body>) -> Answer {
+pub(crate) fn answer(net: &Net, host: usize, request: Request<Body>) -> Answer {
     let path = request.uri().path();
     let Some(method) = path.strip_prefix("/xrpc/") else {
         return plain(net, &request);

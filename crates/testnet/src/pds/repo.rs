@@ -28,7 +28,7 @@ fn repo_of(world: &World, query: &Query) -> Result<Did, Refusal> {
         .ok_or_else(|| Refusal::invalid("Could not find repo"))
 }
 
-pub fn describe_repo(net: &Net, host: usize, query: &Query) -> Result<Answer, Refusal> {
+pub(super) fn describe_repo(net: &Net, host: usize, query: &Query) -> Result<Answer, Refusal> {
     let world = net.world();
     let did = repo_of(&world, query)?;
     let copy = served(&world, host, &did)?;
@@ -51,7 +51,7 @@ fn shown(world: &World, did: &Did, path: &str, cid: &Cid) -> Json {
     json!({ "uri": format!("at://{did}/{path}"), "cid": cid.to_string(), "value": value })
 }
 
-pub fn get_record(net: &Net, host: usize, query: &Query) -> Result<Answer, Refusal> {
+pub(super) fn get_record(net: &Net, host: usize, query: &Query) -> Result<Answer, Refusal> {
     let world = net.world();
     let did = repo_of(&world, query)?;
     let copy = served(&world, host, &did)?;
@@ -68,7 +68,7 @@ pub fn get_record(net: &Net, host: usize, query: &Query) -> Result<Answer, Refus
 
 /// Lists records, newest first unless `reverse` is set. The cursor is the last record
 /// key.
-pub fn list_records(net: &Net, host: usize, query: &Query) -> Result<Answer, Refusal> {
+pub(super) fn list_records(net: &Net, host: usize, query: &Query) -> Result<Answer, Refusal> {
     let world = net.world();
     let did = repo_of(&world, query)?;
     let copy = served(&world, host, &did)?;

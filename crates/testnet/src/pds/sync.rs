@@ -42,7 +42,7 @@ fn held<'w>(world: &'w World, host: usize, did: &Did) -> Result<&'w Hosted, Refu
 }
 
 /// The host's copy of an account, if its state allows serving it.
-pub fn served<'w>(world: &'w World, host: usize, did: &Did) -> Result<&'w Hosted, Refusal> {
+pub(super) fn served<'w>(world: &'w World, host: usize, did: &Did) -> Result<&'w Hosted, Refusal> {
     let copy = held(world, host, did)?;
     match copy.status.refusal() {
         None => Ok(copy),
@@ -64,7 +64,7 @@ fn car_answer(car: Vec<u8>) -> Answer {
     with_type(200, CAR_TYPE, Body::from_stream(stream::iter(pieces)))
 }
 
-pub fn get_repo(net: &Net, host: usize, query: &Query) -> Given {
+pub(super) fn get_repo(net: &Net, host: usize, query: &Query) -> Given {
     let did = did_of(query)?;
     let since = query.get("since").map(Tid::parse).transpose();
     let since = since.map_err(|_| Refusal::invalid("Error: since must be a valid TID"))?;
@@ -74,7 +74,7 @@ pub fn get_repo(net: &Net, host: usize, query: &Query) -> Given {
     Ok(car_answer(car.unwrap_or_default()))
 }
 
-pub fn get_record(net: &Net, host: usize, query: &Query) -> Given {
+pub(super) fn get_record(net: &Net, host: usize, query: &Query) -> Given {
     let did = did_of(query)?;
     let (Some(collection), Some(rkey)) = (query.get("collection"), query.get("rkey")) else {
         let message = "Error: Params must have the properties \"collection\" and \"rkey\"";
@@ -107,7 +107,7 @@ pub fn get_record(net: &Net, host: usize, query: &Query) -> Given {
     Ok(car_answer(out))
 }
 
-pub fn get_blocks(net: &Net, host: usize, query: &Query) -> Given {
+pub(super) fn get_blocks(net: &Net, host: usize, query: &Query) -> Given {
     let did = did_of(query)?;
     let wanted: Result<Vec<Cid>, _> = query.all("cids").map(str::parse).collect();
     let wanted = wanted.map_err(|_| Refusal::invalid("Error: cids must be valid CIDs"))?;
@@ -131,7 +131,7 @@ pub fn get_blocks(net: &Net, host: usize, query: &Query) -> Given {
     }
 }
 
-pub fn get_latest_commit(net: &Net, host: usize, query: &Query) -> Given {
+pub(super) fn get_latest_commit(net: &Net, host: usize, query: &Query) -> Given {
     let did = did_of(query)?;
     let world = net.world();
     let repo = &served(&world, host, &did)?.repo;
@@ -141,7 +141,7 @@ pub fn get_latest_commit(net: &Net, host: usize, query: &Query) -> Given {
     })))
 }
 
-pub fn get_repo_status(net: &Net, host: usize, query: &Query) -> Given {
+pub(super) fn get_repo_status(net: &Net, host: usize, query: &Query) -> Given {
     let did = did_of(query)?;
     let world = net.world();
     let copy = held(&world, host, &did)?;
@@ -154,7 +154,7 @@ pub fn get_repo_status(net: &Net, host: usize, query: &Query) -> Given {
 }
 
 /// The number of items that a page may have, according to the parameter `limit`.
-pub fn limit_of(query: &Query, default: usize, most: usize) -> Result<usize, Refusal> {
+pub(crate) fn limit_of(query: &Query, default: usize, most: usize) -> Result<usize, Refusal> {
     match query.get("limit").map(str::parse::<usize>) {
         None => Ok(default),
         Some(Ok(limit)) if (1..=most).contains(&limit) => Ok(limit),
@@ -165,7 +165,7 @@ pub fn limit_of(query: &Query, default: usize, most: usize) -> Result<usize, Ref
     }
 }
 
-pub fn list_repos(net: &Net, host: usize, query: &Query) -> Given {
+pub(super) fn list_repos(net: &Net, host: usize, query: &Query) -> Given {
     let limit = limit_of(query, LIST_DEFAULT, LIST_MOST)?.min(net.config.list_page);
     let after = query.get("cursor").map(str::parse::<u64>).transpose();
     let after = after.map_err(|_| Refusal::invalid("Malformed cursor"))?;

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 use super::operation::Statement;
 
 /// The document that follows from a statement.
-pub fn document(did: &str, statement: &Statement, legacy: bool) -> Json {
+pub(crate) fn document(did: &str, statement: &Statement, legacy: bool) -> Json {
     let key = statement.signing_key.strip_prefix("did:key:");
     let multikey = key.unwrap_or_default();
     let (context, method) = if legacy {

@@ -4,9 +4,9 @@ mod document;
 mod operation;
 mod serve;
 
-pub use document::document;
-pub use operation::{Operation, Statement};
-pub use serve::{answer, route};
+pub(crate) use document::document;
+pub(crate) use operation::{Operation, Statement};
+pub(crate) use serve::{answer, route};
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::world::timestamp;
 
 /// An operation, with its place in the directory's log.
 #[derive(Debug, Clone)]
-pub struct Logged {
+pub(crate) struct Logged {
     pub seq: u64,
     pub did: Did,
     pub created_micros: u64,
@@ -27,14 +27,14 @@ pub struct Logged {
 
 /// The directory's log of operations.
 #[derive(Debug, Default)]
-pub struct Plc {
+pub(crate) struct Plc {
     log: Vec<Logged>,
     /// The places in `log` of each DID's operations.
     of: HashMap<Did, Vec<usize>>,
 }
 
 impl Plc {
-    pub fn append(&mut self, did: &Did, operation: Operation, created_micros: u64) {
+    pub(crate) fn append(&mut self, did: &Did, operation: Operation, created_micros: u64) {
         let at = self.log.len();
         self.log.push(Logged {
             seq: at as u64 + 1,
@@ -46,25 +46,25 @@ impl Plc {
     }
 
     /// The number of the last operation.
-    pub fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.log.len() as u64
     }
 
     /// The operations of a DID up to a number, oldest first.
-    pub fn operations(&self, did: &Did, up_to: u64) -> Vec<&Logged> {
+    pub(crate) fn operations(&self, did: &Did, up_to: u64) -> Vec<&Logged> {
         let at = self.of.get(did).map_or(&[][..], Vec::as_slice);
         let all = at.iter().map(|at| &self.log[*at]);
         all.filter(|logged| logged.seq <= up_to).collect()
     }
 
     /// The CID of a DID's last operation, which the next one names as its predecessor.
-    pub fn head(&self, did: &Did) -> Option<Cid> {
+    pub(crate) fn head(&self, did: &Did) -> Option<Cid> {
         let last = self.of.get(did)?.last()?;
         Some(self.log[*last].operation.cid)
     }
 
     /// At most `count` operations after a number.
-    pub fn export(&self, after: u64, count: usize) -> &[Logged] {
+    pub(crate) fn export(&self, after: u64, count: usize) -> &[Logged] {
         let from = usize::try_from(after)
             .unwrap_or(usize::MAX)
             .min(self.log.len());
@@ -73,7 +73,7 @@ impl Plc {
     }
 
     /// At most `count` operations created after a time.
-    pub fn export_after_time(&self, after: &str, count: usize) -> Vec<&Logged> {
+    pub(crate) fn export_after_time(&self, after: &str, count: usize) -> Vec<&Logged> {
         let later = self
             .log
             .iter()
@@ -84,7 +84,7 @@ impl Plc {
 
 impl Logged {
     /// The operation as the audit log and the export show it.
-    pub fn to_json(&self) -> Json {
+    pub(crate) fn to_json(&self) -> Json {
         json!({
             "did": self.did.as_str(),
             "operation": self.operation.json,

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 /// What an operation says about an account. An operation always states everything.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Statement {
+pub(crate) struct Statement {
     pub rotation_key: String,
     pub signing_key: String,
     pub handle: String,
@@ -18,7 +18,7 @@ pub struct Statement {
 
 /// A signed operation.
 #[derive(Debug, Clone)]
-pub struct Operation {
+pub(crate) struct Operation {
     pub json: Json,
     pub cid: Cid,
     /// `None` for a tombstone.
@@ -26,7 +26,11 @@ pub struct Operation {
 }
 
 impl Operation {
-    pub fn update(statement: Statement, prev: Option<&Cid>, rotation: &SigningKey) -> Operation {
+    pub(crate) fn update(
+        statement: Statement,
+        prev: Option<&Cid>,
+        rotation: &SigningKey,
+    ) -> Operation {
         let json = json!({
             "type": "plc_operation",
             "rotationKeys": [statement.rotation_key],
@@ -43,7 +47,7 @@ impl Operation {
         Operation::sign(json, Some(statement), rotation)
     }
 
-    pub fn tombstone(prev: &Cid, rotation: &SigningKey) -> Operation {
+    pub(crate) fn tombstone(prev: &Cid, rotation: &SigningKey) -> Operation {
         let json = json!({ "type": "plc_tombstone", "prev": prev.to_string() });
         Operation::sign(json, None, rotation)
     }
@@ -60,7 +64,7 @@ impl Operation {
     }
 
     /// The DID that this operation creates if it is the first one.
-    pub fn founded_did(&self) -> String {
+    pub(crate) fn founded_did(&self) -> String {
         let name = base32_encode(self.cid.digest());
         format!("did:plc:{}", &name[..24])
     }

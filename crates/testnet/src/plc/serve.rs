@@ -14,7 +14,7 @@ const EXPORT_MOST: usize = 1000;
 const EXPORT_DEFAULT: usize = 10;
 
 /// The route and the DID of a path: `/{did}`, `/{did}/log/audit`, `/export`.
-pub fn route(path: &str) -> (&str, Option<Did>) {
+pub(crate) fn route(path: &str) -> (&str, Option<Did>) {
     let path = path.trim_start_matches('/');
     let (first, rest) = path.split_once('/').unwrap_or((path, ""));
     let route = match (first, rest) {
@@ -30,7 +30,7 @@ pub fn route(path: &str) -> (&str, Option<Did>) {
     (route, did_in_path(first))
 }
 
-pub fn answer(net: &Net, request: &Request<Body>) -> Answer {
+pub(crate) fn answer(net: &Net, request: &Request<Body>) -> Answer {
     let (route, did) = route(request.uri().path());
     match (route, did) {
         ("health", _) => ok(&json!({ "version": "testnet" })),

@@ -7,7 +7,7 @@
 
 mod serve;
 
-pub use serve::answer;
+pub(crate) use serve::answer;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::stream::{Body, Draft, Feed};
 
 /// What the relay knows about an account.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub(crate) struct Known {
     pub rev: String,
     pub head: Option<Cid>,
     pub host: usize,
@@ -31,7 +31,7 @@ pub struct Known {
 }
 
 /// The state of the relay.
-pub struct Relay {
+pub(crate) struct Relay {
     pub feed: Arc<Feed>,
     pub known: HashMap<Did, Known>,
     /// The accounts in the order of their first event.
@@ -41,7 +41,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    pub fn new(window_events: usize, buffer_events: u64) -> Relay {
+    pub(crate) fn new(window_events: usize, buffer_events: u64) -> Relay {
         Relay {
             feed: Arc::new(Feed::new(window_events, buffer_events)),
             known: HashMap::new(),
@@ -52,7 +52,7 @@ impl Relay {
 
     /// Handles an event of a host. Returns the relay's number for it if the event was
     /// passed on.
-    pub fn hear(
+    pub(crate) fn hear(
         &mut self,
         faults: &Faults,
         host: usize,
@@ -117,7 +117,7 @@ impl Relay {
 
     /// Restores the relay from a backup: it gives its last numbers again. Returns how
     /// many events were forgotten.
-    pub fn rollback(&mut self, events: usize) -> usize {
+    pub(crate) fn rollback(&mut self, events: usize) -> usize {
         self.feed.rollback(events)
     }
 }

@@ -13,7 +13,7 @@ use crate::pds::limit_of;
 use crate::stream::Manners;
 use crate::world::World;
 
-pub fn answer(net: &Net, request: Request<Body>) -> Answer {
+pub(crate) fn answer(net: &Net, request: Request<Body>) -> Answer {
     let path = request.uri().path();
     let Some(method) = path.strip_prefix("/xrpc/") else {
         return text_answer(200, "This is the relay of a Gapless test network.\n");

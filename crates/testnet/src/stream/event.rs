@@ -15,7 +15,7 @@ use crate::world::Change;
 
 /// An event without a number.
 #[derive(Debug, Clone)]
-pub struct Draft {
+pub(crate) struct Draft {
     pub did: Did,
     pub time: String,
     pub body: Body,
@@ -23,7 +23,7 @@ pub struct Draft {
 
 /// The contents of an event.
 #[derive(Debug, Clone)]
-pub enum Body {
+pub(crate) enum Body {
     Commit(CommitBody),
     Sync {
         rev: String,
@@ -45,7 +45,7 @@ pub enum Body {
 }
 
 #[derive(Debug, Clone)]
-pub struct CommitBody {
+pub(crate) struct CommitBody {
     pub rev: String,
     pub since: Option<String>,
     pub commit: Cid,
@@ -59,12 +59,12 @@ pub struct CommitBody {
 }
 
 impl Draft {
-    pub fn is_account(&self) -> bool {
+    pub(crate) fn is_account(&self) -> bool {
         matches!(self.body, Body::Account { .. })
     }
 
     /// The WebSocket message of the event with the number `seq`.
-    pub fn encode(&self, seq: u64) -> Bytes {
+    pub(crate) fn encode(&self, seq: u64) -> Bytes {
         let (did, time) = (self.did.as_str(), self.time.as_str());
         let frame = match &self.body {
             Body::Commit(body) => body.encode(seq, did, time),

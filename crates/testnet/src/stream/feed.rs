@@ -47,7 +47,7 @@ struct State {
 
 /// How a server handles cursors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manners {
+pub(crate) enum Manners {
     /// A PDS reports a cursor that is too old or ahead.
     Pds,
     /// A relay reports nothing and starts where it can.
@@ -56,7 +56,7 @@ pub enum Manners {
 
 /// The place where a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub(crate) enum Start {
     /// At a position. Entries before `live_from` are only sent if their number is above
     /// `cursor`.
     At {
@@ -70,7 +70,7 @@ pub enum Start {
 
 /// The next frames for a subscriber.
 #[derive(Debug, Default)]
-pub struct Read {
+pub(crate) struct Read {
     pub frames: Vec<Bytes>,
     pub position: u64,
     /// The number of entries after `position`.
@@ -84,13 +84,13 @@ pub struct Read {
 
 /// The event stream of one host, shared with its subscribers.
 #[derive(Debug)]
-pub struct Feed {
+pub(crate) struct Feed {
     state: Mutex<State>,
     changed: watch::Sender<u64>,
 }
 
 impl Feed {
-    pub fn new(window_events: usize, buffer_events: u64) -> Feed {
+    pub(crate) fn new(window_events: usize, buffer_events: u64) -> Feed {
         Feed {
             state: Mutex::new(State {
                 entries: VecDeque::new(),
@@ -115,19 +115,19 @@ impl Feed {
     }
 
     /// A receiver that is notified of every change.
-    pub fn watch(&self) -> watch::Receiver<u64> {
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
     /// Takes the next number.
-    pub fn skip_seq(&self) -> u64 {
+    pub(crate) fn skip_seq(&self) -> u64 {
         let mut state = self.state();
         let seq = state.next_seq;
         state.next_seq += 1;
         seq
     }
 
-    pub fn push(&self, seq: u64, did: &Did, frame: Bytes, not_before: Option<Instant>) {
+    pub(crate) fn push(&self, seq: u64, did: &Did, frame: Bytes, not_before: Option<Instant>) {
         self.push_entry(Entry {
             seq: Some(seq),
             did: Some(did.clone()),
@@ -137,7 +137,7 @@ impl Feed {
     }
 
     /// Sends a frame without a number to all present subscribers.
-    pub fn push_info(&self, frame: Bytes) {
+    pub(crate) fn push_info(&self, frame: Bytes) {
         self.push_entry(Entry {
             seq: None,
             did: None,
@@ -155,25 +155,25 @@ impl Feed {
     }
 
     /// The last number that was given; 0 before the first.
-    pub fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.state().next_seq - 1
     }
 
     /// Sets the number of events that are replayed.
-    pub fn set_window(&self, events: usize) {
+    pub(crate) fn set_window(&self, events: usize) {
         let mut state = self.state();
         state.window_events = events;
         state.evict();
     }
 
     /// Ends all subscriptions.
-    pub fn disconnect(&self) {
+    pub(crate) fn disconnect(&self) {
         self.state().epoch += 1;
         self.wake();
     }
 
     /// Wipes the stream: nothing is kept, and numbers begin again at `next`.
-    pub fn restart(&self, next: u64) {
+    pub(crate) fn restart(&self, next: u64) {
         let mut state = self.state();
         state.base += state.entries.len() as u64;
         state.entries.clear();
@@ -187,7 +187,7 @@ impl Feed {
 
     /// Restores the stream from a backup: the last events are forgotten, and their
     /// numbers are given again. Returns how many events were forgotten.
-    pub fn rollback(&self, events: usize) -> usize {
+    pub(crate) fn rollback(&self, events: usize) -> usize {
         let mut state = self.state();
         let gone = events.min(state.entries.len() - state.forgotten());
         let keep = state.entries.len() - gone;
@@ -206,7 +206,7 @@ impl Feed {
     }
 
     /// Removes the frames of an account, as a PDS does on deletion.
-    pub fn purge(&self, did: &Did) {
+    pub(crate) fn purge(&self, did: &Did) {
         for entry in &mut self.state().entries {
             if entry.did.as_ref() == Some(did) {
                 entry.frame = None;
@@ -215,7 +215,7 @@ impl Feed {
     }
 
     /// The place where a subscriber with this cursor begins.
-    pub fn start(&self, cursor: Option<u64>, manners: Manners) -> Start {
+    pub(crate) fn start(&self, cursor: Option<u64>, manners: Manners) -> Start {
         let state = self.state();
         let end = state.base + state.entries.len() as u64;
         let live = Start::At {
@@ -248,7 +248,7 @@ impl Feed {
     }
 
     /// The next frames from `position` on, at most about [`READ_BYTES`].
-    pub fn read(&self, position: u64, cursor: u64, live_from: u64) -> Read {
+    pub(crate) fn read(&self, position: u64, cursor: u64, live_from: u64) -> Read {
         let state = self.state();
         let mut read = Read {
             position,
@@ -283,17 +283,17 @@ impl Feed {
     }
 
     /// The number of entries from `position` on.
-    pub fn backlog(&self, position: u64) -> u64 {
+    pub(crate) fn backlog(&self, position: u64) -> u64 {
         let state = self.state();
         (state.base + state.entries.len() as u64).saturating_sub(position)
     }
 
-    pub fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.state().epoch
     }
 
     /// All frames that a subscriber with cursor 0 would get now.
-    pub fn frames(&self) -> Vec<Bytes> {
+    pub(crate) fn frames(&self) -> Vec<Bytes> {
         let state = self.state();
         let replayed = state.entries.range(state.forgotten()..);
         let numbered = replayed.filter(|entry| entry.seq.is_some());

@@ -3,8 +3,8 @@
 
 mod event;
 mod feed;
-pub mod socket;
-pub mod subscribe;
+pub(crate) mod socket;
+pub(crate) mod subscribe;
 
-pub use event::{Body, CommitBody, Draft};
-pub use feed::{Feed, Manners};
+pub(crate) use event::{Body, CommitBody, Draft};
+pub(crate) use feed::{Feed, Manners};

@@ -20,38 +20,38 @@ const CLIENT_MESSAGE_BYTES: usize = 10_000_000;
 const CLIENT_MESSAGES: usize = 64;
 const PROTOCOL_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-pub const TEXT: u8 = 1;
-pub const BINARY: u8 = 2;
+pub(crate) const TEXT: u8 = 1;
+pub(crate) const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
 /// The close code for a client that broke a rule.
-pub const CLOSE_POLICY: u16 = 1008;
-pub const CLOSE_NORMAL: u16 = 1000;
+pub(crate) const CLOSE_POLICY: u16 = 1008;
+pub(crate) const CLOSE_NORMAL: u16 = 1000;
 
 /// A message from a client.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Incoming {
+pub(crate) enum Incoming {
     Ping(Vec<u8>),
     Message(Vec<u8>),
     Close,
 }
 
 /// An open connection: a writer for bytes, and a receiver of messages.
-pub struct Socket {
+pub(crate) struct Socket {
     pub out: WriteHalf<TokioIo<Upgraded>>,
     pub incoming: mpsc::Receiver<Incoming>,
 }
 
 /// An accepted handshake: the response, and the connection to come.
-pub struct Handshake {
+pub(crate) struct Handshake {
     pub response: Response<Body>,
     upgrade: OnUpgrade,
 }
 
 /// Accepts a handshake, or returns the response that refuses it.
-pub fn accept(mut request: Request<Body>) -> Result<Handshake, Box<Response<Body>>> {
+pub(crate) fn accept(mut request: Request<Body>) -> Result<Handshake, Box<Response<Body>>> {
     let wants = |name, value: &str| has_token(request.headers(), name, value);
     let key = request.headers().get(header::SEC_WEBSOCKET_KEY).cloned();
     let (Some(key), true, true) = (
@@ -94,7 +94,7 @@ fn has_token(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool
 
 impl Handshake {
     /// Responds to the client, and runs `serve` with the open socket in a task.
-    pub fn run<F>(self, serve: impl FnOnce(Socket) -> F + Send + 'static) -> Response<Body>
+    pub(crate) fn run<F>(self, serve: impl FnOnce(Socket) -> F + Send + 'static) -> Response<Body>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -114,17 +114,17 @@ impl Handshake {
 }
 
 impl Socket {
-    pub async fn send(&mut self, opcode: u8, payload: &[u8]) -> std::io::Result<()> {
+    pub(crate) async fn send(&mut self, opcode: u8, payload: &[u8]) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(payload.len() + 10);
         write_frame(&mut bytes, opcode, payload);
         self.out.write_all(&bytes).await
     }
 
-    pub async fn pong(&mut self, payload: &[u8]) -> std::io::Result<()> {
+    pub(crate) async fn pong(&mut self, payload: &[u8]) -> std::io::Result<()> {
         self.send(PONG, payload).await
     }
 
-    pub async fn close(&mut self, code: u16, reason: &str) -> std::io::Result<()> {
+    pub(crate) async fn close(&mut self, code: u16, reason: &str) -> std::io::Result<()> {
         let mut bytes = Vec::new();
         write_close(&mut bytes, code, reason);
         self.out.write_all(&bytes).await?;
@@ -133,7 +133,7 @@ impl Socket {
 }
 
 /// Appends one whole frame, unmasked, as servers send it.
-pub fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
+pub(crate) fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
     out.push(0x80 | opcode);
     match payload.len() {
         len @ 0..126 => out.push(len as u8),
@@ -149,7 +149,7 @@ pub fn write_frame(out: &mut Vec<u8>, opcode: u8, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-pub fn write_close(out: &mut Vec<u8>, code: u16, reason: &str) {
+pub(crate) fn write_close(out: &mut Vec<u8>, code: u16, reason: &str) {
     let mut payload = code.to_be_bytes().to_vec();
     payload.extend_from_slice(reason.as_bytes());
     write_frame(out, CLOSE, &payload);

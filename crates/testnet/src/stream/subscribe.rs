@@ -22,7 +22,7 @@ use crate::faults::{Fault, Faults, Place};
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// A subscription to a feed that is about to be served.
-pub struct Subscription {
+pub(crate) struct Subscription {
     feed: Arc<Feed>,
     faults: Arc<Faults>,
     place: Place,
@@ -35,7 +35,7 @@ pub struct Subscription {
 impl Subscription {
     /// Chooses where the subscription begins. Call this before the handshake is answered,
     /// so that the subscriber misses nothing that happens after the answer.
-    pub fn new(
+    pub(crate) fn new(
         feed: Arc<Feed>,
         faults: Arc<Faults>,
         place: Place,
@@ -102,7 +102,7 @@ impl Outbox {
 }
 
 /// Serves one subscriber until the subscriber or the feed ends the subscription.
-pub async fn serve(subscription: Subscription, mut socket: Socket) {
+pub(crate) async fn serve(subscription: Subscription, mut socket: Socket) {
     if stay_silent(&subscription.faults, subscription.place, &mut socket).await {
         return;
     }
@@ -150,7 +150,7 @@ pub async fn serve(subscription: Subscription, mut socket: Socket) {
 
 /// If a fault wants that, stays silent after the handshake until the fault is cleared or
 /// the client leaves; pings are still answered. Returns whether a fault applied.
-pub async fn stay_silent(faults: &Faults, place: Place, socket: &mut Socket) -> bool {
+pub(crate) async fn stay_silent(faults: &Faults, place: Place, socket: &mut Socket) -> bool {
     let taken = faults.take_with_id(place, None, |fault| {
         matches!(fault, Fault::DialSilence { after: true }).then_some(())
     });

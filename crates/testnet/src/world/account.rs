@@ -22,7 +22,7 @@ pub enum Status {
 }
 
 impl Status {
-    pub fn is_active(self) -> bool {
+    pub(crate) fn is_active(self) -> bool {
         self == Status::Active
     }
 
@@ -52,7 +52,7 @@ impl Status {
 
 /// An account: its identity and its keys.
 #[derive(Clone)]
-pub struct Account {
+pub(crate) struct Account {
     pub did: Did,
     pub handle: String,
     /// The index of the host that the DID document names.
@@ -67,20 +67,20 @@ pub struct Account {
 
 /// A host's copy of an account.
 #[derive(Debug, Clone)]
-pub struct Hosted {
+pub(crate) struct Hosted {
     pub status: Status,
     pub repo: Repo,
 }
 
 /// An event that is held back until the account's next event has been sent.
 #[derive(Debug)]
-pub struct Held {
+pub(crate) struct Held {
     pub seq: u64,
     pub draft: Draft,
 }
 
 /// One PDS.
-pub struct Host {
+pub(crate) struct Host {
     pub url: String,
     /// `localhost:port`, as relays list the host.
     pub hostname: String,
@@ -95,7 +95,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(port: u16, window_events: usize, buffer_events: u64) -> Host {
+    pub(crate) fn new(port: u16, window_events: usize, buffer_events: u64) -> Host {
         Host {
             url: format!("http://localhost:{port}"),
             hostname: format!("localhost:{port}"),
@@ -108,14 +108,14 @@ impl Host {
         }
     }
 
-    pub fn put(&mut self, did: &Did, hosted: Hosted) {
+    pub(crate) fn put(&mut self, did: &Did, hosted: Hosted) {
         if self.accounts.insert(did.clone(), hosted).is_none() {
             self.order.insert(self.next_number, did.clone());
             self.next_number += 1;
         }
     }
 
-    pub fn remove(&mut self, did: &Did) -> Option<Hosted> {
+    pub(crate) fn remove(&mut self, did: &Did) -> Option<Hosted> {
         self.order.retain(|_, other| other != did);
         self.accounts.remove(did)
     }

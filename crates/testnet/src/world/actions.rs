@@ -57,7 +57,7 @@ impl World {
     /// Performs an immediate fault, once for every account or stream in its scope (at
     /// most `count` accounts; one if `count` is absent). Returns how often it was
     /// performed.
-    pub fn act(&mut self, spec: &Spec) -> Result<u64, ActionError> {
+    pub(crate) fn act(&mut self, spec: &Spec) -> Result<u64, ActionError> {
         match &spec.fault {
             Fault::Window { .. }
             | Fault::SeqRestart { .. }
@@ -202,7 +202,7 @@ impl World {
     }
 
     /// Adds records, in commits of the largest allowed size.
-    pub fn grow(&mut self, did: &Did, records: usize) -> Result<(), ActionError> {
+    pub(crate) fn grow(&mut self, did: &Did, records: usize) -> Result<(), ActionError> {
         let mut left = records;
         while left > 0 {
             let count = left.min(WRITES_PER_COMMIT);

@@ -13,24 +13,24 @@ use gapless_atp::mst::{self, SourceError};
 
 /// A store of blocks in memory.
 #[derive(Debug, Default)]
-pub struct BlockStore(HashMap<Cid, Bytes>);
+pub(crate) struct BlockStore(HashMap<Cid, Bytes>);
 
 impl BlockStore {
     /// Stores a DAG-CBOR block and returns its CID.
-    pub fn put(&mut self, block: &[u8]) -> Cid {
+    pub(crate) fn put(&mut self, block: &[u8]) -> Cid {
         let cid = Cid::dag_cbor(block);
         self.put_as(cid, block);
         cid
     }
 
     /// Stores a block whose CID is already known.
-    pub fn put_as(&mut self, cid: Cid, block: &[u8]) {
+    pub(crate) fn put_as(&mut self, cid: Cid, block: &[u8]) {
         self.0
             .entry(cid)
             .or_insert_with(|| Bytes::copy_from_slice(block));
     }
 
-    pub fn get(&self, cid: &Cid) -> Option<&Bytes> {
+    pub(crate) fn get(&self, cid: &Cid) -> Option<&Bytes> {
         self.0.get(cid)
     }
 }

@@ -9,26 +9,26 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use gapless_atp::syntax::Tid;
 
 /// 2025-01-01T00:00:00Z. Every run is later than this, so no rev is in the future.
-pub const LOGICAL_START_MICROS: u64 = 1_735_689_600_000_000;
+pub(super) const LOGICAL_START_MICROS: u64 = 1_735_689_600_000_000;
 /// 2100-01-01T00:00:00Z. A rev from this time is in the future in every run.
-pub const FAR_FUTURE_MICROS: u64 = 4_102_444_800_000_000;
+pub(super) const FAR_FUTURE_MICROS: u64 = 4_102_444_800_000_000;
 const LOGICAL_STEP_MICROS: u64 = 7_001;
 
 #[derive(Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     wall: bool,
     last_micros: u64,
 }
 
 impl Clock {
-    pub fn logical() -> Clock {
+    pub(crate) fn logical() -> Clock {
         Clock {
             wall: false,
             last_micros: LOGICAL_START_MICROS,
         }
     }
 
-    pub fn wall() -> Clock {
+    pub(crate) fn wall() -> Clock {
         Clock {
             wall: true,
             last_micros: 0,
@@ -36,7 +36,7 @@ impl Clock {
     }
 
     /// Microseconds since 1970, later than any earlier reading.
-    pub fn tick(&mut self) -> u64 {
+    pub(crate) fn tick(&mut self) -> u64 {
         self.last_micros = if self.wall {
             wall_micros().max(self.last_micros + 1)
         } else {
@@ -46,12 +46,12 @@ impl Clock {
     }
 
     /// The last reading.
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.last_micros
     }
 
     /// A new rev.
-    pub fn rev(&mut self) -> Tid {
+    pub(crate) fn rev(&mut self) -> Tid {
         Tid::from_micros(self.tick(), 0)
     }
 }
@@ -62,7 +62,7 @@ fn wall_micros() -> u64 {
 }
 
 /// Formats microseconds since 1970 as `2025-01-01T00:00:00.000Z`.
-pub fn timestamp(micros: u64) -> String {
+pub(crate) fn timestamp(micros: u64) -> String {
     let (days, rest) = (micros / 86_400_000_000, micros % 86_400_000_000);
     let (year, month, day) = civil(days);
     let millis = rest / 1000;

@@ -32,7 +32,7 @@ pub struct NewAccount {
 
 impl World {
     /// Creates the accounts that the configuration asks for.
-    pub fn populate(&mut self) -> Result<(), ActionError> {
+    pub(crate) fn populate(&mut self) -> Result<(), ActionError> {
         let (repos, hosts) = (self.config.repos, self.hosts.len());
         for index in 0..repos {
             self.create_account(NewAccount {
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// Creates an account and announces it as a PDS does.
-    pub fn create_account(&mut self, new: NewAccount) -> Result<Did, ActionError> {
+    pub(crate) fn create_account(&mut self, new: NewAccount) -> Result<Did, ActionError> {
         if new.host >= self.hosts.len() {
             return Err(ActionError::NoHost(new.host));
         }

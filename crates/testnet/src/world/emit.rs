@@ -104,7 +104,7 @@ impl World {
     }
 
     /// Sends the events that are held back until their account's next event.
-    pub fn release_held(&mut self) {
+    pub(crate) fn release_held(&mut self) {
         for host in 0..self.hosts.len() {
             for (_, held) in std::mem::take(&mut self.hosts[host].held) {
                 self.send(host, held.seq, &held.draft, None);
@@ -129,7 +129,7 @@ impl World {
 }
 
 /// A CAR of those of `blocks` that the store has, with the commit as its root.
-pub fn car_of(store: &BlockStore, root: Cid, blocks: &[Cid]) -> Bytes {
+pub(super) fn car_of(store: &BlockStore, root: Cid, blocks: &[Cid]) -> Bytes {
     let mut car = Vec::new();
     write_header(&mut car, &[root]);
     for cid in blocks {

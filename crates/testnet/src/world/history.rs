@@ -27,7 +27,7 @@ pub struct CommitTruth {
 
 /// All commits of one repository.
 #[derive(Debug, Default)]
-pub struct RepoTruth {
+pub(crate) struct RepoTruth {
     pub commits: Vec<CommitTruth>,
     /// The index of the commit that is the head on the account's host.
     pub head: Option<usize>,
@@ -35,10 +35,10 @@ pub struct RepoTruth {
 
 /// The commits of all repositories.
 #[derive(Debug, Default)]
-pub struct History(HashMap<Did, RepoTruth>);
+pub(crate) struct History(HashMap<Did, RepoTruth>);
 
 impl History {
-    pub fn append(&mut self, did: &Did, made: &NewCommit, key: String, host: usize) {
+    pub(crate) fn append(&mut self, did: &Did, made: &NewCommit, key: String, host: usize) {
         let repo = self.0.entry(did.clone()).or_default();
         repo.commits.push(CommitTruth {
             rev: made.rev,
@@ -52,12 +52,12 @@ impl History {
         repo.head = Some(repo.commits.len() - 1);
     }
 
-    pub fn repo(&self, did: &Did) -> Option<&RepoTruth> {
+    pub(crate) fn repo(&self, did: &Did) -> Option<&RepoTruth> {
         self.0.get(did)
     }
 
     /// Sets the head to an earlier commit.
-    pub fn set_head(&mut self, did: &Did, head: usize) {
+    pub(crate) fn set_head(&mut self, did: &Did, head: usize) {
         if let Some(repo) = self.0.get_mut(did) {
             repo.head = Some(head);
         }
@@ -66,12 +66,12 @@ impl History {
 
 impl RepoTruth {
     /// The index of the last commit with this rev.
-    pub fn find(&self, rev: Rev) -> Option<usize> {
+    pub(crate) fn find(&self, rev: Rev) -> Option<usize> {
         self.commits.iter().rposition(|commit| commit.rev == rev)
     }
 
     /// The index of the commit `steps` before the head, along the parents.
-    pub fn back(&self, steps: usize) -> Option<usize> {
+    pub(crate) fn back(&self, steps: usize) -> Option<usize> {
         let mut at = self.head?;
         for _ in 0..steps {
             at = self.commits[at].parent?;
@@ -81,7 +81,7 @@ impl RepoTruth {
 
     /// The index of the last commit among the head and its ancestors whose rev is not
     /// above `rev`.
-    pub fn at_or_before(&self, rev: Rev) -> Option<usize> {
+    pub(crate) fn at_or_before(&self, rev: Rev) -> Option<usize> {
         let mut at = self.head?;
         while self.commits[at].rev > rev {
             at = self.commits[at].parent?;
@@ -90,7 +90,7 @@ impl RepoTruth {
     }
 
     /// All records after the commit with the index `at`.
-    pub fn records(&self, at: usize) -> BTreeMap<String, Cid> {
+    pub(crate) fn records(&self, at: usize) -> BTreeMap<String, Cid> {
         let mut way = Vec::new();
         let mut next = Some(at);
         while let Some(at) = next {

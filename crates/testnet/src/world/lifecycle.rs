@@ -10,7 +10,7 @@ use crate::plc::Operation;
 impl World {
     /// Gives an account a new signing key. If `quiet`, only the directory shows the key:
     /// no event is sent, and the head stays signed by the old key.
-    pub fn rotate_key(&mut self, did: &Did, quiet: bool) -> Result<(), ActionError> {
+    pub(crate) fn rotate_key(&mut self, did: &Did, quiet: bool) -> Result<(), ActionError> {
         self.change_key(did)?;
         self.publish(did);
         if !quiet {
@@ -44,7 +44,7 @@ impl World {
     }
 
     /// Ends an identity: the directory answers 410 from now on.
-    pub fn tombstone(&mut self, did: &Did) -> Result<(), ActionError> {
+    pub(crate) fn tombstone(&mut self, did: &Did) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let prev = self.plc.head(did);
         let prev = prev.ok_or_else(|| ActionError::NotInDirectory(did.clone()))?;
@@ -60,7 +60,12 @@ impl World {
     /// The new host signs the repository again before it announces the account. With
     /// `import` it keeps the commit of the old key and announces it under another rev, as
     /// the reference PDS does after importRepo.
-    pub fn migrate(&mut self, did: &Did, to: usize, import: bool) -> Result<(), ActionError> {
+    pub(crate) fn migrate(
+        &mut self,
+        did: &Did,
+        to: usize,
+        import: bool,
+    ) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let (from, handle) = (account.host, account.handle.clone());
         if to >= self.hosts.len() {
@@ -166,7 +171,7 @@ impl World {
     }
 
     /// Changes the state of an account on its host, and announces it.
-    pub fn set_status(&mut self, did: &Did, status: Status) -> Result<(), ActionError> {
+    pub(crate) fn set_status(&mut self, did: &Did, status: Status) -> Result<(), ActionError> {
         let account = self.account(did)?;
         let (host, handle) = (account.host, account.handle.clone());
         if status.is_active()

@@ -15,14 +15,18 @@ mod lifecycle;
 mod records;
 mod repo;
 
-pub use account::{Account, Host, Hosted, Status};
+pub use account::Status;
+pub(crate) use account::{Account, Host, Hosted};
 pub use actions::ActionError;
-pub use blocks::BlockStore;
-pub use clock::{Clock, timestamp};
+pub(crate) use blocks::BlockStore;
+pub(crate) use clock::{Clock, timestamp};
 pub use create::NewAccount;
-pub use history::{CommitTruth, History};
-pub use records::{Drawer, POST, encode as encode_record};
-pub use repo::{Change, NewCommit, Repo, WRITES_PER_COMMIT, Write, WriteError, sign};
+pub use history::CommitTruth;
+pub(crate) use history::History;
+pub use records::encode as encode_record;
+pub(crate) use records::{Drawer, POST};
+pub use repo::{Change, NewCommit, Write, WriteError};
+pub(crate) use repo::{Repo, WRITES_PER_COMMIT, sign};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +41,7 @@ use crate::relay::Relay;
 use crate::rng::Rng;
 
 /// The state of the network.
-pub struct World {
+pub(crate) struct World {
     pub config: Arc<Config>,
     pub rng: Rng,
     pub clock: Clock,
@@ -60,7 +64,7 @@ pub struct World {
 
 impl World {
     /// A world without accounts, with one host per port.
-    pub fn new(config: Arc<Config>, ports: &[u16], faults: Arc<Faults>) -> World {
+    pub(crate) fn new(config: Arc<Config>, ports: &[u16], faults: Arc<Faults>) -> World {
         let hosts = ports.iter().enumerate().map(|(index, port)| {
             let mut host = Host::new(*port, config.window_events, config.buffer_events);
             if config.public_hosts {
@@ -94,27 +98,27 @@ impl World {
         }
     }
 
-    pub fn account(&self, did: &Did) -> Result<&Account, WriteError> {
+    pub(crate) fn account(&self, did: &Did) -> Result<&Account, WriteError> {
         self.accounts
             .get(did)
             .ok_or_else(|| WriteError::NoAccount(did.to_string()))
     }
 
     /// The copy of an account on the host that its document names.
-    pub fn hosted(&self, did: &Did) -> Option<&Hosted> {
+    pub(crate) fn hosted(&self, did: &Did) -> Option<&Hosted> {
         let host = self.accounts.get(did)?.host;
         self.hosts[host].accounts.get(did)
     }
 
     /// The state of an account on the host that its document names; `None` if the account
     /// is unknown.
-    pub fn status(&self, did: &Did) -> Option<Status> {
+    pub(crate) fn status(&self, did: &Did) -> Option<Status> {
         self.accounts.get(did)?;
         Some(self.hosted(did).map_or(Status::Deleted, |copy| copy.status))
     }
 
     /// What the account's document should say now.
-    pub fn statement(&self, account: &Account) -> Statement {
+    pub(crate) fn statement(&self, account: &Account) -> Statement {
         Statement {
             rotation_key: account.rotation.public().to_did_key(),
             signing_key: account.signing.public().to_did_key(),
@@ -124,7 +128,7 @@ impl World {
     }
 
     /// Finds an account by DID or handle.
-    pub fn find(&self, identifier: &str) -> Option<&Account> {
+    pub(crate) fn find(&self, identifier: &str) -> Option<&Account> {
         if identifier.starts_with("did:") {
             self.accounts.get(identifier)
         } else {
@@ -135,7 +139,7 @@ impl World {
     }
 
     /// Applies writes as the account's host would, and announces the commit.
-    pub fn write(&mut self, did: &Did, writes: &[Write]) -> Result<NewCommit, WriteError> {
+    pub(crate) fn write(&mut self, did: &Did, writes: &[Write]) -> Result<NewCommit, WriteError> {
         let account = self.account(did)?;
         let (host, key) = (account.host, account.signing.clone());
         let copy = self.hosts[host].accounts.get_mut(did);
@@ -160,7 +164,7 @@ impl World {
     }
 
     /// Lets one random active account write something.
-    pub fn stir(&mut self) -> Option<NewCommit> {
+    pub(crate) fn stir(&mut self) -> Option<NewCommit> {
         // Most accounts are active, so a few tries find one.
         for _ in 0..20 {
             if self.dids.is_empty() {

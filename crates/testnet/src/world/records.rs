@@ -12,11 +12,11 @@ use super::clock::{Clock, timestamp};
 use super::repo::{Repo, Write};
 use crate::rng::Rng;
 
-pub const POST: &str = "app.bsky.feed.post";
-pub const LIKE: &str = "app.bsky.feed.like";
-pub const FOLLOW: &str = "app.bsky.graph.follow";
-pub const PROFILE: &str = "app.bsky.actor.profile";
-pub const PROFILE_PATH: &str = "app.bsky.actor.profile/self";
+pub(crate) const POST: &str = "app.bsky.feed.post";
+pub(super) const LIKE: &str = "app.bsky.feed.like";
+pub(super) const FOLLOW: &str = "app.bsky.graph.follow";
+pub(super) const PROFILE: &str = "app.bsky.actor.profile";
+pub(super) const PROFILE_PATH: &str = "app.bsky.actor.profile/self";
 
 const WORDS: &[&str] = &[
     "morning",
@@ -57,7 +57,7 @@ pub fn encode(json: &Json) -> Option<Vec<u8>> {
 }
 
 /// The sources of generated records.
-pub struct Drawer<'a> {
+pub(crate) struct Drawer<'a> {
     pub rng: &'a mut Rng,
     pub clock: &'a mut Clock,
     /// The accounts that likes and follows refer to.
@@ -161,7 +161,7 @@ impl Drawer<'_> {
     }
 
     /// A new record at a new path.
-    pub fn create(&mut self) -> Write {
+    pub(crate) fn create(&mut self) -> Write {
         let collection = self.collection();
         let path = format!("{collection}/{}", self.record_key());
         let record = self.record(collection);
@@ -169,7 +169,7 @@ impl Drawer<'_> {
     }
 
     /// The first records of an account: a profile, then random ones.
-    pub fn first_records(&mut self, count: usize) -> Vec<Write> {
+    pub(crate) fn first_records(&mut self, count: usize) -> Vec<Write> {
         let mut writes = Vec::with_capacity(count);
         if count > 0 {
             let path = PROFILE_PATH.to_owned();
@@ -184,7 +184,7 @@ impl Drawer<'_> {
 
     /// The next writes of an account: mostly creates, some updates and deletes, sometimes
     /// several at once.
-    pub fn next_writes(&mut self, repo: &Repo) -> Vec<Write> {
+    pub(crate) fn next_writes(&mut self, repo: &Repo) -> Vec<Write> {
         let count = if self.rng.chance(15) {
             2 + self.rng.below(4)
         } else {

@@ -15,11 +15,11 @@ use gapless_atp::syntax::{Did, Rev, split_path};
 use super::blocks::BlockStore;
 
 /// The most operations of one commit, as the protocol limits them.
-pub const WRITES_PER_COMMIT: usize = 200;
+pub(crate) const WRITES_PER_COMMIT: usize = 200;
 
 /// A repository as its host holds it.
 #[derive(Debug, Clone)]
-pub struct Repo {
+pub(crate) struct Repo {
     pub commit: Cid,
     /// The rev that the host names. After an import it is not the signed one.
     pub rev: Rev,
@@ -87,7 +87,7 @@ pub enum WriteError {
 
 impl Repo {
     /// Makes the first commit of an account, without records.
-    pub fn create(
+    pub(crate) fn create(
         did: &Did,
         key: &SigningKey,
         rev: Rev,
@@ -118,7 +118,7 @@ impl Repo {
     }
 
     /// Applies writes and signs the result. Without writes the commit is empty.
-    pub fn commit(
+    pub(crate) fn commit(
         &mut self,
         did: &Did,
         key: &SigningKey,
@@ -252,7 +252,7 @@ fn own<T>(result: Result<T, TreeError>) -> T {
 }
 
 /// Encodes and signs a commit.
-pub fn sign(did: &Did, key: &SigningKey, rev: Rev, data: &Cid) -> Vec<u8> {
+pub(crate) fn sign(did: &Did, key: &SigningKey, rev: Rev, data: &Cid) -> Vec<u8> {
     let signature = key.sign(&Commit::unsigned(did.as_str(), rev, data, None));
     Commit::encode(did.as_str(), rev, &signature, data, None)
 }

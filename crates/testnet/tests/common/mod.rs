@@ -22,14 +22,14 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-pub const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-pub async fn start(config: Config) -> Testnet {
+pub(crate) async fn start(config: Config) -> Testnet {
     Testnet::start(config).await.expect("the network starts")
 }
 
 /// Status, headers and body of a GET; redirects are not followed.
-pub async fn get(url: &str) -> (u16, reqwest::header::HeaderMap, Vec<u8>) {
+pub(crate) async fn get(url: &str) -> (u16, reqwest::header::HeaderMap, Vec<u8>) {
     let client = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .build()
@@ -45,14 +45,14 @@ pub async fn get(url: &str) -> (u16, reqwest::header::HeaderMap, Vec<u8>) {
     )
 }
 
-pub async fn get_json(url: &str) -> (u16, Json) {
+pub(crate) async fn get_json(url: &str) -> (u16, Json) {
     let (status, _, body) = get(url).await;
     let json = serde_json::from_slice(&body);
     let text = || String::from_utf8_lossy(&body).into_owned();
     (status, json.unwrap_or_else(|_| panic!("{url}: {}", text())))
 }
 
-pub async fn post_json(url: &str, body: Json) -> (u16, Json) {
+pub(crate) async fn post_json(url: &str, body: Json) -> (u16, Json) {
     let client = reqwest::Client::new();
     let answer = client.post(url).json(&body).send().await.unwrap();
     let status = answer.status().as_u16();
@@ -60,31 +60,31 @@ pub async fn post_json(url: &str, body: Json) -> (u16, Json) {
 }
 
 /// A DID as a parameter: a did:web with a port has a percent sign of its own.
-pub fn did_param(did: &Did) -> String {
+pub(crate) fn did_param(did: &Did) -> String {
     format!("did={}", did.as_str().replace('%', "%25"))
 }
 
-pub fn xrpc(base: &str, method: &str, query: &str) -> String {
+pub(crate) fn xrpc(base: &str, method: &str, query: &str) -> String {
     format!("{base}/xrpc/com.atproto.sync.{method}?{query}")
 }
 
 /// A subscriber of an event stream.
-pub struct Consumer(pub WebSocketStream<MaybeTlsStream<TcpStream>>);
+pub(crate) struct Consumer(pub WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Consumer {
-    pub async fn connect(base: &str, cursor: Option<u64>) -> Consumer {
+    pub(crate) async fn connect(base: &str, cursor: Option<u64>) -> Consumer {
         let base = base.replace("http://", "ws://");
         let cursor = cursor.map_or(String::new(), |cursor| format!("cursor={cursor}"));
         Consumer::dial(&xrpc(&base, "subscribeRepos", &cursor)).await
     }
 
-    pub async fn dial(url: &str) -> Consumer {
+    pub(crate) async fn dial(url: &str) -> Consumer {
         let dialled = timeout(DEADLINE, connect_async(url)).await;
         Consumer(dialled.expect("a handshake in time").unwrap().0)
     }
 
     /// The next message; `None` when the server closed.
-    pub async fn next(&mut self) -> Option<Vec<u8>> {
+    pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let message = timeout(DEADLINE, self.0.next()).await;
             match message.expect("a message or an end in time")? {
@@ -97,12 +97,12 @@ impl Consumer {
     }
 
     /// Whether a message comes within a moment.
-    pub async fn hears(&mut self, moment: Duration) -> bool {
+    pub(crate) async fn hears(&mut self, moment: Duration) -> bool {
         timeout(moment, self.next()).await.is_ok()
     }
 
     /// All messages up to the event with this number.
-    pub async fn until(&mut self, seq: u64) -> Vec<Vec<u8>> {
+    pub(crate) async fn until(&mut self, seq: u64) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         loop {
             let frame = self.next().await;
@@ -115,17 +115,17 @@ impl Consumer {
         }
     }
 
-    pub async fn send(&mut self, message: Message) {
+    pub(crate) async fn send(&mut self, message: Message) {
         self.0.send(message).await.unwrap();
     }
 }
 
-pub fn seq_of(frame: &[u8]) -> Option<u64> {
+pub(crate) fn seq_of(frame: &[u8]) -> Option<u64> {
     decode(frame).ok()?.seq()
 }
 
 /// The key that a DID's document names, asked for over HTTP.
-pub async fn key_of(testnet: &Testnet, did: &Did) -> PublicKey {
+pub(crate) async fn key_of(testnet: &Testnet, did: &Did) -> PublicKey {
     let url = match did.web_host() {
         Some(host) => format!("http://{host}/.well-known/did.json"),
         None => format!("{}/{did}", testnet.urls().plc),
@@ -137,7 +137,7 @@ pub async fn key_of(testnet: &Testnet, did: &Did) -> PublicKey {
 }
 
 /// Checks everything that a `#commit` proves: hashes, signature, operations.
-pub fn check_commit(event: &CommitEvent<'_>, key: &PublicKey) -> Result<(), String> {
+pub(crate) fn check_commit(event: &CommitEvent<'_>, key: &PublicKey) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| format!("{} {}: {error}", event.repo, event.rev);
     let blocks = read_blocks(event.blocks).and_then(|blocks| blocks.into_map());
     let blocks = blocks.map_err(|error| text(&error))?;
@@ -178,9 +178,9 @@ pub fn check_commit(event: &CommitEvent<'_>, key: &PublicKey) -> Result<(), Stri
 }
 
 /// What a consumer would hold: DID to path to CID.
-pub type Fold = BTreeMap<String, BTreeMap<String, Cid>>;
+pub(crate) type Fold = BTreeMap<String, BTreeMap<String, Cid>>;
 
-pub fn fold(held: &mut Fold, event: &CommitEvent<'_>) {
+pub(crate) fn fold(held: &mut Fold, event: &CommitEvent<'_>) {
     let repo = held.entry(event.repo.to_owned()).or_default();
     for op in &event.ops {
         match op.cid {
@@ -191,7 +191,7 @@ pub fn fold(held: &mut Fold, event: &CommitEvent<'_>) {
 }
 
 /// A CAR of a whole repository, checked but for its signature: its records.
-pub fn import(car: &[u8]) -> Result<BTreeMap<String, (Cid, Vec<u8>)>, ImportError> {
+pub(crate) fn import(car: &[u8]) -> Result<BTreeMap<String, (Cid, Vec<u8>)>, ImportError> {
     let mut records = BTreeMap::new();
     RepoCar::read(car)?.records::<ImportError>(|path, cid, bytes| {
         let path = String::from_utf8(path.to_vec()).unwrap();
@@ -202,7 +202,7 @@ pub fn import(car: &[u8]) -> Result<BTreeMap<String, (Cid, Vec<u8>)>, ImportErro
 }
 
 /// A name for each event, for comparing streams at a glance.
-pub fn kind(frame: &[u8]) -> String {
+pub(crate) fn kind(frame: &[u8]) -> String {
     match decode(frame) {
         Ok(Event::Commit(event)) => format!("commit({})", event.ops.len()),
         Ok(Event::Sync(_)) => "sync".to_owned(),

@@ -19,14 +19,14 @@ const WIPED: usize = 2;
 
 type Broken = Result<Vec<Did>, DemoError>;
 
-pub fn lose_event(net: &Testnet) -> Broken {
+pub(super) fn lose_event(net: &Testnet) -> Broken {
     let did = cast(net, 0, 0)?;
     drop_next(net, &did)?;
     post(net, &did)?;
     Ok(vec![did])
 }
 
-pub fn lose_delete(net: &Testnet) -> Broken {
+pub(super) fn lose_delete(net: &Testnet) -> Broken {
     let did = cast(net, 1, 0)?;
     let fails = Fault::HttpError {
         status: 503,
@@ -44,7 +44,7 @@ pub fn lose_delete(net: &Testnet) -> Broken {
     Ok(vec![did])
 }
 
-pub fn spoil_fetch(net: &Testnet, (host, number): (usize, usize), fault: &Fault) -> Broken {
+pub(super) fn spoil_fetch(net: &Testnet, (host, number): (usize, usize), fault: &Fault) -> Broken {
     let did = cast(net, host, number)?;
     // The difference is fetched first, then the whole repository: both are spoilt.
     inject(net, Spec::new(fault.clone()).of(&did).times(2))?;
@@ -52,7 +52,7 @@ pub fn spoil_fetch(net: &Testnet, (host, number): (usize, usize), fault: &Fault)
     Ok(vec![did])
 }
 
-pub async fn sync_during_fetch(on: &mut impl MirroredNetwork) -> Broken {
+pub(super) async fn sync_during_fetch(on: &mut impl MirroredNetwork) -> Broken {
     let did = cast(on.net(), 0, 4)?;
     let stalled = on.net().faults().fired("stall");
     let stall = Fault::Stall {
@@ -69,7 +69,10 @@ pub async fn sync_during_fetch(on: &mut impl MirroredNetwork) -> Broken {
     Ok(vec![did])
 }
 
-pub async fn refuse_dials<N: MirroredNetwork>(on: &mut N, refusals: &[(u16, u64)]) -> Broken {
+pub(super) async fn refuse_dials<N: MirroredNetwork>(
+    on: &mut N,
+    refusals: &[(u16, u64)],
+) -> Broken {
     let (net, stream) = (on.net(), on.stream(2));
     let mut least = net.faults().fired("dial-error");
     for (status, times) in refusals {
@@ -93,7 +96,7 @@ pub async fn refuse_dials<N: MirroredNetwork>(on: &mut N, refusals: &[(u16, u64)
     Ok(dids)
 }
 
-pub async fn pass_window(on: &mut impl MirroredNetwork) -> Broken {
+pub(super) async fn pass_window(on: &mut impl MirroredNetwork) -> Broken {
     on.stop_mirror().await?;
     let (net, stream) = (on.net(), on.stream(0));
     net.stir(40);
@@ -107,7 +110,7 @@ pub async fn pass_window(on: &mut impl MirroredNetwork) -> Broken {
     Ok(accounts_of(on, stream))
 }
 
-pub async fn restart_sequence<N: MirroredNetwork>(on: &mut N) -> Broken {
+pub(super) async fn restart_sequence<N: MirroredNetwork>(on: &mut N) -> Broken {
     let stream = on.stream(1);
     let url = url(on.net(), stream);
     let epoch = |status: &Status| {
@@ -125,7 +128,7 @@ pub async fn restart_sequence<N: MirroredNetwork>(on: &mut N) -> Broken {
     Ok(accounts_of(on, stream))
 }
 
-pub fn omit_events(net: &Testnet) -> Broken {
+pub(super) fn omit_events(net: &Testnet) -> Broken {
     let did = cast(net, 1, 2)?;
     inject(net, Spec::new(Fault::RelayOmit {}).of(&did))?;
     for _ in 0..3 {
@@ -135,7 +138,7 @@ pub fn omit_events(net: &Testnet) -> Broken {
     Ok(vec![did])
 }
 
-pub fn skip_number(net: &Testnet) -> Broken {
+pub(super) fn skip_number(net: &Testnet) -> Broken {
     let did = cast(net, 1, 3)?;
     inject(net, Spec::new(Fault::RelayGap {}).of(&did).times(1))?;
     post(net, &did)?;
@@ -143,7 +146,7 @@ pub fn skip_number(net: &Testnet) -> Broken {
 }
 
 /// Other events get numbers that were given before, and further events get higher ones.
-pub async fn roll_relay_back(on: &mut impl MirroredNetwork) -> Broken {
+pub(super) async fn roll_relay_back(on: &mut impl MirroredNetwork) -> Broken {
     let last_seq = |net: &Testnet| net.last_seq(Place::Relay);
     on.net().stir(60);
     let dids = accounts_of(on, Place::Relay);
@@ -165,14 +168,14 @@ pub async fn roll_relay_back(on: &mut impl MirroredNetwork) -> Broken {
     Ok(dids)
 }
 
-pub fn rotate_key(net: &Testnet) -> Broken {
+pub(super) fn rotate_key(net: &Testnet) -> Broken {
     let did = cast(net, 2, 1)?;
     inject(net, Spec::new(Fault::RotateKey { quiet: true }).of(&did))?;
     post(net, &did)?;
     Ok(vec![did])
 }
 
-pub async fn take_directory_down(on: &mut impl MirroredNetwork) -> Broken {
+pub(super) async fn take_directory_down(on: &mut impl MirroredNetwork) -> Broken {
     let net = on.net();
     let asked = net.faults().fired("plc-down");
     inject(net, Spec::new(Fault::PlcDown {}))?;
@@ -196,7 +199,7 @@ pub async fn take_directory_down(on: &mut impl MirroredNetwork) -> Broken {
     Ok(vec![did, newcomer])
 }
 
-pub fn migrate(net: &Testnet) -> Broken {
+pub(super) fn migrate(net: &Testnet) -> Broken {
     let did = cast(net, 0, 3)?;
     inject(net, Spec::new(Fault::Drop { unnumbered: false }).of(&did))?;
     post(net, &did)?;
@@ -207,7 +210,7 @@ pub fn migrate(net: &Testnet) -> Broken {
     Ok(vec![did])
 }
 
-pub async fn wipe_host<N: MirroredNetwork>(on: &mut N) -> Broken {
+pub(super) async fn wipe_host<N: MirroredNetwork>(on: &mut N) -> Broken {
     let net = on.net();
     let mut lost = accounts_on(net, WIPED);
     lost.truncate(LOST);
@@ -229,7 +232,7 @@ pub async fn wipe_host<N: MirroredNetwork>(on: &mut N) -> Broken {
 
 /// Fails unless every record of the lost accounts is held, and gives the accounts back to
 /// their host. Says so.
-pub async fn restore_host(
+pub(super) async fn restore_host(
     on: &mut impl MirroredNetwork,
     lost: &[Did],
 ) -> Result<String, DemoError> {

@@ -17,11 +17,11 @@ use network::MirroredNetwork;
 /// Hosts of a network on which the acts are played.
 pub const HOSTS: usize = 3;
 /// Accounts of each host to which only the acts write.
-pub const CAST: usize = 6;
+pub(crate) const CAST: usize = 6;
 /// Repositories that a wiped host loses. Fewer than ten could be an accident.
 const LOST: usize = 12;
 /// Accounts that each host needs: its cast, and those that it can lose.
-pub const MIN_ACCOUNTS_PER_HOST: usize = CAST + LOST;
+pub(crate) const MIN_ACCOUNTS_PER_HOST: usize = CAST + LOST;
 
 /// What an act breaks. A cast account is given by its host and its number there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,7 +170,7 @@ pub const RELAY_ACTS: &[Act] = &[
 
 impl Act {
     /// Whether the mirror is restarted during the act, and then counts from zero.
-    pub fn restarts_mirror(&self) -> bool {
+    pub(crate) fn restarts_mirror(&self) -> bool {
         self.breakage == Breakage::PassedWindow
     }
 

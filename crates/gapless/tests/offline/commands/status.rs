@@ -20,7 +20,7 @@ fn upstream(connected: bool) -> UpstreamAnswer {
     }
 }
 
-pub fn status(connected: bool) -> Status {
+pub(super) fn status(connected: bool) -> Status {
     Status {
         repos: RepoCounts {
             total: 5,

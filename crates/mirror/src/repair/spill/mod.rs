@@ -55,7 +55,7 @@ pub struct SpillLimits {
 impl SpillLimits {
     /// Returns the limits of a CAR of at most `bytes` bytes. The limit on blocks follows
     /// from the bytes, so tiny blocks do not make a large index.
-    pub fn of_car(memory: usize, bytes: u64, min_free_bytes: u64) -> SpillLimits {
+    pub(crate) fn of_car(memory: usize, bytes: u64, min_free_bytes: u64) -> SpillLimits {
         let indexed = MAX_INDEX_BYTES / INDEX_ENTRY_BYTES as u64;
         SpillLimits {
             memory,

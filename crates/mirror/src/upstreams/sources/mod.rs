@@ -37,14 +37,14 @@ pub use tally::{SourceFigures, SourceTally};
 pub const MISSED_AFTER: Duration = Duration::from_secs(60);
 /// Commits that are remembered, about 128 bytes each. A commit that is evicted before
 /// [`MISSED_AFTER`] counts as missed by no source.
-pub const MAX_RECENT_COMMITS: usize = 131_072;
+pub(crate) const MAX_RECENT_COMMITS: usize = 131_072;
 /// Shards of the memory, each with its own lock, so that desks do not wait for each other.
 const SHARDS: usize = 16;
 /// How often expired commits are looked for while no commit arrives.
 const EXPIRE_EVERY: Duration = Duration::from_millis(500);
 /// The shortest time between two sweeps of a host because of missed commits. Without this
 /// limit, a relay that misses many commits would cause sweeps without end.
-pub const DOUBT_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const DOUBT_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// Hosts that wait for a sweep because of missed commits. Further hosts wait for their
 /// regular sweep.
 const MAX_DOUBTED_HOSTS: usize = 10_000;
@@ -200,7 +200,7 @@ impl Sources {
     }
 
     /// Counts misses of expired commits, at most every [`EXPIRE_EVERY`].
-    pub fn expire_due(&self) {
+    pub(crate) fn expire_due(&self) {
         let now = Instant::now();
         let passed = now.duration_since(self.began).as_millis() as u64;
         let last = self.last_expiry.load(Ordering::Relaxed);

@@ -16,7 +16,7 @@ use crate::upstreams::sources::{CommitArrival, Proof};
 const MAX_SOURCES_PER_COMMIT: usize = 6;
 
 /// One commit, and the sources that brought it.
-pub struct RecentCommit {
+pub(super) struct RecentCommit {
     mark: u64,
     pub host: Option<HostId>,
     pub cover: Option<UpstreamId>,
@@ -31,7 +31,7 @@ pub struct RecentCommit {
 
 impl RecentCommit {
     /// Whether the signature is verified and all sources that brought the commit are known.
-    pub fn is_signed(&self) -> bool {
+    pub(super) fn is_signed(&self) -> bool {
         self.signed && usize::from(self.bringers) < MAX_SOURCES_PER_COMMIT
     }
 
@@ -39,7 +39,7 @@ impl RecentCommit {
         &self.brought[..usize::from(self.bringers)]
     }
 
-    pub fn was_brought_by(&self, id: UpstreamId) -> bool {
+    pub(super) fn was_brought_by(&self, id: UpstreamId) -> bool {
         self.bringers().contains(&id.0)
     }
 
@@ -56,7 +56,7 @@ impl RecentCommit {
 
 /// The result of one arrival.
 #[derive(Default)]
-pub struct ArrivalOutcome {
+pub(super) struct ArrivalOutcome {
     /// Whether the commit is remembered now.
     pub known: bool,
     /// The source that brought the commit first, if the arrival proves the commit. A
@@ -66,7 +66,7 @@ pub struct ArrivalOutcome {
 
 /// Commits that are no longer remembered.
 #[derive(Default)]
-pub struct Expired {
+pub(super) struct Expired {
     /// Commits that reached the age at which misses are counted.
     pub old: Vec<RecentCommit>,
     /// Commits that were evicted before that age.
@@ -74,7 +74,7 @@ pub struct Expired {
 }
 
 /// The memory of recent commits.
-pub struct Recent {
+pub(super) struct Recent {
     entries: VecDeque<RecentCommit>,
     /// The position of each entry, counted from the first entry ever made.
     positions: HashMap<u64, u64, FixedState>,
@@ -85,7 +85,7 @@ pub struct Recent {
 }
 
 impl Recent {
-    pub fn new(max_commits: usize) -> Recent {
+    pub(super) fn new(max_commits: usize) -> Recent {
         Recent {
             entries: VecDeque::new(),
             positions: HashMap::with_hasher(FixedState::default()),
@@ -96,7 +96,7 @@ impl Recent {
     }
 
     /// Records that a source brought a commit.
-    pub fn brought(
+    pub(super) fn brought(
         &mut self,
         mark: u64,
         tally: &SourceTally,
@@ -165,7 +165,7 @@ impl Recent {
     }
 
     /// Removes and returns the commits that are at least `age` old.
-    pub fn take_expired(&mut self, now: Instant, age: Duration) -> Expired {
+    pub(super) fn take_expired(&mut self, now: Instant, age: Duration) -> Expired {
         let mut expired = Expired {
             old: Vec::new(),
             evicted: std::mem::take(&mut self.evicted),

@@ -89,12 +89,12 @@ impl SourceTally {
     }
 
     /// Whether the source has been connected without a break since `at`.
-    pub fn was_connected_since(&self, at: Instant) -> bool {
+    pub(crate) fn was_connected_since(&self, at: Instant) -> bool {
         let since = self.lock().connected_since;
         since.is_some_and(|since| since <= at)
     }
 
-    pub fn note_host(&self, host: HostId) {
+    pub(crate) fn note_host(&self, host: HostId) {
         if self.kind != UpstreamKind::Relay {
             return;
         }
