@@ -7,7 +7,7 @@ use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{RepoId, UpstreamId};
 
 use crate::check::{Broken, Checker};
-use crate::mirror::Mirror;
+use crate::mirror::SimMirror;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use crate::world::{Fault, Faults, Place, World, name, short};
@@ -38,7 +38,7 @@ pub struct Failure {
 pub struct Run {
     pub seed: u64,
     pub world: World,
-    pub mirror: Mirror,
+    pub mirror: SimMirror,
     pub checker: Checker,
     pub trace: Trace,
 }
@@ -51,7 +51,7 @@ impl Run {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let faults = Faults::some(&mut rng);
         let mut world = World::new(seed, faults);
-        let mut mirror = Mirror::new();
+        let mut mirror = SimMirror::new();
         let hosts = rng.between(1, 3) as usize;
         for _ in 0..hosts {
             world.add_pds();
@@ -99,7 +99,7 @@ impl Run {
         Run {
             seed: 0,
             world: World::new(0, Faults::none()),
-            mirror: Mirror::new(),
+            mirror: SimMirror::new(),
             checker: Checker::default(),
             trace: Trace::default(),
         }
@@ -358,7 +358,7 @@ impl Run {
     }
 }
 
-fn settings(rng: &mut Rng, mirror: &mut Mirror) {
+fn settings(rng: &mut Rng, mirror: &mut SimMirror) {
     let settings = &mut mirror.rules.settings;
     settings.sweep_every = Duration::from_secs([60, 300, 900][rng.below(3)]);
     settings.confirm_every = Duration::from_secs([600, 86_400][rng.below(2)]);

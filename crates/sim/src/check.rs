@@ -16,7 +16,7 @@ use gapless_core::ledger::complete::Reason;
 use gapless_core::ledger::debt;
 use gapless_core::ledger::{Account, Epoch, Held, HostId, Marker, Repo, RepoId, Tick, UpstreamId};
 
-use crate::mirror::Mirror;
+use crate::mirror::SimMirror;
 use crate::world::commit::root;
 use crate::world::{Body, Frame, OwnerId, Place, World, name, short};
 
@@ -92,7 +92,7 @@ pub struct Checker {
 
 /// I15: only deleted accounts are purged, whatever a relay says and whatever host is wiped.
 /// Exempt is an account that both a relay calls deleted and its host denies while it has others.
-fn purged(world: &World, mirror: &mut Mirror) -> Result<(), Broken> {
+fn purged(world: &World, mirror: &mut SimMirror) -> Result<(), Broken> {
     for id in std::mem::take(&mut mirror.purged) {
         let owner = mirror.owner_of(world, id);
         let lied = world.slandered.contains(&owner) && world.denied.contains(&owner);
@@ -109,7 +109,7 @@ impl Checker {
     pub fn check(
         &mut self,
         world: &mut World,
-        mirror: &mut Mirror,
+        mirror: &mut SimMirror,
         crashed: bool,
     ) -> Result<(), Broken> {
         self.steps += 1;
@@ -147,7 +147,7 @@ impl Checker {
         self.current(world, mirror)
     }
 
-    fn hear_lies(&mut self, world: &mut World, mirror: &Mirror) {
+    fn hear_lies(&mut self, world: &mut World, mirror: &SimMirror) {
         let tick = mirror.ticks.last();
         for lie in std::mem::take(&mut world.lies) {
             let doubt = Doubt {
@@ -163,7 +163,7 @@ impl Checker {
     }
 
     /// Records that the mirror has processed an event of an account.
-    pub fn processed(&mut self, world: &World, mirror: &Mirror, frame: &Frame, place: Place) {
+    pub fn processed(&mut self, world: &World, mirror: &SimMirror, frame: &Frame, place: Place) {
         let owner = frame.owner;
         let id = mirror.book.find(&world.owners[owner].did);
         let repo = id.map(|id| mirror.book.repo(id));
@@ -191,7 +191,7 @@ impl Checker {
         }
     }
 
-    fn epochs(&mut self, mirror: &Mirror, crashed: bool) -> Result<(), Broken> {
+    fn epochs(&mut self, mirror: &SimMirror, crashed: bool) -> Result<(), Broken> {
         for (id, source) in mirror.covers.iter() {
             let epoch = source.row.epoch;
             let before = self.epochs.insert(id, epoch);
@@ -203,7 +203,7 @@ impl Checker {
     }
 
     /// I6, I7, I9: a repository that the mirror calls complete is complete.
-    fn current(&mut self, world: &World, mirror: &Mirror) -> Result<(), Broken> {
+    fn current(&mut self, world: &World, mirror: &SimMirror) -> Result<(), Broken> {
         let all = mirror.feeds.keys().all(|id| drained(world, mirror, *id));
         for (id, repo) in mirror.book.repo_rows() {
             let Some(owner) = world.owner_of(&repo.did) else {
@@ -240,7 +240,7 @@ impl Checker {
 
     /// Counts as a new lie if the mirror adopts a commit that the host has lost since sending
     /// it.
-    fn took_over(&mut self, world: &World, mirror: &Mirror, repo: &Repo, owner: OwnerId) {
+    fn took_over(&mut self, world: &World, mirror: &SimMirror, repo: &Repo, owner: OwnerId) {
         let head = repo.head().map(|head| head.commit);
         if self.heads.get(&owner).copied().flatten() == head {
             return;
@@ -276,7 +276,7 @@ impl Checker {
     fn no_excuse(
         &self,
         world: &World,
-        mirror: &Mirror,
+        mirror: &SimMirror,
         repo: &Repo,
         owner: OwnerId,
         cover: UpstreamId,
@@ -319,7 +319,7 @@ impl Checker {
 }
 
 /// Whether a feed has delivered all events of its source, and the mirror has processed them.
-pub(crate) fn drained(world: &World, mirror: &Mirror, id: UpstreamId) -> bool {
+pub(crate) fn drained(world: &World, mirror: &SimMirror, id: UpstreamId) -> bool {
     let Some(feed) = mirror.feeds.get(&id) else {
         return false;
     };
@@ -331,7 +331,7 @@ pub(crate) fn drained(world: &World, mirror: &Mirror, id: UpstreamId) -> bool {
 }
 
 /// I4: no unprocessed event is at or before the cursor.
-fn not_ahead(mirror: &Mirror) -> Result<(), Broken> {
+fn not_ahead(mirror: &SimMirror) -> Result<(), Broken> {
     for (id, feed) in &mirror.feeds {
         let Some((numbering, cursor)) = mirror.book.cursor(*id) else {
             continue;
@@ -354,7 +354,7 @@ fn not_ahead(mirror: &Mirror) -> Result<(), Broken> {
 }
 
 /// I5: the held records hash to the signed root and are what the owner had at that rev.
-fn whole(world: &World, mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), Broken> {
+fn whole(world: &World, mirror: &SimMirror, id: RepoId, repo: &Repo) -> Result<(), Broken> {
     let Held::Exactly(head) = &repo.held else {
         return Ok(());
     };
@@ -375,7 +375,7 @@ fn whole(world: &World, mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), 
 
 /// I16: under the filter that a repository is held by, the bytes of every wanted record
 /// are there.
-fn filtered(mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), Broken> {
+fn filtered(mirror: &SimMirror, id: RepoId, repo: &Repo) -> Result<(), Broken> {
     if repo.head().is_none() || repo.filter != mirror.rules.settings.filter {
         return Ok(());
     }
@@ -389,7 +389,7 @@ fn filtered(mirror: &Mirror, id: RepoId, repo: &Repo) -> Result<(), Broken> {
 }
 
 /// I13: the debts that the store calls due are those that the rules call due.
-fn owed(world: &World, mirror: &Mirror) -> Result<(), Broken> {
+fn owed(world: &World, mirror: &SimMirror) -> Result<(), Broken> {
     let stored = mirror.book.view().debts_due(world.now);
     let stored = stored.map(|due| due.into_iter().map(|(id, _)| id).collect::<Vec<_>>());
     let rows = mirror.book.repo_rows();
@@ -405,7 +405,7 @@ fn owed(world: &World, mirror: &Mirror) -> Result<(), Broken> {
 }
 
 /// I14: every parked frame still waits, was applied, or was dropped and counted.
-fn accounted(mirror: &Mirror) -> Result<(), Broken> {
+fn accounted(mirror: &SimMirror) -> Result<(), Broken> {
     let counts = &mirror.counts;
     let view = mirror.book.view();
     let ids = mirror.book.repo_ids().into_iter();
@@ -485,7 +485,7 @@ fn monotonic(before: &Before, now: &Before, repo: &Repo) -> Result<(), Broken> {
 }
 
 /// L1: a repository that is not complete waits for a cover or a sweep, or has a debt.
-fn restless(world: &World, mirror: &Mirror, repo: &Repo) -> Result<(), Broken> {
+fn restless(world: &World, mirror: &SimMirror, repo: &Repo) -> Result<(), Broken> {
     if !repo.debt.is_empty() {
         return Ok(());
     }

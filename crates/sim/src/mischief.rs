@@ -6,7 +6,7 @@ use gapless_atp::syntax::Rev;
 use gapless_core::ledger::Account;
 
 use crate::chaos::places;
-use crate::mirror::Mirror;
+use crate::mirror::SimMirror;
 use crate::world::pds::Served;
 use crate::world::{Commit, Fault, OwnerId, PdsId, Place, World, name, short};
 
@@ -35,7 +35,7 @@ const KINDS: [Fault; 21] = [
 ];
 
 /// Causes a random fault and describes it. Returns an empty text if nothing happened.
-pub(crate) fn mischief(world: &mut World, mirror: &mut Mirror) -> String {
+pub(crate) fn mischief(world: &mut World, mirror: &mut SimMirror) -> String {
     if world.rng.per_mille(250) {
         return quiet_change(world);
     }
@@ -106,7 +106,7 @@ fn is_rare(kind: Fault) -> bool {
 }
 
 /// Another filter: wider, narrower, or one that wants the same.
-fn change_filter(world: &mut World, mirror: &mut Mirror) -> String {
+fn change_filter(world: &mut World, mirror: &mut SimMirror) -> String {
     const WANTED: [&[&str]; 4] = [&[], &["app.test.*"], &["app.test.post"], &["app.test.like"]];
     // Where keys are dropped, the checker could not recompute a root.
     let choices = if mirror.rules.settings.wanted_keys_only {
@@ -121,7 +121,7 @@ fn change_filter(world: &mut World, mirror: &mut Mirror) -> String {
 
 /// An operator imports some state that a host has of an account, or one that somebody
 /// else signed.
-fn import(world: &mut World, mirror: &mut Mirror, owner: OwnerId) -> String {
+fn import(world: &mut World, mirror: &mut SimMirror, owner: OwnerId) -> String {
     let hosted = world.pds.iter().filter_map(|pds| pds.repos.get(&owner));
     let lines: Vec<_> = hosted.flat_map(|hosted| hosted.line.clone()).collect();
     let Some(mut commit) = world.rng.pick(&lines) else {
@@ -141,7 +141,7 @@ fn import(world: &mut World, mirror: &mut Mirror, owner: OwnerId) -> String {
     }
 }
 
-fn damage_parked(world: &mut World, mirror: &mut Mirror) -> String {
+fn damage_parked(world: &mut World, mirror: &mut SimMirror) -> String {
     let ids = mirror.book.repo_ids().into_iter();
     let parked: Vec<_> = ids
         .flat_map(|id| {
@@ -195,7 +195,7 @@ fn some_place(world: &mut World) -> Place {
     places[world.rng.below(places.len())]
 }
 
-fn lose_connection(world: &mut World, mirror: &mut Mirror) -> String {
+fn lose_connection(world: &mut World, mirror: &mut SimMirror) -> String {
     let open: Vec<_> = mirror
         .feeds
         .iter()
@@ -219,7 +219,7 @@ fn pass_window(world: &mut World) -> String {
     format!("{place:?} keeps its last {keep} events")
 }
 
-fn restart(world: &mut World, mirror: &mut Mirror, host: PdsId) -> String {
+fn restart(world: &mut World, mirror: &mut SimMirror, host: PdsId) -> String {
     let cursor = mirror
         .upstream_of(Place::Pds(host))
         .and_then(|id| mirror.book.cursor(id))
@@ -258,7 +258,7 @@ fn forge(world: &mut World, owner: OwnerId) -> String {
 
 /// Lets a Jetstream claim a commit of the owner: the newest one, or one that the owner did
 /// not sign.
-fn claim(world: &World, mirror: &mut Mirror, owner: OwnerId) {
+fn claim(world: &World, mirror: &mut SimMirror, owner: OwnerId) {
     let lie = Rev::from_micros(world.now.0, 9);
     let newest = world.truth(owner).map(|(commit, _)| commit.head.rev);
     let rev = newest
@@ -314,7 +314,7 @@ fn roll_relay_back(world: &mut World) -> String {
     format!("relay {relay} loses its last {lost} events")
 }
 
-fn overflow(world: &mut World, mirror: &mut Mirror) -> String {
+fn overflow(world: &mut World, mirror: &mut SimMirror) -> String {
     let ids: Vec<_> = mirror.feeds.keys().copied().collect();
     let all = world.rng.per_mille(300);
     match world.rng.pick(&ids) {
@@ -325,14 +325,14 @@ fn overflow(world: &mut World, mirror: &mut Mirror) -> String {
     }
 }
 
-fn crash(world: &mut World, mirror: &mut Mirror) -> String {
+fn crash(world: &mut World, mirror: &mut SimMirror) -> String {
     let at_risk = mirror.book.unsynced();
     let keep = world.rng.below(at_risk + 1);
     mirror.crash(keep);
     format!("crash: {keep} of {at_risk} unsynced batches are left")
 }
 
-fn change_upstreams(world: &mut World, mirror: &mut Mirror) -> String {
+fn change_upstreams(world: &mut World, mirror: &mut SimMirror) -> String {
     let place = some_place(world);
     match mirror.upstream_of(place) {
         Some(id) if mirror.feeds.len() > 1 => {

@@ -24,13 +24,13 @@ pub(super) struct OracleTally {
     pub checks: u64,
     /// Records that were compared with the truth at the stated rev.
     pub records: u64,
-    /// Of these: missing, extra, or with other bytes.
+    /// Records that are missing, extra, or have other bytes.
     pub differences: u64,
-    /// Of these: in repositories that the mirror called complete.
+    /// Differences in repositories that the mirror called complete.
     pub differences_in_complete: u64,
     /// Repositories that were complete and then were not.
     pub gaps_opened: u64,
-    /// Of these: complete again.
+    /// Repositories that became incomplete and then complete again.
     pub gaps_closed: u64,
     /// Repositories of the network, and those that were complete when last looked at.
     pub repos: u64,

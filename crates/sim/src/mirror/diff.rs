@@ -5,14 +5,14 @@ use gapless_core::ledger::diff::{self, DiffVerdict, RecomputedRoot, RepoRequest}
 use gapless_core::ledger::fetch::{HeadAnswer, Note};
 use gapless_core::ledger::{NamedHead, RepoId};
 
-use super::Mirror;
+use super::SimMirror;
 use super::job::{Job, JobStep};
 use super::snapshot::Fetched;
 use crate::world::World;
 use crate::world::commit::root;
 use crate::world::pds::{Difference, Served};
 
-impl Mirror {
+impl SimMirror {
     /// Asks the host for what the rules say. `whole`: a difference has come to
     /// nothing just now.
     pub fn request(

@@ -11,7 +11,7 @@ use gapless_core::ledger::stream::Placement;
 use gapless_core::ledger::{Cursor, Now, Tick, Time, Upstream, UpstreamId};
 use gapless_store::cursor::EventPosition;
 
-use super::Mirror;
+use super::SimMirror;
 use super::book::Batch;
 use crate::world::stream::Dialed;
 use crate::world::{Body, Frame, Place, Received, Socket, World};
@@ -78,7 +78,7 @@ impl Feed {
     }
 }
 
-impl Mirror {
+impl SimMirror {
     fn row(&self, id: UpstreamId) -> Upstream {
         let source = self.covers.get(id).expect("a feed has an upstream");
         source.row.clone()

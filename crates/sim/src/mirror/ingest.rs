@@ -8,10 +8,10 @@ use gapless_core::repo_tx::Arrival;
 
 use super::book::frame_bytes;
 use super::tx::{judge, read_frame};
-use super::{KnownKey, Mirror};
+use super::{KnownKey, SimMirror};
 use crate::world::{Body, Frame, World};
 
-impl Mirror {
+impl SimMirror {
     /// Works off one frame of a queue.
     pub fn process(&mut self, world: &mut World, id: UpstreamId, place: usize) {
         let item = self.feeds[&id].queue[place].clone();

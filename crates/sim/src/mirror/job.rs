@@ -6,7 +6,7 @@ use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
 use gapless_core::ledger::{DebtItem, DebtReason, NamedHead, RepoId, Tick};
 use gapless_core::repo_tx::answer::{AskReason, AskedHead};
 
-use super::Mirror;
+use super::SimMirror;
 use super::snapshot::{Fetched, Writing};
 use crate::world::World;
 use crate::world::pds::{Difference, Served};
@@ -68,7 +68,7 @@ pub enum JobStep {
     Done,
 }
 
-impl Mirror {
+impl SimMirror {
     /// Repositories for which something is due, and nobody is at work.
     pub fn due(&self, world: &World) -> Vec<RepoId> {
         let rows = self.book.repo_rows();
@@ -261,7 +261,7 @@ impl Mirror {
     }
 }
 
-impl Mirror {
+impl SimMirror {
     /// What is owed for another filter is paid, or fetched.
     fn walked(
         &mut self,

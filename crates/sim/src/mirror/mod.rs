@@ -43,7 +43,9 @@ pub struct KnownKey {
     pub asked: Tick,
 }
 
-pub struct Mirror {
+/// The simulated mirror: the rules of core over a store in memory, with sockets and jobs that
+/// the simulator steps.
+pub struct SimMirror {
     pub book: Book,
     pub covers: Covers,
     pub rules: Rules,
@@ -78,7 +80,7 @@ pub struct Counts {
     pub dropped: u64,
     pub resolved: u64,
     pub fetched: u64,
-    /// Of these: differences, and how many led to the signed root.
+    /// Fetched differences, and how many of them led to the signed root.
     pub differences: u64,
     pub differences_right: u64,
     pub adopted: u64,
@@ -91,15 +93,15 @@ pub struct Counts {
     pub resets: u64,
 }
 
-impl Default for Mirror {
-    fn default() -> Mirror {
-        Mirror::new()
+impl Default for SimMirror {
+    fn default() -> SimMirror {
+        SimMirror::new()
     }
 }
 
-impl Mirror {
-    pub fn new() -> Mirror {
-        Mirror {
+impl SimMirror {
+    pub fn new() -> SimMirror {
+        SimMirror {
             book: Book::new(),
             covers: Covers::new(),
             rules: Rules::default(),

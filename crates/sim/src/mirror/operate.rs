@@ -18,7 +18,7 @@ use gapless_core::repo_tx::snapshot::FetchJob;
 use gapless_store::change::{RepoChange, Subject};
 use gapless_store::table::parked::ParkedFrame;
 
-use super::Mirror;
+use super::SimMirror;
 use super::feed::Feed;
 use super::job::{Job, JobStep};
 use crate::world::pds::Served;
@@ -27,7 +27,7 @@ use crate::world::{OwnerId, Place, World};
 /// A source of claims that speaks for nobody.
 const TELLER: UpstreamId = UpstreamId(u32::MAX);
 
-impl Mirror {
+impl SimMirror {
     /// Follows a stream from now on.
     pub fn follow(&mut self, place: Place) -> UpstreamId {
         let host = match place {

@@ -7,7 +7,7 @@ use gapless_core::ledger::{Held, NamedHead, RepoId, SignerKey};
 use gapless_core::repo_tx::snapshot::{ChunkResult, FetchJob, SnapshotChunk};
 use gapless_store::change::{RecordOp, RecordValue};
 
-use super::Mirror;
+use super::SimMirror;
 use super::job::{Job, JobStep};
 use crate::world::commit::{bytes_of, difference};
 use crate::world::pds::Served;
@@ -38,7 +38,7 @@ pub struct Fetched {
 /// thousand.
 pub(crate) const SMALL: usize = 3;
 
-impl Mirror {
+impl SimMirror {
     /// Who signed it?
     fn verify(&self, world: &World, id: RepoId, commit: &Commit) -> Option<CheckedHead> {
         let key = commit.key?;

@@ -9,7 +9,7 @@ use gapless_core::ledger::sweep::{self, ListingVerdict, PageNote, Suspect, Suspe
 use gapless_core::ledger::{HostId, Now, RepoId};
 use gapless_core::repo_tx::answer::AskReason;
 
-use super::Mirror;
+use super::SimMirror;
 use crate::world::pds::Line;
 use crate::world::{OwnerId, World};
 
@@ -37,7 +37,7 @@ pub enum SweepStep {
     Suspects,
 }
 
-impl Mirror {
+impl SimMirror {
     pub(crate) fn sweep_due(&self, world: &World) -> Vec<HostId> {
         let now = self.glance(world);
         let context = self.context(now);

@@ -21,7 +21,7 @@ use gapless_core::repo_tx::{
 use gapless_store::read_view::{ReadView, RootError};
 
 use super::book::{Batch, read_frame_bytes};
-use super::{KnownKey, Mirror};
+use super::{KnownKey, SimMirror};
 use crate::world::commit::bytes_of;
 use crate::world::{Body, Commit, Frame, Op, World};
 
@@ -164,7 +164,7 @@ fn before(commit: &Commit, body: &Body) -> PriorState {
     }
 }
 
-impl Mirror {
+impl SimMirror {
     /// Begins a transaction.
     pub fn tx(&self, id: RepoId) -> RepoTx {
         let parked = self.book.parked(id);

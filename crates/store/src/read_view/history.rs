@@ -71,16 +71,6 @@ impl ReadView {
         }
         Ok(low)
     }
-
-    /// Rows of the log, the last one first.
-    pub fn log_backwards(
-        &self,
-    ) -> impl Iterator<Item = Result<(u64, LogRow), StoreError>> + Send + use<> {
-        self.rows(Table::Log, KeyRange::all(), |place, row| {
-            Ok((key::read_seq(place)?, log::decode(row)?))
-        })
-        .rev()
-    }
 }
 
 /// Purges and superseded records, for upkeep.
