@@ -213,9 +213,11 @@ fn services(config: &mut Config) {
     config.sweep_every = Duration::from_secs(3600);
 }
 
+/// Nothing is refused here, so that a slow machine may take long to build the tree.
 fn own(config: &mut Config) {
     services(config);
     config.serve.limits.count_loopback = false;
+    config.serve.limits.turn = Duration::from_secs(30);
 }
 
 #[tokio::test(flavor = "multi_thread")]
