@@ -87,12 +87,7 @@ async fn run_mirror(
             return Ok(());
         }
     };
-    let serving = Serving::new(
-        mirror.services().clone(),
-        mirror.desks().clone(),
-        mirror.fetcher().net.clone(),
-        &serve_config,
-    );
+    let serving = Serving::new(&mirror, &serve_config);
     app.set_running(Running::new(&mirror, Arc::new(serving)));
     let begun = tokio::select! {
         begun = mirror.begin(sweep_fixed) => Some(begun),

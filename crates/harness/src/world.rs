@@ -1,4 +1,4 @@
-//! A network, a mirror of it, and the truth.
+//! The [`World`] of a test: a test network, a mirror of it, and the truth.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,45 +19,45 @@ use tempfile::TempDir;
 use crate::log_capture::{self, Lines};
 use crate::oracle::RecordScope;
 
-/// The longest wait for anything; after it the test fails.
+/// How long a test waits for any condition before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The log file of programs, in the world's folder.
+/// The name of the log file of programs in the world's folder.
 pub const LOG: &str = "log";
 
-/// An interval that no test outlives: sweeps happen only when a rule asks for them.
+/// A sweep interval longer than any test, so that sweeps happen only when a rule asks for them.
 const NEVER: &str = "1h";
-/// So long that no head is asked for without another reason.
+/// A confirmation interval so long that no head is requested without another reason.
 const UNCONFIRMED: Duration = Duration::from_secs(3650 * 24 * 3600);
 
-/// Everything that happens to one test. At its end, every fault that the test injected must
-/// have fired, and the mirror must have logged no warning or error that the test did not
-/// expect.
+/// A test network, a mirror of it, and the truth, for one test. Dropping the world fails the test
+/// if an injected fault has not fired, or if the mirror logged an unexpected warning or error.
 pub struct World {
     pub net: Testnet,
     pub folder: TempDir,
     pub mirror: Option<Arc<Mirror>>,
-    /// How the running mirror is to be served.
+    /// The serving configuration of the running mirror.
     serve: Option<ServeConfig>,
-    /// What is served of the running mirror, once a test wants it.
+    /// Created at the first call of [`World::serving`].
     serving: OnceLock<Arc<Serving>>,
     pub flags: Flags,
     /// The configuration file of programs.
     pub toml: String,
     /// Changes the settings of the mirror before each start.
     pub adjust: fn(&mut Config),
-    /// The filter is wider than when the mirror first began.
+    /// Whether the filter is wider than at the first start of the mirror.
     pub widened: bool,
     /// Whether no other test has these accounts; see [`own_accounts`].
     pub(crate) own_accounts: bool,
     /// Faults that need not fire, by number.
     pub(crate) idle: Mutex<BTreeSet<u64>>,
-    /// Parts of warnings and errors that the test is about.
+    /// Texts of the warnings and errors that the test expects.
     expected: Mutex<Vec<&'static str>>,
     lines: Lines,
 }
 
-/// A network with wall-clock revs, so that nothing is from the future or past.
+/// A network whose revs come from the wall clock, so that none lies in the future or far in the
+/// past.
 pub fn network(repos: usize, pds: usize) -> NetConfig {
     NetConfig {
         repos,
@@ -75,8 +75,9 @@ pub fn listed(repos: usize, pds: usize) -> NetConfig {
     }
 }
 
-/// The network with accounts that no other test has, chosen by the place of the call. All
-/// other tests have the same accounts, so what the process keeps by DID needs this.
+/// The network with accounts that no other test has: the seed comes from the place of the call.
+/// All other tests have the same accounts, so a test that changes process-wide state by DID
+/// needs this.
 #[track_caller]
 pub fn own_accounts(net: NetConfig) -> NetConfig {
     let caller = Location::caller();
@@ -88,19 +89,19 @@ pub fn own_accounts(net: NetConfig) -> NetConfig {
     }
 }
 
-/// Settings with which no sweep and no confirmation comes without another reason.
+/// Sets the intervals so that no sweep and no confirmation happens without another reason.
 pub fn unswept(config: &mut Config) {
     config.sweep_every = Duration::from_secs(3600);
     config.confirm_every = UNCONFIRMED;
 }
 
-/// Settings with a sweep every second, and no confirmation without another reason.
+/// Sets a sweep every second, and no confirmation without another reason.
 pub fn swept(config: &mut Config) {
     config.sweep_every = Duration::from_secs(1);
     config.confirm_every = UNCONFIRMED;
 }
 
-/// A settled world in the making; see [`World::settled`].
+/// Builds a settled world when awaited; see [`World::settled`].
 pub struct Settled {
     net: NetConfig,
     adjust: fn(&mut Config),
@@ -129,7 +130,7 @@ impl IntoFuture for Settled {
 }
 
 impl World {
-    /// A network, and a mirror that follows all its hosts and sweeps them every two seconds.
+    /// Starts a network, and a mirror that follows all its hosts and sweeps them every two seconds.
     pub async fn start(config: NetConfig) -> World {
         let mut world = World::network(config).await;
         world.follow_hosts();
@@ -137,7 +138,7 @@ impl World {
         world
     }
 
-    /// A network, and a mirror that is not begun; once begun, it follows all hosts and sweeps
+    /// Starts a network. [`World::begin`] then starts a mirror that follows all hosts and sweeps
     /// them only when a rule asks for it.
     pub async fn quiet(config: NetConfig) -> World {
         let mut world = World::network(config).await;
@@ -146,8 +147,9 @@ impl World {
         world
     }
 
-    /// A [`World::quiet`] that is begun, with every repository complete and no work left:
-    /// what happens from here on is the test's doing. [`Settled::with`] changes its settings.
+    /// Starts a [`World::quiet`] and its mirror, and waits until every repository is complete and
+    /// no work is left, so that only the test causes what happens next. [`Settled::with`] changes
+    /// the settings.
     pub fn settled(net: NetConfig) -> Settled {
         Settled {
             net,
@@ -155,7 +157,7 @@ impl World {
         }
     }
 
-    /// A network, and no mirror yet.
+    /// Starts a network without a mirror.
     pub async fn network(config: NetConfig) -> World {
         let own_accounts = config.seed != NetConfig::default().seed;
         let net = Testnet::start(config).await.expect("the network starts");
@@ -184,14 +186,14 @@ impl World {
         }
     }
 
-    /// Makes every host of the network an upstream of the mirror to be begun.
+    /// Makes every host of the network an upstream of the mirror that is not started yet.
     pub(crate) fn follow_hosts(&mut self) {
         for url in self.net.urls().pds.clone() {
             self.flags.upstream.push(format!("pds={url}"));
         }
     }
 
-    /// Repositories that are followed by name, from a file.
+    /// Writes a file of DIDs, which the mirror then follows by name.
     pub fn name(&mut self, dids: &[&Did]) {
         let file = self.folder.path().join("dids");
         let lines: String = dids.iter().map(|did| format!("{did}\n")).collect();
@@ -199,7 +201,7 @@ impl World {
         self.flags.dids = Some(file.display().to_string());
     }
 
-    /// Starts the mirror as flags and settings say.
+    /// Starts the mirror with the world's flags and settings.
     pub async fn begin(&mut self) {
         self.try_begin().await.expect("it starts");
     }
@@ -219,8 +221,8 @@ impl World {
         Ok(())
     }
 
-    /// Captures the log of the desks, which are threads of their own: runs work at each of them to
-    /// learn which thread it is.
+    /// Captures the log of the desks, which are threads outside the runtime. Runs work at each desk
+    /// to learn its thread.
     async fn listen_to_desks(&self, mirror: &Arc<Mirror>, desks: usize) {
         let mut found = HashSet::new();
         for number in 0.. {
@@ -246,7 +248,7 @@ impl World {
         }
     }
 
-    /// Which records are to be kept.
+    /// The records that the mirror is configured to keep.
     pub fn scope(&self) -> RecordScope {
         RecordScope::of(&self.flags)
     }
@@ -260,27 +262,22 @@ impl World {
         self.mirror.as_ref().expect("it runs")
     }
 
-    /// What is served of the mirror. There is one for a mirror, as in the program.
+    /// The [`Serving`] of the mirror: one for each mirror, as in the program.
     pub fn serving(&self) -> Arc<Serving> {
         let serving = self.serving.get_or_init(|| {
-            let mirror = self.mirror();
-            Arc::new(Serving::new(
-                mirror.services().clone(),
-                mirror.desks().clone(),
-                mirror.fetcher().net.clone(),
-                self.serve.as_ref().expect("it runs"),
-            ))
+            let config = self.serve.as_ref().expect("it runs");
+            Arc::new(Serving::new(self.mirror(), config))
         });
         serving.clone()
     }
 
-    /// Warnings and errors with this text are what the test is about.
+    /// Expects warnings and errors that contain this text.
     pub fn expect(&self, text: &'static str) {
         let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
         expected.push(text);
     }
 
-    /// Faults that should have fired by the end and have not.
+    /// Faults that have not fired and are not declared as guards.
     fn silent(&self) -> Vec<(u64, Spec)> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let mut silent = self.net.faults().silent();
@@ -288,12 +285,12 @@ impl World {
         silent
     }
 
-    /// Whether a fault that should fire has not done so yet.
+    /// Whether a fault that is not a guard has not fired yet.
     pub(crate) fn unfired(&self, id: u64) -> bool {
         self.silent().iter().any(|(silent, _)| *silent == id)
     }
 
-    /// What the test did not expect, as words.
+    /// Describes every fault that never fired and every unexpected line of the log.
     fn unexpected(&self) -> Vec<String> {
         let silent = self.silent().into_iter();
         silent

@@ -28,6 +28,7 @@ use crate::hosts::HostRows;
 use crate::inspect::Inspector;
 use crate::inspect::counts::{self, RepoCounter};
 use crate::inspect::proof::Prover;
+use crate::log::head::LogHead;
 use crate::metrics::Metrics;
 use crate::repair::reload::read_debts;
 use crate::repair::worker::{Addresses as _, Fetcher};
@@ -80,6 +81,7 @@ impl From<StoreError> for StartError {
 /// A mirror: its parts and its running tasks.
 pub struct Mirror {
     services: Arc<Services>,
+    log_head: LogHead,
     desks: Arc<Desks>,
     fetcher: Arc<Fetcher>,
     sweeps: Arc<Sweeps>,
@@ -118,6 +120,7 @@ impl Mirror {
             StoreError::Fault(format!("opening the store ended unexpectedly: {fault}").into())
         })??);
         let services = Arc::new(build_services(&settings, store).await?);
+        let log_head = LogHead::listen_to(&services.store);
         let desks = Arc::new(Desks::start(&services, settings.workers)?);
         let net = build_net(&settings)?;
         let following = Arc::new(Following::new(services.clone(), desks.clone(), net.clone()));
@@ -176,6 +179,7 @@ impl Mirror {
         });
         let mirror = Arc::new(Mirror {
             services,
+            log_head,
             desks,
             fetcher,
             sweeps,
@@ -282,6 +286,11 @@ impl Mirror {
     /// The services that serving needs.
     pub fn services(&self) -> &Arc<Services> {
         &self.services
+    }
+
+    /// The durable end of the log, for readers of the log.
+    pub fn log_head(&self) -> &LogHead {
+        &self.log_head
     }
 
     /// The desks, which serving uses to report damage.

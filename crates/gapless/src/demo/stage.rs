@@ -119,12 +119,7 @@ impl Stage {
             loopback: address.ip().is_loopback(),
             open: true,
         });
-        let serving = Serving::new(
-            mirror.services().clone(),
-            mirror.desks().clone(),
-            mirror.fetcher().net.clone(),
-            &self.config.serve,
-        );
+        let serving = Serving::new(&mirror, &self.config.serve);
         app.set_running(Running::new(&mirror, Arc::new(serving)));
         let (close, mut closing) = watch::channel(false);
         let closed = async move {

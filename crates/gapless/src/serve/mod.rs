@@ -40,6 +40,7 @@ use gapless_core::ledger::Head;
 use tokio::sync::Semaphore;
 
 use crate::config::{ServeConfig, ServeLimits};
+use gapless_mirror::Mirror;
 use gapless_mirror::damage;
 use gapless_mirror::desk::Desks;
 use gapless_mirror::services::Services;
@@ -67,19 +68,20 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Creates the one instance of a mirror: the store reports its head to one firehose.
-    pub fn new(
-        services: Arc<Services>,
-        desks: Arc<Desks>,
-        net: Net,
-        config: &ServeConfig,
-    ) -> Serving {
+    /// Creates what serves from a mirror. One instance serves all requests, so that its limits
+    /// hold for all of them.
+    pub fn new(mirror: &Mirror, config: &ServeConfig) -> Serving {
+        let services = mirror.services();
         let limits = config.limits;
         Serving {
-            firehose: Arc::new(Firehose::new(services.clone(), config.firehose)),
-            services,
-            desks,
-            net,
+            firehose: Arc::new(Firehose::new(
+                services.clone(),
+                mirror.log_head().clone(),
+                config.firehose,
+            )),
+            services: services.clone(),
+            desks: mirror.desks().clone(),
+            net: mirror.fetcher().net.clone(),
             limits,
             trees: TreeCache::new(&limits),
             handles: HandleResolver::new(config.handle_resolver.clone(), config.dns),

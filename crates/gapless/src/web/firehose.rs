@@ -22,8 +22,9 @@ use super::websocket::{
     ReaderMessage, ServerSocket, SocketEvent, write_message,
 };
 use super::{App, Stopping, call, request};
-use crate::serve::firehose::{Consumer, LogReader, PageError, PageResult, Start, SubscribeError};
+use crate::serve::firehose::{Consumer, FirehoseReader, PageResult, Start, SubscribeError};
 use gapless_mirror::log::frames::{consumer_too_slow, future_cursor, outdated_cursor};
+use gapless_mirror::log::reader::LogReadError;
 
 /// How long the close handshake with a consumer may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
@@ -190,7 +191,7 @@ impl Batch {
 }
 
 /// A page that was read: the reader after it, its messages, and the result.
-type PageRead = (LogReader, Batch, Result<PageResult, PageError>);
+type PageRead = (FirehoseReader, Batch, Result<PageResult, LogReadError>);
 
 /// The connection of one consumer.
 struct ConsumerStream {
@@ -199,7 +200,7 @@ struct ConsumerStream {
     stopping: Stopping,
     stall: Duration,
     /// `None` while a page is being read.
-    reader: Option<LogReader>,
+    reader: Option<FirehoseReader>,
     /// When something was last sent.
     busy_at: Instant,
 }
@@ -228,10 +229,10 @@ impl ConsumerStream {
             };
             let page = match page {
                 Ok(page) => page,
-                Err(PageError::WindowPassed) => {
+                Err(LogReadError::WindowPassed) => {
                     return CloseReason::Slow("the window has passed its cursor").into();
                 }
-                Err(PageError::Store(error)) => {
+                Err(LogReadError::Store(error)) => {
                     self.consumer.record_failure(&error);
                     return CloseReason::Broken.into();
                 }
@@ -319,7 +320,7 @@ impl ConsumerStream {
 
     /// Waits for more to send, and pings the consumer meanwhile.
     async fn wait(&mut self) -> Result<(), Closing> {
-        let next = self.reader.as_ref().map_or(0, LogReader::next);
+        let next = self.reader.as_ref().map_or(0, FirehoseReader::next);
         let mut ask_at = self.busy_at + self.stall / 2;
         loop {
             let head = &mut self.consumer.head;

@@ -29,10 +29,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::config::FirehoseSettings;
 use crate::serve::ip_limit::{IpLimiter, IpPermit};
+use gapless_mirror::log::head::LogHead;
 use gapless_mirror::metrics::head;
 use gapless_mirror::services::Services;
 
-pub(crate) use page::{LogReader, PageError, PageResult};
+pub(crate) use page::{FirehoseReader, PageResult};
 pub(crate) use start::{Start, start};
 
 /// Why a consumer was not admitted.
@@ -65,29 +66,23 @@ pub struct Firehose {
     services: Arc<Services>,
     places: Arc<Semaphore>,
     ip_limiter: Arc<IpLimiter>,
-    /// The number after the last durable one.
-    head: watch::Sender<u64>,
+    log_head: LogHead,
     /// The next number of each consumer.
     positions: Mutex<BTreeMap<u64, Arc<AtomicU64>>>,
     next_consumer: AtomicU64,
 }
 
 impl Firehose {
-    pub(crate) fn new(services: Arc<Services>, settings: FirehoseSettings) -> Firehose {
-        let head = watch::Sender::new(services.store.durable_head().next_seq);
-        let tell = head.clone();
-        services.store.on_durable(move |durable| {
-            tell.send_if_modified(|next| {
-                let more = durable.next_seq > *next;
-                *next = durable.next_seq.max(*next);
-                more
-            });
-        });
+    pub(crate) fn new(
+        services: Arc<Services>,
+        log_head: LogHead,
+        settings: FirehoseSettings,
+    ) -> Firehose {
         Firehose {
             settings,
             places: Arc::new(Semaphore::new(settings.consumers)),
             ip_limiter: Arc::new(IpLimiter::new(settings.consumers, false)),
-            head,
+            log_head,
             positions: Mutex::default(),
             next_consumer: AtomicU64::new(0),
             services,
@@ -130,7 +125,7 @@ impl Firehose {
             firehose: self.clone(),
             number,
             position,
-            head: self.head.subscribe(),
+            head: self.log_head.subscribe(),
             _permit: permit,
             _ip_permit: ip_permit,
         };
@@ -193,8 +188,8 @@ impl Consumer {
     }
 
     /// Creates a reader that starts at this number.
-    pub(crate) fn reader(&self, from: u64) -> LogReader {
-        LogReader::new(self.firehose.services.clone(), from)
+    pub(crate) fn reader(&self, from: u64) -> FirehoseReader {
+        FirehoseReader::new(self.firehose.services.clone(), from)
     }
 
     /// Counts frames and bytes that were written to the socket, up to the number `next`.

@@ -1,10 +1,7 @@
-//! Reads the log and the frames together, one page at a time, and turns each row into the
-//! frames that a consumer receives.
-//!
-//! The log determines the order; a frame belongs to the row whose first number it has. A
-//! page reads only rows below the durable head of one view, and drops the view at its end.
+//! Turns rows of the log, with their frames, into the frames that a consumer receives, one
+//! page at a time. [`LogReader`] reads the rows; each page has a view of its own.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -15,34 +12,16 @@ use gapless_atp::syntax::Rev;
 use gapless_core::ledger::account::is_hidden;
 use gapless_core::ledger::{Repo, RepoId};
 use gapless_store::error::StoreError;
-use gapless_store::frames::{FramesError, StoredFrame};
 use gapless_store::read_view::ReadView;
 use gapless_store::table::log::{LogKind, LogRowSummary};
 
 use gapless_mirror::log::frames;
+use gapless_mirror::log::reader::{LogPage, LogReadError, LogReader};
 use gapless_mirror::services::Services;
 
-/// Bytes of frames in a page; the last frame may exceed this limit.
-const PAGE_BYTES: usize = 1 << 20;
-/// Rows of the log that a page reads, whether or not they become frames.
-const PAGE_ROWS: usize = 4_096;
 /// Repositories whose last announced state a reader remembers. With more repositories, a
 /// consumer may receive the same `#sync` twice.
 const ANNOUNCED_REPOS: usize = 4_096;
-
-/// Why a page cannot be read.
-#[derive(Debug, Clone)]
-pub(crate) enum PageError {
-    /// The next number is older than the window.
-    WindowPassed,
-    Store(StoreError),
-}
-
-impl From<StoreError> for PageError {
-    fn from(error: StoreError) -> PageError {
-        PageError::Store(error)
-    }
-}
 
 /// The result of reading a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,31 +33,26 @@ pub(crate) struct PageResult {
     pub(crate) more: bool,
 }
 
-/// Reads the log for one consumer.
-pub(crate) struct LogReader {
+/// Reads the frames of the firehose for one consumer.
+pub(crate) struct FirehoseReader {
     services: Arc<Services>,
-    next: u64,
-    /// Unused frames; every frame below `read_upto` was read.
-    frames: VecDeque<StoredFrame>,
-    read_upto: u64,
+    log: LogReader,
     /// The states that `#sync` frames have announced to this consumer.
     announced: BTreeMap<RepoId, (Rev, Cid)>,
 }
 
-impl LogReader {
-    pub(crate) fn new(services: Arc<Services>, from: u64) -> LogReader {
-        LogReader {
+impl FirehoseReader {
+    pub(crate) fn new(services: Arc<Services>, from: u64) -> FirehoseReader {
+        FirehoseReader {
+            log: LogReader::new(services.store.clone(), from),
             services,
-            next: from,
-            frames: VecDeque::new(),
-            read_upto: 0,
             announced: BTreeMap::new(),
         }
     }
 
     /// The number that is read next.
     pub(crate) fn next(&self) -> u64 {
-        self.next
+        self.log.next()
     }
 
     /// Passes the next frames to `send`, each as a list of parts, until the page is full or
@@ -86,15 +60,10 @@ impl LogReader {
     pub(crate) fn read_page(
         &mut self,
         send: &mut dyn FnMut(&[&[u8]]),
-    ) -> Result<PageResult, PageError> {
-        let services = self.services.clone();
-        let view = services.store.view();
-        let end = view.counters()?.next_seq;
-        if self.next < end {
-            self.read_frames(end)?;
-        }
+    ) -> Result<PageResult, LogReadError> {
+        let view = self.services.store.view();
         let mut builder = FirehosePageBuilder {
-            services: &services,
+            services: &self.services,
             view: &view,
             repos: HashMap::with_hasher(FixedState::default()),
             announced: &mut self.announced,
@@ -102,52 +71,16 @@ impl LogReader {
             frames: 0,
             bytes: 0,
         };
-        let mut rows = 0;
-        if self.next < self.read_upto {
-            for row in view.log_summaries(self.next)? {
-                let (first, row) = row?;
-                if first >= self.read_upto || rows == PAGE_ROWS || builder.bytes >= PAGE_BYTES {
-                    break;
-                }
-                rows += 1;
-                while self.frames.front().is_some_and(|frame| frame.seq < first) {
-                    self.frames.pop_front();
-                }
-                let frame = self.frames.front().is_some_and(|frame| frame.seq == first);
-                let frame = frame.then(|| self.frames.pop_front()).flatten();
-                // A cursor may point into a row: its consumer has that row.
-                if first >= self.next {
-                    builder.add_row(first, &row, frame.and_then(|frame| frame.bytes))?;
-                }
-                self.next = first.saturating_add(row.numbers);
-            }
-        }
+        let LogPage { next, more } = self.log.read_page(&view, &mut |first, row, frame| {
+            let before = builder.bytes;
+            builder.add_row(first, row, frame)?;
+            Ok(builder.bytes - before)
+        })?;
         Ok(PageResult {
             frames: builder.frames,
-            next: self.next,
-            more: self.next < end,
+            next,
+            more,
         })
-    }
-
-    fn read_frames(&mut self, end: u64) -> Result<(), PageError> {
-        let Some(frames) = self.services.store.frames() else {
-            return Err(PageError::WindowPassed);
-        };
-        if self.next < frames.oldest_seq() {
-            return Err(PageError::WindowPassed);
-        }
-        if self.next < self.read_upto {
-            return Ok(());
-        }
-        match frames.read(self.next, end, PAGE_BYTES) {
-            Ok(page) => {
-                self.read_upto = page.next_seq;
-                self.frames = page.frames.into();
-                Ok(())
-            }
-            Err(FramesError::Gone { .. }) => Err(PageError::WindowPassed),
-            Err(error) => Err(PageError::Store(error.into())),
-        }
     }
 }
 
