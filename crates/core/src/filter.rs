@@ -8,7 +8,7 @@ use gapless_atp::syntax::Nsid;
 /// A pattern of collection names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
-    /// This collection.
+    /// Exactly this collection.
     Exactly(String),
     /// Every collection with this prefix, which ends in a dot.
     Below(String),
@@ -59,13 +59,13 @@ pub enum Keep {
 
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Empty: everything is wanted.
+    /// The collections whose records are kept. If empty, every record is kept.
     pub wanted: Vec<Pattern>,
     pub wanted_keys_only: bool,
 }
 
 impl Filter {
-    /// Whether there is anything that is not kept.
+    /// Whether some records are not kept.
     pub fn is_narrow(&self) -> bool {
         !self.wanted.is_empty()
     }

@@ -1,4 +1,4 @@
-//! How many repositories of a host the host is behind with, as cached counts.
+//! Caches how many repositories of each host are behind.
 //!
 //! A count decides whether signed commits are abandoned, so it may only err upwards. A
 //! cached count grows with every repository that is found behind meanwhile. Repositories
@@ -66,7 +66,7 @@ impl BehindCounts {
         (!now.passed(at, MAX_COUNT_AGE)).then(|| counts.with_listed(share))
     }
 
-    /// Caches a count from the store, and returns it with what the listing adds.
+    /// Caches a count from the store, and returns the count merged with the listing.
     pub(crate) fn record_count(
         &self,
         at: Time,
@@ -96,8 +96,8 @@ impl BehindCounts {
         }
     }
 
-    /// Records that a host's older state was adopted: by its row, the repository is no
-    /// longer behind.
+    /// Records that a host's older state was adopted. After an adoption, the repository's row no
+    /// longer marks it as behind.
     pub(crate) fn record_adopted(&self, now: Time, host: HostId) {
         let mut hosts = self.lock();
         let counts = hosts.entry(host).or_default();

@@ -58,7 +58,7 @@ impl Control {
         let work = "reading the repositories of a host";
         let dids = blocking(&self.services.metrics, work, read).await?;
         for some in dids.chunks(CONCURRENT_HIDES) {
-            let visits = some.iter().map(|did| {
+            let changes = some.iter().map(|did| {
                 self.desks.with_repo(did, |turn: &mut RepoTurn<'_>| {
                     let now = turn.services.clock.now();
                     if let Some(tx) = turn.tx.as_mut() {
@@ -66,7 +66,7 @@ impl Control {
                     }
                 })
             });
-            futures_util::future::try_join_all(visits).await?;
+            futures_util::future::try_join_all(changes).await?;
         }
         let tick = self.services.clock.now().tick;
         let hides = |row: &mut Host| row.hiding_suspended = false;

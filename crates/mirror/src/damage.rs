@@ -1,6 +1,6 @@
-//! What happens when held data turns out not to be what its owner signed: the damage
-//! is logged and counted, the repository is marked in the ledger, and its host is
-//! asked for all of it again. A damaged repository is not served.
+//! Reports damage: held data that is not what its owner signed. The damage is logged and counted,
+//! the ledger marks the repository as damaged, and its host is asked for the whole repository
+//! again. A damaged repository is not served.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Head, damage};

@@ -1,5 +1,5 @@
-//! Free space on the disk. While less than `min_free_disk` is free the store refuses
-//! changes, and `/v1/status` and `/ready` say so and since when.
+//! Free space on the disk. While less than `min_free_disk` is free, the store refuses changes.
+//! `/v1/status` and `/ready` report the shortage, and `/v1/status` also when it began.
 //!
 //! The shortage begins when the store refuses a change, or when the check of the file
 //! system, once a second, finds too little free space. Only that check ends it.

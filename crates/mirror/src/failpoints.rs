@@ -40,7 +40,7 @@ mod debug {
     struct Failpoint {
         point: String,
         passes_left: AtomicU64,
-        /// Kills the process, and does not only hold the thread.
+        /// Whether the failpoint kills the process, and does not only hold the thread.
         kills: bool,
     }
 

@@ -53,9 +53,9 @@ pub(crate) async fn filter_in_force(
     Ok(generation)
 }
 
-/// A filter that wants more than the old filter gets a new generation. So does a filter that
-/// drops keys that were held, because their deletions would go unnoticed. A store with data
-/// under an unknown filter gets a new generation, too.
+/// Returns the old generation or a new one. A filter that wants more than the old filter gets a new
+/// generation. So does a filter that drops keys that were held, because their deletions would go
+/// unnoticed. A store with data under an unknown filter gets a new generation, too.
 fn generation(
     old: Option<&FilterRow>,
     wanted: &[Pattern],

@@ -1,9 +1,8 @@
-//! The wire of a Jetstream (v1): one JSON object a message. Whose is it, and what does
-//! it say?
+//! Decodes messages of a Jetstream (v1), each of which is one JSON object.
 //!
-//! A record comes as JSON and is hashed as DAG-CBOR. What cannot be written so that
-//! it has the CID which the message names is not kept: either it is forged, or JSON
-//! could not carry it. That there is a newer commit is heard all the same.
+//! A record comes as JSON and is hashed as DAG-CBOR. A record whose encoding does not have the CID
+//! in the message is not kept: either the record is forged, or JSON could not carry it. Its commit
+//! is a hint all the same.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,10 +17,10 @@ use serde_json::Value as Json;
 
 use crate::admission::scope::Scope;
 
-/// Bytes of one message. A record is at most a megabyte, and JSON makes more of it.
+/// Bytes of one message. A record has at most a megabyte, and its JSON is larger.
 pub(crate) const MESSAGE_BYTES: usize = 4 << 20;
 
-/// As much of a message as the reader needs.
+/// The fields of a message that the reader of the stream needs.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
@@ -78,37 +77,37 @@ struct AccountChange<'a> {
     status: Option<Cow<'a, str>>,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JetstreamEvent {
-    /// There is a commit of this rev, and it did this.
+    /// A commit: its rev, and its operation or why that operation is not kept.
     Commit {
         rev: Rev,
         said: Result<Operation, Unfit>,
     },
     Identity,
     Account(Account),
-    /// Something of the future.
+    /// A message of a kind that is not known.
     Other,
 }
 
-/// One path, and what is said to be there now: none when it is said to be deleted.
+/// A claimed operation: a path and its record, or `None` if the record was deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub path: Vec<u8>,
     pub record: Option<(Cid, Vec<u8>)>,
 }
 
-/// Why an operation cannot be kept, though its commit is heard of.
+/// Why an operation is not kept, although its commit is a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfit {
-    /// The path is none.
+    /// The path is not valid.
     Path,
-    /// Neither create, update nor delete; or a record where none belongs, or none.
+    /// The operation is unknown, or its record and CID are missing or not expected.
     Shape,
-    /// The JSON is not the JSON of a record.
+    /// The JSON cannot be encoded as a record.
     Record,
-    /// The record does not hash to the CID that is named.
+    /// The record does not hash to the CID in the message, or that CID is not valid.
     Cid,
     TooLarge,
 }
@@ -125,7 +124,7 @@ impl Unfit {
     }
 }
 
-/// The time of a message and the name of the repository it is about.
+/// The time of a message, and the name of its repository.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MessageEnvelope {
     /// The time in microseconds, which numbers the events of a Jetstream.
@@ -165,7 +164,8 @@ fn wanted_collection(message: &[u8], scope: &Scope) -> Option<Arc<str>> {
         .map(|pattern| pattern.to_string().into())
 }
 
-/// Reads all of a message; an error when not even the rev can be told.
+/// Reads a whole message. Fails if the JSON, the rev or the part for the message's kind cannot be
+/// read.
 pub(crate) fn read(message: &[u8]) -> Result<JetstreamEvent, String> {
     let message: JetstreamMessage<'_> =
         serde_json::from_slice(message).map_err(|error| error.to_string())?;

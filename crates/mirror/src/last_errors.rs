@@ -18,7 +18,7 @@ const MAX_CHARS: usize = 500;
 pub struct LastError {
     pub at: Time,
     pub error: String,
-    /// The error is local: the host of the repository did not cause it.
+    /// Whether the error is local, so that the host of the repository did not cause it.
     pub here: bool,
 }
 

@@ -99,7 +99,7 @@ pub struct ReadySettings {
     pub max_sweep_age: Duration,
 }
 
-/// What the mirror discovers without being told.
+/// What the mirror discovers beyond what an operator names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoverConfig {
     /// Discover every repository of every host that relays or DID documents name.

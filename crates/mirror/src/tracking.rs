@@ -40,8 +40,8 @@ pub(crate) struct Tracking {
     desks: Arc<Desks>,
     following: Arc<Following>,
     last_errors: Arc<LastErrors>,
-    /// Serializes changes of what is tracked. If row and wish differed, a stream would cover
-    /// a repository without being read for it.
+    /// Serializes changes of what is tracked. If a row and the list of tracked repositories
+    /// differed, a stream would cover a repository without being read for it.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -100,11 +100,11 @@ impl Tracking {
         Ok(new)
     }
 
-    /// Stops tracking a repository that a collection found, unless an operator tracks it by
-    /// now or `still` says at its desk that it is not empty any more. Returns whether
-    /// tracking has stopped. Events may reach the desk before the repository is skipped, and
-    /// the cursor may be past them. Therefore `has` checks once more before the wish is
-    /// deleted.
+    /// Stops tracking a repository that a collection found, unless an operator tracks the
+    /// repository by now or `still` finds at its desk that it is not empty any more. Returns
+    /// whether tracking has stopped. Events may reach the desk before the repository is skipped,
+    /// and the cursor may be past them. Therefore `has` checks once more before the repository is
+    /// removed from the list in the store.
     pub(crate) async fn untrack_found(
         &self,
         did: &Did,
@@ -160,7 +160,7 @@ impl Tracking {
         while let Some((done, tracked)) = each.next().await {
             let (new, host) = tracked?;
             changed += u64::from(new);
-            // Once for each host, not once for each of its repositories.
+            // Follow each host once, and not once for each of its repositories.
             if let Some(host) = host
                 && hosts.insert(host)
             {
@@ -184,12 +184,12 @@ impl Tracking {
         let before = self.services.admission.found_by(did);
         let new = {
             let tracked = &self.services.admission.tracked;
-            // First, so that its events are read before the row says that the repository
-            // is tracked.
+            // Add it first, so that its events are read before the row says that the repository is
+            // tracked.
             tracked.write().insert(did.clone())
         };
-        // Then the wish: streams for tracked repositories cover a row that is tracked, so
-        // the next start must find the wish.
+        // Then write the list in the store: streams for tracked repositories cover a row that is
+        // tracked, so the next start must find the repository in the list.
         let taken_over = before.is_some() && matches!(by, TrackedBy::Operator);
         if (new || taken_over)
             && let Err(error) = self.wish_for(did, by).await
@@ -253,7 +253,7 @@ impl Tracking {
 
     /// Stops tracking one repository. Returns whether it was tracked before.
     async fn untrack_one(&self, did: &Did) -> Result<bool, StoreError> {
-        // First the row: no stream may cover a repository that it is not read for.
+        // Change the row first: no stream may cover a repository that the stream is not read for.
         let last_errors = self.last_errors.clone();
         let stop = move |turn: &mut RepoTurn<'_>| stop_tracking(turn, &last_errors);
         self.desks.with_repo(did, stop).await?;
@@ -261,7 +261,8 @@ impl Tracking {
             return Ok(false);
         }
         self.unwish(did).await?;
-        // Last: if deleting the wish fails, the operator can try again.
+        // Forget the repository last: if the removal from the store fails, the operator can try
+        // again.
         self.forget(did);
         Ok(true)
     }

@@ -47,7 +47,7 @@ pub struct KnownIdentity {
     pub key: Option<KeyBytes>,
 }
 
-/// What a DID's document says.
+/// The content of a DID's document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedIdentity {
     /// The URL of the PDS, normalized.
@@ -55,7 +55,7 @@ pub struct ResolvedIdentity {
     pub key: Option<KeyBytes>,
     /// Grows with every change of the document.
     pub version: u64,
-    /// Whether the DID has a tombstone and is gone for good.
+    /// Whether the DID has a tombstone, that is, was given up for good.
     pub tombstoned: bool,
     /// The handle that the document claims, not verified.
     pub handle: Option<String>,

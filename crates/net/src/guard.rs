@@ -1,14 +1,14 @@
 //! The rules for hosts that others name: in DID documents, in listings and in redirects.
 //!
-//! Such a host must be public: https or wss on port 443, a DNS name of at least two
-//! labels whose top-level name is not reserved, and only addresses that the public
-//! internet routes. One other address refuses the host, because the host's owner
-//! controls which address the client takes. Addresses are checked when a connection is
-//! made, not before, because a name may resolve differently a moment later.
+//! Such a host must be public: https or wss on port 443, a DNS name of at least two labels whose
+//! top-level name is not reserved, and only addresses that the public internet routes. If a single
+//! address is not public, the host is refused, because its owner controls which address the client
+//! takes. Addresses are checked when a connection is made, not before, because a name may resolve
+//! differently a moment later.
 //!
-//! These are pure functions; [`super::lookup`] and [`super::client`] apply them.
-//! `allow_private` is for test networks and lifts all rules except the refusal of
-//! credentials. Addresses that the operator configured are not guarded.
+//! The rules are pure functions; [`super::lookup`] and [`super::client`] apply them.
+//! `allow_private` is for test networks and lifts all rules except the refusal of credentials.
+//! Addresses that the operator configured are not guarded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

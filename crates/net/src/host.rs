@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 const MOST_HOSTS: usize = 100_000;
 /// A host that was not asked for this long is forgotten.
 const IDLE: Duration = Duration::from_secs(3600);
-/// How often idle hosts are removed; also when all entries are in use.
+/// How often idle hosts are removed while entries are left.
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 /// The shortest time between two removals while all entries are in use.
 const TIDY_FULL_EVERY: Duration = Duration::from_secs(1);
@@ -121,7 +121,7 @@ impl HostSlot {
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
-        // A plain value, which a panic cannot leave inconsistent.
+        // `Pace` is a plain value, which a panic cannot leave inconsistent.
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -133,7 +133,7 @@ impl Net {
             return Err(BlockedAddress::Unreadable);
         }
         let url = Url::parse(&format!("https://{name}")).map_err(|_| BlockedAddress::Unreadable)?;
-        // Only private networks have such hosts, and without certificates.
+        // Only private networks have local hosts, and those hosts have no certificates.
         let local = match url.host() {
             None => return Err(BlockedAddress::Unreadable),
             Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),

@@ -1,12 +1,12 @@
 //! The HTTP client with which the commands of an operator reach a running mirror.
 //!
-//! A request waits as long as the mirror is alive. After 15 seconds without a byte the
-//! client asks `/health`, which needs neither the disk nor a lock: if that is not answered
-//! in the same time, the request fails. So long work is waited for, and a port at which no
-//! mirror answers is not. Whole responses and single lines are bounded in bytes. Proxies
-//! and redirects are not used: the token goes to the given address only.
+//! A request waits as long as the mirror is alive. After 15 seconds without a byte the client asks
+//! `/health`, which needs neither the disk nor a lock. If `/health` is not answered within 15
+//! seconds, the request fails. The client therefore waits for long work, but not for a port at
+//! which no mirror answers. Whole responses and single lines are bounded in bytes. Proxies and
+//! redirects are not used: the token goes to the given address only.
 //!
-//! The errors are typed and without advice; the command line words them.
+//! The errors are typed and without advice; the command line phrases the messages.
 
 use std::error::Error;
 use std::future::Future;

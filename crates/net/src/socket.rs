@@ -205,7 +205,7 @@ fn refused(url: &Url, answer: &Response) -> Result<Upgrade, DialError> {
     Err(error.after(retry_after(answer.headers(), now)).into())
 }
 
-/// `http` as `ws`, `https` as `wss`, and no fragment, which is not sent.
+/// Converts `http` to `ws` and `https` to `wss`, and removes the fragment, which is not sent.
 fn socket_url(mut url: Url) -> Result<Url, AskError> {
     let scheme = match url.scheme() {
         "http" | "ws" => "ws",

@@ -90,7 +90,7 @@ pub struct Checker {
     pub compared: u64,
 }
 
-/// I15: only deleted accounts are purged, whatever a relay says and whatever host is wiped.
+/// I15: only deleted accounts are purged, whatever a relay reports and whatever host is wiped.
 /// Exempt is an account that both a relay calls deleted and its host denies while it has others.
 fn purged(world: &World, mirror: &mut SimMirror) -> Result<(), Broken> {
     for id in std::mem::take(&mut mirror.purged) {

@@ -33,7 +33,7 @@ impl Run {
             let pause = match round {
                 0..20 => 3_000_000,
                 20..200 => 60_000_000,
-                // For what only the daily head check finds.
+                // Long pauses, for what only the daily head check finds.
                 _ => 600_000_000,
             };
             self.world.pass(pause);
@@ -143,9 +143,9 @@ impl Run {
         Ok(true)
     }
 
-    /// Lets an operator confirm the loss at each host that is doubted and that truly has
-    /// lost a repository, as the operator's guide says. A host that has all of them must
-    /// come out of the doubt by its own listing.
+    /// Lets an operator confirm the loss at each host whose hiding is suspended and that has truly
+    /// lost a repository, as the operator's guide says. A host that has all its repositories must
+    /// end the suspension by its own listing.
     fn confirm_losses(&mut self) -> Result<(), Broken> {
         let hosts = self.mirror.book.hosts();
         let doubted = hosts.filter(|(_, host)| host.hiding_suspended);
@@ -184,7 +184,7 @@ impl Run {
                 .host_named(&crate::mirror::host_name(home))
                 .is_none()
             {
-                // The mirror has never heard of this host.
+                // The mirror does not know this host.
                 continue;
             }
             let truth = self.world.truth(owner);
@@ -203,7 +203,8 @@ impl Run {
             if active && complete && !right {
                 return Some(format!("{} is complete and not the truth", name(owner)));
             }
-            // Moved unseen, then hidden: the mirror has no document that shows it.
+            // The account moved unseen and was then hidden: no document shows the move to the
+            // mirror.
             let unseen = repo.host.map(|host| self.mirror.pds_of(host)) != Some(home);
             let shown = !unseen && !account::is_hidden(repo.account);
             if !active && shown {
@@ -224,7 +225,7 @@ impl Run {
                 let what = format!("{} was fetched {since} times", self.label(*id));
                 return broken("L1 (fetches)", what);
             }
-            // A new lineage takes back a commit that the host had lost; that needs a fetch.
+            // A new lineage takes back a commit that the host had lost, which needs a fetch.
             let lineage = self.mirror.book.repo_ref(*id).lineage;
             if since > 0 && quiet.contains(&(*id, lineage)) {
                 return broken("L2", format!("{} was fetched for nothing", self.label(*id)));

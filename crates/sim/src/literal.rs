@@ -1,5 +1,5 @@
 //! A literal implementation of the seed document's operations in the simulator's world: a
-//! mirror that says "complete" while records are missing, which the checks must catch.
+//! mirror that reports "complete" while records are missing, which the checks must catch.
 //!
 //! The document is read favourably: events and files are verified, and operations are
 //! applied correctly. `#info` carries no cursor, so the first event after it supplies the

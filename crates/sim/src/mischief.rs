@@ -105,7 +105,7 @@ fn is_rare(kind: Fault) -> bool {
     )
 }
 
-/// Another filter: wider, narrower, or one that wants the same.
+/// Changes the filter: to a wider one, a narrower one, or one that wants the same.
 fn change_filter(world: &mut World, mirror: &mut SimMirror) -> String {
     const WANTED: [&[&str]; 4] = [&[], &["app.test.*"], &["app.test.post"], &["app.test.like"]];
     // Where keys are dropped, the checker could not recompute a root.
@@ -119,8 +119,8 @@ fn change_filter(world: &mut World, mirror: &mut SimMirror) -> String {
     format!("the filter wants {wanted:?}")
 }
 
-/// An operator imports some state that a host has of an account, or one that somebody
-/// else signed.
+/// Lets an operator import a state that a host has of an account, at times without the owner's
+/// signature.
 fn import(world: &mut World, mirror: &mut SimMirror, owner: OwnerId) -> String {
     let hosted = world.pds.iter().filter_map(|pds| pds.repos.get(&owner));
     let lines: Vec<_> = hosted.flat_map(|hosted| hosted.line.clone()).collect();

@@ -28,10 +28,9 @@ pub struct Change {
     pub upkeep: Option<Upkeep>,
     /// An event of an upstream whose effects are all in this change.
     pub done: Option<EventPosition>,
-    /// For a change that builds on changes which may not be durable yet: the number of
-    /// refusals for lack of disk space when the first of those was submitted. If there
-    /// was another refusal since, one of them may be missing, and the store refuses
-    /// this change too.
+    /// For a change that builds on changes which may not be durable yet: the number of refusals for
+    /// lack of disk space when the first of those changes was submitted. If there was another
+    /// refusal since, one of those changes may be missing, and the store refuses this change too.
     pub stands_on: Option<u64>,
 }
 
@@ -50,8 +49,8 @@ pub enum HostChange {
     /// Adds a host with this row, unless its name exists.
     New(Host),
     Row(HostId, Host),
-    /// Deletes a host without repositories for which no upstream speaks any more; the
-    /// upstream's last change may be part of this one.
+    /// Deletes a host without repositories for which no upstream speaks any more. The upstream's
+    /// last change may be part of the same [`Change`].
     Gone(HostId),
 }
 
@@ -103,7 +102,7 @@ pub struct Redaction {
     pub frames: Vec<u64>,
     /// The numbers of dead letters.
     pub letters: Vec<u64>,
-    /// Every row of the log below this number is done.
+    /// Every row of the log below this number has been processed.
     pub upto: u64,
 }
 

@@ -224,7 +224,7 @@ type WriteResult = Result<Arc<dyn View>, StoreError>;
 struct WriterThread {
     jobs: Option<SyncSender<WriteJob>>,
     reports: Receiver<WriteResult>,
-    /// The writer has a group that it has not reported on yet.
+    /// Whether the writer has a group that it has not reported on yet.
     busy: bool,
     thread: Option<JoinHandle<Result<(), StoreError>>>,
 }
@@ -262,7 +262,8 @@ impl WriterThread {
     fn poll_report(&mut self, builder: &mut GroupBuilder) -> Result<(), StoreError> {
         match self.busy.then(|| self.reports.try_recv()) {
             Some(Ok(report)) => self.accept_report(report, builder),
-            // Still writing, or gone: `wait_for_report` finds out.
+            // The writer is still writing, or its thread has ended: `wait_for_report` finds out
+            // which.
             None | Some(Err(_)) => Ok(()),
         }
     }
@@ -292,7 +293,7 @@ impl WriterThread {
 
     fn write(&mut self, group: Group, replies: Vec<AckCallback>) {
         self.busy = true;
-        // If the writer is gone, the dropped replies call their callbacks with the
+        // If the writer's thread has ended, the dropped replies call their callbacks with the
         // error, and the next report fails.
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send((group, replies));

@@ -155,7 +155,7 @@ impl Diagnosis {
         Ok(())
     }
 
-    /// Replaces the problem: what the journals lost says more than that the head is unknown.
+    /// Replaces the problem: a loss in the journals says more than an unknown head.
     fn set_problem(&mut self, problem: Problem) {
         self.problem = Some(problem);
     }

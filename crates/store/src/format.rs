@@ -90,7 +90,8 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration {
         from: 2,
         name: "hearsay and limits",
-        // Rows got new versions again: what only a relay says, and what was too large.
+        // Rows got new versions again, for deletions that only a relay reports and for
+        // repositories over the size limit.
         run: |_| Ok(()),
     },
 ];

@@ -1,9 +1,8 @@
 //! Turns a group of changes into one batch, in memory; the disk is only read.
 //!
-//! A group may be applied while the previous group is still on its way to the disk;
-//! then the group builds on that one as well as on what is durable. No reader sees
-//! any of it before both are durable, and if the first never is, neither is the
-//! second.
+//! A group may be applied while the previous group is still on its way to the disk. The group then
+//! builds on the previous group as well as on what is durable. Readers see neither group before it
+//! is durable, and if the previous group never becomes durable, the next one does not either.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -57,8 +57,8 @@ impl Store {
         if let Some(problem) = diagnosis.problem {
             return Err(StoreError::lost(problem));
         }
-        // Before the engine writes anything: an engine with data and without a head
-        // file has a problem.
+        // Open the head file before the engine writes anything: the diagnosis reports engine data
+        // without a head file as a problem.
         let head = HeadFile::open(folder)?;
         diagnosis.prepare().map_err(failed)?;
         let engine = DiskEngine::open(&folder.join(ENGINE_FOLDER), &settings.engine)?;

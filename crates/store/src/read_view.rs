@@ -149,7 +149,7 @@ impl ReadView {
         Ok(self.repo_and_row(id)?.map(|(repo, _)| repo))
     }
 
-    /// A repository, and its row with whether that came from the cache.
+    /// A repository and its row, which may have come from the cache.
     fn repo_and_row(&self, id: RepoId) -> Result<Option<(Repo, RowOrigin)>, StoreError> {
         let place = key::repo(id);
         let found = match self.cached_row(id, &place)? {

@@ -11,12 +11,12 @@ use crate::store::Store;
 /// Rows of repositories that are read from one view.
 const ROWS_PER_VIEW: usize = 1_000;
 
-/// Iterates over rows, of which `read` returns those from a place on, from a new view.
-/// After `rows_per_view` rows it is called again, with the place that `after` returns for
-/// the last row. The first error ends the scan.
+/// Iterates over rows in chunks. `read` opens a new view and returns the rows from a place on.
+/// After `rows_per_view` rows, `read` is called again with the place that `after` returns for the
+/// last row. The first error ends the scan.
 ///
-/// A view is open until the caller has taken its last row. If the caller works on a row
-/// for long, `read` has to collect its rows before it returns them.
+/// A view is open until the caller has taken its last row. If the caller works on a row for long,
+/// `read` has to collect its rows before it returns them.
 pub fn scan<P, T, E, I: Iterator<Item = Result<T, E>>>(
     rows_per_view: usize,
     from: P,

@@ -151,7 +151,7 @@ impl Store {
     pub fn write(&self, change: Change) -> Result<Ack, StoreError> {
         let (tell, told) = sync_channel(1);
         self.submit(change, move |answer| {
-            // Fails only if the caller is gone.
+            // Sending fails only if the caller no longer waits.
             let _ = tell.send(answer);
         });
         told.recv().unwrap_or(Err(StoreError::CommitterGone))

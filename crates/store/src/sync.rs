@@ -13,8 +13,8 @@
 //! - The index of a segment grows while the file is read under its lock. An index that was left
 //!   incomplete is still correct: the next reader goes on from where it ends.
 //!
-//! Keep it so: whatever can panic, and every callback, runs outside of a lock or before the first
-//! change.
+//! To keep this sound, run callbacks and everything that can panic outside of a lock or before the
+//! first change.
 
 use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;

@@ -134,7 +134,7 @@ impl DiskWriter {
             self.sidecar.write_frames(&group.frames)?;
         }
         if !group.redact.is_empty() {
-            // Before the batch that says so: if it is never durable, it is done again.
+            // Before the batch that records the redaction: if that batch is lost, redact again.
             self.sidecar.redact_frames(&group.redact)?;
         }
         self.engine.commit(&group.batch)?;

@@ -55,7 +55,7 @@ pub fn account_event(
     if state == Account::Deleted && !host_itself {
         deletion::relay_says_deleted(now, repo);
     }
-    // An active account may have changed meanwhile; a relay's word must be checked.
+    // An active account may have changed meanwhile; a relay's report must be checked.
     if !is_hidden(state) || !host_itself {
         debt::owe(now, repo, DebtKind::Compare, DebtReason::AccountEvent);
     }
@@ -66,8 +66,8 @@ pub fn account_event(
     }
 }
 
-/// Sets the state of the account. Only the word of the present host itself starts the
-/// grace period before a purge.
+/// Sets the state of the account. Only a report by the present host itself or by the directory
+/// starts the grace period before a purge.
 pub fn set_account(
     now: Now,
     repo: &mut Repo,

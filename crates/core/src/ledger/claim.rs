@@ -1,4 +1,4 @@
-//! Decides what a commit means that a source without proofs reports (R6).
+//! Decides what a commit means that was reported by a source without proofs (R6).
 //!
 //! A Jetstream reports commits without proving them. Such a report raises no head, no
 //! marker and no first rev. It makes Gapless ask the host, within the limit on questions
@@ -60,8 +60,7 @@ pub fn claim_event(
     if repo.cover.is_some_and(relied_on) && cover::is_marker_valid(repo, covers) {
         return ClaimDecision::Covered;
     }
-    // A repository without a cover is not complete anyway: a question may wait for a
-    // token.
+    // A repository without a cover is not complete anyway, so its question may wait for a token.
     if repo.cover.is_some() && !debt::may_ask(repo, now.time) {
         return ClaimDecision::TooMany;
     }

@@ -192,7 +192,7 @@ pub fn set_tracked(now: Tick, repo: &mut Repo, covers: &Covers, tracked: bool) -
 /// Reduces a repository to its bare name, without debts, if it is not tracked, has no
 /// cover, is not hidden and nothing of it was ever held. Returns whether it did so.
 pub fn forget_unwanted(now: Tick, repo: &mut Repo, covers: &Covers) -> bool {
-    // A relay that never sent an event of it does not speak for it.
+    // A relay that never sent an event of the repository does not speak for it.
     let told = repo.host.is_some() || repo.relay.is_some();
     let wanted = repo.tracked || (told && covers.of(repo).is_some());
     let held = repo.held != Held::Nothing

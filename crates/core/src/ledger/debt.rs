@@ -258,7 +258,7 @@ pub fn plan_work(now: Time, repo: &Repo) -> Option<Work> {
         return Some(Work::Resolve);
     }
     match debt.fetch {
-        // A host that is behind has nothing to fetch until it says otherwise.
+        // A host that is behind has nothing to fetch until it names a newer head.
         Some(_) if repo.behind.is_none() && !debt.puts_off(now) => Some(Work::Fetch),
         _ => Some(Work::Compare),
     }

@@ -1,13 +1,12 @@
 //! Decides whether to believe a relay that reports a deletion (account states).
 //!
-//! A relay forwards that an account is deleted, and the account's host, when asked, does
-//! not know the repository any more. From the reference PDS nothing else is ever heard of
-//! a deletion. But a wiped host answers the same, and relays can be wrong. The relay's
-//! report and the host's answer together count as the host's own word only if the host
-//! shows that it was not wiped: a whole sweep, begun after the report, does not find this
-//! repository, but finds the repositories that are known to have lived on the host at the
-//! same time, all but a few (see [`MISSING_ONE_IN`]). Until then the repository is
-//! hidden, and nothing of it is purged.
+//! A relay forwards that an account is deleted, and the account's host, when asked, does not know
+//! the repository any more. The reference PDS gives no other evidence of a deletion. But a wiped
+//! host answers the same, and relays can be wrong. The relay's report and the host's answer
+//! together count as a deletion that the host itself reports only if the host shows that it was not
+//! wiped: a whole sweep, begun after the report, does not find this repository, but finds the
+//! repositories that are known to have lived on the host at the same time, all but a few (see
+//! [`MISSING_ONE_IN`]). Until then the repository is hidden, and nothing of it is purged.
 
 use super::account;
 use super::settings::MISSING_ONE_IN;
@@ -25,8 +24,8 @@ pub enum AwaitedEvidence {
     Sweep,
 }
 
-/// Records that a relay reports the repository as deleted. If the host itself has said
-/// so, the report adds nothing.
+/// Records that a relay reports the repository as deleted. If the host itself has reported the
+/// deletion, the relay's report adds nothing.
 pub(crate) fn relay_says_deleted(now: Now, repo: &mut Repo) {
     if repo.deleted_at.is_none() {
         repo.hearsay.get_or_insert(Hearsay {
@@ -92,8 +91,8 @@ impl Residents {
         self
     }
 
-    /// Whether the host was not wiped since `then`: of the repositories that lived there
-    /// by then it misses only a few.
+    /// Whether the host was not wiped since `then`: of the repositories that lived on the host by
+    /// then, only a few are missing.
     fn are_there_since(&self, then: Tick) -> bool {
         let there = self.found.partition_point(|since| *since <= then) as u64;
         let few = self.missing.saturating_mul(MISSING_ONE_IN) <= there;

@@ -99,7 +99,7 @@ pub fn decide(
     owe_first_sight(context, repo, origin);
     cover::update_cover(repo, covers);
     let from_cover = repo.cover == Some(origin.upstream);
-    // A DID that could not be resolved lives nowhere yet, so the event is not misrouted.
+    // Without a resolved DID the host is not known, so the event is not misrouted.
     let lives_nowhere = repo.host.is_none() && matches!(event, Event::Unresolved { .. });
     if let Some(host) = covers.host_of(origin.upstream)
         && repo.host != Some(host)
@@ -236,7 +236,7 @@ fn ask_about(now: Now, repo: &mut Repo, from_cover: bool, why: DebtReason) -> bo
         debt::owe(now, repo, DebtKind::Compare, why);
     }
     if from_cover {
-        // It took the place of an event that may have been missed.
+        // The input came in place of an event that may have been missed.
         cover::unset_marker(now.tick, repo);
     }
     heard
@@ -308,7 +308,7 @@ fn owe_unchained(context: Context<'_>, repo: &mut Repo, head: &Head, before: Pri
         PriorState::Root(_) | PriorState::Unjudged => DebtReason::BrokenChain,
     };
     debt::owe_commit(now, repo, why, named_head(head));
-    // Otherwise every single commit of such a host would cause a fetch.
+    // Without this wait, every commit of such a host would cause a fetch.
     if why == DebtReason::Legacy
         && context.settings.wanted_keys_only
         && let Some(last) = repo.fetched_at
@@ -323,7 +323,7 @@ pub fn chains(repo: &Repo, head: &Head, before: PriorState) -> bool {
         (Held::Exactly(held), PriorState::Root(root)) => root == held.data,
         // The owner signed the held root again, under a newer rev.
         (Held::Exactly(held), PriorState::Untold) => head.data == held.data,
-        // Its operations are the whole repository.
+        // The operations of such a commit are the whole repository.
         (Held::Nothing, PriorState::Root(root)) => root == empty_root(),
         (Held::Nothing, PriorState::Untold) => false,
         (Held::Applying { .. } | Held::Damaged { .. }, _) => false,

@@ -325,17 +325,16 @@ pub(crate) fn heads_equal(context: Context<'_>, repo: &mut Repo, note: &Note) {
 pub(crate) fn owe_filter_change(context: Context<'_>, repo: &mut Repo) {
     let narrow = repo.held != Held::Nothing && repo.filter != context.settings.filter;
     if narrow && repo.debt.fetch.is_none() {
-        // Work that begins at this very moment pays it.
+        // Work that begins at this tick pays the debt.
         let now = context.now;
         debt::owe_outcome(now, repo, DebtReason::FilterChanged, None, now.tick);
     }
 }
 
-/// Handles the outcome of a walk over the held state at `commit` that found nothing
-/// missing that the filter wants: the fetch that is owed for the filter is paid without
-/// being done. That can be told only if all keys are held, under the old filter and under
-/// the present one; a newer commit that is known has to be fetched all the same. Returns
-/// whether the debt is paid.
+/// Pays the fetch that is owed for a changed filter without fetching, after a walk over the held
+/// state at `commit` found nothing missing that the filter wants. The walk proves this only if all
+/// keys are held under the old and the present filter, and if no commit newer than `commit` is
+/// known. Returns whether the debt is paid.
 pub fn filter_walked(now: Now, repo: &mut Repo, note: &Note, commit: Cid) -> bool {
     let owed = repo.debt.fetch;
     let for_filter =
@@ -471,7 +470,7 @@ pub fn settle_snapshot(
         .head()
         .is_some_and(|head| repo.first_rev_since_reset <= Some(head.rev));
     if !reached {
-        // A newer commit is known than the host has: the host is asked again.
+        // A newer commit is known than the host has, so the debt stays and the host is asked again.
         return;
     }
     debt::pay(now, repo, DebtKind::Compare, note.at);
@@ -536,7 +535,7 @@ pub fn import_written(context: Context<'_>, repo: &mut Repo) {
         .fetch
         .is_some_and(|owed| owed.why == DebtReason::Interrupted)
     {
-        // It was owed in case some batches are not written, and all of them are.
+        // The fetch was owed in case some batches are not written, and all of them are written.
         debt::pay(now, repo, DebtKind::Fetch, now.tick);
     }
     debt::owe(now, repo, DebtKind::Compare, DebtReason::Operator);

@@ -14,7 +14,7 @@ use super::notice::Notice;
 use super::state::{Account, DebtReason, DocumentKeys, HostId, KeyBytes, Repo, SignerKey};
 use super::time::{Now, Tick};
 
-/// What the directory says about a DID.
+/// The content of a DID document, with its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Document {
     pub host: Option<HostId>,
@@ -37,7 +37,7 @@ pub fn resolved(
     notices: &mut Vec<Notice>,
 ) {
     if document.version < repo.document {
-        // No answer to what is owed: the debt stays, and is retried later.
+        // An older document does not answer what is owed: the debt stays, and is retried later.
         notices.push(Notice::OldDocument);
         return;
     }
@@ -94,7 +94,7 @@ fn remember_key(now: Now, repo: &mut Repo, asked: Tick, key: Option<KeyBytes>) {
     }
     let former = match old {
         Some(old) if old.key != key && old.key.is_some() => {
-            // The held state was signed with the key before.
+            // The held state was signed with the previous key.
             repo.key = SignerKey::Previous;
             old.key
         }

@@ -22,7 +22,7 @@ pub enum ResetReason {
     Backwards,
     /// The mirror could not keep up and dropped frames.
     Overflow,
-    /// The frames after our cursor cannot be read, in several attempts.
+    /// The frames after our cursor could not be read in several attempts.
     Stuck,
     /// The stream was read for tracked repositories only, and is now read for all.
     Widened,
@@ -78,9 +78,8 @@ pub enum Notice {
     /// The directory answered with an older document than one already seen.
     OldDocument,
     Account(Account),
-    /// The host says that it does not have the repository. Added once: when the
-    /// repository is hidden for that, or, with `hidden: false`, when it is not because
-    /// hiding is suspended.
+    /// The host says that it does not have the repository. Added once: with `hidden: true` when the
+    /// repository is hidden for that reason, and with `hidden: false` when hiding is suspended.
     Vanished {
         hidden: bool,
     },

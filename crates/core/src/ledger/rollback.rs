@@ -77,8 +77,8 @@ fn count_behind(
     }
 }
 
-/// Whether the host's older state may be adopted now. With [`OnRollback::Auto`] not
-/// without a `share`.
+/// Whether the host's older state may be adopted now. Without a `share`, [`OnRollback::Auto`] never
+/// adopts.
 pub(crate) fn may_adopt(repo: &Repo, settings: &Settings, share: Option<BehindShare>) -> bool {
     let Some(behind) = &repo.behind else {
         return false;
@@ -119,8 +119,8 @@ fn nothing_newer(repo: &Repo, note: &Note) -> bool {
     fetch::newest_known_rev(repo) <= note.known
 }
 
-/// Accepts that the host's head is the held one, and gives up a newer commit that was
-/// heard of.
+/// Accepts that the host's head is the held one, and gives up newer commits that are known but not
+/// held.
 pub(crate) fn accept_host_head(
     context: Context<'_>,
     repo: &mut Repo,

@@ -90,7 +90,7 @@ pub const UNJUDGED_BYTES: u64 = 1 << 20;
 pub const UNJUDGED_BYTES_IN_ALL: u64 = PARKED_BYTES_IN_ALL / 4;
 /// The number of questions about one repository that strangers can cause in a row.
 pub const STRANGER_TOKENS: u32 = 4;
-/// How long it takes until one such question may be asked again.
+/// How long it takes until a stranger can cause one more question about the repository.
 pub const STRANGER_REFILL: Duration = Duration::from_secs(600);
 /// The wait after the first failure. It doubles with each failure, up to
 /// [`BACKOFF_LONGEST`].

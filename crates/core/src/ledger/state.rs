@@ -235,8 +235,8 @@ pub enum Held {
     Damaged { from: Option<Rev> },
 }
 
-/// Up to where the stream of a cover is known to have brought everything: the end of an
-/// epoch that is still going on.
+/// The cover and the epoch up to which a repository has missed nothing. The marker is valid while
+/// that epoch is the cover's present one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
     pub cover: UpstreamId,
@@ -317,9 +317,8 @@ pub struct DocumentKeys {
     pub at: Time,
 }
 
-/// Why a resolve, a comparison or a fetch is owed. Operators see the reason; the rules
-/// tell by it which debts strangers can cause, and which debts equal heads do not
-/// settle.
+/// Why a resolve, a comparison or a fetch is owed. Operators see the reason. The rules use it to
+/// tell which debts strangers can cause, and which debts equal heads do not settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DebtReason {
     /// The first event or listing of the repository.

@@ -392,7 +392,7 @@ impl StreamState {
         }
     }
 
-    /// Records that the connection is gone.
+    /// Records that the connection is lost.
     pub fn connection_lost(&mut self, _now: Now) {
         self.phase = Phase::Down;
         self.tried = true;
@@ -424,7 +424,7 @@ impl StreamState {
         self.open
             || self
                 .flowed_at
-                // A clock that went back does not tell how long ago that was.
+                // If the clock went back, it does not tell how long ago continuity was known.
                 .is_some_and(|at| at <= now && now.since(at) <= settings.live_grace)
     }
 

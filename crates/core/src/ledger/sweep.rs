@@ -187,13 +187,13 @@ fn applying_commit(repo: &Repo) -> Option<Cid> {
     }
 }
 
-/// Handles a listing by a host that the repository does not live on. A former host lists
-/// it for ever, and any host can list anything, so the DID is resolved only for news and
-/// while tokens are left: otherwise such a listing alone could keep the repository from
-/// ever being complete. Once per confirm period it is resolved without news, because the
-/// repository may have moved with less than its former host had in the end. That period
-/// counts from the last reading of the document: a former host that goes on confirming
-/// the head shows nothing about where the repository lives.
+/// Handles a listing by a host that the repository does not live on. A former host may list the
+/// repository for ever, and any host can list anything. The DID is therefore resolved only for news
+/// and while tokens are left: otherwise such a listing alone could keep the repository from ever
+/// being complete. Once per confirm period the DID is resolved without news, because the repository
+/// may have moved with an older head than its former host has. That period counts from the last
+/// reading of the document: a former host that goes on confirming the head shows nothing about
+/// where the repository lives.
 fn owe_elsewhere(now: Now, repo: &mut Repo, entry: &ListingEntry, settings: &Settings) {
     let newer = repo.head().is_none_or(|head| entry.named.rev > head.rev);
     let shown = account::is_hidden(repo.account) && !account::is_hidden(entry.account);
@@ -292,10 +292,9 @@ pub fn review_suspect(
     }
 }
 
-/// Whether the held head has moved since the page arrived, to a newer rev than the listed
-/// one. The head moves by commits that chain and by whole snapshots, so nothing that the
-/// page showed can be missing. With an invalid marker that does not suffice. On a busy
-/// host most suspects are of this kind.
+/// Whether the held head has moved since the page arrived, to a newer rev than the listed one. The
+/// head moves by commits that chain and by whole snapshots, so with a valid marker nothing that the
+/// page showed can be missing. On a busy host most suspects are of this kind.
 fn passed_by(context: Context<'_>, repo: &Repo, suspect: &Suspect) -> bool {
     let newer = repo
         .head()
@@ -303,8 +302,8 @@ fn passed_by(context: Context<'_>, repo: &Repo, suspect: &Suspect) -> bool {
     newer && cover::is_marker_valid(repo, context.covers) && repo.debt.is_empty()
 }
 
-/// Handles a suspect whose listed head is held by now: the entry counts like any other
-/// equal one.
+/// Handles a suspect whose listed head is held by now: the entry counts like any entry that names
+/// the held head.
 pub fn suspect_cleared(context: Context<'_>, repo: &mut Repo, page: &PageNote, suspect: &Suspect) {
     cover::update_cover(repo, context.covers);
     let ours = repo
@@ -330,10 +329,10 @@ pub fn suspect_answered(now: Now, repo: &mut Repo, suspect: &Suspect, answer: Op
     }
 }
 
-/// Owes a comparison for a repository about which the host was asked by itself and did
-/// not answer: the host may have any state. Nothing is added if a comparison became owed
-/// since the sweep began, or if the repository is hidden, because a hidden one vouches
-/// for nothing.
+/// Owes a comparison for a repository about which the sweep asked the host directly, without
+/// getting an answer: the host may have any state. Nothing is added if a comparison became owed
+/// since the sweep began, or if the repository is hidden, because the ledger does not vouch for a
+/// hidden one.
 pub fn question_unanswered(now: Now, repo: &mut Repo, began: Tick) {
     let owed = repo.debt.compare.is_some_and(|owed| owed.at > began);
     if !owed && !account::is_hidden(repo.account) {

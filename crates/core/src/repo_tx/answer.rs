@@ -1,4 +1,4 @@
-//! Answers: of the directory about a DID, of a host about a head.
+//! Applies the answers of the directory about a DID, and of a host about a head.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum AskReason {
     Debt,
     /// A listing names another head.
     Suspect(Suspect),
-    /// A sweep asks, because no listing says enough.
+    /// A sweep asks about this repository directly, because listings do not show enough.
     Sweep,
 }
 
@@ -28,14 +28,14 @@ pub struct AskedHead {
     pub note: Note,
     pub answer: HeadAnswer,
     pub host: Host,
-    /// With how many repositories the host is behind; `None` if that was not counted.
+    /// With how many of its repositories the host is behind; `None` if that was not counted.
     pub share: Option<BehindShare>,
     pub why: AskReason,
 }
 
 impl RepoTx {
-    /// Takes in the directory's answer to a question that was asked at `asked`: judges
-    /// what could not be judged without the key, and lets parked frames follow.
+    /// Applies the directory's answer to a request that was made at `asked`: verifies the frames
+    /// that could not be verified without the key, then applies the parked frames that follow.
     pub fn resolved<E: RepoEnv>(
         &mut self,
         env: &E,
@@ -56,7 +56,7 @@ impl RepoTx {
         self.unpark(env, rules)
     }
 
-    /// Takes in a host's answer, and lets parked frames follow. Returns what to do next.
+    /// Applies a host's answer, then the parked frames that follow. Returns what to do next.
     pub fn head_answered<E: RepoEnv>(
         &mut self,
         env: &E,
@@ -79,7 +79,7 @@ impl RepoTx {
                 sweep::suspect_answered(now, repo, suspect, Some(*named));
             }
             if *why != AskReason::Debt && matches!(next, Next::Adopt(_)) {
-                // Put off for a host that is behind; here it is time.
+                // The debt was postponed because the host is behind, but the adoption is due now.
                 debt::ask_host_next(now, repo);
             }
             next
@@ -88,8 +88,8 @@ impl RepoTx {
         Ok(next)
     }
 
-    /// Records that a question, or the work after it, failed. A question that was not
-    /// owed is owed now; it is tried again later.
+    /// Records that a question, or the work after it, failed. A question that was not owed before
+    /// is owed now. The debt is retried with backoff.
     pub fn question_failed<E: RepoEnv>(
         &mut self,
         env: &E,

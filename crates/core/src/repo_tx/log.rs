@@ -1,5 +1,6 @@
-//! Entries of the log that do not follow from a commit or a snapshot: claims, purges, and a
-//! new account state or identity, which come before what depends on them.
+//! Makes the log entries that do not follow from a commit or a snapshot: claims, purges, and a new
+//! account state or identity. A new account state or identity is logged before the entries that
+//! depend on it.
 
 use super::step::{Claim, EntryContent, LogEntry, RepoChange, SourceEvent};
 use super::{Arrival, RepoTx};
@@ -8,7 +9,7 @@ use crate::ledger::notice::DropReason;
 use crate::ledger::{Account, Head, Held, HostId, KeyBytes, Now, Repo, RepoId, Time};
 use gapless_atp::syntax::Did;
 
-/// The part of a row whose changes the log tells.
+/// The part of a row whose changes are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Logged {
     account: Account,
@@ -26,7 +27,7 @@ impl Logged {
     }
 }
 
-/// What the log keeps of a step beside its records.
+/// The parts of a log entry beside its operations.
 #[derive(Default)]
 pub(super) struct LogWords {
     pub source: Option<SourceEvent>,
@@ -34,20 +35,21 @@ pub(super) struct LogWords {
     pub frame: Option<Vec<u8>>,
 }
 
-/// A `#sync` frame that consumers are to be sent: the repository is here now.
+/// The input for a `#sync` frame, which tells consumers the repository's present head.
 #[derive(Debug, Clone, Copy)]
 pub struct SyncFrame<'a> {
     pub id: Option<RepoId>,
     pub did: &'a Did,
     pub head: &'a Head,
-    /// The signed commit, if the step brings it; otherwise it is in the store, or on
-    /// its way there.
+    /// The signed commit, if the step contains it; otherwise the store has the commit, or has
+    /// received it in an earlier change.
     pub commit: Option<&'a [u8]>,
     pub at: Time,
 }
 
 impl RepoTx {
-    /// Logs what an unproven source says of a path. The row says what is owed for it.
+    /// Logs a claim of an unproven source about a path. The same step writes the row, which
+    /// contains the debt for the claim.
     pub fn claim(&mut self, at: Time, arrival: &Arrival<'_>, path: Vec<u8>, claim: Claim) {
         self.step(Some(LogEntry {
             at,
@@ -57,7 +59,7 @@ impl RepoTx {
         }));
     }
 
-    /// Lets go of everything that is held and parked.
+    /// Removes everything that is held and parked of the repository.
     pub fn purge(&mut self, now: Now) {
         account::purge_row(now, &mut self.repo);
         self.drop_frames(DropReason::Superseded);
@@ -65,13 +67,15 @@ impl RepoTx {
         self.held = self.repo.held;
     }
 
-    /// The next step gets a `#sync` frame of our own.
+    /// Marks the next step, so that [`RepoTx::finish`] adds a `#sync` frame of our own to its log
+    /// entry.
     pub(super) fn sync_next_step(&mut self) {
         self.sync_steps.push(self.steps.len());
     }
 
-    /// Logs what is new of the account and of the identity. A new host has not said yet
-    /// what the account is; but what the old host hid is not hidden any more.
+    /// Logs a change of the account's state and of the identity. Right after a move the account's
+    /// state is unknown. An unknown state is logged only if it shows a repository that was hidden
+    /// before.
     pub(super) fn append_log_entries(&mut self, at: Time) {
         let shown = self.is_shown_again();
         let known = self.repo.account != Account::Unknown;
@@ -97,17 +101,16 @@ impl RepoTx {
         self.logged = now;
     }
 
-    /// Logs the changes before parked frames follow, so that a consumer learns of a key
-    /// before it reads what the key signed, and a later step that is refused or lost does
-    /// not take the entries with it. What was owed stays owed until all is done.
+    /// Logs the changes before parked frames are applied, so that a consumer learns of a key before
+    /// it reads what the key signed, and so that the entries are not lost with a later step that is
+    /// refused or lost. The debts stay as they were when the transaction began until the last step.
     pub(super) fn append_log_entries_first(&mut self) {
         let debt = std::mem::replace(&mut self.repo.debt, self.owed);
         self.append_log_entries(self.at);
         self.repo.debt = debt;
     }
 
-    /// Whether the repository was hidden, and the log does not say yet that it is shown
-    /// again.
+    /// Whether the repository was hidden and is shown now, and the log does not say so yet.
     pub(super) fn is_shown_again(&self) -> bool {
         is_hidden(self.logged.account) && !is_hidden(self.repo.account)
     }

@@ -2,20 +2,20 @@
 //! snapshot means for a repository, as steps for the store.
 //!
 //! A [`RepoTx`] begins with the row as it was last decided and with what is parked.
-//! Every method takes decisions of the [`ledger`](crate::ledger) in the one right order;
+//! Every method takes decisions of the [`ledger`](crate::ledger) in the right order;
 //! [`RepoTx::finish`] returns the steps. Each step leaves a state that is true by
 //! itself, so a crash between two steps loses nothing but work.
 //!
-//! | module | its question |
+//! | module | purpose |
 //! |---|---|
-//! | [`parked`] | which parked frames follow, and which can be judged now? |
-//! | [`answer`] | what does an answer of the directory or of a host lead to? |
-//! | [`snapshot`] | how is a checked snapshot written? |
-//! | [`log`] | what does the log say beside the records? |
+//! | [`parked`] | applies, verifies and drops parked frames |
+//! | [`answer`] | applies an answer of the directory or of a host |
+//! | [`snapshot`] | writes a checked snapshot in chunks |
+//! | [`log`] | makes the log entries that do not follow from records |
 //! | [`step`] | the steps themselves |
 //!
 //! What a transaction needs to know beside the row comes from a [`RepoEnv`]: the program
-//! implements it over a view of the store, the simulator over its world.
+//! implements the trait over a view of the store, the simulator over its world.
 
 pub mod answer;
 pub mod log;
@@ -52,20 +52,20 @@ pub trait RepoEnv {
     /// Why something cannot be read.
     type Error;
 
-    /// The next tick and the covers, for one decision. The transaction drops the moment
+    /// Returns the next tick and the covers, for one decision. The transaction drops the moment
     /// before it reads anything.
     fn moment(&self) -> Moment<impl Deref<Target = Covers> + '_>;
 
-    /// The time, where nothing is decided.
+    /// The present time, for a step that needs no decision.
     fn time(&self) -> Time;
 
-    /// Bytes of the frames that are parked, of all repositories.
+    /// The bytes of the parked frames of all repositories.
     fn parked_bytes_in_all(&self) -> u64;
 
-    /// A parked frame, with its bytes.
+    /// Reads a parked frame with its bytes.
     fn parked_frame(&self, id: RepoId, rev: Rev) -> Result<Option<ParkedFrame>, Self::Error>;
 
-    /// Reads a parked frame. With `by`, verifies the frame and says what event it is.
+    /// Decodes a parked frame. With `by`, also verifies the frame and returns its event.
     fn open<'f>(
         &'f self,
         frame: &'f ParkedFrame,
@@ -79,14 +79,14 @@ pub trait RepoEnv {
     fn record(&self, id: RepoId, path: &[u8]) -> Result<Option<Cid>, Self::Error>;
 }
 
-/// When a decision is taken, and the covers as they are then.
+/// The time and the tick of a decision, and the covers at that moment.
 pub struct Moment<C> {
     pub now: Now,
     pub covers: C,
 }
 
 impl<C: Deref<Target = Covers>> Moment<C> {
-    /// What the ledger takes a decision with.
+    /// The inputs of a decision, as the ledger takes them.
     pub fn context<'a>(&'a self, rules: &'a Rules) -> Context<'a> {
         Context {
             now: self.now,
@@ -120,7 +120,7 @@ impl Arrival<'_> {
     }
 }
 
-/// With what a parked frame is verified.
+/// The inputs for verifying a parked frame.
 #[derive(Debug, Clone, Copy)]
 pub struct JudgeBy<'a> {
     pub repo: &'a Repo,
@@ -130,12 +130,12 @@ pub struct JudgeBy<'a> {
     pub now: Time,
 }
 
-/// A frame, decoded and, if it had to be, verified.
+/// A decoded frame. Without verification it has no event.
 #[derive(Debug, Clone, Default)]
 pub struct ReadFrame<'f> {
-    /// `None`: nothing new, or not verified.
+    /// `None` if the frame contains nothing new or was not verified.
     pub event: Option<Event>,
-    /// The operations, as far as the verdict vouches for them.
+    /// The operations that the verdict vouches for.
     pub ops: Vec<CheckedOp<'f>>,
     /// The signed commit; empty if it is not at hand.
     pub commit: &'f [u8],
@@ -152,12 +152,13 @@ impl ReadFrame<'_> {
     }
 }
 
-/// A parked frame cannot be read: the row that holds it is damaged, or it never was one.
+/// The error for a parked frame that cannot be decoded: the row is damaged, or it never held a
+/// frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unusable;
 
-/// A repository in the middle of a change: its row, what is parked, and the steps that
-/// the store will take, in order.
+/// A change of one repository in progress: its row, its parked frames, and the steps for the store,
+/// in order.
 #[derive(Clone)]
 pub struct RepoTx {
     pub id: Option<RepoId>,
@@ -166,7 +167,7 @@ pub struct RepoTx {
     pub counts: Counts,
     /// Parked frames, without their bytes.
     parked: BTreeMap<Rev, Parked>,
-    /// Whether `parked` has all of them.
+    /// Whether `parked` contains all parked frames of the repository.
     knows_parked: bool,
     /// Frames that were parked since the last step.
     kept: BTreeMap<Rev, ParkedFrame>,
@@ -174,7 +175,7 @@ pub struct RepoTx {
     unparked: Vec<Rev>,
     /// What is held after the last step.
     held: Held,
-    /// What the log says so far.
+    /// The account state, host and key that the log shows after the last step.
     logged: Logged,
     /// What was owed when the transaction began.
     owed: Debt,
@@ -184,13 +185,13 @@ pub struct RepoTx {
     sync_steps: Vec<usize>,
     /// The row after the last step; `None` if the store has none yet.
     stored: Option<Repo>,
-    /// The event that told of the account, for the log.
+    /// The last `#account` event and its frame, for the log.
     told_by: Option<(SourceEvent, Vec<u8>)>,
-    /// The time of the last decision: what follows from a decision has its time.
+    /// The time of the last decision. Log entries that follow from the decision get this time.
     at: Time,
 }
 
-/// What a transaction did, for the figures.
+/// Counts of what a transaction did, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub applied: u64,
@@ -201,7 +202,7 @@ pub struct Counts {
     pub dropped: u64,
 }
 
-/// What a transaction came to.
+/// The result of a transaction.
 #[derive(Debug, Clone)]
 pub struct Finished {
     pub steps: Vec<RepoChange>,
@@ -209,13 +210,14 @@ pub struct Finished {
     pub repo: Repo,
     pub notices: Vec<Notice>,
     pub counts: Counts,
-    /// What is parked then; `None` if the transaction did not look.
+    /// The frames that are parked after the last step; `None` if the transaction does not know all
+    /// of them (see [`RepoTx::row_only`]).
     pub parked: Option<BTreeMap<Rev, Parked>>,
 }
 
 impl RepoTx {
-    /// Begins with the row as it was last decided, and with all that is parked of the
-    /// repository in the store.
+    /// Begins a transaction with the row as it was last decided, and with all frames of the
+    /// repository that are parked in the store.
     pub fn new(id: Option<RepoId>, repo: Repo, parked: BTreeMap<Rev, Parked>) -> RepoTx {
         RepoTx {
             id,
@@ -238,7 +240,7 @@ impl RepoTx {
         }
     }
 
-    /// Begins a change that concerns the row alone.
+    /// Begins a transaction that changes the row alone.
     pub fn row_only(id: Option<RepoId>, repo: Repo) -> RepoTx {
         RepoTx {
             knows_parked: false,
@@ -246,7 +248,7 @@ impl RepoTx {
         }
     }
 
-    /// Begins with a repository that the store does not have.
+    /// Begins a transaction for a repository that the store does not have.
     pub fn first_seen(repo: Repo) -> RepoTx {
         RepoTx {
             stored: None,
@@ -254,7 +256,7 @@ impl RepoTx {
         }
     }
 
-    /// Frames that are parked now, without their bytes.
+    /// The frames that are parked now, without their bytes.
     pub fn parked(&self) -> &BTreeMap<Rev, Parked> {
         &self.parked
     }
@@ -271,7 +273,8 @@ impl RepoTx {
         act(moment.context(rules), &mut self.repo, &mut self.notices)
     }
 
-    /// Decides about one event. Parked frames may follow: see [`RepoTx::unpark`].
+    /// Decides about one event. The caller then calls [`RepoTx::unpark`], because parked frames may
+    /// follow.
     pub fn event<E: RepoEnv>(
         &mut self,
         env: &E,
@@ -311,8 +314,8 @@ impl RepoTx {
         }
     }
 
-    /// Writes the operations of a commit that follows what is held: the row names the
-    /// commit already. `before`: what the frame proves about the state before it.
+    /// Makes a step of the operations of a commit that follows the held state. The row already
+    /// names the commit as the head. `before`: what the frame proves about the state before it.
     fn apply(
         &mut self,
         rules: &Rules,
@@ -320,12 +323,12 @@ impl RepoTx {
         before: PriorState,
         frame: &ReadFrame<'_>,
     ) {
-        // What a frame tells that proves nothing may not be what was signed.
+        // A frame that proves nothing may carry operations that the owner did not sign.
         let ops = match before {
             PriorState::Untold => &[],
             _ => frame.ops.as_slice(),
         };
-        // Under another filter something may be held that is not wanted any more.
+        // Under another filter, records may still be held that are not wanted any more.
         let proved =
             matches!(before, PriorState::Root(_)) && self.repo.filter == rules.settings.filter;
         let ops = record_ops(&rules.filter, ops, proved);
@@ -339,7 +342,7 @@ impl RepoTx {
         self.write(self.at, RecordsKind::Live, ops, words);
     }
 
-    /// Makes a step of the row and the operations that led to it, with a log entry of its own.
+    /// Makes a step of the row and the operations that led to it, with a log entry for them.
     fn write(&mut self, at: Time, kind: RecordsKind, ops: Vec<RecordOp>, words: LogWords) {
         for op in &ops {
             let cid = op.put.as_ref().map(|put| put.cid);
@@ -360,8 +363,8 @@ impl RepoTx {
         self.held = self.repo.held;
     }
 
-    /// Makes a step of the row as it is now, with what was parked and unparked since the last
-    /// step.
+    /// Makes a step of the present row and of the frames that were parked and unparked since the
+    /// last step.
     fn step(&mut self, entry: Option<LogEntry>) {
         let subject = match self.id {
             Some(id) => Subject::Id(id),
@@ -377,12 +380,12 @@ impl RepoTx {
         });
     }
 
-    /// Parks a frame. A frame of the same rev that is parked makes room.
+    /// Parks a frame, and drops the frame of the same rev that is already parked, if there is one.
     fn park(&mut self, frame: ParkedFrame) {
         let rev = frame.parked.head.rev;
         self.drop_frame(rev, DropReason::SameRev);
         self.counts.parked += 1;
-        // The new row takes the place of the old one.
+        // The new frame replaces the stored one of this rev, so the step must not delete it.
         self.unparked.retain(|other| *other != rev);
         self.parked.insert(rev, frame.parked);
         self.kept.insert(rev, frame);
@@ -404,20 +407,20 @@ impl RepoTx {
         }
     }
 
-    /// Takes a frame out of those that are parked. Returns whether it was there.
+    /// Removes a frame from the parked ones. Returns whether there was one of this rev.
     fn remove(&mut self, rev: Rev) -> bool {
         let there = self.parked.remove(&rev).is_some();
         if there {
-            // One that was parked just now may stand for one in the store.
+            // The store may have a frame of this rev too, which the removed one had replaced.
             self.kept.remove(&rev);
             self.unparked.push(rev);
         }
         there
     }
 
-    /// Returns the steps, in order. `sync_frame` encodes a `#sync` frame for the log, or
-    /// returns `None` if the signed commit is not at hand; then consumers learn of the
-    /// state when they come to the row.
+    /// Ends the transaction and returns the steps, in order. `sync_frame` encodes a `#sync` frame
+    /// for the log, or returns `None` if the signed commit is not at hand. Without the frame,
+    /// consumers learn of the state when they read the log entry.
     pub fn finish(
         mut self,
         at: Time,
@@ -443,8 +446,8 @@ impl RepoTx {
     }
 }
 
-/// Operations as the store takes them, as far as the filter wants them. `proved`: the
-/// tree shows that nothing was where a create puts something.
+/// Converts operations for the store and omits those that the filter does not keep. `proved`: the
+/// tree shows that nothing was held at the path of a create.
 fn record_ops(filter: &Filter, ops: &[CheckedOp<'_>], proved: bool) -> Vec<RecordOp> {
     let wanted = ops.iter().filter_map(|op| {
         let path = op.path.as_bytes();

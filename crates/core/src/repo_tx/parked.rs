@@ -1,5 +1,5 @@
-//! Parked frames: applied once their time has come, judged once the key is known,
-//! dropped and counted otherwise.
+//! Handles parked frames: applies those that follow the held state, verifies those that waited for
+//! the owner's key, and drops and counts those that are of no use any more.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use crate::ledger::parked::{self, ParkedStep};
 use crate::ledger::{Notice, Tick};
 
 impl RepoTx {
-    /// Applies the parked frames whose time has come, and drops those whose time has
-    /// passed. To be called after every move of the head, and after every answer.
+    /// Applies the parked frames that follow the held state, and drops those that are of no use any
+    /// more. The caller calls this after every move of the head and after every answer.
     pub fn unpark<E: RepoEnv>(&mut self, env: &E, rules: &Rules) -> Result<(), E::Error> {
         if self.is_shown_again() && !self.parked.is_empty() {
-            // Parked frames follow on what consumers were not sent.
+            // Consumers were not sent the state that the parked frames follow: log it first.
             self.append_log_entries_first();
         }
         let mut tried = Vec::new();
@@ -50,8 +50,8 @@ impl RepoTx {
             return Ok(());
         };
         let Ok(read) = env.open(&waiting, None) else {
-            // It was judged before it was parked, so it is damaged. What is owed
-            // for it stays.
+            // The frame was decoded before it was parked, so its row is damaged. The debt
+            // stays.
             let why = DropReason::Forged;
             self.counts.dropped += 1;
             self.notices.push(Notice::ParkedDropped { rev, why });
@@ -71,7 +71,7 @@ impl RepoTx {
         Ok(())
     }
 
-    /// Whether the operations of a parked frame lead from the held keys to its root.
+    /// Whether the operations of a parked frame lead from the held keys to the frame's root.
     fn recomputes<E: RepoEnv>(&self, env: &E, rules: &Rules, rev: Rev) -> Result<bool, E::Error> {
         if rules.settings.wanted_keys_only {
             return Ok(false);
@@ -90,7 +90,7 @@ impl RepoTx {
             changed.insert(op.path.as_bytes().to_vec(), op.cid);
         }
         let root = env.root_with(id, &changed)?;
-        // A deletion of what is not held is no operation that we can vouch for.
+        // A frame that deletes a path that is not held cannot be trusted.
         for op in read.ops.iter().filter(|op| op.cid.is_none()) {
             let path = op.path.as_bytes();
             let held = match self.changed.get(path) {
@@ -104,7 +104,8 @@ impl RepoTx {
         Ok(root == Some(waiting.parked.head.data))
     }
 
-    /// Judges the frames that nobody could judge, now that the key is known.
+    /// Verifies the parked frames that could not be verified when they arrived, now that the key is
+    /// known.
     pub(super) fn judge_again<E: RepoEnv>(
         &mut self,
         env: &E,
@@ -113,8 +114,9 @@ impl RepoTx {
         let Some(keys) = self.repo.signing else {
             return Ok(());
         };
-        // Judged as if it had been read before the question, so that another key is
-        // not taken for a forgery while the directory is still owed.
+        // While a resolve is owed, a frame counts as read when the document was requested, so that
+        // a signature by another key is not taken for a forgery. Otherwise a frame counts as read
+        // before the request.
         let read = match self.repo.debt.resolve {
             Some(_) => keys.asked,
             None => Tick(0),
@@ -124,7 +126,8 @@ impl RepoTx {
                 self.drop_frame(rev, DropReason::Superseded);
                 continue;
             };
-            // Its stream may not be followed any more: then no later rule could tell.
+            // If the stream of this frame is not followed any more, no later rule can tell its
+            // host.
             let origin = waiting.parked.origin;
             if self.repo.host.is_some() && origin.is_some() && origin != self.repo.host {
                 self.drop_frame(rev, DropReason::OtherHost);
@@ -162,7 +165,7 @@ impl RepoTx {
         Ok(())
     }
 
-    /// A parked frame, with its bytes.
+    /// Reads a parked frame with its bytes, from this transaction or from the store.
     fn parked_frame<E: RepoEnv>(
         &self,
         env: &E,

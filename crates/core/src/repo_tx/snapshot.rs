@@ -1,6 +1,6 @@
-//! Writes a checked snapshot over what is held, chunk by chunk. Until the last chunk
-//! the row says that what is held is no state. A state that moved on meanwhile is not
-//! touched.
+//! Writes a checked snapshot over the held state, in chunks. Until the last chunk is written, the
+//! row says that the held keys form no state. If the held state has changed since the snapshot was
+//! compared with it, nothing is written.
 
 use super::log::LogWords;
 use super::step::{RecordOp, RecordsKind};
@@ -17,17 +17,19 @@ pub struct FetchJob {
     pub note: Note,
     /// The head that the host named.
     pub named: NamedHead,
-    /// The host's older state is taken over.
+    /// Whether the host's older state is to be adopted.
     pub adopt: bool,
-    /// An operator brought the snapshot as a file: it proves nothing about being current.
+    /// Whether an operator imported the snapshot from a file, which does not show that it is
+    /// current.
     pub imported: bool,
-    /// The snapshot is a difference laid over what is held.
+    /// Whether the snapshot is a difference applied to the held state.
     pub difference: bool,
     pub checked: CheckedHead,
 }
 
 impl FetchJob {
-    /// The note. An adoption began a new lineage, which replaces the noted one.
+    /// The note that applies to the row now: an adoption began a new lineage, which replaces the
+    /// noted one.
     fn note(&self, repo: &Repo) -> Note {
         if self.adopt {
             Note {
@@ -40,36 +42,37 @@ impl FetchJob {
     }
 }
 
-/// One chunk of a snapshot: what differs from what is held.
+/// One chunk of a snapshot: the operations for records that differ from the held state.
 #[derive(Debug, Clone)]
 pub struct SnapshotChunk<'a> {
     pub job: &'a FetchJob,
-    /// What was held when the snapshot was laid over it.
+    /// The state that was held when the operations were computed.
     pub over: Held,
     pub ops: Vec<RecordOp>,
     /// The signed commit; empty if it is not at hand.
     pub commit: &'a [u8],
-    /// This is the first chunk.
+    /// Whether this is the first chunk.
     pub begins: bool,
-    /// This is the last chunk.
+    /// Whether this is the last chunk.
     pub last: bool,
 }
 
-/// What became of a chunk.
+/// The outcome of writing a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkResult {
     Written,
-    /// Not written: something else is held than what the snapshot was laid over.
+    /// Not written: the held state is not the one that the operations were computed for, or the
+    /// import is not allowed any more.
     Moved,
-    /// Not written: overtaken, or not this snapshot.
+    /// Not written: the snapshot was overtaken, or it is not the one being written.
     Discarded,
-    /// Not written: the difference leads nowhere, and the whole is needed.
+    /// Not written: the difference does not fit the held state, so the whole repository is needed.
     NeedsWhole,
 }
 
 impl RepoTx {
-    /// Writes one chunk. After the last one parked frames follow, and the ledger says
-    /// what the snapshot is worth.
+    /// Writes one chunk. After the last chunk, the parked frames that follow are applied, and the
+    /// ledger settles what the snapshot pays.
     pub fn write_chunk<E: RepoEnv>(
         &mut self,
         env: &E,
@@ -106,7 +109,7 @@ impl RepoTx {
             _ => RecordsKind::Repair,
         };
         if chunk.last {
-            // Nobody has sent consumers a frame that leads there.
+            // No upstream has sent a frame that leads to this state.
             self.sync_next_step();
         }
         let words = LogWords {
@@ -145,7 +148,7 @@ impl RepoTx {
             if job.difference {
                 let recomputed = repo.head().map(|head| RecomputedRoot {
                     over: head.commit,
-                    // Every node from the signed root down was there, or is held.
+                    // Every node below the signed root was in the difference or is held.
                     root: checked.head.data,
                 });
                 match diff::judge_difference(repo, &job.note, &checked.head, recomputed) {
@@ -171,8 +174,8 @@ impl RepoTx {
         })
     }
 
-    /// Whether this snapshot is still the one that is being written: the repository may
-    /// have been purged, or another snapshot begun.
+    /// Checks that this snapshot is still the one being written: the repository may have been
+    /// purged, or another snapshot begun.
     fn goes_on(&self, job: &FetchJob) -> ChunkResult {
         match self.repo.held {
             Held::Applying { target, .. } if target == job.checked.head => ChunkResult::Written,
@@ -180,12 +183,13 @@ impl RepoTx {
         }
     }
 
-    /// Takes the host's older state over.
+    /// Adopts the host's older state.
     fn adopt<E: RepoEnv>(&mut self, env: &E, rules: &Rules, job: &FetchJob, last: bool) -> Time {
         self.decide(env, rules, |context, repo, notices| {
             rollback::adopt_snapshot(context, repo, &job.note, &job.checked, notices);
             if !last {
-                // Too much for one step: until the last one it is no state.
+                // The state is too large for one step: until the last step, the held keys form no
+                // state.
                 repo.held = Held::Applying {
                     target: job.checked.head,
                     from: None,
@@ -196,7 +200,7 @@ impl RepoTx {
         })
     }
 
-    /// Says what a snapshot is worth, once parked frames have followed.
+    /// Settles what a snapshot is worth, after the parked frames that follow it.
     fn finish_snapshot<E: RepoEnv>(&mut self, env: &E, rules: &Rules, job: &FetchJob) {
         if job.imported {
             self.decide(env, rules, |context, repo, _| {

@@ -1,34 +1,33 @@
-//! The steps that a transaction comes to, in order, as the store takes them: the row,
-//! what the log says, and the frames that are parked or not parked any more. Each step
-//! is written whole or not at all.
+//! The steps of a transaction, in order, as the store takes them: the row, the log entry, and the
+//! frames to park or unpark. Each step is written whole or not at all.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 
 use crate::ledger::{Epoch, Held, Parked, Repo, RepoId, Time, UpstreamId};
 
-/// Which repository.
+/// The repository that a change is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     Id(RepoId),
-    /// By its name; it gets a number if it has none.
+    /// By its DID. The store assigns a number if the repository has none.
     Did(Did),
 }
 
-/// What becomes of one repository.
+/// A change of one repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoChange {
     pub subject: Subject,
-    /// What the ledger now knows; none leaves it as it is.
+    /// The new row; `None` leaves the stored row as it is.
     pub row: Option<Repo>,
     pub entry: Option<LogEntry>,
     pub park: Vec<ParkedFrame>,
-    /// Parked frames that are applied or dropped.
+    /// The revs of parked frames that were applied or dropped.
     pub unpark: Vec<Rev>,
 }
 
 impl RepoChange {
-    /// Nothing but a new row.
+    /// A change of the row alone.
     pub fn row(subject: Subject, row: Repo) -> RepoChange {
         RepoChange {
             subject,
@@ -46,36 +45,35 @@ pub struct LogEntry {
     pub at: Time,
     pub source: Option<SourceEvent>,
     pub what: EntryContent,
-    /// The verified frame as it came, to be served again.
+    /// The frame to serve to consumers: the one that arrived, or a `#sync` frame of our own.
     pub frame: Option<Vec<u8>>,
 }
 
-/// What a log entry is about, with what the store writes for it.
+/// The content of a log entry, with what the store writes for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryContent {
     Records(Records),
-    /// What an unproven source says.
+    /// Claims of an unproven source, by path.
     Claims(Vec<(Vec<u8>, Claim)>),
-    /// The row's account state is new.
+    /// The account's state changed.
     Account,
-    /// The row's account state is new, and the repository is shown again: in the same batch the
-    /// log also says, in a row after that, where the repository is. The frame is that row's.
+    /// The account's state changed, and the repository is shown again. In the same batch, a second
+    /// log row after this one names the repository's head; the frame belongs to that second row.
     Shown,
-    /// The host or the keys are new.
+    /// The host or the key changed.
     Identity,
-    /// Everything that is held of the repository goes.
+    /// Everything that is held of the repository is deleted.
     Purge,
 }
 
-/// Records that lead from the held state to the row's.
+/// Operations that lead from the held state to the state of the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Records {
     pub kind: RecordsKind,
-    /// The state on which this was decided.
+    /// The held state that the operations start from.
     pub before: Held,
     pub ops: Vec<RecordOp>,
-    /// The signed commit of the row's state, as a block; empty if it is not at
-    /// hand.
+    /// The signed commit of the row's state, as a block; empty if it is not at hand.
     pub commit: Vec<u8>,
 }
 
@@ -86,14 +84,14 @@ pub enum RecordsKind {
     Repair,
 }
 
-/// One path and what becomes of it.
+/// The operation at one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordOp {
     pub path: Vec<u8>,
-    /// None deletes.
+    /// The record to put; `None` deletes the record.
     pub put: Option<RecordValue>,
-    /// The proof says that nothing was held here, so nobody has to look. False
-    /// is always right.
+    /// The proof shows that nothing was held at this path, so the store need not look the path up.
+    /// `false` is always safe.
     pub fresh: bool,
 }
 
@@ -101,38 +99,38 @@ pub struct RecordOp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordValue {
     pub cid: Cid,
-    /// None when only its key is kept.
+    /// `None` if only the key of the record is kept.
     pub bytes: Option<Vec<u8>>,
 }
 
-/// The upstream's event that a row came from.
+/// The event of an upstream that a log row came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceEvent {
     pub upstream: UpstreamId,
     pub seq: u64,
 }
 
-/// A parked frame, whole.
+/// A parked frame with its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParkedFrame {
     pub parked: Parked,
     pub upstream: UpstreamId,
-    /// The epoch under which it was read, if that may raise a marker.
+    /// The epoch under which the frame was read, if the frame may raise a marker to that epoch.
     pub epoch: Option<Epoch>,
     pub frame: Vec<u8>,
 }
 
-/// What an unproven source says of one path.
+/// A claim of an unproven source about one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub upstream: UpstreamId,
     pub rev: Rev,
-    /// What is said to be there now; none when it is said to be deleted.
+    /// The claimed record; `None` if the source reports that the record was deleted.
     pub record: Option<(Cid, Vec<u8>)>,
 }
 
 impl RepoChange {
-    /// Roughly what the rows that it makes weigh, its own row not counted.
+    /// The approximate size of the rows that this change writes, without the repository's own row.
     pub fn bytes(&self) -> usize {
         let parked: usize = self.park.iter().map(|frame| frame.frame.len() + 128).sum();
         parked + self.entry.as_ref().map_or(0, LogEntry::bytes)
@@ -140,7 +138,7 @@ impl RepoChange {
 }
 
 impl LogEntry {
-    /// Roughly what the rows that it makes weigh.
+    /// The approximate size of the rows that this entry writes.
     pub fn bytes(&self) -> usize {
         const OP: usize = 128;
         let ops = match &self.what {

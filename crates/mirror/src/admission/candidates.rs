@@ -67,8 +67,7 @@ struct PendingCandidate {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Offered {
     Taken,
-    /// The candidate waits already, and so does the cursor of its stream. The position, if
-    /// any, need not be held.
+    /// The candidate is queued already. Contains the position that need not be held, if any.
     Known(Option<EventPosition>),
     Full,
 }

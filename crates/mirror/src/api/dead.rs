@@ -1,4 +1,5 @@
-//! Answers about dead letters: input that could not be used and waits for a person.
+//! Answers about dead letters: input that could not be used and is kept until an operator resolves
+//! the letter.
 
 use gapless_store::table::dead::{DeadClass, DeadLetter};
 use serde::{Deserialize, Serialize};

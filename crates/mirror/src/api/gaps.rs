@@ -18,8 +18,8 @@ pub struct Gap {
     pub did: String,
     /// Reasons that block the others come first.
     pub reasons: Vec<String>,
-    /// Since when the repository has been incomplete, at least, and never before it was
-    /// known; null if no row tells.
+    /// The time since which the repository has surely been incomplete, never before it was known;
+    /// null if no row states it.
     pub since: Option<String>,
     /// What Gapless does about it: a sentence for each reason, in the order of `reasons`.
     pub doing: String,
@@ -58,7 +58,7 @@ pub fn sentences(text: &str, count: usize) -> &str {
     end.map_or(text, |end| &text[..end])
 }
 
-/// The state beside the reasons of the ledger that the advice depends on.
+/// What the advice depends on beside the reasons of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Circumstances {
     pub since: Option<Time>,
@@ -127,8 +127,8 @@ fn advice_for(reason: Reason, repo: &Repo, known: Circumstances) -> Advice {
     }
 }
 
-/// The order of reasons: first those that need a person, then those that block others, and
-/// last those that pass by themselves.
+/// The order of reasons: first reasons that need an operator, then reasons that block others, and
+/// last reasons that clear without any action.
 fn rank(reason: Reason) -> u8 {
     match reason {
         Reason::Damaged => 0,
@@ -206,8 +206,9 @@ const BEHIND: Advice = Advice::new(
 
 /// The host of the repository is unknown.
 const UNRESOLVED: Advice = Advice::new(
-    "Its DID document has not been read yet, so nobody knows where it lives; it is asked for \
-     again and again, ever more slowly, and then it is fetched from the host that it names.",
+    "Its DID document has not been read yet, so its host is unknown; the document is asked for \
+     again and again, ever more slowly, and then the repository is fetched from the host that \
+     the document names.",
     "If that keeps failing, check the directory, or the owner's domain for did:web; \
      `gapless repo DID` shows the next try.",
 );
@@ -247,7 +248,7 @@ pub fn advice(reason: Reason) -> Advice {
             "Wait for the sweep, or ask at once: `gapless resync DID`.",
         ),
         Reason::UnreadableFrame => (
-            "A frame that nobody could read may have been its; the next sweep decides.",
+            "A frame that cannot be read may have been its; the next sweep decides.",
             "Wait for the sweep; the frame is among the dead letters.",
         ),
         Reason::NotCompared => (

@@ -9,7 +9,7 @@ pub struct HostGap {
     /// The name of the host in DID documents.
     pub host: String,
     pub reasons: Vec<String>,
-    /// Since when this has been so, at least.
+    /// The earliest known time since which a reason has held.
     pub since: Option<String>,
     /// Why the last sweep of the host failed.
     pub error: Option<String>,
@@ -44,7 +44,7 @@ pub struct HostAnswer {
     /// or did when it was new), document (a DID document names it), or operator (an operator
     /// named it before and does not follow it now).
     pub known_by: String,
-    /// The source that named the host first, in words; null if no row tells.
+    /// A description of the source that named the host first; null if no source is recorded.
     #[serde(default)]
     pub named_by: Option<String>,
     /// Since when the host is known, if it has never answered any request.
@@ -57,7 +57,7 @@ pub struct HostAnswer {
     /// swept, sweeping, waiting (never swept yet), failing, or idle (never swept, and no
     /// request is sent to it because no known repository lives there).
     pub state: String,
-    /// Repositories in its last listing since the start.
+    /// Repositories in the last listing of the host since the start.
     pub repos_listed: Option<u64>,
     /// When the last completed sweep began.
     pub last_sweep: Option<String>,
@@ -132,7 +132,7 @@ pub struct ListingAnswer {
     pub collection: Option<String>,
     /// When the listing was last read to the end.
     pub read_at: Option<String>,
-    /// The number of entries it had then.
+    /// The number of entries in the listing when it was last read to the end.
     pub entries: Option<u64>,
     pub error: Option<String>,
 }

@@ -41,8 +41,8 @@ pub use status::{
 pub(crate) use time::seconds_between;
 pub use time::timestamp;
 
-/// Answers questions about a running mirror. Methods may block for a moment; they are
-/// called from threads that may.
+/// Answers questions about a running mirror. The methods may block briefly, so callers use threads
+/// that may block.
 pub trait Inspect: Send + Sync + 'static {
     fn status(&self) -> Result<Status, ApiError>;
     /// The answer about a repository; `None` if it is not known here.
@@ -73,8 +73,8 @@ pub trait Inspect: Send + Sync + 'static {
     fn ready(&self) -> Readiness;
 }
 
-/// Carries out an operator's orders to a running mirror. Methods may block for a
-/// moment; they are called from threads that may.
+/// Carries out an operator's orders to a running mirror. The methods may block briefly, so callers
+/// use threads that may block.
 pub trait Operate: Send + Sync + 'static {
     fn add_upstream(&self, new: NewUpstream) -> Result<UpstreamAnswer, ApiError>;
     fn remove_upstream(&self, url: &str) -> Result<UpstreamRemoved, ApiError>;
@@ -179,7 +179,7 @@ pub struct TrackedPage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TrackedChange {
     pub changed: u64,
-    /// DIDs that were as wanted before.
+    /// DIDs that had the wanted state already.
     pub unchanged: u64,
 }
 

@@ -27,8 +27,8 @@ pub struct PurgeAnswer {
     pub state: String,
     /// When nothing of the repository was left.
     pub finished_at: Option<String>,
-    /// Whether the engine's files were rewritten by then. Otherwise they are too large to
-    /// rewrite at once, and their regular compaction does so later.
+    /// Whether the engine's files were rewritten by `finished_at`. Files that are too large to
+    /// rewrite at once are rewritten later, by their regular compaction.
     pub compacted: bool,
 }
 

@@ -133,7 +133,7 @@ pub struct SourceAnswer {
     /// Commits that another upstream brought and this one did not bring within a minute,
     /// although it was connected and follows that host.
     pub missed: u64,
-    /// When the first and the last missed commit were counted.
+    /// When the first missed commit was counted; `last_missed` is the time of the last one.
     pub lossy_since: Option<String>,
     pub last_missed: Option<String>,
     pub late_mean_seconds: Option<f64>,

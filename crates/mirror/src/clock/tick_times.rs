@@ -1,6 +1,6 @@
-//! Maps ledger ticks to wall-clock times. Rows hold ticks, which order decisions; an
-//! answer to an operator needs a time. The map is in memory and bounded: when it is full,
-//! every second entry goes. A tick from before the start maps to the time of the start.
+//! Maps ledger ticks to wall-clock times. Rows hold ticks, which order decisions; an answer to an
+//! operator needs a time. The map is in memory and bounded: when the map is full, every second
+//! entry is dropped. A tick from before the start maps to the time of the start.
 
 use gapless_core::ledger::{Now, Tick, Time};
 
@@ -16,7 +16,7 @@ pub(crate) struct TickTimes {
 }
 
 impl TickTimes {
-    /// Begins with the last tick that the store remembers.
+    /// Creates a map that begins with the last tick in the store.
     pub(crate) fn new(start: Now) -> TickTimes {
         TickTimes {
             noted: Mutex::new(vec![start]),

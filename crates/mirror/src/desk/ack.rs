@@ -25,7 +25,7 @@ pub(crate) const FULL_DISK_RETRY: Duration = Duration::from_secs(1);
 const MAX_REFUSALS: u32 = 3;
 
 impl Worker {
-    /// Takes the store's reply to a change.
+    /// Handles the store's reply to a change.
     pub(crate) fn handle_reply(&mut self, reply: StoreReply) {
         let StoreReply {
             slot: index,
@@ -79,7 +79,7 @@ impl Worker {
         }
     }
 
-    /// Takes a refused change: the row at the desk is stale from now on.
+    /// Handles a refused change. The desk's copy of the row is stale afterwards.
     fn handle_refusal(&mut self, index: usize, number: u64, flight: Flight, error: StoreError) {
         let services = self.services.clone();
         let Some(slot) = self.slots.get(index) else {
@@ -111,8 +111,8 @@ impl Worker {
         }
     }
 
-    /// Reads the row again, once no flight is left. The refused events go to the front of the
-    /// lane.
+    /// Reads the row from the store once no flight is left. The refused events go to the front of
+    /// the lane.
     fn decide_again(&mut self, index: usize) {
         let services = self.services.clone();
         let Some(slot) = self.slots.get(index) else {
@@ -168,8 +168,8 @@ impl Worker {
         }
     }
 
-    /// Makes an event that Gapless cannot handle a dead letter, and owes a question to the
-    /// host of its repository.
+    /// Turns an event that Gapless cannot handle into a dead letter. The repository then owes a
+    /// comparison with its host.
     pub(crate) fn bury_event(&mut self, index: usize, event: Box<InboundEvent>, what: &str) {
         let services = self.services.clone();
         let now = services.clock.now();

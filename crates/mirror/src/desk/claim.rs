@@ -1,5 +1,5 @@
-//! What a message of a Jetstream means: a hint, and for a repository that is owed a fetch, a
-//! claim.
+//! Decides about messages of a Jetstream: each message is a hint, and a commit of a repository that
+//! owes a fetch is also kept as a claim.
 
 use gapless_core::ledger::RepoId;
 use gapless_core::ledger::claim::{self, ClaimDecision};
@@ -125,7 +125,7 @@ fn keep_claim(
     Ok(None)
 }
 
-/// Why the claims that the repository has already leave no room for this one.
+/// Returns why the repository's other claims exclude this one, if they do.
 fn reason_against(
     view: &ReadView,
     id: RepoId,
@@ -141,7 +141,7 @@ fn reason_against(
                 // One commit does one thing to a path, so the same rev is old, too.
                 return Ok(Some("old"));
             } else {
-                // The new claim reindexs the old one.
+                // The new claim replaces the old one.
                 continue;
             }
         }

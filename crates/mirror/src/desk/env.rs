@@ -23,16 +23,16 @@ use crate::desk::totals::DeskTotals;
 use crate::log::frames;
 use crate::services::Services;
 
-/// The surroundings of one transaction at a desk.
+/// The environment of one transaction at a desk.
 pub struct DeskEnv<'a> {
     services: &'a Services,
     totals: &'a DeskTotals,
-    /// Taken when a read needs it first: most events read nothing.
+    /// The view of the store, taken at the first read: most events read nothing.
     view: OnceCell<ReadView>,
 }
 
 impl<'a> DeskEnv<'a> {
-    /// Reads from a view that is taken when it is needed.
+    /// Creates an environment that takes a view of the store at the first read.
     pub fn new(services: &'a Services, totals: &'a DeskTotals) -> DeskEnv<'a> {
         DeskEnv {
             services,
@@ -41,7 +41,7 @@ impl<'a> DeskEnv<'a> {
         }
     }
 
-    /// Reads from the given view.
+    /// Creates an environment that reads from the given view.
     pub(super) fn over(
         services: &'a Services,
         totals: &'a DeskTotals,

@@ -1,4 +1,5 @@
-//! What one event means for its repository: the desk decodes it, judges it and decides.
+//! Decides about one event: the desk decodes and verifies the event, and applies the ledger's
+//! rules.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -38,7 +39,7 @@ fn is_usable(now: Time, read: Time) -> bool {
 pub(crate) enum EventDecision {
     /// The event must wait until the repository has no flights.
     Wait,
-    /// What goes to the store with the event's position.
+    /// Changes that go to the store together with the event's position.
     Write {
         tx: Option<Box<RepoTx>>,
         dead: Option<DeadLetter>,
@@ -48,7 +49,7 @@ pub(crate) enum EventDecision {
 }
 
 impl EventDecision {
-    /// Only the cursor moves.
+    /// A decision that only moves the cursor.
     pub(crate) fn nothing() -> EventDecision {
         EventDecision::Write {
             tx: None,
@@ -88,7 +89,8 @@ impl Worker {
         ItemProgress::Done
     }
 
-    /// Nothing at the desk has changed when this function returns or panics.
+    /// Decides about an event. Nothing at the desk has changed when this function returns or
+    /// panics.
     fn decide_event(&mut self, index: usize, event: &InboundEvent) -> EventDecision {
         let services = self.services.clone();
         let now = services.clock.time();

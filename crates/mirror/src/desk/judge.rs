@@ -43,15 +43,16 @@ impl KeyCache {
 
 /// What is known of the owner's key.
 pub struct OwnerKey<'a> {
-    /// `None` if no usable key is owner.
+    /// `None` if no usable key is known.
     pub key: Option<&'a PublicKey>,
-    /// What the document said when it was last read.
+    /// The keys in the DID document when it was last read.
     pub signing: Option<&'a DocumentKeys>,
 }
 
 /// What verification says of an event.
 pub struct Judgement<'a> {
-    /// Without an event if the frame brings nothing new: then only the cursor moves.
+    /// The verified frame. Without an event if the frame brings nothing new: then only the cursor
+    /// moves.
     pub frame: ReadFrame<'a>,
     /// Why the event cannot be used.
     pub fault: Option<(DeadClass, String)>,

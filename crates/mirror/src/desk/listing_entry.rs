@@ -1,4 +1,4 @@
-//! What one entry of a host's listing means for its repository.
+//! Decides about one entry of a host's listing.
 
 use std::time::Duration;
 

@@ -117,7 +117,7 @@ pub enum EntryOutcome {
 pub struct PageOutcome {
     pub entries: Vec<(Did, EntryOutcome)>,
     acks: Vec<oneshot::Receiver<bool>>,
-    /// A desk did not look at its entries.
+    /// Whether a desk did not process its entries.
     unread: bool,
 }
 
@@ -150,12 +150,12 @@ pub struct RepoTurn<'a> {
     pub did: &'a Did,
     /// Called when all changes of the work are durable, or one of them is refused.
     pub reply: Option<DurableReply>,
-    /// The work panicked: the desk discards the transaction.
+    /// Whether the work panicked: then the desk discards the transaction.
     fault: bool,
 }
 
 impl<'a> RepoTurn<'a> {
-    /// The surroundings of the transaction, as of [`RepoTurn::view`].
+    /// The environment of the transaction, as of [`RepoTurn::view`].
     pub fn env(&self) -> DeskEnv<'a> {
         DeskEnv::over(self.services, self.totals, self.view)
     }

@@ -1,5 +1,5 @@
-//! Whether everything that a page of a listing led to is durable. Each entry is a change of
-//! its own; if the store refuses one of them, the page counts for nothing.
+//! Tracks whether all changes that a page of a listing led to are durable. Each entry is a change
+//! of its own; if the store refuses one of them, the page counts for nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 
 use crate::desk::DurableReply;
 
-/// Counts the entries of a page whose changes are not durable. When it and all its replies
-/// are dropped, the receiver learns whether the changes of all entries are durable.
+/// Counts the entries of a page whose changes are not durable. When the `PageAck` and all its
+/// replies are dropped, the receiver learns whether the changes of all entries are durable.
 pub(super) struct PageAck(Arc<Inner>);
 
 struct Inner {

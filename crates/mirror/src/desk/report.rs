@@ -10,8 +10,8 @@ use gapless_store::table::log::SourceEvent;
 use crate::desk::{DEAD_PAYLOAD_BYTES, InboundEvent};
 use crate::services::Services;
 
-/// Begins a transaction on a repository that the store does not know. It owes a look at the
-/// DID document, because a row without a debt would never be looked at again.
+/// Begins a transaction on a repository that the store does not know. The new row owes a lookup of
+/// the DID document, because a row without a debt would never be processed again.
 pub(crate) fn begin_first_sighting(services: &Services, did: &Did) -> RepoTx {
     let mut repo = Repo::new(did.clone());
     let now = services.clock.now();

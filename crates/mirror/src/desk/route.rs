@@ -1,4 +1,4 @@
-//! The way to a desk: which desk a repository belongs to, and what waits there.
+//! Routes items to desks: finds the desk of a repository, and holds the items that wait for it.
 //!
 //! [`Desks`] sends items to the inbox of the repository's desk. Items keep their order; the
 //! store's replies are taken before the items. The bytes of waiting events are bounded, and
@@ -33,7 +33,7 @@ use gapless_store::sync::{Condvar, Mutex};
 const INBOX_BYTES: usize = 32 << 20;
 /// The permits of [`INBOX_BYTES`] are for this many bytes each.
 const PERMIT_BYTES: usize = 512;
-/// What an event takes beside its frame.
+/// Bytes that an event takes beside its frame.
 const EVENT_BYTES: usize = 1024;
 
 /// Work for a desk.
@@ -46,7 +46,7 @@ pub(crate) enum Item {
     Page {
         note: Arc<PageNote>,
         entries: Vec<ListedRepo>,
-        /// Repositories that the store does not know are added.
+        /// Whether repositories that the store does not know are added.
         adopt: bool,
         reply: oneshot::Sender<Vec<(Did, EntryOutcome)>>,
         ack: PageAck,
@@ -264,7 +264,7 @@ impl Inner {
     }
 }
 
-/// What waits for one desk.
+/// The items and replies that wait for one desk.
 pub(super) struct Inbox {
     inner: Mutex<Inner>,
     arrived: Condvar,
@@ -272,7 +272,7 @@ pub(super) struct Inbox {
     max_permits: usize,
 }
 
-/// Everything that waited for a desk at one time.
+/// The items and replies that [`Inbox::take_all`] returns.
 pub(super) struct InboxBatch {
     pub(crate) items: VecDeque<Item>,
     pub replies: Vec<StoreReply>,
@@ -344,7 +344,7 @@ impl Inbox {
         self.lock().items.len()
     }
 
-    /// Takes everything that waits. An empty inbox is waited for, at most for `patience`.
+    /// Takes all waiting items and replies. If there are none, waits for at most `patience`.
     pub(super) fn take_all(&self, patience: Duration) -> InboxBatch {
         let mut inner = self.lock();
         if inner.is_empty() && !inner.closed {

@@ -45,18 +45,18 @@ pub(super) struct Slot {
     pub flights: VecDeque<Flight>,
     /// Items that wait for the flights, in order.
     pub lane: VecDeque<Item>,
-    /// A change was refused: the row here is not the row that the store has.
+    /// Whether a change was refused, so that this row differs from the row in the store.
     pub stale: bool,
     /// Events whose changes were refused, with the numbers of the changes.
     pub refused: Vec<(u64, Box<InboundEvent>)>,
-    /// There was no room on the disk: the lane waits for the next try.
+    /// Whether the disk had no room: the lane waits for the next try.
     pub waits_for_disk: bool,
     touched: u64,
 }
 
 impl Slot {
-    /// Takes note of the parked frames: here, among the repositories with parked frames, and in
-    /// the total of all repositories.
+    /// Records the parked frames in the slot, among the repositories with parked frames, and in the
+    /// total of all repositories.
     pub(super) fn set_parked(
         &mut self,
         parked: &BTreeMap<Rev, Parked>,
@@ -92,7 +92,8 @@ pub(super) struct Slots {
     slots: Vec<Option<Box<Slot>>>,
     free: Vec<usize>,
     clock: u64,
-    /// From this many slots on, some are evicted. More than [`SLOTS`] while many have flights.
+    /// The number of slots at which some are evicted. Above [`SLOTS`] while many slots have
+    /// flights.
     limit: usize,
 }
 

@@ -51,7 +51,7 @@ impl Worker {
             Some(tx) => self.accept(index, tx, now),
         };
         if let Some(letter) = dead {
-            // The letter, the doubt that it casts and the position are durable together.
+            // The letter, the debt that it causes and the position become durable together.
             let dead = Some(DeadChange::New(letter));
             match changes.last_mut() {
                 Some(last) => last.dead = dead,

@@ -41,7 +41,7 @@ pub(super) struct Worker {
     pub(crate) ready: VecDeque<usize>,
     /// Slots that wait for room on the disk.
     pub(crate) waiting_for_disk: Vec<usize>,
-    /// When what waits for room on the disk is tried again.
+    /// When the lanes and skips that wait for room on the disk are tried again.
     pub(crate) retry_at: Instant,
     /// Skips that the store refused.
     pub(crate) refused_skips: Vec<EventPosition>,
@@ -57,7 +57,7 @@ pub(crate) enum ItemProgress {
 }
 
 impl Worker {
-    /// A desk with an empty memory. `with_parked`: its repositories that have parked frames.
+    /// Creates a desk without slots. `with_parked` lists its repositories that have parked frames.
     pub(super) fn new(
         services: Arc<Services>,
         inbox: Arc<Inbox>,

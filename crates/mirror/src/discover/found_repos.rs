@@ -1,5 +1,5 @@
-//! Resolves candidates that a collection named, tracks them, and stops tracking those that
-//! hold no record in it.
+//! Resolves candidates that a collection named, tracks them, and stops tracking those that hold no
+//! record in a wanted collection.
 //!
 //! A candidate that the directory does not know costs one request and leaves no row. A
 //! candidate that the directory knows is tracked, fetched whole and then checked: if it has
@@ -47,7 +47,8 @@ pub(crate) struct FoundRepos {
 #[derive(Default)]
 struct Inner {
     unchecked: VecDeque<Did>,
-    /// Each with the collection, as configured, in which it holds no record.
+    /// Repositories without a wanted record, each with the collection, as configured, that named
+    /// it.
     empty: HashSet<(Did, Arc<str>)>,
 }
 
@@ -59,7 +60,7 @@ impl FoundRepos {
 
 /// What is known about a found repository.
 enum FoundState {
-    /// It is not fetched yet.
+    /// The repository is not fetched yet, or has a debt.
     Pending,
     HasRecords,
     Empty,
@@ -67,7 +68,7 @@ enum FoundState {
 
 /// Resolves candidates and checks found repositories until the program shuts down.
 pub(crate) async fn run(discovery: Arc<Discovery>) {
-    // Candidates that were being resolved when this task failed.
+    // Enqueue candidates again that were being resolved when this task last failed.
     discovery.services.admission.candidates.ask_again();
     discovery
         .found
@@ -105,8 +106,8 @@ pub(crate) async fn run(discovery: Arc<Discovery>) {
     }
 }
 
-/// Resolves a candidate, tracks it, and releases its positions. If the program shuts down
-/// before, no cursor has passed them, and the next start reads the events again.
+/// Resolves a candidate, tracks it, and releases its positions. If the program shuts down first, no
+/// cursor has passed the positions, and the next start reads the events again.
 async fn admit(discovery: Arc<Discovery>, mut candidate: Candidate) -> Result<(), StoreError> {
     let services = &discovery.services;
     let did = candidate.did.clone();
@@ -279,7 +280,7 @@ impl Discovery {
             None => Ok(false),
             Some((id, _)) => has_wanted_record(turn.services, turn.view, id, &named),
         };
-        // First remember it as empty: a listing that is being read would find it again.
+        // Remember the repository as empty first, or a listing that is being read finds it again.
         let asked = (did.clone(), pattern.clone());
         {
             let mut inner = self.found.lock();

@@ -108,7 +108,7 @@ impl Listings {
     }
 }
 
-/// Finds hosts and repositories that nobody named.
+/// Finds hosts and repositories that no operator named.
 pub(crate) struct Discovery {
     pub(crate) services: Arc<Services>,
     pub(crate) desks: Arc<Desks>,

@@ -15,7 +15,7 @@ use crate::store_io::write;
 
 /// Whether a new stream of a host can be followed.
 enum Vacancy {
-    /// Another stream of the host is followed, and serves.
+    /// Another stream of the host is followed already, and is kept.
     Occupied(UpstreamId),
     Free,
     /// A stream that was followed for tracked repositories alone was ended.

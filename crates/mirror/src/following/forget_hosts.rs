@@ -7,9 +7,9 @@ use gapless_store::error::StoreError;
 use crate::following::Following;
 
 impl Following {
-    /// Forgets a host that never answered, on which no known repository lives and which is
-    /// not followed: its name may be mistyped. Only its number and the URL in a row that
-    /// no answer shows are kept.
+    /// Forgets a host that never answered, on which no known repository lives and which is not
+    /// followed: its name may be mistyped. The store keeps only the number of the host, and its URL
+    /// in a row that no answer shows.
     pub(crate) async fn forget_unreached(
         &self,
         id: UpstreamId,

@@ -21,7 +21,7 @@ impl Following {
         {
             let _one = self.changing.lock().await;
             for (id, row) in rows.iter().filter(|(_, row)| !named(row)) {
-                // An operator may have added it: the program answers already.
+                // The API answers already, so an operator may have added the upstream.
                 let new = !self.lock().contains_key(id);
                 if new && self.is_resumed(row) {
                     self.start(*id, row.clone());

@@ -24,7 +24,7 @@ impl Following {
     /// Starts the task that follows an upstream.
     pub(crate) fn start(self: &Arc<Self>, id: UpstreamId, row: Upstream) {
         let connection = Arc::new(Mutex::new(ConnectionState {
-            // The connection may have been down before the start; that is not known.
+            // Whether the connection was down before the start is not known.
             down_since: Some(self.services.clock.time()),
             ..ConnectionState::default()
         }));

@@ -43,7 +43,7 @@ pub struct HostRows {
     /// Serializes changes: each change starts from the row that the last change wrote.
     changing: tokio::sync::Mutex<()>,
     refusals: Mutex<HashMap<HostId, RefusedSnapshot>>,
-    /// How many repositories each host is behind with.
+    /// How many repositories of each host are behind.
     pub behind_counts: BehindCounts,
 }
 
@@ -136,8 +136,8 @@ impl HostRows {
         self.name_new(name, NamedBy::Operator).await
     }
 
-    /// Writes the row of a host whose place is reserved. The place is given back if the host
-    /// is not new or the write fails.
+    /// Writes the row of a host for which the quota has reserved room. The room is given back if
+    /// the host is not new or the write fails.
     async fn name_new(&self, name: &str, by: NamedBy) -> Result<HostId, StoreError> {
         let row = Host {
             name: name.to_owned(),
@@ -218,7 +218,7 @@ impl HostRows {
     pub(crate) fn describe_namer(&self, by: &NamedBy) -> String {
         let at = |id: HostId| self.get(id).unwrap_or_default().name;
         match by {
-            NamedBy::Unsaid => "nobody wrote down who".to_owned(),
+            NamedBy::Unsaid => "an unrecorded source".to_owned(),
             NamedBy::Operator => "an operator".to_owned(),
             NamedBy::Document(None) => "the document of a tracked repository".to_owned(),
             NamedBy::Document(Some(id)) => {

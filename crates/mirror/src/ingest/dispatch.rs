@@ -1,5 +1,5 @@
-//! From the socket to the desks: what each message of a batch is, where the stream places
-//! it, and which desk it goes to.
+//! Dispatches messages from the socket to the desks: classifies each message of a batch, places it
+//! in the stream, and sends it to its desk.
 //!
 //! Only the number and the DID of an event are read here; the desk decodes the rest. The
 //! upstream's row is durable before an event that was read after its change is sent on.
@@ -32,7 +32,7 @@ pub(crate) struct InboundMessage {
     kind: MessageKind,
 }
 
-/// What a message is, as far as the stream has to know.
+/// The kind of a message, as far as the stream needs it.
 #[derive(Debug)]
 enum MessageKind {
     Event {
@@ -41,7 +41,7 @@ enum MessageKind {
         /// The wanted collection that the event writes in.
         found: Option<Arc<str>>,
     },
-    /// An event whose DID is not a DID.
+    /// An event with an invalid DID.
     InvalidDid {
         seq: u64,
         error: String,
@@ -77,7 +77,7 @@ impl InboundMessage {
         InboundMessage::new(bytes, kind)
     }
 
-    /// A message that does not belong on this kind of stream.
+    /// Creates a message that does not belong on this kind of stream.
     pub(crate) fn unreadable(bytes: Bytes, error: &str) -> InboundMessage {
         let error = error.to_owned();
         InboundMessage::new(bytes, MessageKind::Unreadable { seq: None, error })
@@ -112,8 +112,8 @@ fn event_tag(bytes: &[u8]) -> EventTag {
 }
 
 impl Follower {
-    /// Places the messages in the stream, in their order, and sends the events to their
-    /// desks. The error is how the connection ends.
+    /// Places the messages in the stream, in their order, and sends the events to their desks. An
+    /// error says how the connection ends.
     pub(crate) async fn dispatch(
         &self,
         messages: Vec<InboundMessage>,
@@ -253,8 +253,8 @@ fn end_of_stream(messages: &[InboundMessage]) -> Option<ConnectionEnd> {
     ends.last()
 }
 
-/// Reads the envelope of a frame. A frame without one is decoded, and so is every frame
-/// when repositories are found by their collections: the operations name them.
+/// Reads the envelope of a frame. A frame without an envelope is decoded. If collections find
+/// repositories, every frame is decoded, because its operations name the collections.
 fn classify_frame(bytes: &[u8], scope: &Scope) -> MessageKind {
     if !scope.is_narrow()
         && let Some(frame::Envelope { seq, did }) = frame::envelope(bytes)
@@ -310,8 +310,9 @@ fn event_of(seq: u64, name: &str, found: Option<Arc<str>>) -> MessageKind {
     }
 }
 
-/// A frame that does not decode is an event if its number and a DID can be read: the desk
-/// rejects it, and the repository becomes doubtful. Otherwise every repository does.
+/// Classifies a frame that does not decode. If its number and a DID can be read, the frame is an
+/// event, and only that repository is in doubt. Otherwise every repository of the stream is in
+/// doubt.
 fn broken_frame(error: &FrameError) -> MessageKind {
     let (seq, name) = match error {
         FrameError::Payload { seq, repo, .. } => (*seq, repo.as_deref()),

@@ -34,8 +34,8 @@ const BATCH: usize = 256;
 const BATCH_BYTES: usize = 1 << 20;
 /// How often the deadlines of a connection are checked.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
-/// How often the deadlines are checked of a connection that discovery added: there may be
-/// thousands.
+/// How often the deadlines are checked if discovery added the upstream: there may be thousands of
+/// such connections.
 const CHECK_DISCOVERED_EVERY: Duration = Duration::from_secs(1);
 /// How often a host is pinged.
 const PING_EVERY: Duration = Duration::from_secs(15);
@@ -43,8 +43,8 @@ const PING_EVERY: Duration = Duration::from_secs(15);
 const SILENT_TOO_LONG: Duration = Duration::from_secs(40);
 /// The most collections that a Jetstream can be asked for. If more are wanted, all are sent.
 const WANTED_COLLECTIONS: usize = 100;
-/// After this many connections that a message ended at one place because it cannot be read,
-/// that place is skipped.
+/// The number of connections that a message at one place in the stream may end because it cannot be
+/// read. Then the place is skipped.
 const MAX_BROKEN: u32 = 3;
 
 /// The reader of one upstream.
@@ -169,7 +169,7 @@ impl Follower {
         let next = now.after(wait);
         let wait_ms = wait.as_millis() as u64;
         if self.patient {
-            // Some of thousands are always gone; `gapless hosts` lists them.
+            // Among thousands of hosts, some are always unreachable; `gapless hosts` lists them.
             tracing::debug!(
                 upstream = %self.url, %error, failures, wait_ms,
                 "not connected; dialed again after the wait"
@@ -289,8 +289,8 @@ impl Follower {
         }
     }
 
-    /// Lets `act` change the stream and the row of the upstream. If the row changed, it is
-    /// durable before this returns.
+    /// Lets `act` change the stream and the row of the upstream. A changed row is durable before
+    /// this function returns.
     pub(crate) async fn update<T>(
         &self,
         act: impl FnOnce(&mut UpstreamTurn<'_>) -> T,
@@ -307,8 +307,8 @@ impl Follower {
         Ok(result)
     }
 
-    /// Makes a changed row of the upstream durable. Nothing that was read after the change
-    /// is used before this returns.
+    /// Makes a changed row of the upstream durable. Nothing that was read after the change is used
+    /// before this function returns.
     pub(crate) async fn keep_row(&self, row: Upstream) -> Result<(), ConnectionEnd> {
         failpoints::here("upstream.decided");
         let kept = self.services.upstreams.keep(self.id, row).await;
@@ -354,7 +354,7 @@ impl Follower {
                     if let Some(ended) = end {
                         return ended;
                     }
-                    // Waiting for room is not the host's silence.
+                    // Time spent on waiting for a desk is not silence of the host.
                     heard = heard.max(Instant::now());
                 }
                 _ = checks.tick() => {
@@ -450,8 +450,8 @@ impl Follower {
     }
 }
 
-/// The messages that have arrived by now, without waiting, and the end of the connection if it
-/// has arrived as well.
+/// Returns the messages that have arrived, without waiting, and the end of the connection if it has
+/// arrived as well.
 fn read_batch(
     socket: &mut Socket,
     first: Option<Result<Message, SocketError>>,
@@ -478,8 +478,8 @@ fn read_batch(
     (batch, None)
 }
 
-/// Tells an interrupted connection from a message that breaks the rules of the protocol, which
-/// the next connection would bring again.
+/// Distinguishes an interrupted connection from a message that breaks the rules of the protocol.
+/// The next connection would bring such a message again.
 fn end_of(error: SocketError) -> ConnectionEnd {
     let breaks_off = matches!(
         error,

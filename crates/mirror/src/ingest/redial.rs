@@ -1,4 +1,4 @@
-//! When a quiet connection is closed, and how long to wait before a host is dialed again.
+//! Decides when a quiet connection is closed, and how long to wait before a host is dialed again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -9,8 +9,8 @@ use gapless_core::ledger::{UpstreamId, UpstreamKind};
 /// The wait after the first failed dial. It doubles up to [`REDIAL_LONGEST`].
 const REDIAL_FIRST: Duration = Duration::from_millis(500);
 const REDIAL_LONGEST: Duration = Duration::from_secs(60);
-/// The longest wait for a host that discovery added: there may be thousands, and some of them
-/// are gone.
+/// The longest wait for a host that discovery added: there may be thousands, and some of them are
+/// always unreachable.
 const REDIAL_PATIENTLY: Duration = Duration::from_secs(3600);
 /// A longer `Retry-After` of a host counts as this.
 const RETRY_AFTER_LONGEST: Duration = Duration::from_secs(3600);
@@ -33,13 +33,13 @@ fn failures_after(failures: u32, held: Duration, told_news: bool) -> u32 {
     }
 }
 
-/// How a connection, or the try to have one, ended.
+/// How a connection, or the attempt to open one, ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ending {
     pub held: Duration,
     /// Whether the connection brought new events.
     pub told_news: bool,
-    /// The host knows no number as high as our cursor, so the cursor was cleared.
+    /// Whether the cursor was cleared because the host knows no number as high as the cursor.
     pub renumbered: bool,
 }
 
@@ -73,12 +73,12 @@ pub(super) fn is_too_quiet(kind: UpstreamKind, quiet: Duration) -> bool {
     }
 }
 
-/// Another number in every process: in containers they all have the same id, and
-/// may have been started in the same moment.
+/// A number that differs between processes, even between containers that were started in the same
+/// moment and whose processes have the same id.
 static SALT: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
 
-/// How long until the next dial: as [`backoff`] has it, and not before the host
-/// wants it, within reason.
+/// Returns the wait until the next dial: the wait of [`backoff`], or the host's `Retry-After` if
+/// that is longer, up to [`RETRY_AFTER_LONGEST`].
 pub(super) fn redial_wait(
     failures: u32,
     id: UpstreamId,
@@ -94,8 +94,8 @@ pub(super) fn redial_wait(
     backoff(failures, id, *SALT, longest).max(asked)
 }
 
-/// Doubling waits, spread between half and the whole, so that many mirrors do not
-/// come back together.
+/// Returns a wait that doubles with each failure, spread between half and the whole, so that many
+/// mirrors do not dial a host at the same time.
 fn backoff(failures: u32, id: UpstreamId, salt: u64, longest: Duration) -> Duration {
     let doubled = REDIAL_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let whole = doubled.min(longest);

@@ -1,5 +1,5 @@
-//! Events of repositories that are not wanted: the cursor moves past them. An event in a
-//! collection that is looked for makes its repository a candidate first.
+//! Skips events of repositories that are not wanted, and moves the cursor past them. An event in a
+//! wanted collection makes its repository a candidate first.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -73,7 +73,7 @@ impl Follower {
             }
         };
         if let Some(free) = free {
-            // It was begun, so it has to be done.
+            // The position was begun, so it has to be done.
             self.desks.skip(did, free);
         }
         position.is_some()
@@ -94,7 +94,7 @@ impl Follower {
     /// Lets the cursor move past the skipped events.
     pub(crate) fn flush_skipped(&self, skipped: &mut Skipped) {
         if self.services.disk.shortage().is_some() {
-            // A later call does it, once there is room on the disk.
+            // A later call moves the cursor, once there is room on the disk.
             return;
         }
         if let Some((did, position)) = skipped.last.take() {

@@ -1,5 +1,5 @@
-//! Messages that cannot be read: each is kept as a dead letter, whole or its beginning,
-//! for a person to look at.
+//! Keeps messages that cannot be read as dead letters for an operator, each whole or its first
+//! [`DEAD_PAYLOAD_BYTES`].
 
 use bytes::Bytes;
 use gapless_store::change::{Change, DeadChange};

@@ -74,7 +74,7 @@ pub(crate) struct RepoCounter {
     counted: Mutex<Option<CountResult>>,
     /// Held while repositories are counted: one count runs at a time.
     counting: Mutex<()>,
-    /// Wakes the task that counts: a question was answered with an older count.
+    /// Wakes the task that counts, after a question was answered with an older count.
     recount: Notify,
 }
 

@@ -1,7 +1,7 @@
-//! Computes since when a repository has been incomplete, at least. A time in a row is used
-//! as it is. A tick in a row, or a state that only memory holds, is mapped to the first time
-//! at which the state is known to have existed. The result is never before the time at which
-//! the repository became known.
+//! Computes the time since which a repository has surely been incomplete. A time in a row is used
+//! as it is. A tick in a row, or a state that only memory holds, is mapped to the first time at
+//! which the state is known to have existed. The result is never before the time at which the
+//! repository became known.
 
 use gapless_core::ledger::complete::{Completeness, Reason};
 use gapless_core::ledger::{Repo, Tick, Time, UpstreamId, UpstreamKind};

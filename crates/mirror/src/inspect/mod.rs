@@ -1,5 +1,5 @@
-//! Answers what is held and what is missing, from durable rows alone. Each file answers
-//! one question.
+//! Answers what is held and what is missing. Rows of repositories come from the store, so an answer
+//! shows only durable ones. Each file answers one question.
 
 pub(crate) mod counts;
 mod dead_letters;
@@ -34,7 +34,8 @@ use crate::sweep::queue::Sweeps;
 use counts::RepoCounter;
 use proof::Prover;
 
-/// Answers questions about a running mirror. It changes nothing but the time of a proof.
+/// Answers questions about a running mirror. Only verification changes rows: it records the time of
+/// a proof, or damage.
 pub struct Inspector {
     pub(crate) services: Arc<Services>,
     pub(crate) desks: Arc<Desks>,

@@ -100,7 +100,7 @@ impl Prover {
 
     /// Records the result of a proof, if the repository still has that head.
     async fn note_proof(&self, did: &Did, head: Head, verified: bool) -> Result<(), StoreError> {
-        let visit = self.desks.with_repo(did, move |turn: &mut RepoTurn<'_>| {
+        let change = self.desks.with_repo(did, move |turn: &mut RepoTurn<'_>| {
             let now = turn.services.clock.now();
             let Some(tx) = turn.tx.as_mut() else {
                 return;
@@ -117,18 +117,19 @@ impl Prover {
                 damage::distrust(now, &mut tx.repo, &head);
             }
         });
-        visit.await
+        change.await
     }
 
-    /// Recomputes the roots of all repositories, about `of`. `progress` returns whether to
-    /// continue.
+    /// Recomputes the roots of all repositories; `of` is about their number. `progress` returns
+    /// whether to continue.
     pub(crate) fn prove_all(
         &self,
         of: u64,
         progress: &dyn Fn(VerifyProgress) -> bool,
     ) -> Result<VerifyReport, ApiError> {
         let mut report = VerifyReport::default();
-        // Collected, because proving takes long: no view of the rows is open meanwhile.
+        // Rows are collected first, because proving takes long: no view of the rows is open
+        // meanwhile.
         let read = |from: &RepoId| {
             let rows = self.services.store.view().repos(*from);
             rows.take(REPOS_PER_VIEW).collect::<Vec<_>>().into_iter()

@@ -1,6 +1,6 @@
-//! A host is asked for the head of a repository: because that is owed, because a listing
-//! names another one, or because no listing says enough. What it answers is heard at the
-//! repository's desk; that it does not answer is written down as well.
+//! Asks a host for the head of a repository: because of a debt, because a listing names another
+//! head, or because no listing says enough. The repository's desk processes the answer, and records
+//! a missing answer as well.
 
 use std::time::Duration;
 
@@ -18,22 +18,23 @@ use crate::repair::worker::{Fetcher, RepairError, WorkGuard, take_note};
 use crate::schedule::Payee;
 use crate::services::Services;
 
-/// What came of a question that nothing was owed for.
+/// The outcome of a question that no debt called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AskOutcome {
-    /// The host has answered, and that is written down.
+    /// The host answered and the answer is recorded, or the repository does not live there any
+    /// more.
     Answered,
-    /// It does not have the repository, which was shown so far. That is not written
-    /// down: how many others are gone as well?
+    /// The host does not have the repository, which is shown so far. The answer is not recorded
+    /// yet, because the sweep first counts how many other repositories vanished.
     Vanished,
-    /// It has not, or that could not be written down.
+    /// The host did not answer, or its answer could not be recorded.
     Failed,
-    /// Somebody else is at work for the repository.
+    /// Another task runs for the repository.
     Busy,
 }
 
 impl Fetcher {
-    /// Asks the host for its head, and writes down what that means.
+    /// Asks the host for its head, and records the answer.
     pub(crate) async fn question(
         &self,
         did: &Did,
@@ -46,8 +47,8 @@ impl Fetcher {
         Ok(self.record_answer(did, note, told, why).await?)
     }
 
-    /// What the host says; nothing that counts if the repository has left it
-    /// meanwhile. Without an answer, that is written down.
+    /// Requests the head from the host. Returns `None` if the repository left the host meanwhile. A
+    /// missing answer is recorded.
     async fn request_head(
         &self,
         did: &Did,
@@ -61,7 +62,7 @@ impl Fetcher {
         self.services.metrics.heads_asked.inc();
         let asked = tokio::select! {
             asked = self.net.latest_commit(&address, did) => asked,
-            // Another host is to be asked.
+            // The repository has moved, so another host must be asked.
             () = self.services.schedule.moved_away(did) => return Ok(None),
         };
         note_reach(&self.services, note.host, asked.as_ref().err()).await?;
@@ -84,7 +85,7 @@ impl Fetcher {
         tracing::debug!(%did, %error, "the host did not answer; asked again later");
     }
 
-    /// The host has answered.
+    /// Records the answer of the host, and returns the next step.
     pub(crate) async fn record_answer(
         &self,
         did: &Did,
@@ -119,7 +120,7 @@ impl Fetcher {
         Ok(next)
     }
 
-    /// A request failed: the debt stays, and is tried later.
+    /// Records that a request failed. The debt stays, and is tried later.
     pub(crate) async fn failed(
         &self,
         did: &Did,
@@ -128,26 +129,27 @@ impl Fetcher {
         self.unanswered(did, AskReason::Debt, retry_after).await
     }
 
-    /// A question failed: what was not owed is owed now, and is tried later.
+    /// Records that a question failed. A question that no debt called for becomes a debt, and is
+    /// tried later.
     async fn unanswered(
         &self,
         did: &Did,
         why: AskReason,
         retry_after: Option<Duration>,
     ) -> Result<(), StoreError> {
-        let visit = self.desks.with_repo(did, move |turn| {
+        let change = self.desks.with_repo(did, move |turn| {
             let env = turn.env();
             if let Some(tx) = turn.tx.as_mut() {
                 tx.question_failed(&env, &turn.services.rules, &why, retry_after);
             }
         });
-        visit.await
+        change.await
     }
 
-    /// Asks about one repository although nothing is owed: a suspect, or a head
-    /// that only a listing has confirmed. Not if somebody is at work for it. What
-    /// follows from the answer is owed, and waits for its turn: a download may take
-    /// hours, and a sweep does not wait for it.
+    /// Asks about one repository although it owes nothing: a suspect, or a head that only a listing
+    /// has confirmed. Asks nothing if another task runs for the repository. What the answer calls
+    /// for becomes a debt and waits for its turn: a download may take hours, and a sweep does not
+    /// wait for it.
     pub(crate) async fn ask(&self, did: &Did, host: HostId, why: AskReason) -> AskOutcome {
         if !self.services.schedule.begin(did, host) {
             return AskOutcome::Busy;
@@ -170,7 +172,7 @@ impl Fetcher {
     ) -> Result<AskOutcome, RepairError> {
         let noted = self.desks.with_repo(did, take_note).await?;
         let Some(note) = noted.filter(|note| note.host == host) else {
-            // It does not live there any more.
+            // The repository does not live there any more.
             return Ok(AskOutcome::Answered);
         };
         let Some(told) = self.request_head(did, note, why).await? else {
@@ -184,8 +186,8 @@ impl Fetcher {
         Ok(AskOutcome::Answered)
     }
 
-    /// A question was called off, because the repository has left the host. That is
-    /// no answer unless it is durable.
+    /// Returns the outcome of a question that was called off because the repository left the host.
+    /// The question is answered only if the move is durable.
     async fn has_left(&self, did: &Did, host: HostId) -> Result<AskOutcome, StoreError> {
         let lives = self.desks.with_repo(did, |turn: &mut RepoTurn<'_>| {
             let tx = turn.tx.as_ref();
@@ -204,7 +206,7 @@ impl Fetcher {
     }
 }
 
-/// Notes whether a host answers at all. The repositories of a silent host are not tried one
+/// Notes whether a host answers at all. The repositories of an unreachable host are not tried one
 /// by one.
 async fn note_reach(
     services: &Services,
@@ -232,7 +234,7 @@ pub(crate) async fn note_answer(
     services.hosts.reached(tick, host).await
 }
 
-/// Whether anybody has answered, were it with an error.
+/// Whether the request got any answer, even an error.
 fn is_answer(error: Option<&AskError>) -> bool {
     let class = error.map(|error| error.class);
     let none = [AskClass::Unreachable, AskClass::Timeout, AskClass::Refused];

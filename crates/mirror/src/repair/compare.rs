@@ -34,7 +34,7 @@ const OP_OVERHEAD_BYTES: usize = 128;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     pub ops: Vec<RecordOp>,
-    /// No chunk follows. The last chunk is empty only if nothing differs.
+    /// Whether no chunk follows. The last chunk is empty only if nothing differs.
     pub last: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct CompareInput<'a> {
     pub repo: Option<RepoId>,
     /// What the filter keeps of the record at a path.
     pub keep: &'a dyn Fn(&[u8]) -> Keep,
-    /// Compares the bytes of records, and not only their CIDs.
+    /// Whether the bytes of records are compared, and not only their CIDs.
     pub compare_bytes: bool,
 }
 
@@ -94,7 +94,7 @@ impl Snapshot {
         match (keep, row.bytes()) {
             (Keep::Record, Some(bytes)) => match self.served(&row.cid)? {
                 Some(served) => Ok(*served != *bytes),
-                // The difference lacks the record; the hash must tell.
+                // The difference lacks the record, so the hash of the held bytes decides.
                 None => Ok(!row.cid.matches(bytes)),
             },
             (Keep::Record, None) => Ok(true),
@@ -187,8 +187,8 @@ impl Differences<'_> {
         self.totals
     }
 
-    /// A full chunk ends when the next operation comes, so that the chunk that remains at
-    /// the end is the last one.
+    /// Fills the next chunk. A full chunk ends when the next operation comes, so that the chunk
+    /// that remains at the end is the last one.
     fn next_chunk(&mut self) -> Result<Chunk, Flaw> {
         while let Some(op) = self.next_op()? {
             let weight = weight(&op);

@@ -48,8 +48,8 @@ impl Fetcher {
         Spill::new(&self.settings.temp, limits).with_index_lease(self.index_budget.lease())
     }
 
-    /// Downloads the repository, or the difference from `since`. A failure is recorded
-    /// before this returns.
+    /// Downloads the repository, or the difference from `since`. A failure is recorded before this
+    /// function returns.
     pub(super) async fn download(
         &self,
         job: &Job,
@@ -165,13 +165,13 @@ impl Fetcher {
         );
         let error = format!("the repository has more than {limit} bytes, the limit");
         self.note_error(&job.did, error);
-        let visit = self.desks.with_repo(&job.did, move |turn| {
+        let change = self.desks.with_repo(&job.did, move |turn| {
             let now = turn.services.clock.now();
             if let Some(tx) = turn.tx.as_mut() {
                 debt::put_off_oversized(now, &mut tx.repo, limit);
                 debt::attempt_failed(now, &mut tx.repo, None);
             }
         });
-        visit.await
+        change.await
     }
 }

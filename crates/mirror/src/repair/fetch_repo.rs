@@ -1,5 +1,5 @@
 //! Fetches one repository, checks the whole snapshot, and writes what differs from the held
-//! records: in one batch, or in several batches with a row that says so until the last.
+//! records: in one batch, or in several batches during which the row is marked as applying.
 
 use std::sync::Arc;
 

@@ -30,14 +30,14 @@ impl Fetcher {
         if !blocking(&self.services.metrics, work, check).await? {
             return Ok(false);
         }
-        let visit = self.desks.with_repo(did, move |turn| {
+        let change = self.desks.with_repo(did, move |turn| {
             let now = turn.services.clock.now();
             let Some(tx) = turn.tx.as_mut() else {
                 return false;
             };
             fetch::filter_walked(now, &mut tx.repo, &note, named.commit)
         });
-        visit.await
+        change.await
     }
 }
 

@@ -1,10 +1,9 @@
 //! The tree of the held records of one repository, to which a difference is applied
 //! (R11).
 //!
-//! `getRepo?since=` brings the blocks that are new. The rest comes from here: the nodes
-//! of the held tree, rebuilt from the held keys in one pass, and the bytes of held
-//! records. A tree over the memory limit is not built, and the whole repository is
-//! fetched instead.
+//! `getRepo?since=` brings the blocks that are new. This module provides the rest: the nodes of the
+//! held tree, rebuilt from the held keys in one pass, and the bytes of held records. A tree over
+//! the memory limit is not built, and the whole repository is fetched instead.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -114,7 +114,7 @@ impl Importer {
     }
 
     async fn take_import_note(&self, did: &Did, host: HostId) -> Result<Note, ApiError> {
-        let visit = self
+        let change = self
             .fetcher
             .desks
             .with_repo(did, |turn: &mut RepoTurn<'_>| {
@@ -122,7 +122,7 @@ impl Importer {
                 let repo = &mut turn.tx.as_mut()?.repo;
                 services.decide(now, |context| fetch::take_note(context, repo))
             });
-        let note = visit.await.map_err(ApiError::from)?;
+        let note = change.await.map_err(ApiError::from)?;
         note.filter(|note| note.host == host).ok_or_else(|| {
             ApiError::Conflict(format!(
                 "{did} moved to another host meanwhile; import it again later"

@@ -1,4 +1,4 @@
-//! What a DID document says beyond its repository: which source made the host in the
+//! Decides what a DID document means beyond its repository: which source made the host in the
 //! document known, and whether an upstream brings repositories of other hosts (strays).
 
 use gapless_atp::syntax::Did;
@@ -7,9 +7,9 @@ use gapless_store::error::StoreError;
 
 use crate::services::Services;
 
-/// Warns once about a host that brought `count` repositories of other hosts, if fewer
-/// repositories live at the host itself. Such an upstream is a relay, or has another
-/// name in DID documents. With more of its own, some repositories have just moved.
+/// Warns once about a host that brought `count` repositories of other hosts, if fewer repositories
+/// live at the host itself. Such an upstream is a relay, or has another name in DID documents. If
+/// as many live at the host, the others may just have moved.
 pub(super) fn warn_of_strays(
     services: &Services,
     host: HostId,

@@ -19,7 +19,7 @@ pub(crate) fn hosted_repos(store: &Store, host: HostId) -> Result<Vec<RepoId>, S
     store.view().hosted(host).collect()
 }
 
-/// Reads the rows of these repositories. A repository that is gone is skipped.
+/// Reads the rows of these repositories. A repository without a row is skipped.
 pub(crate) fn read_repos(
     store: &Store,
     ids: &[RepoId],

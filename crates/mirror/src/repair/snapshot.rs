@@ -325,7 +325,7 @@ fn find_moved(
             return Ok(found);
         }
     }
-    // The first by path, so that the same snapshot always gives the same error.
+    // Choose the first by path, so that the same snapshot always gives the same error.
     match missing.into_iter().min_by(|(_, a), (_, b)| a.cmp(b)) {
         Some((cid, (path, _))) => Err(Flaw::missing(&path, cid)),
         None => Ok(found),
@@ -334,8 +334,8 @@ fn find_moved(
 
 type RecordResult = Result<Record, StoreError>;
 
-/// Whether a held record precedes `key`. An error precedes every key, so that the caller
-/// meets it.
+/// Whether a held record precedes `key`. An error precedes every key, so that the caller finds the
+/// error.
 fn is_before(row: &RecordResult, key: &[u8]) -> bool {
     row.as_ref().map_or(true, |record| record.path() < key)
 }

@@ -44,7 +44,7 @@ pub trait Addresses: Send + Sync {
     /// Follows a host, because a tracked repository lives there now.
     fn follow_for_tracked(&self, host: HostId);
 
-    /// Notes that a tracked repository has left a host, which may have been its last.
+    /// Notes that a tracked repository has left a host. It may have been the last one there.
     fn tracked_left(&self, host: HostId);
 }
 
@@ -200,12 +200,12 @@ impl Fetcher {
         let find = move || reload::oversized_repos(&store, limit);
         let work = "looking for oversized repositories";
         for did in blocking(&self.services.metrics, work, find).await? {
-            let visit = self.desks.with_repo(&did, move |turn: &mut RepoTurn<'_>| {
+            let change = self.desks.with_repo(&did, move |turn: &mut RepoTurn<'_>| {
                 let now = turn.services.clock.now();
                 let tx = turn.tx.as_mut();
                 tx.is_some_and(|tx| debt::retry_if_limit_raised(now, &mut tx.repo, limit))
             });
-            visit.await?;
+            change.await?;
         }
         Ok(())
     }
@@ -228,10 +228,10 @@ impl Fetcher {
     /// Does the next step for a repository.
     async fn work_off(&self, task: &Task) -> Result<(), RepairError> {
         let (did, begun) = (&task.did, task.clone());
-        let visit = self
+        let change = self
             .desks
             .with_repo(did, move |turn| next_step(turn, &begun));
-        match visit.await? {
+        match change.await? {
             RepairStep::Nothing => Ok(()),
             RepairStep::Resolve { asked, known } => self.resolve(did, asked, known).await,
             RepairStep::AskHead { note } => self.ask_and_fetch(did, note).await,
@@ -302,7 +302,7 @@ impl Fetcher {
             warn_of_strays(&self.services, brought_by, count)?;
         }
         if fresh {
-            // Only after the document is durable.
+            // The document is durable now.
             self.services.schedule.refreshed(did);
         }
         if let Some((before, host)) = moved {

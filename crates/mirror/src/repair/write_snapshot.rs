@@ -1,5 +1,5 @@
-//! Writes a checked snapshot over what is held: each chunk at the repository's
-//! desk, durable before the next. A state that moved on meanwhile is not touched.
+//! Writes a checked snapshot over the held records, chunk by chunk at the repository's desk. Each
+//! chunk is durable before the next. A state that changed meanwhile is not touched.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Writer {
             return Err(NotWritten::Discarded);
         };
         let held = repo.held;
-        // Of what was not wanted before, a key that is the same is not enough.
+        // An equal CID is not enough if the filter has changed or the held contents are in doubt.
         let repair = !matches!(held, Held::Exactly(_))
             || repo.filter != self.job.note.filter
             || repo
@@ -60,7 +60,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One chunk, at the desk, durable when this returns.
+    /// Writes one chunk at the desk. The chunk is durable when this function returns.
     fn step(
         &self,
         held: Held,
@@ -77,7 +77,7 @@ impl Writer {
             checked: self.told,
         };
         let commit = commit.to_vec();
-        let visit = self.desks.with_repo(&self.job.did, move |turn| {
+        let change = self.desks.with_repo(&self.job.did, move |turn| {
             let env = turn.env();
             let Some(tx) = turn.tx.as_mut() else {
                 return Ok(ChunkResult::Discarded);
@@ -100,7 +100,7 @@ impl Writer {
             }
             Ok::<_, StoreError>(result)
         });
-        match self.handle.block_on(visit)?? {
+        match self.handle.block_on(change)?? {
             ChunkResult::Written => Ok(()),
             ChunkResult::Moved => Err(NotWritten::Moved),
             ChunkResult::Discarded => Err(NotWritten::Discarded),
@@ -109,7 +109,7 @@ impl Writer {
     }
 }
 
-/// Counted at the desk, so that whoever sees the new state finds it counted.
+/// Counts a chunk at the desk, so that the counters are never behind the visible state.
 fn count(services: &Services, ops: usize, last: bool, difference: bool) {
     let metrics = &services.metrics;
     metrics.records_fetched.add(ops as u64);

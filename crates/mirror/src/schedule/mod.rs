@@ -49,7 +49,7 @@ pub enum Payee {
 pub struct Task {
     pub did: Did,
     pub payee: Payee,
-    /// The task refreshes a stale DID document; no debt is needed.
+    /// Whether the task refreshes a stale DID document, for which no debt is needed.
     pub refresh: bool,
 }
 
@@ -64,7 +64,7 @@ struct Inner {
     stale: BTreeMap<Payee, StaleDocuments>,
     /// The payee of the last task.
     last_payee: Option<Payee>,
-    /// The store has debts that are not in memory.
+    /// Whether the store has debts that are not in memory.
     overflowed: bool,
     reloaded_at: Option<Time>,
 }

@@ -15,7 +15,7 @@ const MAX_DEBTS: usize = 400_000;
 /// repositories that are held come first.
 const COST_CLASSES: usize = 4;
 
-/// The debts of one payee: by class, cheap before dear, and then by time.
+/// The debts of one payee: by class, from cheap to expensive, and then by time.
 pub(super) type PayeeQueue = [BTreeSet<(Time, Did)>; COST_CLASSES];
 
 /// The position of a debt.

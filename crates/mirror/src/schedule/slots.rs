@@ -121,12 +121,12 @@ impl RunningTasks {
         Some((task.payee, task.kind))
     }
 
-    /// What is notified when a repository leaves the host at which a task runs.
+    /// Returns what is notified when the repository leaves the host at which its task runs.
     pub(super) fn moved(&self, did: &Did) -> Option<Arc<Notify>> {
         self.at_hosts.get(did).map(|task| task.moved.clone())
     }
 
-    /// Tells the task at a host, if any, that the repository lives at `host` now.
+    /// Notifies the task at a host, if any, that the repository now lives at another host.
     pub(super) fn call_off(&self, did: &Did, host: Option<HostId>) {
         if let Some(task) = self.at_hosts.get(did)
             && host.map(Payee::Host) != Some(task.payee)

@@ -8,11 +8,11 @@ use gapless_core::ledger::{HostId, Time};
 
 /// Failures in a row after which all debts wait for the host.
 const REST_AFTER: u32 = 20;
-/// How long the host is left alone then, doubled with every further failure.
+/// How long no request goes to the host then, doubled with every further failure.
 const FIRST_REST: Duration = Duration::from_secs(5);
 const MAX_REST: Duration = Duration::from_secs(3600);
 
-/// The hosts whose last request found nothing there.
+/// The hosts that the last request did not reach.
 #[derive(Default)]
 pub(super) struct UnreachableHosts {
     hosts: HashMap<HostId, FailedRequests>,

@@ -104,8 +104,8 @@ impl Sweeper {
         })
     }
 
-    /// Logs a failed sweep as a warning, or at debug level for a host that only the scope
-    /// `network` brought: some of those are always gone, and `gapless hosts` lists them.
+    /// Logs a failed sweep as a warning, or at debug level for a host that only the scope `network`
+    /// brought: some of those hosts are always unreachable, and `gapless hosts` lists them.
     fn log_failure(&self, sweep: &SweepRun, error: &str, what: &str) {
         let host = &sweep.address.url;
         if self.fetcher.services.admission.scope.network && !self.is_named(sweep.host) {

@@ -69,7 +69,7 @@ pub(crate) struct SweepRun {
     pub host: HostId,
     pub began: Now,
     pub address: HostAddress,
-    /// Every repository of the host is wanted, new ones included.
+    /// Whether every repository of the host is wanted, new ones included.
     pub adopt: bool,
     pub listed: HashSet<RepoId>,
     /// Entries of the listing, of known and unknown repositories.
@@ -81,7 +81,7 @@ pub(crate) struct SweepRun {
     /// Why the first entry was skipped, or the first question had no answer. Then the host
     /// does not count as swept.
     pub skipped: Option<String>,
-    /// The store refused a change that an entry led to.
+    /// Whether the store refused a change that an entry led to.
     pub store_refused: bool,
     /// Repositories that the host should have.
     pub expected: u64,
@@ -100,7 +100,7 @@ pub(crate) struct SweepRun {
 pub(crate) struct Sweeper {
     pub fetcher: Arc<Fetcher>,
     pub sweeps: Arc<Sweeps>,
-    /// The operator set the interval: it is kept, whatever the sweeps cost.
+    /// Whether the operator set the interval. Such an interval is kept, whatever the sweeps cost.
     pub fixed_interval: bool,
     /// The limit of requests to one host.
     pub requests_per_second: f64,
@@ -118,7 +118,7 @@ impl Sweeper {
         let services = self.fetcher.services.clone();
         let mut running = JoinSet::new();
         while !services.shutdown.has_begun() {
-            // Checking every host takes time: once a round, however many sweeps begin.
+            // Check every host only once per round, because that takes time.
             let due = self.sweeps.order_by_wait(self.due());
             tokio::select! {
                 () = self.begin(due, &mut running) => {}
@@ -130,8 +130,8 @@ impl Sweeper {
         running.shutdown().await;
     }
 
-    /// Begins a sweep for each free slot, and another one whenever a sweep ends. Never
-    /// returns; the caller drops it when other hosts may be due.
+    /// Begins a sweep for each free slot, and another one whenever a sweep ends. Never returns; the
+    /// caller drops the future when other hosts may be due.
     async fn begin(self: &Arc<Self>, mut due: VecDeque<DueHost>, running: &mut JoinSet<()>) {
         loop {
             let now = self.fetcher.services.clock.time();

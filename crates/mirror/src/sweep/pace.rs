@@ -11,8 +11,8 @@ const MAX_REST: Duration = Duration::from_secs(900);
 /// The rest after a sweep as a multiple of its time, so that a stream that asks for sweeps
 /// cannot cause endless sweeps of a large host.
 const REST_PER_SWEEP_TIME: u32 = 4;
-/// Failures in a row after which a host that no operator has named counts as gone. Sweeps
-/// of the host become ever rarer, and never end.
+/// Failures in a row after which a host that no operator has named is swept ever more rarely. The
+/// sweeps never end.
 const GONE_AFTER_FAILURES: u32 = 12;
 const MAX_GONE_REST: Duration = Duration::from_secs(24 * 3600);
 /// By default all sweeps together take at most one part in this many of the time.
@@ -43,8 +43,8 @@ pub(crate) fn rest(cost: Cost, failures: u32, every: Duration) -> Duration {
     least.max(cost.took.saturating_mul(REST_PER_SWEEP_TIME).min(every))
 }
 
-/// Returns how long a host rests that no operator has named. A network has thousands of such
-/// hosts, and some are gone for good, so the rests are longer and spread out.
+/// Returns how long a host rests that no operator has named. A network has thousands of such hosts,
+/// and some never come back, so the rests are longer and spread out.
 pub(crate) fn rest_of_unnamed_host(
     cost: Cost,
     failures: u32,

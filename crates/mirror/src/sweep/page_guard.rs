@@ -6,9 +6,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use gapless_atp::syntax::Did;
 
-/// PageGuard in a row without a repository that was not listed before.
+/// Pages in a row without a repository that was not listed before.
 const MAX_PAGES_WITHOUT_NEWS: u32 = 16;
-/// PageGuard of one listing: more repositories than any host has.
+/// Pages of one listing: more repositories than any host has.
 const MAX_PAGES: usize = 50_000;
 
 /// Names on one page of which nothing is held. A host can make up such names without end;

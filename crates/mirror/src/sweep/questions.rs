@@ -30,7 +30,7 @@ const SUSPECT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(crate) struct SmallHost {
     dids: Vec<Did>,
-    /// How many of them are not hidden.
+    /// How many of the repositories are not hidden.
     shown: u64,
     /// Repositories that a relay calls deleted.
     awaiting_deletion: Vec<Did>,
@@ -50,8 +50,8 @@ impl SmallHost {
 }
 
 impl SweepRun {
-    /// Returns whether there was an answer. The error says why the host's patience is
-    /// exhausted.
+    /// Records the result of a question. Returns whether there was an answer. The error says why
+    /// the patience with the host is exhausted.
     fn record_result(&mut self, result: QuestionResult) -> Result<bool, String> {
         let took = result.took / CONCURRENT_QUESTIONS as u32;
         self.cost.took += took;
@@ -131,9 +131,9 @@ impl Sweeper {
         }
     }
 
-    /// Asks one question, after other work for the repository has ended. If `or_owed`, a
-    /// debt of the repository ends the wait. Without an answer the question is owed, durably,
-    /// before this returns.
+    /// Asks one question, after other work for the repository has ended. If `or_owed`, a debt of
+    /// the repository ends the wait. Without an answer the repository owes the question, durably,
+    /// before this function returns.
     async fn ask_when_free(
         &self,
         host: HostId,
@@ -171,8 +171,8 @@ impl Sweeper {
         Ok(QuestionResult { did, outcome, took })
     }
 
-    /// Returns whether there was an answer. An error ends the sweep: the host answers too
-    /// little.
+    /// Records the result of a question. Returns whether there was an answer. An error ends the
+    /// sweep, because the host answers too little.
     fn record_result(
         &self,
         sweep: &mut SweepRun,

@@ -79,9 +79,9 @@ impl SweepState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DueHost {
     pub host: HostId,
-    /// The host's own stream is followed.
+    /// Whether the host's own stream is followed.
     pub followed: bool,
-    /// The host's last sweep succeeded.
+    /// Whether the host's last sweep succeeded.
     pub proven: bool,
 }
 

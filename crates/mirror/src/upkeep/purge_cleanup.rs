@@ -214,8 +214,8 @@ impl UpkeepTask {
         );
     }
 
-    /// Waits a while until no view from before `mark` is open and the engine has dropped
-    /// what it kept for such views. Returns whether that is so.
+    /// Waits a while until no view from before `mark` is open and the engine has dropped what it
+    /// kept for such views. Returns whether both happened in time.
     async fn wait_for_views(&self, scourer: &Arc<Scourer>, mark: u64) -> Result<bool, StoreError> {
         for _ in 0..VIEW_CHECKS {
             // Checked before the flush: the flush drops what was released by then.
@@ -234,7 +234,8 @@ impl UpkeepTask {
         Ok(false)
     }
 
-    /// Makes the engine begin a new journal, and waits until the old ones have gone.
+    /// Makes the engine begin a new journal, and waits until the old journals are deleted. Returns
+    /// whether that happened in time.
     async fn drop_journals(&self, scourer: &Arc<Scourer>) -> Result<bool, StoreError> {
         let before = scourer.journals();
         for _ in 0..JOURNAL_BYTES / FILL_BYTES + 2 {

@@ -1,9 +1,9 @@
 //! The followed upstreams: for each, the state of its stream and its row.
 //!
-//! One task follows one upstream, and only that task changes it. When a change reaches
-//! the row (a new epoch, a new numbering), the follower dispatches nothing that it read
-//! later before the row is durable. Otherwise a cursor could pass a gap of which no
-//! record is left.
+//! One task follows one upstream, and only that task changes the state of the upstream. When a
+//! change reaches the row (a new epoch, a new numbering), the follower dispatches nothing that it
+//! read later before the row is durable. Otherwise a cursor could pass a gap of which no record is
+//! left.
 //!
 //! After the clock was set back, an upstream that was lost an hour ago would count as
 //! just lost. Therefore every connection is reset before the next decision reads its
@@ -81,11 +81,11 @@ pub enum StreamItem {
     OutdatedCursor,
     /// The error frame FutureCursor.
     FutureCursor,
-    /// Nothing that concerns the order of the stream.
+    /// A message that does not concern the order of the stream.
     Other,
 }
 
-/// By what an event is recognised when it is repeated.
+/// Identifies an event, so that the event is recognised when it is repeated.
 #[derive(Debug, Clone, Copy)]
 pub struct EventId {
     /// `None` if the number cannot be read.
@@ -116,7 +116,7 @@ pub struct PlacedFrame {
 
 /// Where the messages of a batch stand in their stream.
 pub struct PlacedFrames {
-    /// One for each message, in their order.
+    /// One place for each message, in their order.
     pub placements: Vec<PlacedFrame>,
     /// The tick of the decision.
     pub tick: Tick,
@@ -163,9 +163,9 @@ impl Upstreams {
         self.covers.write()
     }
 
-    /// Resets every connection if the clock was set back since the last call. No decision
-    /// uses a time from after the step before this: the clock counts a step before it
-    /// returns the new time.
+    /// Resets every connection if the clock was set back since the last call. No decision uses a
+    /// time from after the step before the reset: the clock counts a step before it returns the new
+    /// time.
     fn renew(&self, covers: &mut Covers) {
         let steps = self.clock.steps_back();
         if self.steps_back.swap(steps, Ordering::SeqCst) != steps {
@@ -286,7 +286,7 @@ impl UpstreamTurn<'_> {
                 if let Some(seq) = seq {
                     placement = self.place_event(wire, seq, tag);
                 }
-                // A Jetstream covers no repository: nothing becomes doubtful by it.
+                // A Jetstream covers no repository, so its messages put none in doubt.
                 if !placement.repeat && wire == Wire::Frames {
                     self.stream.unreadable_frame(self.now, self.row);
                 }

@@ -1,8 +1,8 @@
-//! What the mirror has written down, and what a crash leaves of it: the store
-//! itself, on its double in memory. The one place that touches it.
+//! The durable state of the simulated mirror, and what a crash leaves of it: the store itself, on
+//! its double in memory. Only this module writes to the store.
 //!
-//! Rows are kept in memory as the program keeps them; whatever was written is
-//! read back from the store by the checker, and everything after a crash.
+//! Rows are also kept in memory, as the program keeps them. The checker reads everything that was
+//! written back from the store, and after a crash the mirror does so too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ impl Batch {
         self.changes.is_empty()
     }
 
-    /// Adds a step of a repository that is known.
+    /// Adds a step of a repository that is already known.
     pub fn repo(&mut self, step: RepoChange) {
         if let Subject::Id(id) = step.subject {
             self.touched.push(id);
@@ -78,7 +78,7 @@ pub struct Book {
     repos: BTreeMap<RepoId, Repo>,
     dids: BTreeMap<Did, RepoId>,
     hosts: BTreeMap<HostId, Host>,
-    /// Every frame that was ever worked off, by its number.
+    /// Every frame that was ever processed, by its number.
     frames: BTreeMap<u64, Arc<Frame>>,
 }
 
@@ -111,7 +111,7 @@ impl Book {
         self.dids.get(did).copied()
     }
 
-    /// Makes a repository known, with its first row.
+    /// Adds a repository with its first row.
     pub fn found(&mut self, tick: Tick, row: Repo) -> RepoId {
         let did = row.did.clone();
         let change = Change {
@@ -145,7 +145,7 @@ impl Book {
         self.repos.iter().map(|(id, row)| (*id, row))
     }
 
-    /// What is held, as the store has it.
+    /// The held records, as the store has them.
     pub fn records(&self, id: RepoId) -> Records {
         let rows = self.view().records(id).map(|record| {
             let record = record.expect("the double does not fail");
@@ -155,7 +155,7 @@ impl Book {
         rows.collect()
     }
 
-    /// What is parked of a repository, without its frames.
+    /// The parked frames of a repository, without their bytes.
     pub fn parked(&self, id: RepoId) -> BTreeMap<Rev, Parked> {
         let parked = self.view().parked(id);
         parked.expect("the double does not fail")
@@ -166,7 +166,7 @@ impl Book {
         self.frames.insert(frame.number, frame.clone());
     }
 
-    /// All frames that were ever worked off, by their numbers.
+    /// All frames that were ever processed, by their numbers.
     pub fn frames(&self) -> &BTreeMap<u64, Arc<Frame>> {
         &self.frames
     }
@@ -183,7 +183,7 @@ impl Book {
         self.view().upstreams().expect("the double does not fail")
     }
 
-    /// Makes an upstream known.
+    /// Adds an upstream.
     pub fn follow(&mut self, tick: Tick, row: Upstream) -> UpstreamId {
         let change = Change {
             tick,
@@ -205,17 +205,17 @@ impl Book {
         mark.cursor().map(|cursor| (mark.numbering(), cursor))
     }
 
-    /// A frame was read that will be worked off.
+    /// Records that a frame was read and will be processed.
     pub fn begin(&self, id: UpstreamId, numbering: u32, seq: u64) {
         self.store.begin(id, numbering, seq);
     }
 
-    /// What was read of an upstream will not be worked off.
+    /// Forgets the frames that were read of an upstream, because they will not be processed.
     pub fn abandon(&self, id: UpstreamId) {
         self.store.cursors().lock().abandon(id);
     }
 
-    /// The host of a name; made known if it is not.
+    /// The host with this name, if it is known.
     pub fn host_named(&self, name: &str) -> Option<HostId> {
         let found = self.hosts.iter().find(|(_, host)| host.name == name);
         found.map(|(id, _)| *id)
@@ -255,8 +255,8 @@ impl Book {
         counters.last_tick
     }
 
-    /// Writes a batch: visible at once, durable with the next sync. Returns the
-    /// repositories it touched.
+    /// Writes a batch, which is visible at once and durable with the next sync. Returns the
+    /// repositories that the batch touched.
     pub fn commit(&mut self, tick: Tick, mut batch: Batch) -> Vec<RepoId> {
         for change in &mut batch.changes {
             change.tick = tick;
@@ -285,7 +285,7 @@ impl Book {
         }
     }
 
-    /// Batches that a crash would put at risk.
+    /// The number of batches that a crash could lose.
     pub fn unsynced(&self) -> usize {
         self.engine.unsynced()
     }
@@ -294,7 +294,7 @@ impl Book {
         self.engine.sync();
     }
 
-    /// All but the first few unsynced batches are gone; what is left is read.
+    /// Drops all but the first `keep` unsynced batches, and reads back what is left.
     pub fn crash(&mut self, keep: usize) {
         self.engine.crash(keep);
         self.store = open(&self.engine);

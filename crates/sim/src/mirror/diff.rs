@@ -1,5 +1,5 @@
-//! Asks for a repository, or for what is new in it, and lays a difference over
-//! what is held.
+//! Requests a repository or the difference since the held rev, and applies a difference to the held
+//! records.
 
 use gapless_core::ledger::diff::{self, DiffVerdict, RecomputedRoot, RepoRequest};
 use gapless_core::ledger::fetch::{HeadAnswer, Note};
@@ -13,8 +13,8 @@ use crate::world::commit::root;
 use crate::world::pds::{Difference, Served};
 
 impl SimMirror {
-    /// Asks the host for what the rules say. `whole`: a difference has come to
-    /// nothing just now.
+    /// Requests from the host what the rules choose. `whole`: a difference has just failed, so the
+    /// whole repository is requested.
     pub fn request(
         &mut self,
         world: &mut World,
@@ -39,7 +39,7 @@ impl SimMirror {
                 })
             }),
             RepoRequest::Since(rev) => {
-                // Remembered even if no answer ever comes.
+                // Recorded even if no answer ever arrives.
                 self.tried.insert(id, rev);
                 self.counts.differences += 1;
                 world.repo_since(host, owner, rev).map(|answer| {
@@ -71,7 +71,7 @@ impl SimMirror {
         }
     }
 
-    /// Lays a difference over what is held now.
+    /// Applies a difference to the records that are held now.
     pub fn differs(
         &mut self,
         world: &World,

@@ -1,7 +1,6 @@
-//! Sockets and queues: dial, read, and remember what each frame may raise. The
-//! cursor is a low-water mark: frames are worked off in any order, but in order
-//! within a repository, and the cursor follows the last one before which nothing
-//! is open.
+//! Sockets and queues: dials, reads, and records for each frame what it may raise. The cursor is a
+//! low-water mark: frames are processed in any order, but in order within a repository, and the
+//! cursor is the last frame up to which all frames are done.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use super::book::Batch;
 use crate::world::stream::Dialed;
 use crate::world::{Body, Frame, Place, Received, Socket, World};
 
-/// A frame that was read and is not worked off.
+/// A frame that was read. It stays in the queue until it and every frame before it are done.
 #[derive(Debug, Clone)]
 pub struct Item {
     pub at: Cursor,
@@ -43,13 +42,13 @@ impl Item {
 pub struct Feed {
     pub place: Place,
     pub socket: Option<Socket>,
-    /// The dial is under way, with this cursor.
+    /// Set while a dial is under way: the cursor to request.
     pub dialing: Option<Option<u64>>,
     pub queue: VecDeque<Item>,
     pub not_before: Time,
 }
 
-/// A connection from which nothing comes for so long is given up.
+/// A connection that delivers nothing for longer than this is given up.
 const PING_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Feed {
@@ -63,7 +62,7 @@ impl Feed {
         }
     }
 
-    /// The first open frame of each repository.
+    /// The indexes of the first frame of each repository that is not done.
     pub fn ready(&self) -> Vec<usize> {
         let mut seen = Vec::new();
         let mut ready = Vec::new();
@@ -84,8 +83,8 @@ impl SimMirror {
         source.row.clone()
     }
 
-    /// Lets the ledger look at a connection, and writes the row down if that
-    /// changed it: one row, before anything read under it is used.
+    /// Applies an action to a connection. Writes the upstream's row if the action changed it,
+    /// before anything that was read under the new row is used.
     fn with_stream<T>(
         &mut self,
         world: &World,
@@ -131,7 +130,7 @@ impl SimMirror {
         self.feeds.get_mut(&id).expect("every upstream has a feed")
     }
 
-    /// The dial is answered.
+    /// Completes the dial that is under way. Returns false if there is none.
     pub fn connect(&mut self, world: &mut World, id: UpstreamId) -> bool {
         let Some(cursor) = self.feed(id).dialing.take() else {
             return false;
@@ -157,7 +156,7 @@ impl SimMirror {
         true
     }
 
-    /// The connection is gone.
+    /// Records that the connection is lost, and drops the socket.
     pub(crate) fn hang_up(&mut self, world: &World, id: UpstreamId) {
         self.with_stream(world, id, |look| look.stream.connection_lost(look.now));
         let feed = self.feed(id);
@@ -165,7 +164,7 @@ impl SimMirror {
         feed.dialing = None;
     }
 
-    /// Reads one thing from a socket into the queue.
+    /// Reads one item from a socket. Returns false if there was none.
     pub fn read(&mut self, world: &mut World, id: UpstreamId) -> bool {
         let Some(mut socket) = self.feed(id).socket.take() else {
             return false;
@@ -192,7 +191,7 @@ impl SimMirror {
         };
         let unreadable = frame.body == Body::Unreadable;
         if unreadable && frame.number.is_multiple_of(2) {
-            // Not even its number can be read.
+            // Not even the frame's sequence number can be read.
             self.with_stream(world, id, |look| {
                 look.stream.unreadable_frame(look.now, look.row)
             });
@@ -222,7 +221,7 @@ impl SimMirror {
             self.book.begin(id, item.numbering, seq);
         }
         if unreadable {
-            // A dead letter: nobody's, and done.
+            // A dead letter belongs to no repository, so it is done at once.
             let mut batch = Batch::default();
             if read.counts {
                 batch.done(item.position(id));
@@ -233,7 +232,8 @@ impl SimMirror {
         self.feed(id).queue.push_back(item);
     }
 
-    /// We cannot keep up: the next frame is dropped, or all that wait.
+    /// Simulates an overflow: drops the next frame, and with `all` also every queued frame. Returns
+    /// false if there was no frame to drop.
     pub fn overflow(&mut self, world: &mut World, id: UpstreamId, all: bool) -> bool {
         let Some(mut socket) = self.feed(id).socket.take() else {
             return false;
@@ -257,7 +257,8 @@ impl SimMirror {
         true
     }
 
-    /// A pong, or the lack of it.
+    /// Handles a ping: records the pong, or gives up a connection that has been silent for too
+    /// long.
     pub fn ping(&mut self, world: &World, id: UpstreamId) -> bool {
         let Some(socket) = &self.feeds[&id].socket else {
             return false;
@@ -274,7 +275,7 @@ impl SimMirror {
         true
     }
 
-    /// Time has passed: subscriptions open, and what did not come is given up.
+    /// Passes the durable cursors to all streams, and applies the deadlines that have passed.
     pub fn wait(&mut self, world: &World) {
         for id in self.feeds.keys().copied().collect::<Vec<_>>() {
             let durable = self.book.cursor(id);
@@ -291,8 +292,8 @@ impl SimMirror {
         }
     }
 
-    /// Marks a frame as worked off. The cursor goes into the same batch as the
-    /// effects, if this is what it waited for.
+    /// Marks a frame as done. The batch with its effects also moves the cursor, if all frames
+    /// before this one are done.
     pub fn done(&mut self, id: UpstreamId, place: usize, batch: &mut Batch) {
         let feed = self.feed(id);
         let Some(item) = feed.queue.get_mut(place) else {

@@ -1,5 +1,5 @@
-//! One event: is it signed, what does the ledger say, and write that down; and the
-//! answers of the directory.
+//! Processes one event: verifies it, lets the ledger decide, and writes the result. Also applies
+//! the answers of the directory.
 
 use gapless_core::ledger::event::{Event, Origin};
 use gapless_core::ledger::identity::Document;
@@ -12,7 +12,7 @@ use super::{KnownKey, SimMirror};
 use crate::world::{Body, Frame, World};
 
 impl SimMirror {
-    /// Works off one frame of a queue.
+    /// Processes one frame of a queue.
     pub fn process(&mut self, world: &mut World, id: UpstreamId, place: usize) {
         let item = self.feeds[&id].queue[place].clone();
         let repo = self.repo_of(world, item.frame.owner);
@@ -38,24 +38,24 @@ impl SimMirror {
         self.commit(batch);
     }
 
-    /// What the event is, as far as the mirror can tell.
+    /// Verifies a frame, as far as the key is known.
     fn judge(&mut self, world: &mut World, id: RepoId, frame: &Frame, read: Tick) -> Event {
         let signed = matches!(frame.body, Body::Commit { .. } | Body::Sync { .. });
         if signed && !self.keys.contains_key(&id) && self.may_ask(id) {
-            // Asked once; what fails becomes a debt.
+            // The directory is asked at once; a failure leaves a debt.
             self.resolve_now(world, id);
         }
         judge(frame, self.keys.get(&id).copied(), read)
     }
 
-    /// A DID that was tried already waits for its turn.
+    /// Whether the directory may be asked at once. A DID that was tried before waits for its debt.
     fn may_ask(&self, id: RepoId) -> bool {
         let debt = self.book.repo(id).debt;
         let first = |owed: DebtItem| owed.why == DebtReason::FirstSighting && debt.attempts == 0;
         debt.resolve.is_none_or(first)
     }
 
-    /// Asks the directory and takes its answer in. Returns the key, if it came.
+    /// Asks the directory and applies its answer. Returns the key that is known then.
     pub fn resolve_now(&mut self, world: &mut World, id: RepoId) -> Option<KnownKey> {
         let asked = self.tick(world);
         let owner = self.owner_of(world, id);
@@ -65,7 +65,7 @@ impl SimMirror {
         self.keys.get(&id).copied()
     }
 
-    /// The directory has answered.
+    /// Applies the directory's answer to a request that was made at `asked`.
     pub fn resolved(
         &mut self,
         world: &World,

@@ -1,5 +1,5 @@
-//! Debts are worked off here: resolve; or note, ask, hear, fetch, consider,
-//! write. Each is a step of its own, and anything may happen in between.
+//! Works off debts: resolves a DID, or takes a note, asks for the head, fetches, checks and writes.
+//! Each is a step of its own, and anything may happen between two steps.
 
 use gapless_core::ledger::debt::{self, Work};
 use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
@@ -22,54 +22,54 @@ pub struct Job {
 
 #[derive(Debug, Clone)]
 pub enum JobStep {
-    /// The directory is asked.
+    /// Ask the directory for the document.
     Resolve {
         asked: Tick,
     },
-    /// The host is asked for its head.
+    /// Ask the host for its head.
     Ask {
         note: Note,
     },
-    /// The host's answer is here.
+    /// Apply the host's answer.
     Heard {
         note: Note,
         told: HeadAnswer,
     },
-    /// The held records were compared with the filter.
+    /// Apply the comparison of the held records with the filter.
     Walked {
         note: Note,
         named: NamedHead,
-        /// Nothing that the filter wants is missing.
+        /// Whether nothing is missing that the filter wants.
         holds_all: bool,
     },
-    /// The repository is fetched.
+    /// Request the repository, or a difference.
     Fetch {
         note: Note,
         named: NamedHead,
         adopt: bool,
-        /// Whole, whatever the rules say: a difference has come to nothing.
+        /// Whether the whole repository is requested in any case, because a difference has failed.
         whole: bool,
     },
-    /// What is new is here.
+    /// Apply the difference that arrived.
     Differs {
         note: Note,
         named: NamedHead,
         difference: Difference,
     },
-    /// The file is here.
+    /// Check the file that arrived, and begin to write it.
     Fetched {
         note: Note,
         named: NamedHead,
         adopt: bool,
         served: Served,
     },
-    /// A large snapshot is being written.
+    /// Write the next chunk of a large snapshot.
     Write(Writing),
     Done,
 }
 
 impl SimMirror {
-    /// Repositories for which something is due, and nobody is at work.
+    /// The repositories for which work is due and no job is running.
     pub fn due(&self, world: &World) -> Vec<RepoId> {
         let rows = self.book.repo_rows();
         let due = rows.filter(|(id, repo)| {
@@ -105,8 +105,8 @@ impl SimMirror {
         true
     }
 
-    /// Begins the work once more although it is under way, as after a timeout
-    /// that was none.
+    /// Begins a second job for a repository whose work may still be running, as after a spurious
+    /// timeout.
     pub fn start_again(&mut self, world: &World, id: RepoId) {
         self.ask(world, id, AskReason::Debt);
     }
@@ -262,7 +262,8 @@ impl SimMirror {
 }
 
 impl SimMirror {
-    /// What is owed for another filter is paid, or fetched.
+    /// Pays the fetch that is owed for a changed filter, if the held records have all that the
+    /// filter wants. Otherwise continues with the fetch.
     fn walked(
         &mut self,
         world: &World,
@@ -291,7 +292,7 @@ impl SimMirror {
 }
 
 impl Job {
-    /// For the trace.
+    /// A description for the trace.
     pub fn label(&self) -> String {
         use crate::world::short;
         match &self.step {

@@ -1,10 +1,9 @@
-//! The mirror: plays the program. It reads sockets, asks hosts, writes batches;
-//! every decision comes from the ledger.
+//! The simulated mirror, which plays the program. It reads sockets, asks hosts and writes batches;
+//! the ledger takes every decision.
 //!
-//! Work is cut into steps between which anything may happen: a job notes, asks,
-//! hears, fetches, writes in different steps. What is written is visible at once
-//! and durable after a sync; a crash loses the rest, and everything that is not
-//! written.
+//! Work is cut into steps, between which anything may happen: a job takes its note, asks, fetches
+//! and writes in different steps. A written batch is visible at once and durable after a sync; a
+//! crash loses unsynced batches and everything that was not written.
 
 pub(crate) mod book;
 pub(crate) mod diff;
@@ -39,7 +38,7 @@ use sweep::Sweep;
 #[derive(Debug, Clone, Copy)]
 pub struct KnownKey {
     pub key: u32,
-    /// When the question was asked.
+    /// The tick at which the document was requested.
     pub asked: Tick,
 }
 
@@ -56,22 +55,22 @@ pub struct SimMirror {
     /// Hosts that are not swept before a time, after a failure.
     pub sweep_not_before: BTreeMap<HostId, Time>,
     pub keys: BTreeMap<RepoId, KnownKey>,
-    /// Repositories whose row or records changed since the checker looked.
+    /// Repositories whose row or records changed since the last check.
     pub touched: BTreeSet<RepoId>,
     pub notices: Vec<Notice>,
     pub counts: Counts,
-    /// The rev from which a difference was last asked for.
+    /// For each repository, the rev since which a difference was last requested.
     pub tried: BTreeMap<RepoId, Rev>,
     /// How often each repository was fetched.
     pub fetches: BTreeMap<RepoId, u64>,
     /// The upstreams that the configuration names.
     pub followed: BTreeSet<UpstreamId>,
     pub purge_grace: std::time::Duration,
-    /// What was purged since the checker looked.
+    /// Repositories that were purged since the last check.
     pub purged: Vec<RepoId>,
 }
 
-/// What the mirror did, for the figures and the bounds.
+/// Counts of what the mirror did, for the outcome and the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     pub frames: u64,
@@ -122,7 +121,7 @@ impl SimMirror {
         }
     }
 
-    /// The next place in the order of all decisions.
+    /// Takes the next tick.
     pub fn tick(&mut self, world: &World) -> Now {
         self.ticks.next(world.now)
     }
@@ -135,7 +134,7 @@ impl SimMirror {
         }
     }
 
-    /// The present moment, for a question that decides nothing.
+    /// The present moment without a new tick, for a question that decides nothing.
     pub fn glance(&self, world: &World) -> Now {
         Now {
             time: world.now,
@@ -159,13 +158,13 @@ impl SimMirror {
         self.submit(world, tx);
     }
 
-    /// The repository of a DID; made known if it is not.
+    /// The repository of an owner. Adds the repository if it is not known.
     pub fn repo_of(&mut self, world: &World, owner: OwnerId) -> RepoId {
         let did = &world.owners[owner].did;
         if let Some(id) = self.book.find(did) {
             return id;
         }
-        // A name that nothing is owed for would be forgotten in a crash.
+        // A crash would forget a repository for which nothing is owed.
         let now = self.tick(world);
         let mut repo = Repo::new(did.clone());
         debt::owe(now, &mut repo, DebtKind::Resolve, DebtReason::FirstSighting);
@@ -179,7 +178,7 @@ impl SimMirror {
         world.owner_of(&did).expect("every DID has an owner")
     }
 
-    /// The ledger's name of a host; made known if it is not.
+    /// The ledger's number of a host. Adds the host if it is not known.
     pub fn host_id(&mut self, pds: PdsId) -> HostId {
         self.book.name_host(&host_name(pds))
     }

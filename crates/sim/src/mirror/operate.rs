@@ -1,5 +1,5 @@
-//! What an operator and the machine do: add and remove upstreams, widen the
-//! filter, purge what is long deleted, crash and start again.
+//! The actions of an operator and of the machine: add and remove upstreams, change the filter,
+//! import a file, purge deleted repositories, crash and start again.
 
 use gapless_atp::syntax::Rev;
 use gapless_core::filter::Pattern;
@@ -24,7 +24,7 @@ use super::job::{Job, JobStep};
 use crate::world::pds::Served;
 use crate::world::{OwnerId, Place, World};
 
-/// A source of claims that speaks for nobody.
+/// The upstream of claims, which covers no repository.
 const TELLER: UpstreamId = UpstreamId(u32::MAX);
 
 impl SimMirror {
@@ -52,14 +52,13 @@ impl SimMirror {
         let id = self.book.follow(self.ticks.last(), row.clone());
         self.covers.add(self.ticks.last(), id, row);
         self.followed.insert(id);
-        // What an operator was told is done is done.
+        // An operation that is acknowledged to an operator is durable.
         self.book.sync();
         self.feeds.insert(id, Feed::new(place));
         id
     }
 
-    /// Follows a stream no longer; what was read of it and not worked off is
-    /// forgotten.
+    /// Stops following a stream, and forgets the frames that were read of it and are not processed.
     pub fn unfollow(&mut self, id: UpstreamId) {
         self.covers.remove(self.ticks.last(), id);
         self.feeds.remove(&id);
@@ -71,7 +70,7 @@ impl SimMirror {
         found.map(|(id, _)| *id)
     }
 
-    /// Starts again with another filter: work that was under way for the old one ends.
+    /// Restarts with another filter. Work that runs under the old filter ends.
     pub fn change_filter(&mut self, wanted: &[&str]) {
         let wanted = wanted.iter().filter_map(|text| Pattern::parse(text));
         self.rules.filter.wanted = wanted.collect();
@@ -81,8 +80,8 @@ impl SimMirror {
         self.sweeps.clear();
     }
 
-    /// An operator imports a repository from a file. Returns whether writing began, or
-    /// `None` if nothing was done.
+    /// Imports a repository from a file, for an operator. Returns whether writing began, or `None`
+    /// if nothing was done.
     pub fn import(&mut self, world: &mut World, served: &Served) -> Option<bool> {
         let (owner, head) = (served.commit.owner, served.commit.head);
         let id = self.book.find(&world.owners[owner].did)?;
@@ -95,7 +94,7 @@ impl SimMirror {
         let mut repo = self.book.repo(id);
         let note = fetch::take_note(self.context(now), &mut repo);
         self.put(world, id, repo);
-        // A key that was given up since must not count.
+        // Resolve again, because a key that the owner has given up must not count.
         let known = self.resolve_now(world, id);
         let (Some(note), Some(known)) = (note, known) else {
             return Some(false);
@@ -123,7 +122,7 @@ impl SimMirror {
         Some(true)
     }
 
-    /// The disk loses the bytes of a parked frame.
+    /// Loses the bytes of a parked frame, as a faulty disk would.
     pub fn damage_parked(&mut self, id: RepoId, rev: Rev) {
         let frame = self.book.view().parked_frame(id, rev);
         let Some(frame) = frame.expect("the double does not fail") else {
@@ -143,7 +142,7 @@ impl SimMirror {
         self.commit(batch);
     }
 
-    /// Purges what was deleted long enough ago.
+    /// Purges the deleted repositories whose grace period is over, and returns them.
     pub fn purge(&mut self, world: &World) -> Vec<RepoId> {
         let rows = self.book.repo_rows();
         let due: Vec<RepoId> = rows
@@ -163,7 +162,7 @@ impl SimMirror {
         due
     }
 
-    /// An operator confirms that a host lost what it lost.
+    /// Confirms, for an operator, the loss of repositories at a host.
     pub fn confirm_loss(&mut self, world: &World, id: HostId) {
         let rows = self.book.repo_rows();
         let hosted = rows.filter(|(_, repo)| repo.host == Some(id));
@@ -183,7 +182,7 @@ impl SimMirror {
         }
     }
 
-    /// An operator accepts the older state of a host.
+    /// Accepts the older state of a host, for an operator.
     pub fn accept_rollback(&mut self, world: &World, id: RepoId) {
         let now = self.tick(world);
         let mut repo = self.book.repo(id);
@@ -191,7 +190,7 @@ impl SimMirror {
         self.put(world, id, repo);
     }
 
-    /// An operator wants a repository fetched again.
+    /// Owes a fetch of a repository, for an operator.
     pub fn owe_fetch(&mut self, world: &World, id: RepoId) {
         let now = self.tick(world);
         let mut repo = self.book.repo(id);
@@ -199,7 +198,7 @@ impl SimMirror {
         self.put(world, id, repo);
     }
 
-    /// Somebody who proves nothing tells of a commit.
+    /// Applies a commit that a source without proofs claims.
     pub fn claimed(&mut self, world: &World, owner: OwnerId, rev: Rev) {
         let id = self.repo_of(world, owner);
         let now = self.tick(world);
@@ -213,7 +212,8 @@ impl SimMirror {
         self.put(world, id, repo);
     }
 
-    /// Killed: what is not durable is gone, and so is everything in memory.
+    /// Kills the mirror and starts it again: all but the first `keep` unsynced batches are lost,
+    /// and everything in memory.
     pub fn crash(&mut self, keep: usize) {
         self.counts.crashes += 1;
         self.book.crash(keep);
@@ -234,7 +234,8 @@ impl SimMirror {
             self.feeds.insert(id, Feed::new(place));
         }
         self.touched.extend(self.book.repo_ids());
-        // Frames that wait again, or not any more, are counted as they lie.
+        // The crash may have unparked frames or parked them again, so count those that are parked
+        // now.
         let ids = self.book.repo_ids().into_iter();
         let waiting: usize = ids.map(|id| self.book.parked(id).len()).sum();
         self.counts.parked = self.counts.unparked + self.counts.dropped + waiting as u64;

@@ -1,5 +1,5 @@
-//! Fetched repositories: every check first, then one batch, or several with the
-//! row saying so until the last.
+//! Writes fetched repositories: every check comes first, then one batch, or several. Until the last
+//! of several batches, the row says that the held keys form no state.
 
 use gapless_core::filter::{Filter, Keep};
 use gapless_core::ledger::fetch::{CheckedHead, Note};
@@ -18,14 +18,14 @@ use crate::world::{Commit, Op, Records, World};
 pub struct Writing {
     pub repo: RepoId,
     pub job: FetchJob,
-    /// What was held when the snapshot was laid over it.
+    /// The state that was held when the operations were computed.
     pub over: Held,
     pub rest: Vec<Op>,
-    /// The first chunk is written.
+    /// Whether the first chunk is written.
     pub begun: bool,
 }
 
-/// How a state came: what it was fetched for, and as what.
+/// What a state was fetched for, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Fetched {
     pub note: Note,
@@ -39,7 +39,7 @@ pub struct Fetched {
 pub(crate) const SMALL: usize = 3;
 
 impl SimMirror {
-    /// Who signed it?
+    /// The head with the key that signed it; `None` if no key of the owner did.
     fn verify(&self, world: &World, id: RepoId, commit: &Commit) -> Option<CheckedHead> {
         let key = commit.key?;
         let present = self.keys.get(&id).is_some_and(|known| known.key == key);
@@ -55,8 +55,8 @@ impl SimMirror {
         })
     }
 
-    /// Lays a whole state, from a file or from what is held and a difference, over what
-    /// is held.
+    /// Checks a whole state, which is a file or the held state with a difference applied, and
+    /// begins to write it.
     pub fn consider(
         &mut self,
         world: &World,
@@ -87,14 +87,14 @@ impl SimMirror {
         self.write_on(world, writing)
     }
 
-    /// What is to be written so that exactly these records are held, with the bytes that
-    /// the filter wants.
+    /// Computes the operations after which exactly these records are held, with the bytes that the
+    /// filter wants.
     pub fn lay_over(&self, id: RepoId, job: FetchJob, records: &Records) -> Writing {
         let repo = self.book.repo_ref(id);
         let mut rest = difference(&self.book.records(id), records);
         let for_contents = repo.debt.fetch.map(|owed| owed.why.concerns_contents());
         if repo.filter != job.note.filter || for_contents == Some(true) {
-            // A key that is the same is not enough.
+            // An equal key is not enough, because its bytes may be missing.
             rest.extend(self.lacks_bytes(id).filter(|op| {
                 let served = records.get(&op.path);
                 served.is_some() && served == op.after.as_ref()

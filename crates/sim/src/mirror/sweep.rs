@@ -1,5 +1,5 @@
-//! Sweeps: page by page through a host's listing, with the suspects that it
-//! leaves and the repositories that it does not name.
+//! Sweeps: read a host's listing page by page, decide its suspects, and count the repositories that
+//! it does not name.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,21 +19,21 @@ pub struct Sweep {
     pub host: HostId,
     pub began: Now,
     pub step: SweepStep,
-    /// The last account of the last page.
+    /// The last account of the last page that was read.
     after: Option<OwnerId>,
     listed: BTreeSet<RepoId>,
     suspects: Vec<(RepoId, Suspect, PageNote)>,
-    /// Once all pages are read: those that should have been listed.
+    /// The repositories that should have been listed, once all pages are read.
     missing: BTreeSet<RepoId>,
 }
 
 #[derive(Debug, Clone)]
 pub enum SweepStep {
-    /// A page is asked for.
+    /// Request a page.
     Ask(PageNote),
-    /// A page is here.
+    /// Read the page that arrived.
     Page(PageNote, Vec<Line>),
-    /// All pages are read.
+    /// All pages are read: decide the suspects.
     Suspects,
 }
 
@@ -135,7 +135,8 @@ impl SimMirror {
         self.jobs.iter().any(|job| job.repo == id)
     }
 
-    /// Repositories that should have been listed and were not.
+    /// Counts the repositories that should have been listed and were not, and owes a comparison for
+    /// each.
     fn count_absent(&mut self, world: &World, sweep: &mut Sweep) {
         let rows = self.book.repo_rows();
         let (mut all, mut absent) = (0, Vec::new());
@@ -189,7 +190,7 @@ impl SimMirror {
         before != sweep.suspects.len()
     }
 
-    /// The sweep is done when nothing that it found is undecided.
+    /// Finishes the sweep if everything that it found is decided. Returns whether it is finished.
     fn sweep_ends(&mut self, world: &World, sweep: &Sweep) -> bool {
         let asked = self.jobs.iter().any(
             |job| matches!(&job.trigger, AskReason::Suspect(suspect) if suspect.host == sweep.host),
@@ -211,7 +212,7 @@ impl SimMirror {
         true
     }
 
-    /// What only a relay calls deleted, and the sweep has missed.
+    /// Decides about repositories that only a relay calls deleted and that the sweep did not find.
     fn see_deleted(&mut self, world: &World, sweep: &Sweep) {
         let host = self.book.host(sweep.host).cloned().unwrap_or_default();
         let (began, mut residents, mut awaiting) = (sweep.began.tick, Residents::default(), vec![]);
@@ -235,7 +236,7 @@ impl SimMirror {
 }
 
 impl Sweep {
-    /// For the trace.
+    /// A description for the trace.
     pub fn label(&self) -> String {
         use crate::world::{name, short};
         match &self.step {

@@ -1,5 +1,5 @@
-//! What the row transaction needs to know beside the row: from the book and the world,
-//! where the program reads its store and its clock. Then its steps go into a batch.
+//! The environment of a transaction: reads the book and the world's clock, where the program reads
+//! its store and its own clock. The steps of a transaction then go into a batch.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -25,10 +25,10 @@ use super::{KnownKey, SimMirror};
 use crate::world::commit::bytes_of;
 use crate::world::{Body, Commit, Frame, Op, World};
 
-/// Bytes that every frame counts for.
+/// The number of bytes that every frame counts as.
 const FRAME_BYTES: u32 = 100;
 
-/// The surroundings of one transaction.
+/// The environment of one transaction.
 pub struct Env<'a> {
     view: ReadView,
     covers: &'a Covers,
@@ -95,7 +95,7 @@ impl RepoEnv for Env<'_> {
     }
 }
 
-/// What a frame is, by the key that is known.
+/// Verifies a frame with the key that is known.
 pub(crate) fn judge(frame: &Frame, known: Option<KnownKey>, read: Tick) -> Event {
     let commit = match &frame.body {
         Body::Identity => return Event::Identity,
@@ -109,7 +109,7 @@ pub(crate) fn judge(frame: &Frame, known: Option<KnownKey>, read: Tick) -> Event
             before: before(commit, &frame.body),
             bytes: FRAME_BYTES,
         },
-        // The document is younger than the event: it is surely not signed.
+        // The document was requested after the event was read, so the event is not signed.
         Some(known) if known.asked > read => Event::Unsigned,
         _ => Event::Unresolved {
             claimed: commit.head,
@@ -118,7 +118,7 @@ pub(crate) fn judge(frame: &Frame, known: Option<KnownKey>, read: Tick) -> Event
     }
 }
 
-/// An event as the transaction takes it.
+/// A frame with its event, as the transaction takes it.
 pub(crate) fn read_frame(frame: &Frame, event: Event, seq: u64) -> ReadFrame<'_> {
     ReadFrame {
         event: Some(event),
@@ -128,7 +128,7 @@ pub(crate) fn read_frame(frame: &Frame, event: Event, seq: u64) -> ReadFrame<'_>
     }
 }
 
-/// The operations that a frame tells.
+/// The operations that a frame contains.
 fn body_ops(body: &Body) -> Vec<CheckedOp<'_>> {
     match body {
         Body::Commit { ops, .. } => ops.iter().map(checked_op).collect(),
@@ -157,7 +157,7 @@ fn before(commit: &Commit, body: &Body) -> PriorState {
         Body::Commit { proved: false, .. } => PriorState::Recompute,
         Body::Commit { ops, .. } => match commit.undone(ops) {
             Some(root) if root == commit.previous => PriorState::Root(root),
-            // Its operations are not what was signed: they are of no use.
+            // The operations are not those that were signed, so they are of no use.
             _ => PriorState::Untold,
         },
         _ => PriorState::Untold,
@@ -171,12 +171,12 @@ impl SimMirror {
         RepoTx::new(Some(id), self.book.repo(id), parked)
     }
 
-    /// Begins a transaction that concerns the row alone.
+    /// Begins a transaction that changes the row alone.
     pub(crate) fn row_tx(&self, id: RepoId) -> RepoTx {
         RepoTx::row_only(Some(id), self.book.repo(id))
     }
 
-    /// Lets a transaction decide.
+    /// Lets a transaction decide, with the ticks of this mirror.
     pub fn decide<T>(
         &mut self,
         world: &World,
@@ -197,7 +197,7 @@ impl SimMirror {
         value
     }
 
-    /// Adds the steps of a transaction to a batch. One that changes nothing adds none.
+    /// Adds the steps of a transaction to a batch. A transaction that changes nothing adds none.
     pub fn finish(&mut self, world: &World, tx: RepoTx, batch: &mut Batch) {
         let finished = tx.finish(world.now, |_| None);
         self.counts.parked += finished.counts.parked;

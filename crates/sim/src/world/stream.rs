@@ -34,8 +34,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Sends an event, then the one that was held back for it. Returns whether there was
-    /// one.
+    /// Sends an event, then the event that was held back until this one. Returns whether there was
+    /// such an event.
     pub fn push(&mut self, frame: Arc<Frame>) -> bool {
         let held_back = self.held_back.take_if(|held| held.owner == frame.owner);
         let swapped = held_back.is_some();

@@ -1,4 +1,4 @@
-//! Turns changes into rows. No other module does.
+//! Turns changes into rows. No other module does so.
 //!
 //! Live commits, backfills, repairs, claims, account states and purges all pass
 //! through [`apply`]. It writes records and superseded versions, the log and its

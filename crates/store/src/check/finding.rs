@@ -24,7 +24,7 @@ pub enum Finding {
     LogGap { from: u64, until: u64 },
     /// A row of the log that begins before the previous row ends.
     LogOverlap { first: u64, ends_at: u64 },
-    /// The log does not end where the next number to assign says.
+    /// The log does not end just before the next number to assign.
     LogEnd { ends_at: u64, next_seq: u64 },
     /// The held keys do not hash to the root that the owner signed.
     Root {

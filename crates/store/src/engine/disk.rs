@@ -172,14 +172,14 @@ impl DiskEngine {
 
 fn options(tuning: &Tuning) -> KeyspaceCreateOptions {
     let compression = if tuning.compressed {
-        // The first level too, though it is short-lived: smaller tables sync sooner, and
+        // Compress the first level too, although it is short-lived: smaller tables sync sooner, and
         // nothing else can be synced meanwhile.
         CompressionPolicy::all(CompressionType::Lz4)
     } else {
         CompressionPolicy::disabled()
     };
     let (filters, indexes) = if tuning.reads_hit {
-        // Reads are frequent: pin filters and indexes, so that none waits for the cache.
+        // Reads are frequent, so pin filters and indexes: no read then waits for the cache.
         (PinningPolicy::all(true), PinningPolicy::all(true))
     } else {
         (

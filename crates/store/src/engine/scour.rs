@@ -3,10 +3,10 @@
 //! rewritten, which may never happen by itself. The scourer makes it happen.
 //!
 //! The scourer uses handles of its own, so the writer does not wait for it. Limits:
-//! - A journal goes only once `JOURNAL_BYTES` were written after it, so that the
-//!   engine begins a new one; the caller writes those bytes.
-//! - Bytes that an open view may read stay until that view is closed; the caller sees
-//!   to that.
+//! - The engine deletes a journal only after `JOURNAL_BYTES` more were written, because it then
+//!   begins a new one; the caller writes those bytes.
+//! - Bytes that an open view may read stay until that view is closed; the caller has to close its
+//!   views.
 //! - A table larger than `TABLE_BYTES` is left to its regular compaction: no other
 //!   compaction of a table runs while it is rewritten, and writers would stall.
 
@@ -48,8 +48,8 @@ impl Scourer {
         paths.filter(|path| is_journal(path)).collect()
     }
 
-    /// Writes all memtables into tables, so that journals can go. Returns false if that
-    /// took longer than 120 seconds.
+    /// Writes all memtables into tables, so that the engine can delete journals. Returns false if
+    /// the flush takes longer than 120 seconds.
     pub fn flush(&self) -> Result<bool, EngineError> {
         for keyspace in self.tables.iter() {
             self.latch.check()?;

@@ -184,14 +184,15 @@ impl Frames {
         let mut bytes: u64 = segments.iter().map(|segment| segment.bytes()).sum();
         for pair in segments.windows(2) {
             let [oldest, next] = pair else { break };
-            // Everything in the oldest was written before the next was begun.
+            // Every frame in the oldest segment was written before the next segment was begun.
             let aged = now_ms.saturating_sub(next.created_ms) >= self.settings.max_age_ms;
             if !aged && bytes <= self.settings.max_bytes {
                 break;
             }
             bytes -= oldest.bytes();
-            // From the list first, so that no reader finds the segment. One fsync per
-            // segment, so that a crash cannot bring back an earlier one without a later.
+            // Remove the segment from the list first, so that no reader finds it. Sync the folder
+            // once per segment, so that a crash cannot bring back an earlier segment without a
+            // later one.
             self.segments.update(|list| drop(list.remove(0)));
             fs::remove_file(&oldest.path)
                 .and_then(|()| durable::sync_folder(&self.folder))
@@ -200,8 +201,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Overwrites the bytes of one frame with zeros, durably; its number stays.
-    /// Returns false if there is no such frame, or no longer.
+    /// Overwrites the bytes of one frame with zeros, durably; its number stays. Returns false if
+    /// the frame does not exist or was dropped.
     pub fn redact(&mut self, seq: u64) -> Result<bool, FramesError> {
         self.sync()?;
         let segments = self.segments.current();

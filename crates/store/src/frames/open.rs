@@ -172,7 +172,7 @@ fn cut_end(
                 report.damaged += damaged;
                 damaged = 0;
             }
-            // Counts only if a whole frame follows; otherwise it is the torn end.
+            // Damage counts only if a whole frame follows; otherwise it is the torn end.
             ScanItem::Damaged { .. } => damaged += 1,
         }
     }

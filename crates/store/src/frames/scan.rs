@@ -36,7 +36,7 @@ pub(super) struct Scan<'f> {
     buffer: Vec<u8>,
     /// The offset in the file of the buffer's first byte.
     buffer_at: u64,
-    /// Skips payloads, neither read nor verified.
+    /// Whether payloads are skipped, without being read or verified.
     headers_only: bool,
 }
 

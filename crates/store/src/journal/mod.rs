@@ -3,10 +3,10 @@
 //! What the engine does with a damaged journal (fjall 3.1, by its source and by
 //! experiment):
 //!
-//! - A broken tag or length silently ends the replay of that file, and the file is
-//!   cut there: every later batch in it is lost, and so is the evidence. The engine
-//!   cannot tell it from a torn end, which it handles in this way too (fjall issue
-//!   311). A broken value fails its checksum, and then nothing opens.
+//! - A broken tag or length silently ends the replay of that file, and the engine cuts the file
+//!   there: every later batch in it is lost, and so is the evidence. The engine cannot tell such
+//!   damage from a torn end, which it handles in the same way (fjall issue 311). A broken value
+//!   fails its checksum, and then the engine does not open at all.
 //! - Journals are replayed one after the other. Damage in a journal that is not the
 //!   last loses the rest of that journal only: the last row of `meta`, and with it
 //!   the engine's own head, comes whole from the next journal. Comparing heads does
@@ -154,7 +154,7 @@ pub fn judge(journals: &[Journal], acknowledged: Option<AcknowledgedHead>) -> Jo
         }
         match journal.tail {
             Tail::Clean => {}
-            // Only the last one was still being written.
+            // Only the last journal was still being written.
             Tail::Broken { at, until } if place + 1 == journals.len() => {
                 torn = Some(hole(at, until));
             }

@@ -186,7 +186,7 @@ fn find_resumption(
         let (first, length) = whole_run(rest.get(at..)?, number, newest);
         match first {
             Some(first) if at + length == rest.len() => return Some((at, first)),
-            // Whatever ends this run also ends every run that begins within it.
+            // The bytes that end this run also end every run that begins within it.
             _ => at += length.max(1),
         }
     }

@@ -1,4 +1,4 @@
-//! Repairs a store that has lost data. A repair cannot restore what is gone; it ensures
+//! Repairs a store that has lost data. A repair cannot restore lost data, but ensures
 //! that the store claims nothing false, that no number is used twice, and that every
 //! repository is compared with its host.
 //!
@@ -106,7 +106,7 @@ pub fn repair(
     let failed = |error: std::io::Error| {
         StoreError::System(format!("cannot use {}: {error}", folder.display()).into())
     };
-    // First of all: not even a lock file is created in a folder that is not a data folder.
+    // Read the format first: not even a lock file is created in a folder that is not a data folder.
     format::read(folder)?;
     let _lock = Lock::acquire(folder)?;
     let found = format::read(folder)?;
@@ -142,7 +142,7 @@ pub fn repair(
     let (repaired, head) = run.finish()?;
     if let Some(head) = head {
         HeadFile::replace(folder, head)?;
-        // Until here a start would refuse the folder.
+        // Until this line, a start refuses the folder.
         diagnosis::end_repair(folder).map_err(failed)?;
     }
     Ok(repaired)

@@ -50,7 +50,7 @@ impl RepairRun<'_> {
         self.drop_claimed()
     }
 
-    /// Drops the DIDs that the row of another repository has: the name leads to the wrong
+    /// Drops the DIDs that are also in the row of another repository: such a DID leads to the wrong
     /// number, and no row is missing.
     fn drop_claimed(&mut self) -> Result<(), StoreError> {
         if self.rowless.is_empty() {
@@ -297,7 +297,7 @@ impl RepairRun<'_> {
             };
             let row = self.tx.read(Table::Repo, &key::repo(id), repo::decode)?;
             let same = row.is_some_and(|row| key::did(&row.repo.did) == place[..]);
-            // Stays if it was mended already and leads elsewhere.
+            // A DID that was mended already leads to another repository, and stays.
             if !same && self.tx.read(Table::Did, &place, did::decode)? == Some(id) {
                 self.remove(Table::Did, place)?;
             }

@@ -1,4 +1,4 @@
-//! `claimed`: repository, path → what an unproven source says of a record.
+//! `claimed`: repository, path → the claim of an unproven source about a record.
 //!
 //! A claim is never part of a root and never served as the owner's data. It is deleted
 //! as soon as a proven state at its rev or a later one is held, because that state

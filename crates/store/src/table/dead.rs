@@ -16,7 +16,7 @@ pub enum DeadClass {
     Unreadable,
     /// Only the DID could be read.
     Undecodable,
-    /// The whole could be read, but breaks a rule of the protocol.
+    /// The event or answer could be read, but breaks a rule of the protocol.
     Invalid,
     /// The store refused it although it was valid: a bug in Gapless.
     Refused,

@@ -32,9 +32,10 @@ pub enum LogKind {
     Backfill,
     /// A snapshot that differed from what was held, or an older state adopted.
     Repair,
-    /// What an unproven source says.
+    /// Claims of an unproven source.
     Claimed,
-    /// The state of an account changed; deletions when it was purged.
+    /// The state of an account changed. If its repository was purged, the operations are the
+    /// deletions.
     Account(Account),
     /// The host or the keys of an account changed.
     Identity,
@@ -52,8 +53,7 @@ pub struct PreviousRecord {
     pub rev: Rev,
 }
 
-/// One operation: a create without previous, an update with one, a delete
-/// without CID.
+/// One operation. A create has no `previous`, an update has one, and a delete has no CID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOp {
     pub path: Vec<u8>,
@@ -72,7 +72,8 @@ pub struct LogRow {
     pub commit: Option<(Rev, Cid)>,
     /// Whether this row reaches the state: it is the last chunk, or the only row.
     pub last: bool,
-    /// The revs before it belong to a line of commits that was given up.
+    /// Whether a new lineage begins with this row: the revs before it belong to an abandoned
+    /// lineage.
     pub new_lineage: bool,
     pub source: Option<SourceEvent>,
     pub ops: Vec<LogOp>,
@@ -164,7 +165,7 @@ pub fn decode(bytes: &[u8]) -> Result<LogRow, RowFault> {
     })
 }
 
-/// Everything before the operations, and how many these are.
+/// Reads everything before the operations, and the number of operations.
 fn read_beginning(row: &mut RowReader<'_>) -> Result<(LogRow, u64), RowFault> {
     let log = LogRow {
         kind: read_kind(row)?,

@@ -35,7 +35,7 @@ pub enum Table {
     Record,
     /// Repository, path, rev → superseded bytes.
     Version,
-    /// Repository, path → what an unproven source says of a record.
+    /// Repository, path → the claim of an unproven source about a record.
     Claimed,
     /// Repository, rev → authentic frames that wait for earlier ones.
     Parked,

@@ -34,7 +34,7 @@ pub struct PurgeRow {
     pub bytes: u64,
     /// The number of superseded records, claims and parked frames that were deleted.
     pub others: u64,
-    /// Every row of the log below this number is done.
+    /// Every row of the log below this number has been processed.
     pub upto: u64,
     pub frames_redacted: u64,
     pub rows_redacted: u64,

@@ -16,7 +16,7 @@ use super::debt::{read_named, write_named};
 use crate::codec::{RowFault, RowReader, RowWriter, read_row};
 
 /// Version 2 added the signing key and whether the repository is tracked by name; version 3
-/// added what only a relay says.
+/// added the deletion that only a relay reports.
 const VERSION: u8 = 3;
 
 /// A row as it is on disk.

@@ -114,7 +114,7 @@ impl Inspector {
                 "{unlisted} of {known} hosts of the network were not swept yet, or not since a relay was interrupted"
             ));
         }
-        // Some hosts of a network are always gone: only the hosts of the operator count.
+        // Some hosts of a network are always unreachable: only the hosts of the operator count.
         let named = |row: &Upstream| row.followed.is_by_operator();
         for (id, row) in whole_upstreams(&self.services)
             .into_iter()

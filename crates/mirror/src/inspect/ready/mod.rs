@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use crate::api::Readiness;
 use crate::inspect::Inspector;
 
-/// Old debts keep the mirror from being ready once they concern more than one repository
-/// in this many: in a large network, some hosts are always gone.
+/// Old debts keep the mirror from being ready once they concern more than one repository in this
+/// many: in a large network, some hosts are always unreachable.
 const OVERDUE_ONE_IN: u64 = 100;
 
 impl Inspector {

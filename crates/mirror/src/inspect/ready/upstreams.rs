@@ -9,8 +9,8 @@ use gapless_core::ledger::Time;
 use crate::api::timestamp;
 use crate::inspect::Inspector;
 
-/// The share of discovered hosts and hosts of tracked repositories that may be silent: one
-/// in ten. In a large network, some hosts are always gone.
+/// The share of discovered hosts and hosts of tracked repositories that may be silent: one in ten.
+/// In a large network, some hosts are always unreachable.
 const SILENT_ONE_IN: usize = 10;
 
 /// When an upstream last sent a frame.
@@ -23,8 +23,8 @@ enum Contact {
     Lost,
 }
 
-/// `at` is the time of the last frame, `followed` the time since which the connection is
-/// down.
+/// Returns when an upstream last sent a frame: `at` is the time of the last frame, `followed` the
+/// time since which the connection is down.
 fn contact(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duration) -> Contact {
     let lately = |at: Time| now.since(at) <= longest;
     match (at, followed) {

@@ -1,6 +1,5 @@
-//! Recent commits in the order of their first arrival, and the sources that brought each.
-//! The memory is bounded: a
-//! new commit evicts the oldest.
+//! Recent commits in the order of their first arrival, and the sources that brought each. The
+//! memory is bounded: a new commit evicts the oldest.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ pub(super) struct RecentCommit {
     signed: bool,
     bringers: u8,
     brought: [u32; MAX_SOURCES_PER_COMMIT],
-    /// When the first source brought the commit, and when this entry was made.
+    /// When the first source brought the commit; `noted` is when this entry was made.
     first: Instant,
     pub noted: Instant,
 }
