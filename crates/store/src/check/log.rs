@@ -11,7 +11,7 @@ const STAGE: &str = "log";
 impl CheckRun<'_> {
     pub(super) fn check_log(&mut self) -> Result<(), TableReadError> {
         let table = Table::Log;
-        let of = self.counters.next_seq - FIRST_SEQ;
+        let of = self.counters.next_seq.saturating_sub(FIRST_SEQ);
         let mut rows = self.table(table);
         // The number that the next row must begin with; none after a row whose
         // length cannot be read.
@@ -51,7 +51,7 @@ impl CheckRun<'_> {
             };
         }
         let next_seq = self.counters.next_seq;
-        self.report.log_numbers = next_seq - FIRST_SEQ;
+        self.report.log_numbers = next_seq.saturating_sub(FIRST_SEQ);
         if let Some(ends_at) = next
             && ends_at != next_seq
         {

@@ -31,7 +31,7 @@ impl CheckRun<'_> {
         let mut tables = walk::RepoTables::new(self.view.raw())?;
         let table = Table::Repo;
         let mut rows = self.table(table);
-        let of = self.counters.next_repo - 1;
+        let of = self.counters.next_repo.saturating_sub(1);
         while let Some((place, row)) = rows.next()? {
             self.report.repos += 1;
             self.progress(STAGE, self.report.repos, of);

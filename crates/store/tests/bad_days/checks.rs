@@ -161,9 +161,11 @@ fn each_kind_of_damage_is_found_and_called_by_its_name() {
 #[test]
 fn numbers_that_would_be_given_out_again_are_found() {
     type Case = (&'static str, fn(&mut Counters));
-    let cases: [Case; 5] = [
+    let cases: [Case; 7] = [
         ("log_end", |counters| counters.next_seq -= 1),
+        ("disagree", |counters| counters.next_seq = 0),
         ("not_given_out", |counters| counters.next_repo -= 1),
+        ("not_given_out", |counters| counters.next_repo = 0),
         ("not_given_out", |counters| counters.next_host -= 1),
         ("not_given_out", |counters| counters.next_upstream -= 1),
         ("not_given_out", |counters| counters.next_dead -= 1),
@@ -174,7 +176,8 @@ fn numbers_that_would_be_given_out_again_are_found() {
         let mut batch = RawBatch::default();
         batch.put(Table::Meta, meta::KEY, fewer(change)(&row));
         engine.commit(&batch).unwrap();
-        assert!(codes(&engine).contains(&wanted), "{wanted}");
+        let found = codes(&engine);
+        assert!(found.contains(&wanted), "{wanted} not in {found:?}");
     }
 }
 
