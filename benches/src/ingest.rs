@@ -148,7 +148,7 @@ impl Beside {
 fn measure(repos: u32, commits: u64, latency: Option<&mut Report>) -> Run {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    // The commits of the later run at half load.
+    // Commits that are kept for a later run at half load.
     let calm = match latency {
         Some(_) => commits / 6,
         None => 0,

@@ -1,7 +1,7 @@
 //! The benches: `cargo xtask bench [NAME…] [--json] [--quick]` prints figures and their
 //! limits.
 //!
-//! Every figure is printed with a limit, most of them measured in the same run, because
+//! Every figure is printed with a limit. Most limits are measured in the same run, because
 //! absolute times say little on a shared machine. If one thread does the work, the figure is
 //! its CPU time, the best of many rounds, with figure and limit measured in turns.
 

@@ -163,7 +163,7 @@ impl Mirror {
     pub(crate) fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.0.id()));
         let stat = stat.expect("it runs");
-        // The name, in brackets, may contain spaces.
+        // The process name, in brackets, may contain spaces.
         let rest = &stat[stat.rfind(')').expect("a name") + 2..];
         let fields: Vec<&str> = rest.split(' ').collect();
         let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");

@@ -1,8 +1,8 @@
 //! `cargo xtask bench [NAME] [--json] [--quick]`: runs the package `gapless-bench`.
 //!
-//! Arguments and exit code are forwarded; which benches exist and what they
-//! print is the package's own affair. Figures come from a release build; `--quick`
-//! judges no figure, so it takes the programs of the tests, which are built already.
+//! Arguments and exit code are forwarded; the package defines the benches and their output.
+//! Figures come from a release build. `--quick` judges no figure, so it uses the dev build of
+//! the programs, which the tests have built already.
 
 use crate::process::{Failure, cargo, run as run_program, target};
 use crate::test::build_programs;
@@ -11,12 +11,12 @@ use std::process::Command;
 
 pub(crate) const PACKAGE: &str = "gapless-bench";
 
-/// Loads are made up before the clock runs and let go of while it does. A mirror takes
-/// as much memory as it lets go of; handing it back to the system is no part of its
-/// work, and is not timed.
+/// Keeps jemalloc from returning freed memory to the system. A bench prepares its load before
+/// the clock starts and frees the load while the clock runs. A mirror allocates as much as it
+/// frees, so returning memory is not part of its work and must not be timed.
 const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:-1,muzzy_decay_ms:-1");
 
-/// Some benches start the other two, so all are built together.
+/// Some benches start the other two programs, so all three are built together.
 const PROGRAMS: [&str; 3] = [PACKAGE, "gapless", "gapless-testnet"];
 const QUICK: &str = "--quick";
 
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     )
 }
 
-/// Every bench once with little work: shows that they run, not how fast.
+/// Runs every bench once with little work, which shows that the benches run, not how fast.
 pub(crate) fn smoke() -> Result<(), Failure> {
     if !workspace_packages()?.iter().any(|name| name == PACKAGE) {
         println!("skipped: there is no package `{PACKAGE}` in the workspace");

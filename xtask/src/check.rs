@@ -1,6 +1,6 @@
 //! `cargo xtask check`: what to run before every commit.
 //!
-//! Formatting, tidy and the walls: everything that needs no build of the project.
+//! The command runs formatting, tidy and the walls, which need no build of the project.
 
 use crate::process::{Failure, cargo, root, run as run_program};
 use crate::steps::{self, Step};

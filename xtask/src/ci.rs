@@ -71,8 +71,8 @@ pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
     steps::run("ci", STEPS)
 }
 
-/// Two calls: `--all-targets` takes what a plain `cargo test` runs, and cargo ignores
-/// targets that are named beside it. Nothing is compiled twice.
+/// Runs clippy twice, because `--all-targets` covers only what a plain `cargo test` runs, and
+/// cargo ignores targets that are named beside it. Nothing is compiled twice.
 fn clippy() -> Result<(), Failure> {
     let clippy = ["clippy", "--workspace", "--all-features"];
     run_program(
@@ -89,9 +89,9 @@ fn clippy() -> Result<(), Failure> {
     )
 }
 
-/// Checks the program as a release has it: the features of its package alone, and no
-/// debug assertions in our crates. The dependencies stay those of clippy's step: with
-/// `--release` their C code alone would be compiled for more than a minute again.
+/// Checks the program as in a release: with the features of its package alone, and without
+/// debug assertions in our crates. The dependencies stay those of the clippy step, because with
+/// `--release` compiling their C code again would take more than a minute.
 fn release_check() -> Result<(), Failure> {
     let mut command = cargo();
     command.args(["clippy", "--package", "gapless"]);
@@ -102,10 +102,9 @@ fn release_check() -> Result<(), Failure> {
     run_program(command.args(DENY_WARNINGS))
 }
 
-/// The fuzz targets are outside the workspace, so nothing else here would notice
-/// that they no longer compile. Type checking needs no nightly. With the target folder
-/// and the profile of the workspace, dependencies that clippy has checked are not
-/// checked again.
+/// Type-checks the fuzz targets, which are outside the workspace and which no other step
+/// compiles. Type checking needs no nightly toolchain. With the target folder and the profile
+/// of the workspace, dependencies that clippy has checked are not checked again.
 fn fuzz_targets_compile() -> Result<(), Failure> {
     if !has_fuzz() {
         println!("skipped: there is no fuzz/Cargo.toml");

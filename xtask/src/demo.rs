@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: runs `gapless demo`, built as for use. Arguments go on to it.
+//! `cargo xtask demo`: builds and runs `gapless demo` in release mode, with these arguments.
 
 use crate::process::{Failure, cargo, run as run_program};
 

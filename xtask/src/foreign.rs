@@ -1,4 +1,4 @@
-//! `cargo xtask foreign`: the test network judged by code that is not ours.
+//! `cargo xtask foreign`: has independent code check the test network.
 //!
 //! `tests/foreign/run.sh` installs published AT Protocol consumers from npm and
 //! points them at a test network.

@@ -1,8 +1,9 @@
-//! `cargo xtask fuzz [TARGET] [--seconds 60]`: the decoders under libFuzzer.
+//! `cargo xtask fuzz [TARGET] [--seconds 60]`: runs the decoders under libFuzzer.
 //!
-//! Needs a nightly toolchain and cargo-fuzz, and says which one is missing
-//! (exit 2). Targets are the `[[bin]]` names of `fuzz/Cargo.toml`; without a
-//! name each runs in turn. A crash is exit 1 and names the file with the input.
+//! The command needs a nightly toolchain and cargo-fuzz; if one is missing, the command names
+//! it and exits with 2. Targets are the `[[bin]]` names of `fuzz/Cargo.toml`; without a name,
+//! each target runs in turn. After a crash, the command names the file with the input and exits
+//! with 1.
 
 use crate::process::{Failure, program, root, run as run_program, shown, works};
 use std::fs;
@@ -112,8 +113,8 @@ fn tools_present() -> Result<(), Failure> {
     Ok(())
 }
 
-/// `cargo fuzz` on nightly. Our own cargo is the stable one that started us, so
-/// rustup has to find the other.
+/// `cargo fuzz` on nightly. The cargo that started xtask is the stable one, so rustup has to
+/// find the nightly one.
 fn nightly_fuzz() -> Command {
     let mut command = program("rustup");
     command
@@ -145,7 +146,7 @@ impl Report {
         })
     }
 
-    /// Takes what is of interest from one line of libFuzzer's output.
+    /// Updates the progress from one line of libFuzzer's output.
     fn read_line(&mut self, line: &str) {
         if let Some(count) = line.strip_prefix("stat::number_of_executed_units:") {
             self.executions = count.trim().parse().ok();

@@ -1,9 +1,9 @@
-//! `cargo xtask licences`: every dependency's licence, name and source.
+//! `cargo xtask licences`: checks the licence, the name and the source of every dependency.
 //!
-//! Stands on `cargo tree` and `Cargo.lock` alone, so it works wherever the
-//! project builds. What is allowed and banned is written in `deny.toml`, which
-//! cargo-deny reads too: one list, two readers. Advisories need the RustSec
-//! database; where it is absent they are skipped, and the output says so.
+//! The command reads only `cargo tree` and `Cargo.lock`, so it works wherever the project
+//! builds. `deny.toml`, which cargo-deny reads too, says what is allowed and what is banned.
+//! Advisories need the RustSec database; without the database they are skipped, and the output
+//! says so.
 
 use crate::process::{Failure, cargo, output_of, root, run as run_program, works};
 use crate::spdx;
@@ -61,7 +61,8 @@ struct Package {
     licence: String,
 }
 
-/// Lines such as `cc v1.2.3 (proc-macro)|MIT OR Apache-2.0 (*)`, blank between roots.
+/// Parses lines such as `cc v1.2.3 (proc-macro)|MIT OR Apache-2.0 (*)`; a blank line separates
+/// two roots.
 fn parse_tree(tree: &str) -> BTreeSet<Package> {
     let mut packages = BTreeSet::new();
     for line in tree.lines() {
@@ -161,8 +162,8 @@ impl Ban {
 }
 
 impl Policy {
-    /// Reads the two lists of `deny.toml`, one entry a line. A line that it does
-    /// not understand inside them is an error, never a silent hole.
+    /// Reads the two lists of `deny.toml`, one entry per line. A line in a list that cannot be
+    /// parsed is an error and is never skipped.
     fn parse(text: &str) -> Result<Policy, String> {
         let mut policy = Policy::default();
         let mut section = "";
@@ -201,7 +202,7 @@ impl Policy {
     }
 }
 
-/// `{ crate = "name:<0.7", reason = "…" }`
+/// Parses an entry such as `{ crate = "name:<0.7", reason = "…" }`.
 fn ban(entry: &str) -> Result<Ban, String> {
     let expected = || "expected { crate = \"NAME\", reason = \"WHY\" },".to_string();
     let inner = entry
@@ -245,8 +246,8 @@ fn quoted(text: &str) -> Option<&str> {
     (!inner.is_empty() && !inner.contains('"')).then_some(inner)
 }
 
-/// Runs cargo-deny or cargo-audit on a RustSec database that is already here.
-/// The database is a git repository, not something a package registry offers.
+/// Runs cargo-deny or cargo-audit on a RustSec database that is already on this machine. No
+/// package registry offers the database, which is a git repository.
 fn advisories() -> Result<(), Failure> {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)

@@ -1,8 +1,8 @@
 //! `cargo xtask`: the project's own commands, one file each.
 //!
-//! Needs nothing but the standard library, so that it compiles in seconds on a
-//! fresh clone. Exit codes: 0 fine, 1 a check failed, 2 wrong usage or a tool
-//! that is missing; a command that only forwards to cargo forwards its code.
+//! The program depends on nothing but the standard library, so it compiles in seconds on a fresh
+//! clone. Exit codes: 0 for success, 1 for a failed check, 2 for wrong usage or a missing tool.
+//! A command that only forwards to cargo exits with cargo's code.
 
 mod bench;
 mod check;

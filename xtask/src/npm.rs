@@ -1,13 +1,13 @@
-//! Checks that need npm: a script that installs published packages and runs them.
+//! Checks that need npm: each is a script that installs published packages and runs them.
 //!
-//! Where npm is absent such a check is skipped, and says so: it is no part of what
-//! a fresh machine with Rust alone must pass.
+//! Without npm, such a check is skipped, and the output says so, because a fresh machine with
+//! Rust alone must pass.
 
 use crate::process::{Failure, program, root, run as run_program};
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// One check: its script, and what was not done where it is skipped.
+/// One check: its script, and what the output says is not checked when it is skipped.
 pub(crate) struct Check {
     pub script: &'static str,
     pub not_done: &'static str,

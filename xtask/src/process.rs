@@ -1,7 +1,7 @@
-//! Running other programs, and how a command fails.
+//! Runs other programs, and defines how a command fails.
 //!
-//! Children inherit the terminal unless their output is read. A child that
-//! fails passes its exit code on; one killed by a signal counts as 1.
+//! Children inherit the terminal unless their output is read. The exit code of a child that
+//! fails is passed on; a child killed by a signal counts as 1.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -22,7 +22,7 @@ impl Failure {
         }
     }
 
-    /// Wrong arguments, or a tool that is not there.
+    /// Wrong arguments, or a missing tool.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Failure {
             code: 2,
@@ -31,8 +31,8 @@ impl Failure {
     }
 }
 
-/// The root of the workspace. Asked for at run time, so that a build folder may
-/// be carried to another clone.
+/// The root of the workspace, determined at run time, so that a build folder may be moved to
+/// another clone.
 pub(crate) fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     match manifest.as_deref().and_then(Path::parent) {
@@ -41,7 +41,7 @@ pub(crate) fn root() -> PathBuf {
     }
 }
 
-/// Where cargo puts what it builds.
+/// The target folder of cargo.
 pub(crate) fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
@@ -49,7 +49,7 @@ pub(crate) fn target() -> PathBuf {
     }
 }
 
-/// The cargo that started us.
+/// The cargo that started xtask, at the root of the workspace.
 pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -57,14 +57,14 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Any other program, at the root of the workspace.
+/// A program other than cargo, at the root of the workspace.
 pub(crate) fn program(name: &str) -> Command {
     let mut command = Command::new(name);
     command.current_dir(root());
     command
 }
 
-/// Says what is run, runs it with our terminal, and passes its exit code on.
+/// Prints a command and runs it on the terminal of xtask. Fails with the command's exit code.
 pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     let line = shown(command);
     eprintln!("$ {line}");
@@ -72,7 +72,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     succeeded(&line, status)
 }
 
-/// Runs silently and returns what it wrote to standard output.
+/// Runs a command silently and returns its standard output.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, Failure> {
     let line = shown(command);
     let output = command
@@ -96,7 +96,7 @@ pub(crate) fn project_listing() -> Result<String, Failure> {
     ]))
 }
 
-/// Whether the program starts and succeeds, its output thrown away.
+/// Whether the program starts and succeeds. Its output is discarded.
 pub(crate) fn works(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -106,7 +106,7 @@ pub(crate) fn works(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Turns a child's end into ours.
+/// Turns the exit status of a child into the result of a command.
 pub(crate) fn succeeded(line: &str, status: ExitStatus) -> Result<(), Failure> {
     if status.success() {
         return Ok(());

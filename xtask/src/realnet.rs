@@ -1,7 +1,7 @@
-//! `cargo xtask realnet`: Gapless against real peers.
+//! `cargo xtask realnet`: tests Gapless against real peers.
 //!
-//! `tests/realnet/run.sh` installs the reference servers of the AT Protocol and
-//! published libraries, mirrors the ones, and has the others judge the mirror.
+//! `tests/realnet/run.sh` installs the reference servers of the AT Protocol and published
+//! libraries, mirrors the servers, and has the libraries check the mirror.
 
 use crate::npm::Check;
 use crate::process::Failure;

@@ -1,7 +1,7 @@
-//! Licence expressions: is there a way to satisfy this one with allowed ids?
+//! Decides whether a licence expression can be satisfied with allowed ids.
 //!
-//! Reads `OR`, `AND`, parentheses, `WITH`, and the old `/` for `OR`. Anything
-//! it cannot read is an error, never an approval.
+//! The parser reads `OR`, `AND`, parentheses, `WITH`, and the old `/` for `OR`. Anything else is
+//! an error, never an approval.
 
 /// Whether `expression` can be satisfied by ids that `allowed` accepts.
 pub(crate) fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> Result<bool, String> {

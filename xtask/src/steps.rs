@@ -1,4 +1,4 @@
-//! Steps that run one after the other, each with a budget of seconds.
+//! Runs steps one after the other, each with a budget of seconds.
 //!
 //! The first failure ends the run, and its exit code is passed on. A step that takes
 //! longer than its budget is named in its own line and in the table at the end; it does
@@ -54,7 +54,7 @@ pub(crate) fn budget_s(steps: &[Step]) -> u32 {
     steps.iter().map(|step| step.budget_s).sum()
 }
 
-/// What is printed as a step ends.
+/// The line that is printed when a step ends.
 fn line(name: &str, seconds: f64, budget_s: u32, ok: bool) -> String {
     if !ok {
         return format!("== {name}: FAILED after {seconds:.1} s");

@@ -1,8 +1,8 @@
-//! `cargo xtask test`: every test of the workspace, all features.
+//! `cargo xtask test`: runs every test of the workspace with all features.
 //!
-//! Arguments go to `cargo test` as they are, so `cargo xtask test mst` runs the
-//! tests with `mst` in their name. Without arguments, all test programs are compiled
-//! before the first one runs, and the seconds of both are printed at the end.
+//! Arguments are passed to `cargo test`, so `cargo xtask test mst` runs the tests with `mst` in
+//! their names. Without arguments, all test programs are compiled before the first one runs, and
+//! the seconds of both are printed at the end.
 
 use crate::process::{Failure, cargo, run as run_program};
 use std::time::Instant;
@@ -15,9 +15,9 @@ const WAITING_THREADS: &str = "8";
 
 const TEST: [&str; 3] = ["test", "--workspace", "--all-features"];
 
-/// A test of the test network. Its name beside `--bin` makes cargo choose the features
-/// that the tests have, dev-dependencies included, so that a program is the one that
-/// the tests use and nothing is compiled for it alone.
+/// A test target of the test network. Named beside `--bin`, the target makes cargo choose the
+/// features that the tests have, dev-dependencies included, so that the tests use the same
+/// program and nothing is compiled for the program alone.
 const ANY_TEST: &str = "honest";
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
@@ -45,7 +45,7 @@ fn run_tests(arguments: &[String]) -> Result<(), Failure> {
     )
 }
 
-/// Names the waiting tests to cargo.
+/// The arguments that select the test programs of [`WAITING`].
 pub(crate) fn waiting() -> impl Iterator<Item = &'static str> {
     WAITING.iter().flat_map(|name| ["--test", name])
 }

@@ -1,11 +1,10 @@
-//! `cargo xtask walls`: what each crate must not depend on.
+//! `cargo xtask walls`: checks that no crate has a dependency that it must not have.
 //!
-//! A crate exists because Cargo can then forbid it something; this is where it
-//! is forbidden. The check reads `cargo tree` (normal dependencies, all of them or
-//! the direct ones) and names the crate, the intruder and the reason. Crates of the
-//! table that are not in the workspace are skipped, and the output says so. Clocks
-//! and hash order come with the standard library, out of Cargo's reach: clippy
-//! forbids those, by a `clippy.toml` that every pure crate must have.
+//! A crate exists to forbid dependencies, and this table lists the forbidden ones. The check reads
+//! `cargo tree` (all normal dependencies, or the direct ones) and names the crate, the forbidden
+//! dependency and the reason. Crates of the table that are not in the workspace are skipped, and
+//! the output says so. Cargo cannot forbid clocks and hash order, which are in the standard
+//! library: clippy forbids them, by a `clippy.toml` that every pure crate must have.
 
 use crate::process::{Failure, cargo, output_of, root};
 use std::collections::BTreeSet;
@@ -15,14 +14,14 @@ use std::path::Path;
 struct Wall {
     package: &'static str,
     features: Features,
-    /// Whether only the package's own manifest counts, not what its dependencies bring.
+    /// Whether only direct dependencies count.
     direct: bool,
     /// Package names; a `*` at either end stands for any characters.
     forbidden: &'static [&'static [&'static str]],
     why: &'static str,
 }
 
-/// With which features of the package the wall stands.
+/// The features of the package with which a wall is checked.
 #[derive(Clone, Copy)]
 enum Features {
     All,
@@ -31,7 +30,7 @@ enum Features {
 }
 
 impl Features {
-    /// As cargo is told.
+    /// The flag that selects the features in cargo.
     fn flag(self) -> Option<&'static str> {
         match self {
             Features::All => Some("--all-features"),
@@ -61,12 +60,12 @@ const NETWORK: &[&str] = &[
 ];
 const CLOCKS: &[&str] = &["chrono", "time", "jiff", "quanta"];
 const RANDOM: &[&str] = &["rand", "fastrand", "oorandom"];
-/// What opens connections to others.
+/// Packages that open connections to other servers.
 const CLIENTS: &[&str] = &["reqwest", "*tungstenite", "hickory-*", "*rustls*"];
-/// What belongs to the program alone: its web server, its commands, its configuration.
+/// Packages that only the program may use: its web server, its commands, its configuration.
 const PROGRAM: &[&str] = &["axum*", "clap*", "toml"];
 
-/// For development: a crate may have it as a dev-dependency only.
+/// The package of the test harness, which may be a dev-dependency only.
 const HARNESS: &str = "gapless-harness";
 
 const WALLS: &[Wall] = &[
@@ -227,8 +226,8 @@ const WALLS: &[Wall] = &[
     },
 ];
 
-/// Crates without clock and hash order. The first one's `clippy.toml` is the
-/// pattern; the others carry the same bytes.
+/// Crates without clock and hash order. The `clippy.toml` of the first one is the pattern; the
+/// others must have the same text.
 const PURE: &[&str] = &["crates/atp", "crates/core", "crates/sim"];
 const PURE_BANS: &[&str] = &[
     "std::time::SystemTime::now",
@@ -292,7 +291,7 @@ fn tree_of(wall: &Wall) -> Result<String, Failure> {
     output_of(&mut command)
 }
 
-/// The tree of every package that depends on the harness, beginning with it.
+/// The tree of every package that depends on [`HARNESS`], beginning with [`HARNESS`].
 fn harness_dependents() -> Result<String, Failure> {
     output_of(cargo().args([
         "tree",

@@ -1,4 +1,4 @@
-//! What a test asks a [`World`]: of the truth, of the mirror, and of both at once.
+//! The questions of a test to a [`World`]: to the truth, to the mirror, and to both at once.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Repo, Tick, UpstreamId};
@@ -18,7 +18,7 @@ impl World {
         self.net.truth().dids()[number].clone()
     }
 
-    /// An account that lives on a host, by its number there.
+    /// The account with this number among the accounts of a host.
     pub fn account(&self, host: usize, number: usize) -> Did {
         let truth = self.net.truth();
         let there = truth.dids().into_iter();
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// Asks the mirror on a thread that may wait.
+    /// Calls the mirror on a thread that may block.
     pub async fn ask<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Mirror) -> T + Send + 'static,
@@ -56,7 +56,7 @@ impl World {
         asked.await.expect("no panic")
     }
 
-    /// What the mirror says of a repository, compared with the truth at the rev that the
+    /// The mirror's answer about a repository, compared with the truth at the rev that the
     /// answer states; `None` if the mirror does not know the repository.
     pub async fn repo(&self, did: &Did) -> Option<RepoAnswer> {
         let asked = did.clone();
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// [`World::answer`] at a moment when the mirror must know that any state but the head is
-    /// old: it never calls such a state complete.
+    /// old. Fails if the mirror calls an older state complete.
     pub async fn never_stale(&self, did: &Did) -> RepoAnswer {
         let answer = self.answer(did).await;
         let head = self.net.truth().head(did).map(|head| head.rev.to_string());
@@ -92,7 +92,7 @@ impl World {
         self.answer(did).await.reasons
     }
 
-    /// Whether a repository is complete at the truth's head; if not, what was seen.
+    /// Checks that a repository is complete at the truth's head. The error describes the answer.
     pub async fn is_complete(&self, did: &Did) -> Result<(), String> {
         let Some(answer) = self.repo(did).await else {
             return Err("unknown".to_owned());
@@ -150,20 +150,20 @@ impl World {
         &self.mirror().services().metrics
     }
 
-    /// The mirror's time, as answers state times.
+    /// The time of the mirror's clock, in the format of the API.
     pub fn now(&self) -> String {
         let now = self.mirror().services().clock.time();
         gapless_mirror::api::timestamp(now).expect("a time")
     }
 
-    /// The durable row.
+    /// The durable row of a repository.
     pub fn row(&self, did: &Did) -> Repo {
         let view = self.mirror().services().store.view();
         let found = view.repo_by_did(did).expect("it can be read");
         found.expect("it is known").1
     }
 
-    /// The log's next number: it stays while nothing is applied.
+    /// The next number of the durable log, which does not change while nothing is applied.
     pub fn log_next(&self) -> u64 {
         self.mirror().services().store.durable_head().next_seq
     }
@@ -186,7 +186,7 @@ impl World {
         ours.next().expect("it is followed").0
     }
 
-    /// The number of the event that was last read, durable or not.
+    /// The number of the last event that was read from an upstream, durable or not.
     pub fn read(&self, place: Place) -> Option<u64> {
         let id = self.upstream_id(place);
         let covers = self.mirror().services().upstreams.read();
@@ -194,7 +194,7 @@ impl World {
         stream.read().map(|cursor| cursor.seq)
     }
 
-    /// How far the stream of a host is durable; `None` if the host is not followed.
+    /// The durable cursor of a host's stream; `None` if the host is not followed.
     pub fn cursor(&self, host: usize) -> Option<u64> {
         let services = self.mirror().services();
         let url = self.url(Place::Pds(host));
@@ -210,7 +210,7 @@ impl World {
         covers.get(id).expect("it is followed").row.epoch.0
     }
 
-    /// When the last sweep began that went through.
+    /// The tick at which the last successful sweep of any host began.
     pub fn swept(&self) -> Option<Tick> {
         let hosts = self.mirror().services().hosts.all();
         let swept = hosts.into_iter().map(|(_, host)| host.swept);

@@ -1,5 +1,5 @@
-//! Moments that nobody chose, and the audit of what a killed program leaves on the
-//! disk.
+//! Random moments at which a test kills the program, and the audit of what a killed program
+//! leaves on the disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use gapless_store::table::log::{FIRST_SEQ, LogRow};
 use gapless_store::{Settings, Store};
 use gapless_testnet::{Place, Testnet};
 
-/// Moments that nobody chose, from a seed that a failure shows.
+/// A random generator that is seeded from the clock and prints its seed.
 pub struct Chance(u64);
 
 impl Default for Chance {
@@ -37,28 +37,28 @@ impl Chance {
         self.0 % end
     }
 
-    /// Waits for a while that is different every time.
+    /// Sleeps for a random time below `longest`.
     pub async fn wait(&mut self, longest: Duration) {
         let micros = self.below(longest.as_micros() as u64);
         tokio::time::sleep(Duration::from_micros(micros)).await;
     }
 }
 
-/// What was seen of the log in earlier audits; it may only grow.
+/// The rows of the log that earlier audits have seen. The log may only grow.
 #[derive(Default)]
 pub struct Audit {
     rows: BTreeMap<u64, LogRow>,
-    /// Audits in which a large snapshot was found half written.
+    /// How often an audit found a repository with a partly written snapshot.
     pub applying: u64,
-    /// States whose root was recomputed and compared with the truth.
+    /// States whose root was recomputed and whose records were compared with the truth.
     pub exact: u64,
-    /// The number after the last one.
+    /// The number after the last number of the log.
     pub log_next: u64,
 }
 
 impl Audit {
-    /// Looks at everything that a killed program has left: every root, every
-    /// record, every log number, and the cursor.
+    /// Checks everything that a killed program has left: every root, every record, every log
+    /// number, and the cursors.
     pub fn look(&mut self, data: &Path, net: &Testnet) {
         let settings = Settings {
             min_free_disk_bytes: 0,
@@ -106,7 +106,7 @@ impl Audit {
         self.exact += 1;
     }
 
-    /// Numbers are dense, and name what they named before.
+    /// Checks that the log numbers are dense, and that each names what it named in earlier audits.
     fn log(&mut self, view: &ReadView) {
         let mut next = FIRST_SEQ;
         for row in view.log_from(FIRST_SEQ).expect("it can be read") {
@@ -126,7 +126,8 @@ impl Audit {
     }
 }
 
-/// Nothing at or before a cursor is missing: it was applied, or something is owed.
+/// Checks that no commit at or before a cursor is missing: its repository is at the commit's rev
+/// or a later one, has a debt, or has a parked frame.
 fn cursor(view: &ReadView, net: &Testnet) {
     let upstreams = view.upstreams().expect("they can be read");
     for (id, row) in upstreams {
@@ -142,7 +143,7 @@ fn cursor(view: &ReadView, net: &Testnet) {
             let Ok(frame::Event::Commit(event)) = frame::decode(&bytes) else {
                 continue;
             };
-            // What came before the connection is for the sweep to find.
+            // Only a sweep can find what came before the first event of the epoch.
             if event.seq > cursor.seq || event.seq < first {
                 continue;
             }

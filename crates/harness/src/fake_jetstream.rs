@@ -1,4 +1,4 @@
-//! A Jetstream that says what a test wants, true or not.
+//! A Jetstream that sends whatever lines a test gives it, true or not.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,11 +10,11 @@ use tokio_tungstenite::accept_hdr_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 
-/// What it would say, and was asked.
+/// The lines to send, each with its time, and the requested cursors.
 #[derive(Default)]
 struct State {
     lines: Vec<(u64, String)>,
-    /// The cursors that it was asked for.
+    /// The cursor of each subscription, in order; `None` for one without a cursor.
     asked: Vec<Option<u64>>,
 }
 
@@ -57,19 +57,19 @@ impl FakeJetstream {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says something under a time.
+    /// Adds a line with a time, and sends it to the connected consumers.
     pub fn say(&self, time_us: u64, text: impl Into<String>) {
         self.state().lines.push((time_us, text.into()));
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Says that a commit did something.
+    /// Sends a `commit` event of an account.
     pub fn say_commit(&self, time_us: u64, did: &str, commit: &Json) {
         let line = json!({"did": did, "time_us": time_us, "kind": "commit", "commit": commit});
         self.say(time_us, line.to_string());
     }
 
-    /// Forgets what it said before a time: who asks for it gets what comes after.
+    /// Removes the lines before a time. A consumer with an older cursor gets only later lines.
     pub fn forget_before(&self, time_us: u64) {
         self.state().lines.retain(|(time, _)| *time >= time_us);
     }

@@ -1,5 +1,5 @@
-//! What a test does to a [`World`]: faults, writes, requests and threads that are held back,
-//! a disk without room.
+//! What a test does to a [`World`]: injects faults, writes records, holds back requests and
+//! threads, and fills the disk.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::{World, new_path, record};
 /// The first host.
 pub const PDS: Place = Place::Pds(0);
 
-/// What a mirror logs when its disk is full.
+/// The text that a mirror logs when its disk is full.
 const FULL: &str = "nothing is written until there is room on the disk";
 
 /// A number that no other test in this process uses.
@@ -43,13 +43,13 @@ impl World {
         set
     }
 
-    /// Declares a fault to be a guard: the test does not fail if nothing runs into it.
+    /// Declares a fault to be a guard: the test does not fail if the fault never fires.
     pub fn need_not_fire(&self, set: SetFault) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.insert(set.id.expect("it waits for its moment"));
     }
 
-    /// Ends a fault, but not before it has fired. Events that a reorder still holds are sent.
+    /// Waits until a fault has fired, then ends it. Events that a reorder still holds are sent.
     pub async fn clear(&self, set: SetFault) {
         let id = set.id.expect("it waits for its moment");
         self.until("the fault fires", async |world: &World| {
@@ -81,15 +81,15 @@ impl World {
         })
     }
 
-    /// Stalls a route of the first host as a guard: nothing that the test sees came by such a
-    /// request, whether or not one was made.
+    /// Stalls a route of the first host as a guard, so that no answer on this route can explain
+    /// what the test sees. The test does not fail if no such request is made.
     pub fn guard(&self, route: &str) -> SetFault {
         let stalled = self.stall(0, route, None);
         self.need_not_fire(stalled);
         stalled
     }
 
-    /// Lets the next answer on a route trickle.
+    /// Slows the next answer on a route down to this many bytes per second.
     pub fn drip(&self, host: usize, route: &str, bytes_per_second: u64) -> SetFault {
         let spec = Spec::new(Fault::Drip {
             bytes_per_second,
@@ -100,14 +100,14 @@ impl World {
 
     /// Makes the mirror panic the next time it passes a failpoint for this repository.
     ///
-    /// Failpoints are global to the process and know a repository by its DID alone, so the
-    /// network must have accounts of its own; see [`own_accounts`].
+    /// Failpoints are global to the process and identify a repository by its DID alone, so no other
+    /// test may have the same accounts; see [`own_accounts`].
     pub fn inject_panic(&self, point: &'static str, did: &Did) {
         self.assert_own_accounts();
         failpoints::panic_at(point, did);
     }
 
-    /// Makes the decision of the next event of a repository panic; see
+    /// Makes the decision about the next event of a repository panic; see
     /// [`World::inject_panic`].
     pub fn inject_panic_in_event(&self, did: &Did) {
         self.assert_own_accounts();
@@ -121,7 +121,7 @@ impl World {
         );
     }
 
-    /// The next commit of a repository gets a number and is never sent.
+    /// Makes a commit that gets a number and is never sent.
     pub fn lose_commit(&self, did: &Did) -> NewCommit {
         let fired = self.fired("drop");
         let drop = Fault::Drop { unnumbered: false };
@@ -131,7 +131,7 @@ impl World {
         made
     }
 
-    /// One commit that says `tooBig`: only a fetch brings it.
+    /// Makes a commit whose event says `tooBig`, so that only a fetch brings its records.
     pub fn too_big(&self, did: &Did) -> NewCommit {
         let fired = self.fired("too-big");
         self.inject(Spec::new(Fault::TooBig {}).of(did).times(1));
@@ -140,7 +140,7 @@ impl World {
         made
     }
 
-    /// The host says in mid-stream that something was missed, and the mirror resets it.
+    /// Makes a host send `OutdatedCursor` on its open stream, and waits for the mirror's reset.
     pub async fn reset(&self, host: usize) {
         let resets = self.metrics().resets.get();
         let info = Fault::Info {
@@ -153,7 +153,7 @@ impl World {
             .await;
     }
 
-    /// One commit with one new record.
+    /// Makes one commit with one new record.
     pub fn post(&self, did: &Did) -> NewCommit {
         self.write(did, &[new_post()])
     }
@@ -162,7 +162,7 @@ impl World {
         self.net.write(did, writes).expect("it is written")
     }
 
-    /// Follows one more host, or relay.
+    /// Adds an upstream to the running mirror.
     pub async fn add(&self, kind: UpstreamKind, url: String, host: Option<String>) {
         let new = NewUpstream { kind, url, host };
         let added = self
@@ -171,7 +171,7 @@ impl World {
         added.expect("it is added");
     }
 
-    /// Makes what is owed to a repository due, as if the time for it had come.
+    /// Makes the debts of a repository due now.
     pub async fn try_now(&self, did: &Did) {
         let change = self.mirror().desks().with_repo(did, |turn| {
             if let Some(tx) = turn.tx.as_mut() {
@@ -181,7 +181,7 @@ impl World {
         change.await.expect("it is written");
     }
 
-    /// Keeps the desk of a repository busy until the other end is dropped.
+    /// Blocks the desk of a repository until the returned sender is dropped.
     pub async fn block_desk(&self, did: &Did) -> SyncSender<()> {
         let (hold, held) = sync_channel::<()>(1);
         let (enter, entered) = channel();
@@ -198,15 +198,16 @@ impl World {
         hold
     }
 
-    /// Lets the store write nothing more until the other end is dropped; what is decided
-    /// meanwhile waits for the store.
+    /// Blocks the store until the returned sender is dropped. Changes that are decided meanwhile
+    /// wait for the store.
     pub async fn block_store(&self) -> SyncSender<()> {
         let (hold, entered) = self.block_store_here();
         entered.await.expect("the store is held");
         hold
     }
 
-    /// Blocks the store once it has come to this place in its queue; the receiver says when.
+    /// Blocks the store when it reaches this place in its queue, until the sender is dropped. The
+    /// receiver reports that the store has reached the place.
     pub fn block_store_here(&self) -> (SyncSender<()>, Receiver<()>) {
         let (hold, held) = sync_channel::<()>(1);
         let (enter, entered) = channel();
@@ -219,8 +220,8 @@ impl World {
         (hold, entered)
     }
 
-    /// Lets the store take nothing more: it is at the disk with one group and has taken the
-    /// next one, so every change stays in the queue.
+    /// Blocks the queue of the store until the returned sender is dropped. The writer has one group
+    /// and the committer the next one, so every further change stays in the queue.
     pub async fn block_queue(&self) -> SyncSender<()> {
         let hold = self.block_store().await;
         for _ in 0..2 {
@@ -231,7 +232,7 @@ impl World {
         hold
     }
 
-    /// Takes the room on the disk away.
+    /// Makes the disk of the mirror appear full.
     pub fn fill_disk(&self) {
         self.expect(FULL);
         pretended::set(&self.data(), Some(0));

@@ -3,13 +3,14 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Status and body of an answer; `None` if the server does not answer, or not to the end.
+/// Sends a request. Returns the status and the body; `None` if the response is not complete.
 pub async fn ask(port: u16, method: &str, path: &str) -> Option<(u16, Vec<u8>)> {
     let (status, body) = begin(port, method, path).await?;
     Some((status, body?))
 }
 
-/// [`ask`], with the status of an answer that began and did not end, and no body.
+/// Sends a request like [`ask`], but also returns the status of a response whose body is not
+/// complete, then with `None` as the body.
 pub async fn begin(port: u16, method: &str, path: &str) -> Option<(u16, Option<Vec<u8>>)> {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     let request = format!(
@@ -17,7 +18,7 @@ pub async fn begin(port: u16, method: &str, path: &str) -> Option<(u16, Option<V
     );
     socket.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
-    // What came before an error counts.
+    // The bytes before an error are still evaluated.
     let _ = socket.read_to_end(&mut answer).await;
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&answer[..end]).into_owned();
@@ -37,7 +38,7 @@ pub async fn begin(port: u16, method: &str, path: &str) -> Option<(u16, Option<V
     Some((status, body))
 }
 
-/// A body that came in chunks; `None` if the last chunk did not come.
+/// Joins the chunks of a body; `None` if the last chunk is missing.
 pub fn from_chunks(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {

@@ -1,9 +1,9 @@
-//! What tests of the whole program share: a [`World`] with a test network, a mirror of it
-//! and the truth; faults; waiting; the program as a process; and the log that must hold no
-//! warning or error that its test does not expect.
+//! The harness that tests of the whole program share: a [`World`] with a test network, a mirror
+//! of it and the truth; faults; waiting; the program as a process; and a log capture that fails
+//! a test at an unexpected warning or error.
 //!
-//! For development only. A failure panics, because its caller is a test. Every answer about
-//! a repository is compared with the truth before a test sees it.
+//! For development only. Every failure panics, because the callers are tests. The harness
+//! compares every answer about a repository with the truth before a test sees the answer.
 //!
 //! ```no_run
 //! # use gapless_harness::{World, network};

@@ -1,10 +1,9 @@
-//! What mirrors log while they are tested. A warning or an error that a test does not expect
-//! fails that test.
+//! Captures the warnings and errors that mirrors log in tests. An unexpected one fails its test.
 //!
-//! All tests of a program share the subscriber, and many mirrors run at once. A line belongs
-//! to the test whose runtime logs it: each test has a runtime of its own, and its blocking
-//! threads count as part of it. Desks are threads outside any runtime and are registered by
-//! their thread. A line of any other thread belongs to no test and is dropped.
+//! All tests of a test program share one subscriber, and many mirrors run at once. A line belongs
+//! to the test whose runtime logs it: each test has its own runtime, which includes its blocking
+//! threads. Desks are threads outside any runtime, so each desk is registered by its thread. A
+//! line of any other thread belongs to no test and is dropped.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write};
@@ -45,7 +44,7 @@ pub(crate) fn listen() -> Lines {
     lines
 }
 
-/// Captures the warnings and errors of a thread into `lines`, too.
+/// Captures the warnings and errors of a thread into `lines` as well.
 pub(crate) fn listen_to(thread: ThreadId, lines: &Lines) {
     let mut routes = routes();
     let routes = routes.get_or_insert_default();
@@ -91,7 +90,7 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Text takes all that it is given.
+        // Writing into a string does not fail.
         let _ = match field.name() {
             "message" => write!(self.0, " {value:?}"),
             name => write!(self.0, " {name}={value:?}"),
@@ -99,13 +98,13 @@ impl Visit for Line {
     }
 }
 
-/// The warnings and errors in what a program wrote.
+/// The lines of a program's log that are warnings or errors.
 pub(crate) fn of_program(text: &str) -> Vec<String> {
     let worth = |line: &&str| line.contains(" WARN ") || line.contains("ERROR ");
     text.lines().filter(worth).map(str::to_owned).collect()
 }
 
-/// What a mirror says when faults of these names have fired.
+/// Log texts, each with the names of the faults that explain it.
 const EXPLAINED: &[(&str, &[&str])] = &[
     (
         "dialed again after the wait",
@@ -116,7 +115,7 @@ const EXPLAINED: &[(&str, &[&str])] = &[
             "no-pongs",
             "seq-restart",
             "relay-rollback",
-            // The same number again, or an older one.
+            // These repeat a number or send an older one.
             "duplicate",
             "reorder",
         ],
@@ -150,10 +149,11 @@ const EXPLAINED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// A stream that was never heard of begins with a new epoch.
+/// The reason in the log when an upstream begins without a cursor.
 const BEGINS: &str = "there is no cursor to start from";
 
-/// Whether a fault that has fired explains a line.
+/// Whether a line is explained by a fault that has fired, or by an upstream that begins without
+/// a cursor.
 pub(crate) fn explained(line: &str, faults: &Faults) -> bool {
     let fired = |names: &[&str]| names.iter().any(|name| faults.fired(name) > 0);
     let mut all = EXPLAINED.iter();

@@ -1,5 +1,5 @@
-//! The real program in a process of its own, to be asked, commanded, and killed at
-//! any moment. Every answer about a repository is compared with the truth.
+//! The real program in its own process. A test can query it, run commands against it, and kill it
+//! at any moment. Every answer about a repository is compared with the truth.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::oracle::{self, RecordScope};
 use crate::{LOG, PATIENCE, World, http};
 
-/// A running `gapless run`. Dropping it kills it.
+/// A running `gapless run`. Dropping this kills the process.
 pub struct Program {
     exe: PathBuf,
     child: Child,
@@ -23,20 +23,20 @@ pub struct Program {
     scope: RecordScope,
 }
 
-/// A port that was free a moment ago.
+/// A port that was free when the function checked. Another process may take it.
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
 impl Program {
-    /// Starts the program as the world's flags say, without waiting for it. `exe` is its
-    /// file; only tests of its own package know that, by `CARGO_BIN_EXE_gapless`.
+    /// Starts the program with the world's flags and does not wait until it is ready. `exe` is its
+    /// executable, which only tests of the package `gapless` know, as `CARGO_BIN_EXE_gapless`.
     pub fn start(world: &World, exe: impl AsRef<Path>) -> Program {
         Program::start_with(world, exe, &[])
     }
 
-    /// [`Program::start`] with these environment variables.
+    /// Starts the program like [`Program::start`], with these environment variables.
     pub fn start_with(world: &World, exe: impl AsRef<Path>, variables: &[(&str, &str)]) -> Program {
         let (port, flags) = (free_port(), &world.flags);
         let folder = world.folder.path();
@@ -77,30 +77,30 @@ impl Program {
         }
     }
 
-    /// Where it listens, on this machine.
+    /// The port of the program's HTTP interface on this machine.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Ends it without a word of warning, and waits until it is gone.
+    /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        // It may be gone already: then there is nothing to kill.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to end, as Ctrl-C does.
+    /// Sends SIGINT to the process, as Ctrl-C does.
     pub fn interrupt(&self) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-INT", &id]).status();
         assert!(sent.is_ok_and(|sent| sent.success()), "it runs");
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub async fn until_ended(&mut self, within: Duration) -> ExitStatus {
         let began = Instant::now();
         loop {
@@ -114,7 +114,7 @@ impl Program {
         }
     }
 
-    /// How it ended, if it did.
+    /// The exit status of the process; `None` while it runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("it can be asked")
     }
@@ -124,7 +124,7 @@ impl Program {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// A command, as a person types it while the program runs.
+    /// Runs a `gapless` command against the program.
     pub async fn command(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(&self.exe);
         command.args(arguments);
@@ -133,7 +133,7 @@ impl Program {
         output.await.expect("no panic").expect("it starts")
     }
 
-    /// Runs a command that must end well; returns what it printed.
+    /// Runs a command that must succeed. Returns its standard output.
     pub async fn commanded(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).await;
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -142,14 +142,14 @@ impl Program {
         told
     }
 
-    /// Asks over HTTP; nothing while it does not answer.
+    /// Sends a GET request and parses the answer; `None` unless the status is 200.
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
         let (status, answer) = self.ask(path).await?;
         let answer = (status == 200).then_some(answer)?;
         Some(serde_json::from_value(answer).expect("as the contract has it"))
     }
 
-    /// The status of an answer, and its JSON.
+    /// Sends a GET request. Returns the status and the JSON; `None` without a complete answer.
     pub async fn ask(&self, path: &str) -> Option<(u16, serde_json::Value)> {
         let (status, body) = http::ask(self.port, "GET", path).await?;
         Some((status, serde_json::from_slice(&body).expect("it is JSON")))
@@ -159,9 +159,9 @@ impl Program {
         self.get("/v1/status").await
     }
 
-    /// What the program says of a repository, compared with the truth.
+    /// The program's answer about a repository, compared with the truth.
     pub async fn repo(&self, did: &Did) -> Option<RepoAnswer> {
-        // A did:web may carry a percent sign of its own.
+        // A did:web may contain a percent sign.
         let did = did.as_str().replace('%', "%25");
         let answer = self.get(&format!("/v1/repos/{did}")).await?;
         let compared = oracle::compare(&self.truth, &self.scope, &answer, None);
@@ -169,7 +169,7 @@ impl Program {
         Some(answer)
     }
 
-    /// Waits until its answer about a repository is as wanted, and returns that.
+    /// Waits until the program's answer about a repository is as wanted. Returns the answer.
     pub async fn until_repo(
         &mut self,
         did: &Did,
@@ -187,7 +187,7 @@ impl Program {
         }
     }
 
-    /// Waits until its answer is as wanted, and returns that.
+    /// Waits until the status of the program is as wanted. Returns the status.
     pub async fn until_status(&mut self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
         let began = Instant::now();
         loop {
@@ -200,8 +200,8 @@ impl Program {
         }
     }
 
-    /// Waits until its only upstream is as wanted: a program that has just begun
-    /// answers before it follows any.
+    /// Waits until the program's only upstream is as wanted. A program that has just started
+    /// answers before it follows any upstream.
     pub async fn until_upstream(
         &mut self,
         what: &str,

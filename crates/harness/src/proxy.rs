@@ -1,5 +1,5 @@
-//! Proxies in front of a server of the test network: one that can be cut, and one that loses
-//! frames of a relay without a word.
+//! Proxies in front of a server of the test network: one whose connections can be cut, and one
+//! that silently drops frames of a relay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::{accept_hdr_async, connect_async};
 
-/// Passes bytes on while it is open.
+/// A proxy that forwards bytes while it is open.
 pub struct Proxy {
     pub url: String,
-    /// False cuts all connections and those to come.
+    /// While false, all connections are cut, new ones included.
     pub open: watch::Sender<bool>,
     /// Connections that were cut.
     pub cuts: Arc<AtomicU64>,
@@ -55,11 +55,11 @@ impl Proxy {
     }
 }
 
-/// Loses every n-th frame of a relay.
+/// A proxy that drops every n-th frame of a relay.
 pub struct LossyRelay {
     pub url: String,
     pub lost: Arc<AtomicU64>,
-    /// Loses one frame in so many; none while this is zero.
+    /// One frame in this many is dropped; zero drops none.
     pub one_in: Arc<AtomicU64>,
 }
 

@@ -1,4 +1,5 @@
-//! What a test waits for in a [`World`]: conditions with a deadline, never a length of time.
+//! Waits of a test in a [`World`]. Each wait is for a condition and has a deadline; none is for a
+//! length of time.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +11,10 @@ use gapless_testnet::Place;
 
 use crate::{PATIENCE, Program, World};
 
-/// How often a condition is looked at.
+/// The interval at which a condition is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A condition for [`World::until`], with what was seen if it does not hold.
+/// The result of a condition for [`World::until`]; if `holds` is false, the error shows `seen`.
 pub fn said(holds: bool, seen: &impl std::fmt::Debug) -> Result<(), String> {
     if holds {
         Ok(())
@@ -23,7 +24,7 @@ pub fn said(holds: bool, seen: &impl std::fmt::Debug) -> Result<(), String> {
 }
 
 impl World {
-    /// Waits until a condition holds; after [`PATIENCE`] fails with what was last seen.
+    /// Waits until a condition holds. Fails after [`PATIENCE`] and reports what was last seen.
     pub async fn until(
         &self,
         what: &str,
@@ -51,7 +52,7 @@ impl World {
                 said(upstream.connected, &upstream)
             })
             .await;
-            // The first frame opens the epoch without a wait for the silence.
+            // A frame opens the epoch at once, so the world need not wait for silence.
             let dids = self.net.truth().dids();
             let lives_here = |did: &&Did| {
                 let head = self.net.truth().head(did);
@@ -79,7 +80,7 @@ impl World {
         .await;
     }
 
-    /// Waits until the mirror's answer about a repository is as wanted, and returns that.
+    /// Waits until the mirror's answer about a repository is as wanted. Returns the answer.
     pub async fn until_repo(
         &self,
         did: &Did,
@@ -125,12 +126,12 @@ impl World {
         found.expect("it was seen")
     }
 
-    /// Waits until a repository is not complete for this reason, among others.
+    /// Waits until this is one of the reasons why a repository is not complete.
     pub async fn until_incomplete(&self, did: &Did, reason: &str) -> RepoAnswer {
         self.until_incomplete_for(did, &[reason]).await
     }
 
-    /// Waits until a repository is not complete for all of these reasons, among others.
+    /// Waits until all of these are among the reasons why a repository is not complete.
     pub async fn until_incomplete_for(&self, did: &Did, reasons: &[&str]) -> RepoAnswer {
         let has =
             |answer: &RepoAnswer, reason: &str| answer.reasons.iter().any(|one| one == reason);
@@ -147,7 +148,7 @@ impl World {
         }
     }
 
-    /// Waits until faults of this name have fired so often.
+    /// Waits until faults of this name have fired at least `times` times.
     pub async fn until_fired(&self, fault: &str, times: u64) {
         self.until(&format!("{fault} fires"), async |world: &World| {
             let fired = world.fired(fault);
@@ -156,7 +157,7 @@ impl World {
         .await;
     }
 
-    /// Waits until a counter is at least this.
+    /// Waits until a counter is at least `least`.
     pub async fn until_counted(&self, what: &str, of: fn(&Metrics) -> u64, least: u64) {
         self.until(what, async |world: &World| {
             let counted = of(world.metrics());
@@ -165,14 +166,14 @@ impl World {
         .await;
     }
 
-    /// Waits until so many more sweeps went through.
+    /// Waits until `more` further sweeps have succeeded.
     pub async fn until_swept(&self, more: u64) {
         let least = self.metrics().sweeps.get() + more;
         self.until_counted("sweeps", |metrics| metrics.sweeps.get(), least)
             .await;
     }
 
-    /// Waits until so many commits were applied at their desks, durable or not.
+    /// Waits until the desks have applied at least this many events, durable or not.
     pub async fn until_applied(&self, least: u64) {
         self.until_counted(
             "it is applied",
@@ -182,8 +183,8 @@ impl World {
         .await;
     }
 
-    /// Waits until no repair is running, then returns how many snapshots were written: a
-    /// snapshot is counted when it is durable already.
+    /// Waits until no repair is running, then returns how many snapshots were written. The counter
+    /// has only durable snapshots.
     pub async fn snapshots(&self) -> u64 {
         self.until("no repair is running", async |world: &World| {
             let at_work = world.mirror().services().schedule.at_work();
@@ -193,7 +194,7 @@ impl World {
         self.metrics().snapshots_written.get()
     }
 
-    /// Waits until an upstream is open.
+    /// Waits until the epoch of an upstream is open.
     pub async fn until_open(&self, url: &str) {
         self.until("open", async |world: &World| {
             let all = world.ask(|mirror| mirror.inspector().upstreams()).await;
@@ -212,7 +213,7 @@ impl World {
         .await;
     }
 
-    /// Waits until the effects of all that a host has sent are durable.
+    /// Waits until the effects of every event that a host has sequenced are durable.
     pub async fn until_caught_up(&self, place: Place) {
         self.until("the cursor catches up", async |world: &World| {
             let last = world.net.last_seq(place);
@@ -222,7 +223,7 @@ impl World {
         .await;
     }
 
-    /// Waits until a host's events are read, durable or not.
+    /// Waits until the mirror has read every event of a host, durable or not.
     pub async fn until_all_read(&self, place: Place) {
         let last = self.net.last_seq(place);
         self.until("all of it is read", async |world: &World| {
@@ -232,8 +233,8 @@ impl World {
         .await;
     }
 
-    /// Posts so many events of another account, each once the one before it is read: what
-    /// should not happen has had its time.
+    /// Posts `events` events of another account, each after the one before it was read. This gives
+    /// an unwanted effect the time to show.
     pub async fn meanwhile(&self, did: &Did, place: Place, events: u32) {
         for _ in 0..events {
             self.post(did);
@@ -241,7 +242,7 @@ impl World {
         }
     }
 
-    /// Waits until at least so many changes wait for the store.
+    /// Waits until at least `changes` changes wait for the store.
     pub async fn until_queued(&self, changes: usize) {
         self.until("it waits for the store", async |world: &World| {
             let (waiting, _) = world.mirror().services().store.queue_depth();
@@ -259,7 +260,7 @@ impl World {
         .await;
     }
 
-    /// Waits until the mirror is not ready for a reason with these words.
+    /// Waits until the mirror is not ready and a reason contains these words.
     pub async fn until_unready(&self, words: &str) {
         self.until(words, async |world: &World| {
             let ready = world.ready().await;
@@ -269,7 +270,7 @@ impl World {
         .await;
     }
 
-    /// Waits until no repository and no host is a gap.
+    /// Waits until the mirror lists no repository and no host as a gap.
     pub async fn until_no_gaps(&self) {
         self.until("no gaps", async |world: &World| {
             let page = world.gaps().await;

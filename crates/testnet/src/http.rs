@@ -159,7 +159,7 @@ where
         async move { answer(context, request).await }
     });
     tokio::spawn(async move {
-        // Ends only if the listener fails; then there is nothing left to do.
+        // The server ends only if the listener fails; then there is nothing left to do.
         let _ = axum::serve(listener, router).await;
     })
 }

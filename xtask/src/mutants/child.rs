@@ -1,10 +1,9 @@
-//! A child that cannot outlive its welcome.
+//! Runs a child process that cannot outlive its run.
 //!
-//! It runs in a process group of its own, beside a watch that reads from a pipe
-//! we hold. When the pipe closes (the deadline passed, the child is done, or we
-//! ourselves were stopped, in whatever way) the watch kills the whole group:
-//! a mutant that hangs, and what it started, does not stay behind.
-//! Of the output, errors included, the last megabyte is kept.
+//! The child runs in its own process group, together with a watch that reads from a pipe whose
+//! other end xtask holds. When the pipe closes (the deadline has passed, the child has ended, or
+//! xtask itself was stopped) the watch kills the whole group, so a mutant that hangs and its
+//! children do not stay behind. At least the last megabyte of output and errors is kept.
 
 use crate::process::{Failure, shown};
 use std::ffi::OsStr;
@@ -17,18 +16,19 @@ use std::time::{Duration, Instant};
 
 const OUTPUT_BYTES: usize = 1 << 20;
 const POLL: Duration = Duration::from_millis(10);
-/// For the end of the output after the end of the group. Only a process that
-/// left the group could still hold it open.
+/// How long to wait for the end of the output after the group has ended. Only a process that has
+/// left the group can still hold the output open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 
-/// Background jobs of a shell read from nowhere, hence the detour by 3.
+/// The shell script of the watch. A shell gives background jobs an empty standard input, so the
+/// watch reads the pipe as descriptor 3.
 const WATCHED: &str = "exec 3<&0\n\
     { read -r _ <&3; kill -9 0; } >/dev/null 2>&1 &\n\
     exec \"$@\" </dev/null 3<&- 2>&1";
 
 /// How a child ended.
 pub(super) struct Ended {
-    /// None if it was stopped at the deadline.
+    /// `None` if the child was stopped at the deadline.
     pub status: Option<ExitStatus>,
     pub output: String,
     pub seconds: f64,
@@ -40,15 +40,15 @@ impl Ended {
     }
 }
 
-/// A command to which arguments, folder and environment can be added before it
-/// goes to [`run`].
+/// Creates a command for [`run`]. The caller may add arguments, a folder and environment
+/// variables.
 pub(super) fn watched(program: &OsStr) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", WATCHED, "sh"]).arg(program);
     command
 }
 
-/// Runs a [`watched`] command to its end, or to the deadline.
+/// Runs a [`watched`] command until it ends or the deadline has passed.
 pub(super) fn run(command: &mut Command, deadline: Option<Duration>) -> Result<Ended, Failure> {
     let start = Instant::now();
     let mut child = command
@@ -89,7 +89,7 @@ fn wait(
     }
 }
 
-/// What a child writes, read by a thread so that the child never has to wait.
+/// The output of a child, read by a thread so that the child never has to wait.
 struct Output {
     kept: Arc<Mutex<Vec<u8>>>,
     end: Receiver<()>,

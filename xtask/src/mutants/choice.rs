@@ -154,9 +154,8 @@ pub(super) fn changed(mutants: Vec<Mutant>, paths: &BTreeSet<&str>) -> Vec<Mutan
         .collect()
 }
 
-/// `count` neighbours, from a place that the commit gives. Neighbours, because
-/// they share layers; and as every place is as likely as any other, many
-/// commits take every mutant equally often.
+/// Selects `count` neighbours, from a place that depends on the commit. Neighbours share layers.
+/// Every place is equally likely, so over many commits every mutant is selected equally often.
 pub(super) fn sample(
     mutants: Vec<Mutant>,
     count: usize,

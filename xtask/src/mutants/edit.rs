@@ -1,7 +1,7 @@
-//! One edit: some whole lines of a file become others.
+//! One edit, which replaces whole lines of a file.
 //!
-//! It applies only where its old lines stand exactly once, so that a mutant can
-//! never be made in a place that nobody meant, nor of code that is gone.
+//! An edit applies only if its old lines occur exactly once in the file, so a mutant never
+//! changes an unintended place or code that no longer exists.
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Edit {
@@ -10,8 +10,8 @@ pub(crate) struct Edit {
 }
 
 impl Edit {
-    /// Reads it as a diff without numbers: a space before what stays, `-` before
-    /// what goes, `+` before what comes. An empty line stays.
+    /// Parses a diff without line numbers: a space before context lines, `-` before removed lines,
+    /// `+` before added lines. An empty line is context.
     pub(crate) fn parse(lines: &[String]) -> Result<Edit, String> {
         let mut edit = Edit {
             old: Vec::new(),
@@ -39,7 +39,7 @@ impl Edit {
         Ok(edit)
     }
 
-    /// The text with the edit made, or why it cannot be made.
+    /// Applies the edit to a text. The error says why the edit does not fit.
     pub(crate) fn apply(&self, text: &str) -> Result<String, String> {
         let lines: Vec<&str> = text.split('\n').collect();
         let places: Vec<usize> = lines

@@ -1,9 +1,8 @@
-//! A layer: the tests that must catch a mutant, and what a run of them says.
+//! A layer: the tests that must catch a mutant, and the outcome of a run of them.
 //!
-//! Written as the arguments of `cargo test` that would run it, so that a line
-//! of a list can be tried in a terminal. Always one package and one test target
-//! of it; names at the end narrow it further. A run that tests nothing is not a
-//! pass but a fault of the list.
+//! A layer is written as arguments of `cargo test`, so that a line of a list can be tried in a
+//! terminal: one package, one test target of it, and optional test names that narrow it down. A
+//! run that executes no test is not a pass but a fault of the list.
 
 use std::fmt;
 use std::process::ExitStatus;
@@ -87,13 +86,13 @@ impl fmt::Display for Layer {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
-    /// It passed because no test has such a name.
+    /// No test has a name that matches, so no test ran.
     RanNothing,
-    /// Names of tests, as far as they were written.
+    /// Tests failed; has the names that the output gives.
     Failed(Vec<String>),
-    /// Ended by a signal or with a code that is not the harness's.
+    /// The program ended by a signal or with a code that Rust's test harness does not use.
     Crashed(String),
-    /// Did not end before its deadline.
+    /// The program did not end before its deadline.
     Hung,
 }
 
@@ -101,7 +100,8 @@ pub(super) enum Outcome {
 const TESTS_FAILED: i32 = 101;
 
 impl Outcome {
-    /// From the exit status, none if it had to be stopped, and all output.
+    /// Reads the outcome from the output and the exit status, which is `None` for a program that
+    /// was stopped.
     pub(super) fn of(status: Option<ExitStatus>, output: &str) -> Outcome {
         let Some(status) = status else {
             return Outcome::Hung;
@@ -120,7 +120,7 @@ impl Outcome {
     }
 }
 
-/// How many tests the harness set out to run; none if it is not Rust's own.
+/// How many tests the program announced; `None` if it does not use Rust's test harness.
 fn tests_run(output: &str) -> Option<u64> {
     output
         .lines()

@@ -1,14 +1,14 @@
 //! The format of `mutants/*.txt`, as `mutants/README.md` describes it.
 //!
-//! Strict: what is not understood is an error with the list's path and line, so
-//! that a slip never turns a mutant into something that is caught for another
-//! reason. Knows nothing of the files that the mutants are made of.
+//! The parser is strict: a line that it cannot read is an error with the list's path and line, so
+//! that a slip never yields a mutant that is caught for another reason. The parser does not read
+//! the files that the mutants edit.
 
 use super::edit::Edit;
 use super::layer::Layer;
 use std::collections::BTreeMap;
 
-/// A reason is read in passing, so it is short.
+/// The longest `why`, in characters. Readers only glance at it.
 const WHY_CHARS: usize = 120;
 const START: &str = "a mutant starts with `mutant NAME`";
 
@@ -16,12 +16,12 @@ const START: &str = "a mutant starts with `mutant NAME`";
 pub(crate) struct Mutant {
     pub name: String,
     pub why: String,
-    /// The path of what is edited, as seen from the project's root.
+    /// The path of the edited file, relative to the project's root.
     pub file: String,
     pub edit: Edit,
-    /// Tried in this order until one catches it; never empty.
+    /// The layers, tried in this order until one catches the mutant; never empty.
     pub layers: Vec<Layer>,
-    /// Where it is written down.
+    /// The path of the list that has the mutant.
     pub list: String,
     pub line: usize,
 }
@@ -81,7 +81,7 @@ pub(crate) fn parse(list: &str, text: &str) -> Result<Vec<Mutant>, Flaw> {
     Ok(mutants)
 }
 
-/// The second of two mutants with one name, for each such pair.
+/// Finds mutants whose name an earlier mutant has.
 pub(crate) fn doubles(mutants: &[Mutant]) -> Vec<Flaw> {
     let mut first: BTreeMap<&str, &Mutant> = BTreeMap::new();
     let mut flaws = Vec::new();
@@ -100,8 +100,8 @@ pub(crate) fn doubles(mutants: &[Mutant]) -> Vec<Flaw> {
 }
 
 impl Mutant {
-    /// Why it cannot be made of its file's text; none stands for a file that is
-    /// not the project's.
+    /// Why the edit does not fit its file's text; `None` if it fits. `text` is `None` for a file
+    /// that is not part of the project.
     pub(crate) fn misfit(&self, text: Option<&str>) -> Option<Flaw> {
         let why = match text.map(|text| self.edit.apply(text)) {
             Some(Ok(_)) => return None,
@@ -187,8 +187,8 @@ impl Draft {
         }
     }
 
-    /// An empty line inside the edit is an empty line of the file; those at its
-    /// end only set the next mutant apart.
+    /// Reads a line of the edit. An empty line inside the edit is an empty line of the file; empty
+    /// lines at the end of the edit only separate it from the next mutant.
     fn read_hunk(&mut self, line: &str) -> Result<(), String> {
         if self.hunk_over && !line.is_empty() {
             return Err("a comment ends the edit; one edit for each mutant".to_string());

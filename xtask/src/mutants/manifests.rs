@@ -1,18 +1,17 @@
-//! The manifests of the scratch copy, which differ from ours in two things.
+//! The manifests of the scratch copy, which differ from the project's manifests in two ways.
 //!
-//! - The version has [`MARK`] at its end. The copy is built in the project's own
-//!   build folder, because there all dependencies are compiled already; and
-//!   cargo tells two checkouts of a workspace apart by nothing but the version.
-//!   Without the mark it would take mutants for our code, silently. So a member
-//!   that does not take its version from the workspace is refused.
-//! - Each library is a second time a test target, [`library_tests`]. Dependencies
-//!   are compiled anew when another set of packages is chosen, since their
-//!   features change with it. A test target can be chosen by name while the set
-//!   stays the whole workspace; the unit tests of a library only by its package.
+//! - The version ends with [`MARK`]. The copy is built in the project's own build folder, where
+//!   all dependencies are compiled already, and cargo tells two checkouts of a workspace apart
+//!   only by the version. Without the mark, cargo would silently take mutants for the project's
+//!   code. A member that does not take its version from the workspace is therefore refused.
+//! - Each library is also a test target, [`library_tests`]. If a run selected packages, the
+//!   features of the dependencies would change with the selection, and cargo would compile the
+//!   dependencies again. A test target can be selected by name in the whole workspace; the unit
+//!   tests of a library can be selected only by its package.
 //!
-//! Reads as much TOML as our own manifests use, and says so when it is not enough.
+//! This module parses only the TOML that the project's manifests use; anything else is an error.
 
-/// What the versions of the copy end in.
+/// The end of every version in the copy.
 pub(super) const MARK: &str = "+mutants";
 
 /// The name of the test target that holds the unit tests of a package's library.
@@ -43,7 +42,7 @@ pub(super) fn members(root: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// The workspace's manifest with the mark in its version.
+/// The workspace's manifest, with [`MARK`] at the end of its version.
 pub(super) fn marked(root: &str) -> Result<String, String> {
     let section = "workspace.package";
     let start =
@@ -79,7 +78,7 @@ pub(super) fn member(manifest: &str, has_library: bool) -> Result<(String, Strin
     Ok((name, text))
 }
 
-/// Where the line of a key starts.
+/// The position at which the line of a key starts.
 fn line_of(manifest: &str, section: &str, key: &str) -> Option<usize> {
     let mut inside = false;
     let mut start = 0;

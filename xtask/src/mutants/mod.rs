@@ -1,10 +1,10 @@
-//! `cargo xtask mutants`: does a test notice when a rule is taken out?
+//! `cargo xtask mutants`: checks that tests notice when a rule is removed from the code.
 //!
-//! Each mutant of `mutants/*.txt` is made in a copy of the project, and the
-//! layer written beside it must fail. A survivor fails the run (exit 1), as does
-//! a list that is out of step with the code, a mutant that does not compile, and
-//! a layer that fails without a mutant. The working tree is never written. Each
-//! verdict is also appended to a file, from which `--resume` continues.
+//! The command makes each mutant of `mutants/*.txt` in a copy of the project and runs the layers
+//! that the mutant names; one of them must fail. The run fails (exit 1) if a mutant survives or
+//! does not compile, if a list does not fit the code, or if a layer fails without a mutant. The
+//! working tree is never written. Each verdict is appended to a file, from which `--resume`
+//! continues.
 
 mod child;
 mod choice;
@@ -108,7 +108,7 @@ fn changes_since(project: &Path, revision: &str) -> Result<String, Failure> {
     Ok(paths)
 }
 
-/// Every mutant of every list. Fails unless all can be made of the code as it is.
+/// Loads every mutant of every list. Fails unless every edit fits the present code.
 fn load(project: &Path, paths: &[String]) -> Result<Vec<Mutant>, Failure> {
     let read = |path: &str| {
         fs::read_to_string(project.join(path)).map_err(|e| Failure::check(format!("{path}: {e}")))
@@ -166,7 +166,7 @@ fn run_all(
     Ok(results)
 }
 
-/// Where cargo builds, which a variable or a configuration may have moved.
+/// The folders of cargo, which an environment variable or cargo's configuration may change.
 fn folders() -> Result<Folders, Failure> {
     let metadata = output_of(cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
     let folder = |key: &str| {

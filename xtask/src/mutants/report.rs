@@ -1,4 +1,4 @@
-//! What a run says: a line for each mutant, for people or for programs.
+//! The output of a run: a line for each mutant, for people or for programs.
 
 use super::layer::Outcome;
 use super::list::Mutant;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const NAMES_SHOWN: usize = 2;
 
-/// A line for a person.
+/// Describes a judged mutant in a line for people.
 pub(super) fn line(mutant: &Mutant, judged: &Judged) -> String {
     let (verdict, note) = match &judged.verdict {
         Verdict::Caught { by, how } => ("caught", format!("by {by}: {}", shown(how))),
@@ -20,7 +20,7 @@ pub(super) fn line(mutant: &Mutant, judged: &Judged) -> String {
     )
 }
 
-/// A line for a program: an object of JSON.
+/// Describes a judged mutant as a JSON object on one line.
 pub(super) fn json(mutant: &Mutant, judged: &Judged) -> String {
     let mut fields = vec![
         ("mutant", quoted(&mutant.name)),
@@ -49,7 +49,7 @@ pub(super) fn json(mutant: &Mutant, judged: &Judged) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// How many mutants ended in which way, and what a mutant of each layer costs.
+/// Counts the mutants by verdict, and gives the mean seconds of a mutant for each layer.
 pub(super) fn summary(results: &[(Mutant, Judged)]) -> String {
     let mut costs: BTreeMap<String, (usize, f64)> = BTreeMap::new();
     for (mutant, judged) in results {
@@ -85,7 +85,7 @@ pub(super) fn summary(results: &[(Mutant, Judged)]) -> String {
     lines.join("\n")
 }
 
-/// What is wrong with the tests or the list, at the end; none if nothing is.
+/// Describes every mutant that was not caught; `None` if all were caught.
 pub(super) fn complaint(results: &[(Mutant, Judged)]) -> Option<String> {
     let mut lines = Vec::new();
     for (mutant, judged) in results {

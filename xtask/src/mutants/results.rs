@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Results {
     path: PathBuf,
     project: PathBuf,
-    /// The copy, which holds what was tested even if the project has changed since.
+    /// The copy of the project, which holds the tested files even if the project has changed since.
     tree: PathBuf,
 }
 
@@ -32,7 +32,7 @@ impl Results {
         }
     }
 
-    /// Selects the mutants that no earlier run has caught as they are now.
+    /// Selects the mutants that no earlier run has caught in their present form.
     pub(super) fn not_caught(&self, mutants: Vec<Mutant>) -> Result<Vec<Mutant>, Failure> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
@@ -49,7 +49,7 @@ impl Results {
         Ok(rest)
     }
 
-    /// Appends the verdict on a mutant that has been taken back.
+    /// Appends the verdict on a mutant whose edit has been undone.
     pub(super) fn append(&self, mutant: &Mutant, judged: &Judged) -> Result<(), Failure> {
         let line = format!(
             "{}\t{}\t{:.1}\t{}\n",
@@ -83,8 +83,8 @@ fn caught(text: &str) -> BTreeSet<&str> {
     caught
 }
 
-/// Stands for a mutant's edit and layers and for the text of its file. A toolchain with
-/// another hash only makes mutants run again.
+/// Hashes a mutant's edit, its layers and the text of its file. If a toolchain has another hash
+/// function, mutants only run again.
 fn fingerprint(tree: &Path, mutant: &Mutant) -> Result<String, Failure> {
     let text = fs::read_to_string(tree.join(&mutant.file))
         .map_err(|e| Failure::check(format!("{}: {e}", mutant.file)))?;

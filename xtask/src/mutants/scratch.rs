@@ -1,9 +1,9 @@
 //! The scratch copy of the project, in which mutants are made and tested.
 //!
-//! The working tree is only read. The copy stays between runs, and a file whose
-//! content is the same is not written again, so cargo compiles only what
-//! changed; one that a run left mutated, or that a test left behind, is put
-//! right by the next. One run at a time; a second is refused.
+//! The working tree is only read. The copy stays between runs, and unchanged files are not
+//! written again, so cargo compiles only what changed. The next run restores a file that a run
+//! left mutated and removes a file that a test left behind. A second run at the same time is
+//! refused.
 
 use super::manifests;
 use crate::process::Failure;
@@ -12,23 +12,24 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A child that is just being started has a copy of the lock until it runs its program.
+/// How long to retry a held lock. A child that is being started holds a copy of the lock until
+/// it executes its program.
 const LOCK_GRACE: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 pub(super) struct Scratch {
     pub tree: PathBuf,
-    /// Where programs go that have a name without a hash: never among our own.
+    /// The folder of programs whose names have no hash, apart from the project's own programs.
     pub target: PathBuf,
-    /// Shared with the project.
+    /// The build folder, which the copy shares with the project.
     pub build: PathBuf,
     /// The folder of each package of the workspace.
     packages: BTreeMap<String, PathBuf>,
-    /// Held as long as the scratch is.
+    /// The lock against a second run.
     _lock: File,
 }
 
-/// Where the project is and where cargo puts what it builds of it.
+/// The folder of the project, and cargo's target and build folders.
 pub(super) struct Folders {
     pub project: PathBuf,
     pub target: PathBuf,
@@ -36,7 +37,7 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// The folder of everything that runs keep.
+    /// The folder of everything that is kept between runs.
     pub(super) fn home(&self) -> PathBuf {
         self.target.join("mutants")
     }
@@ -48,7 +49,7 @@ impl Folders {
 }
 
 impl Scratch {
-    /// Makes the copy hold what `paths` of the project hold, and nothing else.
+    /// Makes the copy equal to the files of the project at `paths`, and removes all other files.
     pub(super) fn of(folders: &Folders, paths: &[String]) -> Result<Scratch, Failure> {
         let home = folders.home();
         let mut scratch = Scratch {
@@ -87,8 +88,8 @@ impl Scratch {
             .ok_or_else(|| format!("there is no package `{name}` in the workspace"))
     }
 
-    /// Writes a file of the copy. It gets a new time even when it goes back to
-    /// an old text: cargo would otherwise keep what it built of the mutant.
+    /// Writes a file of the copy. The file gets a new time even when it gets its old text back,
+    /// because cargo would otherwise keep the build of the mutant.
     pub(super) fn write(&self, path: &str, text: &str) -> Result<(), Failure> {
         fs::write(self.tree.join(path), text)
             .map_err(|e| Failure::check(format!("the copy of {path} could not be written: {e}")))
@@ -145,7 +146,7 @@ fn lock(home: &Path) -> Result<File, Failure> {
     }
 }
 
-/// Writes what differs and leaves what is the same, with its time.
+/// Writes a file if its content differs; an equal file keeps its time.
 fn put(to: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if fs::read(to).is_ok_and(|held| held == bytes) {
         return Ok(());
@@ -162,7 +163,7 @@ fn remove_others(folder: &Path, expected: &BTreeSet<PathBuf>) -> std::io::Result
         let path = entry.path();
         if entry.file_type()?.is_dir() {
             remove_others(&path, expected)?;
-            // Fails when it is not empty, and then it is wanted.
+            // Fails for a folder that is not empty and therefore stays.
             let _ = fs::remove_dir(&path);
         } else if !expected.contains(&path) {
             fs::remove_file(&path)?;

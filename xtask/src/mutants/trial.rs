@@ -1,7 +1,7 @@
-//! Building and running layers in the scratch copy, and the verdict on a mutant.
+//! Builds and runs layers in the scratch copy, and judges each mutant.
 //!
-//! A layer must pass without a mutant, or its failure with one says nothing. A
-//! mutant that does not compile is caught by no test: it is a fault of the list.
+//! A layer must pass without a mutant, because otherwise its failure with one proves nothing. A
+//! mutant that does not compile is not caught: it is a fault of the list.
 
 use super::child::{self, Ended};
 use super::layer::{Layer, Outcome, Target};
@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A layer may take this long and ten times what it took without a mutant. Ample,
-/// since a layer that is merely slow must not pass for one that hangs.
+/// A layer may take this long plus `DEADLINE_FACTOR` times what it took without a mutant. The
+/// deadline is long, so that a slow layer is not mistaken for one that hangs.
 const LEAST_DEADLINE: Duration = Duration::from_secs(30);
 const DEADLINE_FACTOR: f64 = 10.0;
-/// Without a mutant nothing should hang; this only keeps us from waiting forever.
+/// The deadline of a layer without a mutant, where no layer should hang.
 const UNMUTATED_DEADLINE: Duration = Duration::from_secs(1200);
-/// Of output that a person has to read.
+/// Lines of output that a report shows.
 const LINES_SHOWN: usize = 40;
 
-/// What became of one mutant.
+/// The verdict on one mutant.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Caught {
@@ -32,12 +32,12 @@ pub(super) enum Verdict {
         how: Outcome,
     },
     Survived,
-    /// With the last lines of the compiler.
+    /// The mutant does not compile; has the last lines of the compiler's output.
     Unbuildable(String),
 }
 
 impl Verdict {
-    /// As results and output for programs name the verdict.
+    /// The name of the verdict in results and in output for programs.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Verdict::Caught { .. } => "caught",
@@ -50,7 +50,7 @@ impl Verdict {
 /// The seconds of each layer without a mutant.
 pub(super) type Seconds = BTreeMap<Layer, f64>;
 
-/// Runs each layer on the unmutated copy. The first that does not pass ends it.
+/// Runs each layer on the unmutated copy. The first layer that does not pass ends the run.
 pub(super) fn unmutated(
     scratch: &Scratch,
     layers: &[Layer],
@@ -84,7 +84,7 @@ pub(super) fn unmutated(
     Ok(seconds)
 }
 
-/// Makes the mutant, tries its layers in turn, and takes it back.
+/// Makes the mutant, runs its layers in turn, and undoes the edit.
 pub(super) fn judge(
     scratch: &Scratch,
     mutant: &Mutant,
@@ -117,7 +117,7 @@ pub(super) fn judge_within(
 
 pub(super) struct Judged {
     pub verdict: Verdict,
-    /// Compiling included.
+    /// The seconds that the mutant took, compilation included.
     pub seconds: f64,
 }
 
@@ -149,7 +149,7 @@ fn deadline(usual_s: f64) -> Duration {
 
 type Programs = BTreeMap<Layer, PathBuf>;
 
-/// The test program of each layer; what the compiler said if it would not.
+/// Builds the test program of each layer. If the build fails, returns the compiler's output.
 fn build(scratch: &Scratch, layers: &[Layer]) -> Result<Result<Programs, String>, Failure> {
     for layer in layers {
         let known = scratch.package(&layer.package);
@@ -161,7 +161,7 @@ fn build(scratch: &Scratch, layers: &[Layer]) -> Result<Result<Programs, String>
         .current_dir(&scratch.tree)
         .env("CARGO_TARGET_DIR", &scratch.target)
         .env("CARGO_BUILD_BUILD_DIR", &scratch.build)
-        // A mutant is one line: all but its own functions is compiled already.
+        // A mutant changes few lines, so an incremental build compiles only their functions.
         .env("CARGO_INCREMENTAL", "1")
         .args(["test", "--workspace", "--all-features", "--no-run"])
         .arg("--message-format=json-render-diagnostics");
@@ -190,8 +190,8 @@ fn target_name(layer: &Layer) -> String {
     }
 }
 
-/// Finds a test program among cargo's messages: two packages may have test
-/// targets of one name, so the package's folder has to match too.
+/// Finds a test program among cargo's messages. Two packages may have test targets with the same
+/// name, so the package's folder has to match too.
 fn program_of(messages: &str, folder: &Path, target: &str) -> Option<PathBuf> {
     let manifest = format!("\"manifest_path\":\"{}/Cargo.toml\"", folder.display());
     let name = format!("\"name\":\"{target}\"");
@@ -203,7 +203,7 @@ fn program_of(messages: &str, folder: &Path, target: &str) -> Option<PathBuf> {
     rest.split('"').next().map(PathBuf::from)
 }
 
-/// As cargo would run it: in the folder of its package.
+/// Runs a layer as cargo would, in the folder of its package.
 fn run(
     scratch: &Scratch,
     layer: &Layer,
@@ -221,8 +221,8 @@ fn run(
     command
         .current_dir(folder)
         .env("CARGO_MANIFEST_DIR", folder)
-        // Properties are tried with the same values each time, a failure is not
-        // reduced, and it is not remembered for the next mutant.
+        // Property tests use the same values each time. A failure is not minimised, and is not
+        // stored for the next mutant.
         .env("PROPTEST_RNG_SEED", "1")
         .env("PROPTEST_MAX_SHRINK_ITERS", "0")
         .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")
@@ -230,7 +230,7 @@ fn run(
     child::run(&mut command, Some(deadline))
 }
 
-/// The end of what a person has to read, without cargo's messages to programs.
+/// The last lines of the output, without cargo's messages to programs.
 fn last_lines(output: &str) -> String {
     let lines: Vec<&str> = output
         .lines()

@@ -1,8 +1,8 @@
-//! Every error name that is sent is described, and nothing is described that is not.
+//! Checks that `docs/api.md` describes every error name that is sent, and no other.
 //!
-//! A name is a string of capitalised words (`RepoNotFound`) in the code that answers;
-//! described is what stands so in backticks below the heading `## Errors` of the
-//! interface's document. Tests come last in a file, and are not read.
+//! An error name is a string of capitalised words (`RepoNotFound`) in the code that answers
+//! requests. The document describes a name if it has the name in backticks below the heading
+//! `## Errors`. The check stops reading a file at its tests.
 
 use super::{File, Report};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ const CODE: [&str; 4] = [
     "crates/gapless/src/web/",
 ];
 const TESTS: &str = "#[cfg(test)]";
-/// Words that look like names.
+/// Strings that look like error names and are none.
 const OTHERS: [&str; 3] = ["Bearer", "Jetstream", "Upgrade"];
 
 pub(super) fn check(files: &[File], report: &mut Report) {
@@ -55,7 +55,7 @@ fn answers(file: &File) -> bool {
     file.has_extension(&["rs"]) && CODE.iter().any(|folder| file.path.starts_with(folder))
 }
 
-/// The names below the heading, up to the next one.
+/// The names below the heading [`HEADING`], up to the next heading.
 fn section(text: &str) -> Vec<(usize, &str)> {
     let begin = text.lines().position(|line| line == HEADING);
     let begin = begin.map_or(usize::MAX, |line| line + 1);
@@ -67,7 +67,7 @@ fn section(text: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// Names between two quotes, with their lines.
+/// The error names between two quotes, with their lines.
 fn names(text: &str, quote: char) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().flat_map(move |(number, line)| {
         let parts = line.split(quote).skip(1).step_by(2);
@@ -77,7 +77,8 @@ fn names(text: &str, quote: char) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Capitalised words of letters, of which two do not stand one after the other.
+/// Whether a text consists of capitalised words, as `RepoNotFound` does. Two capitals in a row
+/// do not count.
 fn is_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let small_after = |at: usize| bytes.get(at + 1).is_some_and(u8::is_ascii_lowercase);

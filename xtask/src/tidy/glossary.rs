@@ -1,4 +1,4 @@
-//! The glossary: each word once, in alphabetical order, in one or two sentences.
+//! Checks the glossary: each word once, in alphabetical order, in one or two sentences.
 //!
 //! The format of `docs/glossary.md`: sections whose items begin with a word in bold,
 //! or with several words separated by commas, and a colon. A full stop, question mark
@@ -54,7 +54,7 @@ pub(super) fn check(files: &[File], report: &mut Report) {
 struct Entry {
     line: usize,
     begins_section: bool,
-    /// Without the mark of the item, on one line.
+    /// The text of the item on one line, without the mark of the list.
     text: String,
 }
 

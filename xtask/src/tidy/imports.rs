@@ -1,9 +1,9 @@
-//! Which modules of its own crate a Rust file refers to.
+//! Finds the modules of its own crate to which a Rust file refers.
 //!
-//! Reads `use` with nested braces and paths inside code, each from `crate::`,
-//! `super::` or, in the root file, from a module's bare name. Not a compiler: a macro
-//! of `macro_rules!` that another module uses by its bare name is not seen, and names
-//! in strings and comments do not count.
+//! The reader understands `use` with nested braces and paths inside code, each from `crate::`,
+//! `super::` or, in the root file, from a module's bare name. It is not a compiler: it misses a
+//! macro of `macro_rules!` that another module uses by its bare name. Names in strings and
+//! comments do not count.
 
 use super::rust::is_word;
 
@@ -19,13 +19,13 @@ pub(super) enum Target<'a> {
 /// One reference to something at the root of the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Import<'a> {
-    /// The module of the root file that the reference stands in, if its body is there.
+    /// The module that contains the reference, if the module's body is in the root file.
     pub inside: Option<&'a str>,
     pub target: Target<'a>,
     pub line: usize,
 }
 
-/// A name that the root file hands on from a module by `pub use`; `*` is all of them.
+/// A name that the root file re-exports from a module by `pub use`; `*` stands for all names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reexport<'a> {
     pub name: &'a str,
@@ -36,13 +36,12 @@ pub(super) struct Reexport<'a> {
 pub(super) struct References<'a> {
     pub imports: Vec<Import<'a>>,
     pub reexports: Vec<Reexport<'a>>,
-    /// Modules of the root file whose body is in the file.
+    /// Modules whose body is in the root file.
     pub inline_modules: Vec<&'a str>,
 }
 
-/// Reads a file whose module lies `depth` levels below the root of its crate; 0 is the
-/// root file itself, which may use the bare names of `modules`. Wants code without
-/// comments and strings.
+/// Reads a file whose module is `depth` levels below the root of its crate; 0 is the root file
+/// itself, which may use the bare names of `modules`. `code` must have no comments and strings.
 pub(super) fn read<'a>(code: &'a str, depth: usize, modules: &[&str]) -> References<'a> {
     let mut reader = Reader {
         code,
@@ -56,12 +55,12 @@ pub(super) fn read<'a>(code: &'a str, depth: usize, modules: &[&str]) -> Referen
     reader.found
 }
 
-/// Where a path has come so far.
+/// The place in the crate that the beginning of a path has reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Before its first name, in a module so many levels below the root.
+    /// Before the first name of the path, in a module this many levels below the root.
     Start(usize),
-    /// At a module so many levels below the root; 0 is the root.
+    /// At a module this many levels below the root; 0 is the root.
     Level(usize),
     /// In another crate, or inside a module of which only the name counts.
     Beyond,
@@ -71,7 +70,7 @@ struct Reader<'a, 'm> {
     code: &'a str,
     depth: usize,
     modules: &'m [&'m str],
-    /// Modules with a body that are open, with the braces open outside of them.
+    /// The modules whose body is open, each with the number of braces that are open outside it.
     nested: Vec<(&'a str, usize)>,
     braces: usize,
     found: References<'a>,
@@ -98,7 +97,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// Reads what starts with the word at `at`; returns where to go on.
+    /// Reads the item that begins with the word at `at`. Returns the position to continue at.
     fn word(&mut self, at: usize) -> usize {
         let word = self.name_at(at);
         let after = at + word.len();
@@ -111,7 +110,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// A module whose body follows; a declaration is of no interest.
+    /// Reads the head of a module. A module is recorded only if its body follows.
     fn module(&mut self, at: usize) -> usize {
         let start = self.skip_blanks(at);
         let name = self.name_at(start);
@@ -125,7 +124,7 @@ impl<'a> Reader<'a, '_> {
         start + name.len()
     }
 
-    /// A path inside code.
+    /// Reads a path inside code. Returns the position to continue at.
     fn path(&mut self, start: usize) -> usize {
         let mut at = start;
         let mut place = Place::Start(self.level());
@@ -148,7 +147,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// The tree of a `use` that starts at `keyword`.
+    /// Reads the tree of the `use` at `keyword`. Returns the position to continue at.
     fn use_tree(&mut self, keyword: usize, at: usize) -> usize {
         let before = self.code[..keyword].trim_end();
         let is_public = before.ends_with("pub") || before.ends_with(')');
@@ -156,8 +155,8 @@ impl<'a> Reader<'a, '_> {
         self.branch(at, Place::Start(self.level()), None, reexports)
     }
 
-    /// One branch of a tree, from `place` on. `module` is the module at the root that
-    /// the branch has gone into. Returns the end of the branch.
+    /// Reads one branch of a tree, from `place` on. `module` is the top-level module that the
+    /// branch has entered. Returns the end of the branch.
     fn branch(
         &mut self,
         at: usize,
@@ -294,7 +293,7 @@ impl<'a> Reader<'a, '_> {
         at + rest.bytes().take_while(u8::is_ascii_whitespace).count()
     }
 
-    /// What follows `::`, if that comes next.
+    /// The position after `::`, if `::` comes next.
     fn after_colons(&self, at: usize) -> Option<usize> {
         let at = self.skip_blanks(at);
         let rest = self.code.get(at..)?;
@@ -302,7 +301,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// Whether a name that follows `place` is one at the root of the crate.
+/// Whether a name that follows `place` is a name at the root of the crate.
 fn leads_into(place: Place, reader: &Reader<'_, '_>, name: &str) -> bool {
     match place {
         Place::Level(0) => true,

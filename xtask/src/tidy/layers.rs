@@ -1,4 +1,4 @@
-//! The modules of a crate form layers: imports go one way.
+//! Checks that the modules of a crate form layers, so that imports go one way.
 //!
 //! `xtask/layers.txt` lists the top-level modules of each checked crate in order; a
 //! module may use only modules that are listed before it. Test code is not counted.
@@ -6,8 +6,8 @@
 //! named fails, and so does a named edge that no longer occurs: the exceptions only
 //! become fewer. The list must name every module, and no other.
 //!
-//! `lib` in a list stands for what the root file itself defines. Names that the root
-//! file hands on by `pub use` count as names of their module.
+//! `lib` in a list stands for the names that the root file itself defines. Names that the root
+//! file re-exports by `pub use` count as names of their module.
 
 use super::imports::{Import, References, Target, read};
 use super::production::shipped;
@@ -15,7 +15,7 @@ use super::{File, Report};
 use std::collections::{BTreeMap, BTreeSet};
 
 const LIST: &str = "xtask/layers.txt";
-/// What the root file defines, in a list.
+/// The name that stands in a list for the names that the root file defines.
 const ROOT: &str = "lib";
 const ROOT_FILES: [&str; 2] = ["lib.rs", "main.rs"];
 const FORMAT: &str = "the head of xtask/layers.txt describes the format";
@@ -40,7 +40,7 @@ pub(super) fn check(files: &[File], report: &mut Report) {
 struct Layers {
     folder: String,
     line: usize,
-    /// In order, each with its line.
+    /// The modules in order, each with its line in the list.
     modules: Vec<(String, usize)>,
     exceptions: Vec<Exception>,
 }
@@ -53,13 +53,13 @@ struct Exception {
 }
 
 impl Layers {
-    /// Where a module stands in the order.
+    /// The position of a module in the order.
     fn rank(&self, module: &str) -> Option<usize> {
         self.modules.iter().position(|(name, _)| name == module)
     }
 }
 
-/// Reads the list; an error has its line.
+/// Parses the list. An error has the number of its line.
 fn parse(text: &str) -> Result<Vec<Layers>, (usize, String)> {
     let mut crates: Vec<Layers> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -183,7 +183,7 @@ fn check_edge(layers: &Layers, edge: &Edge<'_>, report: &mut Report) {
         let remedy = "move it into a module, or list `lib` in xtask/layers.txt";
         return report.fail(edge.file, edge.line, wrong, remedy);
     }
-    // A module that is not listed is a finding already.
+    // Another check reports a module that is not listed.
     let (Some(lower), Some(upper)) = (layers.rank(to), layers.rank(from)) else {
         return;
     };
@@ -197,7 +197,7 @@ fn check_edge(layers: &Layers, edge: &Edge<'_>, report: &mut Report) {
 
 /// The shipped files of one crate.
 struct Source<'a> {
-    /// Each with its path below `src`, without extension, in parts.
+    /// The files, each with the parts of its path below `src`, without extension.
     files: Vec<(&'a File, Vec<&'a str>)>,
     root: Option<&'a File>,
 }
@@ -226,7 +226,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What the root file refers to; it may use the bare names of `modules`.
+    /// The references of the root file, which may use the bare names of `modules`.
     fn root_references(&self, modules: &[&str]) -> References<'a> {
         self.root
             .map(|root| read(root.production_code(), 0, modules))
@@ -240,8 +240,8 @@ impl<'a> Source<'a> {
         files.copied().chain(inline).collect()
     }
 
-    /// Every use of a top-level module by another. Imports of everything at the root
-    /// hide what is used, so they are findings.
+    /// Every use of a top-level module by another one. An import of everything at the root hides
+    /// the names that are used, so such an import is a finding.
     fn edges(&self, modules: &BTreeSet<&str>, report: &mut Report) -> Vec<Edge<'a>> {
         let names: Vec<&str> = modules.iter().copied().collect();
         let root = self.root_references(&names);

@@ -1,8 +1,8 @@
-//! Relative links of Markdown files lead to a file, a folder or a heading of
-//! the project.
+//! Checks that relative links of Markdown files lead to a file, a folder or a heading of the
+//! project.
 //!
-//! Reads `[text](target)` and `[label]: target`, outside of code. Links with a
-//! scheme are not followed: tidy works offline.
+//! The check reads `[text](target)` and `[label]: target` outside of code. Links with a scheme
+//! are not followed, because tidy works offline.
 
 use super::{File, Report};
 
@@ -47,7 +47,7 @@ fn broken(files: &[File], from: &File, target: &str) -> Option<String> {
     (!known).then(|| format!("link `{target}` names a heading that is not there"))
 }
 
-/// `path` as seen from the folder of `from`, with `.` and `..` taken away.
+/// Resolves `path`, which is relative to the folder of `from`, and removes `.` and `..`.
 fn resolve(from: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -63,7 +63,7 @@ fn resolve(from: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// The anchor a heading gets: small letters, blanks to dashes, no punctuation.
+/// The anchor of a heading: lower case, dashes for blanks, no punctuation.
 fn heading_anchor(line: &str) -> Option<String> {
     let title = line.trim_start_matches('#');
     let depth = line.len() - title.len();
@@ -108,7 +108,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The target without a title that may follow it, and without angle brackets.
+/// The target of a link, without angle brackets and without a title that may follow it.
 fn first_word(target: &str) -> Option<String> {
     let word = target.split_whitespace().next()?;
     Some(
@@ -118,7 +118,7 @@ fn first_word(target: &str) -> Option<String> {
     )
 }
 
-/// The line with `code` between backticks taken out.
+/// The line without the `code` between backticks.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }

@@ -1,4 +1,4 @@
-//! Every metric is described, and nothing is described that is not one.
+//! Checks that `docs/metrics.md` describes every metric, and no other.
 
 use super::{File, Report};
 use std::collections::BTreeSet;

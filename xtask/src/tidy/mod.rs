@@ -1,9 +1,10 @@
-//! `cargo xtask tidy`: checks that no compiler makes, over every file that git
-//! tracks or would track.
+//! `cargo xtask tidy`: runs checks that no compiler makes, over every file that git tracks or
+//! would track.
 //!
-//! Quick and offline. Each finding names the file, the line, what is wrong and
-//! what to do; findings end in exit 1. Notes inform and do not fail: files and functions
-//! that are long, but not yet too long, and rules that the tree does not keep everywhere.
+//! The checks are quick and work offline. Each finding names the file, the line, what is wrong
+//! and what to do; with a finding, the exit code is 1. Notes do not fail: they name files and
+//! functions that are long but not too long, and breaches of rules that the tree does not keep
+//! everywhere yet.
 
 mod errors;
 mod glossary;
@@ -49,7 +50,7 @@ impl File {
         self.code.get_or_init(|| rust::code_only(&self.text))
     }
 
-    /// The code without items that only tests compile.
+    /// The code without comments, strings and items that only tests compile.
     fn production_code(&self) -> &str {
         self.production_code
             .get_or_init(|| production::without_tests(self.code()))
@@ -82,7 +83,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What the checks have to say: findings fail, notes only inform.
+/// The results of the checks: findings, which fail, and notes, which do not.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     findings: Vec<Finding>,
@@ -151,7 +152,7 @@ fn read_files(listing: &str) -> Result<Vec<File>, Failure> {
     let mut files = Vec::new();
     for path in listing.split('\0').filter(|path| !path.is_empty()) {
         let full = root().join(path);
-        // Deleted but not yet staged, or a link to a folder: nothing to read.
+        // A deleted file that is still in the index, or a link to a folder, has no text.
         if !full.is_file() {
             continue;
         }

@@ -1,10 +1,10 @@
-//! The lists of mutants keep step with the code, as far as that shows without a
-//! build: each can be read, each name is given once, each edit fits exactly one
-//! place, and each layer is a test target that exists and has tests of such names.
+//! Checks that the lists of mutants fit the code, as far as a check without a build can tell:
+//! each list can be parsed, each name is unique, each edit fits exactly one place, and each layer
+//! is an existing test target that has tests with such names.
 //!
-//! In a library, the name must be part of a test's path. A test target may make tests by
-//! a macro and share files with others, so there it is enough that its modules and its
-//! function, or parts of them, exist; whether they belong together only a run shows.
+//! In a library, the name must be part of a test's path. A test target may define tests by a
+//! macro and share files with other targets, so there the modules and the function, or parts of
+//! their names, must exist; only a run shows whether they belong together.
 
 use super::rust::{functions, is_word};
 use super::{File, Report};
@@ -47,9 +47,9 @@ pub(super) fn check(files: &[File], report: &mut Report) {
     }
 }
 
-/// The files in which the tests of a layer are: of a library its sources, of a test
-/// target the `tests` of its package, because targets may share files. None if there is
-/// no such target.
+/// The files that may have the tests of a layer: the sources of a library, or the whole folder
+/// `tests` of the package, because test targets may share files. `None` if there is no such
+/// target.
 fn sources<'a>(files: &'a [File], layer: &Layer) -> Option<Vec<&'a File>> {
     let name = format!("name = \"{}\"", layer.package);
     let package = files.iter().find_map(|file| {
@@ -96,8 +96,8 @@ fn in_library(sources: &[&File], filter: &str) -> bool {
     })
 }
 
-/// Whether a test may have a filter in its path. The filter may begin and end anywhere
-/// in a name.
+/// Whether a test of a test target may have a filter in its path. The filter may begin and end
+/// anywhere in a name.
 fn has_test(sources: &[&File], filter: &str) -> bool {
     let (path, last) = filter.rsplit_once("::").unwrap_or(("", filter));
     let mut modules = path.split("::").filter(|module| !module.is_empty());
@@ -112,7 +112,7 @@ fn has_test(sources: &[&File], filter: &str) -> bool {
         && (is_function() || is_module(&|module| module.contains(last)))
 }
 
-/// Whether a file is, lies in, or declares such a module.
+/// Whether a file is a module whose name `fits`, is inside one, or declares one.
 fn has_module(file: &File, fits: &dyn Fn(&str) -> bool) -> bool {
     let mut parts = file.path.trim_end_matches(".rs").split('/');
     parts.any(fits) || declared(file.code()).any(fits)

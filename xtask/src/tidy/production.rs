@@ -1,4 +1,4 @@
-//! The code that ships: Rust source without what only tests compile.
+//! Finds the code that ships: Rust source without the items that only tests compile.
 //!
 //! Test code is an item below `#[cfg(test)]`, a file `tests.rs`, everything in a
 //! folder `tests`, and a file that is declared by `#[cfg(test)] mod name;`. An item
@@ -50,7 +50,7 @@ fn test_modules(file: &File) -> Vec<String> {
     .collect()
 }
 
-/// The folder in which the modules lie that a file declares.
+/// The folder of the modules that a file declares.
 fn child_folder(path: &str) -> &str {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     if ["lib.rs", "main.rs", "mod.rs"].contains(&name) {
@@ -60,8 +60,8 @@ fn child_folder(path: &str) -> &str {
     }
 }
 
-/// Replaces the items that only tests compile by blanks. Line breaks and byte
-/// positions stay. Wants the output of [`super::rust::code_only`].
+/// Replaces the items that only tests compile by blanks. Line breaks and byte positions stay.
+/// `code` must be output of [`super::rust::code_only`].
 pub(super) fn without_tests(code: &str) -> String {
     let mut kept = code.as_bytes().to_vec();
     if code.contains(TEST_FILE) {
@@ -82,8 +82,8 @@ fn blank(bytes: &mut [u8]) {
     }
 }
 
-/// Where an item with attributes ends that starts at `start`: after its `;`, after
-/// its body, or, for a field or a variant, after its comma.
+/// The end of the item with attributes at `start`: after its `;`, after its body or, for a field
+/// or a variant, after its comma.
 fn item_end(code: &str, start: usize) -> usize {
     let bytes = code.as_bytes();
     let start = after_attributes(bytes, start);
@@ -141,7 +141,7 @@ fn is_statement(item: &str) -> bool {
     }
 }
 
-/// Whether what comes before a comma is a field or a variant rather than generics.
+/// Whether the text before a comma is a field or a variant, not a part of generics.
 fn is_field(before: &str) -> bool {
     let items = [
         "fn", "impl", "struct", "enum", "union", "trait", "unsafe", "async", "extern", "const",

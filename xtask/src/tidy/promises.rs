@@ -1,12 +1,11 @@
-//! Every promise of `docs/promises/` names tests that exist.
+//! Checks that every promise of `docs/promises/` names tests that exist.
 //!
-//! The format: a promise is an item of a list, and below it stand its tests, one item
-//! each: `path/to/file.rs::test_name` in backticks, the path as seen from the project's
-//! root. The file must be there and must hold a function of that name with a test
-//! attribute, or one that the suite beside it makes a test of for each implementation: a
-//! macro in `main.rs` that writes `#[test] fn $…`, and is called with
-//! `module::test_name`. A promise without a test fails, too. `README.md` describes the
-//! folder and is not checked.
+//! The format: a promise is an item of a list, and its tests are items below it:
+//! `path/to/file.rs::test_name` in backticks, the path relative to the project's root. The file
+//! must exist and must have a function of that name with a test attribute. A function without
+//! one counts if the suite in its folder makes a test of it for each implementation: a macro in
+//! `main.rs` that writes `#[test] fn $…` and is called with `module::test_name`. A promise
+//! without a test fails. `README.md` describes the folder and is not checked.
 
 use super::rust::functions;
 use super::{File, Report};
@@ -24,7 +23,7 @@ pub(super) fn check(files: &[File], report: &mut Report) {
 }
 
 fn check_page(files: &[File], page: &File, report: &mut Report) {
-    // The line of the promise whose tests have not come yet.
+    // The line of the last promise, as long as no test of it was read.
     let mut untested = None;
     let mut in_promise = false;
     for (index, text) in page.text.lines().enumerate() {
@@ -62,7 +61,7 @@ fn fail_untested(page: &File, line: Option<usize>, report: &mut Report) {
     }
 }
 
-/// The one name in backticks that makes up an item.
+/// The name of a test in an item that consists of one name in backticks.
 fn name_of(item: &str) -> Option<&str> {
     let name = item.strip_prefix('`')?.strip_suffix('`')?;
     (!name.contains('`')).then_some(name)

@@ -1,9 +1,8 @@
-//! Texts that must make sense when read alone: doc comments, and the HELP texts of
+//! Checks texts that must make sense when read alone: doc comments, and the HELP texts of
 //! metrics.
 //!
-//! Rustdoc and Prometheus show each text without its neighbours, so a text must not
-//! begin with a word that refers to the text before it. These are notes: they do not
-//! fail.
+//! Rustdoc and Prometheus show each text without its neighbours, so a text must not begin with a
+//! word that refers to the text before it. The results are notes, which do not fail.
 
 use super::rust::strings;
 use super::{File, Report};

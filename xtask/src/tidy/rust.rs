@@ -1,8 +1,8 @@
-//! Just enough Rust: code without comments and strings, and where its functions
-//! begin and end.
+//! Reads as much Rust as the checks need: code without comments and strings, and the beginning
+//! and end of each function.
 //!
-//! Not a parser. It knows comments, strings, raw strings and characters, and
-//! counts brackets; macros that unbalance brackets do not exist in Rust.
+//! This module is not a parser. It recognises comments, strings, raw strings and characters, and
+//! counts brackets; Rust has no macros with unbalanced brackets.
 
 /// The source with comments, strings and characters turned into spaces. Line
 /// breaks and byte positions stay.
@@ -25,13 +25,12 @@ pub(super) fn code_only(source: &str) -> String {
         }
         at = end;
     }
-    // Every multi-byte character that was cut was cut whole: blanking starts
-    // and ends at ASCII bytes.
+    // Blanking starts and ends at ASCII bytes, so no multi-byte character was cut.
     String::from_utf8(code).unwrap_or_default()
 }
 
-/// The contents of every string, escapes as they are written, with the line on which the
-/// string begins. Raw strings are left out.
+/// The contents of every string with unprocessed escapes, and the line on which the string
+/// begins. Raw strings are left out.
 pub(super) fn strings(source: &str) -> Vec<(usize, &str)> {
     let bytes = source.as_bytes();
     let mut found = Vec::new();
@@ -52,7 +51,7 @@ pub(super) fn strings(source: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Where the comment, string or character that starts at `at` ends, if one does.
+/// The end of the comment, string or character that starts at `at`, if one does.
 fn token_to_blank(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -71,7 +70,7 @@ fn token_to_blank(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// `b` or `c` directly before a raw string's `r`, itself at the start of a word.
+/// Whether the byte at `at` is the `b` or `c` before a raw string's `r`, at the start of a word.
 fn is_string_prefix(bytes: &[u8], at: usize) -> bool {
     matches!(bytes[at - 1], b'b' | b'c') && (at == 1 || !is_word(bytes[at - 2]))
 }
@@ -96,7 +95,7 @@ fn block_comment_length(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// Bytes up to and including the closing quote, escapes skipped.
+/// The number of bytes up to and including the closing quote; escaped quotes do not close.
 fn quoted_length(rest: &[u8], quote: u8) -> usize {
     let mut at = 0;
     while at < rest.len() {
@@ -109,7 +108,8 @@ fn quoted_length(rest: &[u8], quote: u8) -> usize {
     rest.len()
 }
 
-/// A character, told apart from a lifetime: an escape, or one character and a quote.
+/// The length of a character literal: an escape, or one character and a quote. `None` for a
+/// lifetime.
 fn character_length(rest: &[u8]) -> Option<usize> {
     if rest.get(1) == Some(&b'\\') {
         return Some(1 + quoted_length(&rest[1..], b'\''));
@@ -151,7 +151,7 @@ pub(super) struct Function<'a> {
     pub is_test: bool,
 }
 
-/// Every function with a body, nested ones too. Wants the output of [`code_only`].
+/// Every function with a body, nested ones too. `code` must be output of [`code_only`].
 pub(super) fn functions(code: &str) -> Vec<Function<'_>> {
     let bytes = code.as_bytes();
     let mut found = Vec::new();
@@ -176,8 +176,8 @@ pub(super) fn functions(code: &str) -> Vec<Function<'_>> {
     found
 }
 
-/// The closing brace of the body of the item that starts at `start`; none for a
-/// declaration that ends in `;`.
+/// The position of the closing brace of the item that starts at `start`; `None` for a
+/// declaration that ends with `;`.
 pub(super) fn body_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut brackets = 0i32;
     let mut braces = 0i32;

@@ -1,4 +1,4 @@
-//! Rust files: a header, a bounded size, functions that fit, no leftovers.
+//! Checks Rust files: a header, a bounded size, functions of bounded length, no leftovers.
 
 use super::rust::functions;
 use super::{File, Report};
@@ -7,15 +7,15 @@ const HEADER_WITHIN_LINES: usize = 3;
 const FILE_LINES_NOTED: usize = 500;
 const FILE_LINES: usize = 800;
 const FUNCTION_LINES_NOTED: usize = 80;
-/// The most that a function is to have. The tree still has longer ones, so this is a
-/// note, too.
+/// The lines that a function should have at most. The tree still has longer functions, so a
+/// longer function is a note.
 const FUNCTION_LINES_WANTED: usize = 110;
 const FUNCTION_LINES: usize = 150;
 
-/// Code that says "not finished", or that switches a test off.
+/// Code that marks unfinished work or disables a test.
 const LEFTOVER_CODE: &[&str] = &["todo!(", "unimplemented!(", "dbg!(", "#[ignore"];
-/// Words that say the same in a comment. Spelled in two parts, so that this
-/// file does not find itself.
+/// Words that mark unfinished work in a comment. Each is spelled in two parts, so that the check
+/// does not report this file.
 const LEFTOVER_WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 const WORDS_SEARCHED_IN: &[&str] = &["rs", "toml", "sh", "js", "mjs", "ts", "py", "yml", "yaml"];
 

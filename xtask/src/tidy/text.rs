@@ -1,8 +1,9 @@
-//! Any text: no paths of somebody's machine, no trailing blanks.
+//! Checks every text: no paths of a developer's machine, no trailing blanks.
 
 use super::{File, Report};
 
-/// Spelled in two parts, so that this file does not find itself.
+/// Folders that exist on a developer's machine alone. Each is spelled in two parts, so that the
+/// check does not report this file.
 const MACHINE_FOLDERS: &[&str] = &[
     concat!("/ro", "ot/"),
     concat!("/wo", "rk/"),
@@ -27,7 +28,7 @@ pub(super) fn check(file: &File, report: &mut Report) {
     }
 }
 
-/// A folder of [`MACHINE_FOLDERS`] at the start of a path, not inside one.
+/// Finds a folder of [`MACHINE_FOLDERS`] at the start of a path, not inside one.
 fn machine_folder(line: &str) -> Option<&'static str> {
     MACHINE_FOLDERS.iter().copied().find(|folder| {
         line.match_indices(folder).any(|(at, _)| {

@@ -1,9 +1,9 @@
-//! Types: a bounded size, and one name for one type.
+//! Checks types: a bounded size, and one name for one type.
 //!
-//! The size of a type is the number of lines of its `impl` blocks in one crate, however
-//! many files hold them. A name counts as used twice if two of the crates that make up
-//! the mirror define it. Test code is not counted. These are notes: they do not fail.
-//! Like [`super::rust`], this counts brackets instead of parsing.
+//! The size of a type is the number of lines of its `impl` blocks in one crate, in however many
+//! files. A name counts as used twice if two of [`ONE_NAME_CRATES`] define it. Test code is not
+//! counted. The results are notes, which do not fail. Like [`super::rust`], this module counts
+//! brackets and does not parse.
 
 use super::production::shipped;
 use super::rust::{body_end, is_word};
@@ -103,8 +103,7 @@ struct Impl<'a> {
     lines: usize,
 }
 
-/// Every `impl` block and the type that it is for. Wants the output of
-/// [`super::rust::code_only`].
+/// Every `impl` block and its type. `code` must be output of [`super::rust::code_only`].
 fn impls(code: &str) -> Vec<Impl<'_>> {
     let lines_between = |from: usize, to: usize| code[from..to].matches('\n').count();
     words(code, "impl")
@@ -121,7 +120,7 @@ fn impls(code: &str) -> Vec<Impl<'_>> {
         .collect()
 }
 
-/// Whether an item may start after this code. Elsewhere `impl` is part of a type.
+/// Whether an item may start after this code. If not, `impl` is part of a type.
 fn starts_item(before: &str) -> bool {
     let before = before.trim_end();
     let before = before.strip_suffix("unsafe").unwrap_or(before).trim_end();
@@ -144,7 +143,7 @@ fn implementor(head: &str) -> Option<&str> {
         .find(|word| !word.is_empty())
 }
 
-/// Where the angle brackets end that open at the start of the text.
+/// The end of the angle brackets that open at the start of the text.
 fn angles_end(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut depth = 0usize;
@@ -185,7 +184,7 @@ fn definitions(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Where a word begins, for each time that it stands alone in the text.
+/// The positions at which a word occurs in the text as a whole word.
 fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = text.as_bytes();
     let starts = text.match_indices(word).map(|(at, _)| at);

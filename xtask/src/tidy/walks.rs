@@ -1,11 +1,11 @@
-//! The walks of `ARCHITECTURE.md`: the functions that a commit, a repair and a request
+//! Checks the walks of `ARCHITECTURE.md`: the functions that a commit, a repair and a request
 //! for a repository pass through, in order.
 //!
 //! The format: a section `## Walks` with a subsection for each of [`WALKS`], and in it a
-//! numbered list. Each step names one function or more, as `path/file.rs::function` in
-//! backticks, the path as seen from the project's root. Each file must exist and its
-//! production code must define the function. One walk has a bounded number of distinct files
-//! and of hops; a hop is a function that is in another file than the function before it.
+//! numbered list. Each step names at least one function, as `path/file.rs::function` in
+//! backticks, the path relative to the project's root. Each file must exist and its production
+//! code must define the function. The number of distinct files and of hops of a walk is limited;
+//! a hop is a function in another file than the function before it.
 
 use super::rust::is_word;
 use super::{File, Report};
@@ -16,7 +16,7 @@ const SECTION: &str = "## Walks";
 
 /// A walk that the document must have, and its limits.
 struct Limits {
-    /// What the title of the subsection contains, in small letters.
+    /// A text that the title of the subsection contains, in lower case.
     title: &'static str,
     files: usize,
     hops: usize,
@@ -73,7 +73,7 @@ pub(super) fn check(files: &[File], report: &mut Report) {
 }
 
 struct Walk<'a> {
-    /// In small letters.
+    /// The title of the subsection, in lower case.
     title: String,
     line: usize,
     steps: Vec<Step<'a>>,

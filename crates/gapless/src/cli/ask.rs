@@ -69,7 +69,7 @@ fn list_problems(status: &Status) -> Vec<String> {
     for upstream in status
         .upstreams
         .iter()
-        // Of the hosts of a network some are always gone: `gapless hosts --failing`.
+        // Some hosts of a network are always down; `gapless hosts --failing` lists them.
         .filter(|upstream| !upstream.connected && upstream.followed != "discovered")
     {
         needs.push(format!(
@@ -108,7 +108,7 @@ fn describe_strays(upstream: &UpstreamAnswer) -> Option<String> {
     })
 }
 
-/// Whether every repository of the upstream's host is wanted.
+/// Whether the upstream is followed for every repository of its host.
 fn is_followed_whole(upstream: &UpstreamAnswer) -> bool {
     upstream.kind == "pds" && !matches!(upstream.followed.as_str(), "for_tracked" | "discovered")
 }

@@ -34,7 +34,7 @@ impl Reply {
     }
 }
 
-/// The failure for a server that answers, but not as this program does.
+/// The failure for a server whose answers are not those of Gapless.
 fn not_gapless(from: &str, why: &str) -> CommandError {
     CommandError::Unreachable(format!(
         "the answer of {from} is not that of a gapless of this version: {why}.\n\
@@ -164,7 +164,7 @@ fn describe(base: &Url, error: OperatorError) -> CommandError {
             CommandError::Unreachable(format!("no answer of a gapless came from {base}: {reason}"))
         }
         OperatorError::Silent => CommandError::Unreachable(format!(
-            "{base} takes connections, and nobody answers there. If it is a gapless, it hangs: \
+            "{base} accepts connections and sends no answer. If it is a gapless, it hangs: \
              its log may tell why.\nOr name another one: --url URL, or GAPLESS_URL."
         )),
         OperatorError::Unhealthy(status) => not_gapless(
@@ -211,7 +211,7 @@ mod tests {
             text: "<html>".to_owned(),
         };
         for (error, code, words) in [
-            (OperatorError::Silent, 3, "nobody answers there"),
+            (OperatorError::Silent, 3, "sends no answer"),
             (
                 OperatorError::NotConnected("refused".to_owned()),
                 3,

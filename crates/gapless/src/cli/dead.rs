@@ -19,7 +19,7 @@ impl Page for DeadPage {
     }
 }
 
-/// Lists dead letters; any of them is a finding.
+/// Lists dead letters. The outcome is a finding if there are any.
 pub(crate) fn list_dead_letters(
     server: &Server,
     limit: usize,

@@ -1,4 +1,4 @@
-//! `gapless demo`: its arguments.
+//! `gapless demo`: the arguments of the demonstration.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -28,7 +28,7 @@ pub(crate) fn export(
         Some(out) => out.to_owned(),
         None => PathBuf::from(format!("{}.car", did.replace([':', '%'], "_"))),
     };
-    // It would be replaced: a device, a folder, or where a link leads.
+    // The export would replace a device, a folder or a link.
     if std::fs::symlink_metadata(&out).is_ok_and(|there| !there.is_file()) {
         return Err(CommandError::Usage(format!(
             "{} is there and no ordinary file; name another one with --out",
@@ -102,7 +102,7 @@ async fn download_car(
     let evidence = response.header(EVIDENCE_HEADER);
     let mut download = ExportDownload {
         evidence: evidence.map(str::to_owned),
-        // Beside the file, so that it can be renamed.
+        // A rename needs the temporary file on the same file system.
         file: NamedTempFile::new_in(folder).map_err(|error| cannot(&error))?,
         spill: Spill::new(folder, SpillLimits::default()),
         bytes: 0,

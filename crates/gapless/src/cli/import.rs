@@ -22,7 +22,7 @@ pub(crate) fn import(server: &Server, file: &Path) -> Result<CommandOutcome, Com
             let words = format!("{} is no file", file.display());
             return Err(CommandError::Usage(words));
         }
-        // Read as it is sent, never all at once.
+        // The file is read in pieces while it is sent.
         client.upload(url, opened).await
     })?;
     let answer: ImportAnswer = reply.read()?;

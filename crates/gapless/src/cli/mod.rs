@@ -340,7 +340,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version arrive here too; they are no errors.
+            // Help and version arrive here too, and are not errors.
             let usage = error.use_stderr();
             if usage && usage::wants_json(&arguments) {
                 terminal::print_line(&usage::to_json(&error));

@@ -34,7 +34,7 @@ pub(crate) fn read_pages<P: Page>(
             let reply = client.get(client.url(&["v1", list], &query)).await?;
             let page: P = reply.read()?;
             entries += page.entries();
-            // A server that goes round in circles is not followed.
+            // A server whose cursor does not grow would be asked for ever.
             let moved = page.cursor() > cursor;
             cursor = page.cursor();
             take(page);

@@ -38,8 +38,7 @@ impl ProgressBar {
         if !due && stage == self.stage {
             return;
         }
-        // The first word about a stage comes at once on a terminal; in a log, a
-        // quick command says nothing.
+        // A terminal shows a stage at once. Elsewhere, a quick command prints no line.
         if self.printed_at.is_none() && !self.terminal {
             self.printed_at = Some(Instant::now());
             return;

@@ -16,7 +16,7 @@ fn load_config(flags: &Flags) -> Result<LoadedConfig, CommandError> {
 
 pub(crate) fn run(flags: &Flags) -> Result<CommandOutcome, CommandError> {
     let loaded = load_config(flags)?;
-    // An interval that somebody chose is kept, whatever it costs.
+    // A configured interval is kept, whatever the sweeps cost.
     let sweep_fixed = loaded.source("sweep_every") != config::ValueSource::Default;
     let config = loaded.config;
     if !config.has_sources() && !has_store(&config) {

@@ -21,7 +21,7 @@ const FINDINGS_SHOWN: usize = 20;
 pub(crate) fn check(folder: &DataFolder) -> Result<CommandOutcome, String> {
     require_store(&folder.data)?;
     let settings = Settings {
-        // Nothing is written, so nothing needs room.
+        // A check writes nothing, so no free space is needed.
         min_free_disk_bytes: 0,
         ..Settings::default()
     };

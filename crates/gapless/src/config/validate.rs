@@ -318,7 +318,7 @@ fn read_list(key: &str, given: &RawValue, expected: &str) -> Result<Vec<String>,
             let items = text.split(',').map(str::trim);
             let items = items.filter(|item| !item.is_empty()).map(str::to_owned);
             match items.collect::<Vec<_>>() {
-                // Only commas, or an empty variable of a script. An empty list would
+                // The text has only commas, or comes from an empty variable. An empty list would
                 // mean everything, so it is an error.
                 none if none.is_empty() => Err(value_error(key, given, expected)),
                 items => Ok(items),

@@ -66,7 +66,7 @@ impl Demo {
         Ok(fine)
     }
 
-    /// Prints the differences that the judge found, record by record.
+    /// Prints the differences that the comparisons found, record by record.
     pub(super) fn tell_differences(&self) {
         let tally = self.judge.tally();
         for what in &tally.told {

@@ -34,7 +34,7 @@ use view::{DemoStatus, DemoView, OutputForm};
 pub(crate) const DEFAULT_REPOS: usize = 60;
 /// The number of repositories that the acts need.
 pub const MIN_REPOS: usize = MIN_ACCOUNTS_PER_HOST * HOSTS;
-/// The largest number of repositories. More repositories would show nothing else.
+/// The largest number of repositories. More repositories would show nothing new.
 pub const MAX_REPOS: usize = 5_000;
 /// How long any repair may take.
 pub(crate) const REPAIR_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,10 +1,9 @@
-//! The oracle: what a mirror says and holds of a repository, compared with the truth of the
-//! test network.
+//! The oracle compares a mirror's answers and stored records with the truth of the test network.
 //!
-//! A repository may be behind, and then the mirror says so. It may never hold anything but what
-//! its owner signed at the rev that the mirror states. [`compare`] checks that record by record
-//! and byte by byte, whether the repository is complete or not. The demonstration and all tests
-//! of the program use it.
+//! A mirrored repository may be behind; the mirror must then say so. The mirror may never hold
+//! anything but the records that the owner signed at the rev that the mirror states. [`compare`]
+//! checks this record by record and byte by byte, whether the repository is complete or not. The
+//! demonstration and all tests of the program use the oracle.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +16,15 @@ use gapless_testnet::{Records, Truth};
 
 use crate::config::Flags;
 
-/// Which records a mirror was told to keep.
+/// The records that a mirror is configured to keep.
 #[derive(Debug, Clone, Default)]
 pub struct RecordScope {
-    /// Patterns of collections; none stands for all.
+    /// Patterns of collections; an empty list means all.
     patterns: Vec<String>,
-    /// Keeps no keys of records outside the patterns.
+    /// Whether the mirror keeps no keys of records outside the patterns.
     wanted_keys_only: bool,
-    /// The filter is wider than it was: until a repository is complete under the present one, the
-    /// mirror may hold fewer records than the filter wants.
+    /// Whether the filter was narrower before. Until a repository is complete under the present
+    /// filter, the mirror may hold fewer records than the filter wants.
     widened: bool,
 }
 
@@ -44,7 +43,7 @@ impl RecordScope {
         }
     }
 
-    /// Says whether the filter is wider than it was.
+    /// Sets whether the filter was narrower before.
     pub fn widened(self, widened: bool) -> RecordScope {
         RecordScope { widened, ..self }
     }
@@ -65,21 +64,21 @@ impl RecordScope {
     }
 }
 
-/// What was compared of one repository.
+/// The comparison of one repository with the truth.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The mirror states a rev, so there was something to compare.
+    /// Whether the mirror states a rev, so that there was something to compare.
     pub stated: bool,
-    /// The mirror calls the repository complete.
+    /// Whether the mirror calls the repository complete.
     pub complete: bool,
     /// Records that were compared byte by byte.
     pub records: u64,
-    /// Each difference in words; empty if everything is true.
+    /// A description of each difference; empty if there is none.
     pub different: Vec<String>,
 }
 
 impl Comparison {
-    /// The comparison, for a caller to whom a difference is a failure.
+    /// Returns the comparison, for a caller for whom a difference is a failure.
     ///
     /// # Panics
     /// If anything differs.
@@ -89,13 +88,13 @@ impl Comparison {
     }
 }
 
-/// Records by path; without its bytes, a record of which only the key is kept.
+/// The bytes of each record by path; `None` for a record of which only the key is kept.
 pub type HeldRecords = BTreeMap<String, Option<Vec<u8>>>;
 
 /// Compares an answer about a repository with the truth at the rev that the answer states: the
-/// commit, the root, the number of records and what the answer calls complete. With a view of
-/// the store taken after the answer, compares every record too, unless the repository has moved
-/// on in between.
+/// commit, the root, and the number of records of a complete repository. With a view of the store
+/// taken after the answer, compares every record too, unless the repository has moved on in
+/// between.
 pub fn compare(
     truth: &Truth,
     scope: &RecordScope,
@@ -138,7 +137,7 @@ pub fn compare(
     Ok(comparison)
 }
 
-/// Compares what an answer says of its commit. Returns the records that were signed with it.
+/// Compares the commit of an answer. Returns the records that the owner signed at its rev.
 fn compare_head(
     truth: &Truth,
     scope: &RecordScope,
@@ -154,11 +153,12 @@ fn compare_head(
             if answer.commit == Some(signed.commit.to_string())
                 && answer.data == Some(signed.data.to_string()) => {}
         Some(_) => different.push(format!("{did} at {rev}: another commit than was signed")),
-        None => different.push(format!("{did}: nobody signed {rev}")),
+        None => different.push(format!("{did}: the owner never signed {rev}")),
     }
     let signed = truth.records_at(did, rev)?;
     let keys = signed.keys().filter(|path| scope.keeps_key(path)).count() as u64;
-    // Records are counted a moment after the row was read: only at the head the number is sure.
+    // The mirror counts the records after it has read the row, so the number is certain only
+    // at the head.
     let at_head = truth.head(did).is_some_and(|head| head.rev == rev);
     if answer.complete && at_head && answer.records != Some(keys) {
         let counted = answer.records;
@@ -190,7 +190,7 @@ fn path_and_bytes(record: Record) -> (String, Option<Vec<u8>>) {
     (path, record.bytes().map(<[u8]>::to_vec))
 }
 
-/// Compares records with those that the filter keeps of the signed ones.
+/// Compares held records with those of the signed records that the filter keeps.
 fn compare_records(
     did: &Did,
     rev: Rev,
@@ -207,7 +207,7 @@ fn compare_records(
     let kept = signed.iter().filter(|(path, _)| scope.keeps_key(path));
     let mut wanted: HeldRecords = kept.map(wanted).collect();
     if scope.widened && !complete {
-        // What both have must be what was signed; a key may lack its record.
+        // Records that both have must have the signed bytes; a held key may lack its bytes.
         let mut both = held.clone();
         both.retain(|path, _| wanted.contains_key(path));
         wanted.retain(|path, _| held.contains_key(path));

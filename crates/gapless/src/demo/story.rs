@@ -22,7 +22,7 @@ pub(super) fn read_counters(mirror: &Mirror) -> CounterValues {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let pairs = lines.filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
-        // Durations are left out.
+        // Only counters are read: gauges and histograms are left out.
         let counts = name.contains("_total");
         counts.then_some((name.to_owned(), value.parse().ok()?))
     });

@@ -1,5 +1,5 @@
-//! The running tally of a demonstration: every record that the mirror holds, compared with the
-//! truth again and again by the [`oracle`], and what came of it.
+//! The running tally of a demonstration: the [`oracle`] compares every record that the mirror
+//! holds with the truth again and again, and the tally counts the results.
 
 use std::collections::BTreeSet;
 use std::sync::MutexGuard;
@@ -14,10 +14,10 @@ use gapless_testnet::Truth;
 use crate::demo::DemoError;
 use crate::demo::oracle::{self, Comparison, RecordScope};
 
-/// Differences that are told in words; the others are counted.
+/// The most differences that are described; further ones are only counted.
 const TOLD: usize = 20;
 
-/// What was compared since the beginning, and what came of it.
+/// The results of all comparisons since the beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OracleTally {
     /// States of repositories that were compared.
@@ -35,18 +35,18 @@ pub(super) struct OracleTally {
     /// Repositories of the network, and those that were complete when last looked at.
     pub repos: u64,
     pub complete: u64,
-    /// The first differences, in words.
+    /// Descriptions of the first differences.
     pub told: Vec<String>,
-    /// Why a comparison did not get to its end.
+    /// Why a comparison failed before its end.
     pub failed: Option<String>,
 }
 
 #[derive(Default)]
 struct Inner {
     tally: OracleTally,
-    /// Those that have been complete before.
+    /// The repositories that have been complete before.
     known: BTreeSet<Did>,
-    /// Those that are a gap now.
+    /// The repositories that are a gap now.
     open: BTreeSet<Did>,
 }
 
@@ -71,7 +71,7 @@ impl Judge {
         self.state().tally.clone()
     }
 
-    /// A comparison did not get to its end: who cannot look vouches for nothing.
+    /// Records that a comparison failed before its end, so that the demonstration fails.
     pub(super) fn fail(&self, why: String) {
         self.state().tally.failed = Some(why);
     }
@@ -188,7 +188,7 @@ mod tests {
         let tally = wrong.tally();
         assert_eq!(tally.checks, 1);
         assert!(tally.differences_in_complete >= 1, "{tally:?}");
-        assert!(tally.told[0].contains("nobody signed"), "{tally:?}");
+        assert!(tally.told[0].contains("never signed"), "{tally:?}");
         drop(mirror);
         stage.take_down().await.unwrap();
     }

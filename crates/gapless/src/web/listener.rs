@@ -114,7 +114,7 @@ async fn serve_connection(
         .with_upgrades();
     let mut serving = pin!(serving);
     tokio::select! {
-        // An error is a client that is gone, slow or speaks no HTTP: it needs no report.
+        // An error means that the client is gone, slow or speaks no HTTP, and needs no report.
         _ = serving.as_mut() => return,
         () = stopping.ended() => serving.as_mut().graceful_shutdown(),
     }
@@ -125,7 +125,7 @@ async fn serve_connection(
 /// among [`CONNECTIONS`] is free once it is dropped.
 pub(super) struct Connection {
     stream: TcpStream,
-    /// None where another component limits the time.
+    /// The time limit; `None` if another component limits the time.
     idle_limit: Option<Duration>,
     /// When a byte last passed.
     active_at: Instant,
@@ -152,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// The end of an operation that made progress or has to wait.
+    /// Finishes a poll: notes the time of progress, or checks the time limit while there is none.
     fn done<T>(&mut self, polled: Poll<Result<T>>, context: &mut Context<'_>) -> Poll<Result<T>> {
         if polled.is_ready() {
             self.active_at = Instant::now();

@@ -35,7 +35,7 @@ const CALLS_AT_ONCE: usize = 32;
 const STARTING: &str = "starting: the store is being opened";
 const NOTHING_SERVED: &str = "no repository is served here";
 
-/// Who may send requests.
+/// The rules for who may send requests.
 #[derive(Debug, Clone)]
 pub struct WebSettings {
     pub token: Option<Token>,
@@ -140,7 +140,7 @@ impl Stopping {
     }
 }
 
-/// Serves until `shutdown` ends, then answers what was asked and returns.
+/// Serves until `shutdown` ends, then answers the pending requests and returns.
 pub async fn serve(
     listener: TcpListener,
     app: Arc<App>,
@@ -149,7 +149,8 @@ pub async fn serve(
     let stopping = app.stopping.clone();
     let router = routes::router(app);
     let signal = stopping.clone();
-    // A task of its own: handlers learn of the end even if the server is aborted.
+    // This is a separate task, so that handlers learn of the end even if the server is
+    // aborted.
     tokio::spawn(async move {
         shutdown.await;
         signal.0.send_replace(true);

@@ -39,7 +39,7 @@ pub(crate) async fn all(State(app): State<Arc<App>>) -> Response {
 
 fn run(app: &App, lines: &Sender<Bytes>) {
     let progress = |now: VerifyProgress| {
-        // A reader that is slow misses some lines, and holds nothing up.
+        // A slow reader misses some lines and does not delay the verification.
         let _ = lines.try_send(text(&VerifyLine::Progress(now)));
         !lines.is_closed() && !app.stopping.is_ending()
     };

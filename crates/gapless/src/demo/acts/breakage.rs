@@ -46,7 +46,7 @@ pub(super) fn lose_delete(net: &Testnet) -> Broken {
 
 pub(super) fn spoil_fetch(net: &Testnet, (host, number): (usize, usize), fault: &Fault) -> Broken {
     let did = cast(net, host, number)?;
-    // The difference is fetched first, then the whole repository: both are spoilt.
+    // The mirror fetches the difference first, then the whole repository; both are spoilt.
     inject(net, Spec::new(fault.clone()).of(&did).times(2))?;
     break_chain(net, &did)?;
     Ok(vec![did])
@@ -145,7 +145,8 @@ pub(super) fn skip_number(net: &Testnet) -> Broken {
     Ok(vec![did])
 }
 
-/// Other events get numbers that were given before, and further events get higher ones.
+/// Rolls the relay back, so that other events get numbers that were given before. Then makes
+/// events until their numbers are higher than before.
 pub(super) async fn roll_relay_back(on: &mut impl MirroredNetwork) -> Broken {
     let last_seq = |net: &Testnet| net.last_seq(Place::Relay);
     on.net().stir(60);
@@ -230,8 +231,8 @@ pub(super) async fn wipe_host<N: MirroredNetwork>(on: &mut N) -> Broken {
     Ok(lost)
 }
 
-/// Fails unless every record of the lost accounts is held, and gives the accounts back to
-/// their host. Says so.
+/// Gives the lost accounts back to their host, and describes that. Fails unless the mirror still
+/// shows each account as active with its records.
 pub(super) async fn restore_host(
     on: &mut impl MirroredNetwork,
     lost: &[Did],

@@ -1,6 +1,7 @@
-//! The acts of the fault script: each injects a fault that mirrors are known to fall to, says
-//! what it broke, and names the faults that must have fired. The demonstration plays them
-//! against a mirror in its process, the tests of the program against `gapless run` over HTTP.
+//! The acts of the fault script. Each act injects a fault that is known to defeat mirrors,
+//! describes what it broke, and names the faults that must have fired. The demonstration plays
+//! the acts against a mirror in its process, the tests of the program against `gapless run` over
+//! HTTP.
 //!
 //! A new act is an entry of one of the lists, with a [`Breakage`] and its function in `breakage`.
 //! An act breaks only accounts of the cast that no other act breaks; see [`network::cast`].
@@ -28,9 +29,9 @@ pub(crate) const MIN_ACCOUNTS_PER_HOST: usize = CAST + LOST;
 pub enum Breakage {
     LostEvent,
     LostDelete,
-    /// The cast account, and what happens to its fetched repository, twice.
+    /// A cast account, and the fault that spoils its fetched repository twice.
     SpoiltFetch((usize, usize), Fault),
-    /// The HTTP statuses with which dials are refused, each with how often.
+    /// The HTTP statuses with which dials are refused, and how often each is sent.
     RefusedDials(&'static [(u16, u64)]),
     PassedWindow,
     RestartedSequence,
@@ -47,9 +48,9 @@ pub enum Breakage {
 #[derive(Debug)]
 pub struct Act {
     pub name: &'static str,
-    /// What the act breaks, for people, in a line.
+    /// A line for people that describes what the act breaks.
     pub what: &'static str,
-    /// The faults that must have fired by the end, each with how often at least.
+    /// The faults that must have fired by the end, and the least number of times for each.
     faults: &'static [(&'static str, u64)],
     pub breakage: Breakage,
 }
@@ -180,7 +181,7 @@ impl Act {
         faults.map(|(name, _)| net.faults().fired(name)).collect()
     }
 
-    /// Fails unless every fault of the act has fired as often as it must, since `before`.
+    /// Fails unless every fault of the act has fired often enough since `before`.
     pub fn check_fired(&self, net: &Testnet, before: &[u64]) -> Result<(), DemoError> {
         for (((name, least), fired), before) in self.faults.iter().zip(self.fired(net)).zip(before)
         {
@@ -215,7 +216,7 @@ impl Act {
         }
     }
 
-    /// Ends what does not end by itself, and says what was ended.
+    /// Ends a fault that does not end by itself, and describes that; `None` for all other acts.
     pub async fn mend(
         &self,
         on: &mut impl MirroredNetwork,

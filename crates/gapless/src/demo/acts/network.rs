@@ -1,5 +1,5 @@
-//! What the acts are played on, and what they do there and wait for. Every wait has a deadline
-//! and fails with what was last seen.
+//! The network on which the acts are played, and their common steps and waits. Every wait has a
+//! deadline, and its error reports what was last seen.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ pub(super) fn inject(net: &Testnet, spec: Spec) -> Result<SetFault, DemoError> {
     Ok(set)
 }
 
-/// One commit with one new record.
+/// Makes one commit with one new record.
 pub(super) fn post(net: &Testnet, did: &Did) -> Result<NewCommit, DemoError> {
     let path = new_path();
     let record = record(&path);
@@ -86,13 +86,13 @@ pub(super) fn post(net: &Testnet, did: &Did) -> Result<NewCommit, DemoError> {
     written.map_err(network_error)
 }
 
-/// The next event of an account gets a number and is never sent.
+/// Makes the next event of an account get a number and never be sent.
 pub(super) fn drop_next(net: &Testnet, did: &Did) -> Result<SetFault, DemoError> {
     let fault = Fault::Drop { unnumbered: false };
     inject(net, Spec::new(fault).of(did).times(1))
 }
 
-/// Loses a commit, and makes another one that does not chain.
+/// Makes a commit whose event is lost, then another one, which does not chain.
 pub(super) fn break_chain(net: &Testnet, did: &Did) -> Result<(), DemoError> {
     drop_next(net, did)?;
     post(net, did)?;
@@ -144,7 +144,7 @@ pub(super) async fn until_complete<N: MirroredNetwork>(on: &mut N, dids: &[Did])
     Ok(())
 }
 
-/// Waits until faults of this name have fired so often.
+/// Waits until faults of this name have fired at least `least` times.
 pub(super) async fn until_fired<N: MirroredNetwork>(on: &mut N, fault: &str, least: u64) -> Waited {
     let ask = async |on: &mut N| Ok(on.net().faults().fired(fault));
     until(on, &format!("{fault} has fired"), ask, |fired| {

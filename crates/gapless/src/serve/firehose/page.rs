@@ -110,7 +110,7 @@ impl FirehosePageBuilder<'_> {
         match row.kind {
             LogKind::Claimed | LogKind::Lost(_) | LogKind::Redacted(_) => Ok(()),
             LogKind::Account(account) => {
-                // Also for a hidden repository: this event announces the hiding.
+                // Sent for a hidden repository too, because this event announces the hiding.
                 if let Some(repo) = self.view.repo(id)?.filter(|_| row.last) {
                     let did = repo.did.as_str();
                     self.send_frame(&[&frames::account(seq, did, account, row.at)]);

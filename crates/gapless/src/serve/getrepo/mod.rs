@@ -106,7 +106,8 @@ impl Serving {
         self.require_whole_repos()?;
         let patience = self.limits.turn;
         let permits = with_deadline(patience, async {
-            // First the address, so that no export permit waits for an address.
+            // The permit of the address comes first, so that no export permit is held while a
+            // request waits for its address.
             let ip_permit = self.ip_limiter.acquire(peer).await;
             let permit = acquire_permit(&self.exports, patience).await?;
             Ok::<_, ServeError>((ip_permit, permit))

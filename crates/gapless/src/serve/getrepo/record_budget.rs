@@ -10,7 +10,7 @@ use gapless_store::sync::Mutex;
 
 /// Whether the records of a build are kept, and the memory of its batches.
 pub(crate) struct RecordBudget {
-    /// Once false, false for good.
+    /// Whether records are kept. Once false, the value stays false.
     keeps: AtomicBool,
     /// The lease of memory, and the bytes of all batches so far.
     taken: Mutex<(Lease, u64)>,
