@@ -42,7 +42,7 @@ impl World {
             Place::Pds(index) => self.net.urls().pds[index].clone(),
             Place::Relay => self.net.urls().relay.clone().expect("there is one"),
             Place::Jetstream => self.net.urls().jetstream.clone().expect("there is one"),
-            other => panic!("nobody follows {other}"),
+            other => panic!("no upstream follows {other}"),
         }
     }
 

@@ -91,7 +91,8 @@ impl Audit {
         let root = view.root(id).expect("the keys make a tree");
         assert_eq!(root, head.data, "{} at {}", repo.did, head.rev);
         let truth = net.truth().records_at(&repo.did, head.rev);
-        let truth = truth.unwrap_or_else(|| panic!("nobody signed {} {}", repo.did, head.rev));
+        let truth =
+            truth.unwrap_or_else(|| panic!("the owner never signed {} {}", repo.did, head.rev));
         let mut held = BTreeMap::new();
         for record in view.records(id) {
             let record = record.expect("it can be read");

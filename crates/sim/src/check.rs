@@ -363,7 +363,10 @@ fn whole(world: &World, mirror: &SimMirror, id: RepoId, repo: &Repo) -> Result<(
         return broken("I5", format!("{} does not hash to its root", repo.did));
     }
     let Some(signed) = world.signed.get(&head.commit) else {
-        return broken("I5", format!("{} holds what nobody signed", repo.did));
+        return broken(
+            "I5",
+            format!("{} holds what its owner never signed", repo.did),
+        );
     };
     let same = signed.head == *head && *signed.records == records;
     if same && world.owners[signed.owner].did == repo.did {

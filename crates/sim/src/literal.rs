@@ -1,4 +1,4 @@
-//! A literal implementation of the seed document's operations in the simulator's world: a
+//! A literal implementation of the data consistency model's operations in the simulator's world: a
 //! mirror that reports "complete" while records are missing, which the checks must catch.
 //!
 //! The document is read favourably: events and files are verified, and operations are
