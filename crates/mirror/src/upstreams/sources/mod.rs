@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::FixedState;
 use gapless_atp::syntax::{Did, Rev};
-use gapless_core::ledger::{FollowReason, HostId, Tick, Time, Upstream, UpstreamId, UpstreamKind};
+use gapless_core::ledger::{HostId, Tick, Time, Upstream, UpstreamId, UpstreamKind};
 
 use crate::clock::Clock;
 use gapless_store::sync::{Mutex, RwLock};
@@ -124,7 +124,7 @@ impl Sources {
 
     /// Adds a source that is followed from now on.
     pub fn add(&self, id: UpstreamId, row: &Upstream) -> Arc<SourceTally> {
-        let tracked_only = row.followed == FollowReason::ForTracked;
+        let tracked_only = !row.followed.reads_all();
         let tally = Arc::new(SourceTally::new(id, row.kind, row.host, tracked_only));
         let mut tallies = lock(&self.tallies);
         tallies.insert(id, tally.clone());
@@ -286,9 +286,11 @@ impl SourceTally {
     /// Whether the source should have brought a commit and did not, although it was
     /// connected the whole time.
     fn should_have(&self, entry: &RecentCommit) -> bool {
+        // Events of untracked repositories are skipped before they are counted.
+        let reads = !self.tracked_only || entry.tracked;
         let expected = match self.kind {
-            UpstreamKind::Pds => !self.tracked_only || entry.tracked,
-            UpstreamKind::Relay => entry.host.is_some_and(|host| self.brings(host)),
+            UpstreamKind::Pds => reads,
+            UpstreamKind::Relay => reads && entry.host.is_some_and(|host| self.brings(host)),
             UpstreamKind::Jetstream => false,
         };
         expected && !entry.was_brought_by(self.id) && self.was_connected_since(entry.noted)

@@ -1,6 +1,8 @@
 //! Who was first, late, or missed what; and who is not judged.
 
-use gapless_core::ledger::{Epoch, Tick};
+use std::cell::Cell;
+
+use gapless_core::ledger::{Epoch, FollowReason, Tick};
 
 use super::*;
 
@@ -27,14 +29,19 @@ struct Both {
     one: Arc<SourceTally>,
     two: Arc<SourceTally>,
     did: Did,
+    tracked: Cell<bool>,
     began: Instant,
 }
 
 fn both(kind: UpstreamKind, host: Option<HostId>) -> Both {
+    with_second(row(kind, host))
+}
+
+fn with_second(second: Upstream) -> Both {
     let sources = Sources::new(Arc::new(Clock::resume(Tick(0))));
     let one = sources.add(ONE, &row(UpstreamKind::Relay, None));
     assert!(!sources.several());
-    let two = sources.add(TWO, &row(kind, host));
+    let two = sources.add(TWO, &second);
     one.connected();
     two.connected();
     Both {
@@ -42,6 +49,7 @@ fn both(kind: UpstreamKind, host: Option<HostId>) -> Both {
         one,
         two,
         did: Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").expect("a DID"),
+        tracked: Cell::new(false),
         began: Instant::now(),
     }
 }
@@ -55,7 +63,7 @@ impl Both {
                 rev: Rev::from_bits(rev),
                 host: Some(HOST),
                 cover: Some(TWO),
-                tracked: false,
+                tracked: self.tracked.get(),
                 proof,
                 at: self.began + Duration::from_millis(after_ms),
             },
@@ -145,6 +153,29 @@ fn who_was_away_or_never_brings_that_host_has_missed_nothing() {
     both.brings(&both.one, 4, Proof::Signed, 0);
     both.later();
     assert_eq!(both.figures().1.missed, 1);
+}
+
+#[test]
+fn a_source_that_reads_tracked_repositories_alone_misses_no_others() {
+    for (kind, followed) in [
+        (UpstreamKind::Relay, FollowReason::Narrowed),
+        (UpstreamKind::Pds, FollowReason::Narrowed),
+        (UpstreamKind::Pds, FollowReason::ForTracked),
+    ] {
+        let host = Some(HOST).filter(|_| kind == UpstreamKind::Pds);
+        let mut second = row(kind, host);
+        second.followed = followed;
+        let both = with_second(second);
+        both.brings(&both.one, 1, Proof::Signed, 0);
+        both.brings(&both.two, 1, Proof::Replay, 0);
+        both.brings(&both.one, 2, Proof::Signed, 0);
+        both.later();
+        assert_eq!(both.figures().1.missed, 0, "{kind:?} {followed:?}");
+        both.tracked.set(true);
+        both.brings(&both.one, 3, Proof::Signed, 0);
+        both.later();
+        assert_eq!(both.figures().1.missed, 1, "{kind:?} {followed:?}");
+    }
 }
 
 #[test]
