@@ -81,7 +81,7 @@ async fn run_mirror(
 ) -> Result<(), RunError> {
     let serve_config = config.serve.clone();
     let mirror = tokio::select! {
-        opened = Mirror::open(config.mirror_settings()) => opened?,
+        opened = Mirror::open(config.mirror.clone()) => opened?,
         () = signals.first() => {
             tracing::info!("stopped before the store was open");
             return Ok(());

@@ -91,14 +91,14 @@ pub fn own_accounts(net: NetConfig) -> NetConfig {
 
 /// Sets the intervals so that no sweep and no confirmation happens without another reason.
 pub fn unswept(config: &mut Config) {
-    config.sweep_every = Duration::from_secs(3600);
-    config.confirm_every = UNCONFIRMED;
+    config.mirror.sweep_every = Duration::from_secs(3600);
+    config.mirror.confirm_every = UNCONFIRMED;
 }
 
 /// Sets a sweep every second, and no confirmation without another reason.
 pub fn swept(config: &mut Config) {
-    config.sweep_every = Duration::from_secs(1);
-    config.confirm_every = UNCONFIRMED;
+    config.mirror.sweep_every = Duration::from_secs(1);
+    config.mirror.confirm_every = UNCONFIRMED;
 }
 
 /// Builds a settled world when awaited; see [`World::settled`].
@@ -210,11 +210,11 @@ impl World {
         let loaded =
             config::load(&self.flags, &[], Path::new("/nonexistent")).expect("it is valid");
         let mut config = loaded.config;
-        config.fetch.requests_per_second = 10_000.0;
+        config.mirror.fetch.requests_per_second = 10_000.0;
         (self.adjust)(&mut config);
-        let desks = config.limits.workers;
+        let desks = config.mirror.workers;
         let serve = config.serve.clone();
-        let mirror = Mirror::start(config.mirror_settings(), true).await?;
+        let mirror = Mirror::start(config.mirror.clone(), true).await?;
         self.listen_to_desks(&mirror, desks).await;
         self.mirror = Some(mirror);
         self.serve = Some(serve);

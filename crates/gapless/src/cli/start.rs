@@ -19,7 +19,7 @@ pub(crate) fn run(flags: &Flags) -> Result<CommandOutcome, CommandError> {
     // A configured interval is kept, whatever the sweeps cost.
     let sweep_fixed = loaded.source("sweep_every") != config::ValueSource::Default;
     let config = loaded.config;
-    if !config.has_sources() && !has_store(&config) {
+    if !config.mirror.has_sources() && !has_store(&config) {
         return Err(CommandError::Usage(WAYS_TO_START.to_owned()));
     }
     match crate::run::run(config, sweep_fixed) {
@@ -31,7 +31,7 @@ pub(crate) fn run(flags: &Flags) -> Result<CommandOutcome, CommandError> {
 
 /// Whether the data folder has a store, which may know upstreams.
 fn has_store(config: &Config) -> bool {
-    config.data.join("format").exists()
+    config.mirror.data.join("format").exists()
 }
 
 pub(crate) fn show_config(flags: &Flags, json: bool) -> Result<CommandOutcome, CommandError> {

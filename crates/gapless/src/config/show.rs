@@ -19,72 +19,70 @@ fn key_value(config: &Config, key: &str) -> Option<Value> {
     let text = |text: String| Some(Value::String(text));
     let path = |path: &std::path::Path| Some(Value::String(path.display().to_string()));
     let count = |count: usize| i64::try_from(count).ok().map(Value::Integer);
+    let mirror = &config.mirror;
     match key {
-        "data" => path(&config.data),
+        "data" => path(&mirror.data),
         "bind" => text(config.bind.to_string()),
-        "plc" => text(config.plc.clone()),
-        "plc_requests_per_second" => Some(Value::Float(config.plc_requests_per_second)),
-        "contact" => config.contact.clone().and_then(text),
-        "ca_file" => {
-            let authorities = config.authorities.as_ref();
-            authorities.and_then(|found| path(&found.file))
-        }
+        "plc" => text(mirror.plc.clone()),
+        "plc_requests_per_second" => Some(Value::Float(mirror.plc_requests_per_second)),
+        "contact" => mirror.contact.clone().and_then(text),
+        "ca_file" => config.ca_file.as_deref().and_then(path),
         "collections" => {
-            let patterns = config.collections.iter();
+            let patterns = mirror.collections.iter();
             let patterns = patterns.map(|pattern| Value::String(pattern.to_string()));
             Some(Value::Array(patterns.collect()))
         }
-        "keep_keys" => text(match config.keep_keys {
+        "keep_keys" => text(match mirror.keep_keys {
             KeepKeys::All => "all".to_owned(),
             KeepKeys::Wanted => "wanted".to_owned(),
         }),
         "dids" => config.dids_file.as_deref().and_then(path),
-        "sweep_every" => text(format_duration(config.sweep_every)),
-        "confirm_every" => text(format_duration(config.confirm_every)),
-        "live_grace" => text(format_duration(config.live_grace)),
-        "purge_grace" => text(format_duration(config.purge_grace)),
-        "keep_versions" => text(format_duration(config.keep_versions)),
-        "on_rollback" => text(match config.on_rollback {
+        "sweep_every" => text(format_duration(mirror.sweep_every)),
+        "confirm_every" => text(format_duration(mirror.confirm_every)),
+        "live_grace" => text(format_duration(mirror.live_grace)),
+        "purge_grace" => text(format_duration(mirror.purge_grace)),
+        "keep_versions" => text(format_duration(mirror.keep_versions)),
+        "on_rollback" => text(match mirror.on_rollback {
             OnRollback::Auto => "auto".to_owned(),
             OnRollback::Hold => "hold".to_owned(),
             OnRollback::Adopt => "adopt".to_owned(),
         }),
-        "allow_private" => Some(Value::Boolean(config.allow_private)),
+        "allow_private" => Some(Value::Boolean(mirror.allow_private)),
         "token" => config.token.as_ref().and(text(REDACTED.to_owned())),
         "log" => text(match config.log {
             LogFormat::Json => "json".to_owned(),
             LogFormat::Text => "text".to_owned(),
         }),
-        "min_free_disk" => text(format_size(config.min_free_disk)),
-        "fetch.concurrency" => count(config.fetch.concurrency),
-        "fetch.per_host" => count(config.fetch.per_host),
-        "fetch.requests_per_second" => Some(Value::Float(config.fetch.requests_per_second)),
-        "fetch.max_repo_bytes" => text(format_size(config.fetch.max_repo_bytes)),
-        "fetch.temp" => path(&config.fetch.temp),
-        "limits.workers" => count(config.limits.workers),
-        "ready.max_upstream_age" => text(format_duration(config.ready.max_upstream_age)),
-        "ready.max_debt_age" => text(format_duration(config.ready.max_debt_age)),
-        "ready.max_sweep_age" => text(format_duration(config.ready.max_sweep_age)),
-        "serve.window" => text(format_duration(config.serve.window)),
-        "serve.window_bytes" => text(format_size(config.serve.window_bytes)),
+        "min_free_disk" => text(format_size(mirror.min_free_disk)),
+        "fetch.concurrency" => count(mirror.fetch.concurrency),
+        "fetch.per_host" => count(mirror.fetch.per_host),
+        "fetch.requests_per_second" => Some(Value::Float(mirror.fetch.requests_per_second)),
+        "fetch.max_repo_bytes" => text(format_size(mirror.fetch.max_repo_bytes)),
+        "fetch.temp" => path(&mirror.fetch.temp),
+        "limits.workers" => count(mirror.workers),
+        "ready.max_upstream_age" => text(format_duration(mirror.ready.max_upstream_age)),
+        "ready.max_debt_age" => text(format_duration(mirror.ready.max_debt_age)),
+        "ready.max_sweep_age" => text(format_duration(mirror.ready.max_sweep_age)),
+        "serve.window" => text(format_duration(mirror.window)),
+        "serve.window_bytes" => text(format_size(mirror.window_bytes)),
         "serve.open" => Some(Value::Boolean(config.serve.open)),
         "serve.handle_resolver" => config.serve.handle_resolver.clone().and_then(text),
         "serve.dns" => text(config.serve.dns.to_string()),
         "serve.consumers" => count(config.serve.firehose.consumers),
         "serve.stall" => text(format_duration(config.serve.firehose.stall)),
-        "discover.network" => Some(Value::Boolean(config.discover.network)),
-        "discover.follow" => text(match config.discover.follow {
+        "discover.network" => Some(Value::Boolean(mirror.discover.network)),
+        "discover.follow" => text(match mirror.discover.follow {
             FollowWhat::Relays => "relays".to_owned(),
             FollowWhat::Hosts => "hosts".to_owned(),
         }),
-        "discover.every" => text(format_duration(config.discover.every)),
-        "discover.max_streams" => count(config.discover.max_streams),
+        "discover.every" => text(format_duration(mirror.discover.every)),
+        "discover.max_streams" => count(mirror.discover.max_streams),
         "discover.collections" => {
-            let patterns = config.discover.collections.iter();
+            let patterns = mirror.discover.collections.iter();
             let patterns = patterns.map(|pattern| Value::String(pattern.to_string()));
             Some(Value::Array(patterns.collect()))
         }
-        "discover.collection_source" => config.discover.collection_source.clone().and_then(text),
+        "discover.collection_source" => mirror.discover.collection_source.clone().and_then(text),
         _ => None,
     }
 }
@@ -97,7 +95,7 @@ fn upstream_entries(config: &Config) -> Vec<Vec<(&'static str, String)>> {
         entry.extend(upstream.host.clone().map(|host| ("host", host)));
         entry
     };
-    config.upstreams.iter().map(entry).collect()
+    config.mirror.upstreams.iter().map(entry).collect()
 }
 
 pub(crate) fn to_toml(loaded: &LoadedConfig) -> String {
@@ -122,7 +120,7 @@ pub(crate) fn to_toml(loaded: &LoadedConfig) -> String {
             let _ = writeln!(out, "{name} = {}", Value::String(text));
         }
     }
-    if loaded.config.upstreams.is_empty() {
+    if loaded.config.mirror.upstreams.is_empty() {
         let _ = writeln!(out, "\n# no [[upstream]]  # {source}");
     }
     out

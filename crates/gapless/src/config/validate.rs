@@ -8,22 +8,25 @@ use gapless_atp::syntax::Did;
 use gapless_core::filter::Pattern;
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{Settings, UpstreamKind};
-use gapless_mirror::settings::{FetchSettings, KeepKeys, ReadySettings, UpstreamConfig};
-use gapless_net::{NAME_SERVER, NameServer};
+use gapless_mirror::settings::{
+    FetchSettings, KeepKeys, MirrorSettings, ReadySettings, UpstreamConfig,
+};
+use gapless_net::{Certificate, NAME_SERVER, NameServer, parse_certificates};
 use toml::Value;
 
-use super::authorities::Authorities;
 use super::discover::read_discover;
 use super::error::{ConfigError, ValueSource};
 use super::raw::{RawConfig, RawValue, read_text};
 use super::serve::{FirehoseSettings, ServeLimits};
 use super::values::{self, Token};
-use super::{Config, LimitsConfig, LogFormat, ServeConfig};
+use super::{Config, LogFormat, ServeConfig};
 
 /// New names that one upstream may bring before their documents are read.
 const NEWCOMERS_PER_UPSTREAM: usize = 100_000;
 /// The largest file of DIDs, in bytes: about ten million DIDs.
 const MAX_DIDS_BYTES: u64 = 512 << 20;
+/// Bytes of a file of certificates. All authorities of the public web take a fifth of it.
+const MAX_CA_BYTES: u64 = 1 << 20;
 /// The largest number of tasks, threads, streams or consumers.
 const MAX_COUNT: u64 = 4096;
 /// The highest rate of requests to one host.
@@ -44,8 +47,9 @@ pub(crate) fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
     let data = PathBuf::from(read_string(raw, "data", "./gapless-data", "a folder")?);
     let (dids_file, dids) = read_dids(raw)?;
     let upstreams = read_upstreams(raw)?;
-    let config = Config {
-        bind: read_bind(raw)?,
+    let bind = read_bind(raw)?;
+    let (ca_file, authorities) = read_authorities(raw)?;
+    let mirror = MirrorSettings {
         plc: read_with(raw, "plc", values::HTTP_URL, values::parse_http_url)?
             .unwrap_or_else(|| "https://plc.directory".to_owned()),
         plc_requests_per_second: read_rate(raw, "plc_requests_per_second", 100.0)?,
@@ -55,14 +59,13 @@ pub(crate) fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
             "printable ASCII of at most 200 letters",
             parse_contact,
         )?,
-        authorities: read_authorities(raw)?,
+        authorities,
         discover: read_discover(raw, &upstreams)?,
         upstreams,
         collections: read_patterns(raw, "collections")?,
         keep_keys: read_with(raw, "keep_keys", "all or wanted", parse_keep_keys)?
             .unwrap_or(KeepKeys::All),
         dids,
-        dids_file,
         sweep_every: read_span(raw, "sweep_every", MIN_INTERVAL, rules.sweep_every)?,
         confirm_every: read_span(raw, "confirm_every", MIN_INTERVAL, rules.confirm_every)?,
         live_grace: read_span(raw, "live_grace", Duration::ZERO, rules.live_grace)?,
@@ -71,22 +74,27 @@ pub(crate) fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
         on_rollback: read_with(raw, "on_rollback", "auto, hold or adopt", parse_on_rollback)?
             .unwrap_or_default(),
         allow_private: read_flag(raw, "allow_private")?,
-        token: read_token(raw)?,
-        log: read_with(raw, "log", "json or text", parse_log_format)?.unwrap_or(LogFormat::Text),
         min_free_disk: read_size(raw, "min_free_disk", 0, 2 << 30)?,
         fetch: read_fetch(raw, &data)?,
-        limits: LimitsConfig {
-            workers: read_count(raw, "limits.workers", count_cores())?,
-            newcomers: NEWCOMERS_PER_UPSTREAM,
-        },
+        workers: read_count(raw, "limits.workers", count_cores())?,
+        newcomers: NEWCOMERS_PER_UPSTREAM,
         ready: ReadySettings {
             max_upstream_age: read_span(raw, "ready.max_upstream_age", MIN_INTERVAL, HOUR / 12)?,
             max_debt_age: read_span(raw, "ready.max_debt_age", MIN_INTERVAL, 24 * HOUR)?,
             max_sweep_age: read_span(raw, "ready.max_sweep_age", MIN_INTERVAL, 2 * HOUR)?,
         },
+        window: read_span(raw, "serve.window", Duration::ZERO, 24 * HOUR)?,
+        window_bytes: read_size(raw, "serve.window_bytes", 0, 20_000_000_000)?,
+        data,
+    };
+    let config = Config {
+        mirror,
+        bind,
+        ca_file,
+        dids_file,
+        token: read_token(raw)?,
+        log: read_with(raw, "log", "json or text", parse_log_format)?.unwrap_or(LogFormat::Text),
         serve: ServeConfig {
-            window: read_span(raw, "serve.window", Duration::ZERO, 24 * HOUR)?,
-            window_bytes: read_size(raw, "serve.window_bytes", 0, 20_000_000_000)?,
             open: read_bool(raw, "serve.open", true)?,
             handle_resolver: read_with(
                 raw,
@@ -98,7 +106,6 @@ pub(crate) fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
             limits: ServeLimits::default(),
             firehose: read_firehose(raw)?,
         },
-        data,
     };
     if !config.bind.ip().is_loopback() && config.token.is_none() {
         let at = raw
@@ -110,9 +117,21 @@ pub(crate) fn validate(raw: &RawConfig) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
-fn read_authorities(raw: &RawConfig) -> Result<Option<Authorities>, ConfigError> {
+/// The file of certificate authorities that the operator trusts in addition to the built-in ones
+/// (those of a test network, or of hosts in a private network), and its certificates.
+fn read_authorities(raw: &RawConfig) -> Result<(Option<PathBuf>, Vec<Certificate>), ConfigError> {
     let file = read_with(raw, "ca_file", "a file of certificates in PEM", parse_path)?;
-    file.map(|file| Authorities::read(&file)).transpose()
+    let Some(path) = file else {
+        return Ok((None, Vec::new()));
+    };
+    let text = read_text("the file of certificates", &path, MAX_CA_BYTES)?;
+    match parse_certificates(&text) {
+        Ok(certificates) => Ok((Some(path), certificates)),
+        Err(error) => {
+            let why = error.to_string();
+            Err(ConfigError::Certificates { path, why })
+        }
+    }
 }
 
 fn read_firehose(raw: &RawConfig) -> Result<FirehoseSettings, ConfigError> {

@@ -111,7 +111,7 @@ impl Stage {
         let address = listener
             .local_addr()
             .map_err(|error| DemoError::Bind(bind, error))?;
-        let mirror = Mirror::start(self.config.mirror_settings(), true)
+        let mirror = Mirror::start(self.config.mirror.clone(), true)
             .await
             .map_err(|error| DemoError::Mirror(error.to_string()))?;
         let app = App::new(WebSettings {
@@ -198,7 +198,7 @@ fn configuration(net: &Testnet, folder: &Path, bind: SocketAddr) -> Result<Confi
     let mut config = loaded
         .map_err(|error| DemoError::Mirror(error.to_string()))?
         .config;
-    config.fetch.requests_per_second = REQUESTS_PER_SECOND;
+    config.mirror.fetch.requests_per_second = REQUESTS_PER_SECOND;
     Ok(config)
 }
 

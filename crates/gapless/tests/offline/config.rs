@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gapless::config::{Config, ConfigError, Flags, LoadedConfig, LogFormat, load};
-use gapless_core::filter::Pattern;
+use gapless_core::filter::{Keep, Pattern};
 use gapless_core::ledger::settings::OnRollback;
 use gapless_core::ledger::{FilterGen, UpstreamKind};
 use gapless_mirror::settings::{FollowWhat, KeepKeys};
@@ -52,24 +52,39 @@ fn defaults() -> Config {
 #[test]
 fn without_a_word_the_defaults_hold() {
     let config = defaults();
-    assert_eq!(config.data, Path::new("./gapless-data"));
+    assert_eq!(config.mirror.data, Path::new("./gapless-data"));
     assert_eq!(config.bind.to_string(), "127.0.0.1:7070");
-    assert_eq!(config.plc, "https://plc.directory");
-    assert_eq!(config.sweep_every, Duration::from_secs(900));
-    assert_eq!(config.purge_grace, Duration::from_secs(72 * 3600));
-    assert_eq!(config.ready.max_upstream_age, Duration::from_secs(300));
-    assert_eq!(config.ready.max_debt_age, Duration::from_secs(24 * 3600));
-    assert_eq!(config.ready.max_sweep_age, Duration::from_secs(2 * 3600));
-    assert_eq!(config.min_free_disk, 2 << 30);
-    assert_eq!((config.fetch.concurrency, config.fetch.per_host), (32, 4));
-    assert_eq!(config.fetch.requests_per_second, 10.0);
-    assert_eq!(config.plc_requests_per_second, 100.0);
-    assert_eq!(config.serve.window, Duration::from_secs(24 * 3600));
-    assert_eq!(config.fetch.max_repo_bytes, 8_000_000_000);
-    assert_eq!(config.fetch.temp, Path::new("./gapless-data/tmp"));
-    assert!(config.limits.workers >= 1);
-    assert_eq!(config.keep_keys, KeepKeys::All);
-    assert!(!config.has_sources() && config.wants("app.bsky.feed.post"));
+    assert_eq!(config.mirror.plc, "https://plc.directory");
+    assert_eq!(config.mirror.sweep_every, Duration::from_secs(900));
+    assert_eq!(config.mirror.purge_grace, Duration::from_secs(72 * 3600));
+    assert_eq!(
+        config.mirror.ready.max_upstream_age,
+        Duration::from_secs(300)
+    );
+    assert_eq!(
+        config.mirror.ready.max_debt_age,
+        Duration::from_secs(24 * 3600)
+    );
+    assert_eq!(
+        config.mirror.ready.max_sweep_age,
+        Duration::from_secs(2 * 3600)
+    );
+    assert_eq!(config.mirror.min_free_disk, 2 << 30);
+    assert_eq!(
+        (
+            config.mirror.fetch.concurrency,
+            config.mirror.fetch.per_host
+        ),
+        (32, 4)
+    );
+    assert_eq!(config.mirror.fetch.requests_per_second, 10.0);
+    assert_eq!(config.mirror.plc_requests_per_second, 100.0);
+    assert_eq!(config.mirror.window, Duration::from_secs(24 * 3600));
+    assert_eq!(config.mirror.fetch.max_repo_bytes, 8_000_000_000);
+    assert_eq!(config.mirror.fetch.temp, Path::new("./gapless-data/tmp"));
+    assert!(config.mirror.workers >= 1);
+    assert_eq!(config.mirror.keep_keys, KeepKeys::All);
+    assert!(!config.mirror.has_sources() && !config.mirror.filter().is_narrow());
 }
 
 #[test]
@@ -122,24 +137,26 @@ fn a_file_can_say_everything() {
     );
     let config = with_file(&text).expect("all of it is right").config;
     assert_eq!(config.bind.port(), 9000);
-    assert_eq!(config.plc, "https://plc.example.com");
-    assert_eq!(config.contact.as_deref(), Some("ops@example.com"));
-    assert_eq!(config.dids.len(), 1, "twice is once");
-    assert_eq!(config.min_free_disk, 512 << 20);
-    assert_eq!(config.fetch.requests_per_second, 2.5);
-    assert_eq!(config.plc_requests_per_second, 25.0);
-    assert_eq!(config.fetch.temp, Path::new("/tmp/spill"));
-    assert_eq!(config.limits.workers, 3);
-    assert_eq!(config.serve.window_bytes, 20_000_000_000);
+    assert_eq!(config.mirror.plc, "https://plc.example.com");
+    assert_eq!(config.mirror.contact.as_deref(), Some("ops@example.com"));
+    assert_eq!(config.mirror.dids.len(), 1, "twice is once");
+    assert_eq!(config.mirror.min_free_disk, 512 << 20);
+    assert_eq!(config.mirror.fetch.requests_per_second, 2.5);
+    assert_eq!(config.mirror.plc_requests_per_second, 25.0);
+    assert_eq!(config.mirror.fetch.temp, Path::new("/tmp/spill"));
+    assert_eq!(config.mirror.workers, 3);
+    assert_eq!(config.mirror.window_bytes, 20_000_000_000);
     assert_eq!(config.log, LogFormat::Json);
-    assert!(config.allow_private && config.has_sources());
-    let upstream = &config.upstreams[0];
+    assert!(config.mirror.allow_private && config.mirror.has_sources());
+    let upstream = &config.mirror.upstreams[0];
     assert_eq!(upstream.url, "https://proxy.example.com:8443");
     assert_eq!(upstream.host.as_deref(), Some("pds.example.com"));
-    assert_eq!(config.upstreams[1].kind, UpstreamKind::Relay);
-    assert_eq!(config.upstreams[1].url, "https://relay.example.com");
-    assert!(config.wants("app.bsky.feed.like") && !config.wants("app.bsky.graph.block"));
-    let rules = config.mirror_settings().ledger(FilterGen(4));
+    assert_eq!(config.mirror.upstreams[1].kind, UpstreamKind::Relay);
+    assert_eq!(config.mirror.upstreams[1].url, "https://relay.example.com");
+    let keep = |path: &str| config.mirror.filter().keep(path.as_bytes());
+    assert_eq!(keep("app.bsky.feed.like/a"), Keep::Record);
+    assert_ne!(keep("app.bsky.graph.block/a"), Keep::Record);
+    let rules = config.mirror.ledger(FilterGen(4));
     assert_eq!(rules.live_grace, Duration::from_millis(250));
     assert_eq!(rules.confirm_every, Duration::from_secs(6 * 3600));
     assert_eq!(rules.on_rollback, OnRollback::Hold);
@@ -173,11 +190,16 @@ fn flags_win_over_variables_over_the_file_over_defaults() {
     };
     let loaded = load(&flags, &environment, here.path()).expect("all right");
     let config = &loaded.config;
-    assert_eq!(config.data, Path::new("flag"));
+    assert_eq!(config.mirror.data, Path::new("flag"));
     assert_eq!(config.log, LogFormat::Text);
-    assert_eq!(config.fetch.per_host, 9);
-    assert_eq!(config.keep_keys, KeepKeys::Wanted);
-    let urls: Vec<&str> = config.upstreams.iter().map(|of| of.url.as_str()).collect();
+    assert_eq!(config.mirror.fetch.per_host, 9);
+    assert_eq!(config.mirror.keep_keys, KeepKeys::Wanted);
+    let urls: Vec<&str> = config
+        .mirror
+        .upstreams
+        .iter()
+        .map(|of| of.url.as_str())
+        .collect();
     assert_eq!(
         urls,
         ["https://r.example", "http://p.example"],
@@ -209,7 +231,7 @@ fn a_file_that_is_named_must_be_there() {
     assert!(by_variable.contains("other.toml"), "{by_variable}");
     fs::write(&missing, "data = \"there\"").expect("written");
     let loaded = with_variable("GAPLESS_CONFIG", named).expect("now it is there");
-    assert_eq!(loaded.config.data, Path::new("there"));
+    assert_eq!(loaded.config.mirror.data, Path::new("there"));
 }
 
 #[test]
@@ -364,15 +386,15 @@ fn what_is_to_be_found_must_be_possible() {
         "network = true\nfollow = \"hosts\"\nevery = \"1h\"",
         relay,
     ));
-    let network = network.expect("right").config.discover;
+    let network = network.expect("right").config.mirror.discover;
     assert!(network.network && network.follow == FollowWhat::Hosts);
     assert_eq!(network.every, Duration::from_secs(3600));
     let things = "collections = [\"com.example.thing\", \"com.example.*\"]";
     let config = with_file(&with(things, pds)).expect("right").config;
-    assert_eq!(config.discover.collections.len(), 2);
+    assert_eq!(config.mirror.discover.collections.len(), 2);
     let alone = format!("{things}\ncollection_source = \"https://collections.example.com\"");
     let config = with_file(&with(&alone, "")).expect("right").config;
-    assert!(config.has_sources());
+    assert!(config.mirror.has_sources());
     for (keys, upstream, words) in [
         ("network = true", pds, "at least one relay"),
         (
@@ -402,7 +424,7 @@ fn what_is_to_be_found_must_be_possible() {
         ..Flags::default()
     };
     let loaded = load(&flags, &[], folder().path()).expect("right");
-    assert!(loaded.config.discover.network);
+    assert!(loaded.config.mirror.discover.network);
     let flags = Flags {
         discover_collection: vec!["com.example.a".to_owned(), "com.example.b".to_owned()],
         ..flags
@@ -412,7 +434,7 @@ fn what_is_to_be_found_must_be_possible() {
         ..flags
     };
     let loaded = load(&flags, &[], folder().path()).expect("right");
-    assert_eq!(loaded.config.discover.collections.len(), 2);
+    assert_eq!(loaded.config.mirror.discover.collections.len(), 2);
 }
 
 #[test]
@@ -441,7 +463,7 @@ fn a_byte_order_mark_is_no_part_of_a_file() {
     fs::write(&path, format!("\u{feff}{DID}\r\n")).expect("written");
     let text = format!("\u{feff}dids = {path:?}");
     let config = with_file(&text).expect("nothing is wrong").config;
-    assert_eq!(config.dids.len(), 1);
+    assert_eq!(config.mirror.dids.len(), 1);
 }
 
 #[test]
@@ -538,8 +560,7 @@ fn a_file_of_certificates_is_read_or_refused_by_name() {
     }
     let key = rcgen::generate_simple_self_signed(["a.example".to_owned()]).expect("one");
     let loaded = load(&key.cert.pem()).expect("it is one");
-    let found = loaded.config.authorities.clone().expect("they are read");
-    assert_eq!(found.certificates, [key.cert.der().clone()]);
+    assert_eq!(loaded.config.mirror.authorities, [key.cert.der().clone()]);
     assert!(loaded.to_toml().contains("authorities.pem"));
 }
 
@@ -555,6 +576,6 @@ fn a_host_is_a_name_or_the_origin_that_documents_have() {
             "allow_private = true\n[[upstream]]\nkind = \"pds\"\nurl = \"http://proxy:1\"\nhost = \"{said}\""
         );
         let config = with_file(&text).expect("it is right").config;
-        assert_eq!(config.upstreams[0].host.as_deref(), Some(meant));
+        assert_eq!(config.mirror.upstreams[0].host.as_deref(), Some(meant));
     }
 }

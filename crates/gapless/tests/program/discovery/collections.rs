@@ -29,7 +29,7 @@ async fn looking(pattern: &str) -> World {
     world.flags.upstream.push(format!("relay={relay}"));
     world.flags.discover_collection = vec![pattern.to_owned()];
     world.flags.sweep_every = Some("1s".to_owned());
-    world.adjust = |config| config.discover.every = std::time::Duration::from_secs(1);
+    world.adjust = |config| config.mirror.discover.every = std::time::Duration::from_secs(1);
     world
 }
 

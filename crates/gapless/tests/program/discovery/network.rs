@@ -21,7 +21,7 @@ pub async fn whole(config: NetConfig) -> World {
     world.flags.upstream.push(format!("relay={relay}"));
     world.flags.network = true;
     world.flags.sweep_every = Some("1s".to_owned());
-    world.adjust = |config| config.discover.every = std::time::Duration::from_secs(1);
+    world.adjust = |config| config.mirror.discover.every = std::time::Duration::from_secs(1);
     world
 }
 

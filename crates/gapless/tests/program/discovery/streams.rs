@@ -78,8 +78,8 @@ async fn no_more_hosts_are_followed_than_the_limit_and_the_others_are_not_comple
     let mut world = whole(relayed(6, 3)).await;
     world.flags.follow = Some("hosts".to_owned());
     world.adjust = |config| {
-        config.discover.max_streams = 2;
-        config.discover.every = std::time::Duration::from_secs(1);
+        config.mirror.discover.max_streams = 2;
+        config.mirror.discover.every = std::time::Duration::from_secs(1);
     };
     world.expect("more hosts are known than discover.max_streams allows");
     world.begin().await;

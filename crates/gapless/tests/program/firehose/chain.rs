@@ -249,8 +249,8 @@ async fn a_mirror_can_follow_a_mirror() {
     };
     let loaded = config::load(&flags, &[], Path::new("/nonexistent")).expect("it is valid");
     let mut config = loaded.config;
-    config.fetch.requests_per_second = 10_000.0;
-    let second = Mirror::start(config.mirror_settings(), true)
+    config.mirror.fetch.requests_per_second = 10_000.0;
+    let second = Mirror::start(config.mirror.clone(), true)
         .await
         .expect("it starts");
     for did in world.net.truth().dids() {

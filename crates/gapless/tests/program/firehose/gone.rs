@@ -91,7 +91,7 @@ async fn purges(world: &World) -> Vec<PurgeAnswer> {
 /// A mirror that has everything, and purges what was deleted a second ago.
 async fn purging(accounts: usize) -> World {
     let mut world = World::quiet(network(accounts, 1)).await;
-    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
+    world.adjust = |config| config.mirror.purge_grace = Duration::from_secs(1);
     world.begin().await;
     world.settle().await;
     world
@@ -449,7 +449,7 @@ async fn a_window_that_begins_later_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn superseded_records_go_after_their_time() {
     let mut world = World::quiet(network(2, 1)).await;
-    world.adjust = |config| config.keep_versions = Duration::from_secs(3);
+    world.adjust = |config| config.mirror.keep_versions = Duration::from_secs(3);
     world.begin().await;
     world.settle().await;
     let did = world.did(0);

@@ -17,7 +17,7 @@ async fn settled() -> World {
     };
     let mut world = World::quiet(config).await;
     world.expect("the clock was set");
-    world.adjust = |config| config.purge_grace = GRACE;
+    world.adjust = |config| config.mirror.purge_grace = GRACE;
     world.begin().await;
     world.settle().await;
     world

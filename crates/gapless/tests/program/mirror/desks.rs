@@ -13,7 +13,7 @@ use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status, Write};
 /// All repositories at one desk.
 async fn one_desk(config: NetConfig) -> World {
     let mut world = World::quiet(config).await;
-    world.adjust = |config| config.limits.workers = 1;
+    world.adjust = |config| config.mirror.workers = 1;
     world.begin().await;
     world.settle().await;
     world
@@ -227,7 +227,7 @@ async fn a_desk_that_is_behind_makes_its_reader_wait() {
         ..network(4, 2)
     })
     .await;
-    world.adjust = |config| config.limits.workers = 64;
+    world.adjust = |config| config.mirror.workers = 64;
     world.begin().await;
     world.settle().await;
     let (a, elsewhere) = (world.account(0, 0), world.account(1, 0));

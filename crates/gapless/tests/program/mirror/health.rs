@@ -47,8 +47,8 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
     world.until_caught_up(PDS).await;
     world.stop().await;
     world.adjust = |config| {
-        config.min_free_disk = u64::MAX;
-        config.live_grace = Duration::from_secs(1);
+        config.mirror.min_free_disk = u64::MAX;
+        config.mirror.live_grace = Duration::from_secs(1);
     };
     // Nothing new is configured, so it starts without writing anything.
     tokio::time::timeout(PATIENCE, world.begin())
@@ -153,7 +153,7 @@ async fn a_start_that_waits_for_room_answers_and_can_be_ended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_start_without_room_says_why_it_ends() {
     let mut world = World::quiet(small()).await;
-    world.adjust = |config| config.min_free_disk = u64::MAX;
+    world.adjust = |config| config.mirror.min_free_disk = u64::MAX;
     let error = world.try_begin().await.expect_err("nothing can be written");
     let words = error.to_string();
     assert!(words.contains("min_free_disk"), "{words}");
@@ -199,7 +199,7 @@ async fn every_gap_has_a_time_since_when_it_is_one() {
 async fn many_names_are_taken_in_together() {
     const NAMES: usize = 500;
     let mut world = World::network(small()).await;
-    world.adjust = |config| config.dids = (0..NAMES).map(nobody).collect();
+    world.adjust = |config| config.mirror.dids = (0..NAMES).map(nobody).collect();
     world.begin().await;
     let tracked = world
         .ask(|mirror| mirror.inspector().tracked(None, 1000))
@@ -215,8 +215,8 @@ async fn many_names_are_taken_in_together() {
 async fn a_mirror_that_follows_nobody_or_hears_nothing_is_not_ready() {
     let mut world = World::network(small()).await;
     world.adjust = |config| {
-        config.dids = vec![nobody(1)];
-        config.ready.max_upstream_age = Duration::from_secs(1);
+        config.mirror.dids = vec![nobody(1)];
+        config.mirror.ready.max_upstream_age = Duration::from_secs(1);
     };
     world.begin().await;
     world.until_unready("no upstream is followed").await;

@@ -371,7 +371,7 @@ async fn kills_in_between_lose_nothing_and_all_is_proven_in_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
     let mut world = World::network(told(2)).await;
-    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
+    world.adjust = |config| config.mirror.purge_grace = Duration::from_secs(1);
     let url = world.url(Place::Jetstream);
     follow(&mut world, &url).await;
     let did = world.did(0);

@@ -187,7 +187,7 @@ async fn a_state_that_the_owner_signed_later_ends_the_lie() {
 async fn of_names_that_nobody_has_few_are_written_down_and_whoever_is_somebody_is_fetched() {
     const FEW: usize = 3;
     let mut world = World::network(told(2)).await;
-    world.adjust = |config| config.limits.newcomers = FEW;
+    world.adjust = |config| config.mirror.newcomers = FEW;
     let jetstream = FakeJetstream::start().await;
     follow(&mut world, &jetstream.url).await;
     let made_up = (b'a'..=b't').map(|letter| {

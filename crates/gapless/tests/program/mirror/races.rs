@@ -142,7 +142,7 @@ async fn where_to_look_for_a_repository_survives_a_full_disk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     let mut world = World::quiet(listed(4, 1)).await;
-    world.adjust = |config| config.fetch.concurrency = 1;
+    world.adjust = |config| config.mirror.fetch.concurrency = 1;
     world.begin().await;
     world.settle().await;
     let (did, other) = (world.did(0), world.did(1));

@@ -66,7 +66,7 @@ async fn heard(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn where_a_relay_told_of_too_many_the_directory_is_asked_first_and_nothing_is_lost() {
     // Whoever is unknown is one too many. All are complete in the end.
-    let mut world = by_relay_adjusted(|config| config.limits.newcomers = 0).await;
+    let mut world = by_relay_adjusted(|config| config.mirror.newcomers = 0).await;
     let (passed, known) = (
         world.metrics().newcomers_passed.get(),
         world.metrics().newcomers_known.get(),
@@ -286,7 +286,7 @@ async fn commits_without_the_root_before_them_are_recomputed_and_never_fetched()
 async fn by_relay_without_grace(listed: bool) -> World {
     let mut world = World::network(relayed(6, 2)).await;
     world.flags.network = listed;
-    world.adjust = |config| config.purge_grace = Duration::from_secs(1);
+    world.adjust = |config| config.mirror.purge_grace = Duration::from_secs(1);
     follow_relay(&mut world).await;
     world
 }

@@ -114,7 +114,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
         ..network(2, 1)
     })
     .await;
-    world.adjust = |config| config.limits.workers = 1;
+    world.adjust = |config| config.mirror.workers = 1;
     world.begin().await;
     world.settle().await;
     let did = world.did(0);

@@ -9,7 +9,7 @@ use gapless_testnet::{Fault, Spec};
 async fn a_start_says_what_is_being_connected_and_since_when() {
     let mut world = World::quiet(network(1, 1)).await;
     // So long that nothing can be silent for longer than this.
-    world.adjust = |config| config.ready.max_upstream_age = Duration::from_secs(3600);
+    world.adjust = |config| config.mirror.ready.max_upstream_age = Duration::from_secs(3600);
     let refused = world.inject(Spec::new(Fault::DialError { status: 503 }).on(PDS));
     world.begin().await;
     world.until_fired("dial-error", 1).await;

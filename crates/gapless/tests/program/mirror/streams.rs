@@ -310,7 +310,7 @@ async fn t33_c_a_dial_that_is_answered_with_404_is_repeated() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t33_d_a_host_that_refuses_for_longer_than_the_grace_vouches_for_nobody() {
     let mut world = World::quiet(small()).await;
-    world.adjust = |config| config.live_grace = std::time::Duration::from_secs(1);
+    world.adjust = |config| config.mirror.live_grace = std::time::Duration::from_secs(1);
     world.begin().await;
     world.settle().await;
     let (a, epoch) = (world.did(0), world.epoch(PDS));

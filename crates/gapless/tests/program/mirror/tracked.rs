@@ -240,15 +240,13 @@ async fn what_is_tracked_no_longer_during_a_start_stays_so() {
         .collect();
     let loaded = config::load(&world.flags, &[], Path::new("/nonexistent"));
     let mut config = loaded.expect("it is valid").config;
-    config.dids = many.clone();
-    let mirror = Mirror::start(config.mirror_settings(), true).await;
+    config.mirror.dids = many.clone();
+    let mirror = Mirror::start(config.mirror.clone(), true).await;
     let mirror = mirror.expect("it starts");
     mirror.stop().await.expect("it stops");
     drop(mirror);
-    config.dids = Vec::new();
-    let mirror = Mirror::open(config.mirror_settings())
-        .await
-        .expect("it opens");
+    config.mirror.dids = Vec::new();
+    let mirror = Mirror::open(config.mirror.clone()).await.expect("it opens");
     let (asked, dids) = (mirror.clone(), many[..1_000].to_vec());
     let removing = tokio::task::spawn_blocking(move || asked.control().untrack(&dids));
     mirror.begin(true).await.expect("it begins");
@@ -331,9 +329,7 @@ async fn an_upstream_that_is_added_while_it_starts_is_followed_once() {
     world.flags.upstream.clear();
     let loaded = config::load(&world.flags, &[], Path::new("/nonexistent"));
     let config = loaded.expect("it is valid").config;
-    let mirror = Mirror::open(config.mirror_settings())
-        .await
-        .expect("it opens");
+    let mirror = Mirror::open(config.mirror.clone()).await.expect("it opens");
     // The program answers from now on, and somebody comes in.
     let (asked, again) = (mirror.clone(), new());
     let added = tokio::task::spawn_blocking(move || asked.control().add_upstream(again)).await;
@@ -350,7 +346,7 @@ async fn an_upstream_that_is_added_while_it_starts_is_followed_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_passed_over_just_before_the_end_of_a_connection_holds_nothing_back() {
     let mut world = named(&[(0, 0)]).await;
-    world.adjust = |config| config.live_grace = Duration::from_secs(1);
+    world.adjust = |config| config.mirror.live_grace = Duration::from_secs(1);
     world.begin().await;
     let (ours, stranger) = (world.account(0, 0), world.account(0, 1));
     world.until_complete(&ours).await;

@@ -61,7 +61,7 @@ async fn t40_b_a_lost_deletion_is_found_by_the_sweep_and_purges_nothing() {
     let mut world = World::settled(listed(4, 1))
         .with(|config| {
             swept(config);
-            config.purge_grace = Duration::from_secs(1);
+            config.mirror.purge_grace = Duration::from_secs(1);
         })
         .await;
     let did = world.account(0, 1);
@@ -136,7 +136,7 @@ async fn t53_purged_and_active_again_with_the_same_head_is_fetched_anew() {
     let mut world = World::settled(listed(4, 1))
         .with(|config| {
             unswept(config);
-            config.purge_grace = Duration::from_secs(1);
+            config.mirror.purge_grace = Duration::from_secs(1);
         })
         .await;
     let did = world.account(0, 1);

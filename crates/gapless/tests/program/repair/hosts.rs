@@ -248,7 +248,7 @@ async fn t23_a_host_restored_from_a_backup_rolls_nothing_back_when_told_to_hold(
     let mut world = World::settled(listed(4, 1))
         .with(|config| {
             swept(config);
-            config.on_rollback = OnRollback::Hold;
+            config.mirror.on_rollback = OnRollback::Hold;
         })
         .await;
     let (quiet, busy) = (world.account(0, 1), world.account(0, 2));

@@ -32,7 +32,7 @@ async fn what_is_larger_than_is_taken_says_so_and_waits_until_more_is_taken() {
         .upstream
         .push(format!("pds={}", world.host_url(0)));
     world.flags.sweep_every = Some("1s".to_owned());
-    world.adjust = |config| config.fetch.max_repo_bytes = 20_000;
+    world.adjust = |config| config.mirror.fetch.max_repo_bytes = 20_000;
     world.begin().await;
     world
         .until_counted("too large", |metrics| metrics.fetches_too_large.get(), 1)
@@ -60,7 +60,7 @@ async fn what_is_larger_than_is_taken_says_so_and_waits_until_more_is_taken() {
     assert_eq!(gap.reasons[0], "too_large", "{gap:?}");
     world.stop().await;
     // One with more does at once.
-    world.adjust = |config| config.fetch.max_repo_bytes = 2_000_000;
+    world.adjust = |config| config.mirror.fetch.max_repo_bytes = 2_000_000;
     world.begin().await;
     world.until_complete_never_stale(&did).await;
     world.stop().await;

@@ -62,8 +62,8 @@ async fn a_start_without_room_on_the_disk_comes_to_an_end() {
     world.stop().await;
     let loaded = config::load(&world.flags, &[], std::path::Path::new("/nonexistent"));
     let mut config = loaded.expect("it is valid").config;
-    config.min_free_disk = u64::MAX;
-    let start = Mirror::start(config.mirror_settings(), true);
+    config.mirror.min_free_disk = u64::MAX;
+    let start = Mirror::start(config.mirror.clone(), true);
     let started = tokio::time::timeout(Duration::from_secs(20), start).await;
     let started = started.expect("it comes to an end, one way or another");
     if let Ok(mirror) = started {

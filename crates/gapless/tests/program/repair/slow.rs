@@ -14,8 +14,8 @@ async fn slow_hosts_keep_neither_another_host_nor_the_directory_waiting() {
     let mut world = World::settled(listed(EACH * (SLOW + 1), SLOW + 1))
         .with(|config| {
             unswept(config);
-            config.fetch.concurrency = 8;
-            config.fetch.per_host = 4;
+            config.mirror.fetch.concurrency = 8;
+            config.mirror.fetch.per_host = 4;
         })
         .await;
     let failures = world.metrics().request_failures.get();

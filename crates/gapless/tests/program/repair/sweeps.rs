@@ -192,8 +192,8 @@ async fn t46_a_a_stale_listing_with_another_head_is_asked_about_once() {
 async fn t46_b_a_stale_listing_with_our_head_is_found_when_the_head_is_confirmed() {
     let mut world = World::settled(listed(4, 1))
         .with(|config| {
-            config.sweep_every = Duration::from_secs(1);
-            config.confirm_every = Duration::from_secs(12);
+            config.mirror.sweep_every = Duration::from_secs(1);
+            config.mirror.confirm_every = Duration::from_secs(12);
         })
         .await;
     let did = world.account(0, 1);

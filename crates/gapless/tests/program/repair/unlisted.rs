@@ -97,7 +97,7 @@ async fn a_host_whose_sweeps_fail_later_is_named_and_after_a_while_nobody_is_rea
     let mut world = World::settled(listed(4, 2))
         .with(|config| {
             swept(config);
-            config.ready.max_sweep_age = std::time::Duration::from_secs(3);
+            config.mirror.ready.max_sweep_age = std::time::Duration::from_secs(3);
         })
         .await;
     world.until_no_gaps().await;

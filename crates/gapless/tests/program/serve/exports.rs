@@ -137,13 +137,13 @@ fn impatient(config: &mut Config) {
     config.serve.limits.stall = Duration::from_millis(300);
     config.serve.limits.exports = 1;
     config.serve.limits.turn = Duration::from_millis(200);
-    config.sweep_every = Duration::from_secs(3600);
+    config.mirror.sweep_every = Duration::from_secs(3600);
 }
 
 fn patient(config: &mut Config) {
     config.serve.limits.exports = 1;
     config.serve.limits.turn = Duration::from_millis(200);
-    config.sweep_every = Duration::from_secs(3600);
+    config.mirror.sweep_every = Duration::from_secs(3600);
 }
 
 async fn with(adjust: fn(&mut Config)) -> (World, Served) {
@@ -210,7 +210,7 @@ fn services(config: &mut Config) {
     config.serve.limits.exports = 4;
     config.serve.limits.count_loopback = true;
     config.serve.limits.turn = Duration::from_millis(200);
-    config.sweep_every = Duration::from_secs(3600);
+    config.mirror.sweep_every = Duration::from_secs(3600);
 }
 
 /// Nothing is refused here, so that a slow machine may take long to build the tree.

@@ -16,7 +16,7 @@ use crate::serve::served::{Served, small, true_records};
 /// A mirror with these lines in `[serve]`.
 async fn with_handles(accounts: usize, serve: impl Fn(&World) -> String) -> (World, Served) {
     let mut world = World::quiet(small(accounts)).await;
-    world.adjust = |config| config.sweep_every = Duration::from_secs(3600);
+    world.adjust = |config| config.mirror.sweep_every = Duration::from_secs(3600);
     let file = world.folder.path().join("handles.toml");
     let lines = serve(&world);
     std::fs::write(&file, format!("[serve]\n{lines}\n")).expect("a file");
