@@ -6,7 +6,7 @@ use gapless_harness::{World, network, said};
 use gapless_mirror::api::{HostAnswer, HostsPage, Inspect as _, Status};
 use gapless_testnet::{Config as NetConfig, Fault, NewAccount, Place, Spec};
 
-pub fn relayed(repos: usize, pds: usize) -> NetConfig {
+pub(crate) fn relayed(repos: usize, pds: usize) -> NetConfig {
     NetConfig {
         relay: true,
         did_web: false,
@@ -15,7 +15,7 @@ pub fn relayed(repos: usize, pds: usize) -> NetConfig {
 }
 
 /// A network, and a mirror of all of it that was told of its relay alone.
-pub async fn whole(config: NetConfig) -> World {
+pub(crate) async fn whole(config: NetConfig) -> World {
     let mut world = World::network(config).await;
     let relay = world.net.urls().relay.clone().expect("there is one");
     world.flags.upstream.push(format!("relay={relay}"));
@@ -25,20 +25,20 @@ pub async fn whole(config: NetConfig) -> World {
     world
 }
 
-pub async fn hosts(world: &World) -> HostsPage {
+pub(crate) async fn hosts(world: &World) -> HostsPage {
     let mirror = world.mirror().clone();
     let asked = tokio::task::spawn_blocking(move || mirror.inspector().hosts(None, 1000, false));
     asked.await.expect("no panic").expect("an answer")
 }
 
-pub async fn status(world: &World) -> Status {
+pub(crate) async fn status(world: &World) -> Status {
     let mirror = world.mirror().clone();
     let asked = tokio::task::spawn_blocking(move || mirror.inspector().status());
     asked.await.expect("no panic").expect("an answer")
 }
 
 /// What is said of a host of the test network.
-pub async fn host(world: &World, place: Place) -> Option<HostAnswer> {
+pub(crate) async fn host(world: &World, place: Place) -> Option<HostAnswer> {
     let url = world.url(place);
     let page = hosts(world).await;
     page.hosts.into_iter().find(|one| one.host == url)

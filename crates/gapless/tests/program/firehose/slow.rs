@@ -13,7 +13,7 @@ use gapless_testnet::Write;
 const STALL: Duration = Duration::from_secs(1);
 
 /// Shakes hands by hand, and then does what the test wants.
-pub async fn by_hand(served: &Served, cursor: u64) -> TcpStream {
+pub(crate) async fn by_hand(served: &Served, cursor: u64) -> TcpStream {
     let mut stream = TcpStream::connect(served.address)
         .await
         .expect("it listens");
@@ -38,7 +38,7 @@ pub async fn by_hand(served: &Served, cursor: u64) -> TcpStream {
 }
 
 /// Writes so much that no socket holds it.
-pub fn much(world: &World, megabytes: usize) {
+pub(crate) fn much(world: &World, megabytes: usize) {
     let did = world.did(0);
     let text: String = (0..60_000u32)
         .map(|at| char::from(b'a' + (at.wrapping_mul(2_654_435_761) >> 27) as u8 % 26))

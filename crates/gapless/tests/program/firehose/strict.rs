@@ -21,19 +21,19 @@ use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-pub const ROUTE: &str = "/xrpc/com.atproto.sync.subscribeRepos";
+pub(crate) const ROUTE: &str = "/xrpc/com.atproto.sync.subscribeRepos";
 
-pub type Socket = WebSocketStream<TcpStream>;
+pub(crate) type Socket = WebSocketStream<TcpStream>;
 
 /// The mirror of a world, served over HTTP as `gapless run` does it.
-pub struct Served {
-    pub address: SocketAddr,
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
     task: Option<JoinHandle<std::io::Result<()>>>,
 }
 
 impl Served {
-    pub async fn start(world: &World) -> Served {
+    pub(crate) async fn start(world: &World) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (end, ended) = oneshot::channel();
@@ -53,7 +53,7 @@ impl Served {
         }
     }
 
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.end.take());
         let task = self.task.take().expect("it runs");
         task.await.expect("no panic").expect("it ends well");
@@ -61,7 +61,7 @@ impl Served {
 }
 
 /// Dials; an HTTP answer other than the upgrade is the error.
-pub async fn dial(address: SocketAddr, query: &str) -> Result<Socket, Error> {
+pub(crate) async fn dial(address: SocketAddr, query: &str) -> Result<Socket, Error> {
     let stream = TcpStream::connect(address).await.map_err(Error::Io)?;
     let url = format!("ws://{address}{ROUTE}{query}");
     client_async(url, stream).await.map(|(socket, _)| socket)
@@ -69,27 +69,27 @@ pub async fn dial(address: SocketAddr, query: &str) -> Result<Socket, Error> {
 
 /// What one consumer has seen, over all its connections.
 #[derive(Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Every numbered frame, by its number.
-    pub frames: BTreeMap<u64, Vec<u8>>,
+    pub(crate) frames: BTreeMap<u64, Vec<u8>>,
     /// The state of each repository, as the frames lead to it.
-    pub held: BTreeMap<String, Held>,
+    pub(crate) held: BTreeMap<String, Held>,
     /// The commits that led on, since the last `#sync` (which stands first).
-    pub path: BTreeMap<String, Vec<Rev>>,
-    pub accounts: Vec<(String, bool, Option<String>)>,
-    pub identities: u64,
-    pub syncs: u64,
-    pub commits: u64,
+    pub(crate) path: BTreeMap<String, Vec<Rev>>,
+    pub(crate) accounts: Vec<(String, bool, Option<String>)>,
+    pub(crate) identities: u64,
+    pub(crate) syncs: u64,
+    pub(crate) commits: u64,
     /// Commits that were not newer than what was held.
-    pub stale: u64,
-    pub infos: Vec<String>,
-    pub errors: Vec<String>,
+    pub(crate) stale: u64,
+    pub(crate) infos: Vec<String>,
+    pub(crate) errors: Vec<String>,
     /// With what the connection was closed.
-    pub closed: Option<u16>,
+    pub(crate) closed: Option<u16>,
 }
 
 impl Seen {
-    pub fn cursor(&self) -> Option<u64> {
+    pub(crate) fn cursor(&self) -> Option<u64> {
         self.frames.keys().next_back().copied()
     }
 
@@ -174,7 +174,7 @@ impl Seen {
 
     /// For every repository: where the truth is, and by exactly the truth's steps
     /// since the last word that was no step.
-    pub fn agrees(&self, truth: &Truth, did: &Did) -> Result<(), String> {
+    pub(crate) fn agrees(&self, truth: &Truth, did: &Did) -> Result<(), String> {
         let Some(head) = truth.head(did) else {
             return Ok(());
         };
@@ -209,14 +209,14 @@ fn now_micros() -> u64 {
 }
 
 /// A consumer, and what it has seen so far.
-pub struct Strict {
+pub(crate) struct Strict {
     seen: Arc<Mutex<Seen>>,
     truth: Truth,
     task: Option<JoinHandle<()>>,
 }
 
 impl Strict {
-    pub fn new(world: &World) -> Strict {
+    pub(crate) fn new(world: &World) -> Strict {
         Strict {
             seen: Arc::default(),
             truth: world.net.truth(),
@@ -225,13 +225,13 @@ impl Strict {
     }
 
     /// Reads from after its cursor, or from a given one, until it is closed.
-    pub async fn connect(&mut self, address: SocketAddr, cursor: Option<u64>) {
+    pub(crate) async fn connect(&mut self, address: SocketAddr, cursor: Option<u64>) {
         let query = cursor.map_or(String::new(), |cursor| format!("?cursor={cursor}"));
         let socket = dial(address, &query).await.expect("it is served");
         self.read(socket);
     }
 
-    pub fn read(&mut self, mut socket: Socket) {
+    pub(crate) fn read(&mut self, mut socket: Socket) {
         let (seen, truth) = (self.seen.clone(), self.truth.clone());
         self.task = Some(tokio::spawn(async move {
             let mut last = 0;
@@ -250,12 +250,12 @@ impl Strict {
         }));
     }
 
-    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
         lock(&self.seen)
     }
 
     /// Waits until what was seen is as wanted.
-    pub async fn until(&self, what: &str, wanted: impl Fn(&Seen) -> Result<(), String>) {
+    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&Seen) -> Result<(), String>) {
         let began = Instant::now();
         loop {
             let told = wanted(&self.seen());
@@ -277,7 +277,7 @@ impl Strict {
     }
 
     /// Waits until it is where the truth is, with every repository.
-    pub async fn until_true(&self) {
+    pub(crate) async fn until_true(&self) {
         let truth = self.truth.clone();
         for did in truth.dids() {
             self.until("at the truth's head", |seen| seen.agrees(&truth, &did))
@@ -286,7 +286,7 @@ impl Strict {
     }
 
     /// Waits for the end of the connection; a panic of the reader is ours.
-    pub async fn ended(&mut self) {
+    pub(crate) async fn ended(&mut self) {
         let task = self.task.take().expect("it reads");
         let ended = tokio::time::timeout(PATIENCE, task).await;
         ended.expect("it ends").expect("what it read was right");

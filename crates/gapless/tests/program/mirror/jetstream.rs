@@ -19,7 +19,7 @@ use crate::EXE;
 /// What a Jetstream is asked for once more, in microseconds.
 const OVERLAP: u64 = 5_000_000;
 
-pub fn told(repos: usize) -> NetConfig {
+pub(crate) fn told(repos: usize) -> NetConfig {
     NetConfig {
         relay: true,
         jetstream: true,
@@ -49,14 +49,14 @@ async fn begin_again(world: &mut World) {
     }
 }
 
-pub async fn follow(world: &mut World, url: &str) {
+pub(crate) async fn follow(world: &mut World, url: &str) {
     world.flags.upstream.push(format!("jetstream={url}"));
     world.flags.sweep_every = Some("1h".to_owned());
     world.begin().await;
     connected(world, url).await;
 }
 
-pub fn claims(world: &World, did: &Did) -> Vec<(String, Claim)> {
+pub(crate) fn claims(world: &World, did: &Did) -> Vec<(String, Claim)> {
     let view = world.mirror().services().store.view();
     let Some(id) = view.repo_id(did).expect("it can be read") else {
         return Vec::new();
@@ -68,7 +68,7 @@ pub fn claims(world: &World, did: &Did) -> Vec<(String, Claim)> {
     rows.collect()
 }
 
-pub async fn until_claims(world: &World, did: &Did, count: usize) {
+pub(crate) async fn until_claims(world: &World, did: &Did, count: usize) {
     world
         .until("it is claimed", async |world: &World| {
             let claims = claims(world, did);
@@ -102,22 +102,22 @@ async fn status(world: &World) -> Status {
     asked.await.expect("no panic").expect("an answer")
 }
 
-pub fn passed(world: &World, reason: &str) -> u64 {
+pub(crate) fn passed(world: &World, reason: &str) -> u64 {
     world.metrics().claims_passed.get(reason)
 }
 
-pub fn now_us() -> u64 {
+pub(crate) fn now_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.expect("after 1970").as_micros() as u64
 }
 
 /// A rev that is newer than everything signed so far.
-pub fn rev_after(micros: u64) -> String {
+pub(crate) fn rev_after(micros: u64) -> String {
     Rev::from_micros(now_us() + micros, 7).to_string()
 }
 
 /// A commit that puts this record at a path.
-pub fn put(rev: &str, path: &str, text: &str) -> (Json, Cid) {
+pub(crate) fn put(rev: &str, path: &str, text: &str) -> (Json, Cid) {
     let json = json!({ "$type": "app.bsky.feed.post", "text": text });
     let bytes = encode_record(&json).expect("it is a record");
     let cid = Cid::dag_cbor(&bytes);

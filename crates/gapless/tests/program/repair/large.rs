@@ -6,7 +6,7 @@ use gapless_mirror::api::{Gap, Inspect as _};
 use gapless_testnet::{Write, encode_record};
 
 /// What `gaps` says of a repository.
-pub async fn gap_of(world: &World, did: &Did) -> Option<Gap> {
+pub(crate) async fn gap_of(world: &World, did: &Did) -> Option<Gap> {
     let mirror = world.mirror().clone();
     let asked = tokio::task::spawn_blocking(move || mirror.inspector().gaps(None, 100));
     let page = asked.await.expect("no panic").expect("an answer");

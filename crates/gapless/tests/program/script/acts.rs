@@ -61,7 +61,7 @@ impl MirroredNetwork for Script {
 
 impl Script {
     /// Plays all acts.
-    pub async fn play(&mut self) {
+    pub(crate) async fn play(&mut self) {
         // The mirror reports the host that is wiped.
         self.world
             .expect("too many repositories vanished at once, so none is hidden");

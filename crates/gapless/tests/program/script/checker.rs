@@ -20,28 +20,28 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// What the checker did.
 #[derive(Debug, Default, Clone)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Answers that were compared with the truth at the stated rev.
-    pub checks: u64,
+    pub(crate) checks: u64,
     /// Answers that called the repository complete.
-    pub complete: u64,
+    pub(crate) complete: u64,
     /// States of which every record was compared.
-    pub states: u64,
+    pub(crate) states: u64,
     /// Records that were compared.
-    pub records: u64,
-    pub different: Vec<String>,
+    pub(crate) records: u64,
+    pub(crate) different: Vec<String>,
 }
 
 /// A running checker.
-pub struct Checker {
+pub(crate) struct Checker {
     /// The port of the mirror; `None` while it is down.
-    pub port: watch::Sender<Option<u16>>,
+    pub(crate) port: watch::Sender<Option<u16>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<Figures>,
 }
 
 impl Checker {
-    pub fn start(truth: Truth, scope: RecordScope) -> Checker {
+    pub(crate) fn start(truth: Truth, scope: RecordScope) -> Checker {
         let (port, ports) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(check(truth, scope, ports, stopped));
@@ -52,7 +52,7 @@ impl Checker {
     ///
     /// # Panics
     /// If the mirror stated anything that is not true.
-    pub async fn stop(self) -> Figures {
+    pub(crate) async fn stop(self) -> Figures {
         self.stop.send_replace(true);
         let figures = self.task.await.expect("everything that was said is true");
         assert_eq!(figures.different, Vec::<String>::new());

@@ -13,31 +13,31 @@ use gapless_testnet::Truth;
 
 /// What was compared.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Compared {
-    pub records: u64,
+pub(crate) struct Compared {
+    pub(crate) records: u64,
     /// The answer began and did not end, so there is nothing to compare.
-    pub cut: bool,
+    pub(crate) cut: bool,
     /// Each difference in words; empty if the server holds exactly what was signed.
-    pub different: Vec<String>,
+    pub(crate) different: Vec<String>,
 }
 
 /// The request by which a server is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub(crate) enum By {
     Car,
     Root,
 }
 
 impl By {
     /// `Car` if the server answers `getRepo`, otherwise `Root`; `None` if it does not answer.
-    pub async fn best(port: u16, did: &Did) -> Option<By> {
+    pub(crate) async fn best(port: u16, did: &Did) -> Option<By> {
         let (status, body) = ask(port, "GET", &get_repo(did)).await?;
         let known = status == 200 || !named(&body, "NotFound");
         Some(if known { By::Car } else { By::Root })
     }
 
     /// Compares one repository; `None` if the server holds nothing of it or does not answer.
-    pub async fn compare(self, port: u16, truth: &Truth, did: &Did) -> Option<Compared> {
+    pub(crate) async fn compare(self, port: u16, truth: &Truth, did: &Did) -> Option<Compared> {
         match self {
             By::Car => {
                 let (status, body) = begin(port, "GET", &get_repo(did)).await?;

@@ -22,15 +22,15 @@ const ROOM: &str = "FREE_BYTES_FILE";
 
 /// Whose streams the mirror follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     Hosts,
     Relay,
 }
 
-pub struct Script {
-    pub world: World,
-    pub layout: Layout,
-    pub chance: Chance,
+pub(crate) struct Script {
+    pub(crate) world: World,
+    pub(crate) layout: Layout,
+    pub(crate) chance: Chance,
     audit: Audit,
     program: Option<Program>,
     checker: Checker,
@@ -39,7 +39,7 @@ pub struct Script {
 
 impl Script {
     /// Starts a mirror, and waits until everything is complete.
-    pub async fn begin(layout: Layout) -> Script {
+    pub(crate) async fn begin(layout: Layout) -> Script {
         let mut world = World::network(NetConfig {
             did_web: false,
             relay: layout == Layout::Relay,
@@ -72,16 +72,16 @@ impl Script {
     }
 
     /// The file that states the free space of the disk.
-    pub fn room(&self) -> PathBuf {
+    pub(crate) fn room(&self) -> PathBuf {
         self.world.folder.path().join("free-bytes")
     }
 
-    pub fn program(&mut self) -> &mut Program {
+    pub(crate) fn program(&mut self) -> &mut Program {
         self.program.as_mut().expect("it runs")
     }
 
     /// Starts the program on its existing data, and waits until it follows all upstreams.
-    pub async fn start(&mut self) {
+    pub(crate) async fn start(&mut self) {
         self.launch(&[]);
         let upstreams = self.world.flags.upstream.len();
         self.program()
@@ -93,7 +93,7 @@ impl Script {
     }
 
     /// Starts the program without waiting for it.
-    pub fn launch(&mut self, variables: &[(&str, &str)]) {
+    pub(crate) fn launch(&mut self, variables: &[(&str, &str)]) {
         let room = self.room().display().to_string();
         let mut all = vec![(ROOM, room.as_str())];
         all.extend(variables);
@@ -103,7 +103,7 @@ impl Script {
     }
 
     /// Kills the program as `kill -9` does, and audits what it left on the disk.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.checker.port.send_replace(None);
         if let Some(program) = self.program.take() {
             program.kill();
@@ -111,25 +111,25 @@ impl Script {
         self.audit.look(&self.world.data(), &self.world.net);
     }
 
-    pub fn post_to_all(&self) {
+    pub(crate) fn post_to_all(&self) {
         for did in self.world.net.truth().dids() {
             self.world.post(&did);
         }
     }
 
     /// Waits until all repositories are complete at their owners' heads.
-    pub async fn all_true(&mut self) {
+    pub(crate) async fn all_true(&mut self) {
         self.program().until_all_complete().await;
     }
 
     /// Writes into the test's output when a part of the script was done.
-    pub fn log_time(&self, part: &str) {
+    pub(crate) fn log_time(&self, part: &str) {
         eprintln!("{:>6.1} s  {part}", self.began.elapsed().as_secs_f64());
     }
 
     /// After the last fault: waits for a whole sweep, and fails unless everything is complete
     /// and true by all answers and on the disk.
-    pub async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.all_true().await;
         let healed = now();
         for did in self.world.net.truth().dids() {

@@ -17,33 +17,33 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// A mirror's interface. It ends with the test's runtime, or when it is stopped.
-pub struct Served {
-    pub address: SocketAddr,
-    pub http: reqwest::Client,
+pub(crate) struct Served {
+    pub(crate) address: SocketAddr,
+    pub(crate) http: reqwest::Client,
     stop: oneshot::Sender<()>,
     task: JoinHandle<std::io::Result<()>>,
 }
 
 /// An answer, whole.
-pub struct Got {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub body: Vec<u8>,
+pub(crate) struct Got {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Got {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let text = String::from_utf8_lossy(&self.body);
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name).and_then(|value| value.to_str().ok());
         value.unwrap_or_default()
     }
 
     /// The status and the name of an error, and its words.
-    pub fn refused(&self) -> (u16, String, String) {
+    pub(crate) fn refused(&self) -> (u16, String, String) {
         let json = self.json();
         let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
         (self.status, text("error"), text("message"))
@@ -51,11 +51,11 @@ impl Got {
 }
 
 impl Served {
-    pub async fn of(world: &World) -> Served {
+    pub(crate) async fn of(world: &World) -> Served {
         Served::with(world, true).await
     }
 
-    pub async fn with(world: &World, open: bool) -> Served {
+    pub(crate) async fn with(world: &World, open: bool) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let app = App::new(WebSettings {
@@ -79,7 +79,7 @@ impl Served {
     }
 
     /// Lets go of the mirror.
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         drop((self.http, self.stop));
         let ended = tokio::time::timeout(PATIENCE, self.task).await;
         ended
@@ -88,7 +88,7 @@ impl Served {
             .expect("it ends well");
     }
 
-    pub async fn ask(&self, method: Method, path: &str) -> Got {
+    pub(crate) async fn ask(&self, method: Method, path: &str) -> Got {
         let url = format!("http://{}{path}", self.address);
         let response = self.http.request(method, url).send().await;
         let response = response.expect("it answers");
@@ -102,12 +102,12 @@ impl Served {
     }
 
     /// A method of `com.atproto`, with its query.
-    pub async fn get(&self, method: &str, query: &[(&str, &str)]) -> Got {
+    pub(crate) async fn get(&self, method: &str, query: &[(&str, &str)]) -> Got {
         self.ask(Method::GET, &path(method, query)).await
     }
 
     /// Calls a method that must answer 200.
-    pub async fn good(&self, method: &str, query: &[(&str, &str)]) -> Got {
+    pub(crate) async fn good(&self, method: &str, query: &[(&str, &str)]) -> Got {
         let got = self.get(method, query).await;
         let text = String::from_utf8_lossy(&got.body);
         assert_eq!(got.status, 200, "{method} {query:?}: {text}");
@@ -115,7 +115,7 @@ impl Served {
     }
 
     /// Calls a method that must refuse with the error `name`; returns its message.
-    pub async fn bad(&self, method: &str, query: &[(&str, &str)], name: &str) -> String {
+    pub(crate) async fn bad(&self, method: &str, query: &[(&str, &str)], name: &str) -> String {
         let got = self.get(method, query).await;
         let (status, error, words) = got.refused();
         assert_eq!((status, error.as_str()), (400, name), "{method}: {words}");
@@ -124,20 +124,20 @@ impl Served {
     }
 }
 
-pub fn path(method: &str, query: &[(&str, &str)]) -> String {
+pub(crate) fn path(method: &str, query: &[(&str, &str)]) -> String {
     let mut url = url::form_urlencoded::Serializer::new(String::new());
     url.extend_pairs(query);
     format!("/xrpc/com.atproto.{method}?{}", url.finish())
 }
 
 /// A network whose accounts are all in the directory, mirrored and complete.
-pub async fn mirrored(config: NetConfig) -> (World, Served) {
+pub(crate) async fn mirrored(config: NetConfig) -> (World, Served) {
     let world = World::settled(config).await;
     let served = Served::of(&world).await;
     (world, served)
 }
 
-pub fn small(repos: usize) -> NetConfig {
+pub(crate) fn small(repos: usize) -> NetConfig {
     NetConfig {
         did_web: false,
         ..network(repos, 1)
@@ -146,7 +146,7 @@ pub fn small(repos: usize) -> NetConfig {
 
 /// The records of a CAR, checked whole; its commit must be signed with the owner's
 /// present key.
-pub fn records_of(world: &World, did: &Did, car: &[u8]) -> Vec<(String, Cid, Vec<u8>)> {
+pub(crate) fn records_of(world: &World, did: &Did, car: &[u8]) -> Vec<(String, Cid, Vec<u8>)> {
     let repo = RepoCar::read(car).expect("a repository");
     assert_eq!(repo.commit.did, did.as_str());
     let keys = world.net.truth().keys(did).expect("it exists");
@@ -166,14 +166,14 @@ pub fn records_of(world: &World, did: &Did, car: &[u8]) -> Vec<(String, Cid, Vec
 }
 
 /// The truth's records in the same shape.
-pub fn true_records(world: &World, did: &Did) -> Vec<(String, Cid, Vec<u8>)> {
+pub(crate) fn true_records(world: &World, did: &Did) -> Vec<(String, Cid, Vec<u8>)> {
     let records = world.net.truth().records(did).expect("it exists");
     let own = |(path, (cid, bytes)): (String, (Cid, bytes::Bytes))| (path, cid, bytes.to_vec());
     records.into_iter().map(own).collect()
 }
 
 /// The blocks of a CAR, each hashed.
-pub fn blocks_of(car: &[u8]) -> Vec<(Cid, Vec<u8>)> {
+pub(crate) fn blocks_of(car: &[u8]) -> Vec<(Cid, Vec<u8>)> {
     let blocks = read_blocks(car).expect("a CAR");
     blocks
         .map(|block| block.map(|(cid, data)| (cid, data.to_vec())))
