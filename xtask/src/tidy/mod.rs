@@ -17,6 +17,7 @@ mod production;
 mod promises;
 mod prose;
 mod rust;
+mod sockets;
 mod sources;
 mod text;
 mod types;
@@ -131,6 +132,7 @@ pub(crate) fn run(_arguments: &[String]) -> Result<(), Failure> {
 fn check(files: &[File]) -> Report {
     let mut report = Report::default();
     for file in files {
+        sockets::check(file, &mut report);
         sources::check(file, &mut report);
         text::check(file, &mut report);
         prose::check(file, &mut report);
