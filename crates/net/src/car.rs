@@ -12,8 +12,10 @@ use gapless_core::ledger::Account;
 use reqwest::Response;
 use tokio::time::{Instant, timeout};
 
-use super::client::{MOST_REDIRECTS, Net, authority, heed, read_answer, turn, wait_of};
-use super::error::{AskClass, AskError, sort};
+use super::client::{
+    MOST_REDIRECTS, Net, acquire_permit, apply_requested_pause, authority, read_answer, wait_of,
+};
+use super::error::{AskClass, AskError, classify_error};
 use super::xrpc::{Failure, HostAddress, refusal};
 
 /// The most bytes of an error's body that are read.
@@ -90,7 +92,7 @@ impl Net {
         query.extend(since.as_deref().map(|rev| ("since", rev)));
         let url = self.method_url(host, "getRepo", &query)?;
         let name = authority(&url);
-        let _permit = turn(&self.0.hosts, &name).await?;
+        let _permit = acquire_permit(&self.0.hosts, &name).await?;
 
         let deadline = Instant::now() + limits.total;
         let wait = limits.first_byte.min(limits.total);
@@ -100,7 +102,7 @@ impl Net {
             AskError::new(AskClass::Timeout, &name, what)
         })??;
         let (status, retry_after) = (response.status().as_u16(), wait_of(&response));
-        heed(&self.0.hosts, &name, status, retry_after);
+        apply_requested_pause(&self.0.hosts, &name, status, retry_after);
         if status != 200 {
             return Err(read_refusal(&name, did, response, limits).await.into());
         }
@@ -164,7 +166,7 @@ impl CarDownload<'_> {
             }
             let wait = left.min(self.limits.stall);
             let piece = match timeout(wait, response.chunk()).await {
-                Ok(piece) => piece.map_err(|error| sort(self.name, error))?,
+                Ok(piece) => piece.map_err(|error| classify_error(self.name, error))?,
                 Err(_) => return Err(self.silent(left <= wait).into()),
             };
             let Some(piece) = piece else {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use url::Url;
 
 use super::authorities::{Certificate, tls_config};
-use super::error::{AskClass, AskError, chain, clean, sort};
+use super::error::{AskClass, AskError, chain, classify_error, clean};
 use super::guard::{BlockedAddress, Trust, check_url};
 use super::headers::retry_after;
 use super::host::{HostLimits, Hosts, Permit};
@@ -188,7 +188,7 @@ impl Net {
                 Trust::Named => &self.0.guarded,
             };
             let sent = client.get(url.clone()).send().await;
-            let response = sent.map_err(|error| sort(&host, error))?;
+            let response = sent.map_err(|error| classify_error(&host, error))?;
             if !is_redirect(response.status().as_u16()) {
                 return Ok(response);
             }
@@ -222,7 +222,7 @@ impl Net {
 
 /// Waits for a permit to ask a host. Fails at once if the host is in a pause that
 /// lasts longer than [`PATIENCE`].
-pub(super) async fn turn(hosts: &Hosts, host: &str) -> Result<Permit, AskError> {
+pub(super) async fn acquire_permit(hosts: &Hosts, host: &str) -> Result<Permit, AskError> {
     if let Some(until) = hosts.paused_until(host) {
         let left = until.saturating_duration_since(Instant::now());
         if left > PATIENCE {
@@ -239,7 +239,12 @@ pub(super) async fn turn(hosts: &Hosts, host: &str) -> Result<Permit, AskError> 
 }
 
 /// Pauses a host for the time that its response asks for.
-pub(super) fn heed(hosts: &Hosts, host: &str, status: u16, retry_after: Option<Duration>) {
+pub(super) fn apply_requested_pause(
+    hosts: &Hosts,
+    host: &str,
+    status: u16,
+    retry_after: Option<Duration>,
+) {
     let pause = match (status, retry_after) {
         (429, wait) => Some(wait.map_or(UNNAMED_PAUSE, |wait| wait.max(SHORTEST_PAUSE))),
         (_, wait) => wait,
@@ -300,7 +305,11 @@ pub(super) async fn read_answer(
     }
     let (status, retry_after) = (response.status().as_u16(), wait_of(&response));
     let mut body = BytesMut::new();
-    while let Some(piece) = response.chunk().await.map_err(|e| sort(host, e))? {
+    while let Some(piece) = response
+        .chunk()
+        .await
+        .map_err(|e| classify_error(host, e))?
+    {
         if (body.len() as u64).saturating_add(piece.len() as u64) > most {
             return Err(too_large());
         }
@@ -374,7 +383,7 @@ mod tests {
             .send()
             .await
             .unwrap_err();
-        let error = sort("localhost", error);
+        let error = classify_error("localhost", error);
         assert_eq!(error.class, AskClass::Refused, "{error}");
         assert!(
             error.to_string().contains("not a public address"),
@@ -408,7 +417,7 @@ mod tests {
         let hosts = Hosts::new(HostLimits::default());
         let pause = |status, seconds: Option<u64>| {
             let host = format!("{status}{seconds:?}");
-            heed(&hosts, &host, status, seconds.map(Duration::from_secs));
+            apply_requested_pause(&hosts, &host, status, seconds.map(Duration::from_secs));
             let until = hosts.paused_until(&host)?;
             Some((until - Instant::now()).as_secs_f64().ceil() as u64)
         };

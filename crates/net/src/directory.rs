@@ -20,7 +20,10 @@ use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::KeyBytes;
 use url::Url;
 
-use super::client::{MOST_REDIRECTS, Net, RequestLimits, Response, authority, heed, parse, turn};
+use super::client::{
+    MOST_REDIRECTS, Net, RequestLimits, Response, acquire_permit, apply_requested_pause, authority,
+    parse,
+};
 use super::error::{AskClass, AskError, clean};
 use super::guard::Trust;
 
@@ -35,7 +38,7 @@ const LOG: RequestLimits = RequestLimits {
     bytes: AUDIT_LOG_BYTES as u64,
 };
 /// The wait before a directory that is behind is asked again; its replicas lag by less.
-const LAG: Duration = Duration::from_secs(30);
+const RETRY_STALE_AFTER: Duration = Duration::from_secs(30);
 
 /// What the caller already knows of a DID. After a tombstone, only the version is
 /// known.
@@ -81,7 +84,7 @@ impl ResolveError {
     /// How long to wait before another attempt, if that is known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            ResolveError::Unsettled | ResolveError::Stale => Some(LAG),
+            ResolveError::Unsettled | ResolveError::Stale => Some(RETRY_STALE_AFTER),
             ResolveError::Ask(error) => error.retry_after,
             ResolveError::NotFound | ResolveError::Document(_) => None,
         }
@@ -192,10 +195,10 @@ impl Net {
     ) -> Result<Response, ResolveError> {
         let url = parse(&format!("{}/{did}{what}", self.0.plc))?;
         let name = authority(&url);
-        let _permit = turn(&self.0.directory, &name).await?;
+        let _permit = acquire_permit(&self.0.directory, &name).await?;
         let asked = self.get_url(url, Trust::Configured, MOST_REDIRECTS, limits);
         let answer = asked.await?;
-        heed(&self.0.directory, &name, answer.status, answer.retry_after);
+        apply_requested_pause(&self.0.directory, &name, answer.status, answer.retry_after);
         Ok(answer)
     }
 
@@ -203,11 +206,11 @@ impl Net {
         let url = self.web_url(did)?;
         let name = authority(&url);
         self.check(&url, Trust::Named)?;
-        let _permit = turn(&self.0.web_documents, &name).await?;
+        let _permit = acquire_permit(&self.0.web_documents, &name).await?;
         // Follow no redirects: the target of one could speak for the DID.
         let answer = self.get_url(url, Trust::Named, 0, DOCUMENT).await?;
         let hosts = &self.0.web_documents;
-        heed(hosts, &name, answer.status, answer.retry_after);
+        apply_requested_pause(hosts, &name, answer.status, answer.retry_after);
         Ok(answer)
     }
 
@@ -269,20 +272,20 @@ fn version_by_log(
     known: &KnownIdentity,
 ) -> Result<u64, ResolveError> {
     let last = log.in_force();
-    let last = last.filter(|last| says(last, resolved.host.as_deref(), resolved.key));
+    let last = last.filter(|last| matches_identity(last, resolved.host.as_deref(), resolved.key));
     let Some(last) = last else {
         return Err(ResolveError::Unsettled);
     };
     // Version 1 is not a time that could be compared, so only the log can show that the
     // known document came before. A nullified entry counts too.
-    let heard = |entry: &AuditEntry| says(entry, known.host.as_deref(), known.key);
+    let heard = |entry: &AuditEntry| matches_identity(entry, known.host.as_deref(), known.key);
     if known.version == 1 && !log.entries.iter().any(heard) {
         return Err(ResolveError::Stale);
     }
     Ok(last.created_micros)
 }
 
-fn says(entry: &AuditEntry, host: Option<&str>, key: Option<KeyBytes>) -> bool {
+fn matches_identity(entry: &AuditEntry, host: Option<&str>, key: Option<KeyBytes>) -> bool {
     let (their_host, their_key) = match &entry.said {
         Said::Identity { key, pds } => (
             pds.as_ref().map(|pds| pds.as_str()),

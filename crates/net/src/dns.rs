@@ -16,14 +16,14 @@ use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
 
 /// The label before a handle, at which its records are.
-const BEFORE: &str = "_atproto.";
+const RECORD_LABEL: &str = "_atproto.";
 /// The prefix of a record that names a DID.
-const NAMES: &[u8] = b"did=";
+const DID_PREFIX: &[u8] = b"did=";
 /// The timeout of one query to one name server, and how often it is retried.
-const QUESTION: Duration = Duration::from_secs(2);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 const TRIES_MORE: usize = 1;
 /// The timeout of all queries together; the caller then tries another way.
-const WITHIN: Duration = Duration::from_secs(4);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The name servers to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,7 +62,7 @@ impl fmt::Display for NameServer {
 
 /// Why the DNS lookup of a handle failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Untold {
+pub enum DnsLookupError {
     #[error("its DNS records name different DIDs, so none of them is used")]
     Contradicting,
     #[error("the DNS gave no answer: {0}")]
@@ -96,7 +96,7 @@ impl HandleRecords {
         };
         let resolver = resolver.and_then(|mut builder| {
             let options = builder.options_mut();
-            options.timeout = QUESTION;
+            options.timeout = QUERY_TIMEOUT;
             options.attempts = TRIES_MORE;
             options.edns0 = true;
             // The caller caches the combined result of DNS and HTTP.
@@ -111,19 +111,23 @@ impl HandleRecords {
     }
 
     /// The DID that the records of a handle name; `None` if they name none.
-    pub async fn did_of(&self, handle: &Handle) -> Result<Option<Did>, Untold> {
+    pub async fn did_of(&self, handle: &Handle) -> Result<Option<Did>, DnsLookupError> {
         let resolver = match &self.0 {
             NameServers::Off => return Ok(None),
-            NameServers::Unavailable(why) => return Err(Untold::Failed(why.clone())),
+            NameServers::Unavailable(why) => return Err(DnsLookupError::Failed(why.clone())),
             NameServers::Servers(resolver) => resolver,
         };
         // The final dot keeps the resolver from appending a search domain.
-        let asked = resolver.txt_lookup(format!("{BEFORE}{handle}."));
-        let found = match tokio::time::timeout(WITHIN, asked).await {
+        let asked = resolver.txt_lookup(format!("{RECORD_LABEL}{handle}."));
+        let found = match tokio::time::timeout(LOOKUP_TIMEOUT, asked).await {
             Ok(Ok(found)) => found,
             Ok(Err(error)) if error.is_no_records_found() => return Ok(None),
-            Ok(Err(error)) => return Err(Untold::Failed(error.to_string())),
-            Err(_) => return Err(Untold::Failed(format!("none within {WITHIN:?}"))),
+            Ok(Err(error)) => return Err(DnsLookupError::Failed(error.to_string())),
+            Err(_) => {
+                return Err(DnsLookupError::Failed(format!(
+                    "none within {LOOKUP_TIMEOUT:?}"
+                )));
+            }
         };
         let texts = found
             .answers()
@@ -137,10 +141,10 @@ impl HandleRecords {
 }
 
 /// The one DID that these records name.
-fn named(texts: impl Iterator<Item = Vec<u8>>) -> Result<Option<Did>, Untold> {
+fn named(texts: impl Iterator<Item = Vec<u8>>) -> Result<Option<Did>, DnsLookupError> {
     let mut found: Option<Did> = None;
     for text in texts {
-        let Some(did) = text.strip_prefix(NAMES) else {
+        let Some(did) = text.strip_prefix(DID_PREFIX) else {
             continue;
         };
         let did = std::str::from_utf8(did).ok();
@@ -148,7 +152,7 @@ fn named(texts: impl Iterator<Item = Vec<u8>>) -> Result<Option<Did>, Untold> {
             continue;
         };
         if found.as_ref().is_some_and(|other| *other != did) {
-            return Err(Untold::Contradicting);
+            return Err(DnsLookupError::Contradicting);
         }
         found = Some(did);
     }
@@ -159,7 +163,7 @@ fn named(texts: impl Iterator<Item = Vec<u8>>) -> Result<Option<Did>, Untold> {
 mod tests {
     use super::*;
 
-    fn said(texts: &[&str]) -> Result<Option<String>, Untold> {
+    fn said(texts: &[&str]) -> Result<Option<String>, DnsLookupError> {
         let texts = texts.iter().map(|text| text.as_bytes().to_vec());
         named(texts).map(|did| did.map(|did| did.to_string()))
     }
@@ -172,7 +176,7 @@ mod tests {
         assert_eq!(said(&[ONE]), one);
         assert_eq!(said(&["v=spf1 -all", "did=", "did=alice", ONE]), one);
         assert_eq!(said(&[ONE, ONE]), one, "the same twice contradicts nobody");
-        assert_eq!(said(&[ONE, OTHER]), Err(Untold::Contradicting));
+        assert_eq!(said(&[ONE, OTHER]), Err(DnsLookupError::Contradicting));
         assert_eq!(said(&[]), Ok(None));
         assert_eq!(said(&["did:plc:aaaaaaaaaaaaaaaaaaaaaaaa"]), Ok(None));
     }

@@ -83,7 +83,7 @@ impl AskError {
 }
 
 /// Classifies an error of the HTTP client.
-pub(super) fn sort(host: &str, error: reqwest::Error) -> AskError {
+pub(super) fn classify_error(host: &str, error: reqwest::Error) -> AskError {
     let error = error.without_url();
     if let Some(refusal) = find_refusal(&error) {
         return AskError::refused(host, refusal);

@@ -9,7 +9,9 @@ use gapless_atp::limits::DID_BYTES;
 use gapless_atp::syntax::{Did, Handle};
 use serde::Deserialize;
 
-use super::client::{MOST_REDIRECTS, Net, RequestLimits, authority, heed, parse, turn};
+use super::client::{
+    MOST_REDIRECTS, Net, RequestLimits, acquire_permit, apply_requested_pause, authority, parse,
+};
 use super::error::{AskClass, AskError};
 use super::guard::{BlockedAddress, Trust, check_handle};
 
@@ -53,9 +55,9 @@ impl Net {
             Trust::Configured => &self.0.hosts,
             Trust::Named => &self.0.web_documents,
         };
-        let _permit = turn(hosts, &name).await?;
+        let _permit = acquire_permit(hosts, &name).await?;
         let answer = self.get_url(url, trust, MOST_REDIRECTS, HANDLE).await?;
-        heed(hosts, &name, answer.status, answer.retry_after);
+        apply_requested_pause(hosts, &name, answer.status, answer.retry_after);
         match (answer.status, service) {
             (200, Some(_)) => {
                 let read = serde_json::from_slice::<HandleAnswer>(&answer.body).ok();

@@ -55,7 +55,7 @@ struct Inner {
     limits: HostLimits,
     places: Mutex<Places>,
     /// The entry that hosts share when all others are in use.
-    crowd: Arc<HostSlot>,
+    shared_entry: Arc<HostSlot>,
 }
 
 struct Places {
@@ -65,7 +65,7 @@ struct Places {
 
 /// The entry of one host.
 struct HostSlot {
-    seats: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     pace: Mutex<Pace>,
 }
 
@@ -113,9 +113,9 @@ impl Pace {
 
 impl HostSlot {
     fn new(limits: &HostLimits, now: Instant) -> Arc<HostSlot> {
-        let seats = limits.concurrency.clamp(1, Semaphore::MAX_PERMITS);
+        let permits = limits.concurrency.clamp(1, Semaphore::MAX_PERMITS);
         Arc::new(HostSlot {
-            seats: Arc::new(Semaphore::new(seats)),
+            permits: Arc::new(Semaphore::new(permits)),
             pace: Mutex::new(Pace::new(now)),
         })
     }
@@ -135,7 +135,7 @@ impl Hosts {
                 of: HashMap::new(),
                 tidied: now,
             }),
-            crowd: HostSlot::new(&limits, now),
+            shared_entry: HostSlot::new(&limits, now),
         }))
     }
 
@@ -144,10 +144,10 @@ impl Hosts {
     pub async fn admit(&self, host: &str) -> Permit {
         let place = self.slot_of(host);
         // The semaphore is never closed; if it were, the rate limit would still hold.
-        let seat = place.seats.clone().acquire_owned().await.ok();
+        let permit = place.permits.clone().acquire_owned().await.ok();
         self.keep_pace(&place).await;
         Permit {
-            _seat: seat,
+            _seat: permit,
             _place: place,
         }
     }
@@ -175,7 +175,7 @@ impl Hosts {
     pub fn pause(&self, host: &str, pause: Duration) {
         let now = Instant::now();
         let place = self.slot_of(host);
-        let pause = if Arc::ptr_eq(&place, &self.0.crowd) {
+        let pause = if Arc::ptr_eq(&place, &self.0.shared_entry) {
             pause.min(SHARED_PAUSE)
         } else {
             pause
@@ -214,7 +214,7 @@ impl Hosts {
         }
         places.make_room(now, MOST_HOSTS);
         if places.of.len() >= MOST_HOSTS {
-            return self.0.crowd.clone();
+            return self.0.shared_entry.clone();
         }
         let place = HostSlot::new(&self.0.limits, now);
         places.of.insert(host.into(), place.clone());

@@ -43,7 +43,7 @@ pub use authorities::{Certificate, CertificatesError, parse_certificates};
 pub use car::{Downloaded, FetchLimits, GetRepoError};
 pub use client::{Net, NetError, NetSettings, RequestLimits, Response};
 pub use directory::{KnownIdentity, ResolveError, ResolvedIdentity, key_bytes, public_key};
-pub use dns::{HandleRecords, NAME_SERVER, NameServer, Untold};
+pub use dns::{DnsLookupError, HandleRecords, NAME_SERVER, NameServer};
 pub use error::{AskClass, AskError};
 pub use guard::Trust;
 pub use host::{HostLimits, Hosts, Permit};

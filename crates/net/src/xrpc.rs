@@ -16,7 +16,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value as Json;
 use url::Url;
 
-use super::client::{MOST_REDIRECTS, Net, RequestLimits, Response, authority, heed, parse, turn};
+use super::client::{
+    MOST_REDIRECTS, Net, RequestLimits, Response, acquire_permit, apply_requested_pause, authority,
+    parse,
+};
 use super::error::{AskClass, AskError, clean};
 use super::guard::{BlockedAddress, Trust};
 
@@ -211,11 +214,11 @@ impl Net {
     ) -> Result<Response, Failure> {
         let url = self.method_url(host, method, query)?;
         let name = authority(&url);
-        let _permit = turn(&self.0.hosts, &name).await?;
+        let _permit = acquire_permit(&self.0.hosts, &name).await?;
         let answer = self
             .get_url(url, host.trust, MOST_REDIRECTS, limits)
             .await?;
-        heed(&self.0.hosts, &name, answer.status, answer.retry_after);
+        apply_requested_pause(&self.0.hosts, &name, answer.status, answer.retry_after);
         match answer.status {
             200 => Ok(answer),
             _ => Err(refusal(&name, method, &answer)),

@@ -209,7 +209,7 @@ impl Checker {
             let Some(owner) = world.owner_of(&repo.did) else {
                 continue;
             };
-            self.took_over(world, mirror, repo, owner);
+            self.note_adopted_lost_commit(world, mirror, repo, owner);
             let right = self.agrees(world, repo, owner);
             // Only if no running work can undo it.
             let quiet = all && !mirror.jobs.iter().any(|job| job.repo == id);
@@ -231,7 +231,8 @@ impl Checker {
                 continue;
             }
             self.compared += 1;
-            if !right && let Some(why) = self.no_excuse(world, mirror, repo, owner, cover) {
+            if !right && let Some(why) = self.unexcused_invariant(world, mirror, repo, owner, cover)
+            {
                 return broken(why, wrong(world, repo, owner));
             }
         }
@@ -240,7 +241,13 @@ impl Checker {
 
     /// Counts as a new lie if the mirror adopts a commit that the host has lost since sending
     /// it.
-    fn took_over(&mut self, world: &World, mirror: &SimMirror, repo: &Repo, owner: OwnerId) {
+    fn note_adopted_lost_commit(
+        &mut self,
+        world: &World,
+        mirror: &SimMirror,
+        repo: &Repo,
+        owner: OwnerId,
+    ) {
         let head = repo.head().map(|head| head.commit);
         if self.heads.get(&owner).copied().flatten() == head {
             return;
@@ -253,7 +260,7 @@ impl Checker {
         };
         if !hosted.line.iter().any(|commit| commit.head.commit == head) {
             let tick = mirror.ticks.last();
-            let what = "its host had lost what we took over";
+            let what = "its host had lost the adopted commit";
             self.doubts.insert((owner, None), Doubt { tick, what });
         }
     }
@@ -273,7 +280,7 @@ impl Checker {
     }
 
     /// The invariant that a wrong `complete` breaks, unless a lie or a move excuses it.
-    fn no_excuse(
+    fn unexcused_invariant(
         &self,
         world: &World,
         mirror: &SimMirror,

@@ -97,7 +97,7 @@ impl Run {
                     .read(&mut self.world, id)
                     .then(|| format!("read {id:?}")),
             ] {
-                busy |= self.told(what)?;
+                busy |= self.note_and_check(what)?;
             }
             while let Some(place) = self.mirror.feeds[&id].ready().first().copied() {
                 let what = self.process_at(id, place);
@@ -106,7 +106,7 @@ impl Run {
         }
         for relay in 0..self.world.relays.len() {
             let moved = self.world.relay_step(relay);
-            busy |= self.told(moved.then(|| format!("relay {relay}")))?;
+            busy |= self.note_and_check(moved.then(|| format!("relay {relay}")))?;
         }
         for id in self.mirror.due(&self.world) {
             let begun = self.mirror.start(&self.world, id);
@@ -125,12 +125,13 @@ impl Run {
             let sweep = &self.mirror.sweeps[place];
             let what = format!("sweep {:?}: {}", sweep.host, sweep.label());
             let moved = self.mirror.sweep_on(&mut self.world, place);
-            busy |= self.told(moved.then_some(what))?;
+            busy |= self.note_and_check(moved.then_some(what))?;
         }
         Ok(busy)
     }
 
-    pub fn told(&mut self, what: Option<String>) -> Result<bool, Broken> {
+    /// Notes a step in the trace and checks the invariants. Returns whether there was a step.
+    pub fn note_and_check(&mut self, what: Option<String>) -> Result<bool, Broken> {
         let Some(what) = what else {
             return Ok(false);
         };

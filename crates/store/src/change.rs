@@ -31,7 +31,7 @@ pub struct Change {
     /// For a change that builds on changes which may not be durable yet: the number of refusals for
     /// lack of disk space when the first of those changes was submitted. If there was another
     /// refusal since, one of those changes may be missing, and the store refuses this change too.
-    pub stands_on: Option<u64>,
+    pub refusals_seen: Option<u64>,
 }
 
 /// A change to an upstream.

@@ -149,7 +149,7 @@ impl GroupBuilder {
     /// The error for a change that was decided on another one which may have been refused
     /// because the disk was full: it is refused for the same reason, even if there is space now.
     fn refused_dependency(&self, prepared: &PreparedChange) -> Option<StoreError> {
-        let counted = prepared.change.stands_on?;
+        let counted = prepared.change.refusals_seen?;
         let lacked = counted < self.refusals.load(Ordering::SeqCst);
         self.refused.clone().filter(|_| lacked)
     }

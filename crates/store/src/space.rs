@@ -16,7 +16,7 @@ use crate::writer::SpaceCheck;
 /// How long an answer of the file system is used.
 const ANSWER_AGE: Duration = Duration::from_secs(1);
 /// The assumed number of bytes on disk for each byte written, until the next answer.
-const BYTES_PER_BYTE: u64 = 2;
+const WRITE_AMPLIFICATION: u64 = 2;
 
 /// The disk has less free space than `min_free_disk`. Nothing is broken: the store continues as
 /// soon as there is enough space again.
@@ -76,7 +76,7 @@ impl FreeSpace {
 
     /// Counts bytes that go to the engine and to the sidecar's files.
     pub(crate) fn count_written(&mut self, bytes: u64) {
-        let on_disk = bytes.saturating_mul(BYTES_PER_BYTE);
+        let on_disk = bytes.saturating_mul(WRITE_AMPLIFICATION);
         self.free_bytes = self.free_bytes.saturating_sub(on_disk);
     }
 }

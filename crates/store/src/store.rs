@@ -123,7 +123,7 @@ impl Store {
         self.cursors.lock().abandon(upstream);
     }
 
-    /// How often a group was refused because the disk was too full, for [`Change::stands_on`].
+    /// How often a group was refused because the disk was too full, for [`Change::refusals_seen`].
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::SeqCst)
     }

@@ -42,7 +42,10 @@ mod tests {
         let code = "//! A.\nfn reach() { TcpStream::connect(address); }\n";
         let found = findings(&[("crates/mirror/src/a.rs", code)]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("a.rs:2: `TcpStream::connect`"), "{found:?}");
+        assert!(
+            found[0].contains("a.rs:2: `TcpStream::connect`"),
+            "{found:?}"
+        );
         let tests = format!("//! A.\n#[cfg(test)]\n{}", &code[6..]);
         for (path, text) in [
             ("crates/net/src/a.rs", code),

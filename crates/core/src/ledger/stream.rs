@@ -83,6 +83,16 @@ pub struct Placement {
     pub counts: bool,
 }
 
+impl Placement {
+    /// A frame that belongs nowhere in the stream: a message without a number, or an event that was
+    /// read before or cannot be placed yet. The cursor stays.
+    pub const NOT_COUNTED: Placement = Placement {
+        epoch: None,
+        repeat: false,
+        counts: false,
+    };
+}
+
 impl Default for StreamState {
     fn default() -> StreamState {
         StreamState::new()
@@ -153,9 +163,9 @@ impl StreamState {
             Phase::Awaiting { expect, lost, .. } => {
                 self.phase = Phase::Flowing;
                 if this == expect && !lost {
-                    self.opens(now, row);
+                    self.mark_open(now, row);
                     self.flowed_at = Some(now.time);
-                    self.has_read(this);
+                    self.record_read(this);
                     return self.repeated(row);
                 }
                 if !lost {
@@ -164,11 +174,11 @@ impl StreamState {
                 if seq <= expect.seq {
                     self.renumber(row);
                 }
-                self.opens(now, row);
+                self.mark_open(now, row);
             }
             Phase::Fresh { .. } => {
                 self.phase = Phase::Flowing;
-                self.opens(now, row);
+                self.mark_open(now, row);
             }
             Phase::Flowing if self.read == Some(this) => return self.repeated(row),
             Phase::Flowing => {
@@ -179,19 +189,15 @@ impl StreamState {
             }
             // A frame of a connection that was given up meanwhile.
             Phase::Down | Phase::Dialing { .. } => {
-                return Placement {
-                    epoch: None,
-                    repeat: false,
-                    counts: false,
-                };
+                return Placement::NOT_COUNTED;
             }
         }
-        self.flows(now, row, this)
+        self.accept_next(now, row, this)
     }
 
     /// Opens the epoch, because the subscription is in force: work that begins from now
     /// on counts.
-    fn opens(&mut self, now: Now, row: &Upstream) {
+    fn mark_open(&mut self, now: Now, row: &Upstream) {
         if self.timed {
             return;
         }
@@ -207,9 +213,10 @@ impl StreamState {
         self.opened.map(|(_, tick)| tick)
     }
 
-    fn flows(&mut self, now: Now, row: &mut Upstream, this: Cursor) -> Placement {
+    /// Records an event that continues the stream.
+    fn accept_next(&mut self, now: Now, row: &mut Upstream, this: Cursor) -> Placement {
         self.flowed_at = Some(now.time);
-        self.has_read(this);
+        self.record_read(this);
         let full = self.waiting.len() >= WAITING_MOMENTS;
         match self.waiting.back_mut() {
             // An event that came later counts as old as the one before it.
@@ -226,7 +233,8 @@ impl StreamState {
         }
     }
 
-    fn has_read(&mut self, this: Cursor) {
+    /// Remembers the last event that was read.
+    fn record_read(&mut self, this: Cursor) {
         self.read = Some(this);
         if self.lately.len() >= RECENT_EVENTS {
             self.lately.pop_front();
@@ -264,16 +272,12 @@ impl StreamState {
             row.unread_at = Some(now.tick);
         }
         if self.backward < BACKWARD_FRAMES {
-            return Placement {
-                epoch: None,
-                repeat: false,
-                counts: false,
-            };
+            return Placement::NOT_COUNTED;
         }
         self.backward = 0;
         begin_epoch(now, row, ResetReason::Backwards, notices);
         self.renumber(row);
-        self.flows(now, row, this)
+        self.accept_next(now, row, this)
     }
 
     /// Handles `#info OutdatedCursor`: the host has dropped events between our cursor
@@ -294,7 +298,7 @@ impl StreamState {
             },
             _ => Phase::Flowing,
         };
-        self.opens(now, row);
+        self.mark_open(now, row);
         self.flowed_at = Some(now.time);
     }
 
@@ -352,7 +356,7 @@ impl StreamState {
         }
         match self.phase {
             Phase::Fresh { since } if !self.open && now.time.since(since) >= OPEN_AFTER => {
-                self.opens(now, row);
+                self.mark_open(now, row);
                 self.flowed_at = Some(now.time);
                 true
             }
@@ -362,7 +366,7 @@ impl StreamState {
                 lost: false,
             } if now.time.since(since) >= CONTINUITY_WITHIN => {
                 begin_epoch(now, row, ResetReason::Silence, notices);
-                self.opens(now, row);
+                self.mark_open(now, row);
                 self.flowed_at = Some(now.time);
                 self.phase = Phase::Awaiting {
                     expect,

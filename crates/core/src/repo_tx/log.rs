@@ -29,7 +29,7 @@ impl Logged {
 
 /// The parts of a log entry beside its operations.
 #[derive(Default)]
-pub(super) struct LogWords {
+pub(super) struct LogEntryParts {
     pub source: Option<SourceEvent>,
     pub commit: Vec<u8>,
     pub frame: Option<Vec<u8>>,
@@ -80,7 +80,7 @@ impl RepoTx {
         let shown = self.is_shown_again();
         let known = self.repo.account != Account::Unknown;
         if self.repo.account != self.logged.account && (known || shown) {
-            let (source, frame) = self.told_by.take().unzip();
+            let (source, frame) = self.last_account_event.take().unzip();
             let (what, frame) = match self.repo.held {
                 Held::Exactly(_) if shown => {
                     self.sync_next_step();

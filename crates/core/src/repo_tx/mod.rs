@@ -38,7 +38,7 @@ use crate::ledger::notice::DropReason;
 use crate::ledger::{
     Debt, DocumentKeys, Held, Notice, Now, Parked, PriorState, Repo, RepoId, Settings, Tick, Time,
 };
-use log::{LogWords, Logged, SyncFrame, add_sync_frame};
+use log::{LogEntryParts, Logged, SyncFrame, add_sync_frame};
 use step::{
     EntryContent, LogEntry, ParkedFrame, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
     SourceEvent, Subject,
@@ -186,7 +186,7 @@ pub struct RepoTx {
     /// The row after the last step; `None` if the store has none yet.
     stored: Option<Repo>,
     /// The last `#account` event and its frame, for the log.
-    told_by: Option<(SourceEvent, Vec<u8>)>,
+    last_account_event: Option<(SourceEvent, Vec<u8>)>,
     /// The time of the last decision. Log entries that follow from the decision get this time.
     at: Time,
 }
@@ -234,7 +234,7 @@ impl RepoTx {
             steps: Vec::new(),
             sync_steps: Vec::new(),
             stored: Some(repo.clone()),
-            told_by: None,
+            last_account_event: None,
             at: Time(0),
             repo,
         }
@@ -294,14 +294,14 @@ impl RepoTx {
             event::decide(context, repo, arrival.origin, event, &totals, notices)
         });
         if matches!(event, Event::Account(_)) {
-            self.told_by = Some((arrival.source(), arrival.bytes.to_vec()));
+            self.last_account_event = Some((arrival.source(), arrival.bytes.to_vec()));
         }
         match decision {
             Decision::Pass => {}
             Decision::Apply => {
                 let before = match event {
                     Event::Signed { before, .. } => *before,
-                    _ => PriorState::Untold,
+                    _ => PriorState::DnsLookupError,
                 };
                 self.apply(rules, arrival, before, frame);
             }
@@ -325,7 +325,7 @@ impl RepoTx {
     ) {
         // A frame that proves nothing may carry operations that the owner did not sign.
         let ops = match before {
-            PriorState::Untold => &[],
+            PriorState::DnsLookupError => &[],
             _ => frame.ops.as_slice(),
         };
         // Under another filter, records may still be held that are not wanted any more.
@@ -334,7 +334,7 @@ impl RepoTx {
         let ops = record_ops(&rules.filter, ops, proved);
         self.counts.applied += 1;
         self.counts.operations += ops.len() as u64;
-        let words = LogWords {
+        let words = LogEntryParts {
             source: Some(arrival.source()),
             commit: frame.commit.to_vec(),
             frame: Some(arrival.bytes.to_vec()),
@@ -343,7 +343,7 @@ impl RepoTx {
     }
 
     /// Makes a step of the row and the operations that led to it, with a log entry for them.
-    fn write(&mut self, at: Time, kind: RecordsKind, ops: Vec<RecordOp>, words: LogWords) {
+    fn write(&mut self, at: Time, kind: RecordsKind, ops: Vec<RecordOp>, words: LogEntryParts) {
         for op in &ops {
             let cid = op.put.as_ref().map(|put| put.cid);
             self.changed.insert(op.path.clone(), cid);

@@ -2,7 +2,7 @@
 //! row says that the held keys form no state. If the held state has changed since the snapshot was
 //! compared with it, nothing is written.
 
-use super::log::LogWords;
+use super::log::LogEntryParts;
 use super::step::{RecordOp, RecordsKind};
 use super::{RepoEnv, RepoTx, Rules};
 use crate::ledger::diff::{self, DiffVerdict, RecomputedRoot};
@@ -83,7 +83,7 @@ impl RepoTx {
         let result = if chunk.begins {
             self.consider(env, rules, job, chunk.over)
         } else {
-            self.goes_on(job)
+            self.may_go_on(job)
         };
         if result != ChunkResult::Written {
             return Ok(result);
@@ -112,9 +112,9 @@ impl RepoTx {
             // No upstream has sent a frame that leads to this state.
             self.sync_next_step();
         }
-        let words = LogWords {
+        let words = LogEntryParts {
             commit: chunk.commit.to_vec(),
-            ..LogWords::default()
+            ..LogEntryParts::default()
         };
         self.write(at, kind, chunk.ops, words);
         if !chunk.last {
@@ -176,7 +176,7 @@ impl RepoTx {
 
     /// Checks that this snapshot is still the one being written: the repository may have been
     /// purged, or another snapshot begun.
-    fn goes_on(&self, job: &FetchJob) -> ChunkResult {
+    fn may_go_on(&self, job: &FetchJob) -> ChunkResult {
         match self.repo.held {
             Held::Applying { target, .. } if target == job.checked.head => ChunkResult::Written,
             _ => ChunkResult::Discarded,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use gapless_atp::identity::DidDocument;
 use gapless_atp::syntax::{AtIdentifier, Did, Handle};
-use gapless_net::{HandleRecords, NameServer, Untold};
+use gapless_net::{DnsLookupError, HandleRecords, NameServer};
 use quick_cache::sync::Cache;
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -136,7 +136,9 @@ impl Serving {
         let untold = match self.handles.records.did_of(handle).await {
             Ok(Some(did)) => return Ok(Some(did)),
             Ok(None) => None,
-            Err(Untold::Contradicting) => return Err(Untold::Contradicting.to_string()),
+            Err(DnsLookupError::Contradicting) => {
+                return Err(DnsLookupError::Contradicting.to_string());
+            }
             Err(failed) => Some(failed),
         };
         match (net.resolve_handle(handle, None).await, untold) {

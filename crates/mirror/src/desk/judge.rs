@@ -51,8 +51,8 @@ pub struct OwnerKey<'a> {
 
 /// What verification says of an event.
 pub struct Judgement<'a> {
-    /// The verified frame. Without an event if the frame brings nothing new: then only the cursor
-    /// moves.
+    /// What verification found in the frame. Its event is `None` if the frame brings nothing new:
+    /// then only the cursor moves.
     pub frame: ReadFrame<'a>,
     /// Why the event cannot be used.
     pub fault: Option<(DeadClass, String)>,
@@ -158,7 +158,7 @@ fn judge_commit<'a>(
     match verify::check_commit(event, key, held.as_ref(), now.0, None) {
         Verdict::Replay => Judgement::plain(None),
         Verdict::Fork(authentic) => {
-            Judgement::plain(Some(signed(&authentic, PriorState::Untold, bytes)))
+            Judgement::plain(Some(signed(&authentic, PriorState::DnsLookupError, bytes)))
         }
         Verdict::Applies(commit) | Verdict::Discontinuous(commit) => {
             let before = PriorState::Root(commit.before);
@@ -177,7 +177,7 @@ fn judge_commit<'a>(
                 fault => Some((DeadClass::Invalid, fault.to_string())),
             },
             // The operations are not those that the owner signed, so they are dropped.
-            ..authentic(&signed, PriorState::Untold, bytes)
+            ..authentic(&signed, PriorState::DnsLookupError, bytes)
         },
         Verdict::Invalid {
             fault: Fault::Signature(fault),
@@ -204,7 +204,9 @@ fn judge_sync<'a>(
         SyncVerdict::Replay => Judgement::plain(None),
         SyncVerdict::SameRoot(authentic)
         | SyncVerdict::OtherRoot(authentic)
-        | SyncVerdict::Fork(authentic) => self::authentic(&authentic, PriorState::Untold, bytes),
+        | SyncVerdict::Fork(authentic) => {
+            self::authentic(&authentic, PriorState::DnsLookupError, bytes)
+        }
         SyncVerdict::Invalid(Fault::Signature(fault)) => {
             other_key(owner, read, claimed(), bytes, fault.to_string())
         }

@@ -22,8 +22,8 @@ const SLOTS: usize = 8_192;
 pub(super) struct Flight {
     pub number: u64,
     /// The store's count of refusals when the first of the slot's flights was submitted: see
-    /// `Change::stands_on`.
-    pub stands_on: u64,
+    /// `Change::refusals_seen`.
+    pub refusals_seen: u64,
     /// Whether the change brings a dead letter.
     pub letter: bool,
     pub event: Option<Box<InboundEvent>>,

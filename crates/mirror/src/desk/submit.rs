@@ -1,5 +1,5 @@
-//! The steps of a transaction go to the store, one change after another, and the row after
-//! the last step becomes the slot's row.
+//! Submits the steps of a transaction to the store, one change after another, and makes the row
+//! after the last step the slot's row.
 
 use gapless_core::repo_tx::RepoTx;
 use gapless_store::change::{Change, DeadChange};
@@ -76,7 +76,7 @@ impl Worker {
             return;
         }
         let last = changes.len() - 1;
-        let stands_on = self.stands_on(index);
+        let refusals_seen = self.refusals_seen(index);
         let mut carried = Some((event, reply));
         for (count, mut change) in changes.into_iter().enumerate() {
             let (event, reply) = if count == last {
@@ -86,12 +86,12 @@ impl Worker {
             };
             self.next_number += 1;
             let number = self.next_number;
-            change.stands_on = Some(stands_on);
+            change.refusals_seen = Some(refusals_seen);
             let letter = matches!(change.dead, Some(DeadChange::New(_)));
             if let Some(slot) = self.slots.get(index) {
                 slot.flights.push_back(Flight {
                     number,
-                    stands_on,
+                    refusals_seen,
                     letter,
                     event,
                     reply,
@@ -167,9 +167,9 @@ impl Worker {
     /// The store's count of refusals that the changes of a slot stand on. All flights of a slot
     /// share it, so that the store refuses those behind a refused change even if the disk has
     /// room for them by then.
-    fn stands_on(&mut self, index: usize) -> u64 {
+    fn refusals_seen(&mut self, index: usize) -> u64 {
         let first = self.slots.get(index).and_then(|slot| slot.flights.front());
-        let counted = first.map(|first| first.stands_on);
+        let counted = first.map(|first| first.refusals_seen);
         counted.unwrap_or_else(|| self.services.store.refusals())
     }
 }

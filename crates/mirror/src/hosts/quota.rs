@@ -1,5 +1,5 @@
 //! Limits how many new hosts each naming source may add. A DID document can name any host,
-//! so an attacker can make up any number of hosts; a real network has some thousands. Pure.
+//! so an attacker can make up any number of hosts; a real network has some thousands.
 //!
 //! An operator has no limit. Every other source has a share. Strangers together leave
 //! a reserve to the documents of held or tracked repositories, so a flood exhausts only the

@@ -125,13 +125,6 @@ pub struct PlacedFrames {
     pub changed: Option<Upstream>,
 }
 
-/// The place of a message without a number.
-const NOT_COUNTED: Placement = Placement {
-    epoch: None,
-    repeat: false,
-    counts: false,
-};
-
 impl Upstreams {
     pub fn new(
         store: Arc<Store>,
@@ -279,7 +272,7 @@ impl Upstreams {
 
 impl UpstreamTurn<'_> {
     fn place_frame(&mut self, wire: Wire, frame: &StreamItem) -> PlacedFrame {
-        let mut placement = NOT_COUNTED;
+        let mut placement = Placement::NOT_COUNTED;
         match *frame {
             StreamItem::Event { seq, tag } => placement = self.place_event(wire, seq, tag),
             StreamItem::Unreadable(EventId { seq, tag }) => {

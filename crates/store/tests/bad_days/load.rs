@@ -365,7 +365,7 @@ impl Owner {
             repo.park.push(ParkedFrame {
                 parked: Parked {
                     head,
-                    before: PriorState::Untold,
+                    before: PriorState::DnsLookupError,
                     origin: None,
                     bytes: 300,
                 },

@@ -13,14 +13,6 @@ use super::super::state::{Cursor, Upstream};
 use super::super::time::Now;
 use super::{Phase, Placement, StreamState, begin_epoch};
 
-/// The placement of an event that was read before, or that cannot be placed yet: the
-/// cursor stays.
-const PASSED: Placement = Placement {
-    epoch: None,
-    repeat: false,
-    counts: false,
-};
-
 /// The time, in microseconds, that lies [`TIMED_OVERLAP`] before `at`.
 fn minus_overlap(at: u64) -> u64 {
     at.saturating_sub(TIMED_OVERLAP.as_micros() as u64)
@@ -50,21 +42,21 @@ impl StreamState {
         self.heard_at = Some(now.time);
         let this = Cursor { seq: at, event };
         match self.phase {
-            Phase::Down | Phase::Dialing { .. } => PASSED,
+            Phase::Down | Phase::Dialing { .. } => Placement::NOT_COUNTED,
             Phase::Fresh { .. } => {
                 self.phase = Phase::Flowing;
-                self.flows(now, row, this)
+                self.accept_next(now, row, this)
             }
             Phase::Awaiting { expect, .. } if this == expect => {
                 self.phase = Phase::Flowing;
-                self.has_read(this);
+                self.record_read(this);
                 self.repeated(row)
             }
             Phase::Awaiting { expect, lost, .. } => {
                 // Older than what was requested: the server's clock is another one.
                 let other_clock = at < minus_overlap(expect.seq);
                 if at <= expect.seq && !other_clock {
-                    return PASSED;
+                    return Placement::NOT_COUNTED;
                 }
                 self.phase = Phase::Flowing;
                 if !lost {
@@ -73,13 +65,14 @@ impl StreamState {
                 if other_clock {
                     self.renumber(row);
                 }
-                self.flows(now, row, this)
+                self.accept_next(now, row, this)
             }
-            Phase::Flowing => self.goes_on(now, row, this, notices),
+            Phase::Flowing => self.place_in_flow(now, row, this, notices),
         }
     }
 
-    fn goes_on(
+    /// Places an event of a stream that flows.
+    fn place_in_flow(
         &mut self,
         now: Now,
         row: &mut Upstream,
@@ -92,10 +85,10 @@ impl StreamState {
         }
         if this.seq > last {
             self.backward = 0;
-            return self.flows(now, row, this);
+            return self.accept_next(now, row, this);
         }
         if this.seq >= minus_overlap(last) {
-            return PASSED;
+            return Placement::NOT_COUNTED;
         }
         // Either the server's clock went back, or this time was wrong: many such events
         // decide.
@@ -105,11 +98,11 @@ impl StreamState {
         self.backward += 1;
         notices.push(Notice::Backward);
         if self.backward < BACKWARD_FRAMES {
-            return PASSED;
+            return Placement::NOT_COUNTED;
         }
         self.backward = 0;
         begin_epoch(now, row, ResetReason::Backwards, notices);
         self.renumber(row);
-        self.flows(now, row, this)
+        self.accept_next(now, row, this)
     }
 }

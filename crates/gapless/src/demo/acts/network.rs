@@ -115,7 +115,7 @@ pub(super) async fn until<N: MirroredNetwork, T: Debug>(
             return Ok(());
         }
         if began.elapsed() > REPAIR_TIMEOUT {
-            let words = format!("in vain waited until {what}; last seen: {answer:?}");
+            let words = format!("timed out waiting until {what}; last seen: {answer:?}");
             return Err(DemoError::Wrong(words));
         }
         tokio::time::sleep(POLL_INTERVAL).await;

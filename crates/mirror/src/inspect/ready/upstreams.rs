@@ -23,11 +23,11 @@ enum Contact {
     Lost,
 }
 
-/// Returns when an upstream last sent a frame: `at` is the time of the last frame, `followed` the
-/// time since which the connection is down.
-fn contact(now: Time, at: Option<Time>, followed: Option<Time>, longest: Duration) -> Contact {
+/// Classifies an upstream by the time of its last frame, `at`; `down_since` is the time since
+/// which the connection is down.
+fn contact(now: Time, at: Option<Time>, down_since: Option<Time>, longest: Duration) -> Contact {
     let lately = |at: Time| now.since(at) <= longest;
-    match (at, followed) {
+    match (at, down_since) {
         (Some(at), _) if lately(at) => Contact::Recent,
         (None, Some(since)) if lately(since) => Contact::NotYet(since),
         _ => Contact::Lost,
