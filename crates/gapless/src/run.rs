@@ -155,7 +155,9 @@ impl Signals {
                 }
                 if sender.send_replace(true) {
                     // Everything that was acknowledged is durable.
-                    tracing::warn!("ended at once");
+                    tracing::warn!(
+                        "second signal: the program ends without waiting for pending writes"
+                    );
                     std::process::exit(1);
                 }
             }

@@ -59,7 +59,7 @@ pub struct Audit {
 impl Audit {
     /// Checks everything that a killed program has left: every root, every record, every log
     /// number, and the cursors.
-    pub fn look(&mut self, data: &Path, net: &Testnet) {
+    pub fn check_data(&mut self, data: &Path, net: &Testnet) {
         let settings = Settings {
             min_free_disk_bytes: 0,
             ..Settings::default()

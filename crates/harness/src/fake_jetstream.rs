@@ -91,7 +91,7 @@ async fn serve(
 ) {
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let mut cursor = None;
-    #[allow(clippy::result_large_err)]
+    #[expect(clippy::result_large_err, reason = "tungstenite sets the error type")]
     let look = |request: &Request, response: Response| {
         cursor = cursor_of(request);
         Ok(response)

@@ -53,7 +53,7 @@ impl World {
     pub async fn clear(&self, set: SetFault) {
         let id = set.id.expect("it waits for its moment");
         self.until("the fault fires", async |world: &World| {
-            crate::said(!world.unfired(id), &id)
+            crate::condition(!world.unfired(id), &id)
         })
         .await;
         self.drop_fault(set);

@@ -33,5 +33,5 @@ pub use gapless::demo::traffic::{new_path, record};
 
 pub use faults::{PDS, new_post, next_number};
 pub use program::Program;
-pub use wait::said;
+pub use wait::condition;
 pub use world::{LOG, PATIENCE, Settled, World, listed, network, own_accounts, swept, unswept};

@@ -134,7 +134,7 @@ impl Program {
     }
 
     /// Runs a command that must succeed. Returns its standard output.
-    pub async fn commanded(&self, arguments: &[&str]) -> String {
+    pub async fn run_command(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).await;
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
         let complained = String::from_utf8_lossy(&output.stderr);

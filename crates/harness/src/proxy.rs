@@ -85,7 +85,7 @@ impl LossyRelay {
 
 async fn pass(near: TcpStream, target: String, lost: Arc<AtomicU64>, one_in: Arc<AtomicU64>) {
     let mut path = String::new();
-    #[allow(clippy::result_large_err)]
+    #[expect(clippy::result_large_err, reason = "tungstenite sets the error type")]
     let look = |request: &Request, response: Response| {
         path = request.uri().to_string();
         Ok(response)

@@ -15,7 +15,7 @@ use crate::{PATIENCE, Program, World};
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The result of a condition for [`World::until`]; if `holds` is false, the error shows `seen`.
-pub fn said(holds: bool, seen: &impl std::fmt::Debug) -> Result<(), String> {
+pub fn condition(holds: bool, seen: &impl std::fmt::Debug) -> Result<(), String> {
     if holds {
         Ok(())
     } else {
@@ -49,7 +49,7 @@ impl World {
             let place = Place::Pds(host);
             self.until("connected", async |world: &World| {
                 let upstream = world.upstream(place).await;
-                said(upstream.connected, &upstream)
+                condition(upstream.connected, &upstream)
             })
             .await;
             // A frame opens the epoch at once, so the world need not wait for silence.
@@ -66,13 +66,13 @@ impl World {
         self.until_all_complete().await;
         self.until("nothing left to do", async |world: &World| {
             let services = world.mirror().services();
-            let now = services.clock.glance();
+            let now = services.clock.last_tick_now();
             let due = services.decide(now, |context| {
                 let mut hosts = services.hosts.all().into_iter();
                 hosts.any(|(id, host)| sweep::is_due(context, id, &host))
             });
             let (owed, at_work) = (services.schedule.len(), services.schedule.at_work());
-            said(
+            condition(
                 !due && owed == 0 && at_work == 0,
                 &(due, owed, at_work, "due, owed, at work"),
             )
@@ -90,7 +90,7 @@ impl World {
         let mut found = None;
         self.until(&format!("{did}: {what}"), async |world: &World| {
             let answer = world.answer(did).await;
-            let told = said(wanted(&answer), &answer);
+            let told = condition(wanted(&answer), &answer);
             found = Some(answer);
             told
         })
@@ -118,7 +118,7 @@ impl World {
         let mut found = None;
         self.until(&format!("{did} complete"), async |world: &World| {
             let answer = world.never_stale(did).await;
-            let told = said(answer.complete, &answer);
+            let told = condition(answer.complete, &answer);
             found = Some(answer);
             told
         })
@@ -152,7 +152,7 @@ impl World {
     pub async fn until_fired(&self, fault: &str, times: u64) {
         self.until(&format!("{fault} fires"), async |world: &World| {
             let fired = world.fired(fault);
-            said(fired >= times, &fired)
+            condition(fired >= times, &fired)
         })
         .await;
     }
@@ -161,7 +161,7 @@ impl World {
     pub async fn until_counted(&self, what: &str, of: fn(&Metrics) -> u64, least: u64) {
         self.until(what, async |world: &World| {
             let counted = of(world.metrics());
-            said(counted >= least, &(counted, "of", least))
+            condition(counted >= least, &(counted, "of", least))
         })
         .await;
     }
@@ -188,7 +188,7 @@ impl World {
     pub async fn snapshots(&self) -> u64 {
         self.until("no repair is running", async |world: &World| {
             let at_work = world.mirror().services().schedule.at_work();
-            said(at_work == 0, &at_work)
+            condition(at_work == 0, &at_work)
         })
         .await;
         self.metrics().snapshots_written.get()
@@ -200,7 +200,7 @@ impl World {
             let all = world.ask(|mirror| mirror.inspector().upstreams()).await;
             let all = all.expect("an answer");
             let open = all.iter().any(|one| one.url == url && one.open);
-            said(open, &all)
+            condition(open, &all)
         })
         .await;
     }
@@ -208,7 +208,7 @@ impl World {
     pub async fn until_epoch_above(&self, place: Place, before: u64) {
         self.until("a new epoch", async |world: &World| {
             let epoch = world.epoch(place);
-            said(epoch > before, &epoch)
+            condition(epoch > before, &epoch)
         })
         .await;
     }
@@ -218,7 +218,7 @@ impl World {
         self.until("the cursor catches up", async |world: &World| {
             let last = world.net.last_seq(place);
             let upstream = world.upstream(place).await;
-            said(upstream.cursor == last && upstream.open, &(upstream, last))
+            condition(upstream.cursor == last && upstream.open, &(upstream, last))
         })
         .await;
     }
@@ -228,7 +228,7 @@ impl World {
         let last = self.net.last_seq(place);
         self.until("all of it is read", async |world: &World| {
             let read = world.read(place);
-            said(read == last, &(read, last))
+            condition(read == last, &(read, last))
         })
         .await;
     }
@@ -246,7 +246,7 @@ impl World {
     pub async fn until_queued(&self, changes: usize) {
         self.until("it waits for the store", async |world: &World| {
             let (waiting, _) = world.mirror().services().store.queue_depth();
-            said(waiting >= changes, &waiting)
+            condition(waiting >= changes, &waiting)
         })
         .await;
     }
@@ -255,7 +255,7 @@ impl World {
     pub async fn until_none_queued(&self) {
         self.until("nothing waits for the store", async |world: &World| {
             let (waiting, _) = world.mirror().services().store.queue_depth();
-            said(waiting == 0, &waiting)
+            condition(waiting == 0, &waiting)
         })
         .await;
     }
@@ -265,7 +265,7 @@ impl World {
         self.until(words, async |world: &World| {
             let ready = world.ready().await;
             let because = ready.reasons.iter().any(|reason| reason.contains(words));
-            said(!ready.ready && because, &ready)
+            condition(!ready.ready && because, &ready)
         })
         .await;
     }
@@ -274,7 +274,7 @@ impl World {
     pub async fn until_no_gaps(&self) {
         self.until("no gaps", async |world: &World| {
             let page = world.gaps().await;
-            said(page.gaps.is_empty() && page.hosts.is_empty(), &page)
+            condition(page.gaps.is_empty() && page.hosts.is_empty(), &page)
         })
         .await;
     }
@@ -283,7 +283,7 @@ impl World {
     pub async fn until_logged(&self, program: &Program, words: &str) {
         self.until(words, async |_: &World| {
             let log = program.log();
-            said(log.contains(words), &log)
+            condition(log.contains(words), &log)
         })
         .await;
     }

@@ -103,7 +103,7 @@ impl DiskSpace {
 /// tick in the clock.
 pub(crate) async fn watch(clock: Arc<Clock>, disk: Arc<DiskSpace>, shutdown: Arc<Shutdown>) {
     while !shutdown.has_begun() {
-        let now = clock.glance();
+        let now = clock.last_tick_now();
         clock.tick_times().note(now);
         disk.check(now.time);
         tokio::select! {

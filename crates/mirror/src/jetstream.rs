@@ -83,7 +83,7 @@ pub(crate) enum JetstreamEvent {
     /// A commit: its rev, and its operation or why that operation is not kept.
     Commit {
         rev: Rev,
-        said: Result<Operation, Unfit>,
+        said: Result<Operation, JetstreamFault>,
     },
     Identity,
     Account(Account),
@@ -100,7 +100,7 @@ pub(crate) struct Operation {
 
 /// Why an operation is not kept, although its commit is a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum JetstreamFault {
     /// The path is not valid.
     Path,
     /// The operation is unknown, or its record and CID are missing or not expected.
@@ -112,14 +112,14 @@ pub(crate) enum Unfit {
     TooLarge,
 }
 
-impl Unfit {
+impl JetstreamFault {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Unfit::Path => "path",
-            Unfit::Shape => "shape",
-            Unfit::Record => "record",
-            Unfit::Cid => "cid",
-            Unfit::TooLarge => "too_large",
+            JetstreamFault::Path => "path",
+            JetstreamFault::Shape => "shape",
+            JetstreamFault::Record => "record",
+            JetstreamFault::Cid => "cid",
+            JetstreamFault::TooLarge => "too_large",
         }
     }
 }
@@ -193,25 +193,25 @@ fn state(account: &AccountChange<'_>) -> Account {
     }
 }
 
-fn operation(commit: Commit<'_>) -> Result<Operation, Unfit> {
-    let collection = Nsid::parse(&commit.collection).map_err(|_| Unfit::Path)?;
-    let rkey = RecordKey::parse(&commit.rkey).map_err(|_| Unfit::Path)?;
+fn operation(commit: Commit<'_>) -> Result<Operation, JetstreamFault> {
+    let collection = Nsid::parse(&commit.collection).map_err(|_| JetstreamFault::Path)?;
+    let rkey = RecordKey::parse(&commit.rkey).map_err(|_| JetstreamFault::Path)?;
     let path = format!("{}/{}", collection.as_str(), rkey.as_str()).into_bytes();
     let record = match (&*commit.operation, commit.record, commit.cid) {
         ("delete", None, None) => None,
         ("create" | "update", Some(record), Some(cid)) => {
-            let cid: Cid = cid.parse().map_err(|_| Unfit::Cid)?;
-            let value = from_json(&record).map_err(|_| Unfit::Record)?;
-            let bytes = value.encode().ok_or(Unfit::Record)?;
+            let cid: Cid = cid.parse().map_err(|_| JetstreamFault::Cid)?;
+            let value = from_json(&record).map_err(|_| JetstreamFault::Record)?;
+            let bytes = value.encode().ok_or(JetstreamFault::Record)?;
             if bytes.len() > RECORD_BYTES {
-                return Err(Unfit::TooLarge);
+                return Err(JetstreamFault::TooLarge);
             }
             if !cid.matches(&bytes) {
-                return Err(Unfit::Cid);
+                return Err(JetstreamFault::Cid);
             }
             Some((cid, bytes))
         }
-        _ => return Err(Unfit::Shape),
+        _ => return Err(JetstreamFault::Shape),
     };
     Ok(Operation { path, record })
 }
@@ -253,7 +253,7 @@ mod tests {
         commit
     }
 
-    fn said(commit: Json) -> Result<Operation, Unfit> {
+    fn said(commit: Json) -> Result<Operation, JetstreamFault> {
         match read(&line(commit)) {
             Ok(JetstreamEvent::Commit { said, .. }) => said,
             other => panic!("{other:?}"),
@@ -277,32 +277,41 @@ mod tests {
         assert_eq!(gone.record, None);
         let forged = Some(Cid::dag_cbor(b"forged").to_string());
         let kept = said(commit("update", Some(record()), forged));
-        assert_eq!(kept, Err(Unfit::Cid));
+        assert_eq!(kept, Err(JetstreamFault::Cid));
     }
 
     #[test]
     fn what_cannot_be_a_record_is_refused_and_its_commit_heard() {
         let cid = || Some(Cid::dag_cbor(b"x").to_string());
         for (commit, why) in [
-            (commit("create", None, cid()), Unfit::Shape),
-            (commit("create", Some(record()), None), Unfit::Shape),
-            (commit("delete", Some(record()), cid()), Unfit::Shape),
-            (commit("rename", None, None), Unfit::Shape),
-            (commit("create", Some(json!(["x"])), cid()), Unfit::Record),
+            (commit("create", None, cid()), JetstreamFault::Shape),
+            (
+                commit("create", Some(record()), None),
+                JetstreamFault::Shape,
+            ),
+            (
+                commit("delete", Some(record()), cid()),
+                JetstreamFault::Shape,
+            ),
+            (commit("rename", None, None), JetstreamFault::Shape),
+            (
+                commit("create", Some(json!(["x"])), cid()),
+                JetstreamFault::Record,
+            ),
             (
                 commit("create", Some(json!({"a": 1.5})), cid()),
-                Unfit::Record,
+                JetstreamFault::Record,
             ),
             (
                 commit("create", Some(record()), Some("x".to_owned())),
-                Unfit::Cid,
+                JetstreamFault::Cid,
             ),
         ] {
             assert_eq!(said(commit.clone()), Err(why), "{commit}");
         }
         let mut path = commit("delete", None, None);
         path["rkey"] = "a/b".into();
-        assert_eq!(said(path), Err(Unfit::Path));
+        assert_eq!(said(path), Err(JetstreamFault::Path));
     }
 
     #[test]

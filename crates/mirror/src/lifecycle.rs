@@ -343,7 +343,9 @@ impl Mirror {
         });
         match tokio::time::timeout(STOP_WITHIN, closed).await {
             Ok(Ok(closed)) => closed,
-            Ok(Err(_)) => Err(StoreError::CommitterGone),
+            Ok(Err(error)) => Err(StoreError::Fault(
+                format!("closing the desks and the store failed: {error}").into(),
+            )),
             Err(_) => Err(StoreError::System(
                 "the store did not close in time; no acknowledged write is lost".into(),
             )),

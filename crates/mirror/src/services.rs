@@ -47,7 +47,7 @@ impl Services {
     /// Whether a repository is complete, with the reasons and the evidence.
     pub fn completeness(&self, repo: &Repo) -> Completeness {
         let host = repo.host.and_then(|host| self.hosts.get(host));
-        let now = self.clock.glance();
+        let now = self.clock.last_tick_now();
         self.decide(now, |context| {
             complete::completeness(context, repo, host.as_ref())
         })

@@ -49,6 +49,12 @@ fn reader_failed(metrics: &Metrics, work: &'static str, error: JoinError) -> Sto
     StoreError::Fault(format!("{work} ended unexpectedly, a fault of Gapless").into())
 }
 
+/// The error for an acknowledgement without the number of what was written, which a fault of
+/// Gapless alone can cause.
+pub(crate) fn unnumbered(what: &str) -> StoreError {
+    StoreError::Fault(format!("the store gave {what} no number, a fault of Gapless").into())
+}
+
 /// Submits a change and waits until it is durable.
 pub async fn write(store: &Arc<Store>, change: Change) -> Result<Ack, StoreError> {
     let (sender, receiver) = oneshot::channel();

@@ -129,7 +129,7 @@ impl Tracking {
         self.forget(did);
         let has = self.desks.with_repo(did, move |turn| has(turn)).await;
         let gone = match has.and_then(|has| has) {
-            Ok(false) => self.unwish(did).await.map(|()| true),
+            Ok(false) => self.write_untracked(did).await.map(|()| true),
             Ok(true) => Ok(false),
             Err(error) => Err(error),
         };
@@ -192,7 +192,7 @@ impl Tracking {
         // tracked, so the next start must find the repository in the list.
         let taken_over = before.is_some() && matches!(by, TrackedBy::Operator);
         if (new || taken_over)
-            && let Err(error) = self.wish_for(did, by).await
+            && let Err(error) = self.write_tracked(did, by).await
         {
             if new {
                 self.forget(did);
@@ -203,7 +203,7 @@ impl Tracking {
         Ok((new, host))
     }
 
-    async fn wish_for(&self, did: &Did, by: &TrackedBy) -> Result<(), StoreError> {
+    async fn write_tracked(&self, did: &Did, by: &TrackedBy) -> Result<(), StoreError> {
         let since = self.services.clock.time();
         let wish = match by {
             TrackedBy::Found(collection) => {
@@ -260,14 +260,14 @@ impl Tracking {
         if !self.services.admission.is_tracked(did) {
             return Ok(false);
         }
-        self.unwish(did).await?;
+        self.write_untracked(did).await?;
         // Forget the repository last: if the removal from the store fails, the operator can try
         // again.
         self.forget(did);
         Ok(true)
     }
 
-    async fn unwish(&self, did: &Did) -> Result<(), StoreError> {
+    async fn write_untracked(&self, did: &Did) -> Result<(), StoreError> {
         let change = Change {
             wish: Some(WishChange::Untrack(did.clone())),
             ..Change::default()

@@ -131,7 +131,7 @@ impl Net {
             _ => return Err(unexpected(did, &answer)),
         }
         let mut resolved = read_document(did, &answer.body)?;
-        resolved.version = match (same(&resolved, &known), did.method()) {
+        resolved.version = match (is_known(&resolved, &known), did.method()) {
             (true, _) => known.version.max(1),
             (false, _) if known.version == 0 => 1,
             (false, DidMethod::Plc) => self.version(did, &resolved, &known).await?,
@@ -260,7 +260,7 @@ fn read_document(did: &Did, body: &[u8]) -> Result<ResolvedIdentity, ResolveErro
     })
 }
 
-fn same(resolved: &ResolvedIdentity, known: &KnownIdentity) -> bool {
+fn is_known(resolved: &ResolvedIdentity, known: &KnownIdentity) -> bool {
     known.version > 0 && resolved.host == known.host && resolved.key == known.key
 }
 

@@ -49,4 +49,4 @@ pub use guard::Trust;
 pub use host::{HostLimits, Hosts, Permit};
 pub use network::NamesPage;
 pub use socket::{DialError, Message, ProtocolError, Socket, SocketError, Stream};
-pub use xrpc::{HostAddress, Latest, Listed, RepoListPage};
+pub use xrpc::{HostAddress, LatestAnswer, RepoListEntry, RepoListPage};

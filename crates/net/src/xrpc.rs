@@ -72,7 +72,7 @@ impl HostAddress {
 
 /// A host's answer about a repository's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Latest {
+pub enum LatestAnswer {
     Head(NamedHead),
     /// The host does not serve the repository, because of this account state.
     State(Account),
@@ -80,7 +80,7 @@ pub enum Latest {
 
 /// One entry of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct RepoListEntry {
     pub did: Did,
     pub rev: Option<Rev>,
     pub commit: Option<Cid>,
@@ -91,7 +91,7 @@ pub struct Listed {
 /// One page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoListPage {
-    pub repos: Vec<Listed>,
+    pub repos: Vec<RepoListEntry>,
     /// The cursor for the next page; `None` at the end.
     pub cursor: Option<String>,
     pub bytes: u64,
@@ -135,7 +135,7 @@ struct RepoList {
 /// the next one is read.
 #[derive(Default)]
 struct Entries {
-    repos: Vec<Listed>,
+    repos: Vec<RepoListEntry>,
     skipped: u32,
 }
 
@@ -158,10 +158,14 @@ struct XrpcError {
 impl Net {
     /// Fetches the head of a repository. If the host answers with an account state, this
     /// asks getRepoStatus as well, which is the most precise about states.
-    pub async fn latest_commit(&self, host: &HostAddress, did: &Did) -> Result<Latest, AskError> {
+    pub async fn latest_commit(
+        &self,
+        host: &HostAddress,
+        did: &Did,
+    ) -> Result<LatestAnswer, AskError> {
         let query = [("did", did.as_str())];
         match self.ask(host, "getLatestCommit", &query, SMALL).await {
-            Ok(answer) => read_latest(&host.name(), did, &answer.body).map(Latest::Head),
+            Ok(answer) => read_latest(&host.name(), did, &answer.body).map(LatestAnswer::Head),
             Err(Failure::Ask(error)) => Err(error),
             Err(Failure::State(told)) => match self.repo_status(host, did).await? {
                 Account::Active => {
@@ -171,7 +175,7 @@ impl Net {
                     );
                     Err(AskError::malformed(&host.name(), what))
                 }
-                state => Ok(Latest::State(state)),
+                state => Ok(LatestAnswer::State(state)),
             },
         }
     }
@@ -407,7 +411,7 @@ impl<'de> Visitor<'de> for EntryByEntry {
     }
 }
 
-fn read_listed(entry: &Json) -> Option<Listed> {
+fn read_listed(entry: &Json) -> Option<RepoListEntry> {
     let text = |field: &str| entry.get(field).and_then(Json::as_str);
     let active = entry.get("active").and_then(Json::as_bool);
     let account = if active.unwrap_or(true) {
@@ -415,7 +419,7 @@ fn read_listed(entry: &Json) -> Option<Listed> {
     } else {
         inactive(text("status")).unwrap_or(Account::Unknown)
     };
-    Some(Listed {
+    Some(RepoListEntry {
         did: Did::parse(text("did")?).ok()?,
         rev: text("rev").and_then(|rev| Rev::parse(rev).ok()),
         commit: text("head").and_then(|head| head.parse().ok()),

@@ -101,7 +101,7 @@ impl Run {
             }
             while let Some(place) = self.mirror.feeds[&id].ready().first().copied() {
                 let what = self.process_at(id, place);
-                busy |= self.told(Some(what))?;
+                busy |= self.note_and_check(Some(what))?;
             }
         }
         for relay in 0..self.world.relays.len() {
@@ -111,15 +111,15 @@ impl Run {
         for id in self.mirror.due(&self.world) {
             let begun = self.mirror.start(&self.world, id);
             let what = format!("begin work on {}", self.label(id));
-            busy |= self.told(begun.then_some(what))?;
+            busy |= self.note_and_check(begun.then_some(what))?;
         }
         while !self.mirror.jobs.is_empty() {
             let what = self.work_at(0);
-            busy |= self.told(Some(what))?;
+            busy |= self.note_and_check(Some(what))?;
         }
         for host in self.mirror.sweep_due(&self.world) {
             self.mirror.start_sweep(&self.world, host);
-            busy |= self.told(Some(format!("begin to sweep {host:?}")))?;
+            busy |= self.note_and_check(Some(format!("begin to sweep {host:?}")))?;
         }
         for place in (0..self.mirror.sweeps.len()).rev() {
             let sweep = &self.mirror.sweeps[place];
@@ -160,7 +160,7 @@ impl Run {
             });
             if lost {
                 self.mirror.confirm_loss(&self.world, id);
-                self.told(Some(format!("an operator confirms the loss of {id:?}")))?;
+                self.note_and_check(Some(format!("an operator confirms the loss of {id:?}")))?;
             }
         }
         Ok(())
@@ -311,7 +311,7 @@ impl Run {
                 };
                 self.mirror.feed(id).queue.push_back(item);
                 let what = format!("once more: {}", self.process_at(id, 0));
-                self.told(Some(what))?;
+                self.note_and_check(Some(what))?;
             }
         }
         Ok(())

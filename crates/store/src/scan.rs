@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::store::Store;
 
 /// Rows of repositories that are read from one view.
-const ROWS_PER_VIEW: usize = 1_000;
+pub const ROWS_PER_VIEW: usize = 1_000;
 
 /// Iterates over rows in chunks. `read` opens a new view and returns the rows from a place on.
 /// After `rows_per_view` rows, `read` is called again with the place that `after` returns for the

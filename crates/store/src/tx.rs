@@ -182,14 +182,14 @@ impl Tx {
             let written = &batch.writes[insert_index(batch, table, prefix)..];
             let within = |write: &&RawWrite| write.table == table && write.key.starts_with(prefix);
             for RawWrite { key, value, .. } in written.iter().take_while(within) {
-                lay_over(&mut rows, key, value);
+                apply_write(&mut rows, key, value);
             }
         }
         let written = self.overlays[table as usize]
             .range(OverlayKey::new(prefix.into())..)
             .take_while(|(key, _)| key.bytes.starts_with(prefix));
         for (key, value) in written {
-            lay_over(&mut rows, &key.bytes, value);
+            apply_write(&mut rows, &key.bytes, value);
         }
         Ok(rows.into_iter().collect())
     }
@@ -295,7 +295,7 @@ fn find_write<'a>(batch: &'a RawBatch, table: Table, key: &[u8]) -> Option<&'a R
     (found.table == table && *found.key == *key).then_some(found)
 }
 
-fn lay_over(rows: &mut BTreeMap<Slice, Slice>, key: &Slice, value: &Option<Slice>) {
+fn apply_write(rows: &mut BTreeMap<Slice, Slice>, key: &Slice, value: &Option<Slice>) {
     match value {
         Some(value) => rows.insert(key.clone(), value.clone()),
         None => rows.remove(key),

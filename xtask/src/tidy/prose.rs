@@ -2,7 +2,7 @@
 //! metrics.
 //!
 //! Rustdoc and Prometheus show each text without its neighbours, so a text must not begin with a
-//! word that refers to the text before it. The results are notes, which do not fail.
+//! word that refers to the text before it.
 
 use super::rust::strings;
 use super::{File, Report};
@@ -22,14 +22,14 @@ pub(super) fn check(file: &File, report: &mut Report) {
         if let Some(opening) = opening(text, DOC_OPENINGS) {
             let wrong = format!("a doc comment begins with `{opening}`");
             let remedy = "write it so that it makes sense alone, as rustdoc shows it";
-            report.note(file, line, wrong, remedy);
+            report.fail(file, line, wrong, remedy);
         }
     }
     for (line, text) in help_texts(&file.text) {
         if let Some(opening) = opening(text, HELP_OPENINGS) {
             let wrong = format!("a HELP text begins with `{opening}`");
             let remedy = "write a full noun phrase that names what is counted";
-            report.note(file, line, wrong, remedy);
+            report.fail(file, line, wrong, remedy);
         }
     }
 }
@@ -85,30 +85,27 @@ fn is_metric(string: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{check as check_all, tree};
+    use super::super::findings;
 
-    fn notes(text: &str) -> Vec<String> {
-        let report = check_all(&tree(&[("src/a.rs", text)]));
-        assert_eq!(report.findings, []);
-        let notes = report.notes.iter();
-        notes
-            .map(|note| note.to_string().split(';').next().unwrap().to_string())
-            .collect()
+    fn found(text: &str) -> Vec<String> {
+        let found = findings(&[("src/a.rs", text)]);
+        let found = found.iter().map(|finding| finding.split(';').next());
+        found.map(|finding| finding.unwrap().to_string()).collect()
     }
 
     #[test]
-    fn a_doc_comment_that_continues_another_is_noted() {
+    fn a_doc_comment_that_continues_another_fails() {
         let text = "//! A.\n\n/// Likewise, for hosts.\nfn a() {}\n\n    /// The same as [`a`].\n\
                     fn b() {}\n";
         assert_eq!(
-            notes(text),
+            found(text),
             [
                 "src/a.rs:3: a doc comment begins with `Likewise`",
                 "src/a.rs:6: a doc comment begins with `The same`",
             ]
         );
         for opening in ["The same", "Of these"] {
-            assert_eq!(notes(&format!("//! {opening}.\n")).len(), 1);
+            assert_eq!(found(&format!("//! {opening}.\n")).len(), 1);
         }
     }
 
@@ -117,17 +114,17 @@ mod tests {
         let text = "//! A.\n\n/// Reads hosts.\n/// The same holds for names.\nfn a() {}\n\
                     /// Likewisely.\nfn b() {}\n// The same.\nfn c() {}\n//// Likewise\nfn d() {}\n\
                     const A: &str = \"/// The same\";\n";
-        assert_eq!(notes(text), Vec::<String>::new());
+        assert_eq!(found(text), Vec::<String>::new());
     }
 
     #[test]
-    fn a_help_text_without_its_noun_is_noted() {
+    fn a_help_text_without_its_noun_fails() {
         let text = "//! A.\nconst A: [&str; 2] = [\"gapless_frames_total\", \"Frames.\"];\n\
                     counters! {\n    a: \"gapless_a_total\", \"Of these: complete.\";\n}\n\
                     const B: [&str; 3] = [\n    \"gapless_b\",\n    \"gauge\",\n    \"Their bytes, \\\n\
                     \x20    all of them.\",\n];\nconst C: [&str; 2] = [\"gapless_c\", \"Such listings.\"];\n";
         assert_eq!(
-            notes(text),
+            found(text),
             [
                 "src/a.rs:4: a HELP text begins with `Of these`",
                 "src/a.rs:9: a HELP text begins with `Their`",
@@ -140,6 +137,6 @@ mod tests {
     fn other_strings_and_longer_words_are_no_concern() {
         let text = "//! A.\nconst A: &str = \"Their bytes.\";\n\
                     const B: [&str; 3] = [\"gapless_b\", \"Theirs\", \"Such\"];\n";
-        assert_eq!(notes(text), Vec::<String>::new());
+        assert_eq!(found(text), Vec::<String>::new());
     }
 }

@@ -1,9 +1,9 @@
 //! Checks types: a bounded size, and one name for one type.
 //!
 //! The size of a type is the number of lines of its `impl` blocks in one crate, in however many
-//! files. A name counts as used twice if two of [`ONE_NAME_CRATES`] define it. Test code is not
-//! counted. The results are notes, which do not fail. Like [`super::rust`], this module counts
-//! brackets and does not parse.
+//! files. A name counts as used twice if two places of [`ONE_NAME_CRATES`] define it, unless the
+//! second definition has a `cfg` of its own. Test code is not counted. Like [`super::rust`], this
+//! module counts brackets and does not parse.
 
 use super::production::shipped;
 use super::rust::{body_end, is_word};
@@ -65,7 +65,7 @@ fn check_sizes(shipped: &[&File], report: &mut Report) {
                 "`{name}` has {lines} lines of impl in {files} files, more than {IMPL_LINES}"
             );
             let (file, line) = size.first;
-            report.note(file, line, wrong, "split the type by topic");
+            report.fail(file, line, wrong, "split the type by topic");
         }
     }
 }
@@ -83,12 +83,20 @@ fn check_names(shipped: &[&File], report: &mut Report) {
                 continue;
             }
             let (earlier, at) = *first.entry(name).or_insert((file, line));
-            if crate_of(&earlier.path) != folder && noted.insert((name, folder)) {
+            let elsewhere = (&earlier.path, at) != (&file.path, line);
+            if elsewhere && !is_conditional(file, line) && noted.insert((name, folder)) {
                 let wrong = format!("`{name}` is also a type of {}:{at}", earlier.path);
-                report.note(file, line, wrong, "rename one of the two");
+                report.fail(file, line, wrong, "rename one of the two");
             }
         }
     }
+}
+
+/// Whether the line before a definition is a `cfg`: the other definition is for another case.
+fn is_conditional(file: &File, line: usize) -> bool {
+    let before = line.checked_sub(2);
+    let before = before.and_then(|before| file.code().lines().nth(before));
+    before.is_some_and(|before| before.trim_start().starts_with("#[cfg("))
 }
 
 /// The folder of the crate that holds a path: everything before `src/`.
@@ -197,14 +205,8 @@ fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{check as check_all, tree};
+    use super::super::findings;
     use super::*;
-
-    fn notes(files: &[(&str, &str)]) -> Vec<String> {
-        let report = check_all(&tree(files));
-        assert_eq!(report.findings, []);
-        report.notes.iter().map(ToString::to_string).collect()
-    }
 
     #[test]
     fn an_impl_names_its_type() {
@@ -241,11 +243,11 @@ mod tests {
     }
 
     #[test]
-    fn a_large_type_is_noted_whatever_files_it_is_in() {
+    fn a_large_type_fails_whatever_files_it_is_in() {
         let block = |lines: usize| format!("//! A.\nimpl A {{{}}}\n", "\n".repeat(lines - 1));
         let tests = format!("//! T.\n#[cfg(test)]\nimpl A {{{}}}\n", "\n".repeat(400));
         let files = |second: usize| {
-            notes(&[
+            findings(&[
                 ("c/src/a.rs", &block(450)),
                 ("c/src/b.rs", &block(second)),
                 ("c/src/c.rs", &tests),
@@ -267,11 +269,11 @@ mod tests {
     fn types_with_a_shared_name_are_measured_file_by_file() {
         let block = format!("//! A.\nimpl Inner {{{}}}\n", "\n".repeat(490));
         let files = [("c/src/a.rs", block.as_str()), ("c/src/b.rs", &block)];
-        assert_eq!(notes(&files), Vec::<String>::new());
+        assert_eq!(findings(&files), Vec::<String>::new());
     }
 
     #[test]
-    fn a_name_of_two_crates_is_noted_once_for_each_later_crate() {
+    fn a_name_of_two_types_fails_once_for_each_crate() {
         let files = [
             ("crates/core/src/a.rs", "//! A.\npub struct Told(u8);\n"),
             (
@@ -279,13 +281,19 @@ mod tests {
                 "//! A.\npub(crate) enum Told<T> {\n    A(T),\n}\nmod b {\n    struct Told;\n}\n",
             ),
             ("crates/store/src/a.rs", "//! A.\npub type Told = u8;\n"),
+            (
+                "crates/net/src/a.rs",
+                "//! A.\nstruct Kept;\n#[cfg(unix)]\nstruct Kept;\nmod b {\n    struct Kept;\n}\n",
+            ),
         ];
         assert_eq!(
-            notes(&files),
+            findings(&files),
             [
                 "crates/gapless/src/a.rs:2: `Told` is also a type of crates/core/src/a.rs:2; \
                  rename one of the two",
                 "crates/store/src/a.rs:2: `Told` is also a type of crates/core/src/a.rs:2; \
+                 rename one of the two",
+                "crates/net/src/a.rs:6: `Kept` is also a type of crates/net/src/a.rs:2; \
                  rename one of the two",
             ]
         );
@@ -293,7 +301,7 @@ mod tests {
 
     #[test]
     fn other_repeated_names_are_no_concern() {
-        let text = "//! A.\nstruct Inner;\nenum Error {}\ntrait Settings {}\nstruct Own;\nstruct Own;\n\
+        let text = "//! A.\nstruct Inner;\nenum Error {}\ntrait Settings {}\nstruct Own;\n\
                     impl Iterator for Own {\n    type Item = u8;\n}\n#[cfg(test)]\nstruct Made;\n\
                     // struct Word;\n";
         let other = text.replace("Own", "Other");
@@ -303,7 +311,7 @@ mod tests {
             ("crates/testnet/src/a.rs", text),
             ("crates/gapless/tests/a.rs", text),
         ];
-        assert_eq!(notes(&files), Vec::<String>::new());
+        assert_eq!(findings(&files), Vec::<String>::new());
     }
 
     #[test]

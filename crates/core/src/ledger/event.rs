@@ -242,7 +242,10 @@ fn ask_about(now: Now, repo: &mut Repo, from_cover: bool, why: DebtReason) -> bo
     heard
 }
 
-#[allow(clippy::too_many_arguments)]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts of one event and its surroundings"
+)]
 fn decide_signed(
     context: Context<'_>,
     repo: &mut Repo,

@@ -11,15 +11,15 @@ use gapless_atp::syntax::Did;
 
 /// The part of a row whose changes are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Logged {
+pub(super) struct LoggedState {
     account: Account,
     host: Option<HostId>,
     key: Option<KeyBytes>,
 }
 
-impl Logged {
-    pub(super) fn of(repo: &Repo) -> Logged {
-        Logged {
+impl LoggedState {
+    pub(super) fn of(repo: &Repo) -> LoggedState {
+        LoggedState {
             account: repo.account,
             host: repo.host,
             key: repo.signing.and_then(|signing| signing.key),
@@ -94,7 +94,7 @@ impl RepoTx {
                 ..entry(at, what)
             }));
         }
-        let now = Logged::of(&self.repo);
+        let now = LoggedState::of(&self.repo);
         if now.host != self.logged.host || now.key != self.logged.key {
             self.step(Some(entry(at, EntryContent::Identity)));
         }

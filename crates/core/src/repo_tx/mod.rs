@@ -38,7 +38,7 @@ use crate::ledger::notice::DropReason;
 use crate::ledger::{
     Debt, DocumentKeys, Held, Notice, Now, Parked, PriorState, Repo, RepoId, Settings, Tick, Time,
 };
-use log::{LogEntryParts, Logged, SyncFrame, add_sync_frame};
+use log::{LogEntryParts, LoggedState, SyncFrame, add_sync_frame};
 use step::{
     EntryContent, LogEntry, ParkedFrame, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
     SourceEvent, Subject,
@@ -176,7 +176,7 @@ pub struct RepoTx {
     /// What is held after the last step.
     held: Held,
     /// The account state, host and key that the log shows after the last step.
-    logged: Logged,
+    logged: LoggedState,
     /// What was owed when the transaction began.
     owed: Debt,
     changed: ChangedKeys,
@@ -228,7 +228,7 @@ impl RepoTx {
             kept: BTreeMap::new(),
             unparked: Vec::new(),
             held: repo.held,
-            logged: Logged::of(&repo),
+            logged: LoggedState::of(&repo),
             owed: repo.debt,
             changed: ChangedKeys::new(),
             steps: Vec::new(),

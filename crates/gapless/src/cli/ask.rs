@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::client::{Client, talk};
+use super::client::{Client, run_requests};
 use super::pages::{self, Page};
 use super::{CommandError, CommandOutcome, Server, check_did};
 use crate::terminal::{format_age, format_table, or_dash, print_line, sanitize};
@@ -31,7 +31,7 @@ fn outcome_of(finding: bool) -> CommandOutcome {
 
 pub(crate) fn show_status(server: &Server) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
-    let reply = talk(client.get(client.url(&["v1", "status"], &[])))?;
+    let reply = run_requests(client.get(client.url(&["v1", "status"], &[])))?;
     let status: Status = reply.read()?;
     let needs = list_problems(&status);
     if server.json {
@@ -263,7 +263,7 @@ struct UpstreamList {
 
 pub(crate) fn list_upstreams(server: &Server) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
-    let reply = talk(client.get(client.url(&["v1", "upstreams"], &[])))?;
+    let reply = run_requests(client.get(client.url(&["v1", "upstreams"], &[])))?;
     let found: UpstreamList = reply.read()?;
     if server.json {
         print_line(&reply.text);
@@ -281,7 +281,7 @@ pub(crate) fn list_upstreams(server: &Server) -> Result<CommandOutcome, CommandE
 pub(crate) fn show_repo(server: &Server, did: &str) -> Result<CommandOutcome, CommandError> {
     check_did(did)?;
     let client = Client::new(server)?;
-    let reply = talk(client.get(client.url(&["v1", "repos", did], &[])))?;
+    let reply = run_requests(client.get(client.url(&["v1", "repos", did], &[])))?;
     let repo: RepoAnswer = reply.read()?;
     if server.json {
         print_line(&reply.text);
@@ -452,7 +452,7 @@ pub(crate) fn list_tracked(server: &Server) -> Result<CommandOutcome, CommandErr
     let client = Client::new(server)?;
     let mut dids: Vec<String> = Vec::new();
     let mut found = BTreeMap::new();
-    talk(async {
+    run_requests(async {
         let mut cursor: Option<String> = None;
         loop {
             let mut query = vec![("limit", PAGE_ENTRIES.to_string())];

@@ -43,7 +43,7 @@ fn not_gapless(from: &str, why: &str) -> CommandError {
 }
 
 /// Runs the requests of a command to their end.
-pub(crate) fn talk<T>(
+pub(crate) fn run_requests<T>(
     work: impl Future<Output = Result<T, CommandError>>,
 ) -> Result<T, CommandError> {
     let runtime = tokio::runtime::Builder::new_current_thread()

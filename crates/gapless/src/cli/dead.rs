@@ -3,7 +3,7 @@
 use gapless_net::operator::Method;
 use serde_json::json;
 
-use super::client::{Client, talk};
+use super::client::{Client, run_requests};
 use super::pages::{self, Page};
 use super::{CommandError, CommandOutcome, Server};
 use crate::terminal::{or_dash, print_line, sanitize};
@@ -77,7 +77,7 @@ pub(crate) fn resolve_dead_letters(
         Some(number) => client.url(&["v1", "dead", &number.to_string(), "resolve"], &[]),
         None => client.url(&["v1", "dead", "resolve"], &[]),
     };
-    let reply = talk(client.ask(Method::POST, url, None))?;
+    let reply = run_requests(client.ask(Method::POST, url, None))?;
     let settled: DeadResolved = reply.read()?;
     if server.json {
         print_line(&reply.text);

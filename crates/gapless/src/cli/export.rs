@@ -9,7 +9,7 @@ use gapless_atp::syntax::Did;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use super::client::{Client, talk};
+use super::client::{Client, run_requests};
 use super::progress::ProgressBar;
 use super::{CommandError, CommandOutcome, Server, check_did};
 use crate::terminal::{print_line, sanitize};
@@ -41,7 +41,7 @@ pub(crate) fn export(
     };
     let client = Client::new(server)?;
     let mut bar = ProgressBar::new();
-    let download = talk(download_car(&client, did, folder, &out, &mut bar));
+    let download = run_requests(download_car(&client, did, folder, &out, &mut bar));
     bar.clear();
     let download = download?;
     let wrong = |error: &dyn std::fmt::Display| {

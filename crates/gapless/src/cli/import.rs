@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tokio::fs::File;
 
-use super::client::{Client, talk};
+use super::client::{Client, run_requests};
 use super::{CommandError, CommandOutcome, Server};
 use crate::terminal::{print_line, sanitize};
 use gapless_mirror::api::ImportAnswer;
@@ -13,7 +13,7 @@ use gapless_mirror::api::ImportAnswer;
 pub(crate) fn import(server: &Server, file: &Path) -> Result<CommandOutcome, CommandError> {
     let client = Client::new(server)?;
     let url = client.url(&["v1", "import"], &[]);
-    let reply = talk(async {
+    let reply = run_requests(async {
         let opened = File::open(file).await.map_err(|error| {
             CommandError::Usage(format!("cannot read {}: {error}", file.display()))
         })?;

@@ -29,7 +29,7 @@ use gapless_atp::syntax::Did;
 use crate::config::Flags;
 use crate::terminal;
 
-/// A complete, provable, replicated mirror of AT Protocol repositories.
+/// A complete, provable mirror of AT Protocol repositories.
 ///
 /// Exit codes: 0 success, 1 a finding or a failure, 2 wrong usage, 3 no Gapless server
 /// answers.
@@ -53,9 +53,11 @@ enum Command {
     Run(Box<Flags>),
     /// Show the state of the running mirror.
     ///
-    /// Ends with 1 when something needs a person: a full disk, dead letters, a host
-    /// from which so much vanished that hiding is suspended, or an upstream that is
-    /// down. Incomplete repositories are no finding here; `gapless gaps` lists them.
+    /// Ends with 1 when something needs a person: a full disk, dead letters, no
+    /// upstream, an upstream that is down, a failed sweep of a host whose repositories
+    /// are all wanted, a host from which so much vanished that hiding is suspended, or an
+    /// upstream of kind pds that brings repositories of other hosts. Incomplete
+    /// repositories are no finding here; `gapless gaps` lists them.
     Status(Server),
     /// Show one repository: what is held, and whether it is complete. Ends with 1 when
     /// it is not.

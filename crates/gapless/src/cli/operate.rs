@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::client::{Client, Reply, talk};
+use super::client::{Client, Reply, run_requests};
 use super::{CommandError, CommandOutcome, Server, ask, check_did};
 use crate::config::{self, parse_url};
 use crate::terminal::{print_line, sanitize};
@@ -21,7 +21,7 @@ fn send_order(
     url: Url,
     body: Option<Value>,
 ) -> Result<Reply, CommandError> {
-    talk(client.ask(method, url, body))
+    run_requests(client.ask(method, url, body))
 }
 
 /// Prints the server's JSON or, for people, `words`.

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::CommandError;
-use super::client::{Client, talk};
+use super::client::{Client, run_requests};
 
 /// Entries per request.
 const PAGE_ENTRIES: usize = 1000;
@@ -24,7 +24,7 @@ pub(crate) fn read_pages<P: Page>(
     limit: usize,
     mut take: impl FnMut(P),
 ) -> Result<Option<u64>, CommandError> {
-    talk(async {
+    run_requests(async {
         let (mut entries, mut cursor) = (0, None);
         while entries < limit {
             let count = (limit - entries).min(PAGE_ENTRIES);

@@ -3,7 +3,7 @@
 use gapless_net::operator::Method;
 use serde_json::json;
 
-use super::client::{Client, talk};
+use super::client::{Client, run_requests};
 use super::progress::ProgressBar;
 use super::{CommandError, CommandOutcome, Server, check_did};
 use crate::terminal::{or_dash, print_line, sanitize};
@@ -13,7 +13,7 @@ pub(crate) fn verify_one(server: &Server, did: &str) -> Result<CommandOutcome, C
     check_did(did)?;
     let client = Client::new(server)?;
     let url = client.url(&["v1", "repos", did, "verify"], &[]);
-    let reply = talk(client.ask(Method::POST, url, None))?;
+    let reply = run_requests(client.ask(Method::POST, url, None))?;
     let answer: VerifyAnswer = reply.read()?;
     if server.json {
         print_line(&reply.text);
@@ -47,7 +47,7 @@ pub(crate) fn verify_all(server: &Server) -> Result<CommandOutcome, CommandError
     let client = Client::new(server)?;
     let mut bar = ProgressBar::new();
     let mut report: Option<VerifyReport> = None;
-    let talked = talk(client.lines(client.url(&["v1", "verify"], &[]), |line| {
+    let talked = run_requests(client.lines(client.url(&["v1", "verify"], &[]), |line| {
         match serde_json::from_slice(line) {
             Ok(VerifyLine::Progress(now)) => bar.update("verifying", now.done, now.of),
             Ok(VerifyLine::Report(found)) => report = Some(found),

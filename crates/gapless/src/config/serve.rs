@@ -49,7 +49,8 @@ impl Default for ServeLimits {
 pub struct FirehoseSettings {
     /// Consumers that are connected at the same time; further ones are refused.
     pub consumers: usize,
-    /// A consumer that accepts no bytes, or does not answer a ping, for this long is cut.
+    /// A consumer that accepts no bytes for this long is cut. A consumer that has nothing to
+    /// read is pinged after half of this time, and is cut once it is silent for twice this time.
     pub stall: Duration,
 }
 

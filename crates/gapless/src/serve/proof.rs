@@ -56,7 +56,7 @@ impl Serving {
                 Ok((state, car))
             }
             Some(None) => Err(ProofError::Serve(ServeError::invalid(format!(
-                "{}; of {path} it has the key alone",
+                "{}; it holds only the key of {path}",
                 self.describe_filter()
             )))),
             _ => Err(ProofError::Damaged(

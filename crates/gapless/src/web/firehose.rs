@@ -102,23 +102,23 @@ enum CloseReason {
 /// message that was sent in part, and the answer to the last ping.
 struct Closing {
     why: CloseReason,
-    begun: Vec<u8>,
+    before_close: Vec<u8>,
 }
 
 impl Closing {
-    fn within(why: CloseReason, begun: &[u8], ping: Option<Vec<u8>>) -> Closing {
-        let mut begun = begun.to_vec();
+    fn within(why: CloseReason, before_close: &[u8], ping: Option<Vec<u8>>) -> Closing {
+        let mut before_close = before_close.to_vec();
         if let Some(payload) = ping {
-            write_message(&mut begun, PONG, &[&payload]);
+            write_message(&mut before_close, PONG, &[&payload]);
         }
-        Closing { why, begun }
+        Closing { why, before_close }
     }
 }
 
 impl From<CloseReason> for Closing {
     fn from(why: CloseReason) -> Closing {
-        let begun = Vec::new();
-        Closing { why, begun }
+        let before_close = Vec::new();
+        Closing { why, before_close }
     }
 }
 
@@ -149,11 +149,11 @@ async fn serve(consumer: Consumer, start: Start, pending: PendingSocket, stoppin
         stopping,
         busy_at: Instant::now(),
     };
-    let Closing { why, begun } = stream.run(first).await;
+    let Closing { why, before_close } = stream.run(first).await;
     let ConsumerStream {
         consumer, socket, ..
     } = stream;
-    let mut last = begun;
+    let mut last = before_close;
     let close = match why {
         CloseReason::Gone => return,
         CloseReason::ByReader(close) => close,
@@ -183,7 +183,7 @@ impl Batch {
     }
 
     /// The rest of the message that was sent in part when `written` bytes are out.
-    fn begun(&self, written: usize) -> &[u8] {
+    fn rest_of_started_message(&self, written: usize) -> &[u8] {
         let at = self.ends.partition_point(|end| *end < written);
         let end = self.ends.get(at).copied().unwrap_or(written);
         self.bytes.get(written..end).unwrap_or_default()
@@ -273,7 +273,7 @@ impl ConsumerStream {
             let event = tokio::select! {
                 event = self.socket.write_or_receive(rest, patience) => event,
                 () = self.stopping.ended() => {
-                    return Err(Closing::within(CloseReason::Stopping, batch.begun(written), ping));
+                    return Err(Closing::within(CloseReason::Stopping, batch.rest_of_started_message(written), ping));
                 }
             };
             let why = match event {
@@ -292,7 +292,11 @@ impl ConsumerStream {
                 SocketEvent::Stalled => CloseReason::Slow("it accepts no bytes"),
                 SocketEvent::Gone => CloseReason::Gone,
             };
-            return Err(Closing::within(why, batch.begun(written), ping));
+            return Err(Closing::within(
+                why,
+                batch.rest_of_started_message(written),
+                ping,
+            ));
         }
         // Also if there was nothing to write.
         while let Ok(message) = self.socket.messages.try_recv() {

@@ -1,5 +1,5 @@
 //! What needs no network: the configuration, the commands and the HTTP interface. A mirror
-//! that is asked or commanded here is a fake, or a folder on the disk.
+//! that is asked or run_command here is a fake, or a folder on the disk.
 
 mod commands;
 mod config;

@@ -65,7 +65,7 @@ struct PendingCandidate {
 
 /// The result of offering a candidate.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Offered {
+pub enum OfferResult {
     Taken,
     /// The candidate is queued already. Contains the position that need not be held, if any.
     Known(Option<EventPosition>),
@@ -78,9 +78,9 @@ impl Candidates {
     }
 
     /// Offers a candidate of a stream, without waiting.
-    pub fn offer(&self, candidate: Candidate) -> Offered {
+    pub fn offer(&self, candidate: Candidate) -> OfferResult {
         let offered = self.lock().put(candidate, MAX_CANDIDATES);
-        if offered == Offered::Taken {
+        if offered == OfferResult::Taken {
             self.arrived.notify_one();
         }
         offered
@@ -93,9 +93,9 @@ impl Candidates {
                 .lock()
                 .put(candidate.clone(), MAX_CANDIDATES - RESERVED_FOR_STREAMS);
             match offered {
-                Offered::Full => self.freed.notified().await,
-                Offered::Known(_) => return,
-                Offered::Taken => {
+                OfferResult::Full => self.freed.notified().await,
+                OfferResult::Known(_) => return,
+                OfferResult::Taken => {
                     self.arrived.notify_one();
                     return;
                 }
@@ -192,7 +192,7 @@ impl PendingCandidate {
 }
 
 impl Inner {
-    fn put(&mut self, candidate: Candidate, most: usize) -> Offered {
+    fn put(&mut self, candidate: Candidate, most: usize) -> OfferResult {
         let Candidate {
             did,
             collection,
@@ -201,7 +201,7 @@ impl Inner {
         } = candidate;
         if let Some(waiting) = self.all.get_mut(&did) {
             let Some(position) = position else {
-                return Offered::Known(None);
+                return OfferResult::Known(None);
             };
             let was_listed = waiting.held.is_empty();
             let free = waiting.hold(position);
@@ -213,10 +213,10 @@ impl Inner {
                     self.live.push_back(did);
                 }
             }
-            return Offered::Known(free);
+            return OfferResult::Known(free);
         }
         if self.all.len() >= most {
-            return Offered::Full;
+            return OfferResult::Full;
         }
         match position {
             Some(_) => self.live.push_back(did.clone()),
@@ -229,7 +229,7 @@ impl Inner {
             asked: false,
         };
         self.all.insert(did, waiting);
-        Offered::Taken
+        OfferResult::Taken
     }
 }
 
@@ -271,17 +271,17 @@ mod tests {
         all.offer_when_free(candidate(1)).await;
         all.offer_when_free(candidate(2)).await;
         let (first, later) = (place(1, 7), place(1, 9));
-        assert_eq!(all.offer(live(2, first)), Offered::Known(None), "held");
-        assert_eq!(all.offer(live(2, later)), Offered::Known(Some(later)));
+        assert_eq!(all.offer(live(2, first)), OfferResult::Known(None), "held");
+        assert_eq!(all.offer(live(2, later)), OfferResult::Known(Some(later)));
         assert_eq!(
             all.offer(live(2, first)),
-            Offered::Known(None),
+            OfferResult::Known(None),
             "read again, it does not pass itself"
         );
         let other = place(2, 3);
-        assert_eq!(all.offer(live(2, other)), Offered::Known(None));
+        assert_eq!(all.offer(live(2, other)), OfferResult::Known(None));
         let earlier = place(2, 1);
-        assert_eq!(all.offer(live(2, earlier)), Offered::Known(Some(other)));
+        assert_eq!(all.offer(live(2, earlier)), OfferResult::Known(Some(other)));
         let next = all.take().expect("two wait");
         assert_eq!(next.did, candidate(2).did, "a stream waits for it");
         assert_eq!(next.position, Some(first));
@@ -296,23 +296,23 @@ mod tests {
         all.offer_when_free(candidate(1)).await;
         let asked = all.take().expect("it waits");
         let at = place(1, 7);
-        assert_eq!(all.offer(live(1, at)), Offered::Known(None));
+        assert_eq!(all.offer(live(1, at)), OfferResult::Known(None));
         let stronger = all.reject(&asked).expect_err("it is asked anew");
         assert_eq!(stronger.position, Some(at));
         assert_eq!(all.take(), None, "by whoever asks already");
         assert_eq!(
             all.offer(live(1, place(1, 8))),
-            Offered::Known(Some(place(1, 8)))
+            OfferResult::Known(Some(place(1, 8)))
         );
         assert_eq!(all.reject(&stronger), Ok(vec![at]), "once");
-        assert_eq!(all.offer(live(1, place(1, 9))), Offered::Taken);
+        assert_eq!(all.offer(live(1, place(1, 9))), OfferResult::Taken);
     }
 
     #[tokio::test]
     async fn when_whoever_asks_ends_by_a_fault_nobody_is_forgotten() {
         let all = Candidates::default();
         all.offer_when_free(candidate(1)).await;
-        assert_eq!(all.offer(live(2, place(1, 7))), Offered::Taken);
+        assert_eq!(all.offer(live(2, place(1, 7))), OfferResult::Taken);
         let asked = (all.take(), all.take());
         assert!(asked.1.is_some() && all.take().is_none());
         all.ask_again();
@@ -331,26 +331,26 @@ mod tests {
         );
         assert!(waits.await.is_err(), "a listing waits");
         for number in MAX_CANDIDATES..MAX_CANDIDATES + RESERVED_FOR_STREAMS {
-            assert_eq!(all.offer(candidate(number)), Offered::Taken);
+            assert_eq!(all.offer(candidate(number)), OfferResult::Taken);
         }
-        assert_eq!(all.offer(candidate(1)), Offered::Known(None));
-        assert_eq!(all.offer(candidate(MAX_CANDIDATES * 3)), Offered::Full);
+        assert_eq!(all.offer(candidate(1)), OfferResult::Known(None));
+        assert_eq!(all.offer(candidate(MAX_CANDIDATES * 3)), OfferResult::Full);
         let urgent = Candidate {
             position: Some(place(1, 7)),
             ..candidate(MAX_CANDIDATES * 2)
         };
-        assert_eq!(all.offer(urgent.clone()), Offered::Full);
+        assert_eq!(all.offer(urgent.clone()), OfferResult::Full);
         let listed = all.take().expect("there are many");
         all.mark_tracked(&listed.did);
-        assert_eq!(all.offer(urgent.clone()), Offered::Taken);
+        assert_eq!(all.offer(urgent.clone()), OfferResult::Taken);
         assert_eq!(all.take(), Some(urgent), "a stream waits for it");
         let first = all.take().expect("there are many");
         assert_eq!(
             all.offer(first.clone()),
-            Offered::Known(None),
+            OfferResult::Known(None),
             "it is asked about"
         );
         all.mark_tracked(&first.did);
-        assert_eq!(all.offer(first), Offered::Taken);
+        assert_eq!(all.offer(first), OfferResult::Taken);
     }
 }

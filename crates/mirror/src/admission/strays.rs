@@ -46,7 +46,7 @@ impl Strays {
     }
 
     /// Records that a host brought a repository that lives elsewhere, as far as is known.
-    pub fn brought(&self, host: HostId, did: &Did) {
+    pub fn record_foreign_repo(&self, host: HostId, did: &Did) {
         let mut inner = self.lock();
         let counted = |others: &HostStrays| others.dids.contains(did);
         if inner.of.get(&host).is_some_and(counted) {
@@ -108,7 +108,7 @@ mod tests {
         let mut looked_at = Vec::new();
         for number in 0..9 {
             for _ in 0..2 {
-                strays.brought(relay, &did(number));
+                strays.record_foreign_repo(relay, &did(number));
                 looked_at.extend(strays.resolved(&did(number), Some(host)));
             }
         }
@@ -117,7 +117,7 @@ mod tests {
         assert!(strays.report(relay) && !strays.report(relay));
         assert_eq!(strays.reported_count(relay), Some(9));
         for number in 9..20 {
-            strays.brought(relay, &did(number));
+            strays.record_foreign_repo(relay, &did(number));
             assert_eq!(
                 strays.resolved(&did(number), Some(host)),
                 None,
@@ -131,11 +131,11 @@ mod tests {
         let strays = Strays::default();
         let host = HostId(1);
         for number in 0..20 {
-            strays.brought(host, &did(number));
+            strays.record_foreign_repo(host, &did(number));
             assert_eq!(strays.resolved(&did(number), Some(host)), None);
             // Read for another reason, or not readable.
             assert_eq!(strays.resolved(&did(number), Some(HostId(2))), None);
-            strays.brought(host, &did(number));
+            strays.record_foreign_repo(host, &did(number));
             assert_eq!(strays.resolved(&did(number), None), None);
         }
         assert!(!strays.report(host));
@@ -145,7 +145,7 @@ mod tests {
     fn a_flood_is_bounded() {
         let strays = Strays::default();
         for number in 0..MAX_WAITING + 10 {
-            strays.brought(HostId(1), &did(number));
+            strays.record_foreign_repo(HostId(1), &did(number));
         }
         assert_eq!(strays.lock().waiting.len(), MAX_WAITING);
     }

@@ -172,8 +172,8 @@ impl Advice {
 fn too_large(limit: u64) -> Advice {
     let mut said = advice(Reason::TooLarge);
     said.doing = Cow::Owned(format!(
-        "It has more than {limit} bytes, which is all that is taken of one repository; it is asked \
-         for again once a day, and at once when more is taken."
+        "It has more than {limit} bytes, which is `fetch.max_repo_bytes`; it is asked for again once \
+         a day, and at once after a start with a higher limit."
     ));
     said
 }
@@ -193,8 +193,8 @@ const FULL: Advice = Advice::new(
 
 /// The repository was fetched, and the local disk failed.
 const FAILED_HERE: Advice = Advice::new(
-    "It was fetched, and our own disk did not take it: its host has done nothing wrong, and it is \
-     fetched again.",
+    "It was fetched, but the local disk could not store it: its host has done nothing wrong, and \
+     it is fetched again.",
     "Make room where `fetch.temp` and the data are, or look after that disk; the error says more.",
 );
 
@@ -240,7 +240,7 @@ pub fn advice(reason: Reason) -> Advice {
             "Follow its host or a relay: `gapless upstream add pds URL`.",
         ),
         Reason::CoverDown => (
-            "The upstream that speaks for it is dialled again and again, ever more slowly.",
+            "The upstream that speaks for it is dialed again and again, ever more slowly.",
             "`gapless upstream list` shows why the last dial failed.",
         ),
         Reason::EpochChanged => (
@@ -248,7 +248,7 @@ pub fn advice(reason: Reason) -> Advice {
             "Wait for the sweep, or ask at once: `gapless resync DID`.",
         ),
         Reason::UnreadableFrame => (
-            "A frame that cannot be read may have been its; the next sweep decides.",
+            "An unreadable frame may have concerned this repository; the next sweep decides.",
             "Wait for the sweep; the frame is among the dead letters.",
         ),
         Reason::NotCompared => (
@@ -284,7 +284,7 @@ pub fn advice(reason: Reason) -> Advice {
             "Wait.",
         ),
         Reason::TooLarge => (
-            "It has more bytes than are taken of one repository; it is asked for again once a day.",
+            "It is larger than `fetch.max_repo_bytes`; it is asked for again once a day.",
             "Raise `fetch.max_repo_bytes` and start again, or leave it.",
         ),
     };
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_connected_is_not_said_to_be_dialled() {
+    fn a_stream_that_is_connected_is_not_said_to_be_dialed() {
         let repo = unresolved();
         let said = |full, connected| {
             let known = Circumstances {
@@ -402,11 +402,11 @@ mod tests {
             };
             gap(&repo, &[Reason::CoverDown], known).doing
         };
-        let dialled = advice(Reason::CoverDown).doing;
-        assert_eq!(said(false, false), dialled);
+        let dialed = advice(Reason::CoverDown).doing;
+        assert_eq!(said(false, false), dialed);
         assert_eq!(said(true, true), FULL.doing);
         assert_eq!(said(false, true), BEHIND.doing);
-        assert_eq!(said(true, false), format!("{} {dialled}", FULL.doing));
+        assert_eq!(said(true, false), format!("{} {dialed}", FULL.doing));
     }
 
     #[test]

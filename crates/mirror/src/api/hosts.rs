@@ -147,7 +147,7 @@ impl HostReason {
     }
 
     /// What Gapless does about the reason now.
-    pub fn doing(self) -> &'static str {
+    pub fn what_happens(self) -> &'static str {
         match self {
             HostReason::NotListed => {
                 "Its listing has not been read yet, so its repositories may not all be known."
@@ -157,7 +157,7 @@ impl HostReason {
     }
 
     /// What a person can do about the reason.
-    pub fn can_do(self) -> &'static str {
+    pub fn what_to_do(self) -> &'static str {
         match self {
             HostReason::NotListed => "Wait; `gapless upstream list` shows the last sweep.",
             HostReason::SweepFailing => {
@@ -183,7 +183,7 @@ impl HostGap {
             doing: texts(HostReason::doing),
             can_do: match reasons {
                 // For a failing host, waiting is no advice: the last reason decides.
-                [.., last] => last.can_do().to_owned(),
+                [.., last] => last.what_to_do().to_owned(),
                 [] => String::new(),
             },
         }

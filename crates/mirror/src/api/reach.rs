@@ -35,8 +35,8 @@ impl Reach {
     /// Fills in `says`.
     pub fn in_words(mut self) -> Reach {
         let mut says = vec![match self.repos {
-            1 => "This is said of the 1 repository that was heard of.".to_owned(),
-            repos => format!("This is said of the {repos} repositories that were heard of."),
+            1 => "This answer covers the 1 known repository.".to_owned(),
+            repos => format!("This answer covers the {repos} known repositories."),
         }];
         let until = |one: &ListedHost| one.until.clone().unwrap_or_else(|| "now".to_owned());
         says.push(match (self.listed.first(), self.listed_total) {
@@ -84,7 +84,7 @@ mod tests {
         };
         assert_eq!(
             relayed.in_words().says,
-            "This is said of the 40 repositories that were heard of. No host was swept whole. \
+            "This answer covers the 40 known repositories. No host was swept whole. \
              The relay https://relay.example.com tells only of accounts that are active."
         );
         let whole = Reach {
@@ -95,7 +95,7 @@ mod tests {
         };
         assert_eq!(
             whole.in_words().says,
-            "This is said of the 1 repository that was heard of. https://pds.example.com was \
+            "This answer covers the 1 known repository. https://pds.example.com was \
              swept whole, until 2026-01-02T03:04:05.000006Z."
         );
         let network = Reach {

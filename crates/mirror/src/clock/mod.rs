@@ -122,7 +122,7 @@ impl Clock {
     }
 
     /// The last tick, with the present time, for a question that decides nothing.
-    pub fn glance(&self) -> Now {
+    pub fn last_tick_now(&self) -> Now {
         Now {
             time: self.time(),
             tick: Tick(self.last_tick.load(Ordering::SeqCst)),
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn ticks_go_on_after_the_last_one() {
         let clock = Clock::resume(Tick(41));
-        assert_eq!(clock.glance().tick, Tick(41));
+        assert_eq!(clock.last_tick_now().tick, Tick(41));
         assert_eq!(clock.now().tick, Tick(42));
         clock.set_wall(3600);
         assert_eq!(clock.now().tick, Tick(43));

@@ -42,7 +42,7 @@ impl<'a> DeskEnv<'a> {
     }
 
     /// Creates an environment that reads from the given view.
-    pub(super) fn over(
+    pub(super) fn on_view(
         services: &'a Services,
         totals: &'a DeskTotals,
         view: &ReadView,

@@ -229,7 +229,10 @@ fn note_stray(services: &Services, event: &InboundEvent, told: &Event, repo: &Re
     }
     let host = services.upstreams.read().host_of(event.origin.upstream);
     if let Some(host) = host.filter(|host| repo.host != Some(*host)) {
-        services.admission.strays.brought(host, &event.did);
+        services
+            .admission
+            .strays
+            .record_foreign_repo(host, &event.did);
     }
 }
 

@@ -56,7 +56,10 @@ impl Worker {
         let repo = &mut tx.repo;
         // A host may list accounts that have left it as closed.
         if repo.host != Some(note.host) && !account::is_hidden(entry.account) {
-            services.admission.strays.brought(note.host, &did);
+            services
+                .admission
+                .strays
+                .record_foreign_repo(note.host, &did);
         }
         let verdict = services.decide(now, |context| {
             sweep::judge_entry(context, repo, note, &entry)

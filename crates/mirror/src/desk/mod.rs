@@ -157,7 +157,7 @@ pub struct RepoTurn<'a> {
 impl<'a> RepoTurn<'a> {
     /// The environment of the transaction, as of [`RepoTurn::view`].
     pub fn env(&self) -> DeskEnv<'a> {
-        DeskEnv::over(self.services, self.totals, self.view)
+        DeskEnv::on_view(self.services, self.totals, self.view)
     }
 
     /// The transaction of the repository, which is created if the store does not know it.

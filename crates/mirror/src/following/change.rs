@@ -11,7 +11,7 @@ use gapless_store::error::StoreError;
 
 use crate::following::{FollowError, Following, host_name};
 use crate::repair::worker::Addresses;
-use crate::store_io::write;
+use crate::store_io::{unnumbered, write};
 
 /// Whether a new stream of a host can be followed.
 enum Vacancy {
@@ -52,7 +52,7 @@ impl Following {
             UpstreamKind::Pds => Some(self.services.hosts.register(&host_name(url, host)).await?),
             UpstreamKind::Relay | UpstreamKind::Jetstream => None,
         };
-        let waits = match self.vacate(kind, url, host_id, followed).await? {
+        let waits = match self.make_room(kind, url, host_id, followed).await? {
             Vacancy::Occupied(id) => return Ok(id),
             Vacancy::Vacated => true,
             Vacancy::Free => !followed.is_by_operator(),
@@ -103,7 +103,7 @@ impl Following {
                 ..Change::default()
             };
             match write(&self.services.store, change).await {
-                Ok(ack) => return ack.upstream.ok_or(StoreError::CommitterGone),
+                Ok(ack) => return ack.upstream.ok_or_else(|| unnumbered("an upstream")),
                 Err(StoreError::Full(full)) if waits => {
                     self.services.upstreams.wait_for_room(&full).await?;
                 }
@@ -114,7 +114,7 @@ impl Following {
 
     /// Makes room for a new stream of a host, because a host has one stream. A stream that
     /// is followed only for tracked repositories gives way to one for all repositories.
-    async fn vacate(
+    async fn make_room(
         self: &Arc<Self>,
         kind: UpstreamKind,
         url: &str,

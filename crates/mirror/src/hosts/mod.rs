@@ -16,7 +16,7 @@ use gapless_store::error::StoreError;
 use crate::behind_counts::BehindCounts;
 use crate::clock::Clock;
 use crate::hosts::quota::{QuotaExceeded, Quotas};
-use crate::store_io::write;
+use crate::store_io::{unnumbered, write};
 use gapless_store::sync::{Mutex, RwLock};
 
 /// How often the log reports that hosts were refused because of a quota.
@@ -150,7 +150,7 @@ impl HostRows {
             ..Change::default()
         };
         let written = write(&self.store, change).await;
-        let named = written.and_then(|ack| ack.host.ok_or(StoreError::CommitterGone));
+        let named = written.and_then(|ack| ack.host.ok_or_else(|| unnumbered("a host")));
         let new = named.as_ref().is_ok_and(|id| {
             let mut rows = self.rows.write();
             rows.by_name.insert(name.to_owned(), *id);

@@ -21,7 +21,7 @@ use crate::admission::scope::Scope;
 use crate::desk::InboundEvent;
 use crate::failpoints;
 use crate::ingest::follow::{ConnectionEnd, Follower};
-use crate::ingest::skip::Skipped;
+use crate::ingest::skip::SkippedEvents;
 use crate::jetstream;
 use crate::upstreams::{EventId, EventTag, PlacedFrame, PlacedFrames, StreamItem};
 
@@ -117,7 +117,7 @@ impl Follower {
     pub(crate) async fn dispatch(
         &self,
         messages: Vec<InboundMessage>,
-        skipped: &mut Skipped,
+        skipped: &mut SkippedEvents,
     ) -> Result<(), ConnectionEnd> {
         if messages.is_empty() {
             return Ok(());
@@ -171,11 +171,11 @@ impl Follower {
         &self,
         events: Vec<(InboundMessage, EventId, PlacedFrame)>,
         tick: Tick,
-        skipped: &mut Skipped,
+        skipped: &mut SkippedEvents,
     ) -> Result<(), ConnectionEnd> {
         let mut inbound = Vec::with_capacity(events.len());
         let lag = self.connection().lag.clone();
-        let several = self.services.upstreams.sources.several();
+        let several = self.services.upstreams.sources.has_several();
         for (message, event, placed) in events {
             if placed.placement.repeat {
                 continue;

@@ -3,8 +3,8 @@
 //! The reader waits only while a desk has no room for an event; it never waits for the
 //! directory or for a fetch. After a failed dial the wait grows, is spread at random, and is
 //! at least the host's `Retry-After`. A silent host is pinged, and the connection is closed
-//! if no answer comes. A relay that answers pings but sends no event for long is dialed
-//! again, because a relay's network always has events; a PDS may be quiet for days.
+//! if no answer comes. A relay or a Jetstream that answers pings but sends no event
+//! for long is dialed again, because its network always has events; a PDS may be quiet for days.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::desk::Desks;
 use crate::failpoints;
 use crate::ingest::dispatch::InboundMessage;
-use crate::ingest::redial::{Ending, Tries, is_too_quiet, redial_wait};
-use crate::ingest::skip::Skipped;
+use crate::ingest::redial::{DialFailures, Ending, is_too_quiet, redial_wait};
+use crate::ingest::skip::SkippedEvents;
 use crate::metrics::reset_words;
 use crate::services::Services;
 use crate::upstreams::connection::ConnectionState;
@@ -85,10 +85,10 @@ impl ConnectionEnd {
 
 impl Follower {
     pub(crate) async fn run(&self) {
-        let mut tries = Tries::default();
+        let mut tries = DialFailures::default();
         let mut broken = BrokenPlace::default();
         // The next connection may begin with the event that this one skipped.
-        let mut skipped = Skipped::default();
+        let mut skipped = SkippedEvents::default();
         while !self.services.shutdown.has_begun() {
             let (began, before) = (Instant::now(), self.last_read());
             let mut ended = match self.connect().await {
@@ -129,7 +129,10 @@ impl Follower {
             };
             match tries.ended(ending) {
                 Some(failures) => self.wait_to_redial(failures, error, after).await,
-                None => tracing::info!(upstream = %self.url, %error, "dialed again at once"),
+                None => tracing::info!(
+                    upstream = %self.url, %error,
+                    "the upstream restarted its numbers; Gapless dials again at once"
+                ),
             }
         }
     }
@@ -282,7 +285,7 @@ impl Follower {
         let Some(host) = host else {
             return Ok(());
         };
-        let tick = self.services.clock.glance().tick;
+        let tick = self.services.clock.last_tick_now().tick;
         match self.services.hosts.reached(tick, host).await {
             Err(error) if error.is_final() => Err(ConnectionEnd::Fatal(error)),
             Ok(()) | Err(_) => Ok(()),
@@ -330,7 +333,7 @@ impl Follower {
     }
 
     /// Reads messages until the connection ends.
-    async fn read(&self, mut socket: Socket, skipped: &mut Skipped) -> ConnectionEnd {
+    async fn read(&self, mut socket: Socket, skipped: &mut SkippedEvents) -> ConnectionEnd {
         let mut checks = interval(if self.patient {
             CHECK_DISCOVERED_EVERY
         } else {
@@ -369,7 +372,7 @@ impl Follower {
                     }
                     if is_too_quiet(self.kind, event.elapsed()) {
                         return ConnectionEnd::Lost(format!(
-                            "it answers pings, and no event has come for {} s, as from no relay that works",
+                            "it answers pings, and no event has come for {} s; a working relay or Jetstream always has events",
                             event.elapsed().as_secs()
                         ));
                     }
@@ -379,7 +382,7 @@ impl Follower {
                         match tokio::time::timeout(PING_EVERY, ping).await {
                             Ok(Ok(())) => {}
                             Ok(Err(error)) => return ConnectionEnd::Lost(format!("cannot ping: {error}")),
-                            Err(_) => return ConnectionEnd::Lost("the host takes nothing any more".to_owned()),
+                            Err(_) => return ConnectionEnd::Lost("the host no longer accepts data".to_owned()),
                         }
                     }
                 }
@@ -388,7 +391,7 @@ impl Follower {
     }
 
     /// Checks the deadlines of the connection.
-    async fn check_deadlines(&self, skipped: &mut Skipped) -> Result<(), ConnectionEnd> {
+    async fn check_deadlines(&self, skipped: &mut SkippedEvents) -> Result<(), ConnectionEnd> {
         let durable = self.services.store.view().cursor(self.id);
         let durable = durable.map_err(ConnectionEnd::Fatal)?;
         let connected = self
@@ -415,7 +418,7 @@ impl Follower {
     async fn accept(
         &self,
         batch: Vec<Message>,
-        skipped: &mut Skipped,
+        skipped: &mut SkippedEvents,
     ) -> Result<(), ConnectionEnd> {
         let scope = &self.services.admission.scope;
         let mut frames = Vec::with_capacity(batch.len());

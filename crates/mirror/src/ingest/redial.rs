@@ -14,9 +14,9 @@ const REDIAL_LONGEST: Duration = Duration::from_secs(60);
 const REDIAL_PATIENTLY: Duration = Duration::from_secs(3600);
 /// A longer `Retry-After` of a host counts as this.
 const RETRY_AFTER_LONGEST: Duration = Duration::from_secs(3600);
-/// A relay that sends no event for this long has lost its own sources or this connection. A
-/// new connection from the cursor shows which, and costs nothing, even with a small relay that
-/// is just quiet.
+/// A relay or a Jetstream that sends no event for this long has lost its own sources or this
+/// connection. A new connection from the cursor shows which, and costs nothing, even with a small
+/// relay that is just quiet.
 const RELAY_QUIET_TOO_LONG: Duration = Duration::from_secs(600);
 
 /// A connection that lasted this long resets the count of failures.
@@ -45,12 +45,12 @@ pub(super) struct Ending {
 
 /// Counts the failures in a row.
 #[derive(Debug, Default)]
-pub(super) struct Tries {
+pub(super) struct DialFailures {
     failures: u32,
     renumbered: bool,
 }
 
-impl Tries {
+impl DialFailures {
     /// Counts the end of a connection and returns the number of failures in a row. Returns
     /// `None` if the next dial is due at once, because the cursor was cleared; a second such
     /// end in a row is a failure.
@@ -143,7 +143,7 @@ mod tests {
             renumbered: true,
             ..short
         };
-        let mut tries = Tries::default();
+        let mut tries = DialFailures::default();
         for failures in 1..8 {
             assert_eq!(tries.ended(short), Some(failures));
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use gapless_atp::syntax::Did;
 use gapless_store::cursor::EventPosition;
 
-use crate::admission::candidates::{Candidate, Offered};
+use crate::admission::candidates::{Candidate, OfferResult};
 use crate::ingest::follow::Follower;
 
 /// Events that are skipped before the cursor moves past them.
@@ -15,12 +15,12 @@ const MAX_SKIPPED: u32 = 512;
 
 /// Events that were skipped since the cursor last moved past some.
 #[derive(Default)]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedEvents {
     count: u32,
     last: Option<(Did, EventPosition)>,
 }
 
-impl Skipped {
+impl SkippedEvents {
     fn add(&mut self, did: Did, position: Option<EventPosition>) {
         self.count += 1;
         if let Some(position) = position {
@@ -37,7 +37,7 @@ impl Follower {
         did: Did,
         found: Option<Arc<str>>,
         position: Option<EventPosition>,
-        skipped: &mut Skipped,
+        skipped: &mut SkippedEvents,
     ) {
         if let Some(collection) = found
             && self.offer(&did, collection, position)
@@ -65,9 +65,9 @@ impl Follower {
             self.begin(position);
         }
         let free = match self.services.admission.candidates.offer(candidate) {
-            Offered::Taken => return true,
-            Offered::Known(free) => free,
-            Offered::Full => {
+            OfferResult::Taken => return true,
+            OfferResult::Known(free) => free,
+            OfferResult::Full => {
                 self.services.metrics.found_dropped.inc();
                 position
             }
@@ -92,7 +92,7 @@ impl Follower {
     }
 
     /// Lets the cursor move past the skipped events.
-    pub(crate) fn flush_skipped(&self, skipped: &mut Skipped) {
+    pub(crate) fn flush_skipped(&self, skipped: &mut SkippedEvents) {
         if self.services.disk.shortage().is_some() {
             // A later call moves the cursor, once there is room on the disk.
             return;

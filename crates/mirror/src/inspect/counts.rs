@@ -144,7 +144,7 @@ impl RepoCounter {
                 return Ok(counted.clone());
             }
         }
-        let now = self.services.clock.glance();
+        let now = self.services.clock.last_tick_now();
         let (mut debts, mut overdue, mut oldest) = (0, 0, None);
         let longest = self.max_debt_age.as_secs();
         for row in self.services.store.view().debts() {

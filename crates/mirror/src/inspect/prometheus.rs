@@ -129,8 +129,8 @@ fn state_gauges(services: &Services, totals: &DeskTotals, sweeps: &Sweeps) -> [G
 
 /// Appends the metrics that have a label for the upstream.
 fn upstream_metrics(services: &Services, upstreams: &[UpstreamAnswer], out: &mut String) {
-    type Column = fn(&UpstreamAnswer) -> Option<f64>;
-    let gauges: [(&str, &str, Column); 4] = [
+    type UpstreamColumn = fn(&UpstreamAnswer) -> Option<f64>;
+    let gauges: [(&str, &str, UpstreamColumn); 4] = [
         (
             "gapless_upstream_connected",
             "1 while the upstream is connected, otherwise 0.",

@@ -48,7 +48,7 @@ pub(crate) fn source_answer(services: &Services, id: UpstreamId) -> Option<Sourc
     let sources = &services.upstreams.sources;
     let figures = sources.figures(id)?;
     let counted = figures.first + figures.late + figures.missed > 0;
-    (counted || sources.several()).then(|| SourceAnswer {
+    (counted || sources.has_several()).then(|| SourceAnswer {
         first: figures.first,
         late: figures.late,
         missed: figures.missed,
@@ -62,8 +62,8 @@ pub(crate) fn source_answer(services: &Services, id: UpstreamId) -> Option<Sourc
 
 /// Appends the metrics that compare the upstreams with each other.
 pub(crate) fn source_metrics(services: &Services, out: &mut String, upstreams: &[UpstreamAnswer]) {
-    type Column = fn(&SourceAnswer) -> Option<f64>;
-    let figures: [(&str, &str, &str, Column); 4] = [
+    type SourceColumn = fn(&SourceAnswer) -> Option<f64>;
+    let figures: [(&str, &str, &str, SourceColumn); 4] = [
         (
             "gapless_upstream_first_total",
             "counter",

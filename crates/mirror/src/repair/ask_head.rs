@@ -8,7 +8,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::fetch::{self, HeadAnswer, Next, Note};
 use gapless_core::ledger::{Account, HostId, account};
 use gapless_core::repo_tx::answer::{AskReason, AskedHead};
-use gapless_net::{AskClass, AskError, Latest};
+use gapless_net::{AskClass, AskError, LatestAnswer};
 use gapless_store::error::StoreError;
 
 use crate::desk::RepoTurn;
@@ -67,8 +67,8 @@ impl Fetcher {
         };
         note_reach(&self.services, note.host, asked.as_ref().err()).await?;
         let told = match asked {
-            Ok(Latest::Head(named)) => HeadAnswer::Head(named),
-            Ok(Latest::State(state)) => HeadAnswer::State(state),
+            Ok(LatestAnswer::Head(named)) => HeadAnswer::Head(named),
+            Ok(LatestAnswer::State(state)) => HeadAnswer::State(state),
             Err(error) => {
                 self.refused(did, &error);
                 self.unanswered(did, why, error.retry_after).await?;
@@ -230,7 +230,7 @@ pub(crate) async fn note_answer(
     if !is_answer(error) {
         return Ok(());
     }
-    let tick = services.clock.glance().tick;
+    let tick = services.clock.last_tick_now().tick;
     services.hosts.reached(tick, host).await
 }
 

@@ -55,7 +55,7 @@ impl Importer {
         let (did, head) = did_and_head(&car)?;
         let (host, repo) = self.importable(&did).await?;
         // Checked here, because the checks that follow take long, and again at the desk.
-        let now = self.fetcher.services.clock.glance();
+        let now = self.fetcher.services.clock.last_tick_now();
         fetch::may_import(now, &repo, &head).map_err(|why| refused(&did, why))?;
         if !self.fetcher.services.schedule.begin(&did, host) {
             return Err(ApiError::Conflict(format!(
@@ -202,7 +202,7 @@ impl Importer {
         for _ in 0..WRITE_ATTEMPTS {
             let repo = self.fetcher.row(&job.did).map_err(ApiError::from)?;
             let repo = repo.unwrap_or_else(|| Repo::new(job.did.clone()));
-            let now = self.fetcher.services.clock.glance();
+            let now = self.fetcher.services.clock.last_tick_now();
             fetch::may_import(now, &repo, &head).map_err(|why| refused(&job.did, why))?;
             let writer = Writer {
                 services: self.fetcher.services.clone(),

@@ -32,7 +32,7 @@ pub(super) fn warn_of_strays(
     if own < count && services.admission.strays.report(host) {
         tracing::warn!(
             upstream = %url, repositories = count,
-            "a host brings repositories of other hosts, and proves nothing for them; the host is a relay, or has another name in DID documents. For a relay: gapless upstream remove URL, then gapless upstream add relay URL"
+            "a host brings repositories of other hosts, so they cannot become complete through this upstream; the host is a relay, or has another name in DID documents. For a relay: gapless upstream remove URL, then gapless upstream add relay URL"
         );
     }
     Ok(())

@@ -5,14 +5,11 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::rollback::BehindShare;
 use gapless_core::ledger::{HostId, Repo, RepoId};
 use gapless_store::error::StoreError;
+use gapless_store::scan::ROWS_PER_VIEW;
 use gapless_store::store::Store;
 
 use crate::services::Services;
 use crate::store_io::blocking;
-
-/// Rows that are read from one view: a view that stays open keeps everything written
-/// meanwhile in memory.
-const ROWS_PER_VIEW: usize = 1_000;
 
 /// Returns the numbers of the repositories of a host.
 pub(crate) fn hosted_repos(store: &Store, host: HostId) -> Result<Vec<RepoId>, StoreError> {

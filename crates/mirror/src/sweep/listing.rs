@@ -238,7 +238,7 @@ impl Sweeper {
 
 /// Turns an entry of the listing into one that can be compared. An entry without a readable
 /// head equals no held head, so that the host is asked.
-fn listed_repo(listed: gapless_net::Listed) -> ListedRepo {
+fn listed_repo(listed: gapless_net::RepoListEntry) -> ListedRepo {
     let named = NamedHead {
         rev: listed.rev.unwrap_or(gapless_atp::syntax::Rev::from_bits(0)),
         commit: listed.commit.unwrap_or(gapless_atp::mst::empty_root()),

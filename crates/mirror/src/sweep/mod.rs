@@ -159,7 +159,7 @@ impl Sweeper {
     /// Returns the hosts that are due.
     fn due(&self) -> Vec<DueHost> {
         let services = &self.fetcher.services;
-        let now = services.clock.glance();
+        let now = services.clock.last_tick_now();
         let covers = services.upstreams.read();
         let streams = covers
             .iter()

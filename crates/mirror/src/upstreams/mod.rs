@@ -242,7 +242,7 @@ impl Upstreams {
     pub async fn keep(&self, id: UpstreamId, row: Upstream) -> Result<(), StoreError> {
         loop {
             let change = Change {
-                tick: self.clock.glance().tick,
+                tick: self.clock.last_tick_now().tick,
                 upstream: Some(UpstreamChange::Row(id, row.clone())),
                 ..Change::default()
             };

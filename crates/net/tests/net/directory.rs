@@ -128,7 +128,7 @@ async fn a_did_web_counts_its_documents() {
     let (did, first) = account(&testnet, &net, DidMethod::Web).await;
     assert_eq!(first.version, 1);
     let latest = within(net.latest_commit(&home(&first), &did)).await;
-    assert!(matches!(latest, Ok(Latest::Head(_))), "{latest:?}");
+    assert!(matches!(latest, Ok(LatestAnswer::Head(_))), "{latest:?}");
     testnet.rotate_key(&did, true).unwrap();
     let second = within(net.resolve(&did, known(&first))).await.unwrap();
     assert_eq!(second.version, 2);

@@ -7,7 +7,7 @@ async fn a_host_tells_its_heads_its_listing_and_its_repositories() {
     let (testnet, net, did, host, _) = settled().await;
     let truth = testnet.truth().head(&did).unwrap();
     match within(net.latest_commit(&host, &did)).await.unwrap() {
-        Latest::Head(named) => {
+        LatestAnswer::Head(named) => {
             assert_eq!((named.rev, named.commit), (truth.rev, truth.commit));
         }
         other => panic!("{other:?}"),
@@ -58,7 +58,7 @@ async fn a_host_tells_the_states_of_accounts() {
     ] {
         testnet.set_status(&did, status).unwrap();
         let latest = within(net.latest_commit(&host, &did)).await;
-        assert_eq!(latest, Ok(Latest::State(state)));
+        assert_eq!(latest, Ok(LatestAnswer::State(state)));
         assert_eq!(within(net.repo_status(&host, &did)).await, Ok(state));
         let refused = fetch(&net, &host, &did, FetchLimits::default()).await;
         assert_eq!(refused, Err(GetRepoError::State(state)));
@@ -89,7 +89,7 @@ async fn the_status_decides_and_a_contradiction_settles_nothing() {
         let net = net_of("https://plc.directory", true);
         let latest = within(net.latest_commit(&HostAddress::named(url), &did)).await;
         match (expected, latest) {
-            (Some(state), latest) => assert_eq!(latest, Ok(Latest::State(state))),
+            (Some(state), latest) => assert_eq!(latest, Ok(LatestAnswer::State(state))),
             (None, Err(error)) if status == 200 => {
                 assert_eq!(error.class, AskClass::Malformed);
                 assert!(error.to_string().contains("contradicts"), "{error}");

@@ -19,7 +19,7 @@ use gapless_atp::crypto::PublicKey;
 use gapless_atp::syntax::{Did, DidMethod};
 use gapless_core::ledger::Account;
 use gapless_net::{
-    AskClass, FetchLimits, GetRepoError, HostAddress, HostLimits, KnownIdentity, Latest, Net,
+    AskClass, FetchLimits, GetRepoError, HostAddress, HostLimits, KnownIdentity, LatestAnswer, Net,
     NetSettings, RequestLimits, ResolveError, ResolvedIdentity, Trust, key_bytes, public_key,
 };
 use gapless_testnet::{Config, Fault, Place, Spec, Status, Testnet};

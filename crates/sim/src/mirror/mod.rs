@@ -135,7 +135,7 @@ impl SimMirror {
     }
 
     /// The present moment without a new tick, for a question that decides nothing.
-    pub fn glance(&self, world: &World) -> Now {
+    pub fn last_tick_now(&self, world: &World) -> Now {
         Now {
             time: world.now,
             tick: self.ticks.last(),
@@ -204,13 +204,13 @@ impl SimMirror {
     }
 
     pub fn is_complete(&self, world: &World, repo: &Repo) -> bool {
-        let now = self.glance(world);
+        let now = self.last_tick_now(world);
         let host = repo.host.and_then(|host| self.book.host(host));
         complete::is_complete(self.context(now), repo, host)
     }
 
     pub fn answer(&self, world: &World, repo: &Repo) -> Completeness {
-        let now = self.glance(world);
+        let now = self.last_tick_now(world);
         let host = repo.host.and_then(|host| self.book.host(host));
         complete::completeness(self.context(now), repo, host)
     }

@@ -85,7 +85,7 @@ impl SimMirror {
     pub fn import(&mut self, world: &mut World, served: &Served) -> Option<bool> {
         let (owner, head) = (served.commit.owner, served.commit.head);
         let id = self.book.find(&world.owners[owner].did)?;
-        let now = self.glance(world);
+        let now = self.last_tick_now(world);
         let may = fetch::may_import(now, self.book.repo_ref(id), &head).is_ok();
         if !may || self.jobs.iter().any(|job| job.repo == id) {
             return None;

@@ -39,7 +39,7 @@ pub enum SweepStep {
 
 impl SimMirror {
     pub(crate) fn sweep_due(&self, world: &World) -> Vec<HostId> {
-        let now = self.glance(world);
+        let now = self.last_tick_now(world);
         let context = self.context(now);
         let hosts = self.book.hosts();
         let due = hosts.filter(|(id, host)| {

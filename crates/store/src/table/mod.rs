@@ -37,7 +37,7 @@ pub enum Table {
     Version,
     /// Repository, path → the claim of an unproven source about a record.
     Claimed,
-    /// Repository, rev → authentic frames that wait for earlier ones.
+    /// Repository, rev → a frame that waits for earlier commits or for the owner's key.
     Parked,
     /// First number → one commit, or one chunk of a snapshot.
     Log,

@@ -8,8 +8,8 @@ use gapless_testnet::{Fault, NewAccount, Place, Spec, Status as AccountStatus, T
 use crate::demo::DemoError;
 use crate::demo::acts::LOST;
 use crate::demo::acts::network::{
-    MirroredNetwork, accounts_of, accounts_on, break_chain, cast, drop_next, inject, network_error,
-    post, until, until_complete, until_doubted, until_fired, url,
+    MirroredNetwork, accounts_of, accounts_on, break_chain, drop_next, inject, network_error, post,
+    scripted_account, until, until_complete, until_fired, until_incomplete, url,
 };
 
 /// Events that a stream keeps for replay, unless an act says otherwise.
@@ -17,17 +17,17 @@ const WINDOW: usize = 50_000;
 /// The host that is wiped.
 const WIPED: usize = 2;
 
-type Broken = Result<Vec<Did>, DemoError>;
+type ChangedRepos = Result<Vec<Did>, DemoError>;
 
-pub(super) fn lose_event(net: &Testnet) -> Broken {
-    let did = cast(net, 0, 0)?;
+pub(super) fn lose_event(net: &Testnet) -> ChangedRepos {
+    let did = scripted_account(net, 0, 0)?;
     drop_next(net, &did)?;
     post(net, &did)?;
     Ok(vec![did])
 }
 
-pub(super) fn lose_delete(net: &Testnet) -> Broken {
-    let did = cast(net, 1, 0)?;
+pub(super) fn lose_delete(net: &Testnet) -> ChangedRepos {
+    let did = scripted_account(net, 1, 0)?;
     let fails = Fault::HttpError {
         status: 503,
         retry_after: None,
@@ -44,16 +44,20 @@ pub(super) fn lose_delete(net: &Testnet) -> Broken {
     Ok(vec![did])
 }
 
-pub(super) fn spoil_fetch(net: &Testnet, (host, number): (usize, usize), fault: &Fault) -> Broken {
-    let did = cast(net, host, number)?;
+pub(super) fn spoil_fetch(
+    net: &Testnet,
+    (host, number): (usize, usize),
+    fault: &Fault,
+) -> ChangedRepos {
+    let did = scripted_account(net, host, number)?;
     // The mirror fetches the difference first, then the whole repository; both are spoilt.
     inject(net, Spec::new(fault.clone()).of(&did).times(2))?;
     break_chain(net, &did)?;
     Ok(vec![did])
 }
 
-pub(super) async fn sync_during_fetch(on: &mut impl MirroredNetwork) -> Broken {
-    let did = cast(on.net(), 0, 4)?;
+pub(super) async fn sync_during_fetch(on: &mut impl MirroredNetwork) -> ChangedRepos {
+    let did = scripted_account(on.net(), 0, 4)?;
     let stalled = on.net().faults().fired("stall");
     let stall = Fault::Stall {
         ms: None,
@@ -72,7 +76,7 @@ pub(super) async fn sync_during_fetch(on: &mut impl MirroredNetwork) -> Broken {
 pub(super) async fn refuse_dials<N: MirroredNetwork>(
     on: &mut N,
     refusals: &[(u16, u64)],
-) -> Broken {
+) -> ChangedRepos {
     let (net, stream) = (on.net(), on.stream(2));
     let mut least = net.faults().fired("dial-error");
     for (status, times) in refusals {
@@ -82,7 +86,7 @@ pub(super) async fn refuse_dials<N: MirroredNetwork>(
     }
     inject(net, Spec::new(Fault::Disconnect {}).on(stream))?;
     net.stir(30);
-    let dids = vec![cast(net, 2, 2)?, cast(net, 2, 3)?];
+    let dids = vec![scripted_account(net, 2, 2)?, scripted_account(net, 2, 3)?];
     for did in dids.iter().chain(&dids) {
         post(net, did)?;
     }
@@ -96,7 +100,7 @@ pub(super) async fn refuse_dials<N: MirroredNetwork>(
     Ok(dids)
 }
 
-pub(super) async fn pass_window(on: &mut impl MirroredNetwork) -> Broken {
+pub(super) async fn pass_window(on: &mut impl MirroredNetwork) -> ChangedRepos {
     on.stop_mirror().await?;
     let (net, stream) = (on.net(), on.stream(0));
     net.stir(40);
@@ -110,7 +114,7 @@ pub(super) async fn pass_window(on: &mut impl MirroredNetwork) -> Broken {
     Ok(accounts_of(on, stream))
 }
 
-pub(super) async fn restart_sequence<N: MirroredNetwork>(on: &mut N) -> Broken {
+pub(super) async fn restart_sequence<N: MirroredNetwork>(on: &mut N) -> ChangedRepos {
     let stream = on.stream(1);
     let url = url(on.net(), stream);
     let epoch = |status: &Status| {
@@ -128,8 +132,8 @@ pub(super) async fn restart_sequence<N: MirroredNetwork>(on: &mut N) -> Broken {
     Ok(accounts_of(on, stream))
 }
 
-pub(super) fn omit_events(net: &Testnet) -> Broken {
-    let did = cast(net, 1, 2)?;
+pub(super) fn omit_events(net: &Testnet) -> ChangedRepos {
+    let did = scripted_account(net, 1, 2)?;
     inject(net, Spec::new(Fault::RelayOmit {}).of(&did))?;
     for _ in 0..3 {
         post(net, &did)?;
@@ -138,8 +142,8 @@ pub(super) fn omit_events(net: &Testnet) -> Broken {
     Ok(vec![did])
 }
 
-pub(super) fn skip_number(net: &Testnet) -> Broken {
-    let did = cast(net, 1, 3)?;
+pub(super) fn skip_number(net: &Testnet) -> ChangedRepos {
+    let did = scripted_account(net, 1, 3)?;
     inject(net, Spec::new(Fault::RelayGap {}).of(&did).times(1))?;
     post(net, &did)?;
     Ok(vec![did])
@@ -147,7 +151,7 @@ pub(super) fn skip_number(net: &Testnet) -> Broken {
 
 /// Rolls the relay back, so that other events get numbers that were given before. Then makes
 /// events until their numbers are higher than before.
-pub(super) async fn roll_relay_back(on: &mut impl MirroredNetwork) -> Broken {
+pub(super) async fn roll_relay_back(on: &mut impl MirroredNetwork) -> ChangedRepos {
     let last_seq = |net: &Testnet| net.last_seq(Place::Relay);
     on.net().stir(60);
     let dids = accounts_of(on, Place::Relay);
@@ -169,18 +173,18 @@ pub(super) async fn roll_relay_back(on: &mut impl MirroredNetwork) -> Broken {
     Ok(dids)
 }
 
-pub(super) fn rotate_key(net: &Testnet) -> Broken {
-    let did = cast(net, 2, 1)?;
+pub(super) fn rotate_key(net: &Testnet) -> ChangedRepos {
+    let did = scripted_account(net, 2, 1)?;
     inject(net, Spec::new(Fault::RotateKey { quiet: true }).of(&did))?;
     post(net, &did)?;
     Ok(vec![did])
 }
 
-pub(super) async fn take_directory_down(on: &mut impl MirroredNetwork) -> Broken {
+pub(super) async fn take_directory_down(on: &mut impl MirroredNetwork) -> ChangedRepos {
     let net = on.net();
     let asked = net.faults().fired("plc-down");
     inject(net, Spec::new(Fault::PlcDown {}))?;
-    let did = cast(net, 0, 2)?;
+    let did = scripted_account(net, 0, 2)?;
     inject(net, Spec::new(Fault::RotateKey { quiet: true }).of(&did))?;
     let unjudged = post(net, &did)?.rev.to_string();
     let newcomer = net.create_account(NewAccount {
@@ -190,7 +194,7 @@ pub(super) async fn take_directory_down(on: &mut impl MirroredNetwork) -> Broken
         records: 12,
     });
     let newcomer = newcomer.map_err(network_error)?;
-    until_doubted(on, &did).await?;
+    until_incomplete(on, &did).await?;
     until_fired(on, "plc-down", asked + 2).await?;
     let answer = on.repo(&did).await?;
     if answer.is_none_or(|answer| answer.rev == Some(unjudged)) {
@@ -200,8 +204,8 @@ pub(super) async fn take_directory_down(on: &mut impl MirroredNetwork) -> Broken
     Ok(vec![did, newcomer])
 }
 
-pub(super) fn migrate(net: &Testnet) -> Broken {
-    let did = cast(net, 0, 3)?;
+pub(super) fn migrate(net: &Testnet) -> ChangedRepos {
+    let did = scripted_account(net, 0, 3)?;
     inject(net, Spec::new(Fault::Drop { unnumbered: false }).of(&did))?;
     post(net, &did)?;
     let (to, import) = (Some(1), false);
@@ -211,7 +215,7 @@ pub(super) fn migrate(net: &Testnet) -> Broken {
     Ok(vec![did])
 }
 
-pub(super) async fn wipe_host<N: MirroredNetwork>(on: &mut N) -> Broken {
+pub(super) async fn wipe_host<N: MirroredNetwork>(on: &mut N) -> ChangedRepos {
     let net = on.net();
     let mut lost = accounts_on(net, WIPED);
     lost.truncate(LOST);
@@ -226,7 +230,7 @@ pub(super) async fn wipe_host<N: MirroredNetwork>(on: &mut N) -> Broken {
     let suspended = |status: &Status| status.hiding_suspended.contains(&url);
     until(on, "the mirror doubts the host", N::status, suspended).await?;
     for did in &lost {
-        until_doubted(on, did).await?;
+        until_incomplete(on, did).await?;
     }
     Ok(lost)
 }

@@ -21,7 +21,7 @@ pub const HOSTS: usize = 3;
 pub(crate) const CAST: usize = 6;
 /// Repositories that a wiped host loses. Fewer than ten could be an accident.
 const LOST: usize = 12;
-/// Accounts that each host needs: its cast, and those that it can lose.
+/// Accounts that each host needs: its scripted_account, and those that it can lose.
 pub(crate) const MIN_ACCOUNTS_PER_HOST: usize = CAST + LOST;
 
 /// What an act breaks. A cast account is given by its host and its number there.
@@ -201,7 +201,9 @@ impl Act {
         match &self.breakage {
             Breakage::LostEvent => breakage::lose_event(on.net()),
             Breakage::LostDelete => breakage::lose_delete(on.net()),
-            Breakage::SpoiltFetch(cast, fault) => breakage::spoil_fetch(on.net(), *cast, fault),
+            Breakage::SpoiltFetch(scripted_account, fault) => {
+                breakage::spoil_fetch(on.net(), *scripted_account, fault)
+            }
             Breakage::RefusedDials(refusals) => breakage::refuse_dials(on, refusals).await,
             Breakage::PassedWindow => breakage::pass_window(on).await,
             Breakage::RestartedSequence => breakage::restart_sequence(on).await,

@@ -43,7 +43,11 @@ pub(super) fn network_error(error: impl ToString) -> DemoError {
 
 /// The account of a host, by its number there, to which only the acts write. Numbers are
 /// below [`CAST`](super::CAST); an account keeps its number when it moves.
-pub(super) fn cast(net: &Testnet, host: usize, number: usize) -> Result<Did, DemoError> {
+pub(super) fn scripted_account(
+    net: &Testnet,
+    host: usize,
+    number: usize,
+) -> Result<Did, DemoError> {
     let did = net.truth().dids().get(number * HOSTS + host).cloned();
     did.ok_or_else(|| network_error("there are too few accounts"))
 }
@@ -99,7 +103,7 @@ pub(super) fn break_chain(net: &Testnet, did: &Did) -> Result<(), DemoError> {
     post(net, did).map(drop)
 }
 
-type Waited = Result<(), DemoError>;
+type DemoResult = Result<(), DemoError>;
 
 /// Asks until the answer is as wanted.
 pub(super) async fn until<N: MirroredNetwork, T: Debug>(
@@ -107,7 +111,7 @@ pub(super) async fn until<N: MirroredNetwork, T: Debug>(
     what: &str,
     mut ask: impl AsyncFnMut(&mut N) -> Result<T, DemoError>,
     wanted: impl Fn(&T) -> bool,
-) -> Waited {
+) -> DemoResult {
     let began = Instant::now();
     loop {
         let answer = ask(on).await?;
@@ -123,14 +127,14 @@ pub(super) async fn until<N: MirroredNetwork, T: Debug>(
 }
 
 /// Waits until a repository is not complete.
-pub(super) async fn until_doubted<N: MirroredNetwork>(on: &mut N, did: &Did) -> Waited {
+pub(super) async fn until_incomplete<N: MirroredNetwork>(on: &mut N, did: &Did) -> DemoResult {
     let ask = async |on: &mut N| on.repo(did).await;
     let doubted = |answer: &Option<RepoAnswer>| answer.as_ref().is_none_or(|one| !one.complete);
     until(on, &format!("{did} is in doubt"), ask, doubted).await
 }
 
 /// Waits until repositories are complete at the heads of their owners.
-pub(super) async fn until_complete<N: MirroredNetwork>(on: &mut N, dids: &[Did]) -> Waited {
+pub(super) async fn until_complete<N: MirroredNetwork>(on: &mut N, dids: &[Did]) -> DemoResult {
     let truth = on.net().truth();
     for did in dids {
         let ask = async |on: &mut N| on.repo(did).await;
@@ -145,7 +149,11 @@ pub(super) async fn until_complete<N: MirroredNetwork>(on: &mut N, dids: &[Did])
 }
 
 /// Waits until faults of this name have fired at least `least` times.
-pub(super) async fn until_fired<N: MirroredNetwork>(on: &mut N, fault: &str, least: u64) -> Waited {
+pub(super) async fn until_fired<N: MirroredNetwork>(
+    on: &mut N,
+    fault: &str,
+    least: u64,
+) -> DemoResult {
     let ask = async |on: &mut N| Ok(on.net().faults().fired(fault));
     until(on, &format!("{fault} has fired"), ask, |fired| {
         *fired >= least

@@ -82,7 +82,7 @@ fn gaps_are_read_page_by_page_up_to_the_limit() {
         "{text}"
     );
     // And whom that is about.
-    let about = "2500 repositories that were heard of. No host was swept whole. The relay \
+    let about = "covers the 2500 known repositories. No host was swept whole. The relay \
                  https://relay.example.com tells only of accounts that are active.";
     assert!(text.contains(about), "{text}");
     let told = json(&ends(&served.url(), &["gaps", "--json"], 0));

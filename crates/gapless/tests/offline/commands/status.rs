@@ -55,7 +55,7 @@ fn status_is_a_finding_only_when_a_person_is_needed() {
         ..status(true)
     });
     let told = out(&ends(&served.url(), &["status"], 0));
-    let about = "reach         This is said of the 2500 repositories that were heard of.";
+    let about = "reach         This answer covers the 2500 known repositories.";
     assert!(told.contains(about), "{told}");
     assert!(
         !fine.contains("LOSSY SINCE") && !fine.contains("claimed"),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use gapless_atp::syntax::Did;
-use gapless_harness::{World, new_path, said};
+use gapless_harness::{World, condition, new_path};
 use gapless_mirror::api::Inspect as _;
 use gapless_testnet::{Fault, Place, SetFault, Spec, Write, encode_record};
 
@@ -44,7 +44,7 @@ async fn connected(world: &World) {
     world
         .until("connected", async |world: &World| {
             let upstream = world.upstream(Place::Relay).await;
-            said(upstream.open, &upstream)
+            condition(upstream.open, &upstream)
         })
         .await;
 }
@@ -200,7 +200,7 @@ async fn old_and_false_entries_of_a_listing_are_not_kept() {
     world
         .until("the others are left again", async |world: &World| {
             let left = world.metrics().found_without.get();
-            said(left == others, &left)
+            condition(left == others, &left)
         })
         .await;
     assert_eq!(found(&world).await, only(&[&has]));
@@ -218,7 +218,7 @@ async fn old_and_false_entries_of_a_listing_are_not_kept() {
     world
         .until("listed again", async |world: &World| {
             let now = world.metrics().collection_listings.get();
-            said(now >= listings + 2, &now)
+            condition(now >= listings + 2, &now)
         })
         .await;
     assert_eq!(world.snapshots().await, fetched);
@@ -245,7 +245,7 @@ async fn who_is_listed_falsely_in_one_collection_and_writes_in_another_is_kept()
     world
         .until("the others are left again", async |world: &World| {
             let left = world.metrics().found_without.get();
-            said(left >= 2 * others, &left)
+            condition(left >= 2 * others, &left)
         })
         .await;
     let by = found(&world).await;

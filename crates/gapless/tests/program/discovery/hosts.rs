@@ -1,7 +1,7 @@
 //! Hosts that do not answer, and names that are none.
 
 use gapless_core::ledger::UpstreamKind;
-use gapless_harness::{World, network, said};
+use gapless_harness::{World, condition, network};
 use gapless_mirror::api::{
     GapsPage, HostAnswer, Inspect as _, NewUpstream, Operate as _, RepoAnswer,
 };
@@ -32,7 +32,7 @@ async fn a_host_that_does_not_answer_is_listed_with_why_and_found_when_it_comes_
         .until("it is in debt", async |world: &World| {
             let told = host(world, Place::Pds(1)).await;
             let failing = told.as_ref().is_some_and(|one| one.state == "failing");
-            said(failing, &told)
+            condition(failing, &told)
         })
         .await;
     let told = host(&world, Place::Pds(1)).await.expect("it is known");
@@ -57,7 +57,7 @@ async fn a_host_that_does_not_answer_is_listed_with_why_and_found_when_it_comes_
         .until("it is swept", async |world: &World| {
             let told = host(world, Place::Pds(1)).await;
             let swept = told.as_ref().is_some_and(|one| one.state == "swept");
-            said(swept, &told)
+            condition(swept, &told)
         })
         .await;
     assert_eq!(gaps(&world).await.hosts_total, 0);
@@ -97,7 +97,7 @@ async fn until_failing(world: &World, name: &str) -> HostAnswer {
         .until("its sweeps fail", async |world: &World| {
             seen = known(world, name).await;
             let failing = seen.as_ref().is_some_and(|one| one.state == "failing");
-            said(failing, &seen)
+            condition(failing, &seen)
         })
         .await;
     seen.expect("it was seen")
@@ -125,7 +125,7 @@ async fn a_host_that_somebody_mistyped_is_shown_as_it_is_and_forgotten_with_its_
     world
         .until("no gap is left of it", async |world: &World| {
             let page = gaps(world).await;
-            said(page.hosts_total == 0, &page.hosts)
+            condition(page.hosts_total == 0, &page.hosts)
         })
         .await;
     // One that has answered, and on which somebody lives, stays.
@@ -178,7 +178,7 @@ async fn a_host_of_which_nothing_is_asked_is_not_swept() {
     world
         .until("it had its turn", async |world: &World| {
             let sweeps = world.metrics().sweeps.get();
-            said(sweeps >= before + 5, &sweeps)
+            condition(sweeps >= before + 5, &sweeps)
         })
         .await;
     let told = known(&world, "https://nobody.example").await;
@@ -199,7 +199,7 @@ async fn a_relay_that_is_followed_as_a_host_is_noticed_and_speaks_for_nobody() {
     world
         .until("connected", async |world: &World| {
             let upstream = world.upstream(Place::Relay).await;
-            said(upstream.connected, &upstream)
+            condition(upstream.connected, &upstream)
         })
         .await;
     let dids = world.net.truth().dids();
@@ -209,7 +209,7 @@ async fn a_relay_that_is_followed_as_a_host_is_noticed_and_speaks_for_nobody() {
     world
         .until("it is noticed", async |world: &World| {
             let told = world.upstream(Place::Relay).await;
-            said(told.strays >= Some(3), &told)
+            condition(told.strays >= Some(3), &told)
         })
         .await;
     // They are fetched, and what it says of them makes none of them complete.
@@ -219,7 +219,7 @@ async fn a_relay_that_is_followed_as_a_host_is_noticed_and_speaks_for_nobody() {
             .until("it is held", async |world: &World| {
                 let answer = world.repo(did).await;
                 let there = |one: &RepoAnswer| one.rev.as_ref() == Some(&made);
-                said(answer.as_ref().is_some_and(there), &answer)
+                condition(answer.as_ref().is_some_and(there), &answer)
             })
             .await;
         let answer = world.until_incomplete(did, "no_cover").await;

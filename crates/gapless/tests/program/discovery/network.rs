@@ -2,7 +2,7 @@
 //! that it has never heard of.
 
 use gapless_atp::crypto::Curve;
-use gapless_harness::{World, network, said};
+use gapless_harness::{World, condition, network};
 use gapless_mirror::api::{HostAnswer, HostsPage, Inspect as _, Status};
 use gapless_testnet::{Config as NetConfig, Fault, NewAccount, Place, Spec};
 
@@ -90,7 +90,7 @@ async fn a_host_that_only_a_document_names_is_found_with_all_that_lives_there() 
     world
         .until("hosts are listed again", async |world: &World| {
             let listings = world.metrics().host_listings.get();
-            said(listings >= 3, &listings)
+            condition(listings >= 3, &listings)
         })
         .await;
     assert!(
@@ -152,7 +152,7 @@ async fn without_network_a_relay_brings_only_those_it_speaks_of() {
     world
         .until("connected", async |world: &World| {
             let upstream = world.upstream(Place::Relay).await;
-            said(upstream.connected, &upstream)
+            condition(upstream.connected, &upstream)
         })
         .await;
     world.post(&spoken);

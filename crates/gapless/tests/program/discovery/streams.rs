@@ -1,6 +1,6 @@
 //! A stream for each host of the network, instead of the relay's.
 
-use gapless_harness::{World, said};
+use gapless_harness::{World, condition};
 use gapless_mirror::api::UpstreamAnswer;
 use gapless_testnet::{Fault, Place, Spec};
 
@@ -18,7 +18,7 @@ async fn all_open(world: &World) {
         .until("every host is followed", async |world: &World| {
             let all = upstreams(world).await;
             let open = all.iter().filter(|one| one.open).count();
-            said(open == HOSTS.len(), &all)
+            condition(open == HOSTS.len(), &all)
         })
         .await;
 }
@@ -86,13 +86,13 @@ async fn no_more_hosts_are_followed_than_the_limit_and_the_others_are_not_comple
     world
         .until("all are swept", async |world: &World| {
             let told = status(world).await.discover;
-            said(told.hosts_swept == 3, &told)
+            condition(told.hosts_swept == 3, &told)
         })
         .await;
     world
         .until("two are followed", async |world: &World| {
             let all = upstreams(world).await;
-            said(all.len() == 2 && all.iter().all(|one| one.open), &all)
+            condition(all.len() == 2 && all.iter().all(|one| one.open), &all)
         })
         .await;
     let followed = upstreams(&world).await;

@@ -21,7 +21,7 @@ use crate::firehose::strict::{Served, Strict};
 /// Commits per second while the mirror is killed.
 const LOAD: f64 = 150.0;
 
-fn said(holds: bool, seen: &dyn std::fmt::Debug) -> Result<(), String> {
+fn condition(holds: bool, seen: &dyn std::fmt::Debug) -> Result<(), String> {
     if holds {
         Ok(())
     } else {
@@ -135,7 +135,7 @@ async fn what_is_hidden_is_not_sent_any_more_and_comes_back_with_a_word() {
     from_the_start
         .until("it is told", |seen| {
             let hidden = |told: &(String, bool, Option<String>)| !told.1;
-            said(seen.accounts.last().is_some_and(hidden), &seen.accounts)
+            condition(seen.accounts.last().is_some_and(hidden), &seen.accounts)
         })
         .await;
     let told = from_the_start.seen().accounts.last().cloned();
@@ -194,7 +194,7 @@ async fn what_was_kept_back_is_explained_to_whoever_comes_again() {
             let view = world.mirror().services().store.view();
             let found = view.repo_by_did(&hidden).expect("read");
             let account = found.map(|(_, repo)| repo.account);
-            said(account == Some(Account::Deactivated), &account)
+            condition(account == Some(Account::Deactivated), &account)
         })
         .await;
     let served = Served::start(&world).await;
@@ -292,7 +292,7 @@ async fn same_root(world: &World, second: &Arc<Mirror>, did: &Did) {
             let view = second.services().store.view();
             let (id, _) = view.repo_by_did(did).expect("read").expect("known");
             let root = view.root(id).expect("the keys make a tree");
-            said(there && root == head.data, &answer)
+            condition(there && root == head.data, &answer)
         })
         .await;
 }
@@ -318,7 +318,7 @@ async fn t39_no_number_ever_names_anything_else_over_kills() {
         let before = strict.seen().commits;
         strict
             .until("it reads", |seen| {
-                said(seen.commits > before + 30, &seen.commits)
+                condition(seen.commits > before + 30, &seen.commits)
             })
             .await;
         tokio::time::sleep(Duration::from_millis(37 * round)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Time;
-use gapless_harness::{Program, World, network, record, said};
+use gapless_harness::{Program, World, condition, network, record};
 use gapless_mirror::api::{Inspect as _, PurgeAnswer, PurgesPage};
 use gapless_store::engine::DiskSettings;
 use gapless_store::repair::{self, RepairMode, RepairReport};
@@ -116,7 +116,7 @@ async fn purged(world: &World, count: usize) {
         .until("the purge is over", async |world: &World| {
             let all = purges(world).await;
             let over = all.iter().filter(|one| one.state == "finished").count();
-            said(all.len() == count && over == count, &all)
+            condition(all.len() == count && over == count, &all)
         })
         .await;
 }
@@ -232,7 +232,7 @@ async fn a_dead_letter_of_a_purged_account_loses_what_it_holds() {
     world
         .until("it is a letter", async |world: &World| {
             let held = letters(world);
-            said(matches!(held[..], [bytes] if bytes > 0), &held)
+            condition(matches!(held[..], [bytes] if bytes > 0), &held)
         })
         .await;
     world.until_complete(&gone).await;
@@ -257,7 +257,7 @@ async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
             let all = purges(world).await;
             let over = all.iter().any(|one| one.state == "finished");
             assert!(!over, "while it is read: {all:?}");
-            said(world.metrics().purges_put_off.get() > 0, &all)
+            condition(world.metrics().purges_put_off.get() > 0, &all)
         })
         .await;
     let engine = data(&world).join("engine");
@@ -270,7 +270,7 @@ async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
         .until("the purge is over", async |world: &World| {
             let all = purges(world).await;
             let over = matches!(&all[..], [one] if one.state == "finished" && one.compacted);
-            said(over, &all)
+            condition(over, &all)
         })
         .await;
     for secret in &secrets {
@@ -323,7 +323,7 @@ async fn a_purge_that_was_cut_short_is_finished_at_the_next_start() {
             let found = files_with(&data(&world), secret.as_bytes());
             assert!(found.is_empty(), "{point}: {found:?}");
         }
-        let told = program.commanded(&["purges"]).await;
+        let told = program.run_command(&["purges"]).await;
         assert!(
             told.contains(gone.as_str()) && told.contains("finished"),
             "{told}"
@@ -425,7 +425,7 @@ async fn a_window_that_begins_later_is_said() {
     strict.connect(served.address, Some(first)).await;
     strict
         .until("it is told", |seen| {
-            said(!seen.infos.is_empty(), &seen.infos)
+            condition(!seen.infos.is_empty(), &seen.infos)
         })
         .await;
     assert_eq!(strict.seen().infos, ["OutdatedCursor"]);
@@ -439,7 +439,9 @@ async fn a_window_that_begins_later_is_said() {
     current.connect(served.address, Some(last)).await;
     world.post(&did);
     current
-        .until("the next", |seen| said(seen.commits == 1, &seen.commits))
+        .until("the next", |seen| {
+            condition(seen.commits == 1, &seen.commits)
+        })
         .await;
     assert!(current.seen().infos.is_empty());
     served.stop().await;
@@ -464,7 +466,7 @@ async fn superseded_records_go_after_their_time() {
             // Counted when they are gone already.
             let expired = world.metrics().versions_expired.get();
             let left = versions(world);
-            said(left == 0 && expired >= 1, &(left, expired))
+            condition(left == 0 && expired >= 1, &(left, expired))
         })
         .await;
     world.stop().await;

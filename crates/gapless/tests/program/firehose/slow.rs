@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::firehose::strict::{ROUTE, Served, Strict};
-use gapless_harness::{World, network, record, said};
+use gapless_harness::{World, condition, network, record};
 use gapless_testnet::Write;
 
 const STALL: Duration = Duration::from_secs(1);
@@ -65,14 +65,14 @@ async fn whoever_reads_nothing_is_cut_and_the_others_go_on() {
     world
         .until("it is cut", async |world: &World| {
             let cut = world.metrics().firehose_cut.get();
-            said(cut == 1, &cut)
+            condition(cut == 1, &cut)
         })
         .await;
     world
         .until("its place is free", async |world: &World| {
             let serving = world.serving();
             let (consumers, _) = serving.firehose.consumers();
-            said(consumers == 1, &consumers)
+            condition(consumers == 1, &consumers)
         })
         .await;
     // What it was sent, as far as it was, ends: nothing is buffered for it.
@@ -105,7 +105,7 @@ async fn whoever_does_not_answer_is_cut_and_whoever_does_is_not() {
     world
         .until("the silent one is cut", async |world: &World| {
             let cut = world.metrics().firehose_cut.get();
-            said(cut == 1, &cut)
+            condition(cut == 1, &cut)
         })
         .await;
     let mut bytes = Vec::new();

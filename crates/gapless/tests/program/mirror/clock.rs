@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
 const DAY: i64 = 24 * 3600;
@@ -67,7 +67,7 @@ async fn a_clock_that_ran_ahead_is_followed_back_and_connections_are_made_anew()
     world
         .until("it is dialed again", async |world: &World| {
             let now = world.metrics().dials.get();
-            said(now > dials, &now)
+            condition(now > dials, &now)
         })
         .await;
     let live = world.post(&a);
@@ -108,7 +108,7 @@ async fn a_clock_that_jumps_ahead_purges_nothing_before_it_has_kept_step() {
     world
         .until("it is purged at last", async |world: &World| {
             let purged = world.metrics().purged.get();
-            said(purged == 1, &purged)
+            condition(purged == 1, &purged)
         })
         .await;
     assert!(set.elapsed() >= GRACE, "{:?}", set.elapsed());

@@ -31,7 +31,7 @@ async fn kill_often(
         program.until_status("it answers", |_| true).await;
         chance.wait(longest).await;
         program.kill();
-        audit.look(&data(world), &world.net);
+        audit.check_data(&data(world), &world.net);
     }
 }
 
@@ -73,7 +73,7 @@ async fn t07_info_then_a_crash_then_info_is_never_no_epoch() {
     }
     assert!(world.fired("window") >= 12);
     program.kill();
-    Audit::default().look(&data(&world), &world.net);
+    Audit::default().check_data(&data(&world), &world.net);
     world.clear(listing).await;
     world.begin().await;
     world.until_all_complete().await;
@@ -95,7 +95,7 @@ async fn t26_a_thirty_kills_under_load_leave_every_root_with_its_records() {
     world.until_all_complete().await;
     assert_eq!(world.metrics().damaged.get(), 0);
     world.stop().await;
-    audit.look(&data(&world), &world.net);
+    audit.check_data(&data(&world), &world.net);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -163,14 +163,14 @@ async fn t36_b_kills_during_the_very_first_moments_claim_nothing() {
         program.kill();
         // It may not have come to make the folder.
         if data(&world).join("format").exists() {
-            audit.look(&data(&world), &world.net);
+            audit.check_data(&data(&world), &world.net);
         }
     }
     world.net.set_rate(0.0).expect("a rate");
     world.begin().await;
     world.until_all_complete().await;
     world.stop().await;
-    audit.look(&data(&world), &world.net);
+    audit.check_data(&data(&world), &world.net);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,7 +179,7 @@ async fn t39_a_log_number_that_was_shown_is_there_after_the_kill_and_names_the_s
     world.until_all_complete().await;
     world.stop().await;
     let (mut audit, mut chance) = (Audit::default(), Chance::new());
-    audit.look(&data(&world), &world.net);
+    audit.check_data(&data(&world), &world.net);
     world.net.set_rate(LOAD).expect("a rate");
     let mut grew = 0;
     for round in 0..20 {
@@ -195,7 +195,7 @@ async fn t39_a_log_number_that_was_shown_is_there_after_the_kill_and_names_the_s
         // What a consumer was told last, a moment before the end.
         let shown = program.status().await.expect("it answers").log.head;
         program.kill();
-        audit.look(&data(&world), &world.net);
+        audit.check_data(&data(&world), &world.net);
         let shown = shown.expect("there is one");
         assert!(shown < audit.log_next, "{shown} was shown, and is lost");
         grew += u32::from(audit.log_next > before);
@@ -205,7 +205,7 @@ async fn t39_a_log_number_that_was_shown_is_there_after_the_kill_and_names_the_s
     world.begin().await;
     world.until_all_complete().await;
     world.stop().await;
-    audit.look(&data(&world), &world.net);
+    audit.check_data(&data(&world), &world.net);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,7 +230,7 @@ async fn t44_a_root_is_never_durable_before_the_records_of_a_large_snapshot() {
         program.until_status("some of it is written", wanted).await;
         program.kill();
         let mut audit = Audit::default();
-        audit.look(&folder, &world.net);
+        audit.check_data(&folder, &world.net);
         assert!(audit.log_next > enough, "{enough} was shown");
         half += audit.applying;
         exact += audit.exact;

@@ -3,7 +3,7 @@
 
 use futures_util::FutureExt;
 use gapless_core::ledger::{Repo, Time};
-use gapless_harness::{PDS, World, network, new_path, own_accounts, record, said};
+use gapless_harness::{PDS, World, condition, network, new_path, own_accounts, record};
 use gapless_mirror::desk::RepoTurn;
 use gapless_store::change::{Change, RepoChange, Subject};
 use gapless_store::cursor::EventPosition;
@@ -113,7 +113,7 @@ async fn fails_to_sweep(world: &World) {
     world
         .until("the sweep has failed", async |world: &World| {
             let failed = world.metrics().sweep_failures.get();
-            said(failed > failures, &failed)
+            condition(failed > failures, &failed)
         })
         .await;
     assert_eq!(world.swept(), swept);
@@ -139,7 +139,7 @@ async fn a_sweep_that_passed_a_line_over_is_no_sweep() {
     world
         .until("the first is refused", async |world: &World| {
             let refused = world.metrics().refused_changes.get();
-            said(refused == 1, &refused)
+            condition(refused == 1, &refused)
         })
         .await;
     // The desk knows that its row is wrong, and not yet what is right.
@@ -195,7 +195,7 @@ async fn a_suspect_is_asked_about_only_when_the_stream_is_written() {
         .until("it is suspect", async |world: &World| {
             let found = world.metrics().suspects.get();
             let upstream = world.upstream(PDS).await;
-            said(found > suspects && upstream.sweep.suspects == 1, &upstream)
+            condition(found > suspects && upstream.sweep.suspects == 1, &upstream)
         })
         .await;
     let elsewhere = world.account(1, 0);
@@ -240,7 +240,7 @@ async fn a_desk_that_is_behind_makes_its_reader_wait() {
     world
         .until("some of it is read", async |world: &World| {
             let read = world.read(PDS);
-            said(read > Some(before), &read)
+            condition(read > Some(before), &read)
         })
         .await;
     world.meanwhile(&elsewhere, Place::Pds(1), 25).await;
@@ -279,7 +279,7 @@ async fn a_key_that_nobody_has_looked_up_for_days_is_looked_up_first() {
         world
             .until("it is read again", async |world: &World| {
                 let now = world.metrics().resolutions.get();
-                said(now > resolutions, &now)
+                condition(now > resolutions, &now)
             })
             .await;
         // Which waits until nobody is at work.
@@ -318,7 +318,7 @@ async fn an_old_document_is_not_asked_for_with_every_event_while_the_directory_i
         .until("it is read again", async |world: &World| {
             let asked = world.metrics().resolutions.get() - resolutions;
             let failed = world.metrics().resolution_failures.get() - failures;
-            said(asked > failed, &(asked, failed))
+            condition(asked > failed, &(asked, failed))
         })
         .await;
     world.assert_complete(&a).await;
@@ -410,7 +410,7 @@ async fn looked_for(closed: Status, account: &str) {
             let answer = world.answer(&a).await;
             let owed = answer.reasons.iter().any(|one| one == "resolve_owed");
             let read = asked(world) > before && !owed;
-            said(answer.account == account && read, &answer)
+            condition(answer.account == account && read, &answer)
         })
         .await;
     // A day is not a week: two sweeps ask nobody.
@@ -419,14 +419,14 @@ async fn looked_for(closed: Status, account: &str) {
     world
         .until("two sweeps", async |world: &World| {
             let now = world.metrics().sweeps.get();
-            said(now >= sweeps + 2, &now)
+            condition(now >= sweeps + 2, &now)
         })
         .await;
     assert_eq!(asked(&world), before);
     aged(&world, 0, 8 * 24).await;
     world
         .until("its document is read again", async |world: &World| {
-            said(asked(world) > before, &asked(world))
+            condition(asked(world) > before, &asked(world))
         })
         .await;
     world.stop().await;

@@ -3,7 +3,7 @@
 //! nobody is called complete meanwhile who is not.
 
 use gapless_atp::crypto::Curve;
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::{Config as NetConfig, Fault, NewAccount, Place, Spec};
 
 /// Commits per second in the background.
@@ -39,7 +39,7 @@ async fn failing(fault: Fault) {
     world
         .until("it is counted", async |world: &World| {
             let counted = world.metrics().resolution_failures.get();
-            said(counted > failures, &counted)
+            condition(counted > failures, &counted)
         })
         .await;
     // Who is known is followed on meanwhile, by the stream.
@@ -47,7 +47,7 @@ async fn failing(fault: Fault) {
     world
         .until("known ones go on", async |world: &World| {
             let answer = world.answer(&known).await;
-            said(answer.rev >= Some(live.rev.to_string()), &answer)
+            condition(answer.rev >= Some(live.rev.to_string()), &answer)
         })
         .await;
     let waiting = world.answer(&rotated).await;

@@ -1,7 +1,7 @@
 //! Events and snapshots: what comes in between, too late, twice, in the wrong
 //! order, or not at all.
 
-use gapless_harness::{PDS, World, network, new_path, record, said};
+use gapless_harness::{PDS, World, condition, network, new_path, record};
 use gapless_mirror::api::Operate as _;
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::{Fault, NewCommit, Place, SetFault, Spec, Write};
@@ -20,7 +20,7 @@ async fn first_fetch_held() -> (World, SetFault) {
     world
         .until("connected", async |world: &World| {
             let upstream = world.upstream(PDS).await;
-            said(upstream.connected, &upstream)
+            condition(upstream.connected, &upstream)
         })
         .await;
     (world, held)
@@ -30,7 +30,7 @@ async fn parked(world: &World, count: u64) {
     world
         .until("it is parked", async |world: &World| {
             let parked = world.metrics().events_parked.get();
-            said(parked >= count, &parked)
+            condition(parked >= count, &parked)
         })
         .await;
 }
@@ -105,7 +105,7 @@ async fn t03_a_late_update_after_a_newer_snapshot_is_ignored() {
     world
         .until("it is read", async |world: &World| {
             let cursor = world.upstream(PDS).await.cursor;
-            said(cursor == Some(before + 1), &cursor)
+            condition(cursor == Some(before + 1), &cursor)
         })
         .await;
     world.assert_complete(&a).await;
@@ -130,7 +130,7 @@ async fn t04_delete_recreate_and_the_delete_once_more_leaves_the_record() {
     world
         .until("the relay is followed", async |world: &World| {
             let upstream = world.upstream(Place::Relay).await;
-            said(upstream.connected, &upstream)
+            condition(upstream.connected, &upstream)
         })
         .await;
     world.post(&a);
@@ -176,7 +176,7 @@ async fn t05_a_reset_during_a_fetch_advances_the_snapshot_and_leaves_it_incomple
             let answer = world.answer(&a).await;
             assert!(!answer.complete, "nobody compared it: {answer:?}");
             let indexed = answer.last_indexed_rev.clone();
-            said(indexed == Some(made.rev.to_string()), &answer)
+            condition(indexed == Some(made.rev.to_string()), &answer)
         })
         .await;
     let owed = ["epoch_changed", "compare_owed"];
@@ -249,7 +249,7 @@ async fn t21_a_a_delete_too_big_to_send_and_a_put_that_lags_end_without_the_reco
             let answer = world.answer(&a).await;
             let applied = answer.rev == Some(lagging.put.rev.to_string());
             assert!(!(applied && answer.complete), "no delete: {answer:?}");
-            said(applied, &answer)
+            condition(applied, &answer)
         })
         .await;
     world.until_incomplete(&a, "newer_commit_known").await;
@@ -301,7 +301,7 @@ async fn t22_a_a_difference_that_live_commits_have_passed_is_dropped() {
         .until("live commits have passed it", async |world: &World| {
             let head = world.net.truth().head(&a).expect("it exists");
             let answer = world.answer(&a).await;
-            said(answer.rev == Some(head.rev.to_string()), &answer)
+            condition(answer.rev == Some(head.rev.to_string()), &answer)
         })
         .await;
     let log = world.log_next();
@@ -312,7 +312,7 @@ async fn t22_a_a_difference_that_live_commits_have_passed_is_dropped() {
         .until("it is discarded", async |world: &World| {
             world.answer(&a).await;
             let discarded = world.metrics().snapshots_discarded.get();
-            said(discarded >= 1, &discarded)
+            condition(discarded >= 1, &discarded)
         })
         .await;
     world.until_complete(&a).await;
@@ -342,7 +342,7 @@ async fn t22_b_a_whole_older_snapshot_that_comes_last_undoes_nothing() {
         .until("it is discarded", async |world: &World| {
             world.answer(&a).await;
             let discarded = world.metrics().snapshots_discarded.get();
-            said(discarded >= 1, &discarded)
+            condition(discarded >= 1, &discarded)
         })
         .await;
     assert_eq!(world.fired("car-old"), 1);
@@ -398,7 +398,7 @@ async fn failing(times: u64) {
         world
             .until("the failure is written", async |world: &World| {
                 let at_work = world.mirror().services().schedule.at_work();
-                said(at_work == 0, &at_work)
+                condition(at_work == 0, &at_work)
             })
             .await;
         world.try_now(&a).await;
@@ -465,7 +465,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     world
         .until("it waits", async |world: &World| {
             let now = world.mirror().desks().queued_items();
-            said(now == waiting + 1, &now)
+            condition(now == waiting + 1, &now)
         })
         .await;
     world.inject(Spec::new(Fault::Drop { unnumbered: false }).of(&a).times(1));
@@ -475,7 +475,7 @@ async fn a_snapshot_is_laid_over_what_is_held_by_then() {
     world
         .until("the snapshot waits behind it", async |world: &World| {
             let now = world.mirror().desks().queued_items();
-            said(now == waiting + 2, &now)
+            condition(now == waiting + 2, &now)
         })
         .await;
     drop(desk);

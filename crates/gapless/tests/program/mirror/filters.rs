@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use gapless_atp::syntax::Did;
-use gapless_harness::{PDS, World, network, new_path, own_accounts, record, said};
+use gapless_harness::{PDS, World, condition, network, new_path, own_accounts, record};
 use gapless_mirror::api::Inspect as _;
 use gapless_mirror::api::VerifyAnswer;
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, RawBatch};
@@ -197,7 +197,7 @@ async fn a_panic_in_the_check_of_held_records_fails_that_check_alone() {
     world
         .until("the fault is counted", async |world: &World| {
             let faults = world.metrics().faults.get();
-            said(faults == 1, &faults)
+            condition(faults == 1, &faults)
         })
         .await;
     assert!(!world.mirror().services().shutdown.has_begun());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::UpstreamKind;
-use gapless_harness::{PATIENCE, PDS, Program, World, network, said};
+use gapless_harness::{PATIENCE, PDS, Program, World, condition, network};
 use gapless_mirror::api::{ApiError, Inspect as _, NewUpstream, Operate as _};
 use gapless_mirror::store_io::write;
 use gapless_store::change::Change;
@@ -57,14 +57,14 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
     world
         .until("connected", async |world: &World| {
             let upstream = world.upstream(PDS).await;
-            said(upstream.open, &upstream)
+            condition(upstream.open, &upstream)
         })
         .await;
     world.post(&did);
     world
         .until("the status says so", async |world: &World| {
             let store = world.status().await.store;
-            said(!store.writes && store.since.is_some(), &store)
+            condition(!store.writes && store.since.is_some(), &store)
         })
         .await;
     world.until_unready("min_free_disk").await;
@@ -75,7 +75,7 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
     let gap = world.gap(&did).await.expect("it is one");
     assert!(gap.since.is_some(), "{gap:?}");
     assert!(gap.doing.contains("no room on the disk"), "{gap:?}");
-    assert!(!gap.doing.contains("dialled"), "it is connected: {gap:?}");
+    assert!(!gap.doing.contains("dialed"), "it is connected: {gap:?}");
     world.stop().await;
 }
 
@@ -117,7 +117,7 @@ async fn a_gap_is_no_older_than_what_is_known_of_it_and_no_younger_for_others() 
     world
         .until("fetched again", async |world: &World| {
             let answer = world.answer(&ours).await;
-            said(answer.debt.is_none(), &answer)
+            condition(answer.debt.is_none(), &answer)
         })
         .await;
     assert_eq!(known_since(&world, &ours).await, left);
@@ -141,7 +141,7 @@ async fn a_start_that_waits_for_room_answers_and_can_be_ended() {
             let ready: Option<(u16, Value)> = program.ask("/ready").await;
             let text = format!("{ready:?}");
             let told = text.contains("starting") && text.contains("min_free_disk");
-            said(told && text.contains("503"), &text)
+            condition(told && text.contains("503"), &text)
         })
         .await;
     assert_eq!(program.ask("/health").await.expect("it lives").0, 200);
@@ -226,7 +226,7 @@ async fn a_mirror_that_follows_nobody_or_hears_nothing_is_not_ready() {
             let gap = world.gap(&nobody(1)).await;
             let told = gap.as_ref().and_then(|gap| gap.last_error.as_ref());
             let said_so = told.is_some_and(|told| told.error.contains("does not know it"));
-            said(
+            condition(
                 said_so && gap.as_ref().is_some_and(|gap| gap.since.is_some()),
                 &gap,
             )
@@ -245,7 +245,7 @@ async fn a_mirror_that_follows_nobody_or_hears_nothing_is_not_ready() {
     world
         .until("ready", async |world: &World| {
             let ready = world.ready().await;
-            said(ready.ready, &ready)
+            condition(ready.ready, &ready)
         })
         .await;
     world.inject(Spec::new(Fault::DialError { status: 503 }).on(PDS));
@@ -265,7 +265,7 @@ async fn what_cannot_be_recomputed_is_said_to_be_so() {
     world
         .until("complete", async |world: &World| {
             let status = world.status().await;
-            said(status.repos.complete == repos, &status)
+            condition(status.repos.complete == repos, &status)
         })
         .await;
     let did = dids[0].clone();
@@ -375,7 +375,7 @@ async fn an_upstream_that_needs_nothing_written_does_not_wait_for_one_that_does(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_interrupt_ends_it_although_something_is_held() {
     let world = World::quiet(small()).await;
-    world.expect("ended at once");
+    world.expect("the program ends without waiting");
     // The store never gets to the end of an answer, so it cannot be closed.
     let mut program = Program::start_with(&world, EXE, &[("HOLD_POINT", "event.durable:1")]);
     world.until_logged(&program, "held here").await;
@@ -384,7 +384,8 @@ async fn a_second_interrupt_ends_it_although_something_is_held() {
     program.interrupt();
     let ended = program.until_ended(PATIENCE).await;
     assert_eq!(ended.code(), Some(1), "{}", program.log());
-    assert!(program.log().contains("ended at once"), "{}", program.log());
+    let said = "second signal: the program ends without waiting for pending writes";
+    assert!(program.log().contains(said), "{}", program.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -450,7 +451,7 @@ async fn a_host_that_says_when_to_dial_again_is_not_dialed_before() {
         .until("the next dial is told", async |world: &World| {
             let upstreams = world.ask(|mirror| mirror.inspector().upstreams()).await;
             let next = upstreams.expect("an answer")[0].next_dial.clone();
-            said(next >= soonest, &next)
+            condition(next >= soonest, &next)
         })
         .await;
     assert_eq!(world.metrics().dials.get(), 1);
@@ -476,7 +477,7 @@ async fn a_forged_commit_says_nothing_of_how_far_behind_a_stream_is() {
     world
         .until("it is told", async |world: &World| {
             let lag = world.upstream(PDS).await.lag_seconds;
-            said(lag.is_some_and(|lag| lag < 30.0), &lag)
+            condition(lag.is_some_and(|lag| lag < 30.0), &lag)
         })
         .await;
     world.stop().await;

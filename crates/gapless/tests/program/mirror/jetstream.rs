@@ -7,7 +7,7 @@ use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_core::ledger::Account;
 use gapless_harness::fake_jetstream::FakeJetstream;
-use gapless_harness::{PATIENCE, PDS, Program, World, network, new_path, record, said};
+use gapless_harness::{PATIENCE, PDS, Program, World, condition, network, new_path, record};
 use gapless_mirror::api::{Inspect as _, Operate as _, RepoAnswer, Status};
 use gapless_store::table::claimed::Claim;
 use gapless_store::table::log::LogKind;
@@ -35,7 +35,7 @@ async fn connected(world: &World, url: &str) {
             let asked = tokio::task::spawn_blocking(move || mirror.inspector().upstreams()).await;
             let all = asked.expect("no panic").expect("an answer");
             let ours = all.iter().find(|one| one.url == url);
-            said(ours.is_some_and(|one| one.connected), &all)
+            condition(ours.is_some_and(|one| one.connected), &all)
         })
         .await;
 }
@@ -72,7 +72,7 @@ pub(crate) async fn until_claims(world: &World, did: &Did, count: usize) {
     world
         .until("it is claimed", async |world: &World| {
             let claims = claims(world, did);
-            said(claims.len() == count, &claims)
+            condition(claims.len() == count, &claims)
         })
         .await;
 }
@@ -88,7 +88,7 @@ async fn until_proven(world: &World, did: &Did) -> RepoAnswer {
             let head = world.net.truth().head(did).expect("it exists");
             let there = answer.rev == Some(head.rev.to_string()) && answer.debt.is_none();
             let holds = there && answer.claims.is_none();
-            let told = said(holds, &answer);
+            let told = condition(holds, &answer);
             seen = Some(answer);
             told
         })
@@ -156,7 +156,7 @@ async fn what_it_says_is_claimed_until_a_fetch_proves_it_and_never_complete() {
         .until("all that was said", async |world: &World| {
             let all = claims(world, &did);
             let newest = all.iter().map(|(_, claim)| claim.rev).max();
-            said(newest == Some(last.rev), &all)
+            condition(newest == Some(last.rev), &all)
         })
         .await;
     let id = world.upstream_id(Place::Jetstream);
@@ -197,7 +197,7 @@ async fn what_it_says_is_claimed_until_a_fetch_proves_it_and_never_complete() {
     world
         .until("nothing is claimed", async |world: &World| {
             let claims = status(world).await.claims;
-            said(claims == 0, &claims)
+            condition(claims == 0, &claims)
         })
         .await;
     // Then it writes again: what is held is exact, what is said is beside it.
@@ -247,7 +247,7 @@ async fn where_a_stream_speaks_for_it_a_claim_makes_nobody_ask() {
     world
         .until("all of it is heard", async |world: &World| {
             let heard = passed(world, "covered") + passed(world, "old");
-            said(heard >= 5, &heard)
+            condition(heard >= 5, &heard)
         })
         .await;
     assert_eq!(world.metrics().heads_asked.get(), asked);
@@ -279,7 +279,7 @@ async fn a_restart_asks_for_a_little_more_and_a_clamped_cursor_is_a_gap() {
         world
             .until("the cursor is durable", async |_: &World| {
                 let cursor = view().cursor(id).expect("it can be read");
-                said(cursor.is_some_and(|cursor| cursor.seq == at), &cursor)
+                condition(cursor.is_some_and(|cursor| cursor.seq == at), &cursor)
             })
             .await;
     };
@@ -321,7 +321,7 @@ async fn a_restart_asks_for_a_little_more_and_a_clamped_cursor_is_a_gap() {
     world
         .until("a new epoch", async |world: &World| {
             let now = epoch(world);
-            said(now > before, &now)
+            condition(now > before, &now)
         })
         .await;
     durable(&world, last).await;
@@ -393,7 +393,7 @@ async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
         .until("nothing is said of it", async |world: &World| {
             let purged = world.metrics().purged.get();
             let left = claims(world, &did).len();
-            said(left == 0, &(purged, left, world.answer(&did).await))
+            condition(left == 0, &(purged, left, world.answer(&did).await))
         })
         .await;
     assert_eq!(world.metrics().purged.get(), 1);

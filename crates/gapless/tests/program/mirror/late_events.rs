@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gapless_atp::syntax::Did;
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::{Fault, Spec};
 use tokio::time::timeout;
 
@@ -39,7 +39,7 @@ async fn an_event_that_came_late_is_not_lost_by_a_stop() {
     world
         .until("the late one is read", async |world: &World| {
             let waiting = world.mirror().desks().queued_items();
-            said(waiting >= 1, &waiting)
+            condition(waiting >= 1, &waiting)
         })
         .await;
     world.post(&other);
@@ -59,7 +59,7 @@ async fn an_event_that_came_late_is_not_lost_by_a_stop() {
     world
         .until("continuity is shown", async |world: &World| {
             let upstream = world.upstream(PDS).await;
-            said(upstream.open, &upstream)
+            condition(upstream.open, &upstream)
         })
         .await;
     world.post(&other);

@@ -4,7 +4,7 @@
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
 use gapless_harness::fake_jetstream::FakeJetstream;
-use gapless_harness::{World, new_path, said};
+use gapless_harness::{World, condition, new_path};
 use gapless_mirror::api::RepoAnswer;
 use gapless_store::table::log::LogKind;
 use serde_json::{Value as Json, json};
@@ -20,7 +20,7 @@ async fn until_passed(world: &World, reason: &str, count: u64) {
     world
         .until(reason, async |world: &World| {
             let passed = passed(world, reason);
-            said(passed >= count, &passed)
+            condition(passed >= count, &passed)
         })
         .await;
     assert_eq!(passed(world, reason), count, "{reason}");
@@ -52,7 +52,7 @@ async fn until_held(world: &World, did: &Did) {
             let answer = world.answer(did).await;
             let head = world.net.truth().head(did).expect("it exists");
             let there = answer.rev == Some(head.rev.to_string());
-            said(there && answer.debt.is_none(), &answer)
+            condition(there && answer.debt.is_none(), &answer)
         })
         .await;
 }
@@ -107,7 +107,7 @@ async fn what_is_forged_stale_or_no_record_changes_nothing_that_is_proven() {
     world
         .until("it is claimed again", async |world: &World| {
             let kept = world.metrics().claims_kept.get();
-            said(kept == 2, &kept)
+            condition(kept == 2, &kept)
         })
         .await;
     until_held(&world, &did).await;
@@ -136,7 +136,7 @@ async fn nonsense_is_buried_hints_hide_nobody_and_the_stream_goes_on() {
     world
         .until("they are buried", async |world: &World| {
             let now = world.metrics().dead_letters.get();
-            said(now == letters + 7, &(now, letters))
+            condition(now == letters + 7, &(now, letters))
         })
         .await;
     let deleted = json!({"did": did.as_str(), "active": false, "status": "deleted", "seq": 1});
@@ -153,7 +153,7 @@ async fn nonsense_is_buried_hints_hide_nobody_and_the_stream_goes_on() {
     world
         .until("the last one is known", async |world: &World| {
             let answer = world.repo(&other).await;
-            said(
+            condition(
                 answer.as_ref().is_some_and(|one| one.rev.is_some()),
                 &answer,
             )
@@ -172,7 +172,7 @@ async fn a_state_that_the_owner_signed_later_ends_the_lie() {
     world
         .until("later than the lie", async |world: &World| {
             let written = world.post(&did).rev;
-            said(written > lie, &written)
+            condition(written > lie, &written)
         })
         .await;
     // Whatever else it says: that there is something newer is true.
@@ -203,7 +203,7 @@ async fn of_names_that_nobody_has_few_are_written_down_and_whoever_is_somebody_i
     world
         .until("the others are passed over", async |world: &World| {
             let now = world.metrics().newcomers_passed.get();
-            said(now == passed, &now)
+            condition(now == passed, &now)
         })
         .await;
     let did = world.did(0);
@@ -212,7 +212,7 @@ async fn of_names_that_nobody_has_few_are_written_down_and_whoever_is_somebody_i
     world
         .until("somebody is known", async |world: &World| {
             let answer = world.repo(&did).await;
-            said(answer.is_some(), &answer)
+            condition(answer.is_some(), &answer)
         })
         .await;
     until_held(&world, &did).await;

@@ -32,7 +32,7 @@ async fn an_upstream_that_is_taken_away_and_given_back_costs_no_fetch() {
     let truth = world.net.truth();
     let mut here = truth.dids();
     here.retain(|did| truth.head(did).is_some_and(|head| head.host == 0));
-    program.commanded(&["upstream", "remove", &url]).await;
+    program.run_command(&["upstream", "remove", &url]).await;
     for did in &here {
         let left = program.until_repo(did, "no cover", no_cover).await;
         assert!(left.records > Some(0) && left.rev.is_some(), "{left:?}");
@@ -51,7 +51,7 @@ async fn an_upstream_that_is_taken_away_and_given_back_costs_no_fetch() {
     for did in &here[1..] {
         world.need_not_fire(world.stall(0, "getRepo", Some(did)));
     }
-    program.commanded(&["upstream", "add", "pds", &url]).await;
+    program.run_command(&["upstream", "add", "pds", &url]).await;
     program.until_all_complete().await;
     assert_eq!(world.fired("stall"), 0);
     let changed = program.repo(&here[0]).await.expect("it is known");
@@ -111,7 +111,7 @@ async fn ctrl_c_under_load_ends_in_seconds_and_loses_nothing() {
         program.interrupt();
         let ended = program.until_ended(ENDS_WITHIN).await;
         assert_eq!(ended.code(), Some(0), "{}", program.log());
-        audit.look(&data, &world.net);
+        audit.check_data(&data, &world.net);
         if round == 2 {
             break;
         }
@@ -125,7 +125,7 @@ async fn ctrl_c_under_load_ends_in_seconds_and_loses_nothing() {
     world.until_all_complete().await;
     assert_eq!(world.metrics().resets.get(), 0, "both hosts go on");
     world.stop().await;
-    audit.look(&data, &world.net);
+    audit.check_data(&data, &world.net);
 }
 
 #[tokio::test(flavor = "multi_thread")]

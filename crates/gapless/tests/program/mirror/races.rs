@@ -7,7 +7,7 @@ use std::time::Duration;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
 use gapless_core::ledger::{Debt, DebtReason};
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_mirror::desk::RepoTurn;
 use gapless_mirror::repair::reload;
 use gapless_store::space::pretended;
@@ -87,7 +87,7 @@ async fn a_question_that_is_called_off_by_a_move_that_is_refused_is_no_answer() 
         .until("it is owed", async |world: &World| {
             let answer = world.answer(&did).await;
             assert!(!answer.complete, "a commit is missing: {answer:?}");
-            said(answer.reasons.contains(&"compare_owed".to_owned()), &answer)
+            condition(answer.reasons.contains(&"compare_owed".to_owned()), &answer)
         })
         .await;
     world.clear(held).await;
@@ -131,7 +131,7 @@ async fn where_to_look_for_a_repository_survives_a_full_disk() {
     world
         .until("it is refused", async |world: &World| {
             let lack = world.mirror().services().disk.shortage();
-            said(lack.is_some(), &lack)
+            condition(lack.is_some(), &lack)
         })
         .await;
     pretended::set(&data(&world), None);
@@ -172,7 +172,7 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     world
         .until("its desk has noted it", async |world: &World| {
             let next = world.mirror().services().schedule.next_due();
-            said(next.is_some_and(|next| next <= due.after(LATER / 2)), &next)
+            condition(next.is_some_and(|next| next <= due.after(LATER / 2)), &next)
         })
         .await;
     // The store does not have it yet.

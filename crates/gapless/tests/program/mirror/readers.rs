@@ -1,6 +1,6 @@
 //! Readers: what must be durable before they go on, and what moves their cursor.
 
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::{Fault, Place, Spec};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +46,7 @@ async fn events_of_others_move_the_cursor() {
                 0 => Err("not yet".to_owned()),
                 _ => {
                     let upstream = world.upstream(PDS).await;
-                    said(upstream.connected, &upstream)
+                    condition(upstream.connected, &upstream)
                 }
             }
         })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gapless::config::Config;
 use gapless_atp::syntax::Did;
 use gapless_harness::proxy::Proxy;
-use gapless_harness::{PDS, Program, World, network, said};
+use gapless_harness::{PDS, Program, World, condition, network};
 use gapless_mirror::api::{Inspect as _, PurgeAnswer};
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
@@ -28,7 +28,7 @@ async fn connected(world: &World) {
     world
         .until("connected", async |world: &World| {
             let upstream = world.upstream(Place::Relay).await;
-            said(upstream.connected, &upstream)
+            condition(upstream.connected, &upstream)
         })
         .await;
 }
@@ -124,7 +124,7 @@ async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
     assert_eq!((reach.repos, reach.listed_total), (1, 0), "{reach:?}");
     assert_eq!(reach.relays, std::slice::from_ref(&relay));
     let words = [
-        "the 1 repository that was heard of",
+        "covers the 1 known repository.",
         "No host was swept whole",
         "tells only of accounts that are active",
     ];
@@ -231,7 +231,7 @@ async fn two_relays_and_a_host_together_under_load() {
     world
         .until("the way is cut", async |_: &World| {
             let cuts = way.cuts.load(Ordering::Relaxed);
-            said(cuts > 0, &cuts)
+            condition(cuts > 0, &cuts)
         })
         .await;
     way.open.send_replace(true);
@@ -303,7 +303,7 @@ async fn swept_again(world: &World, times: u64) {
     world
         .until("swept", async |world: &World| {
             let sweeps = world.metrics().sweeps.get();
-            said(sweeps >= before + 2 * times, &sweeps)
+            condition(sweeps >= before + 2 * times, &sweeps)
         })
         .await;
 }
@@ -325,7 +325,7 @@ async fn purged_behind_a_relay(listed: bool) {
     world
         .until("it is purged", async |world: &World| {
             let all = purges(world).await;
-            said(matches!(&all[..], [one] if one.did == gone.as_str()), &all)
+            condition(matches!(&all[..], [one] if one.did == gone.as_str()), &all)
         })
         .await;
     let answer = world.answer(&gone).await;
@@ -365,7 +365,7 @@ async fn kept_behind_a_relay(listed: bool) {
         .until("it is denied", async |world: &World| {
             let answer = world.answer(&gone).await;
             let awaits = answer.awaits.clone().unwrap_or_default();
-            said(awaits.contains("whole sweep"), &answer)
+            condition(awaits.contains("whole sweep"), &answer)
         })
         .await;
     swept_again(&world, 4).await;
@@ -448,7 +448,7 @@ async fn shortened(fault: Fault) {
     };
     world
         .until("hiding is suspended", async |world: &World| {
-            said(suspended(world), &"not yet")
+            condition(suspended(world), &"not yet")
         })
         .await;
     world.net.stir(40);

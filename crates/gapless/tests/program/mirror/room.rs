@@ -7,7 +7,7 @@ use std::time::Duration;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::{Account, UpstreamKind};
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_mirror::api::{ApiError, Inspect as _, NewUpstream, Operate as _};
 use gapless_store::table::log::LogKind;
 use gapless_testnet::faults::Part;
@@ -35,7 +35,7 @@ async fn a_cursor_moves_past_events_of_others_once_there_is_room_again() {
     world
         .until("it is refused", async |world: &World| {
             let lack = world.mirror().services().disk.shortage();
-            said(lack.is_some(), &lack)
+            condition(lack.is_some(), &lack)
         })
         .await;
     world.until_none_queued().await;
@@ -127,7 +127,7 @@ async fn what_waits_is_counted_right_after_a_refusal() {
     world.post(&did);
     world
         .until("it waits", async |world: &World| {
-            said(counted(world) > 0, &counted(world))
+            condition(counted(world) > 0, &counted(world))
         })
         .await;
     world.until_caught_up(PDS).await;
@@ -172,7 +172,7 @@ async fn a_dead_letter_that_waits_for_room_counts_once() {
     world
         .until("it is tried again and again", async |world: &World| {
             let now = world.mirror().services().store.refusals();
-            said(now >= refusals + 3, &now)
+            condition(now >= refusals + 3, &now)
         })
         .await;
     world.free_disk();
@@ -227,14 +227,14 @@ async fn a_host_that_there_was_no_room_to_follow_is_followed_once_there_is() {
     world
         .until("there is no room", async |world: &World| {
             let now = world.mirror().services().store.refusals();
-            said(now > refusals, &now)
+            condition(now > refusals, &now)
         })
         .await;
     world.free_disk();
     world
         .until("its host is followed", async |world: &World| {
             let followed = world.mirror().services().upstreams.read().iter().count();
-            said(followed == 1, &followed)
+            condition(followed == 1, &followed)
         })
         .await;
     world.clear(plc).await;
@@ -291,7 +291,7 @@ async fn a_full_disk_is_not_held_against_the_hosts_that_are_swept_meanwhile() {
     world
         .until("sweeps fail", async |world: &World| {
             let now = world.metrics().sweep_failures.get();
-            said(now >= failures + 2, &now)
+            condition(now >= failures + 2, &now)
         })
         .await;
     let gaps = world.ask(|mirror| mirror.inspector().gaps(None, 100)).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::{Fault, Spec};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,7 +21,7 @@ async fn a_start_says_what_is_being_connected_and_since_when() {
                     && reason.contains("nothing was heard yet, since 20")
                     && reason.contains("503")
             });
-            said(told && !ready.ready, &ready)
+            condition(told && !ready.ready, &ready)
         })
         .await;
     let ready = world.ready().await;
@@ -32,7 +32,7 @@ async fn a_start_says_what_is_being_connected_and_since_when() {
         .until("it is heard", async |world: &World| {
             let ready = world.ready().await;
             let waits = |reason: &String| reason.contains("connecting");
-            said(!ready.reasons.iter().any(waits), &ready)
+            condition(!ready.reasons.iter().any(waits), &ready)
         })
         .await;
     world.stop().await;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Tick, UpstreamKind};
 use gapless_harness::proxy::LossyRelay;
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_mirror::api::{Inspect as _, NewUpstream, Operate as _, SourceAnswer, UpstreamAnswer};
 use gapless_mirror::upstreams::sources::MISSED_AFTER;
 use gapless_store::table::log::LogKind;
@@ -43,7 +43,7 @@ async fn all_connected(world: &World) {
     world
         .until("all are connected", async |world: &World| {
             let all = upstreams(world).await;
-            said(all.iter().all(|one| one.connected), &all)
+            condition(all.iter().all(|one| one.connected), &all)
         })
         .await;
 }
@@ -99,7 +99,7 @@ async fn of_two_relays_and_the_hosts_the_lossy_one_is_named_and_all_is_applied_o
             let now = source(world, &lossy.url).await;
             let lost = lossy.lost.load(Ordering::SeqCst);
             let brought = now.first + now.late - before.first - before.late;
-            said(brought + lost == made_count, &(now, lost, made_count))
+            condition(brought + lost == made_count, &(now, lost, made_count))
         })
         .await;
     let lost = lossy.lost.load(Ordering::SeqCst);
@@ -172,7 +172,7 @@ async fn a_miss_by_the_cover_has_the_host_swept_and_a_miss_by_another_does_not()
         .until("each has brought both", async |world: &World| {
             let (one, two) = (source(world, &lossy.url).await, source(world, &relay).await);
             let brought = two.first + two.late;
-            said(brought == 2 && one.first + one.late >= 2, &(one, two))
+            condition(brought == 2 && one.first + one.late >= 2, &(one, two))
         })
         .await;
     a_minute_later(&world);

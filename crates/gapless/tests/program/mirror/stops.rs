@@ -65,7 +65,7 @@ async fn killed_at(world: &mut World, point: &str, passing: u64) {
     let mut audit = Audit::default();
     // It may not have come to make the folder.
     assert!(data.join("format").exists(), "{at}: died before it began");
-    audit.look(&data, &world.net);
+    audit.check_data(&data, &world.net);
     sound(&data, &at);
     let mut program = Program::start(world, EXE);
     program
@@ -80,7 +80,7 @@ async fn killed_at(world: &mut World, point: &str, passing: u64) {
         .until_upstream("caught up", |upstream| upstream.cursor == last)
         .await;
     program.kill();
-    audit.look(&data, &world.net);
+    audit.check_data(&data, &world.net);
     sound(&data, &at);
 }
 

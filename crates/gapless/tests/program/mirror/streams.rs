@@ -1,6 +1,6 @@
 //! Streams: resets, cursors, continuity, dials, and what is read but not written.
 
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::{Fault, Place, SetFault, Spec};
 
@@ -105,7 +105,7 @@ async fn t09_a_a_relay_that_skips_in_silence_is_seen_by_its_first_frame() {
     world
         .until("first sightings", async |world: &World| {
             let connected = world.upstream(Place::Relay).await.connected;
-            said(connected, &connected)
+            condition(connected, &connected)
         })
         .await;
     for did in &dids {
@@ -276,7 +276,7 @@ async fn refused(status: u16, times: u64) {
             let upstream = world.upstream(PDS).await;
             let shown = upstream.error.as_ref();
             let shown = shown.is_some_and(|error| error.contains(&status.to_string()));
-            said(shown && upstream.next_dial.is_some(), &upstream)
+            condition(shown && upstream.next_dial.is_some(), &upstream)
         })
         .await;
     world.post(&a);
@@ -355,7 +355,7 @@ async fn t48_an_event_read_before_a_reset_raises_nothing_after_it() {
     let last = world.net.last_seq(PDS);
     world
         .until("it is read", async |world: &World| {
-            said(world.read(PDS) == last, &world.read(PDS))
+            condition(world.read(PDS) == last, &world.read(PDS))
         })
         .await;
     world.lose_commit(&a);
@@ -368,7 +368,7 @@ async fn t48_an_event_read_before_a_reset_raises_nothing_after_it() {
         .until("it is written", async |world: &World| {
             let answer = world.answer(&a).await;
             assert!(!answer.complete, "a commit is missing: {answer:?}");
-            said(answer.rev == Some(read_before.rev.to_string()), &answer)
+            condition(answer.rev == Some(read_before.rev.to_string()), &answer)
         })
         .await;
     assert_eq!(world.reasons(&a).await, ["epoch_changed"]);
@@ -411,7 +411,7 @@ async fn t49_an_equal_listing_between_two_subscriptions_raises_nothing() {
                 assert!(!answer.complete, "nobody listens: {answer:?}");
             }
             let now = world.metrics().sweeps.get();
-            said(now >= sweeps + 2, &now)
+            condition(now >= sweeps + 2, &now)
         })
         .await;
     assert_eq!(world.epoch(PDS), answered, "still not connected");
@@ -425,7 +425,7 @@ async fn t49_an_equal_listing_between_two_subscriptions_raises_nothing() {
             let answer = world.answer(&a).await;
             assert!(!answer.complete, "a commit is missing: {answer:?}");
             let upstream = world.upstream(PDS).await;
-            said(upstream.open, &upstream)
+            condition(upstream.open, &upstream)
         })
         .await;
     assert_eq!(world.reasons(&a).await, ["epoch_changed"]);
@@ -468,7 +468,7 @@ async fn t60_a_queued_frame_of_the_old_numbering_writes_no_cursor() {
     let last = world.net.last_seq(PDS);
     world
         .until("it is read", async |world: &World| {
-            said(world.read(PDS) == last, &world.read(PDS))
+            condition(world.read(PDS) == last, &world.read(PDS))
         })
         .await;
     world.inject(Spec::new(Fault::SeqRestart { next: 3 }).on(PDS));
@@ -477,7 +477,7 @@ async fn t60_a_queued_frame_of_the_old_numbering_writes_no_cursor() {
     world
         .until("it is written", async |world: &World| {
             let answer = world.answer(&a).await;
-            said(answer.rev == Some(queued.rev.to_string()), &answer)
+            condition(answer.rev == Some(queued.rev.to_string()), &answer)
         })
         .await;
     // Whatever else is on its way is durable once everything is complete.

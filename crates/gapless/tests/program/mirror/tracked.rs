@@ -7,7 +7,7 @@ use std::time::Duration;
 use gapless::config;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::UpstreamKind;
-use gapless_harness::{Program, World, network, said};
+use gapless_harness::{Program, World, condition, network};
 use gapless_mirror::Mirror;
 use gapless_mirror::api::{Inspect as _, NewUpstream, Operate as _, RepoAnswer};
 use gapless_testnet::{Fault, Place, Spec};
@@ -97,18 +97,18 @@ async fn repositories_are_tracked_and_left_while_it_runs() {
     let mut program = Program::start(&world, EXE);
     program.until_complete(&kept).await;
     let added = program
-        .commanded(&["track", "add", near.as_str(), far.as_str()])
+        .run_command(&["track", "add", near.as_str(), far.as_str()])
         .await;
     assert!(added.contains('2'), "{added}");
     program.until_complete(&near).await;
     program.until_complete(&far).await;
-    let list = program.commanded(&["track", "list"]).await;
+    let list = program.run_command(&["track", "list"]).await;
     let mut all = [kept.as_str(), near.as_str(), far.as_str()];
     all.sort_unstable();
     assert_eq!(list.lines().collect::<Vec<_>>(), all);
 
     program
-        .commanded(&["track", "remove", near.as_str(), far.as_str()])
+        .run_command(&["track", "remove", near.as_str(), far.as_str()])
         .await;
     for did in [&near, &far] {
         let left = program.until_repo(did, "no cover", has("no_cover")).await;
@@ -128,7 +128,7 @@ async fn repositories_are_tracked_and_left_while_it_runs() {
 
     // Remembered across a restart, with no word from the file.
     program
-        .commanded(&["track", "add", near.as_str(), far.as_str()])
+        .run_command(&["track", "add", near.as_str(), far.as_str()])
         .await;
     program.interrupt();
     let ended = program.until_ended(Duration::from_secs(10)).await;
@@ -138,7 +138,7 @@ async fn repositories_are_tracked_and_left_while_it_runs() {
     for did in [&kept, &near, &far] {
         program.until_complete(did).await;
     }
-    let list = program.commanded(&["track", "list"]).await;
+    let list = program.run_command(&["track", "list"]).await;
     assert_eq!(list.lines().count(), 3);
     let status = program.status().await.expect("it answers");
     assert_eq!(status.repos.total, 3);
@@ -160,7 +160,7 @@ async fn until_followed(world: &World, hosts: &[usize]) {
     world
         .until("these are followed", async |world: &World| {
             let all = followed(world).await;
-            said(wanted == all.iter().cloned().collect(), &all)
+            condition(wanted == all.iter().cloned().collect(), &all)
         })
         .await;
 }
@@ -358,7 +358,7 @@ async fn what_was_passed_over_just_before_the_end_of_a_connection_holds_nothing_
     world
         .until("dialed again", async |world: &World| {
             let now = world.metrics().dials.get();
-            said(now > dials, &now)
+            condition(now > dials, &now)
         })
         .await;
     world.until_caught_up(place).await;
@@ -380,13 +380,13 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
     world
         .until("it is asked for", async |world: &World| {
             let trouble = world.mirror().fetcher().last_errors.of(&wrong);
-            said(trouble.is_some(), &trouble.is_some())
+            condition(trouble.is_some(), &trouble.is_some())
         })
         .await;
     world
         .until("it is counted", async |world: &World| {
             let total = world.status().await.repos.total;
-            said(total == before.total + 1, &total)
+            condition(total == before.total + 1, &total)
         })
         .await;
     let named = vec![wrong.clone()];
@@ -398,7 +398,7 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
         .until("as if it had never been named", async |world: &World| {
             let status = world.status().await;
             let forgotten = status.repos == before && status.debt.repos == 0;
-            said(forgotten, &status)
+            condition(forgotten, &status)
         })
         .await;
     let gaps = world.ask(|mirror| mirror.inspector().gaps(None, 9)).await;

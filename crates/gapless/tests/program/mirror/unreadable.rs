@@ -1,7 +1,7 @@
 //! Frames that cannot be read, wholly or in part: kept, counted, and a doubt about
 //! whoever they may have been for.
 
-use gapless_harness::{PDS, World, network, said};
+use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::Config as NetConfig;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Fault, Spec};
@@ -129,7 +129,7 @@ async fn a_frame_that_cannot_be_read_counts_once_however_often_it_comes() {
         world
             .until("it has come again", async |world: &World| {
                 let now = (world.metrics().frames.get(), world.metrics().dials.get());
-                said(now == (frames + 1, dials + 1), &now)
+                condition(now == (frames + 1, dials + 1), &now)
             })
             .await;
         world.post(&b);
@@ -184,7 +184,7 @@ async fn a_sweep_that_began_before_the_frame_does_not_settle_it() {
     world
         .until("it is over", async |world: &World| {
             let now = world.metrics().sweeps.get();
-            said(now > sweeps, &now)
+            condition(now > sweeps, &now)
         })
         .await;
     // The host was asked about a itself; the others were listed before the frame.

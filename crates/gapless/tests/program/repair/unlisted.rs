@@ -2,7 +2,7 @@
 //! of what it knows is not called whole.
 
 use gapless_core::ledger::UpstreamKind;
-use gapless_harness::{World, listed, said, swept, unswept};
+use gapless_harness::{World, condition, listed, swept, unswept};
 use gapless_mirror::api::{HostGap, Inspect as _};
 use gapless_testnet::{Fault, Place, SetFault, Spec};
 
@@ -22,7 +22,7 @@ async fn until_in_doubt(world: &World, host: usize, reasons: &[&str]) -> HostGap
             let url = world.host_url(host);
             found = page.hosts.iter().find(|one| one.host == url).cloned();
             let told = found.as_ref().map(|one| one.reasons.clone());
-            said(told.unwrap_or_default() == reasons, &page)
+            condition(told.unwrap_or_default() == reasons, &page)
         })
         .await;
     found.expect("it was seen")

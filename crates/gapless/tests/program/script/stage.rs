@@ -108,7 +108,7 @@ impl Script {
         if let Some(program) = self.program.take() {
             program.kill();
         }
-        self.audit.look(&self.world.data(), &self.world.net);
+        self.audit.check_data(&self.world.data(), &self.world.net);
     }
 
     pub(crate) fn post_to_all(&self) {
@@ -152,7 +152,7 @@ impl Script {
         let figures = checker.stop().await;
         drop(program);
         let before = audit.exact;
-        audit.look(&world.data(), &world.net);
+        audit.check_data(&world.data(), &world.net);
         assert_eq!(audit.exact - before, repos, "all of them, byte by byte");
         print_figures(layout, &world, &figures, &audit);
     }

@@ -1,7 +1,7 @@
 //! Hidden, unknown, and not held yet: each answers with its state, everywhere.
 
 use gapless_atp::syntax::Did;
-use gapless_harness::{World, said};
+use gapless_harness::{World, condition};
 use gapless_testnet::Status;
 
 use crate::serve::served::{Served, mirrored, small};
@@ -96,7 +96,7 @@ async fn what_is_not_held_whole_is_never_served() {
     world
         .until("it is known", async |world: &World| {
             let answer = world.repo(&did).await;
-            said(answer.is_some(), &answer)
+            condition(answer.is_some(), &answer)
         })
         .await;
     world.until_incomplete(&did, "no_snapshot").await;

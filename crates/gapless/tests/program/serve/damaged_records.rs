@@ -2,7 +2,7 @@
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;
-use gapless_harness::{World, said};
+use gapless_harness::{World, condition};
 use gapless_store::change::{
     Change, EntryContent, LogEntry, RecordOp, RecordValue, Records, RecordsKind, RepoChange,
     Subject,
@@ -113,7 +113,7 @@ async fn a_spoilt_record_is_told_when_who_asked_is_gone() {
     world
         .until("nobody is served it", async |_: &World| {
             let shown = serving.held_state(&did).map(|state| state.head.rev);
-            said(shown.is_err(), &shown.ok())
+            condition(shown.is_err(), &shown.ok())
         })
         .await;
     healed(&world, &served, &did, held).await;

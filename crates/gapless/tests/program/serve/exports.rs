@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gapless::config::Config;
-use gapless_harness::{Program, World, said};
+use gapless_harness::{Program, World, condition};
 use gapless_testnet::{Write, encode_record};
 use reqwest::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -163,7 +163,7 @@ async fn a_reader_that_does_not_read_is_cut_and_cannot_take_it_for_whole() {
     world
         .until("it is cut", async |world: &World| {
             let cut = world.metrics().exports_cut.get();
-            said(cut == 1, &cut)
+            condition(cut == 1, &cut)
         })
         .await;
     let mut rest = Vec::new();
@@ -198,7 +198,7 @@ async fn who_comes_when_all_seats_are_taken_is_told_to_come_again_and_a_reader_t
     world
         .until("the work ends", async |world: &World| {
             let left = world.metrics().exports_left.get();
-            said(left == 1, &left)
+            condition(left == 1, &left)
         })
         .await;
     served.good("sync.getRepo", &[("did", did.as_str())]).await;
@@ -316,7 +316,7 @@ async fn the_commands_export_and_import_a_repository() {
     let file = world.folder.path().join("it.car");
     let name = file.display().to_string();
     let told = program
-        .commanded(&["export", did.as_str(), "--out", &name, "--json"])
+        .run_command(&["export", did.as_str(), "--out", &name, "--json"])
         .await;
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     let head = world.net.truth().head(&did).expect("it exists");

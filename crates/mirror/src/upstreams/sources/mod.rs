@@ -1,7 +1,7 @@
 //! Compares the sources: which commits each source brought, with which delay, and which
 //! commits it missed.
 //!
-//! With several sources the same commit arrives several times and is applied once. Recent
+//! With several sources the same commit arrives several times and is applied once. RecentCommits
 //! commits are remembered by repository and rev, with the sources that brought them. A
 //! source that brings a commit after the first source is late by the difference. A source
 //! that should have brought a commit within [`MISSED_AFTER`] and did not has missed the
@@ -30,7 +30,7 @@ use gapless_core::ledger::{HostId, Tick, Time, Upstream, UpstreamId, UpstreamKin
 
 use crate::clock::Clock;
 use gapless_store::sync::{Mutex, RwLock};
-use recent::{Expired, Recent, RecentCommit};
+use recent::{ExpiredCommits, RecentCommit, RecentCommits};
 pub use tally::{SourceFigures, SourceTally};
 
 /// How long after its first arrival a commit counts as missed by the other sources.
@@ -89,7 +89,7 @@ pub struct Sources {
     tallies: Mutex<BTreeMap<UpstreamId, Arc<SourceTally>>>,
     judged: RwLock<Arc<JudgedSources>>,
     several: AtomicBool,
-    recent: Vec<Mutex<Recent>>,
+    recent: Vec<Mutex<RecentCommits>>,
     began: Instant,
     /// When expired commits were last looked for, in milliseconds since `began`.
     last_expiry: AtomicU64,
@@ -106,7 +106,7 @@ impl Sources {
     pub fn new(clock: Arc<Clock>) -> Sources {
         let mut recent = Vec::new();
         recent.resize_with(SHARDS, || {
-            Mutex::new(Recent::new(MAX_RECENT_COMMITS / SHARDS))
+            Mutex::new(RecentCommits::new(MAX_RECENT_COMMITS / SHARDS))
         });
         Sources {
             clock,
@@ -158,7 +158,7 @@ impl Sources {
     }
 
     /// Whether there are several sources to compare.
-    pub fn several(&self) -> bool {
+    pub fn has_several(&self) -> bool {
         self.several.load(Ordering::Relaxed)
     }
 
@@ -219,7 +219,7 @@ impl Sources {
         }
     }
 
-    fn judge(&self, expired: Expired) {
+    fn judge(&self, expired: ExpiredCommits) {
         if expired.evicted > 0 {
             self.unjudged.fetch_add(expired.evicted, Ordering::Relaxed);
         }
@@ -230,11 +230,11 @@ impl Sources {
             let judged = self.judged.read();
             judged.clone()
         };
-        let now = self.clock.glance();
+        let now = self.clock.last_tick_now();
         for entry in expired.old.iter().filter(|entry| entry.is_signed()) {
             let own = entry.host.and_then(|host| judged.hosts.get(&host));
             for tally in judged.relays.iter().chain(own) {
-                if !tally.should_have(entry) {
+                if !tally.should_have_brought(entry) {
                     continue;
                 }
                 tally.missed(now.time);
@@ -285,7 +285,7 @@ impl Sources {
 impl SourceTally {
     /// Whether the source should have brought a commit and did not, although it was
     /// connected the whole time.
-    fn should_have(&self, entry: &RecentCommit) -> bool {
+    fn should_have_brought(&self, entry: &RecentCommit) -> bool {
         // Events of untracked repositories are skipped before they are counted.
         let reads = !self.tracked_only || entry.tracked;
         let expected = match self.kind {

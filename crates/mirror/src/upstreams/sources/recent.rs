@@ -1,4 +1,4 @@
-//! Recent commits in the order of their first arrival, and the sources that brought each. The
+//! RecentCommits commits in the order of their first arrival, and the sources that brought each. The
 //! memory is bounded: a new commit evicts the oldest.
 
 use std::collections::{HashMap, VecDeque};
@@ -65,7 +65,7 @@ pub(super) struct ArrivalOutcome {
 
 /// Commits that are no longer remembered.
 #[derive(Default)]
-pub(super) struct Expired {
+pub(super) struct ExpiredCommits {
     /// Commits that reached the age at which misses are counted.
     pub old: Vec<RecentCommit>,
     /// Commits that were evicted before that age.
@@ -73,7 +73,7 @@ pub(super) struct Expired {
 }
 
 /// The memory of recent commits.
-pub(super) struct Recent {
+pub(super) struct RecentCommits {
     entries: VecDeque<RecentCommit>,
     /// The position of each entry, counted from the first entry ever made.
     positions: HashMap<u64, u64, FixedState>,
@@ -83,9 +83,9 @@ pub(super) struct Recent {
     max_commits: usize,
 }
 
-impl Recent {
-    pub(super) fn new(max_commits: usize) -> Recent {
-        Recent {
+impl RecentCommits {
+    pub(super) fn new(max_commits: usize) -> RecentCommits {
+        RecentCommits {
             entries: VecDeque::new(),
             positions: HashMap::with_hasher(FixedState::default()),
             expired: 0,
@@ -164,8 +164,8 @@ impl Recent {
     }
 
     /// Removes and returns the commits that are at least `age` old.
-    pub(super) fn take_expired(&mut self, now: Instant, age: Duration) -> Expired {
-        let mut expired = Expired {
+    pub(super) fn take_expired(&mut self, now: Instant, age: Duration) -> ExpiredCommits {
+        let mut expired = ExpiredCommits {
             old: Vec::new(),
             evicted: std::mem::take(&mut self.evicted),
         };

@@ -40,7 +40,7 @@ fn both(kind: UpstreamKind, host: Option<HostId>) -> Both {
 fn with_second(second: Upstream) -> Both {
     let sources = Sources::new(Arc::new(Clock::resume(Tick(0))));
     let one = sources.add(ONE, &row(UpstreamKind::Relay, None));
-    assert!(!sources.several());
+    assert!(!sources.has_several());
     let two = sources.add(TWO, &second);
     one.connected();
     two.connected();
@@ -83,7 +83,7 @@ impl Both {
 #[test]
 fn the_first_the_late_and_the_one_that_misses_are_told_apart() {
     let both = both(UpstreamKind::Relay, None);
-    assert!(both.sources.several());
+    assert!(both.sources.has_several());
     both.brings(&both.one, 1, Proof::Signed, 0);
     both.brings(&both.two, 1, Proof::Replay, 40);
     both.brings(&both.two, 1, Proof::Replay, 90);
@@ -218,9 +218,9 @@ fn two_hosts_alone_have_nothing_in_common() {
     let sources = Sources::new(Arc::new(Clock::resume(Tick(0))));
     sources.add(ONE, &row(UpstreamKind::Pds, Some(HOST)));
     sources.add(TWO, &row(UpstreamKind::Pds, Some(HostId(8))));
-    assert!(!sources.several());
+    assert!(!sources.has_several());
     sources.add(UpstreamId(3), &row(UpstreamKind::Relay, None));
-    assert!(sources.several());
+    assert!(sources.has_several());
     sources.remove(UpstreamId(3));
-    assert!(!sources.several());
+    assert!(!sources.has_several());
 }
