@@ -307,7 +307,7 @@ fn owe_unchained(context: Context<'_>, repo: &mut Repo, head: &Head, before: Pri
     let why = match before {
         _ if account::is_hidden(repo.account) => DebtReason::WhileInactive,
         PriorState::Recompute => DebtReason::Legacy,
-        PriorState::DnsLookupError => DebtReason::OtherRoot,
+        PriorState::Untold => DebtReason::OtherRoot,
         PriorState::Root(_) | PriorState::Unjudged => DebtReason::BrokenChain,
     };
     debt::owe_commit(now, repo, why, named_head(head));
@@ -325,10 +325,10 @@ pub fn chains(repo: &Repo, head: &Head, before: PriorState) -> bool {
     match (&repo.held, before) {
         (Held::Exactly(held), PriorState::Root(root)) => root == held.data,
         // The owner signed the held root again, under a newer rev.
-        (Held::Exactly(held), PriorState::DnsLookupError) => head.data == held.data,
+        (Held::Exactly(held), PriorState::Untold) => head.data == held.data,
         // The operations of such a commit are the whole repository.
         (Held::Nothing, PriorState::Root(root)) => root == empty_root(),
-        (Held::Nothing, PriorState::DnsLookupError) => false,
+        (Held::Nothing, PriorState::Untold) => false,
         (Held::Applying { .. } | Held::Damaged { .. }, _) => false,
         (_, PriorState::Recompute | PriorState::Unjudged) => false,
     }

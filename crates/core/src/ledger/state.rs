@@ -591,7 +591,7 @@ pub enum PriorState {
     /// keys shows whether they lead to the signed root.
     Recompute,
     /// The event carries no operations: a `#sync`, or a commit that is too big.
-    DnsLookupError,
+    Untold,
     /// The event is not verified, because the DID could not be resolved when the event
     /// arrived.
     Unjudged,

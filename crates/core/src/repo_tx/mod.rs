@@ -301,7 +301,7 @@ impl RepoTx {
             Decision::Apply => {
                 let before = match event {
                     Event::Signed { before, .. } => *before,
-                    _ => PriorState::DnsLookupError,
+                    _ => PriorState::Untold,
                 };
                 self.apply(rules, arrival, before, frame);
             }
@@ -325,7 +325,7 @@ impl RepoTx {
     ) {
         // A frame that proves nothing may carry operations that the owner did not sign.
         let ops = match before {
-            PriorState::DnsLookupError => &[],
+            PriorState::Untold => &[],
             _ => frame.ops.as_slice(),
         };
         // Under another filter, records may still be held that are not wanted any more.

@@ -179,7 +179,7 @@ fn a_fork_that_is_replayed_costs_a_bounded_number_of_questions() {
     other.commit = cid("another");
     let fork = Event::Signed {
         head: other,
-        before: PriorState::DnsLookupError,
+        before: PriorState::Untold,
         bytes: 9,
     };
     let mut asked = 0;

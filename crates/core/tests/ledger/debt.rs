@@ -63,7 +63,7 @@ fn a_fetch_that_is_owed_for_another_reason_is_not_paid_by_a_commit() {
         PDS,
         &Event::Signed {
             head: six,
-            before: PriorState::DnsLookupError,
+            before: PriorState::Untold,
             bytes: 1,
         },
     );

@@ -110,7 +110,7 @@ fn a_sync_with_our_root_moves_the_head_and_another_is_owed() {
     same.data = root(5);
     let event = Event::Signed {
         head: same,
-        before: PriorState::DnsLookupError,
+        before: PriorState::Untold,
         bytes: 9,
     };
     assert_eq!(scenario.event(PDS, &event), Decision::Apply);

@@ -82,7 +82,7 @@ pub(crate) fn commit(n: u64) -> Event {
 pub(crate) fn sync(n: u64) -> Event {
     Event::Signed {
         head: head(n),
-        before: PriorState::DnsLookupError,
+        before: PriorState::Untold,
         bytes: 100,
     }
 }

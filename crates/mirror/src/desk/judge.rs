@@ -158,7 +158,7 @@ fn judge_commit<'a>(
     match verify::check_commit(event, key, held.as_ref(), now.0, None) {
         Verdict::Replay => Judgement::plain(None),
         Verdict::Fork(authentic) => {
-            Judgement::plain(Some(signed(&authentic, PriorState::DnsLookupError, bytes)))
+            Judgement::plain(Some(signed(&authentic, PriorState::Untold, bytes)))
         }
         Verdict::Applies(commit) | Verdict::Discontinuous(commit) => {
             let before = PriorState::Root(commit.before);
@@ -177,7 +177,7 @@ fn judge_commit<'a>(
                 fault => Some((DeadClass::Invalid, fault.to_string())),
             },
             // The operations are not those that the owner signed, so they are dropped.
-            ..authentic(&signed, PriorState::DnsLookupError, bytes)
+            ..authentic(&signed, PriorState::Untold, bytes)
         },
         Verdict::Invalid {
             fault: Fault::Signature(fault),
@@ -204,9 +204,7 @@ fn judge_sync<'a>(
         SyncVerdict::Replay => Judgement::plain(None),
         SyncVerdict::SameRoot(authentic)
         | SyncVerdict::OtherRoot(authentic)
-        | SyncVerdict::Fork(authentic) => {
-            self::authentic(&authentic, PriorState::DnsLookupError, bytes)
-        }
+        | SyncVerdict::Fork(authentic) => self::authentic(&authentic, PriorState::Untold, bytes),
         SyncVerdict::Invalid(Fault::Signature(fault)) => {
             other_key(owner, read, claimed(), bytes, fault.to_string())
         }

@@ -153,14 +153,14 @@ fn checked_op(op: &Op) -> CheckedOp<'_> {
 /// What a signed frame proves about the state before it.
 fn before(commit: &Commit, body: &Body) -> PriorState {
     match body {
-        Body::Commit { too_big: true, .. } => PriorState::DnsLookupError,
+        Body::Commit { too_big: true, .. } => PriorState::Untold,
         Body::Commit { proved: false, .. } => PriorState::Recompute,
         Body::Commit { ops, .. } => match commit.undone(ops) {
             Some(root) if root == commit.previous => PriorState::Root(root),
             // The operations are not those that were signed, so they are of no use.
-            _ => PriorState::DnsLookupError,
+            _ => PriorState::Untold,
         },
-        _ => PriorState::DnsLookupError,
+        _ => PriorState::Untold,
     }
 }
 

@@ -21,7 +21,7 @@ pub fn encode(row: &ParkedFrame) -> Vec<u8> {
     match before {
         PriorState::Root(root) => writer.byte(0).cid(root),
         PriorState::Recompute => writer.byte(1),
-        PriorState::DnsLookupError => writer.byte(2),
+        PriorState::Untold => writer.byte(2),
         PriorState::Unjudged => writer.byte(3),
     };
     writer.maybe(*origin, |writer, host| {
@@ -61,7 +61,7 @@ fn read_parked(row: &mut RowReader<'_>) -> Result<(Parked, UpstreamId, Option<Ep
     let before = match row.byte()? {
         0 => PriorState::Root(row.cid()?),
         1 => PriorState::Recompute,
-        2 => PriorState::DnsLookupError,
+        2 => PriorState::Untold,
         3 => PriorState::Unjudged,
         _ => return Err(RowFault::Value("link")),
     };
@@ -87,7 +87,7 @@ mod tests {
         let before = prop_oneof![
             cid().prop_map(PriorState::Root),
             Just(PriorState::Recompute),
-            Just(PriorState::DnsLookupError),
+            Just(PriorState::Untold),
             Just(PriorState::Unjudged),
         ];
         (head(), before, prop::option::of(host()), any::<u32>()).prop_map(

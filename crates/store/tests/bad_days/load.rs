@@ -365,7 +365,7 @@ impl Owner {
             repo.park.push(ParkedFrame {
                 parked: Parked {
                     head,
-                    before: PriorState::DnsLookupError,
+                    before: PriorState::Untold,
                     origin: None,
                     bytes: 300,
                 },

@@ -185,7 +185,7 @@ pub(crate) fn parked_frames_come_and_go(world: &dyn World) {
         park.push(ParkedFrame {
             parked: Parked {
                 head,
-                before: PriorState::DnsLookupError,
+                before: PriorState::Untold,
                 origin: None,
                 bytes: 5,
             },
