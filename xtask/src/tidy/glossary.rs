@@ -1,4 +1,4 @@
-//! Checks the glossary: each word once, in alphabetical order, in one or two sentences.
+//! Checks the glossary: each word once, in alphabetical order, in one sentence.
 //!
 //! The format of `docs/glossary.md`: sections whose items begin with a word in bold,
 //! or with several words separated by commas, and a colon. A full stop, question mark
@@ -8,7 +8,6 @@ use super::{File, Report};
 use std::collections::BTreeMap;
 
 const GLOSSARY: &str = "docs/glossary.md";
-const SENTENCES: usize = 2;
 
 pub(super) fn check(files: &[File], report: &mut Report) {
     let Some(glossary) = files.iter().find(|file| file.path == GLOSSARY) else {
@@ -44,9 +43,9 @@ pub(super) fn check(files: &[File], report: &mut Report) {
             words.entry(name).or_insert(line);
         }
         let count = sentences(definition);
-        if !(1..=SENTENCES).contains(&count) {
+        if count != 1 {
             let wrong = format!("a definition of {count} sentences");
-            fail(wrong, "write one sentence, or two at most");
+            fail(wrong, "write one sentence");
         }
     }
 }
@@ -104,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_one_or_two_sentences_pass() {
-        let entries = "- **desk**: one thing. And\n  another, `a. b. c.`.\n\
+    fn entries_of_one_sentence_pass() {
+        let entries = "- **desk**: one thing, and\n  another, `a. b. c.`.\n\
                        - **Key**, **r-key** (of a record): is it so?\n- **lane**: v1.2 of it.\n";
         assert_eq!(with(entries), Vec::<String>::new());
     }
@@ -122,10 +121,7 @@ mod tests {
                 "- **aa**: one.\n- **ab**: two.\n",
                 ":10: `ab` is already defined in line 6",
             ),
-            (
-                "- **a**: one. Two. Three.\n",
-                ":5: a definition of 3 sentences",
-            ),
+            ("- **a**: one. Two.\n", ":5: a definition of 2 sentences"),
             ("- **a**: one\n", ":5: a definition of 0 sentences"),
             ("- **a** one.\n", ":5: a definition of 0 sentences"),
             ("- a: one.\n", ":5: an entry without a word in bold"),
