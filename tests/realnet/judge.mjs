@@ -43,8 +43,8 @@ async function each(world, account, check) {
   }
 }
 
-// A judge who cannot say no has shown nothing: a CAR with one letter changed, one without
-// its last block, and a record too few.
+// The judge must refuse damaged input: a CAR with one letter changed, a CAR without its
+// last block, and a listing without one record.
 async function refuses(world, { account, key, records }) {
   const car = await account.car()
   const changed = car.slice()

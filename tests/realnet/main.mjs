@@ -1,7 +1,7 @@
 // Gapless against the reference servers of the AT Protocol.
 //   node main.mjs WORK_FOLDER PROGRAM [PYTHON]
 // Each phase does something to the network or the mirror, and waits until the mirror
-// says of every account what its host says. Then everybody judges what the mirror holds.
+// says of every account what its host says. Then all judges check what the mirror holds.
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { Accounts } from './accounts.mjs'

@@ -1,4 +1,4 @@
-// The program under test: the real binary, asked over HTTP like anybody would ask it.
+// The program under test: the real binary, which the test asks over HTTP as any client does.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { start, tail } from './processes.mjs'
@@ -59,7 +59,7 @@ export class Mirror {
       .reduce((sum, line) => sum + Number(line.split(' ').at(-1)), 0)
   }
 
-  // What it said that is worth a person's while.
+  // The log lines of a level, and panics.
   said(level) {
     return readFileSync(join(this.network.work, 'gapless.log'), 'utf8').split('\n').filter((line) => line.includes(` ${level} `) || line.includes('panicked'))
   }

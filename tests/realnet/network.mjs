@@ -1,4 +1,4 @@
-// A directory and two hosts, as anybody runs them: separate processes, on loopback.
+// A directory and two hosts, as operators run them: separate processes, on loopback.
 import { rmSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { freePorts, start } from './processes.mjs'

@@ -1,5 +1,5 @@
-// What a host says first to somebody who comes with a cursor: shows that a fault that
-// the test prepared is there, before the mirror meets it.
+// The first message of a host to a client with a cursor: shows that a prepared fault is
+// in place before the mirror meets the fault.
 import { decodeAll } from '@atproto/lex-cbor'
 
 export function greeting(host, cursor) {

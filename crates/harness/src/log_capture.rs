@@ -107,7 +107,7 @@ pub(crate) fn of_program(text: &str) -> Vec<String> {
 /// Log texts, each with the names of the faults that explain it.
 const EXPLAINED: &[(&str, &[&str])] = &[
     (
-        "dialed again after the wait",
+        "dials again after the wait",
         &[
             "disconnect",
             "dial-error",

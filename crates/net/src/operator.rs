@@ -50,11 +50,15 @@ pub enum OperatorError {
     NotConnected(String),
     #[error("the response did not arrive: {0}")]
     Lost(String),
-    #[error("the server accepts connections and does not answer /health")]
+    #[error("the server accepts connections but does not answer /health")]
     Silent,
-    #[error("/health was answered with {0}")]
+    #[error("the server answers /health with status {0}")]
     Unhealthy(u16),
-    #[error("the response is larger than its limit")]
+    #[error(
+        "the response exceeds the limit of {} MiB, or of {} MiB in one line",
+        MAX_TEXT_BYTES >> 20,
+        MAX_LINE_BYTES >> 20
+    )]
     TooLarge,
     /// The mirror answered with a status that is not a success.
     #[error("status {status}")]

@@ -21,8 +21,8 @@ export async function run(world) {
   await boris.put('com.example.note', 'moved', { n: 1 })
   await world.settled()
 
-  // There and back again, as a person does it who reads before each step: each of them is
-  // heard of, and asked about, by itself. She closed her account a moment ago, too.
+  // Clara moves there and back, with a pause before each step, so that the mirror receives,
+  // and asks about, each step separately. Clara has just closed and reopened her account, too.
   await move(clara, two, A_STEP_MS)
   await clara.post('over there')
   await world.settled()
@@ -36,7 +36,7 @@ async function move(account, to, pace = 0) {
   const known = account.hosts?.has(to)
   account.hosts = new Set([...(account.hosts ?? []), from, to])
   const auth = await ask(from.url, 'com.atproto.server.getServiceAuth', { aud: to.did, lxm: 'com.atproto.server.createAccount' }, { token: before })
-  // Who was there before still has an account there, asleep.
+  // A person who lived on the host before still has a deactivated account there.
   const token = known ? await account.enter(to) : (await order(to.url, 'com.atproto.server.createAccount', {
     did, handle: `${account.name}-moved${to.domain}`, email: account.email, password: account.password,
   }, { token: auth.token })).accessJwt

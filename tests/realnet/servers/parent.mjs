@@ -7,6 +7,6 @@ export function endWithParent(stop) {
     .then(() => process.exit(0), () => process.exit(1))
   process.once('SIGTERM', end)
   process.once('disconnect', () => process.exit(1))
-  // A Ctrl-C reaches everybody in the terminal; the test decides.
+  // Ctrl-C reaches every process in the terminal; the test decides when servers stop.
   process.on('SIGINT', () => {})
 }

@@ -58,8 +58,8 @@ fn list_problems(status: &Status) -> Vec<String> {
     for upstream in status.upstreams.iter().filter(|one| is_followed_whole(one)) {
         if let Some(error) = &upstream.sweep.error {
             needs.push(format!(
-                "the last sweep of {} failed, so what lives there may not all be known: {error} \
-                 ({} in a row, since {})",
+                "the last sweep of {} failed, so some repositories of this host may be unknown: {error} \
+                 ({} failures in a row, since {})",
                 upstream.url,
                 upstream.sweep.failures,
                 or_dash(upstream.sweep.failing_since.as_deref())
@@ -83,14 +83,14 @@ fn list_problems(status: &Status) -> Vec<String> {
     }
     for host in &status.hiding_suspended {
         needs.push(format!(
-            "so much vanished from {host} that nothing of it is hidden; if it has really gone: \
-             gapless upstream confirm-loss URL"
+            "so many repositories vanished from {host} that Gapless hides none of them; if the loss is \
+             real: gapless upstream confirm-loss URL"
         ));
     }
     if status.dead_letters > 0 {
         let count = status.dead_letters;
         needs.push(format!(
-            "{count} dead letters: input that could not be used; gapless dead list"
+            "{count} dead letters, which are events that Gapless could not use: gapless dead list"
         ));
     }
     needs
@@ -101,9 +101,9 @@ fn describe_strays(upstream: &UpstreamAnswer) -> Option<String> {
     let url = &upstream.url;
     upstream.strays.map(|count| {
         format!(
-            "{url} brings {count} repositories of other hosts; is it a relay? It is followed as a host, and \
-             speaks for none of them: gapless upstream remove {url}, then gapless upstream add relay {url}; \
-             if it has another name in DID documents, add it with --host"
+            "{url} is followed as a host, but brings {count} repositories of other hosts, and covers none of \
+             these repositories. If {url} is a relay: gapless upstream remove {url}, then gapless upstream \
+             add relay {url}. If DID documents give the host another name, add the upstream with --host"
         )
     })
 }
@@ -150,7 +150,7 @@ fn print_status(status: &Status, needs: &[String]) {
     print_line("");
     print_upstreams(&status.upstreams);
     if !needs.is_empty() {
-        print_line("\nThis needs a person:");
+        print_line("\nProblems that need a person:");
     }
     for need in needs {
         print_line(&format!("  {}", sanitize(need)));
@@ -162,7 +162,7 @@ fn print_discover(discover: &DiscoverStatus) {
     let scope = match discover.scope.as_str() {
         "network" => "the whole network".to_owned(),
         "collections" => format!(
-            "who has records in {}; {} found",
+            "repositories with records in {}; {} found",
             discover.collections.join(", "),
             discover.found
         ),
@@ -436,15 +436,13 @@ fn print_gaps(gaps: &[Gap], hidden: u64, more: bool, doubts: bool) {
         hidden => format!(" And {hidden} hidden (deactivated, suspended, taken down or deleted)."),
     };
     print_line(&match (gaps.len(), more) {
-        (0, _) if doubts => format!("No repository that is known has a gap.{and_hidden}"),
+        (0, _) if doubts => format!("No known repository has a gap.{and_hidden}"),
         (0, _) if hidden > 0 => {
-            format!(
-                "No gaps: every repository that was heard of, and is shown, is complete.{and_hidden}"
-            )
+            format!("No gaps: every known repository that is not hidden is complete.{and_hidden}")
         }
-        (0, _) => "No gaps: every repository that was heard of is complete.".to_owned(),
+        (0, _) => "No gaps: every known repository is complete.".to_owned(),
         (shown, false) => format!("{shown} not complete.{and_hidden}"),
-        (shown, true) => format!("{shown} shown, and there are more: --limit."),
+        (shown, true) => format!("{shown} shown; there are more. Show more with --limit."),
     });
 }
 

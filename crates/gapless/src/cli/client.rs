@@ -30,15 +30,15 @@ impl Reply {
     /// Parses the text as JSON of this type.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, CommandError> {
         serde_json::from_str(&self.text)
-            .map_err(|error| not_gapless(&self.from, &format!("it is not understood: {error}")))
+            .map_err(|error| not_gapless(&self.from, &format!("cannot parse the answer: {error}")))
     }
 }
 
 /// The failure for a server whose answers are not those of Gapless.
 fn not_gapless(from: &str, why: &str) -> CommandError {
     CommandError::Unreachable(format!(
-        "the answer of {from} is not that of a gapless of this version: {why}.\n\
-         Name the one that runs: --url URL, or GAPLESS_URL."
+        "{from} does not answer as a Gapless mirror of this version does: {why}.\n\
+         Name the running mirror with --url URL or GAPLESS_URL."
     ))
 }
 
@@ -51,7 +51,9 @@ pub(crate) fn run_requests<T>(
         .build();
     match runtime {
         Ok(runtime) => runtime.block_on(work),
-        Err(error) => Err(CommandError::Failed(format!("could not start: {error}"))),
+        Err(error) => Err(CommandError::Failed(format!(
+            "cannot start the async runtime: {error}"
+        ))),
     }
 }
 
@@ -71,7 +73,9 @@ impl Client {
         let token = match server.token.clone().or_else(|| variable("GAPLESS_TOKEN")) {
             Some(text) => Some(Token::parse(&text).ok_or_else(|| {
                 CommandError::Usage(
-                    "the token is none: expected 8 to 512 visible letters".to_owned(),
+                    "the token in --token or GAPLESS_TOKEN is not valid: expected 8 to 512 visible \
+                     ASCII characters"
+                        .to_owned(),
                 )
             })?),
             None => None,
@@ -80,7 +84,7 @@ impl Client {
         let client = OperatorClient::new(base, token);
         client.map(Client).map_err(|error| {
             CommandError::Failed(match error {
-                NetError::Client(why) => format!("no HTTP client: {why}"),
+                NetError::Client(why) => format!("cannot create the HTTP client: {why}"),
                 other => other.to_string(),
             })
         })
@@ -149,7 +153,7 @@ impl Client {
 
     /// The failure for a part of a response that cannot be parsed.
     pub(crate) fn not_understood(&self, error: &serde_json::Error) -> CommandError {
-        let why = format!("it is not understood: {error}");
+        let why = format!("cannot parse the answer: {error}");
         not_gapless(self.0.base().as_str(), &why)
     }
 }
@@ -157,32 +161,41 @@ impl Client {
 fn describe(base: &Url, error: OperatorError) -> CommandError {
     match error {
         OperatorError::NotConnected(reason) => CommandError::Unreachable(format!(
-            "no gapless answers at {base} ({reason}).\nStart one: gapless run --upstream \
-             pds=https://pds.example.com\nOr name the one that runs: --url URL, or GAPLESS_URL."
+            "no Gapless mirror answers at {base} ({reason}).\nStart one: gapless run --upstream \
+             pds=https://pds.example.com\nOr name the running mirror with --url URL or GAPLESS_URL."
         )),
-        OperatorError::Lost(reason) => {
-            CommandError::Unreachable(format!("no answer of a gapless came from {base}: {reason}"))
-        }
+        OperatorError::Lost(reason) => CommandError::Unreachable(format!(
+            "the answer of {base} did not arrive: {reason}.\nCheck the log of the mirror there, or \
+             name another mirror with --url URL or GAPLESS_URL."
+        )),
         OperatorError::Silent => CommandError::Unreachable(format!(
-            "{base} accepts connections and sends no answer. If it is a gapless, it hangs: \
-             its log may tell why.\nOr name another one: --url URL, or GAPLESS_URL."
+            "{base} accepts connections but sends no answer. If a Gapless mirror runs there, the \
+             mirror hangs: check its log.\nOr name another mirror with --url URL or GAPLESS_URL."
         )),
-        OperatorError::Unhealthy(status) => not_gapless(
-            base.as_str(),
-            &format!("asked whether it lives, it says {status}"),
-        ),
-        OperatorError::TooLarge => CommandError::Failed(format!("{base} answers without an end")),
+        OperatorError::Unhealthy(status) => {
+            not_gapless(base.as_str(), &format!("the status of /health is {status}"))
+        }
+        OperatorError::TooLarge => CommandError::Failed(format!(
+            "{}, so the command reads no more of the answer of {base}.\nIf no Gapless mirror runs \
+             there, name another mirror with --url URL or GAPLESS_URL.",
+            OperatorError::TooLarge
+        )),
         OperatorError::Status { status, text } => describe_status(base, status, &text),
     }
 }
 
 fn describe_status(base: &Url, status: u16, text: &str) -> CommandError {
     let Ok(body) = serde_json::from_str::<ErrorBody>(text) else {
-        return not_gapless(base.as_str(), &format!("its status is {status}"));
+        return not_gapless(
+            base.as_str(),
+            &format!("the status is {status}, without the error text of Gapless"),
+        );
     };
     let words = body.message;
     match status {
-        401 => CommandError::Usage(format!("{words}. Give it with --token or GAPLESS_TOKEN.")),
+        401 => CommandError::Usage(format!(
+            "{words}. Give the token with --token or GAPLESS_TOKEN."
+        )),
         // The state of a repository is not a mistake in the command.
         400 if body.error != "InvalidRequest" => CommandError::Failed(words),
         400 | 403 => CommandError::Usage(words),
@@ -215,12 +228,12 @@ mod tests {
             (
                 OperatorError::NotConnected("refused".to_owned()),
                 3,
-                "no gapless answers at http://127.0.0.1:7070/ (refused)",
+                "no Gapless mirror answers at http://127.0.0.1:7070/ (refused)",
             ),
             (OperatorError::Lost("reset".to_owned()), 3, "reset"),
-            (OperatorError::Unhealthy(500), 3, "it says 500"),
-            (OperatorError::TooLarge, 1, "without an end"),
-            (not_json, 3, "its status is 502"),
+            (OperatorError::Unhealthy(500), 3, "/health is 500"),
+            (OperatorError::TooLarge, 1, "exceeds the limit of 64 MiB"),
+            (not_json, 3, "the status is 502"),
             (refused(401, "AuthMissing"), 2, "GAPLESS_TOKEN"),
             (refused(400, "InvalidRequest"), 2, "why"),
             (refused(400, "RepoNotFound"), 1, "why"),

@@ -61,9 +61,11 @@ fn print_letters(dead: &[DeadAnswer], more: bool) {
     print_line(&match (dead.len(), more) {
         (0, _) => "No dead letters.".to_owned(),
         (shown, false) => {
-            format!("{shown} dead letters. Once you have looked: gapless dead resolve N")
+            format!(
+                "{shown} dead letters. To resolve one after a look at its error: gapless dead resolve N"
+            )
         }
-        (shown, true) => format!("{shown} shown, and there are more: --limit."),
+        (shown, true) => format!("{shown} shown; there are more. Show more with --limit."),
     });
 }
 
@@ -82,7 +84,7 @@ pub(crate) fn resolve_dead_letters(
     if server.json {
         print_line(&reply.text);
     } else {
-        print_line(&format!("{} settled.", settled.resolved));
+        print_line(&format!("{} dead letters resolved.", settled.resolved));
     }
     Ok(CommandOutcome::Fine)
 }

@@ -31,7 +31,7 @@ pub(crate) fn export(
     // The export would replace a device, a folder or a link.
     if std::fs::symlink_metadata(&out).is_ok_and(|there| !there.is_file()) {
         return Err(CommandError::Usage(format!(
-            "{} is there and no ordinary file; name another one with --out",
+            "{} exists and is not a regular file; name another file with --out",
             out.display()
         )));
     }
@@ -46,7 +46,7 @@ pub(crate) fn export(
     let download = download?;
     let wrong = |error: &dyn std::fmt::Display| {
         CommandError::Failed(format!(
-            "what the mirror sent is not the repository of {did}, whole: {error}. Nothing was written."
+            "the mirror did not send the complete repository of {did}: {error}. The command wrote no file."
         ))
     };
     let bytes = download.bytes;
@@ -114,7 +114,9 @@ async fn download_car(
             .map_err(|error| cannot(&error))?;
         let fed = download.spill.feed(&piece);
         fed.map_err(|error| {
-            CommandError::Failed(format!("what the mirror sends is no CAR: {error}"))
+            CommandError::Failed(format!(
+                "the mirror did not send a valid CAR file of {did}: {error}. The command wrote no file."
+            ))
         })?;
         download.bytes += piece.len() as u64;
         bar.update("bytes", download.bytes, 0);

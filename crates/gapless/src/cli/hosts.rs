@@ -87,7 +87,7 @@ fn print_hosts(page: &HostsPage) {
         print_line(&format_table(&head, &rows));
     }
     let more = match page.cursor {
-        Some(_) => " More than these: --limit.",
+        Some(_) => " Show more with --limit.",
         None => "",
     };
     print_line(&format!(
@@ -96,14 +96,14 @@ fn print_hosts(page: &HostsPage) {
     ));
     if page.refused > 0 {
         print_line(&format!(
-            "{} names of new hosts were refused since the start: too many.",
+            "{} new hosts were refused since the start, because a quota is exhausted.",
             page.refused
         ));
     }
     for one in &page.refused_by {
         let limit = one.limit.map(|limit| limit.to_string());
         print_line(&sanitize(&format!(
-            "  {} of them named by {}, which named {} of at most {}",
+            "  {} of the refused hosts named by {}, which named {} of at most {} hosts",
             one.refused,
             one.named_by,
             one.hosts,

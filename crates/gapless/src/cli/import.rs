@@ -19,7 +19,7 @@ pub(crate) fn import(server: &Server, file: &Path) -> Result<CommandOutcome, Com
         })?;
         let is_file = opened.metadata().await.is_ok_and(|there| there.is_file());
         if !is_file {
-            let words = format!("{} is no file", file.display());
+            let words = format!("{} is not a regular file", file.display());
             return Err(CommandError::Usage(words));
         }
         // The file is read in pieces while it is sent.
@@ -30,7 +30,7 @@ pub(crate) fn import(server: &Server, file: &Path) -> Result<CommandOutcome, Com
         print_line(&reply.text);
     } else {
         print_line(&sanitize(&format!(
-            "{} is at {} now, with {} records; its host is asked whether that is its newest commit",
+            "{} is now at {}, with {} records; Gapless asks the host whether this commit is the newest",
             answer.did, answer.rev, answer.records
         )));
     }

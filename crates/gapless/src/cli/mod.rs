@@ -49,7 +49,7 @@ enum Command {
     /// not fire.
     #[cfg(feature = "demo")]
     Demo(demo::DemoArguments),
-    /// Mirror: follow upstreams, fetch what is missing, answer questions.
+    /// Run the mirror: follow upstreams, fetch missing data, and answer requests.
     Run(Box<Flags>),
     /// Show the state of the running mirror.
     ///
@@ -59,8 +59,8 @@ enum Command {
     /// upstream of kind pds that brings repositories of other hosts. Incomplete
     /// repositories are no finding here; `gapless gaps` lists them.
     Status(Server),
-    /// Show one repository: what is held, and whether it is complete. Ends with 1 when
-    /// it is not.
+    /// Show one repository: what is held, and whether it is complete. Ends with 1 when the
+    /// repository is not complete.
     Repo {
         /// The repository's DID.
         did: String,
@@ -68,10 +68,10 @@ enum Command {
         server: Server,
     },
     /// List repositories that are not complete, why, and what Gapless does about each.
-    /// Ends with 1 when there are any. Repositories that are hidden by their owners or
-    /// hosts are only counted.
+    /// Ends with 1 when any repository is not complete. Repositories that are hidden by
+    /// their owners or hosts are only counted.
     Gaps {
-        /// How many are shown.
+        /// The most repositories to show.
         #[arg(long, default_value_t = DEFAULT_LIMIT)]
         limit: NonZeroUsize,
         #[command(flatten)]
@@ -80,10 +80,10 @@ enum Command {
     /// List the known hosts: how each became known, when it was last swept and, if it
     /// does not answer, since when, why, and when it is tried again.
     Hosts {
-        /// How many are shown.
+        /// The most hosts to show.
         #[arg(long, default_value_t = DEFAULT_LIMIT)]
         limit: NonZeroUsize,
-        /// Only those whose sweeps fail. Ends with 1 when there are any.
+        /// Show only hosts whose sweeps fail. Ends with 1 when a sweep fails.
         #[arg(long)]
         failing: bool,
         #[command(flatten)]
@@ -96,7 +96,7 @@ enum Command {
     Verify {
         /// The repository's DID.
         did: Option<String>,
-        /// All repositories.
+        /// Verify all repositories.
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -142,7 +142,7 @@ enum Command {
     Dead(DeadCommand),
     /// List purged repositories: when each was purged and why, and what is left of it.
     Purges {
-        /// How many are shown.
+        /// The most purges to show.
         #[arg(long, default_value_t = DEFAULT_LIMIT)]
         limit: NonZeroUsize,
         #[command(flatten)]
@@ -160,21 +160,21 @@ enum Command {
 enum UpstreamCommand {
     /// Follow an upstream.
     Add {
-        /// pds, relay or jetstream.
+        /// The kind of the upstream: pds, relay or jetstream.
         kind: String,
-        /// Its URL.
+        /// The URL of the upstream.
         #[arg(value_name = "URL")]
         source: String,
-        /// The public host it stands for, when the URL is that of a proxy.
+        /// The public host behind the upstream, when the URL is that of a proxy.
         #[arg(long)]
         host: Option<String>,
         #[command(flatten)]
         server: Server,
     },
-    /// Stop following an upstream. What is held stays. An upstream in the configuration
-    /// comes back at the next start unless it is removed there.
+    /// Stop following an upstream. The mirrored data stays. An upstream in the configuration
+    /// comes back at the next start unless the configuration is changed.
     Remove {
-        /// Its URL.
+        /// The URL of the upstream.
         #[arg(value_name = "URL")]
         source: String,
         #[command(flatten)]
@@ -185,7 +185,7 @@ enum UpstreamCommand {
     /// Confirm that the repositories that vanished from this host are gone, so that
     /// Gapless hides them.
     ConfirmLoss {
-        /// The upstream's URL.
+        /// The URL of the upstream.
         #[arg(value_name = "URL")]
         source: String,
         #[command(flatten)]
@@ -197,13 +197,15 @@ enum UpstreamCommand {
 enum TrackCommand {
     /// Follow repositories by name.
     Add {
+        /// The DIDs of the repositories.
         #[arg(required = true)]
         dids: Vec<String>,
         #[command(flatten)]
         server: Server,
     },
-    /// Stop following repositories by name. What is held stays.
+    /// Stop following repositories by name. The mirrored data stays.
     Remove {
+        /// The DIDs of the repositories.
         #[arg(required = true)]
         dids: Vec<String>,
         #[command(flatten)]
@@ -217,18 +219,18 @@ enum TrackCommand {
 enum DeadCommand {
     /// List the dead letters that are not resolved.
     List {
-        /// How many are shown.
+        /// The most dead letters to show.
         #[arg(long, default_value_t = DEFAULT_LIMIT)]
         limit: NonZeroUsize,
         #[command(flatten)]
         server: Server,
     },
-    /// Resolve dead letters: they are no longer counted, and their bytes are deleted.
+    /// Resolve dead letters: resolved letters are no longer counted, and their bytes are deleted.
     #[command(group = ArgGroup::new("which").args(["number", "all"]).required(true))]
     Resolve {
-        /// Its number, as the list gives it.
+        /// The number of the dead letter, as `gapless dead list` shows it.
         number: Option<u64>,
-        /// All current dead letters.
+        /// Resolve all current dead letters.
         #[arg(long)]
         all: bool,
         #[command(flatten)]
@@ -267,7 +269,7 @@ enum StoreCommand {
     Repair {
         #[command(flatten)]
         folder: DataFolder,
-        /// Only show what would be done.
+        /// Show what a repair would do, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
@@ -286,10 +288,10 @@ struct DataFolder {
 /// Which server is asked, and how the answer is shown.
 #[derive(Debug, Args)]
 struct Server {
-    /// The running mirror [default: GAPLESS_URL, or http://127.0.0.1:7070].
+    /// The URL of the running mirror [default: GAPLESS_URL, or http://127.0.0.1:7070].
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Its token [default: GAPLESS_TOKEN].
+    /// The API token of the running mirror [default: GAPLESS_TOKEN].
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     /// JSON on standard output instead of words.

@@ -52,7 +52,7 @@ pub(crate) fn resync(
     if server.json {
         print_line(&reply.text);
     } else {
-        print_line("It will be fetched again. At this moment:");
+        print_line(&format!("Gapless fetches {did} again. The present state:"));
         ask::print_repo(&repo);
     }
     Ok(CommandOutcome::Fine)
@@ -66,7 +66,7 @@ pub(crate) fn add_upstream(
 ) -> Result<CommandOutcome, CommandError> {
     if UpstreamKind::parse(kind).is_none() || parse_url(url).is_none() {
         return Err(CommandError::Usage(format!(
-            "{kind} {url} is no upstream; expected pds URL, relay URL or jetstream URL, the URL {}",
+            "{kind} {url} is not an upstream; expected pds URL, relay URL or jetstream URL, where URL is {}",
             config::URL
         )));
     }
@@ -75,7 +75,7 @@ pub(crate) fn add_upstream(
     let to = client.url(&["v1", "upstreams"], &[]);
     let reply = send_order(&client, Method::POST, to, Some(body))?;
     reply.read::<UpstreamAnswer>()?;
-    print_reply(server, &reply, &format!("{url} is followed."))
+    print_reply(server, &reply, &format!("Gapless follows {url}."))
 }
 
 pub(crate) fn remove_upstream(server: &Server, url: &str) -> Result<CommandOutcome, CommandError> {
@@ -83,9 +83,9 @@ pub(crate) fn remove_upstream(server: &Server, url: &str) -> Result<CommandOutco
     let to = client.url(&["v1", "upstreams"], &[("url", url.to_owned())]);
     let reply = send_order(&client, Method::DELETE, to, None)?;
     let gone: UpstreamRemoved = reply.read()?;
-    let mut words = format!("{url} is not followed any more. What is held stays.");
+    let mut words = format!("Gapless no longer follows {url}. The mirrored data stays.");
     if let Some(note) = &gone.note {
-        words.push_str(&format!("\nBut {note}."));
+        words.push_str(&format!("\nHowever, {note}."));
     }
     print_reply(server, &reply, &words)
 }
@@ -100,7 +100,9 @@ pub(crate) fn confirm_loss(server: &Server, url: &str) -> Result<CommandOutcome,
     let to = client.url(&["v1", "upstreams", "confirm-loss"], &[]);
     let reply = send_order(&client, Method::POST, to, Some(json!({ "url": url })))?;
     let ConfirmedLoss { confirmed } = reply.read()?;
-    let words = format!("What vanished from {confirmed} counts as gone; the next sweep hides it.");
+    let words = format!(
+        "The repositories that vanished from {confirmed} count as gone; the next sweep of the host hides them."
+    );
     print_reply(server, &reply, &words)
 }
 
@@ -114,20 +116,23 @@ pub(crate) fn untrack(server: &Server, dids: &[String]) -> Result<CommandOutcome
 
 fn describe_added(sum: TrackedChange) -> String {
     match sum.unchanged {
-        0 => format!("{} followed by name.", sum.changed),
-        before => format!("{} followed by name; {before} were before.", sum.changed),
+        0 => format!("{} repositories added to the tracked ones.", sum.changed),
+        before => format!(
+            "{} repositories added to the tracked ones; {before} were already tracked.",
+            sum.changed
+        ),
     }
 }
 
 fn describe_removed(sum: TrackedChange) -> String {
     let TrackedChange { changed, unchanged } = sum;
     match (changed, unchanged) {
-        (0, 1) => "It was not tracked: nothing has changed.".to_owned(),
-        (0, _) => "None of them was tracked: nothing has changed.".to_owned(),
-        (_, 0) => format!("{changed} not followed by name any more. What is held stays."),
+        (0, 1) => "The repository was not tracked; nothing has changed.".to_owned(),
+        (0, _) => "None of the repositories was tracked; nothing has changed.".to_owned(),
+        (_, 0) => format!("{changed} repositories are no longer tracked. The mirrored data stays."),
         (_, _) => format!(
-            "{changed} not followed by name any more; {unchanged} had not been tracked. \
-             What is held stays."
+            "{changed} repositories are no longer tracked; {unchanged} had not been tracked. \
+             The mirrored data stays."
         ),
     }
 }

@@ -36,13 +36,13 @@ fn print_purges(purges: &[PurgeAnswer], more: bool) {
     for purge in purges {
         print_line(&sanitize(&format!("{}  {}", purge.did, purge.state)));
         print_line(&sanitize(&format!(
-            "    purged   {}, called deleted since {}, lived at {}",
+            "    purged   {}, deleted since {}, last host {}",
             or_dash(purge.purged_at.as_deref()),
             or_dash(purge.deleted_at.as_deref()),
             or_dash(purge.host.as_deref())
         )));
         print_line(&sanitize(&format!(
-            "    went     {} records, {} bytes; redacted {} frames, {} rows of the log, {} dead letters",
+            "    removed  {} records, {} bytes; redacted {} frames, {} rows of the log, {} dead letters",
             purge.records,
             purge.bytes,
             purge.frames_redacted,
@@ -51,7 +51,7 @@ fn print_purges(purges: &[PurgeAnswer], more: bool) {
         )));
         if let Some(at) = &purge.finished_at {
             let files = if purge.compacted {
-                "files written anew"
+                "files rewritten"
             } else {
                 "large files are left to their own compaction"
             };
@@ -59,8 +59,8 @@ fn print_purges(purges: &[PurgeAnswer], more: bool) {
         }
     }
     print_line(&match (purges.len(), more) {
-        (0, _) => "Nothing was ever purged.".to_owned(),
+        (0, _) => "No repository was ever purged.".to_owned(),
         (shown, false) => format!("{shown} purges."),
-        (shown, true) => format!("{shown} shown, and there are more: --limit."),
+        (shown, true) => format!("{shown} shown; there are more. Show more with --limit."),
     });
 }

@@ -86,7 +86,7 @@ fn print_check(folder: &Path, report: &CheckReport) {
         );
     }
     if report.is_clean() {
-        println!("Everything is as it must be.");
+        println!("The store is sound.");
         return;
     }
     for finding in report.findings.iter().take(FINDINGS_SHOWN) {
@@ -172,18 +172,18 @@ fn print_repair(folder: &Path, repaired: &RepairReport, dry_run: bool) {
     }
     if dry_run && !repaired.looked {
         println!(
-            "The tables were not looked at: that needs the journals repaired first. Run it without --dry-run; damaged files are kept."
+            "The tables were not checked, because the journals must be repaired first. Run the command without --dry-run; copies of damaged files are kept."
         );
         return;
     }
     for journal in &repaired.journals {
         println!(
-            "- damage taken out of {}; the file as it was is kept",
+            "- damage removed from {}; a copy of the damaged file is kept",
             journal.display()
         );
     }
     for (first, last) in &repaired.lost_numbers {
-        println!("- log numbers {first} to {last} are lost, and marked so");
+        println!("- log numbers {first} to {last} are lost, and marked as lost");
     }
     let (mended, removed) = (repaired.mended_rows, repaired.removed_rows);
     if mended + removed > 0 {
@@ -192,12 +192,12 @@ fn print_repair(folder: &Path, repaired: &RepairReport, dry_run: bool) {
     let (damaged, strays) = (repaired.damaged_frames, repaired.stray_frames);
     if damaged + strays > 0 {
         println!(
-            "- {damaged} damaged stretches and {strays} frames that stand for nothing go from the frames; who reads the firehose over them is told where each repository is"
+            "- {damaged} damaged ranges and {strays} frames without a log row are removed; a consumer of the firehose gets the present state of each affected repository instead"
         );
     }
     if repaired.damaged_repos > 0 {
         println!(
-            "- {} of {} repositories do not hash to their root any more and must be fetched anew:",
+            "- {} of {} repositories no longer hash to their root and must be fetched again:",
             repaired.damaged_repos, repaired.repos
         );
         for did in repaired.damaged_dids.iter().take(FINDINGS_SHOWN) {
@@ -206,14 +206,16 @@ fn print_repair(folder: &Path, repaired: &RepairReport, dry_run: bool) {
     }
     if repaired.resets > 0 {
         println!(
-            "- {} upstreams begin anew: no repository is complete until it was compared with its host",
+            "- {} upstreams are reset: no repository is complete before Gapless has compared it with its host",
             repaired.resets
         );
     }
     if dry_run {
-        println!("Nothing was changed. Run it without --dry-run to do this.");
+        println!("Nothing was changed. Run the command without --dry-run to make this repair.");
     } else {
-        println!("Done. Start Gapless; it compares and fetches what is missing by itself.");
+        println!(
+            "Done. Start Gapless, which compares the repositories with their hosts and fetches what is missing."
+        );
     }
 }
 
@@ -226,7 +228,7 @@ fn require_store(folder: &Path) -> Result<(), String> {
         }
     } else {
         Err(format!(
-            "there is no folder {}; --data names the folder that gapless keeps its data in",
+            "there is no folder {}; --data must name the data folder of a mirror",
             folder.display()
         ))
     }

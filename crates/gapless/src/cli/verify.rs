@@ -59,7 +59,7 @@ pub(crate) fn verify_all(server: &Server) -> Result<CommandOutcome, CommandError
     bar.clear();
     talked?;
     let Some(report) = report else {
-        let words = "the mirror broke off before its report; its log may tell why";
+        let words = "the mirror ended the answer before the report of the verification; check the mirror's log, then verify again";
         return Err(CommandError::Failed(words.to_owned()));
     };
     if server.json {
@@ -89,6 +89,6 @@ fn print_report(report: &VerifyReport) {
         print_line(&sanitize(&describe_answer(answer)));
     }
     if report.stopped {
-        print_line("It was stopped before the end.");
+        print_line("The verification was stopped before its end.");
     }
 }

@@ -470,7 +470,7 @@ fn read_upstream_entry(given: &RawValue, entry: &Value) -> Result<UpstreamConfig
                 value: value.clone(),
                 at: at.clone(),
             };
-            let words = "no host: it stands for many";
+            let words = "no host for this kind: a relay or Jetstream stands for many hosts";
             return Err(value_error("upstream.host", &given, words));
         }
         Some(_) => Some(inner("host", values::HOST, &values::parse_host)?),

@@ -198,7 +198,10 @@ impl Story {
             told.push(format!("a new epoch put {many} in doubt at once"));
         }
         if seen.owed_for("account_event") {
-            told.push("the host was asked about accounts that it listed otherwise".to_owned());
+            told.push(
+                "Gapless asked the host about accounts that the host listed with another state"
+                    .to_owned(),
+            );
         }
         if seen.owed_for("broken_chain") {
             told.push("the next commit did not chain".to_owned());
@@ -210,27 +213,29 @@ impl Story {
             told.push("a sweep listed a newer head".to_owned());
         }
         if self.repairs.moved > 0 {
-            told.push("the directory named its new host".to_owned());
+            told.push("the directory named the new host".to_owned());
         }
         if self.growth_of("unauthenticated") > 0 {
-            told.push("the known key did not fit, so the directory was asked again".to_owned());
+            told.push(
+                "the known key did not match, so Gapless asked the directory again".to_owned(),
+            );
         }
         if self.growth_of("unresolved") > 0 {
-            told.push("what could not be judged yet waited on disk".to_owned());
+            told.push("events that could not be verified yet waited on disk".to_owned());
         }
         let failed = [
             ("dial_failures", "refused connection", "refused connections"),
             ("request_failures", "failed request", "failed requests"),
             (
                 "resolution_failures",
-                "question in vain to the directory",
-                "questions in vain to the directory",
+                "failed request to the directory",
+                "failed requests to the directory",
             ),
         ];
         for (name, one, many) in failed {
             if self.growth_of(name) > 0 {
                 let times = plural(self.growth_of(name) as usize, one, many);
-                told.push(format!("after {times} it was tried again"));
+                told.push(format!("Gapless tried again after {times}"));
             }
         }
         let refused = self.refused();
@@ -256,7 +261,7 @@ impl Story {
             };
             let repos = plural(repairs.fetched as usize, "repository", "repositories");
             told.push(format!(
-                "{repos} {how} ({} put right)",
+                "{repos} {how} ({} corrected)",
                 records(repairs.records)
             ));
         }

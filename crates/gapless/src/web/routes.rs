@@ -65,13 +65,17 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 async fn no_such_route(uri: Uri) -> HttpError {
-    let words = format!("there is nothing at {}", uri.path());
+    let words = format!("the mirror has no route {}", uri.path());
     HttpError::new(StatusCode::NOT_FOUND, "NotFound", words)
 }
 
 async fn no_such_method() -> HttpError {
     let status = StatusCode::METHOD_NOT_ALLOWED;
-    HttpError::new(status, "MethodNotAllowed", "this path has no such method")
+    HttpError::new(
+        status,
+        "MethodNotAllowed",
+        "this route does not support the method",
+    )
 }
 
 async fn health() -> Response {
@@ -135,7 +139,7 @@ async fn repo(State(app): State<Arc<App>>, path: TextPath) -> JsonResult<RepoAns
     match answer {
         Some(answer) => Ok(Json(answer)),
         None => Err(HttpError::from(ApiError::NotFound(format!(
-            "{name} is not known here; `gapless track add {name}` makes it be followed"
+            "this mirror does not know {name}; `gapless track add {name}` adds the repository"
         )))),
     }
 }
@@ -222,7 +226,7 @@ impl AddUpstreamInput {
         let host = match self.host {
             Some(_) if kind != UpstreamKind::Pds => {
                 return Err(request::invalid(
-                    "`host` must be left out: it stands for many",
+                    "`host` is allowed only for a pds: a relay or Jetstream stands for many hosts",
                 ));
             }
             Some(host) => Some(

@@ -172,8 +172,8 @@ impl Advice {
 fn too_large(limit: u64) -> Advice {
     let mut said = advice(Reason::TooLarge);
     said.doing = Cow::Owned(format!(
-        "It has more than {limit} bytes, which is `fetch.max_repo_bytes`; it is asked for again once \
-         a day, and at once after a start with a higher limit."
+        "The repository has more than {limit} bytes, the limit when Gapless last fetched it; Gapless \
+         tries again once a day, and at once after a start with a higher `fetch.max_repo_bytes`."
     ));
     said
 }
@@ -181,111 +181,124 @@ fn too_large(limit: u64) -> Advice {
 /// The repository is inactive because its host does not have it, which neither the owner
 /// nor the host has asked for.
 const VANISHED: Advice = Advice::new(
-    "Its host says that it does not have it; it is hidden, and shown again once it is back.",
-    "Ask the host's operator, or the owner where it has gone; `gapless resync DID` asks again.",
+    "The host says that it does not have the repository; Gapless hides the repository, and shows it \
+     again once a host serves it.",
+    "Ask the host's operator or the owner where the repository is now; `gapless resync DID` makes \
+     Gapless ask the host again.",
 );
 
 /// The disk is full.
 const FULL: Advice = Advice::new(
-    "There is no room on the disk, so nothing is written; it goes on by itself once there is.",
-    "Make room on the disk: `gapless status` shows how much is missing.",
+    "The disk is full, so Gapless writes nothing; writing continues as soon as there is space.",
+    "Free space on the disk; `gapless status` shows how much is missing.",
 );
 
 /// The repository was fetched, and the local disk failed.
 const FAILED_HERE: Advice = Advice::new(
-    "It was fetched, but the local disk could not store it: its host has done nothing wrong, and \
-     it is fetched again.",
-    "Make room where `fetch.temp` and the data are, or look after that disk; the error says more.",
+    "Gapless downloaded the repository but could not write it to the local disk; the host is not at \
+     fault, and Gapless fetches the repository again.",
+    "Free space on the disks of `fetch.temp` and of the data folder, or check these disks for faults; \
+     the last error of the repository names the cause.",
 );
 
 /// The upstream is connected, but its events are not durable yet.
 const BEHIND: Advice = Advice::new(
-    "The upstream that speaks for it is connected, but what it sends is not all checked and written yet.",
-    "Wait; if it stays so, `gapless upstream list` shows how far behind it is.",
+    "The upstream that covers the repository is connected, but Gapless has not verified and written \
+     all of the upstream's events yet.",
+    "Wait; if this reason stays, `gapless upstream list` shows the lag of the upstream.",
 );
 
 /// The host of the repository is unknown.
 const UNRESOLVED: Advice = Advice::new(
-    "Its DID document has not been read yet, so its host is unknown; the document is asked for \
-     again and again, ever more slowly, and then the repository is fetched from the host that \
+    "Gapless has not read the repository's DID document yet, so the host is unknown; Gapless requests \
+     the document again at growing intervals, and then fetches the repository from the host that \
      the document names.",
-    "If that keeps failing, check the directory, or the owner's domain for did:web; \
+    "If the request keeps failing, check the PLC directory, or the owner's domain for did:web; \
      `gapless repo DID` shows the next try.",
 );
 
 /// Only a Jetstream brings events of the repository.
 const CLAIMED_ONLY: Advice = Advice::new(
-    "Of what is followed only a Jetstream can tell of its changes, which proves nothing; it is only compared now and then.",
-    "Follow a relay or its host beside the Jetstream: `gapless upstream add relay URL`, or \
-     `gapless upstream add pds URL`, where `gapless repo DID` names its host.",
+    "Only a Jetstream brings changes of the repository, and a Jetstream proves nothing; Gapless \
+     compares the repository with its host from time to time.",
+    "Follow a relay or the repository's host in addition to the Jetstream: `gapless upstream add relay \
+     URL` or `gapless upstream add pds URL`; `gapless repo DID` names the host.",
 );
 
 /// The advice for each reason.
 pub fn advice(reason: Reason) -> Advice {
     let (doing, can_do) = match reason {
         Reason::NoSnapshot => (
-            "Its first snapshot is queued.",
-            "Wait; `gapless repo DID` shows the next try and how often it failed.",
+            "Gapless has queued the first fetch of the repository.",
+            "Wait; `gapless repo DID` shows the next try and the number of failed tries.",
         ),
         Reason::Applying => (
-            "A large snapshot is being written; it goes on after a restart.",
+            "Gapless is writing a large snapshot of the repository, and continues after a restart.",
             "Wait.",
         ),
         Reason::Damaged => (
-            "The disk lost records of it; it is fetched again in full.",
-            "Look after the disk; `gapless store check` tells what else is gone.",
+            "The disk lost records of the repository; Gapless fetches the whole repository again.",
+            "Check the disk; with Gapless stopped, `gapless store check` reports further damage.",
         ),
         Reason::NoCover => (
-            "Nothing that is followed tells of its changes; it is only compared now and then.",
-            "Follow its host or a relay: `gapless upstream add pds URL`.",
+            "No followed upstream brings changes of the repository; Gapless compares the repository with \
+             its host from time to time.",
+            "Follow the repository's host or a relay: `gapless upstream add pds URL` or `gapless upstream add relay \
+             URL`.",
         ),
         Reason::CoverDown => (
-            "The upstream that speaks for it is dialed again and again, ever more slowly.",
-            "`gapless upstream list` shows why the last dial failed.",
+            "The upstream that covers the repository is down; Gapless dials the upstream again at growing intervals.",
+            "Run `gapless upstream list` to see why the last dial failed.",
         ),
         Reason::EpochChanged => (
-            "The stream was interrupted; the next sweep of its host shows what was missed.",
-            "Wait for the sweep, or ask at once: `gapless resync DID`.",
+            "The stream was interrupted; the next sweep of the host finds changes that Gapless missed.",
+            "Wait for the sweep, or fetch the repository now: `gapless resync DID`.",
         ),
         Reason::UnreadableFrame => (
-            "An unreadable frame may have concerned this repository; the next sweep decides.",
-            "Wait for the sweep; the frame is among the dead letters.",
+            "Gapless received an unreadable frame that may have been an event of the repository; the next \
+             sweep of the host finds the change.",
+            "Wait for the sweep; `gapless dead list` shows the frame.",
         ),
         Reason::NotCompared => (
-            "It waits to be compared with its host.",
-            "Wait for the sweep, or ask at once: `gapless resync DID`.",
+            "Gapless has yet to compare the repository with its host.",
+            "Wait for the sweep, or fetch the repository now: `gapless resync DID`.",
         ),
         Reason::NewerCommitKnown => (
-            "A newer commit is known; what lies between is fetched.",
+            "Gapless knows of a newer commit and fetches the missing changes.",
             "Wait; `gapless repo DID` shows the next try.",
         ),
         Reason::HostBehind => (
-            "Its host serves an older state than was signed; ours is held and the host asked again.",
-            "Ask the host's operator; to take over the older state: `gapless resync DID --accept-rollback`.",
+            "The host serves an older state than the owner has signed; Gapless keeps the newer state and \
+             asks the host again.",
+            "Ask the host's operator, or adopt the older state: `gapless resync DID --accept-rollback`.",
         ),
         Reason::Inactive => (
-            "The account is not active: it is hidden, and shown again once its host says so.",
-            "Nothing; this is the owner's or the host's decision.",
+            "The account is not active; Gapless hides the repository, and shows it again once the host \
+             reports the account as active.",
+            "Nothing; the owner or the host made this decision.",
         ),
         Reason::ResolveOwed => (
-            "Its DID document is asked for.",
-            "If that keeps failing, check the directory, or the owner's domain for did:web.",
+            "Gapless requests the repository's DID document.",
+            "If the request keeps failing, check the PLC directory, or the owner's domain for did:web.",
         ),
         Reason::CompareOwed => (
-            "Its host is asked for the newest commit.",
-            "If that keeps failing, check whether the host is up.",
+            "Gapless asks the host for the repository's newest commit.",
+            "If the request keeps failing, check whether the host is up.",
         ),
         Reason::FetchOwed => (
-            "It is queued to be fetched.",
-            "If that keeps failing, check whether the host is up and within its rate limits.",
+            "Gapless has queued a fetch of the repository.",
+            "If the fetch keeps failing, check whether the host is up and whether Gapless exceeds the host's rate \
+             limits.",
         ),
         Reason::FilterChanged => (
-            "Other collections are wanted than when it was fetched; it is fetched again.",
+            "The wanted collections have changed since Gapless fetched the repository; Gapless fetches the \
+             repository again.",
             "Wait.",
         ),
         Reason::TooLarge => (
-            "It is larger than `fetch.max_repo_bytes`; it is asked for again once a day.",
-            "Raise `fetch.max_repo_bytes` and start again, or leave it.",
+            "The repository is larger than `fetch.max_repo_bytes`; Gapless tries to fetch the repository again once a \
+             day.",
+            "Raise `fetch.max_repo_bytes` and restart Gapless, or leave the repository incomplete.",
         ),
     };
     Advice::new(doing, can_do)
@@ -383,7 +396,11 @@ mod tests {
             ..Circumstances::default()
         };
         let told = gap(&repo, &reasons, jetstream);
-        for words in ["beside the Jetstream", "add relay URL", "add pds URL"] {
+        for words in [
+            "in addition to the Jetstream",
+            "add relay URL",
+            "add pds URL",
+        ] {
             assert!(told.can_do.contains(words), "{}", told.can_do);
         }
         assert!(told.doing.contains("proves nothing"), "{}", told.doing);

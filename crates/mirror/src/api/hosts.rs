@@ -150,9 +150,9 @@ impl HostReason {
     pub fn what_happens(self) -> &'static str {
         match self {
             HostReason::NotListed => {
-                "Its listing has not been read yet, so its repositories may not all be known."
+                "Gapless has not read the host's whole listing yet, so some of the host's repositories may be unknown."
             }
-            HostReason::SweepFailing => "Gapless sweeps it again, at growing intervals.",
+            HostReason::SweepFailing => "Gapless sweeps the host again, at growing intervals.",
         }
     }
 
@@ -161,7 +161,7 @@ impl HostReason {
         match self {
             HostReason::NotListed => "Wait; `gapless upstream list` shows the last sweep.",
             HostReason::SweepFailing => {
-                "Check whether the host is up and answers listRepos and getLatestCommit; if it is gone, stop following it."
+                "Check whether the host is up and answers listRepos and getLatestCommit; if the host is gone, stop following it."
             }
         }
     }

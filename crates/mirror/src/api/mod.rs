@@ -153,8 +153,8 @@ pub struct UpstreamRemoved {
 
 impl UpstreamRemoved {
     pub fn new(url: &str, configured: bool) -> UpstreamRemoved {
-        let note = "the configuration names it, so it is followed again after the next start unless it \
-                    is removed there";
+        let note = "the configuration names the upstream, so Gapless follows the upstream again after the next \
+                    start unless the configuration is changed";
         UpstreamRemoved {
             removed: url.to_owned(),
             configured,

@@ -33,10 +33,13 @@ pub(crate) fn account_name(account: Account) -> &'static str {
 pub(super) fn account_of(repo: &Repo) -> (&'static str, Option<&'static str>) {
     let awaited = match deletion::awaited_evidence(repo) {
         None => return (account_name(repo.account), None),
-        Some(AwaitedEvidence::Answer) => "a relay says that it is deleted; its host is asked",
+        Some(AwaitedEvidence::Answer) => {
+            "a relay reports the account as deleted; Gapless asks the host"
+        }
         Some(AwaitedEvidence::Sweep) => {
-            "a relay says that it is deleted, and its host does not have it; a whole sweep of \
-             that host has yet to show that it has not lost others as well"
+            "a relay reports the account as deleted, and the host does not have the repository; Gapless \
+             waits for a whole sweep of the host, which shows whether the host lost other \
+             repositories as well"
         }
     };
     ("deleted_unconfirmed", Some(awaited))

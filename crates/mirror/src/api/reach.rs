@@ -35,15 +35,23 @@ impl Reach {
     /// Fills in `says`.
     pub fn in_words(mut self) -> Reach {
         let mut says = vec![match self.repos {
-            1 => "This answer covers the 1 known repository.".to_owned(),
-            repos => format!("This answer covers the {repos} known repositories."),
+            1 => "This answer covers the 1 repository that Gapless knows.".to_owned(),
+            repos => format!("This answer covers the {repos} repositories that Gapless knows."),
         }];
-        let until = |one: &ListedHost| one.until.clone().unwrap_or_else(|| "now".to_owned());
+        let until = |one: &ListedHost| {
+            one.until
+                .clone()
+                .unwrap_or_else(|| "an unknown time".to_owned())
+        };
         says.push(match (self.listed.first(), self.listed_total) {
-            (None, _) => "No host was swept whole.".to_owned(),
-            (Some(one), 1) => format!("{} was swept whole, until {}.", one.host, until(one)),
+            (None, _) => "Gapless has not read the whole listing of any host.".to_owned(),
+            (Some(one), 1) => format!(
+                "Gapless read the whole listing of {} at {}.",
+                one.host,
+                until(one)
+            ),
             (Some(one), total) => format!(
-                "{total} hosts were swept whole, the one longest ago ({}) until {}.",
+                "Gapless read the whole listings of {total} hosts, the oldest one ({}) at {}.",
                 one.host,
                 until(one)
             ),
@@ -51,13 +59,17 @@ impl Reach {
         for (what, tellers) in [("relay", &self.relays), ("Jetstream", &self.jetstreams)] {
             let who = match &tellers[..] {
                 [] => continue,
-                [one] => format!("The {what} {one} tells"),
-                more => format!("The {what}s {} tell", more.join(", ")),
+                [one] => format!("The {what} {one} reports"),
+                more => format!("The {what}s {} report", more.join(", ")),
             };
-            says.push(format!("{who} only of accounts that are active."));
+            says.push(format!("{who} only active accounts."));
         }
         if self.scope == "collections" {
-            says.push("Of these, only what is tracked or was found is wanted.".to_owned());
+            says.push(
+                "The scope is `collections`: Gapless mirrors only tracked repositories and \
+                 repositories that were found by their collections."
+                    .to_owned(),
+            );
         }
         self.says = says.join(" ");
         self
@@ -84,8 +96,8 @@ mod tests {
         };
         assert_eq!(
             relayed.in_words().says,
-            "This answer covers the 40 known repositories. No host was swept whole. \
-             The relay https://relay.example.com tells only of accounts that are active."
+            "This answer covers the 40 repositories that Gapless knows. Gapless has not read the whole \
+             listing of any host. The relay https://relay.example.com reports only active accounts."
         );
         let whole = Reach {
             repos: 1,
@@ -95,8 +107,8 @@ mod tests {
         };
         assert_eq!(
             whole.in_words().says,
-            "This answer covers the 1 known repository. https://pds.example.com was \
-             swept whole, until 2026-01-02T03:04:05.000006Z."
+            "This answer covers the 1 repository that Gapless knows. Gapless read the whole listing of \
+             https://pds.example.com at 2026-01-02T03:04:05.000006Z."
         );
         let network = Reach {
             repos: 7,
@@ -111,9 +123,9 @@ mod tests {
         };
         let says = network.in_words().says;
         for words in [
-            "200 hosts were swept whole, the one longest ago (https://a.example) until 2026",
-            "The relays https://r.example, https://s.example tell only",
-            "The Jetstream https://j.example tells only",
+            "listings of 200 hosts, the oldest one (https://a.example) at 2026",
+            "The relays https://r.example, https://s.example report only",
+            "The Jetstream https://j.example reports only",
         ] {
             assert!(says.contains(words), "{says}");
         }

@@ -79,7 +79,9 @@ pub(super) fn report_notices(services: &Services, repo: &Repo, notices: &[Notice
             Notice::Vanished { hidden: false } => tracing::warn!(
                 did = %repo.did, "the host says that it has no such repository; not hidden, since hiding is suspended for this host"
             ),
-            Notice::Account(state) => tracing::debug!(did = %repo.did, ?state, "account"),
+            Notice::Account(state) => {
+                tracing::debug!(did = %repo.did, ?state, "the state of the account changed")
+            }
             _ => {}
         }
     }

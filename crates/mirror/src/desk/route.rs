@@ -216,7 +216,9 @@ impl Desks {
         };
         for thread in threads {
             if thread.join().is_err() {
-                tracing::error!("a desk ended by a fault of our own");
+                tracing::error!(
+                    "a desk thread panicked, a fault of Gapless; the next start reads its unfinished events again"
+                );
             }
         }
     }
@@ -234,7 +236,7 @@ struct ThreadGuard(Arc<Services>);
 impl Drop for ThreadGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let what = "a desk ended unexpectedly, a fault of Gapless; start it again";
+            let what = "a desk thread panicked, a fault of Gapless; start Gapless again";
             self.0.shutdown.fail(StoreError::System(what.into()));
         }
     }

@@ -220,16 +220,19 @@ impl HostRows {
         match by {
             NamedBy::Unsaid => "an unrecorded source".to_owned(),
             NamedBy::Operator => "an operator".to_owned(),
-            NamedBy::Document(None) => "the document of a tracked repository".to_owned(),
+            NamedBy::Document(None) => "the DID document of a tracked repository".to_owned(),
             NamedBy::Document(Some(id)) => {
-                format!("the document of a repository that came from {}", at(*id))
+                format!(
+                    "the DID document of a repository that came from {}",
+                    at(*id)
+                )
             }
             NamedBy::Relay(url) => format!("the relay {url}"),
             NamedBy::Stranger(None) => {
-                "the document of a repository of which nothing was held".to_owned()
+                "the DID document of a repository that was not mirrored".to_owned()
             }
             NamedBy::Stranger(Some(url)) => {
-                format!("the document of a repository that the relay {url} told of")
+                format!("the DID document of a repository that the relay {url} reported")
             }
         }
     }

@@ -79,7 +79,7 @@ pub(crate) enum ConnectionEnd {
 
 impl ConnectionEnd {
     pub(crate) fn not_followed() -> ConnectionEnd {
-        ConnectionEnd::Lost("it is not followed any more".to_owned())
+        ConnectionEnd::Lost("the upstream is no longer followed".to_owned())
     }
 }
 
@@ -175,12 +175,12 @@ impl Follower {
             // Among thousands of hosts, some are always unreachable; `gapless hosts` lists them.
             tracing::debug!(
                 upstream = %self.url, %error, failures, wait_ms,
-                "not connected; dialed again after the wait"
+                "not connected; Gapless dials again after the wait"
             )
         } else {
             tracing::warn!(
                 upstream = %self.url, %error, failures, wait_ms,
-                "not connected; dialed again after the wait"
+                "not connected; Gapless dials again after the wait"
             )
         }
         {
@@ -326,7 +326,7 @@ impl Follower {
             if let Notice::Reset(why) = notice {
                 tracing::warn!(
                     upstream = %self.url, why = reset_words(*why),
-                    "a new epoch: its repositories are not complete until they are compared"
+                    "a new epoch begins; Gapless compares the repositories of the upstream with their hosts"
                 );
             }
         }
@@ -366,13 +366,13 @@ impl Follower {
                     }
                     if heard.elapsed() >= SILENT_TOO_LONG {
                         return ConnectionEnd::Lost(format!(
-                            "nothing has come for {} s, not even an answer to a ping",
+                            "the upstream sent nothing for {} s, not even an answer to a ping",
                             heard.elapsed().as_secs()
                         ));
                     }
                     if is_too_quiet(self.kind, event.elapsed()) {
                         return ConnectionEnd::Lost(format!(
-                            "it answers pings, and no event has come for {} s; a working relay or Jetstream always has events",
+                            "the upstream answers pings, but sent no event for {} s; a working relay or Jetstream always has events",
                             event.elapsed().as_secs()
                         ));
                     }
@@ -381,8 +381,8 @@ impl Follower {
                         let ping = socket.send(Message::Ping(Bytes::new()));
                         match tokio::time::timeout(PING_EVERY, ping).await {
                             Ok(Ok(())) => {}
-                            Ok(Err(error)) => return ConnectionEnd::Lost(format!("cannot ping: {error}")),
-                            Err(_) => return ConnectionEnd::Lost("the host no longer accepts data".to_owned()),
+                            Ok(Err(error)) => return ConnectionEnd::Lost(format!("cannot send a ping: {error}")),
+                            Err(_) => return ConnectionEnd::Lost("the upstream stopped reading, so a ping could not be sent".to_owned()),
                         }
                     }
                 }
@@ -408,7 +408,7 @@ impl Follower {
             Ok(())
         } else {
             Err(ConnectionEnd::Lost(
-                "it repeats numbers, or the clock was set back; dialed again to see where it is"
+                "the upstream repeats sequence numbers, or the local clock was set back; the next connection shows the upstream's position"
                     .to_owned(),
             ))
         }
@@ -427,13 +427,14 @@ impl Follower {
                 Message::Binary(bytes) => frames.push(match self.wire() {
                     Wire::Frames => InboundMessage::frame(bytes, scope),
                     Wire::Jetstream => {
-                        InboundMessage::unreadable(bytes, "bytes where text should be")
+                        InboundMessage::unreadable(bytes, "a binary message where text is expected")
                     }
                 }),
                 Message::Text(text) => frames.push(match self.wire() {
-                    Wire::Frames => {
-                        InboundMessage::unreadable(text.into(), "text where a frame should be")
-                    }
+                    Wire::Frames => InboundMessage::unreadable(
+                        text.into(),
+                        "a text message where a frame is expected",
+                    ),
                     Wire::Jetstream => InboundMessage::jetstream(text.into(), scope),
                 }),
                 Message::Pong(_) => {
@@ -492,7 +493,7 @@ fn end_of(error: SocketError) -> ConnectionEnd {
         SocketError::Capacity(_) | SocketError::Protocol(_) | SocketError::Utf8(_)
             if !breaks_off =>
         {
-            ConnectionEnd::Broken(format!("what the host sends cannot be read: {error}"))
+            ConnectionEnd::Broken(format!("cannot read a message of the upstream: {error}"))
         }
         _ => ConnectionEnd::Lost(error.to_string()),
     }

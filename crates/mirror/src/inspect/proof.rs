@@ -76,7 +76,7 @@ impl Prover {
                 Some("the repository changed during the verification; verify it again".to_owned());
             return Ok(answer);
         }
-        let (records, root) = self.recompute(&view, id)?;
+        let (records, root) = self.recompute(&view, id, &repo.did)?;
         answer.records = records;
         answer.computed = root.map(|root| root.to_string());
         answer.verified = root == Some(head.data);
@@ -171,7 +171,12 @@ impl Prover {
     /// Counts the held records and computes the root of their keys. The root is `None` if
     /// the keys form no tree, if the bytes of a record are missing or do not hash to its
     /// CID, or if a row cannot be read.
-    fn recompute(&self, view: &ReadView, id: RepoId) -> Result<(u64, Option<Cid>), ApiError> {
+    fn recompute(
+        &self,
+        view: &ReadView,
+        id: RepoId,
+        did: &Did,
+    ) -> Result<(u64, Option<Cid>), ApiError> {
         let mut records = 0;
         for record in view.records(id) {
             match record {
@@ -180,11 +185,11 @@ impl Prover {
                 }
                 Ok(record) => {
                     let path = String::from_utf8_lossy(record.path()).into_owned();
-                    tracing::error!(path, cid = %record.cid, "a held record does not hash to its CID; the repository fails the verification");
+                    tracing::error!(%did, path, cid = %record.cid, "a held record does not hash to its CID; the repository fails the verification");
                     return Ok((records, None));
                 }
                 Err(error @ StoreError::Row { .. }) => {
-                    tracing::error!(%error, "a held record cannot be read; the repository fails the verification");
+                    tracing::error!(%did, %error, "a held record cannot be read; the repository fails the verification");
                     return Ok((records, None));
                 }
                 Err(error) => return Err(error.into()),

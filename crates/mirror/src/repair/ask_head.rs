@@ -158,7 +158,7 @@ impl Fetcher {
         match self.ask_now(did, host, why).await {
             Ok(asked) => asked,
             Err(trouble) => {
-                self.handle_result(Err(trouble));
+                self.handle_result(Some(did), Err(trouble));
                 AskOutcome::Failed
             }
         }

@@ -98,6 +98,7 @@ impl Importer {
             let asked = self.fetcher.services.clock.now().tick;
             // A failure shows in the row that is read next.
             self.fetcher.handle_result(
+                Some(did),
                 self.fetcher
                     .resolve(did, asked, known_identity(&self.fetcher.services, &repo))
                     .await,
@@ -182,7 +183,7 @@ impl Importer {
                 .resolve(did, asked, known_identity(&self.fetcher.services, &repo))
                 .await;
             let unread = resolved.is_err();
-            self.fetcher.handle_result(resolved);
+            self.fetcher.handle_result(Some(did), resolved);
             if unread {
                 return Err(ApiError::Unavailable(format!(
                     "the DID document of {did} could not be read, so its present key is unknown; \

@@ -145,7 +145,7 @@ impl Fetcher {
     /// Settles debts as they become due, until the shutdown.
     pub(crate) async fn run(self: Arc<Self>) {
         let retried = self.retry_oversized().await;
-        self.handle_result(retried.map_err(RepairError::from));
+        self.handle_result(None, retried.map_err(RepairError::from));
         while !self.services.shutdown.has_begun() {
             self.reload_debts().await;
             let now = self.services.clock.time();
@@ -168,7 +168,7 @@ impl Fetcher {
                 {
                     fetcher.services.schedule.record_result(host, success);
                 }
-                fetcher.handle_result(result);
+                fetcher.handle_result(Some(&task.did), result);
             });
         }
     }
@@ -182,13 +182,15 @@ impl Fetcher {
     }
 
     /// Ends the program if the store has failed for good. Every other failure is recorded
-    /// already, or its debt is still in the store.
-    pub(crate) fn handle_result(&self, result: Result<(), RepairError>) {
+    /// already, or its debt is still in the store. `did` is the repository of the repair, if
+    /// there is only one.
+    pub(crate) fn handle_result(&self, did: Option<&Did>, result: Result<(), RepairError>) {
         if let Err(RepairError::Store(error)) = result {
             if error.is_final() {
                 self.services.shutdown.fail(error);
             } else {
-                tracing::warn!(%error, "the result of a repair could not be written; the repair is tried again");
+                let did = did.map(tracing::field::display);
+                tracing::warn!(did, %error, "the result of a repair could not be written; Gapless tries the repair again");
             }
         }
     }

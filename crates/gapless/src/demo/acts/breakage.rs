@@ -96,7 +96,7 @@ pub(super) async fn refuse_dials<N: MirroredNetwork>(
         let mut all = status.upstreams.iter();
         all.any(|one| Some(&one.url) == url.as_ref() && one.connected)
     };
-    until(on, "the stream is there again", N::status, connected).await?;
+    until(on, "the stream is connected again", N::status, connected).await?;
     Ok(dids)
 }
 
@@ -127,7 +127,7 @@ pub(super) async fn restart_sequence<N: MirroredNetwork>(on: &mut N) -> ChangedR
     inject(on.net(), Spec::new(restart).on(stream))?;
     on.net().stir(20);
     let is_new = |status: &Status| epoch(status) > before;
-    until(on, "its numbers are doubted", N::status, is_new).await?;
+    until(on, "the mirror begins a new epoch", N::status, is_new).await?;
     on.net().stir(20);
     Ok(accounts_of(on, stream))
 }

@@ -119,7 +119,10 @@ pub(super) async fn until<N: MirroredNetwork, T: Debug>(
             return Ok(());
         }
         if began.elapsed() > REPAIR_TIMEOUT {
-            let words = format!("timed out waiting until {what}; last seen: {answer:?}");
+            let words = format!(
+                "the demo expected within {} s that {what}; the last answer was {answer:?}",
+                REPAIR_TIMEOUT.as_secs()
+            );
             return Err(DemoError::Wrong(words));
         }
         tokio::time::sleep(POLL_INTERVAL).await;

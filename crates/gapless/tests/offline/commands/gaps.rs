@@ -68,7 +68,7 @@ fn gaps_are_read_page_by_page_up_to_the_limit() {
         "{text}"
     );
     assert!(text.contains("doing   First this. Then that.\n"), "{text}");
-    assert!(text.contains("2 shown, and there are more"), "{text}");
+    assert!(text.contains("2 shown; there are more"), "{text}");
     assert!(
         !text.contains("hidden"),
         "not all of it was looked at: {text}"
@@ -78,12 +78,12 @@ fn gaps_are_read_page_by_page_up_to_the_limit() {
     served.fake.no_gaps.store(true, Ordering::Relaxed);
     let text = out(&ends(&served.url(), &["gaps"], 0));
     assert!(
-        text.contains("No gaps: every repository that was heard of") && text.contains("2 hidden"),
+        text.contains("No gaps: every known repository") && text.contains("2 hidden"),
         "{text}"
     );
     // And whom that is about.
-    let about = "covers the 2500 known repositories. No host was swept whole. The relay \
-                 https://relay.example.com tells only of accounts that are active.";
+    let about = "2500 repositories that Gapless knows. Gapless has not read the whole listing of any \
+                 host. The relay https://relay.example.com reports only active accounts.";
     assert!(text.contains(about), "{text}");
     let told = json(&ends(&served.url(), &["gaps", "--json"], 0));
     assert_eq!(told["reach"]["repos"], REPOS);

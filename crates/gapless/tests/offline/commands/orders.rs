@@ -27,8 +27,8 @@ fn orders_arrive() {
     assert!(!out(&removed).contains("comes back"), "{}", out(&removed));
     ends(&url, &["upstream", "confirm-loss", "https://a.example"], 0);
     let added = out(&ends(&url, &["track", "add", COMPLETE, WEB], 0));
-    assert!(added.starts_with("2 followed by name"), "{added}");
-    assert!(!added.contains("before"), "{added}");
+    assert!(added.starts_with("2 repositories added"), "{added}");
+    assert!(!added.contains("already"), "{added}");
     let gone = json(&ends(&url, &["track", "remove", WEB, "--json"], 0));
     assert_eq!(gone, json!({ "changed": 0, "unchanged": 1 }));
     let expected = [
@@ -48,9 +48,15 @@ fn orders_arrive() {
     ends(&url, &["track", "add"], 2);
     // Nobody is told that something was done which was not.
     let gone = out(&ends(&url, &["track", "remove", WEB], 0));
-    assert_eq!(gone, "It was not tracked: nothing has changed.\n");
+    assert_eq!(
+        gone,
+        "The repository was not tracked; nothing has changed.\n"
+    );
     let gone = out(&ends(&url, &["track", "remove", WEB, COMPLETE], 0));
-    assert!(gone.starts_with("None of them was tracked"), "{gone}");
+    assert!(
+        gone.starts_with("None of the repositories was tracked"),
+        "{gone}"
+    );
     let host = [
         "upstream",
         "add",
@@ -67,7 +73,7 @@ fn orders_arrive() {
 fn an_upstream_of_the_configuration_is_said_to_come_back() {
     let served = Served::start(false, true);
     let remove = ["upstream", "remove", CONFIGURED];
-    let words = "the configuration names it, so it is followed again";
+    let words = "the configuration names the upstream, so Gapless follows";
     let text = out(&ends(&served.url(), &remove, 0));
     assert!(text.contains(words), "{text}");
     let told = json(&ends(

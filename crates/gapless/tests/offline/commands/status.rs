@@ -49,13 +49,13 @@ fn status_is_a_finding_only_when_a_person_is_needed() {
         fine.contains("https://pds.example.com") && fine.contains("open"),
         "{fine}"
     );
-    assert!(!fine.contains("needs a person"), "{fine}");
+    assert!(!fine.contains("need a person"), "{fine}");
     set(Status {
         reach: reach(),
         ..status(true)
     });
     let told = out(&ends(&served.url(), &["status"], 0));
-    let about = "reach         This answer covers the 2500 known repositories.";
+    let about = "reach         This answer covers the 2500 repositories that Gapless knows.";
     assert!(told.contains(about), "{told}");
     assert!(
         !fine.contains("LOSSY SINCE") && !fine.contains("claimed"),
@@ -88,7 +88,7 @@ fn status_is_a_finding_only_when_a_person_is_needed() {
     set(status(false));
     let down = out(&ends(&served.url(), &["status"], 1));
     assert!(
-        down.contains("needs a person") && down.contains("is down: refused"),
+        down.contains("need a person") && down.contains("is down: refused"),
         "{down}"
     );
     assert!(
@@ -146,7 +146,7 @@ fn a_host_whose_sweeps_fail_needs_a_person_if_all_of_it_is_wanted() {
     };
     set("configured");
     let text = out(&ends(&served.url(), &["status"], 1));
-    let needs = "may not all be known: status 500";
+    let needs = "may be unknown: status 500";
     assert!(
         text.contains(needs) && text.contains("since 2026"),
         "{text}"
@@ -169,7 +169,8 @@ fn hosts_are_listed_and_those_that_fail_are_a_finding() {
         text.contains("failing, never reached since 2026-01-01"),
         "{text}"
     );
-    let refused = "4 of them named by the relay https://relay.example.com, which named 30000";
+    let refused =
+        "4 of the refused hosts named by the relay https://relay.example.com, which named 30000";
     assert!(text.contains(refused), "{text}");
     let failing = json(&ends(&served.url(), &["hosts", "--failing", "--json"], 1));
     assert_eq!(failing["hosts"][0]["failures"], 7);

@@ -64,7 +64,7 @@ fn only_an_ordinary_file_is_written_over_or_read() {
         let place = place.display().to_string();
         let refused = ends(nobody, &["export", COMPLETE, "--out", &place], 2);
         assert!(
-            err(&refused).contains("no ordinary file"),
+            err(&refused).contains("not a regular file"),
             "{}",
             err(&refused)
         );
@@ -73,7 +73,11 @@ fn only_an_ordinary_file_is_written_over_or_read() {
     assert_eq!(kept, "precious");
     let place = folder.path().display().to_string();
     let refused = ends(nobody, &["import", &place], 2);
-    assert!(err(&refused).contains("is no file"), "{}", err(&refused));
+    assert!(
+        err(&refused).contains("is not a regular file"),
+        "{}",
+        err(&refused)
+    );
 }
 
 #[test]

@@ -51,7 +51,7 @@ async fn what_is_expected_or_explained_fails_nobody() {
     world.expect("this very");
     tracing::warn!(target: "gapless", "this very thing");
     world.inject(Spec::new(Fault::Disconnect {}).on(PDS));
-    tracing::warn!(target: "gapless", "not connected; dialed again after the wait");
+    tracing::warn!(target: "gapless", "not connected; dials again after the wait");
 }
 
 #[tokio::test(flavor = "multi_thread")]

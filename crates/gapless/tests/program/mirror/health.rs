@@ -74,8 +74,11 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
     world.until_incomplete(&did, "cover_down").await;
     let gap = world.gap(&did).await.expect("it is one");
     assert!(gap.since.is_some(), "{gap:?}");
-    assert!(gap.doing.contains("no room on the disk"), "{gap:?}");
-    assert!(!gap.doing.contains("dialed"), "it is connected: {gap:?}");
+    assert!(gap.doing.contains("The disk is full"), "{gap:?}");
+    assert!(
+        !gap.doing.contains("Gapless dials"),
+        "it is connected: {gap:?}"
+    );
     world.stop().await;
 }
 
@@ -441,7 +444,7 @@ async fn busy_host(retry_after: u64) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_says_when_to_dial_again_is_not_dialed_before() {
     let mut world = World::network(small()).await;
-    world.expect("dialed again after the wait");
+    world.expect("dials again after the wait");
     let url = busy_host(900).await;
     world.flags.upstream.push(format!("relay={url}"));
     world.begin().await;

@@ -124,9 +124,9 @@ async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
     assert_eq!((reach.repos, reach.listed_total), (1, 0), "{reach:?}");
     assert_eq!(reach.relays, std::slice::from_ref(&relay));
     let words = [
-        "covers the 1 known repository.",
-        "No host was swept whole",
-        "tells only of accounts that are active",
+        "the 1 repository that Gapless knows",
+        "not read the whole listing of any host",
+        "reports only active accounts",
     ];
     for words in words {
         assert!(reach.says.contains(words), "{}", reach.says);
@@ -148,7 +148,7 @@ async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
         "{reach:?}"
     );
     assert!(
-        reach.says.contains("was swept whole, until 20"),
+        reach.says.contains("Gapless read the whole listing of") && reach.says.contains(" at 20"),
         "{}",
         reach.says
     );

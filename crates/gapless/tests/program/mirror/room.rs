@@ -298,7 +298,7 @@ async fn a_full_disk_is_not_held_against_the_hosts_that_are_swept_meanwhile() {
     let gaps = gaps.expect("an answer");
     assert!(gaps.hosts.is_empty(), "{:?}", gaps.hosts);
     for gap in &gaps.gaps {
-        assert!(gap.doing.contains("no room on the disk"), "{gap:?}");
+        assert!(gap.doing.contains("The disk is full"), "{gap:?}");
     }
     world.free_disk();
     world.settle().await;

@@ -18,7 +18,7 @@ async fn a_start_says_what_is_being_connected_and_since_when() {
             let ready = world.ready().await;
             let told = ready.reasons.iter().any(|reason| {
                 reason.starts_with("starting: connecting to http")
-                    && reason.contains("nothing was heard yet, since 20")
+                    && reason.contains("no frame received since 20")
                     && reason.contains("503")
             });
             condition(told && !ready.ready, &ready)

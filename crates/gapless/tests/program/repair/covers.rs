@@ -22,7 +22,7 @@ async fn t54_two_relays_and_the_host_each_with_epochs_of_its_own() {
     };
     let mut world = World::network(config).await;
     // Ways are cut here, and the window of one of them moves.
-    world.expect("dialed again after the wait");
+    world.expect("dials again after the wait");
     let direct = world.net.urls().relay.clone().expect("there is a relay");
     let way = Proxy::to(&direct).await;
     world.flags.upstream.push(format!("relay={}", way.url));

@@ -277,7 +277,7 @@ async fn a_folder_of_ours_that_takes_nothing_is_not_held_against_the_host() {
     let told = last_error(&world, &did).await.expect("it is a gap");
     assert!(told.contains("cannot be written to"), "{told}");
     let gap = gap_of(&world, &did).await.expect("it is a gap");
-    assert!(gap.doing.contains("our own disk"), "{gap:?}");
+    assert!(gap.doing.contains("the local disk"), "{gap:?}");
     assert!(!gap.can_do.contains("host is up"), "{gap:?}");
     assert_eq!(world.metrics().snapshots_refused.get(), 0);
     assert_eq!(refused_by_host(&world).await, None);

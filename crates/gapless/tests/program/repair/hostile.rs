@@ -117,7 +117,7 @@ async fn pass_on(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_too_large_neither_stops_the_stream_nor_hides_what_follows() {
     let mut world = World::network(listed(6, 2)).await;
-    world.expect("what the host sends cannot be read");
+    world.expect("cannot read a message of the upstream");
     world.expect("the events after the cursor cannot be read");
     world
         .flags

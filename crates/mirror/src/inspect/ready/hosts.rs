@@ -107,11 +107,11 @@ impl Inspector {
         let unlisted = unlisted_hosts(&self.services).len();
         let known = self.services.hosts.len();
         if self.services.admission.scope.network && !self.knows_hosts() {
-            reasons.push("no relay has told yet which hosts there are".to_owned());
+            reasons.push("no relay's list of hosts has been read yet".to_owned());
         }
         if unlisted * UNLISTED_ONE_IN > known {
             reasons.push(format!(
-                "{unlisted} of {known} hosts of the network were not swept yet, or not since a relay was interrupted"
+                "{unlisted} of {known} hosts of the network have not been swept yet, or not since the stream of a relay was interrupted"
             ));
         }
         // Some hosts of a network are always unreachable: only the hosts of the operator count.
@@ -145,7 +145,7 @@ impl Inspector {
                 ));
             } else if !is_listed(&row, &host) && state.failing.is_some() {
                 reasons.push(format!(
-                    "the listing of {url} cannot be read since its stream was interrupted{why}"
+                    "the listing of {url} has not been read since its stream was interrupted{why}"
                 ));
             }
         }

@@ -16,7 +16,7 @@ impl Inspector {
     pub(crate) fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
         if !self.begun.load(Ordering::Relaxed) {
-            reasons.push("starting: upstreams and tracked repositories are taken in".to_owned());
+            reasons.push("starting: loading upstreams and tracked repositories".to_owned());
         }
         if let Some(lack) = self.services.disk.shortage() {
             reasons.push(format!("nothing is written: {}", lack.error));
@@ -31,8 +31,8 @@ impl Inspector {
                 let (overdue, total) = (counted.overdue, counted.counts.total);
                 if overdue.saturating_mul(OVERDUE_ONE_IN) > total {
                     reasons.push(format!(
-                        "for {overdue} of {total} repositories something has been owed for longer than \
-                         ready.max_debt_age, {} s; for the oldest for {} s",
+                        "{overdue} of {total} repositories have debts older than ready.max_debt_age \
+                         ({} s); the oldest debt is {} s old",
                         ready.max_debt_age.as_secs(),
                         counted.oldest_debt.unwrap_or(0)
                     ));

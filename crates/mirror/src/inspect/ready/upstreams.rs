@@ -50,7 +50,9 @@ impl Inspector {
             all.collect()
         };
         if all.is_empty() {
-            reasons.push("no upstream is followed, or none yet".to_owned());
+            reasons.push(
+                "no upstream is followed yet; add one with `gapless upstream add`".to_owned(),
+            );
         }
         let (mut hosts, mut silent, mut not_yet) = (0, Vec::new(), Vec::new());
         for (id, url, operators, at) in all {
@@ -65,7 +67,7 @@ impl Inspector {
                     connection.error.as_deref(),
                 )),
                 (Contact::Lost, true) => reasons.push(format!(
-                    "nothing was heard of {url} for longer than ready.max_upstream_age, {} s",
+                    "{url} sent nothing for longer than ready.max_upstream_age ({} s)",
                     longest.as_secs()
                 )),
                 (Contact::NotYet(since), false) => not_yet.push((since, url)),
@@ -77,13 +79,13 @@ impl Inspector {
         }
         if let Some(one) = silent.first() {
             reasons.push(format!(
-                "nothing was heard of {} of {hosts} hosts of tracked repositories, or of the network, for longer than ready.max_upstream_age, {one} among them",
+                "{} of {hosts} hosts of tracked repositories or of the network, including {one}, sent nothing for longer than ready.max_upstream_age",
                 silent.len()
             ));
         }
         if let Some((since, one)) = not_yet.first() {
             let what = format!(
-                "connecting to {} of {hosts} hosts of tracked repositories, or of the network, {one} among them",
+                "connecting to {} of {hosts} hosts of tracked repositories or of the network, including {one}",
                 not_yet.len()
             );
             reasons.push(connecting(&what, *since, None));
@@ -94,7 +96,7 @@ impl Inspector {
 fn connecting(what: &str, since: Time, error: Option<&str>) -> String {
     let since = timestamp(since).unwrap_or_else(|| "the start".to_owned());
     let error = error.map(|error| format!(": {error}")).unwrap_or_default();
-    format!("starting: {what}, of which nothing was heard yet, since {since}{error}")
+    format!("starting: {what}, no frame received since {since}{error}")
 }
 
 #[cfg(test)]
@@ -117,7 +119,7 @@ mod tests {
     fn it_is_said_what_is_waited_for_and_since_when() {
         let said = connecting("connecting to https://a.example", Time(0), Some("refused"));
         assert!(
-            said.contains("https://a.example, of which nothing was heard yet, since 1970-01-01"),
+            said.contains("https://a.example, no frame received since 1970-01-01"),
             "{said}"
         );
         assert!(said.ends_with(": refused"), "{said}");
