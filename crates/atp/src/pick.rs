@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_is_not_kept() {
+    fn fields_that_were_not_asked_for_are_dropped() {
         let told = json!({
             "name": "a\n\u{e9}", "good": true, "": {"name": [1, {"deep": "x"}]}, "more": [[[]]],
             "deep": {"name": "b", "id": "c"},

@@ -1,7 +1,7 @@
-//! CAR files: whole, in pieces, cut anywhere, and built to do harm.
+//! Tests both readers of CAR files on whole files, on files in pieces, on files cut anywhere,
+//! and on hostile files.
 //!
-//! Two readers exist, and they must agree on every file: on its blocks, and on
-//! what is wrong with it.
+//! The two readers must agree on every file: on its blocks, and on what is wrong with it.
 
 mod common;
 

@@ -1,7 +1,7 @@
-//! DAG-CBOR: what is read, what is refused, and what is read with a flaw.
+//! Tests the DAG-CBOR decoder: what it reads, what it refuses, and what it reads with a flaw.
 //!
-//! The tables go through the rules of the strict form one by one. How the
-//! decoder compares with others on arbitrary bytes is in `oracles.rs`.
+//! The tables go through the rules of the strict form one by one. `oracles.rs` compares the
+//! decoder with other decoders on arbitrary bytes.
 
 mod common;
 
@@ -76,8 +76,8 @@ fn strict_values_are_read_and_written_the_same() {
     }
 }
 
-/// Bytes, why the strict form refuses them, and what they are as a record: the
-/// flaw it is kept with, or `None` when nobody can read it.
+/// Bytes, the error of the strict form, and the flaw with which the bytes are kept as a record,
+/// or `None` if they cannot be read.
 fn refused() -> Vec<(&'static str, CborError, Option<Flaws>)> {
     let truncated = CborError::Truncated;
     let tag = |number| CborError::Tag(number);

@@ -1,4 +1,4 @@
-//! The commit object: six fields, in order, and a signature over all of them.
+//! Tests the commit object: six fields, in order, and a signature over all of them.
 
 mod common;
 

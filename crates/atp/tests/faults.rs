@@ -1,5 +1,5 @@
-//! What is wrong with a commit is named, and in the order in which it is looked
-//! for: cheap things first, nothing believed before the signature.
+//! Tests that the verifier of commits names each fault, and in the order of its checks: cheap
+//! checks first, and nothing is trusted before the signature is checked.
 
 mod common;
 

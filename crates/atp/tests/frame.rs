@@ -1,5 +1,5 @@
-//! Event frames: every type there and back, and everything a stranger can do to
-//! one on its way.
+//! Tests event frames: every type encoded and decoded again, and every kind of frame that is
+//! altered or made up on its way.
 
 mod common;
 
@@ -411,7 +411,7 @@ fn types_and_operations_from_the_future_are_skipped() {
         (-2, None),
         (i64::MIN, Some("#info")),
     ] {
-        // Nobody looks at what it carries.
+        // What it carries is not checked.
         for payload in [&[0xa0][..], &[], &[0xff, 0xff]] {
             let unknown = Ok(Event::Unknown { op, kind });
             assert_eq!(decode(&frame(op, kind, payload)), unknown);
@@ -571,7 +571,7 @@ fn fields_in_another_order_are_passed_over() {
     let frame = writer.into_bytes();
     let bytes = renumber(&frame, 70_000).expect("it has a number").to_vec();
     let Ok(Event::Account(event)) = decode(&bytes) else {
-        // A map that nobody knows is checked by whoever decodes it.
+        // A map of an unknown type is checked when it is decoded.
         assert_eq!(renumber(&bytes, 5).expect("a number").to_vec(), frame);
         return;
     };

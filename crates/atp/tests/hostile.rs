@@ -1,7 +1,7 @@
-//! Trees that no honest owner writes, under hashes and signatures that are right.
+//! Tests trees that no honest owner writes, with correct hashes and signatures.
 //!
-//! Each must end quickly, with an error that says what is wrong, and none may
-//! pass for the tree that its keys make.
+//! Each must be refused quickly, with an error that says what is wrong, and none may be taken
+//! for the tree that its keys make.
 
 mod common;
 

@@ -1,7 +1,6 @@
-//! The JSON form of records: what it is made of, and what it may not be.
+//! Tests the JSON form of records: what it consists of, and what it must not contain.
 //!
-//! The facts about JSON, bytes and CIDs are the ones that the protocol's public
-//! test vectors (CC0) state.
+//! The facts about JSON, bytes and CIDs come from the protocol's public test vectors (CC0).
 
 mod common;
 

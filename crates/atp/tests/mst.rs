@@ -1,8 +1,8 @@
-//! The tree: known heights, roots and proofs; then any key set at all.
+//! Tests the tree of records (MST): known heights, roots and proofs, then arbitrary sets of
+//! keys.
 //!
-//! The first half are facts that the protocol's public test vectors state
-//! (CC0); the second half holds the five ways to handle a tree against each
-//! other: build, walk, apply, invert, export.
+//! The first half holds facts of the protocol's public test vectors (CC0). The second half
+//! compares the five operations on a tree with each other: build, walk, apply, invert, export.
 
 mod common;
 

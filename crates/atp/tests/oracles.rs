@@ -1,8 +1,8 @@
-//! Gapless and two independent libraries give the same answers.
+//! Compares Gapless with two independent libraries.
 //!
-//! DAG-CBOR is compared with `serde_ipld_dagcbor` and `shrike` on bytes that are
-//! almost right; trees, commits and files with `shrike` in both directions. Where
-//! we are stricter on purpose, the difference is named, and only that is allowed.
+//! DAG-CBOR is compared with `serde_ipld_dagcbor` and `shrike` on bytes that are almost right;
+//! trees, commits and files are compared with `shrike` in both directions. Where Gapless is
+//! stricter on purpose, the test names the difference and allows no other.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! A repository as a file: the same bytes for the same records, and no file that
-//! is not whole.
+//! Tests repositories as CAR files: equal records give equal bytes, and a file that is not
+//! whole is refused.
 
 mod common;
 

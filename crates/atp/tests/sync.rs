@@ -1,4 +1,4 @@
-//! Verdicts on `#sync`: a signed commit says where a repository stands.
+//! Tests the verifier of `#sync` events, whose signed commit states the head of a repository.
 
 mod common;
 

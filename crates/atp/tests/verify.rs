@@ -1,5 +1,5 @@
-//! Verdicts on commits: what is right applies, what only looks right does not.
-//! What is wrong, and in which order it is looked for, is in `faults.rs`.
+//! Tests the verifier of commits: which commits apply, and which are refused. `faults.rs` tests
+//! the names of the faults and the order of the checks.
 
 mod common;
 
@@ -285,7 +285,7 @@ fn a_proof_that_lacks_a_node_is_completed_from_elsewhere() {
             let nothing = Store::default();
             let extra = check_commit(&event, key, Some(&before), NOW, Some(&nothing));
             assert_eq!(extra.class(), "proof_incomplete");
-            // A source of our own that fails is nobody's fault but ours.
+            // A source of ours that fails is not the fault of the host.
             let broken = check_commit(&event, key, Some(&before), NOW, Some(&Broken));
             assert_eq!(broken.class(), "undecided");
         }
@@ -376,7 +376,7 @@ fn no_flipped_bit_passes_for_another_commit() {
         };
         match check(&author, &event, Some(&before)) {
             Verdict::Applies(mut checked) => {
-                // Nobody signs `since`, and nothing rests on it.
+                // `since` is not signed, and nothing rests on it.
                 checked.since = right.since;
                 assert_eq!(checked, right, "bit {bit}");
                 applied += 1;

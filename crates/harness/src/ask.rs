@@ -4,7 +4,7 @@ use gapless_atp::syntax::Did;
 use gapless_core::ledger::{Repo, Tick, UpstreamId};
 use gapless_mirror::Mirror;
 use gapless_mirror::api::{
-    Gap, GapsPage, Inspect as _, Readiness, RepoAnswer, Status, UpstreamAnswer,
+    Gap, GapsPage, Inspect as _, PurgeAnswer, Readiness, RepoAnswer, Status, UpstreamAnswer,
 };
 use gapless_mirror::metrics::Metrics;
 use gapless_store::table::log::{FIRST_SEQ, LogKind};
@@ -129,6 +129,14 @@ impl World {
     pub async fn gap(&self, did: &Did) -> Option<Gap> {
         let gaps = self.gaps().await.gaps;
         gaps.into_iter().find(|gap| gap.did == did.as_str())
+    }
+
+    /// The first hundred purges.
+    pub async fn purges(&self) -> Vec<PurgeAnswer> {
+        let page = self
+            .ask(|mirror| mirror.inspector().purges(None, 100))
+            .await;
+        page.expect("an answer").purges
     }
 
     pub async fn upstream(&self, place: Place) -> UpstreamAnswer {

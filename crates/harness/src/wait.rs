@@ -47,11 +47,7 @@ impl World {
         let hosts = self.net.urls().pds.len();
         for host in 0..hosts {
             let place = Place::Pds(host);
-            self.until("connected", async |world: &World| {
-                let upstream = world.upstream(place).await;
-                condition(upstream.connected, &upstream)
-            })
-            .await;
+            self.until_connected(place).await;
             // A frame opens the epoch at once, so the world need not wait for silence.
             let dids = self.net.truth().dids();
             let lives_here = |did: &&Did| {
@@ -192,6 +188,15 @@ impl World {
         })
         .await;
         self.metrics().snapshots_written.get()
+    }
+
+    /// Waits until the mirror is connected to an upstream.
+    pub async fn until_connected(&self, place: Place) {
+        self.until("connected", async |world: &World| {
+            let upstream = world.upstream(place).await;
+            condition(upstream.connected, &upstream)
+        })
+        .await;
     }
 
     /// Waits until the epoch of an upstream is open.

@@ -226,10 +226,11 @@ impl World {
     async fn listen_to_desks(&self, mirror: &Arc<Mirror>, desks: usize) {
         let mut found = HashSet::new();
         for number in 0.. {
-            let nobody = Did::parse(&format!("did:web:nobody{number}.example")).expect("a DID");
+            let unknown_did =
+                Did::parse(&format!("did:web:unknown{number}.example")).expect("a DID");
             let id = mirror
                 .desks()
-                .with_repo(&nobody, |_| std::thread::current().id())
+                .with_repo(&unknown_did, |_| std::thread::current().id())
                 .await;
             let thread = id.expect("it answers");
             if found.insert(thread) {

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_under_nobody_knows_which_filter_is_fetched_again() {
+    fn repositories_held_under_an_unknown_filter_are_fetched_again() {
         let unknown = |empty| generation(None, &[], false, empty, NOW);
         assert_eq!(unknown(true), FilterGen(0));
         assert_eq!(unknown(false), FilterGen(NOW));

@@ -1,4 +1,4 @@
-//! What is owed, when there is more of it than fits into the memory.
+//! Tests the schedule of repair with more debts than fit into memory.
 
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::debt::{self, DebtKind};
@@ -21,14 +21,14 @@ fn owing(number: u32, host: u32, at: u64) -> Repo {
 /// One host that does not answer, with more repositories than fit, and another one
 /// that would.
 #[test]
-fn a_host_with_endless_debts_keeps_nobody_from_being_asked() {
+fn a_host_with_endless_debts_does_not_block_other_hosts() {
     const HOUR: u64 = 3_600_000_000;
     let schedule = Schedule::default();
     for number in 0..400_000 {
         schedule.note(Time(10), &owing(number, 1, HOUR));
     }
     schedule.note(Time(10), &owing(1_000_000, 2, 10));
-    // Whoever is asked answers nothing: what is owed stays owed.
+    // The hosts do not answer: what is owed stays owed.
     let slots = SlotLimits {
         directory: 4,
         web: 4,

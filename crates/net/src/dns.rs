@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn records_name_one_did_or_nobody() {
+    fn dns_records_name_exactly_one_did_or_none() {
         const ONE: &str = "did=did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
         const OTHER: &str = "did=did:web:example.com";
         let one = Ok(Some(ONE.replacen("did=", "", 1)));

@@ -1,6 +1,6 @@
-//! Chaos: a thousand seeds and a million events, each followed by the checks
-//! that docs/promises/simulator.md lists. Seeds that failed once run first, for ever.
-//! `GAPLESS_SIM_SEEDS` asks for more.
+//! Runs a thousand seeds and a million events at random, and checks after each event what
+//! docs/promises/simulator.md lists. Seeds that failed once run first. `GAPLESS_SIM_SEEDS` sets
+//! more seeds.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn whatever_happens_nothing_is_called_complete_that_is_not() {
     // A mirror that never says "complete" is never wrong.
     assert!(complete > events / 4, "complete only {complete} times");
     assert!(compared > events / 20, "compared only {compared} times");
-    // Nor does a difference that nobody asks for prove anything.
+    // Nor does a difference that was not requested prove anything.
     assert!(
         right > seeds && right < differences,
         "{right} of {differences} differences led to the signed root"

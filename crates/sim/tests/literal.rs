@@ -1,5 +1,6 @@
-//! The seed's literal rules must be caught: in chaos, and by one schedule for
-//! each flaw. The same schedules, played on our rules, make no false claim.
+//! Tests that the simulator catches the flaws of the literal rules (`gapless_sim::literal`): in
+//! chaos, and by one schedule for each flaw. The same schedules, played on the rules of the
+//! ledger, lead to no false claim.
 
 use gapless_sim::literal::{self, Literal};
 use gapless_sim::script::Stage;

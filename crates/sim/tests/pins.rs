@@ -1,5 +1,4 @@
-//! Pins: what the pinned seeds lead to is what `traces.txt` says, from one build
-//! to the next.
+//! Tests that the pinned seeds lead to the traces in `traces.txt`, from one build to the next.
 
 use gapless_sim::pin::{self, COMMAND, HEADER, Pin};
 

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_file_left_behind_locks_nobody_out() {
+    fn a_lock_file_left_behind_holds_no_lock() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(LOCK_FILE), "999999999999 and more text").unwrap();
         Lock::acquire(folder.path()).expect("nobody holds it");

@@ -242,7 +242,7 @@ mod tests {
         Submission::new(change, reply).unwrap()
     }
 
-    fn nobody() -> AckCallback {
+    fn ignored_answer() -> AckCallback {
         AckCallback::new(|_| {})
     }
 
@@ -250,7 +250,7 @@ mod tests {
     fn groups_are_bounded_by_changes_and_by_bytes() {
         let queue = Queue::new(LIMITS);
         for bytes in [10, 10, 10, 10, 50_000] {
-            queue.push(work(bytes, nobody()));
+            queue.push(work(bytes, ignored_answer()));
         }
         assert_eq!(queue.take().unwrap().len(), 3);
         assert_eq!(queue.take().unwrap().len(), 1, "the large one does not fit");
@@ -262,24 +262,29 @@ mod tests {
     fn a_full_queue_takes_nothing_until_something_goes() {
         let queue = Queue::new(LIMITS);
         for _ in 0..5 {
-            queue.push(work(10, nobody()));
+            queue.push(work(10, ignored_answer()));
         }
-        let back = queue.try_push(Box::new(work(10, nobody()))).err().unwrap();
+        let back = queue
+            .try_push(Box::new(work(10, ignored_answer())))
+            .err()
+            .unwrap();
         queue.take().unwrap();
         assert!(queue.try_push(back).is_ok());
         queue.take().unwrap();
-        queue.push(work(99_000, nobody()));
+        queue.push(work(99_000, ignored_answer()));
         assert!(
-            queue.try_push(Box::new(work(5_000, nobody()))).is_err(),
+            queue
+                .try_push(Box::new(work(5_000, ignored_answer())))
+                .is_err(),
             "bytes count"
         );
     }
 
     #[test]
-    fn whoever_waits_for_room_is_let_in_or_told_of_the_end() {
+    fn a_push_that_waits_for_room_is_answered_when_the_queue_closes() {
         let queue = Arc::new(Queue::new(LIMITS));
         for _ in 0..5 {
-            queue.push(work(10, nobody()));
+            queue.push(work(10, ignored_answer()));
         }
         let told = Arc::new(AtomicUsize::new(0));
         let pushers: Vec<_> = (0..4)

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_good_unless_somebody_has_written_since() {
+    fn a_row_that_was_read_is_cached_unless_it_was_written_since() {
         let rows = RowCache::new(SMALL_CELLS);
         rows.insert_read(ONE, 7, b"as of seven");
         assert_eq!(rows.newest(ONE), row("as of seven"));

@@ -1,5 +1,5 @@
-//! What happens to accounts: keys, hosts, states, backups, growth; and the
-//! truth through all of it.
+//! Tests changes of accounts in the test network: keys, hosts, states, backups, growth; and the
+//! truth through all of them.
 
 mod common;
 

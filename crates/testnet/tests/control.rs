@@ -1,4 +1,4 @@
-//! The network driven over HTTP, and the program itself.
+//! Tests the control of the test network over HTTP, and its program.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Every endpoint, over HTTP: what it answers, and how it refuses.
+//! Tests every endpoint of the test network over HTTP: its answers and its refusals.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Every fault of the catalogue: 0 before its moment, counted at it, by flag
-//! and in its scope alone.
+//! Tests every fault of the catalogue: it counts 0 before its moment and 1 at it, can be set by
+//! flag, and acts only in its scope.
 
 mod common;
 

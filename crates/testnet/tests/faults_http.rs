@@ -1,5 +1,5 @@
-//! What faults do to HTTP answers: errors, silence, trickling, spoiled CARs,
-//! short lists, a directory that is down, limited or behind.
+//! Tests what faults do to HTTP answers: errors, silence, trickling, spoiled CARs, short lists,
+//! and a directory that is down, limited or behind.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What stream faults do on the wire, judged by the codec's own verdicts.
+//! Tests what stream faults do on the wire, judged by the codec's own verdicts.
 
 mod common;
 
@@ -240,7 +240,7 @@ async fn frames_that_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn a_lost_account_event_leaves_a_state_that_nobody_heard_of() {
+async fn a_lost_account_event_changes_the_status_without_an_event() {
     let mut scene = scene("lost-account=count:1").await;
     scene
         .testnet

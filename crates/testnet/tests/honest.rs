@@ -1,5 +1,5 @@
-//! Without faults the network is honest: every commit proves itself, and the
-//! stream, getRepo and the truth agree.
+//! Tests that the network is honest without faults: every commit proves itself, and the stream,
+//! getRepo and the truth agree.
 
 mod common;
 

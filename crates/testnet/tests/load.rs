@@ -1,5 +1,5 @@
-//! Prepared load: a mirror can start from it, follow it and end where it ends;
-//! and it leaves a socket fast.
+//! Tests prepared load: a mirror can start from it, follow it and end where it ends, and a
+//! socket carries it fast.
 
 mod common;
 

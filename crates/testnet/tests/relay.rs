@@ -1,5 +1,5 @@
-//! The relay merges and says nothing of what is missing; Jetstream tells it in
-//! JSON.
+//! Tests the relay of the test network, which merges hosts and does not report what is missing,
+//! and its Jetstream, which sends the events as JSON.
 
 mod common;
 

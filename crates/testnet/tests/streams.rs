@@ -1,4 +1,4 @@
-//! The event stream of a PDS: order, cursors, windows, pace, pings.
+//! Tests the event stream of a PDS: order, cursors, windows, pace, pings.
 
 mod common;
 
@@ -115,7 +115,7 @@ async fn a_small_window_limits_replay_and_not_who_listens() {
     let before = testnet.last_seq(HOST).unwrap();
     let window = |events| testnet.fault(Spec::new(Fault::Window { events }));
     window(0).unwrap();
-    // On this thread nobody reads before the next wait.
+    // On this thread nothing is read before the next wait.
     testnet.stir(50);
     let last = testnet.last_seq(HOST).unwrap();
     assert_eq!(live.until(last).await.len() as u64, last - before);
@@ -157,7 +157,7 @@ async fn a_consumer_that_does_not_read_is_told_that_it_is_too_slow() {
     let mut consumer = Consumer::connect(&pds, None).await;
     testnet.stir(1);
     consumer.next().await.unwrap();
-    // More than any socket buffers, while nobody reads.
+    // More than any socket buffers, while nothing reads.
     let grow = Fault::HugeRepo { records: 40_000 };
     let grow = Spec::new(grow).of(&did);
     testnet.fault(grow).unwrap();

@@ -1,4 +1,5 @@
-//! Whole runs over a tiny project of one crate, compiled for real.
+//! Tests whole runs of `cargo xtask mutants` over a tiny project of one crate, compiled for
+//! real.
 
 use super::list::parse;
 use super::scratch::Folders;
@@ -118,7 +119,7 @@ fn each_mutant_gets_its_verdict() {
         mutant("inclusive", &[LIB], AT_MOST_TEN),
         mutant("second-layer", &[OUTSIDE, LIB], AT_MOST_TEN),
         mutant("wrong-layer", &[OUTSIDE], AT_MOST_TEN),
-        mutant("nobody-looks", &[LIB, OUTSIDE], "-    1\n+    2\n"),
+        mutant("untested", &[LIB, OUTSIDE], "-    1\n+    2\n"),
         mutant("no-rust", &[LIB], "-    n < 10\n+    n < ten\n"),
         mutant("abort", &[LIB], "-    n < 10\n+    std::process::abort()\n"),
     ]
@@ -140,7 +141,7 @@ fn each_mutant_gets_its_verdict() {
     assert_eq!(*verdict("inclusive"), by_name());
     assert_eq!(*verdict("second-layer"), by_name());
     assert_eq!(*verdict("wrong-layer"), Verdict::Survived);
-    assert_eq!(*verdict("nobody-looks"), Verdict::Survived);
+    assert_eq!(*verdict("untested"), Verdict::Survived);
     let Verdict::Unbuildable(output) = verdict("no-rust") else {
         panic!("{:?}", verdict("no-rust"))
     };

@@ -1,4 +1,4 @@
-//! One account, one good commit, and the verdict on it.
+//! Builds one account with one good commit, and verifies the commit.
 
 use gapless_atp::crypto::Curve;
 use gapless_atp::frame::CommitEvent;

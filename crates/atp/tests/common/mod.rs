@@ -1,4 +1,4 @@
-//! Small trees, repositories and commits for the tests of this crate.
+//! Builds small trees, repositories and commits for the tests of this crate.
 #![allow(dead_code)] // each test file uses its own part
 
 pub(crate) mod example;

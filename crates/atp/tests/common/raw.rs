@@ -1,4 +1,4 @@
-//! Tree nodes written without any check, and keys mined for a height.
+//! Writes tree nodes without any check, and mines keys for a height.
 
 use gapless_atp::cbor::Writer;
 use gapless_atp::cid::Cid;

@@ -1,4 +1,4 @@
-//! Strategies for values and for bytes that are almost values.
+//! Proptest strategies for values, and for bytes that are almost values.
 
 use std::collections::BTreeMap;
 

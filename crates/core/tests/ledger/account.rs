@@ -1,4 +1,5 @@
-//! Account states.
+//! Tests the account states of the ledger: which events and answers hide, show or purge a
+//! repository.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ fn every_inactive_state_hides_at_once() {
         let mut scenario = Scenario::holding(5);
         scenario.event(PDS, &Event::Account(state));
         assert_eq!(scenario.repo.account, state);
-        // A host closes the account of whoever leaves it.
+        // A host closes an account that moves away.
         assert_eq!(scenario.reasons(), ["inactive", "resolve_owed"]);
         assert!(scenario.head_is(5), "hidden, not gone");
         scenario.resolved(HOST, 2);
@@ -262,7 +263,7 @@ fn a_host_that_is_not_believed_is_told_of_once() {
     let now = scenario.now();
     sweep::owe_absent(now, &mut scenario.repo);
     for _ in 0..3 {
-        // A sweep asks as well as whoever pays what is owed.
+        // A sweep asks, and so does the repair that pays the debt.
         let note = scenario.note();
         scenario.told(&note, HeadAnswer::State(Account::NotFound));
         let now = scenario.now();
@@ -287,7 +288,7 @@ fn a_host_that_is_not_believed_is_told_of_once() {
 }
 
 #[test]
-fn a_loss_that_is_confirmed_hides_what_was_absent_and_nobody_else() {
+fn a_confirmed_loss_hides_only_repositories_that_were_absent() {
     let mut scenario = Scenario::holding(5);
     let confirm = |scenario: &mut Scenario| {
         let now = scenario.now();

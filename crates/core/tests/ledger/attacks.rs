@@ -1,5 +1,5 @@
-//! Attacks on the rules: sequences in which two pieces of work, a clock or a
-//! stranger come at the wrong moment. Nearly all of them once went through.
+//! Tests the ledger against attacks: sequences in which two pieces of work, a clock or a
+//! stranger act at the wrong moment. Nearly all of the sequences once succeeded.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ fn a_sweep_says_nothing_of_what_had_no_head_to_compare() {
     let mut scenario = Scenario::new();
     let note = scenario.note();
     scenario.told(&note, HeadAnswer::Head(named(6)));
-    // A frame that nobody can read: it is the seventh commit.
+    // An unreadable frame: it is the seventh commit.
     let now = scenario.now();
     let source = scenario.covers.get_mut(PDS).unwrap();
     source.stream.unreadable_frame(now, &mut source.row);
@@ -372,7 +372,7 @@ fn told_every_minute(mut scenario: Scenario, event: &Event) -> u32 {
 }
 
 #[test]
-fn whoever_covers_nothing_cannot_keep_a_repository_incomplete() {
+fn an_upstream_that_covers_nothing_cannot_keep_a_repository_incomplete() {
     let fork = Event::Signed {
         head: Head {
             commit: cid("a fork"),

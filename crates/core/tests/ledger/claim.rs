@@ -1,5 +1,5 @@
-//! R6 for sources that prove nothing: what a Jetstream says, and when it may have
-//! left something out.
+//! Tests R6 for sources that prove nothing: what a claim of a Jetstream causes, and when the
+//! Jetstream may have left something out.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn claimed(scenario: &mut Scenario, n: u64) -> ClaimDecision {
     claim::claim_event(context, &mut scenario.repo, origin, rev(n))
 }
 
-/// Nobody but the Jetstream is followed.
+/// Removes every upstream but the Jetstream.
 fn alone(mut scenario: Scenario) -> Scenario {
     for id in [PDS, OTHER, RELAY] {
         let now = scenario.now().tick;
@@ -82,7 +82,7 @@ fn what_is_held_or_hidden_or_not_yet_possible_is_no_claim() {
 }
 
 #[test]
-fn where_a_stream_speaks_for_it_nobody_asks_until_that_one_fails() {
+fn a_claim_about_a_covered_repository_is_not_asked_until_the_cover_fails() {
     let mut scenario = with_jetstream(Scenario::holding(5));
     assert_eq!(claimed(&mut scenario, 6), ClaimDecision::Covered);
     assert!(

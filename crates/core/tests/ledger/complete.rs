@@ -1,4 +1,4 @@
-//! R3: completeness as a computed answer.
+//! Tests R3: completeness is computed from the rows, and the reasons against it are named.
 
 use std::time::Duration;
 

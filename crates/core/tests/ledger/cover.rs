@@ -1,4 +1,4 @@
-//! R2, R15: who speaks for a repository, and what raises its marker.
+//! Tests R2 and R15: which upstream covers a repository, and what raises its marker.
 
 use gapless_core::ledger::cover::{self, Covers};
 use gapless_core::ledger::debt::{self, DebtKind};
@@ -256,7 +256,7 @@ fn tracking_takes_the_marker_back_only_where_it_changes_who_speaks() {
 }
 
 #[test]
-fn nothing_is_owed_for_a_name_that_nobody_wants() {
+fn nothing_is_owed_for_a_did_that_is_no_longer_wanted() {
     let mut scenario = Scenario::new();
     scenario.repo = Repo::new(scenario.repo.did.clone());
     scenario.repo.tracked = true;
@@ -298,7 +298,7 @@ fn nothing_is_owed_for_a_name_that_nobody_wants() {
         &scenario.covers
     ));
     assert!(cover::is_bare_name(&scenario.repo));
-    // Whoever hears of it again begins with it again.
+    // If it is heard of again, it begins anew.
     scenario.event(RELAY, &Event::Identity);
     assert!(!scenario.repo.debt.is_empty() && !cover::is_bare_name(&scenario.repo));
 }

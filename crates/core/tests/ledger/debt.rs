@@ -1,4 +1,4 @@
-//! What is owed: generations by tick, backoff, and the bucket for strangers (L4).
+//! Tests debts: generations by tick, backoff, and the bucket for strangers (L4).
 
 use std::time::Duration;
 
@@ -239,7 +239,7 @@ fn empty_the_bucket(scenario: &mut Scenario) {
 }
 
 #[test]
-fn whoever_moves_does_not_wait_for_the_strangers_bucket() {
+fn a_moved_repository_does_not_wait_for_the_strangers_bucket() {
     let mut scenario = Scenario::holding(5);
     scenario.resolved(HOST, 1);
     empty_the_bucket(&mut scenario);
@@ -349,7 +349,7 @@ fn what_is_too_large_is_asked_about_and_not_fetched_for_that() {
 }
 
 #[test]
-fn what_is_too_large_is_tried_at_once_when_more_is_taken_or_somebody_wants_it() {
+fn what_is_too_large_is_tried_at_once_on_a_raised_limit_or_an_order() {
     let mut scenario = too_large();
     let now = scenario.now();
     for limit in [999, 1000] {

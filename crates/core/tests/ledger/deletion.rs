@@ -1,4 +1,4 @@
-//! What only a relay calls deleted.
+//! Tests repositories that a relay calls deleted and their hosts have not confirmed as deleted.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn a_relays_word_its_hosts_answer_and_a_whole_sweep_together_are_a_deletion() {
 #[test]
 fn whichever_of_the_three_is_missing_nothing_is_purged() {
     let others = beside(100, Tick(0), 0);
-    // Nobody has called it deleted.
+    // No source has called it deleted.
     let mut scenario = behind_a_relay();
     let note = scenario.note();
     scenario.told(&note, HeadAnswer::State(Account::NotFound));

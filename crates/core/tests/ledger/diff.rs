@@ -1,4 +1,5 @@
-//! R11: a difference is an optimisation, and counts when the root comes out right.
+//! Tests R11: a difference (`getRepo` with `since`) is an optimisation, and counts only if it
+//! leads to the signed root.
 
 use gapless_core::ledger::diff::{self, DiffVerdict, RecomputedRoot, RepoRequest};
 use gapless_core::ledger::event::Event;
@@ -111,7 +112,7 @@ fn a_difference_that_leads_to_the_signed_root_is_a_snapshot_like_any_other() {
 }
 
 #[test]
-fn a_difference_that_leads_elsewhere_is_asked_for_in_full_and_is_nobodys_failure() {
+fn a_difference_with_a_wrong_root_is_fetched_in_full_without_a_failure() {
     let (scenario, note) = owing();
     let before = scenario.repo.clone();
     // An operation is left out; nothing came; it does not even fit.

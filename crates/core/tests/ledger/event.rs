@@ -1,4 +1,4 @@
-//! R4, R5, R6, R8, R9: what an event does.
+//! Tests R4, R5, R6, R8 and R9: the decision about an event, and what the event changes.
 
 use std::time::Duration;
 
@@ -285,7 +285,7 @@ fn parking_has_limits_and_says_what_it_drops() {
 }
 
 #[test]
-fn what_nobody_judged_makes_room_for_what_is_signed_and_not_the_other_way_round() {
+fn a_signed_frame_replaces_an_unjudged_one_and_not_the_reverse() {
     let epoch = |scenario: &Scenario| scenario.covers.open_epoch(PDS);
     let totals = |before| ParkedTotals {
         frames: 1,
@@ -308,7 +308,7 @@ fn what_nobody_judged_makes_room_for_what_is_signed_and_not_the_other_way_round(
 }
 
 #[test]
-fn what_nobody_has_judged_never_takes_the_room_of_what_is_signed() {
+fn unjudged_frames_never_take_the_room_of_signed_ones() {
     let unjudged = Event::Unresolved {
         claimed: head(9),
         bytes: 9,

@@ -1,4 +1,4 @@
-//! R10, R15: named heads and snapshots.
+//! Tests R10 and R15: heads that a host names, and snapshots.
 
 use gapless_core::ledger::event::{Context, Event};
 use gapless_core::ledger::fetch::{self, HeadAnswer, Next, SnapshotDecision};

@@ -1,4 +1,5 @@
-//! R7: where a repository lives, and the frames that waited for the answer.
+//! Tests R7: which host a repository is on, and the frames that are parked until that is
+//! resolved.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,5 @@
-//! The rules of the ledger, one by one: each test takes one decision, or a few,
-//! and would fail if the rule it names were gone. Whole schedules are in the
-//! simulator.
+//! Tests the rules of the ledger one by one. Each test takes one decision, or a few, and fails
+//! if the rule that it names is removed. Whole schedules are tested in the simulator.
 
 mod account;
 mod attacks;

@@ -1,4 +1,4 @@
-//! R10b: a host that is behind us.
+//! Tests R10b: hosts whose state of a repository is behind the held one.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The scenario of the tests: two hosts with streams of their own, a relay, one repository
-//! that lives on the first host, and a clock that tests move.
+//! The scenario of the ledger's tests: two hosts with streams of their own, a relay, one
+//! repository that lives on the first host, and a clock that tests move.
 
 use std::time::Duration;
 

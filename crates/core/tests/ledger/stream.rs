@@ -1,4 +1,4 @@
-//! R1, R13: what ends an epoch, and what does not.
+//! Tests R1 and R13: what ends an epoch of a stream, and what does not.
 
 use std::time::Duration;
 
@@ -324,7 +324,7 @@ fn dropping_frames_ourselves_ends_the_epoch() {
 }
 
 #[test]
-fn nobody_waits_for_a_frame_that_we_dropped() {
+fn a_frame_that_a_full_queue_dropped_is_not_waited_for() {
     let mut scenario = Scenario::new();
     scenario.frame(PDS, 5000, 7);
     let now = scenario.now();

@@ -1,4 +1,4 @@
-//! R12: listings.
+//! Tests R12: what the listing of a host shows, and which repositories a sweep owes for.
 
 use std::time::Duration;
 
@@ -408,7 +408,7 @@ fn an_absent_repository_is_asked_about_not_hidden() {
 }
 
 #[test]
-fn an_unreadable_frame_counts_against_everybody_until_a_sweep() {
+fn an_unreadable_frame_makes_all_repositories_incomplete_until_a_sweep() {
     let mut scenario = Scenario::holding(5);
     let now = scenario.now();
     let source = scenario.covers.get_mut(PDS).unwrap();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_on_this_machine_is_not_counted() {
+    fn loopback_clients_are_not_counted() {
         let limiter = Arc::new(IpLimiter::new(1, false));
         for peer in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
             for _ in 0..3 {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_not_remembered() {
+    fn an_address_without_a_place_is_forgotten() {
         let limiter = Arc::new(IpLimiter::new(1, false));
         let place = limiter
             .try_acquire(address("192.0.2.1"))
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_gets_what_is_let_go_of_and_whoever_stops_waiting_leaves_nothing() {
+    async fn a_freed_place_goes_to_a_waiter_and_a_dropped_waiter_leaves_nothing() {
         let limiter = Arc::new(IpLimiter::new(1, true));
         let place = limiter.try_acquire(address("127.0.0.1")).expect("one");
         let mut waits = Box::pin(limiter.acquire(address("127.0.0.1")));

@@ -1,5 +1,5 @@
-//! The configuration as people write it: every source, which one wins, and what
-//! they are told when something is wrong.
+//! Tests the configuration: every source of a setting, which source wins, and the errors for
+//! invalid settings.
 
 use std::fs;
 use std::path::Path;

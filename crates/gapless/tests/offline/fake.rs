@@ -1,4 +1,4 @@
-//! A mirror that answers what a test wants, served by the real HTTP interface on
+//! A fake mirror that gives the answers that a test wants, served by the real HTTP interface on
 //! a real socket.
 
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! What needs no network: the configuration, the commands and the HTTP interface. A mirror
-//! that is asked or run_command here is a fake, or a folder on the disk.
+//! Tests that need no network: the configuration, the commands and the HTTP interface, against
+//! a fake mirror or a data folder.
 
 mod commands;
 mod config;

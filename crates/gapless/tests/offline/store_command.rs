@@ -1,5 +1,5 @@
-//! `gapless store` as a person or a program calls it: the real binary on real
-//! folders, sound, damaged, somebody else's and none at all.
+//! Tests `gapless store`: the real binary on sound and damaged data folders, on folders of
+//! other programs, and on folders that do not exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The HTTP interface over real sockets: who may ask what, pages, errors, and
-//! nonsense that must not hurt.
+//! Tests the HTTP interface over real sockets: access control, pages, errors, and requests that
+//! are invalid or hostile.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -122,7 +122,7 @@ fn who_may_ask_what() {
         if for_post == 401 {
             assert!(got.head.contains("www-authenticate"), "{}", got.head);
         }
-        // Even what does not exist is nobody's business.
+        // Even a path that does not exist is refused.
         let got = raw(&served, &request("DELETE", "/nowhere", &headers, ""));
         assert_eq!(got.status == 404, for_post == 200, "{what}: {}", got.status);
         let health = raw(&served, &request("GET", "/health", &headers, ""));
@@ -449,7 +449,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn one_verification_at_a_time_and_none_for_nobody() {
+fn one_verification_at_a_time_and_it_ends_with_its_client() {
     let served = Served::start(false, true);
     let reader = endless(&served);
     let second = raw(&served, &request("POST", "/v1/verify", &[], ""));
@@ -465,7 +465,7 @@ fn a_server_that_stops_ends_a_verification() {
     let mut served = Served::start(false, true);
     let mut reader = endless(&served);
     drop(served.stop.take());
-    // Somebody must read, or the stream stays full.
+    // Without a reader the stream stays full.
     let mut rest = String::new();
     let _ = reader.read_to_string(&mut rest);
     assert!(rest.contains("\"stopped\":true"), "the report still comes");
@@ -473,9 +473,9 @@ fn a_server_that_stops_ends_a_verification() {
     wait_until("the end of the server", || thread.is_finished());
 }
 
-/// Connections that never say what they want must not keep everybody else out.
+/// Connections that never finish a request must not keep other clients out.
 #[test]
-fn connections_that_say_nothing_keep_nobody_out() {
+fn silent_connections_keep_no_client_out() {
     let served = Served::start(true, false);
     let silent: Vec<TcpStream> = (0..256)
         .map(|_| {
@@ -500,8 +500,8 @@ fn connections_that_say_nothing_keep_nobody_out() {
     panic!("{} silent connections keep everybody out", silent.len());
 }
 
-/// Connections that were answered, as many as there are places; each then says this.
-/// They keep nobody out.
+/// Opens as many connections as there are places. Each is answered and then sends `then`. Other
+/// clients must still be answered.
 fn answered_and_kept(then: &[u8]) {
     let served = Served::start(true, false);
     let kept: Vec<TcpStream> = (0..256)
@@ -525,11 +525,11 @@ fn answered_and_kept(then: &[u8]) {
 }
 
 #[test]
-fn connections_that_are_kept_alive_keep_nobody_out() {
+fn connections_that_are_kept_alive_keep_no_client_out() {
     answered_and_kept(b"");
 }
 
 #[test]
-fn connections_that_ask_again_slowly_keep_nobody_out() {
+fn connections_that_send_a_second_request_slowly_keep_no_client_out() {
     answered_and_kept(b"G");
 }

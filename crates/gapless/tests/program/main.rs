@@ -1,6 +1,6 @@
-//! The whole program against the test network: real sockets, real signatures, a real store,
-//! and the truth to compare with. One folder per subject; what all of them share is in
-//! `gapless-harness`.
+//! Tests the whole program against the test network: real sockets, real signatures, a real
+//! store, and the truth of the network for comparison. Each folder has one subject; what all
+//! folders share is in `gapless-harness`.
 
 mod discovery;
 mod firehose;

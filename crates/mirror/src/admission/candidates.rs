@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_whoever_asks_ends_by_a_fault_nobody_is_forgotten() {
+    async fn after_a_panic_of_the_asking_task_every_candidate_is_asked_again() {
         let all = Candidates::default();
         all.offer_when_free(candidate(1)).await;
         assert_eq!(all.offer(live(2, place(1, 7))), OfferResult::Taken);

@@ -319,9 +319,9 @@ fn found_state(
     since: Time,
 ) -> Result<FoundState, StoreError> {
     if repo.head().is_none() || !repo.debt.is_empty() {
-        let nobody = repo.host.is_none() && repo.head().is_none();
+        let unresolved = repo.host.is_none() && repo.head().is_none();
         let over = services.clock.time().passed(since, UNRESOLVED_FOR);
-        return Ok(if nobody && over {
+        return Ok(if unresolved && over {
             FoundState::Empty
         } else {
             FoundState::Pending

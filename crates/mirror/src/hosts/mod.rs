@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_names_too_many_is_refused_also_after_a_start_and_others_are_not() {
+    async fn a_host_that_names_too_many_is_refused_also_after_a_restart() {
         let store = Arc::new(Store::memory().expect("it opens"));
         let rows = open(&store);
         let hostile = rows.register("https://hostile.example").await.expect("new");

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_long_count_who_can_be_told_an_older_one() {
+    fn while_a_long_count_runs_an_older_one_is_the_answer() {
         let ms = Duration::from_millis;
         assert_eq!(count_source(ms(499), ms(1), true), CountSource::Cached);
         assert_eq!(count_source(ms(501), ms(1), true), CountSource::New);

@@ -1,4 +1,5 @@
-//! Which task comes next, which debts wait, and that no payee keeps the others waiting.
+//! Tests the schedule of repair: which task comes next, which debts wait, and that no payee
+//! delays the others.
 
 use std::future::Future as _;
 
@@ -30,7 +31,7 @@ fn owing(number: u32, host: Option<u32>, what: DebtKind, at: u64) -> Repo {
 }
 
 #[test]
-fn cheap_before_dear_payees_in_turn_and_nobody_twice() {
+fn cheap_debts_come_first_payees_take_turns_and_no_debt_is_taken_twice() {
     let schedule = Schedule::default();
     for (number, host, what) in [
         (1, Some(1), DebtKind::Fetch),
@@ -120,7 +121,7 @@ fn slow_hosts_leave_places_to_others_and_to_the_directory() {
 }
 
 #[test]
-fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
+fn a_comparison_goes_on_as_a_fetch_if_a_slot_is_free() {
     let schedule = Schedule::default();
     let slots = SlotLimits { fetches: 1, ..MANY };
     for number in 1..=2 {
@@ -139,7 +140,7 @@ fn whoever_asked_goes_on_to_fetch_if_there_is_a_place() {
 }
 
 #[test]
-fn names_that_nobody_knows_keep_nobody_waiting_who_is_held() {
+fn unknown_names_do_not_delay_held_repositories() {
     let schedule = Schedule::default();
     for number in 0..50 {
         schedule.note(Time(10), &owing(number, None, DebtKind::Resolve, 10));

@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Takes turns until there is no place, or nobody is left.
+    /// Begins sweeps until no slot or no waiting host is left.
     fn take_all(sweeps: &Arc<Sweeps>, waiting: &mut VecDeque<DueHost>) -> Vec<SweepPermit> {
         std::iter::from_fn(|| sweeps.begin_next(Time(1), waiting)).collect()
     }
@@ -336,7 +336,7 @@ mod tests {
         let mut turns = take_all(&sweeps, &mut waiting);
         assert_eq!(turns.len(), CONCURRENT_SWEEPS - FOR_PROVEN + 1);
         assert_eq!(turns.last().map(|turn| turn.host), Some(HostId(100)));
-        // A place that is left is taken, by nobody of another kind.
+        // A free slot is taken, but not by a host of another kind.
         turns.pop();
         assert_eq!(take_all(&sweeps, &mut waiting).len(), 0);
         turns.pop();

@@ -1,4 +1,5 @@
-//! The chunks of a comparison: their sizes, their records, and how the comparison stops.
+//! Tests the chunks in which a snapshot is compared with the held records: their sizes, their
+//! records, and how the comparison stops.
 
 use std::cell::Cell;
 

@@ -1,5 +1,5 @@
-//! A repository as its host serves it: what is refused, and what is made of the
-//! rest. Repositories are made up here, or come from the test network.
+//! Tests snapshots: repositories as a host serves them, from memory or from the test network.
+//! The tests show which are refused, and which changes the others lead to.
 
 mod chunks;
 mod repo;

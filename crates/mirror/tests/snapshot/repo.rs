@@ -1,4 +1,4 @@
-//! Made-up repositories, their CARs, and a mirror in memory that takes them.
+//! Made-up repositories, their CARs, and a mirror in memory that applies them.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -157,7 +157,7 @@ pub(crate) fn path(number: usize) -> Vec<u8> {
     format!("{collection}/3k{number:010}").into_bytes()
 }
 
-/// Bytes that a record could have; what they say is nobody's concern here.
+/// Bytes of a plausible size for a record. Their content does not matter here.
 pub(crate) fn record(number: usize, bytes: usize) -> Vec<u8> {
     let mut record = format!("record {number} ").into_bytes();
     record.resize(bytes.max(record.len()), b'.');

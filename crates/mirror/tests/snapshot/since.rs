@@ -1,5 +1,5 @@
-//! Differences: on the ground of what is held they lead to the same records as
-//! the whole, or are refused.
+//! Tests differences (`getRepo` with `since`): with the held records they lead to the same
+//! records as the whole repository, or they are refused.
 
 use gapless_mirror::repair::compare::Keep;
 use gapless_mirror::repair::held_tree::HeldTree;

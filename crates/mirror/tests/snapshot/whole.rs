@@ -1,5 +1,5 @@
-//! What is not whole is refused, in memory and from disk, before anything of it
-//! is handed out.
+//! Tests that a snapshot that is not whole is refused, in memory and from disk, before any of
+//! its records is handed out.
 
 use gapless_atp::car::{write_block, write_header};
 use gapless_atp::cbor::Writer;
@@ -78,7 +78,7 @@ fn a_large_one_without_its_last_record() {
     let mut blocks = repo.blocks();
     blocks.retain(|(cid, _)| *cid != last);
     for memory in BOTH {
-        // Not walked by anybody before it is compared.
+        // Not walked before it is compared.
         let snapshot = snapshot(&blocks, memory).unwrap();
         let error = Mirror::new().compare(&snapshot, &keep_all, false);
         assert_eq!(error.unwrap_err().class(), "missing_record");
@@ -144,7 +144,7 @@ fn a_tree_with_a_needless_top() {
 }
 
 #[test]
-fn the_repository_of_somebody_else() {
+fn the_repository_of_another_did() {
     let mut blocks = Repo::of(6).blocks();
     let root = Commit::decode(&blocks[0].1).unwrap().data;
     let other = Did::parse("did:plc:z72i7hdynmk6r22z27h6tvur").unwrap();

@@ -1,4 +1,4 @@
-//! Snapshots from the answers of the test network, over real sockets.
+//! Tests snapshots that the test network serves over real sockets.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -144,7 +144,7 @@ async fn another_key_is_not_the_owners() {
 }
 
 #[tokio::test]
-async fn the_answer_about_somebody_else() {
+async fn the_answer_about_another_did() {
     let testnet = Testnet::start(Config::default()).await.unwrap();
     let dids = testnet.truth().dids();
     let fetched = fetch(&testnet, &dids[0], None, 0).await;

@@ -1,4 +1,4 @@
-//! Versions by the log.
+//! Tests how the version of a DID's document is taken from the directory's log.
 
 use gapless_atp::identity::Endpoint;
 

@@ -1,4 +1,5 @@
-//! Tables: where strangers may send us, and where not.
+//! Tests the guard of addresses: which addresses untrusted input may lead to, and which are
+//! refused.
 
 use super::*;
 

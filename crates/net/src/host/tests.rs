@@ -1,4 +1,5 @@
-//! Pace, pauses, order, and forgetting.
+//! Tests the limits for each host: request rate, pauses, order of waiting requests, and
+//! forgetting idle hosts.
 
 use super::*;
 
@@ -57,7 +58,7 @@ async fn no_more_than_so_many_at_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn nobody_is_admitted_during_a_pause_not_even_who_waited() {
+async fn a_pause_holds_every_request_including_those_already_waiting() {
     let hosts = Hosts::new(limits(4, 20.0, 1));
     let start = Instant::now();
     drop(hosts.admit("a.com").await);

@@ -1,4 +1,5 @@
-//! A client against a server that answers late, in pieces, or not at all.
+//! Tests the operator's HTTP client against a server that answers late, in pieces, or not at
+//! all.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

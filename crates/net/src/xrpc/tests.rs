@@ -1,4 +1,4 @@
-//! What hosts answer, and what it means.
+//! Tests how answers of hosts are interpreted: errors, account states, pages and addresses.
 
 use serde_json::json;
 

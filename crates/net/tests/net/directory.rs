@@ -1,4 +1,5 @@
-//! Who a DID is, and since when; directories that are down, limited or behind.
+//! Tests the directory client: documents and their versions, and directories that are down,
+//! rate-limited or behind.
 
 use super::*;
 

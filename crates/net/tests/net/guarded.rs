@@ -1,4 +1,5 @@
-//! Bounds on answers, rules for addresses, redirects, and sockets.
+//! Tests the guarded HTTP client: bounds on answers, rules for addresses, redirects, and
+//! WebSockets.
 
 use super::*;
 
@@ -141,9 +142,9 @@ async fn sockets_open_or_say_why_not() {
     assert_eq!(asked.load(Ordering::SeqCst), 4);
 
     testnet.write(&did, &[]).unwrap();
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = format!("ws://{}", nobody.local_addr().unwrap());
-    drop(nobody);
+    let unserved = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = format!("ws://{}", unserved.local_addr().unwrap());
+    drop(unserved);
     let error = within(net.dial(&closed, Trust::Named)).await.err().unwrap();
     assert_eq!(error.class, AskClass::Unreachable);
 }

@@ -1,4 +1,5 @@
-//! What hosts answer: heads, listings, repositories, states; pauses and silence.
+//! Tests requests to hosts: heads, listings, repositories and states; pauses, and hosts that do
+//! not answer.
 
 use super::*;
 

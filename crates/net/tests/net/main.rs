@@ -1,5 +1,5 @@
-//! Everything that goes out, over real sockets: against the test network and its
-//! faults, and against a server that says whatever a test wants.
+//! Tests outgoing requests over real sockets: against the test network and its faults, and
+//! against a server that sends what a test wants.
 
 mod directory;
 mod guarded;

@@ -1,4 +1,5 @@
-//! Account states: hidden, shown, purged, lost and found.
+//! Tests account states on the simulator: repositories that are hidden, shown, purged, lost and
+//! found again.
 
 use std::time::Duration;
 
@@ -171,7 +172,7 @@ fn t52_a_wiped_host_does_not_wipe_its_mirror() {
     assert!(!stage.complete("a"), "and not complete");
     let host = stage.repo("a").host.expect("it lives there");
     stage.run.mirror.confirm_loss(&stage.run.world, host);
-    // Before anybody was asked about, the next sweep doubts nothing again.
+    // Before any repository was asked about, the next sweep doubts nothing again.
     stage.pass(4_000);
     stage.sweep();
     stage.work();
@@ -285,7 +286,7 @@ fn deleted_behind_a_relay_is_purged_once_its_host_shows_that_it_has_the_others()
 }
 
 #[test]
-fn a_wiped_host_and_a_relay_that_is_wrong_purge_nobody() {
+fn a_wiped_host_and_a_relay_that_is_wrong_purge_no_repository() {
     let mut stage = deleted_behind_a_relay();
     stage.run.world.wipe(0);
     for _ in 0..3 {

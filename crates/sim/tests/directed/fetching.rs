@@ -1,4 +1,5 @@
-//! Events, snapshots, and what comes between them.
+//! Tests fetches on the simulator: events that arrive during a fetch, and snapshots that fail
+//! or are refused.
 
 use gapless_core::ledger::Held;
 use gapless_sim::script::Stage;
@@ -191,7 +192,7 @@ fn t35_a_fetch_that_fails_ten_times_is_still_owed() {
 }
 
 #[test]
-fn t37_a_whole_file_that_somebody_else_signed_is_refused() {
+fn t37_a_whole_file_that_its_owner_did_not_sign_is_refused() {
     let mut stage = owing();
     stage.force(Fault::StrangersRepo);
     stage.begin_work("a");
@@ -318,7 +319,7 @@ fn r11_a_difference_that_live_commits_have_passed_is_dropped() {
 }
 
 #[test]
-fn t47_t29_what_nobody_signed_raises_nothing() {
+fn t47_t29_an_unsigned_event_raises_neither_rev_nor_marker() {
     let mut stage = Stage::one_host();
     let before = stage.repo("a");
     stage.run.world.forge(0, PDS);

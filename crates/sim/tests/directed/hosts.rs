@@ -1,4 +1,4 @@
-//! Hosts: migrations, misrouted events, hosts that are behind, covers.
+//! Tests hosts on the simulator: migrations, misrouted events, hosts that are behind, covers.
 
 use gapless_core::ledger::notice::DropReason;
 use gapless_core::ledger::settings::OnRollback;
@@ -92,7 +92,7 @@ fn r7_an_older_document_moves_nothing_back() {
 }
 
 #[test]
-fn t56_a_host_that_lists_what_is_not_its_own_keeps_nobody_incomplete() {
+fn t56_a_host_that_lists_repositories_of_others_keeps_none_incomplete() {
     let mut stage = Stage::two_hosts();
     // The old host keeps the account as if nothing had happened.
     stage.run.world.migrate(0, 1);
@@ -186,7 +186,7 @@ fn t23_a_host_restored_from_a_backup_rolls_nothing_back_when_told_to_hold() {
     }
     assert_eq!(stage.repo("a").held, held);
     assert!(stage.reasons("a").contains(&"host_behind"));
-    // Until it goes on by itself, or somebody accepts.
+    // Until it goes on by itself, or an operator accepts.
     stage.commit("b");
     stage.settle();
     assert!(stage.complete("b") && stage.up_to_date("b"));

@@ -1,4 +1,4 @@
-//! What the log tells of accounts and identities, and in which order.
+//! Tests which log entries account states and identities cause, and in which order.
 
 use gapless_core::ledger::Account;
 use gapless_sim::script::Stage;

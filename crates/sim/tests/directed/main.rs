@@ -1,6 +1,6 @@
-//! Interleavings that are easy to get wrong, played one by one on the simulator's
-//! world and mirror. Every step is checked against the truth, as in chaos; each
-//! test says besides what the rule is for.
+//! Plays interleavings that are easy to get wrong, one by one, on the simulator's world and
+//! mirror. Every step is checked against the truth, as in chaos; each test also checks what its
+//! rule is for.
 
 mod accounts;
 mod fetching;

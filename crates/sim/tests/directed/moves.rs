@@ -1,4 +1,4 @@
-//! Moves that the mirror learns of late: from a listing, or from a directory that lags.
+//! Tests moves that the mirror learns of late: from a listing, or from a directory that lags.
 
 use gapless_core::ledger::Account;
 use gapless_sim::script::Stage;
@@ -30,7 +30,7 @@ fn keep_at_the_old_host(stage: &mut Stage, name: &str) {
 }
 
 #[test]
-fn a_move_that_nobody_told_of_is_found_within_a_day_by_the_new_hosts_listing() {
+fn an_unannounced_move_is_found_within_a_day_by_the_new_hosts_listing() {
     let mut stage = Stage::two_hosts();
     // Only the old host's last write reaches us.
     move_unheard(&mut stage, "a");
@@ -46,7 +46,7 @@ fn a_move_that_nobody_told_of_is_found_within_a_day_by_the_new_hosts_listing() {
 }
 
 #[test]
-fn a_move_that_nobody_told_of_is_found_although_the_host_it_left_is_always_asked_first() {
+fn an_unannounced_move_is_found_although_the_old_host_is_asked_first() {
     // `d` comes last on the second host, so the page of the first one is read before.
     let mut stage = Stage::new(2, &[1, 1, 1, 0]);
     stage.follow(FIRST);

@@ -1,4 +1,4 @@
-//! What an operator and the disk do to a repository: another filter, an imported file, a
+//! Tests what an operator and the disk do to a repository: another filter, an imported file, a
 //! damaged frame.
 
 use gapless_core::ledger::notice::DropReason;
@@ -141,7 +141,7 @@ fn an_import_is_not_laid_over_a_state_that_moved_on() {
 }
 
 #[test]
-fn a_file_that_somebody_else_signed_is_not_imported() {
+fn a_file_that_its_owner_did_not_sign_is_not_imported() {
     let mut stage = Stage::one_host();
     stage.force(Fault::Omitted);
     stage.commit("a");

@@ -1,5 +1,5 @@
-//! The one order of the row transaction: finish a snapshot, write its records, let parked
-//! frames follow, then settle. Log entries come before what depends on them.
+//! Tests the order of the row transaction: finish a snapshot, write its records, apply parked
+//! frames, then settle. Log entries come before what depends on them.
 
 use gapless_atp::cid::Cid;
 use gapless_core::ledger::notice::DropReason;

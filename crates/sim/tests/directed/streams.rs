@@ -1,4 +1,4 @@
-//! Streams, resets, cursors, crashes.
+//! Tests streams on the simulator: resets, cursors, crashes.
 
 use gapless_core::ledger::Account;
 use gapless_sim::script::Stage;
@@ -240,7 +240,7 @@ fn t25_frames_that_cannot_be_read_stop_nothing() {
 }
 
 #[test]
-fn t25_a_frame_without_a_did_doubts_everybody_until_a_sweep() {
+fn t25_a_frame_without_a_did_makes_all_repos_incomplete_until_a_sweep() {
     let mut stage = Stage::one_host();
     stage.force(Fault::Unreadable);
     stage.commit("a");
@@ -370,7 +370,7 @@ fn t30_a_silent_socket_is_given_up() {
 }
 
 #[test]
-fn r3_a_cover_that_is_down_for_longer_than_the_grace_time_vouches_for_nobody() {
+fn r3_a_cover_that_is_down_longer_than_the_grace_time_ends_completeness() {
     let mut stage = Stage::one_host();
     stage.lose(PDS);
     stage.pass(59);

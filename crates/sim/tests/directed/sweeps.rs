@@ -1,4 +1,4 @@
-//! Sweeps: what a listing proves, and what not.
+//! Tests sweeps on the simulator: what a listing proves, and what it does not.
 
 use gapless_core::ledger::SweepSource;
 use gapless_sim::script::Stage;

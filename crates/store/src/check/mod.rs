@@ -17,8 +17,6 @@ mod frames;
 mod log;
 mod names;
 mod repos;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeSet;
 

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_nobody_can_ask_for_are_dropped() {
+    fn versions_that_no_snapshot_can_read_are_dropped() {
         let mut engine = MemoryEngine::new();
         let view = engine.snapshot();
         for round in 0..100 {

@@ -1,4 +1,4 @@
-//! Frames: written, read back, cut, dropped, damaged.
+//! Tests the files of frames: written, read back, cut, dropped, damaged.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -394,7 +394,7 @@ fn numbers_only_grow_and_frames_are_bounded() {
 }
 
 #[test]
-fn where_none_are_kept_what_was_there_goes_and_nobody_is_told_of_any() {
+fn without_keep_old_frames_are_deleted_and_readers_get_gone() {
     let folder = tempfile::tempdir().unwrap();
     drop(filled(folder.path(), 100));
     assert!(segment_files(folder.path()).len() > 2);
@@ -466,7 +466,7 @@ fn what_is_no_frame_any_more_or_stands_for_nothing_is_taken_out() {
             .filter(|seq| !seqs.contains(seq))
             .collect();
         match broken {
-            // Without a header nobody knows the mark, and nothing is found.
+            // Without a header the mark is not known, and nothing is found.
             "segment" => assert!(gone.len() > 2 && gone.contains(&first) && gone.contains(&41)),
             _ => assert_eq!(gone, [first.min(41), first.max(41)], "{broken}"),
         }

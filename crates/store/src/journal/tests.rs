@@ -1,4 +1,4 @@
-//! Journals that the real engine wrote, whole, torn and damaged.
+//! Tests the check of journals that the real engine wrote: whole, torn and damaged ones.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -111,7 +111,7 @@ fn what_the_engine_wrote_is_read_batch_by_batch() {
 }
 
 #[test]
-fn an_end_that_nobody_was_told_of_is_torn_wherever_it_was_torn() {
+fn an_unacknowledged_last_batch_is_torn_wherever_it_was_cut() {
     let whole = written(5, b"short");
     let bytes = fs::read(whole.journal()).unwrap();
     let (from, until) = (whole.ends[3], whole.ends[4]);
@@ -139,7 +139,7 @@ fn an_end_that_nobody_was_told_of_is_torn_wherever_it_was_torn() {
 }
 
 #[test]
-fn the_same_end_is_a_loss_when_somebody_was_told_of_it() {
+fn a_damaged_last_batch_is_a_loss_if_it_was_acknowledged() {
     let written = written(5, b"short");
     written.flip(written.ends[3] + 20);
     let JournalVerdict::Lost(lost) = written.verdict(5) else {
@@ -163,7 +163,7 @@ fn every_damaged_byte_in_the_middle_is_noticed_and_placed() {
         }
         let written = written_from(&bytes);
         written.flip(at);
-        // Even if nobody was told of anything.
+        // Even if nothing was acknowledged.
         let verdict = inspect(written.folder.path(), None).unwrap();
         let JournalVerdict::Lost(lost) = verdict else {
             panic!("byte {at} is not noticed: {verdict:?}");

@@ -1,5 +1,5 @@
-//! The check itself: a sound store passes, and each kind of damage is found and
-//! called by its name.
+//! Tests the check of a store: a sound store passes, and each kind of damage is found and
+//! named.
 
 use gapless_store::Store;
 use gapless_store::check::check;
@@ -82,7 +82,7 @@ fn longer(row: &[u8]) -> Vec<u8> {
     log::encode(&row)
 }
 
-fn of_nobody(row: &[u8]) -> Vec<u8> {
+fn of_an_unknown_repo(row: &[u8]) -> Vec<u8> {
     let mut row = log::decode(row).unwrap();
     row.repo = Some(gapless_core::ledger::RepoId(999));
     log::encode(&row)
@@ -117,7 +117,12 @@ fn each_kind_of_damage_is_found_and_called_by_its_name() {
         ("log_end", Table::Log, usize::MAX, Harm::Delete),
         ("log_overlap", Table::Log, 50, Harm::Rewrite(longer)),
         ("row", Table::Log, 50, Harm::Cut),
-        ("disagree", Table::Log, 50, Harm::Rewrite(of_nobody)),
+        (
+            "disagree",
+            Table::Log,
+            50,
+            Harm::Rewrite(of_an_unknown_repo),
+        ),
         ("orphans", Table::Repo, 3, Harm::Delete),
         ("row", Table::Repo, 3, Harm::Cut),
         ("disagree", Table::Did, 3, Harm::Delete),

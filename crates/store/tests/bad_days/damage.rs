@@ -1,5 +1,5 @@
-//! Damage to journals, the head and tables: noticed when the store is opened, said
-//! clearly, repaired, and afterwards the whole check finds nothing.
+//! Tests damage to journals, the head file and tables: opening the store reports it clearly, a
+//! repair fixes it, and the whole check then finds nothing.
 
 use std::fs::{self, OpenOptions};
 

@@ -1,4 +1,4 @@
-//! Disks that fail or are full, and a second process.
+//! Tests the store on disks that fail or are full, and with a second process.
 
 use std::fs;
 

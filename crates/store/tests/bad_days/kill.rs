@@ -1,4 +1,4 @@
-//! kill -9 under load, again and again, on one store.
+//! Tests kill -9 under load, many times, on one store.
 
 use crate::power::Dice;
 use crate::rounds;

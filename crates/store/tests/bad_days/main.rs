@@ -1,9 +1,9 @@
-//! Bad days: kill -9, power cuts, full disks, failing disks, damage. After each
-//! the whole store is checked, and compared with everything that its writer was
-//! told.
+//! Tests the store on bad days: kill -9, power cuts, full disks, failing disks, damage. After
+//! each event the whole store is checked, and compared with everything that was acknowledged to
+//! its writer.
 //!
-//! `GAPLESS_BAD_DAYS=20` takes twenty times as many rounds of everything that is
-//! repeated; the default fits into a minute or two on two cores.
+//! `GAPLESS_BAD_DAYS=20` takes twenty times as many rounds of everything that is repeated; the
+//! default fits into a minute or two on two cores.
 
 mod checks;
 mod damage;

@@ -1,6 +1,6 @@
-//! The order of things, as a recorder between the store and the disk sees it:
-//! frames are durable before the batch that names them is written, the batch
-//! before the acknowledged head, and all of it before anybody is told.
+//! Tests the order of writes with a recorder between the store and the disk: frames are durable
+//! before the batch that names them is written, the batch before the acknowledged head, and all
+//! of it before a change is acknowledged.
 
 use std::collections::HashMap;
 

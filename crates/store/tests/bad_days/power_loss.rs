@@ -1,5 +1,5 @@
-//! Power cuts: unsynced writes are forgotten, or some of their pages are not, and
-//! names are durable only by the fsync of their folder, or by any.
+//! Tests power cuts: unsynced writes are lost, or some of their pages survive, and names are
+//! durable only after the fsync of their folder, or after any fsync.
 
 use gapless_store::head::HEAD_FILE;
 

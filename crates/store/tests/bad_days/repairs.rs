@@ -1,4 +1,5 @@
-//! Repairs: of any rows, cut short anywhere, of stores that are sound.
+//! Tests repairs of a store: with arbitrary damaged rows, killed at any moment, and on sound
+//! stores.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A store to damage, and what must hold of one that was repaired.
+//! A store for tests to damage, and the checks that must hold after a repair.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! Compares a store with everything its writers were told, and checks the whole
-//! of it.
+//! Compares a store with everything that was acknowledged to its writers, and runs the whole
+//! check.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! A data folder: opened again, opened twice, behind its head, without room.
+//! Tests the committer on a data folder: opened again, opened twice, behind its head, without
+//! disk space.
 
 use gapless_store::error::StoreError;
 use gapless_store::head::{AcknowledgedHead, HeadFile};

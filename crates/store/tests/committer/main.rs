@@ -1,12 +1,12 @@
-//! The committer: what is answered is durable, what is visible is durable, in the
-//! one right order; and how it fails, fills up and ends.
+//! Tests the committer: what is acknowledged is durable, what is visible is durable, in one
+//! order; and how the committer fails, fills up and shuts down.
 
 #![cfg(feature = "engine")]
 
 mod disk;
-mod ends;
 mod order;
 mod recorder;
+mod shutdown;
 mod threads;
 
 use gapless_atp::syntax::Did;

@@ -1,4 +1,4 @@
-//! The steps on the way to the disk, seen from within.
+//! Tests the order of the committer's steps on the way to the disk.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -248,7 +248,7 @@ fn a_group_that_stands_on_one_that_failed_fails_with_it() {
 }
 
 #[test]
-fn whoever_has_nothing_to_write_waits_for_those_before() {
+fn an_empty_change_waits_for_the_changes_before_it() {
     let two = two_on_their_way(Change::default());
     while two.recorder.count(Step::Room) < 2 {
         std::thread::yield_now();
@@ -273,7 +273,7 @@ impl Engine for Panics {
 }
 
 #[test]
-fn nobody_waits_for_a_thread_that_is_gone() {
+fn no_write_waits_for_a_committer_that_is_gone() {
     let engine = Box::new(Panics(MemoryEngine::new()));
     let beside = Box::new(gapless_store::sync_writer::NoSidecar);
     let store = Store::start(engine, beside, GroupLimits::default()).unwrap();

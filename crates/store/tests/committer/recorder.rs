@@ -1,5 +1,5 @@
-//! A store of which every step on the way to the disk is seen, and can be stopped
-//! or made to fail.
+//! A store that records every step on the way to the disk, and can be stopped or made to fail
+//! at each.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};

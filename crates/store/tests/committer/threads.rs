@@ -1,4 +1,4 @@
-//! Many writers and readers at once.
+//! Tests the committer with many writers and readers at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

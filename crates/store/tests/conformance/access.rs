@@ -1,4 +1,4 @@
-//! Short ways for the tests to read a store, and to alter a change.
+//! Shortcuts for the tests to read a store and to alter a change.
 
 use gapless_store::change::{Change, EntryContent, RepoChange};
 use gapless_store::error::{Contradiction, StoreError};

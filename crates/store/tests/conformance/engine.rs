@@ -1,4 +1,5 @@
-//! Bytes by table: atomic, ordered, isolated, there again after a new start.
+//! Tests the engine: bytes by table, written atomically, read in order and isolated, and still
+//! there after a restart.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -31,8 +32,7 @@ fn keys(view: &dyn View, table: Table, range: KeyRange) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Two tables always carry the same number; whoever looks must never see them
-/// differ.
+/// Two tables always carry the same number, and no snapshot may see different ones.
 pub(crate) fn a_batch_is_seen_whole(world: &dyn World) {
     let mut engine = world.engine();
     let write = |engine: &mut Box<dyn Engine>, round: u32| {

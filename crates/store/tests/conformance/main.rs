@@ -1,5 +1,5 @@
-//! One suite for every engine: what holds on disk holds in the double, and the
-//! other way round.
+//! Runs one suite on every engine, so that the engine on disk and the one in memory behave
+//! alike.
 
 #![cfg(feature = "engine")]
 

@@ -1,4 +1,4 @@
-//! Cursors, lost numbers and ticks.
+//! Tests cursors, lost numbers and ticks.
 
 use gapless_core::ledger::{Tick, Time};
 use gapless_store::apply::log_lost_numbers;
@@ -45,13 +45,13 @@ pub(crate) fn the_cursor_is_never_ahead(world: &dyn World) {
     book.write_group(group).unwrap();
     let found = book.view().cursor(upstream).unwrap().unwrap();
     assert_eq!((found.seq, found.event), (15, [15; 16]));
-    let nobody = gapless_core::ledger::UpstreamId(99);
-    let nobody = Change {
-        done: done(nobody, 0, 1),
+    let unknown = gapless_core::ledger::UpstreamId(99);
+    let unknown = Change {
+        done: done(unknown, 0, 1),
         ..Change::default()
     };
     assert_eq!(
-        refusal(&mut book, nobody),
+        refusal(&mut book, unknown),
         Contradiction::NoSuchUpstream(99)
     );
 }

@@ -1,5 +1,5 @@
-//! The owner of a repository, as tests play it: real records, real roots, and
-//! the changes that follow from a commit.
+//! Plays the owner of a repository: real records, real roots, and the changes that follow from
+//! a commit.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! After a purge: what it left behind goes bit by bit, its numbers stay, and a row
-//! tells of it for ever.
+//! Tests the cleanup after a purge: the remaining data goes step by step, the numbers stay, and
+//! a row records the purge for ever.
 
 use gapless_core::ledger::{Account, Held, Time};
 use gapless_store::change::{Change, DeadChange, EntryContent, Redaction, RepoChange, Upkeep};

@@ -1,4 +1,4 @@
-//! Long runs of random changes against a model that knows what must be.
+//! Tests long runs of random changes against a model.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is refused, and what a refusal leaves behind: nothing.
+//! Tests changes that the store refuses: a refusal leaves nothing behind.
 
 use gapless_atp::syntax::Rev;
 use gapless_core::ledger::{
@@ -97,12 +97,12 @@ pub(crate) fn contradictions_are_refused(world: &dyn World) {
         Contradiction::NoSuchHost(99)
     );
     alice.row.host = None;
-    let nobody = RepoChange::row(Subject::Id(RepoId(99)), alice.row.clone());
-    let nobody = Change {
-        repo: Some(nobody),
+    let unknown = RepoChange::row(Subject::Id(RepoId(99)), alice.row.clone());
+    let unknown = Change {
+        repo: Some(unknown),
         ..Change::default()
     };
-    assert_eq!(refusal(&mut book, nobody), Contradiction::NoSuchRepo(99));
+    assert_eq!(refusal(&mut book, unknown), Contradiction::NoSuchRepo(99));
     let swapped = RepoChange::row(Owner::new(2).subject(), alice.row.clone());
     let swapped = Change {
         repo: Some(swapped),
@@ -215,7 +215,7 @@ pub(crate) fn a_name_without_a_row_is_refused_and_leaves_nothing(world: &dyn Wor
     let mut named = alice.row_change();
     set_entry(&mut named, |change| change.row = None);
     assert_eq!(refusal(&mut book, named), Contradiction::NameWithoutRow);
-    // The number that it would have had goes to somebody else.
+    // The number that it would have had goes to another repository.
     let id = book.write(bob.row_change()).unwrap().repo.unwrap();
     assert_eq!(id, RepoId(1));
     assert_eq!(book.view().repo(id).unwrap(), Some(bob.row));
@@ -254,7 +254,7 @@ pub(crate) fn an_upstream_never_goes_back(world: &dyn World) {
     book.write(row(6, 51)).unwrap();
 }
 
-/// Damage is for a repair to find: nobody writes over it.
+/// A write does not replace a damaged row, so that a repair finds the damage.
 #[test]
 fn a_debt_that_is_lost_is_said_and_not_written_over() {
     let mut engine = MemoryEngine::new();

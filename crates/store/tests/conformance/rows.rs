@@ -1,5 +1,5 @@
-//! The rows beside the records: names, debts, hosts, what waits, what is claimed,
-//! what could not be used, and what a purge leaves.
+//! Tests the rows beside the records: names, debts, hosts, parked frames, claims, dead letters,
+//! and what a purge leaves.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;
@@ -95,7 +95,7 @@ pub(crate) fn a_host_goes_only_when_nothing_refers_to_it(world: &dyn World) {
     let new = HostChange::New(row.clone());
     let id = book.write(host(new.clone())).unwrap().host.unwrap();
     assert_eq!(book.view().host(id).unwrap(), Some(row));
-    // Somebody lives there.
+    // A repository is on that host.
     let mut alice = Owner::new(1);
     alice.row.host = Some(id);
     book.write(alice.row_change()).unwrap();
@@ -271,7 +271,7 @@ pub(crate) fn dead_letters_are_kept(world: &dyn World) {
         .map(|letter| letter.unwrap().1.resolution)
         .collect();
     assert_eq!(letters, [Resolution::Open, Resolution::Dropped]);
-    // Of somebody who is first heard of by it: a purge must find it again.
+    // Its repository is first heard of by this row, and a purge must find the row again.
     let mut owner = Owner::new(1);
     let mut heard = owner.live(&[("app.a/1", Some("x"))]);
     heard.dead = new(&letter).dead;
@@ -377,7 +377,7 @@ pub(crate) fn what_is_shown_again_is_said_to_be_where_it_is(world: &dyn World) {
     let view = book.view();
     assert_eq!(view.signed_commit(id).unwrap(), block, "its commit stays");
     assert_eq!(view.repo(id).unwrap().unwrap(), alice.row);
-    // Of what is nowhere nobody can say where it is.
+    // A repository that is not held has no head to report.
     let bob = Owner::new(2);
     assert_eq!(refusal(&mut book, shown(&bob)), Contradiction::NotExact);
 }

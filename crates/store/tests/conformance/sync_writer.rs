@@ -1,4 +1,4 @@
-//! Records, their log and their groups.
+//! Tests the sync writer of the store: records, their log entries and their groups.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Rev;

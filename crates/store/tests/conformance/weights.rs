@@ -1,4 +1,4 @@
-//! How much one batch may weigh.
+//! Tests the limit on the bytes of one batch.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Where a test runs: an engine that can be closed and opened again.
+//! The place where a test runs: an engine that can be closed and opened again.
 
 use gapless_store::engine::{DiskEngine, DiskSettings, Engine, MemoryEngine};
 use gapless_store::sync_writer::{NoSidecar, SyncWriter};

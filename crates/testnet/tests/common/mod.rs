@@ -1,4 +1,4 @@
-//! What the tests share: clients over real sockets, and a mirror made of maps.
+//! Shared by the tests: clients over real sockets, and a mirror made of maps.
 //!
 //! Every wait has a deadline and says what it waited for.
 #![allow(dead_code)] // Each test binary uses its own part.

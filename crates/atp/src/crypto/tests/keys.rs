@@ -1,4 +1,5 @@
-//! Every spelling of a key, and what is not one.
+//! Tests the parser of public keys: every accepted spelling of a key, and texts and points that
+//! are not keys.
 
 use data_encoding::HEXLOWER;
 use p256::elliptic_curve::sec1::ToSec1Point;

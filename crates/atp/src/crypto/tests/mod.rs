@@ -1,4 +1,4 @@
-//! Keys, signatures, and both verifiers compared with libraries of other hands.
+//! Tests keys and signatures, and compares both verifiers with independent libraries.
 
 mod keys;
 mod oracles;

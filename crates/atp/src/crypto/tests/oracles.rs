@@ -1,5 +1,5 @@
-//! Our verdicts against those of k256 and p256, libraries that share no code
-//! with the ones that give them (the low-s rule added for p256).
+//! Compares the crate's verdicts on keys and signatures with those of k256 and p256, which
+//! share no code with the verifiers under test. For p256 the low-s rule is added.
 
 use k256::ecdsa::signature::Verifier;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What is accepted as a signature and what is not, and the reason given.
+//! Tests which signatures the verifiers accept, which they refuse, and the reason given.
 
 use data_encoding::{BASE64_NOPAD, HEXUPPER};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
-//! Audit logs: which keys ever counted.
+//! Tests the parser of PLC audit logs: which keys a log shows as valid at some time, in which
+//! order, and which answers are not logs.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Moments as text.
+//! Tests the parser of datetimes in audit logs: known datetimes, and that any text is a
+//! datetime or none.
 
 use proptest::prelude::*;
 

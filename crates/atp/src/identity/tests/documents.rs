@@ -1,4 +1,5 @@
-//! DID documents: which entries count, and what is said of those that do not.
+//! Tests the parser of DID documents: which entries count, and what is reported of entries that
+//! do not.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -256,7 +257,7 @@ fn the_entries_of_a_document_are_bounded() {
             assert!(error.to_string().contains(&bound), "{error}");
         }
     }
-    // What nobody asks for may be there, and is not kept.
+    // Fields that are not used may be there, and are not kept.
     let many = vec!["{\"id\":\"#atproto\"}"; DID_DOCUMENT_ENTRIES + 1].join(",");
     let document = format!("{{\"id\":\"{PLC}\",\"authentication\":[{many}]}}");
     let document = DidDocument::parse(document.as_bytes(), &did()).unwrap();

@@ -1,4 +1,5 @@
-//! Addresses of PDSs.
+//! Tests the parser of PDS endpoints: one spelling for each server, and only a scheme, a host
+//! and a port.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,5 @@
-//! Documents and logs as directories send them, and as they should not.
+//! Tests the parsers of DID documents and audit logs on valid and invalid answers of
+//! directories.
 
 mod audit_logs;
 mod datetimes;

@@ -1,4 +1,4 @@
-//! DIDs, handles and identifiers of accounts.
+//! Tests the syntax of DIDs, handles and account identifiers.
 
 use crate::syntax::{
     AtIdentifier, AtIdentifierError, Did, DidFault, DidMethod, Handle, HandleFault, LabelFault,

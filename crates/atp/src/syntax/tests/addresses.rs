@@ -1,4 +1,4 @@
-//! NSIDs, record keys, paths and AT-URIs.
+//! Tests the syntax of NSIDs, record keys, paths and AT-URIs.
 
 use crate::syntax::{
     AtUri, AtUriFault, DidFault, LabelFault, Nsid, NsidFault, PathFault, RecordKey, RecordKeyFault,

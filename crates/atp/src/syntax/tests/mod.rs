@@ -1,7 +1,7 @@
-//! What each kind of name accepts and refuses, and why it says it refused.
+//! Tests what each syntax type accepts, what it refuses, and the reason in the error.
 //!
-//! The values of the protocol's public interoperability suite are among these;
-//! where a type here is stricter than the general syntax, the case says so.
+//! The values of the protocol's public interoperability suite are among the cases. Where a type
+//! of this crate is stricter than the general syntax, the case says so.
 
 mod accounts;
 mod addresses;

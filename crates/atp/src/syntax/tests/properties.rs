@@ -1,4 +1,4 @@
-//! What holds for any input at all.
+//! Tests properties of the syntax types that hold for any input.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::syntax::{
 const NEARLY: &str = "(did:(plc|web|key):|at://)?[a-z0-9A-Z.:%/_~#é-]{0,40}";
 
 fn parse_with_everything(text: &str) {
-    // Whoever accepts must give back what it was given.
+    // A type that accepts a text must give it back unchanged.
     if let Ok(did) = Did::parse(text) {
         assert_eq!(did.as_str(), text);
         assert!(did::validate_syntax(text).is_ok());

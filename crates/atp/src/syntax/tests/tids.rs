@@ -1,4 +1,4 @@
-//! TIDs: text, bits, order and time.
+//! Tests TIDs: their text, bits, order and time.
 
 use crate::limits::REV_FUTURE_MICROS;
 use crate::syntax::{Rev, Tid, TidFault};

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_more_than_there_is_is_told() {
+    fn a_cursor_older_than_the_window_starts_at_the_oldest_and_is_outdated() {
         assert_eq!(
             start(Some(39), 40, 100),
             at(40, false),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_ends_with_its_work_whoever_has_stopped_waiting() {
+    async fn a_turn_ends_with_its_work_even_if_its_waiter_is_dropped() {
         let threads = BuildThreads::new(1);
         let (go, goes) = sync_channel::<()>(1);
         let (begins, begun) = oneshot::channel();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_no_more_ends_the_reading() {
+    fn dropping_the_iterator_ends_the_reading() {
         let (sender, reads) = std::sync::mpsc::sync_channel::<()>(1);
         let rows = std::iter::repeat_with(move || {
             // Lives as long as the rows do.

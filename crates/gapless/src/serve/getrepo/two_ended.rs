@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_no_more_ends_the_reading() {
+    fn dropping_the_iterator_ends_the_reading() {
         let (sender, reads): (SyncSender<()>, _) = sync_channel(1);
         let back = move || {
             let rows: RecordRows = Box::new(std::iter::repeat_with(move || {

@@ -1,4 +1,4 @@
-//! What is missing, and what is said of one repository.
+//! Tests the commands that report gaps: `gapless gaps`, `repo` and `verify`.
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,5 @@
-//! The commands as people and scripts call them: the real binary against the real
-//! HTTP interface, with a mirror that answers what the test wants.
+//! Tests the commands of the real binary against the real HTTP interface, with a fake mirror
+//! that gives the answers that a test wants.
 
 mod gaps;
 mod orders;

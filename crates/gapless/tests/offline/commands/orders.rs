@@ -1,4 +1,5 @@
-//! Orders, and what is settled by hand.
+//! Tests the commands that change a running mirror: `gapless resync`, `upstream`, `track` and
+//! `dead`.
 
 use serde_json::json;
 
@@ -46,7 +47,7 @@ fn orders_arrive() {
     let twice = ends(&url, &["upstream", "add", "pds", "http://twice.example"], 1);
     assert!(err(&twice).contains("already followed"), "{}", err(&twice));
     ends(&url, &["track", "add"], 2);
-    // Nobody is told that something was done which was not.
+    // The output does not claim something that was not done.
     let gone = out(&ends(&url, &["track", "remove", WEB], 0));
     assert_eq!(
         gone,

@@ -1,4 +1,5 @@
-//! Who is asked: with a token, nobody, or somebody else.
+//! Tests which server a command talks to: one that wants a token, an address without a server,
+//! and a server that is not Gapless.
 
 use std::process::Command;
 
@@ -24,7 +25,7 @@ fn the_token_is_asked_for_and_taken() {
 }
 
 #[test]
-fn nobody_there_is_said_with_how_to_start() {
+fn an_address_without_a_server_is_reported_with_how_to_start_one() {
     let port = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.local_addr().expect("bound").port()
@@ -49,7 +50,7 @@ fn nobody_there_is_said_with_how_to_start() {
 }
 
 #[test]
-fn somebody_else_there_is_named_as_such() {
+fn a_server_that_is_not_gapless_is_reported_as_such() {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));

@@ -1,4 +1,5 @@
-//! How the mirror is: what needs a person, and which hosts fail.
+//! Tests `gapless status` and `gapless hosts`: which states are findings, and which hosts are
+//! reported as failing.
 
 use gapless_mirror::api::{
     RepoCounts, SourceAnswer, Status, StoreStatus, SweepAnswer, UpstreamAnswer,
@@ -123,8 +124,8 @@ fn status_is_a_finding_only_when_a_person_is_needed() {
         upstreams: vec![],
         ..status(true)
     });
-    let nobody = out(&ends(&served.url(), &["status"], 1));
-    assert!(nobody.contains("  no upstream is followed"), "{nobody}");
+    let empty = out(&ends(&served.url(), &["status"], 1));
+    assert!(empty.contains("  no upstream is followed"), "{empty}");
     set(status(true));
     let list = out(&ends(&served.url(), &["upstream", "list"], 0));
     assert!(list.contains("42") && list.contains("0.2s"), "{list}");

@@ -1,4 +1,4 @@
-//! What is said wrongly, and what the help says.
+//! Tests the usage of the commands: how invalid arguments are refused, and what the help says.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use crate::commands::{code, ends, err, gapless, json, out};
 use crate::fake::{COMPLETE, TOKEN, UNKNOWN};
 
 #[test]
-fn nonsense_is_named_before_anybody_is_asked() {
-    let nobody = "http://127.0.0.1:1";
+fn invalid_arguments_are_refused_before_any_request() {
+    let no_server = "http://127.0.0.1:1";
     let refused = |arguments: &[&str], words: &[&str]| {
-        let text = err(&ends(nobody, arguments, 2));
+        let text = err(&ends(no_server, arguments, 2));
         for word in words {
             assert!(text.contains(word), "{arguments:?}, {word}: {text}");
         }
@@ -28,10 +28,10 @@ fn nonsense_is_named_before_anybody_is_asked() {
     refused(&["dead", "resolve"], &["NUMBER|--all"]);
 }
 
-/// Whoever asked for JSON gets JSON, also when the question makes no sense.
+/// With `--json`, an error about invalid arguments is JSON too.
 #[test]
 fn a_wrong_argument_is_told_as_json_where_that_was_asked_for() {
-    let nobody = "http://127.0.0.1:1";
+    let no_server = "http://127.0.0.1:1";
     let wrong: [&[&str]; 9] = [
         &["purges", "--limit", "abc"],
         &["gaps", "--limit", "0"],
@@ -44,25 +44,25 @@ fn a_wrong_argument_is_told_as_json_where_that_was_asked_for() {
         &["upstream", "add", "pds"],
     ];
     for arguments in wrong {
-        let told = ends(nobody, &[arguments, &["--json"]].concat(), 2);
+        let told = ends(no_server, &[arguments, &["--json"]].concat(), 2);
         let text = json(&told)["error"].as_str().unwrap_or_default().to_owned();
         assert!(!text.is_empty() && !text.starts_with("error:"), "{text}");
         assert!(err(&told).contains("error: "), "and for people as before");
-        let silent = ends(nobody, arguments, 2);
+        let silent = ends(no_server, arguments, 2);
         assert_eq!(out(&silent), "");
     }
 }
 
 #[test]
 fn only_an_ordinary_file_is_written_over_or_read() {
-    let nobody = "http://127.0.0.1:1";
+    let no_server = "http://127.0.0.1:1";
     let folder = tempfile::tempdir().expect("a folder");
     let (link, target) = (folder.path().join("link"), folder.path().join("target"));
     std::fs::write(&target, "precious").expect("a file");
     std::os::unix::fs::symlink(&target, &link).expect("a link");
     for place in [link.as_path(), folder.path()] {
         let place = place.display().to_string();
-        let refused = ends(nobody, &["export", COMPLETE, "--out", &place], 2);
+        let refused = ends(no_server, &["export", COMPLETE, "--out", &place], 2);
         assert!(
             err(&refused).contains("not a regular file"),
             "{}",
@@ -72,7 +72,7 @@ fn only_an_ordinary_file_is_written_over_or_read() {
     let kept = std::fs::read_to_string(&link).expect("it is there");
     assert_eq!(kept, "precious");
     let place = folder.path().display().to_string();
-    let refused = ends(nobody, &["import", &place], 2);
+    let refused = ends(no_server, &["import", &place], 2);
     assert!(
         err(&refused).contains("is not a regular file"),
         "{}",

@@ -1,5 +1,5 @@
-//! Whoever has a record in a collection: by listings, which may be old, and by live
-//! operations.
+//! Tests discovery by collection: a repository is found by a listing, which may be outdated, or
+//! by a live operation in the collection.
 
 use std::collections::BTreeMap;
 
@@ -40,28 +40,19 @@ async fn found(world: &World) -> BTreeMap<String, String> {
     asked.await.expect("no panic").expect("an answer").found
 }
 
-async fn connected(world: &World) {
-    world
-        .until("connected", async |world: &World| {
-            let upstream = world.upstream(Place::Relay).await;
-            condition(upstream.open, &upstream)
-        })
-        .await;
-}
-
 fn only(dids: &[&Did]) -> BTreeMap<String, String> {
     let all = dids.iter().map(|did| (did.to_string(), THINGS.to_owned()));
     all.collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_listed_and_who_writes_is_found_and_nobody_else() {
+async fn only_repositories_listed_for_or_writing_to_the_collection_are_found() {
     let mut world = looking(THINGS).await;
     let (listed, live, other) = (world.did(0), world.did(1), world.did(2));
     world.write(&listed, &[thing()]);
     world.begin().await;
     world.until_complete(&listed).await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     // Others write, and that moves the cursor alone.
     world.post(&other);
     world.until_caught_up(Place::Relay).await;
@@ -93,7 +84,7 @@ async fn who_is_listed_and_who_writes_is_found_and_nobody_else() {
 async fn live_only(fault: Fault) -> (World, SetFault) {
     let mut world = looking("com.example.*").await;
     world.begin().await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     // A start goes on from a cursor, if there is one.
     world.post(&world.did(1));
     world.until_caught_up(Place::Relay).await;
@@ -136,7 +127,7 @@ async fn nor_who_was_listed_before_a_stream_brought_them() {
     };
     let silent = world.inject(Spec::new(silence).on(Place::Plc));
     world.begin().await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     // The listing has named it: it is being asked about.
     world.until_fired("stall", 1).await;
     world.post(&other);
@@ -154,7 +145,7 @@ async fn nor_who_was_listed_before_a_stream_brought_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_fails_holds_no_stream_up_and_loses_nobody() {
+async fn a_failing_directory_holds_no_stream_up_and_loses_no_repository() {
     let (mut world, down) = live_only(Fault::PlcDown {}).await;
     let did = world.did(0);
     world.write(&did, &[thing()]);
@@ -172,7 +163,7 @@ async fn without_a_listing_the_next_operation_below_a_prefix_finds() {
     let (before, did) = (world.did(0), world.did(1));
     world.write(&before, &[thing()]);
     world.begin().await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     world.write(&did, &[thing()]);
     world.until_complete(&did).await;
     let by = found(&world).await;
@@ -205,9 +196,9 @@ async fn old_and_false_entries_of_a_listing_are_not_kept() {
         .await;
     assert_eq!(found(&world).await, only(&[&has]));
     assert!(world.metrics().found_unknown.get() > 0, "nobody's name");
-    let nobody = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").expect("a DID");
+    let unknown = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").expect("a DID");
     assert!(
-        world.repo(&nobody).await.is_none(),
+        world.repo(&unknown).await.is_none(),
         "no row was made for it"
     );
     // Listed again and again, they are not fetched again.
@@ -224,7 +215,7 @@ async fn old_and_false_entries_of_a_listing_are_not_kept() {
     assert_eq!(world.snapshots().await, fetched);
     // Who writes a thing after all is found after all.
     let late = world.did(3);
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     world.write(&late, &[thing()]);
     world.until_complete(&late).await;
     assert_eq!(found(&world).await, only(&[&has, &late]));
@@ -261,13 +252,13 @@ async fn what_is_not_tracked_is_not_complete_by_a_stream_that_passes_it_over() {
     // Held from a time when everything was wanted.
     world.flags.discover_collection.clear();
     world.begin().await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     world.post(&did);
     world.until_complete(&did).await;
     world.stop().await;
     world.flags.discover_collection = vec![THINGS.to_owned()];
     world.begin().await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     world.post(&did);
     world.until_caught_up(Place::Relay).await;
     world.until_incomplete(&did, "no_cover").await;
@@ -286,14 +277,14 @@ async fn a_stream_that_passed_some_by_begins_anew_whatever_came_in_between() {
     let did = world.did(0);
     world.flags.discover_collection.clear();
     world.begin().await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     world.post(&did);
     world.until_complete(&did).await;
     let epoch = world.upstream(Place::Relay).await.epoch;
     world.stop().await;
     world.flags.discover_collection = vec![THINGS.to_owned()];
     world.begin().await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     let narrow = world.upstream(Place::Relay).await.epoch;
     assert_eq!(narrow, epoch, "it goes on where it was");
     world.post(&did);
@@ -307,7 +298,7 @@ async fn a_stream_that_passed_some_by_begins_anew_whatever_came_in_between() {
     world.flags.discover_collection.clear();
     world.expect("a new epoch");
     world.begin().await;
-    connected(&world).await;
+    world.until_open(&world.url(Place::Relay)).await;
     let now = world.upstream(Place::Relay).await.epoch;
     assert!(
         now > epoch,

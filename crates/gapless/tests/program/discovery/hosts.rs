@@ -1,4 +1,4 @@
-//! Hosts that do not answer, and names that are none.
+//! Tests how the mirror reports hosts that do not answer, and names that are not hosts.
 
 use gapless_core::ledger::UpstreamKind;
 use gapless_harness::{World, condition, network};
@@ -77,7 +77,7 @@ async fn names_that_are_no_hosts_are_refused_and_counted() {
     world.stop().await;
 }
 
-/// Nobody listens there.
+/// An address without a server.
 const TYPO: &str = "http://localhost:1";
 
 async fn known(world: &World, name: &str) -> Option<HostAnswer> {
@@ -104,7 +104,7 @@ async fn until_failing(world: &World, name: &str) -> HostAnswer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_somebody_mistyped_is_shown_as_it_is_and_forgotten_with_its_upstream() {
+async fn a_mistyped_host_is_shown_as_unreached_and_forgotten_with_its_upstream() {
     let mut world = World::start(network(2, 1)).await;
     world.expect("not connected");
     world.expect("a sweep was cut short");
@@ -128,7 +128,7 @@ async fn a_host_that_somebody_mistyped_is_shown_as_it_is_and_forgotten_with_its_
             condition(page.hosts_total == 0, &page.hosts)
         })
         .await;
-    // One that has answered, and on which somebody lives, stays.
+    // A host that has answered and has repositories stays.
     let own = world.url(Place::Pds(0));
     remove(&world, &own).await;
     let left = known(&world, &own).await.expect("it stays");
@@ -152,7 +152,7 @@ async fn what_was_left_before_the_end_and_not_forgotten_any_more_is_at_the_next_
     until_failing(&world, TYPO).await;
     world.until_all_complete().await;
     world.stop().await;
-    // Taken out of the configuration: nobody is left to say that it goes.
+    // Taken out of the configuration, without an order to remove the host.
     world.flags.upstream.pop();
     world.begin().await;
     assert_eq!(known(&world, TYPO).await, None);
@@ -190,18 +190,13 @@ async fn a_host_of_which_nothing_is_asked_is_not_swept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_is_followed_as_a_host_is_noticed_and_speaks_for_nobody() {
+async fn a_relay_that_is_followed_as_a_host_is_noticed_and_covers_nothing() {
     let mut world = World::network(relayed(6, 2)).await;
     let relay = world.url(Place::Relay);
     world.flags.upstream.push(format!("pds={relay}"));
     world.expect("a host brings repositories of other hosts");
     world.begin().await;
-    world
-        .until("connected", async |world: &World| {
-            let upstream = world.upstream(Place::Relay).await;
-            condition(upstream.connected, &upstream)
-        })
-        .await;
+    world.until_connected(Place::Relay).await;
     let dids = world.net.truth().dids();
     for did in &dids {
         world.post(did);

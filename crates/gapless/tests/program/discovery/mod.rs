@@ -1,5 +1,5 @@
-//! What is found by itself, against the test network: the whole of it, hosts that
-//! nobody names, who has records in a collection; and which hosts do not answer.
+//! Tests discovery against the test network: the whole network, hosts that no configuration
+//! names, repositories with records in a collection, and hosts that do not answer.
 
 mod collections;
 mod hosts;

@@ -1,5 +1,5 @@
-//! The whole network by one relay: who is quiet, whom the relay leaves out, and hosts
-//! that it has never heard of.
+//! Tests discovery of the whole network through one relay: quiet repositories, repositories
+//! that the relay leaves out, and hosts that the relay does not know.
 
 use gapless_atp::crypto::Curve;
 use gapless_harness::{World, condition, network};
@@ -50,7 +50,7 @@ async fn who_is_quiet_or_left_out_by_the_relay_is_found_by_sweeps_of_hosts() {
     let silent = world.did(0);
     world.inject(Spec::new(Fault::RelayOmit {}).of(&silent));
     world.begin().await;
-    // The relay speaks of nobody after the mirror listens.
+    // The relay sends no event after the mirror connects.
     world.until_all_complete().await;
     let made = world.post(&silent);
     world.until_complete(&silent).await;
@@ -74,7 +74,7 @@ async fn who_is_quiet_or_left_out_by_the_relay_is_found_by_sweeps_of_hosts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_only_a_document_names_is_found_with_all_that_lives_there() {
-    // Nobody lives on the last host yet, and the relay will not hear of it.
+    // The last host has no repository yet, and the relay will not hear of it.
     let mut world = whole(relayed(2, 3)).await;
     world.inject(Spec::new(Fault::RelayOmit {}).on(Place::Pds(2)));
     let unknown = world.net.create_account(NewAccount {
@@ -98,7 +98,7 @@ async fn a_host_that_only_a_document_names_is_found_with_all_that_lives_there() 
         "nobody names it"
     );
     assert!(world.repo(&unknown).await.is_none());
-    // Somebody moves there: their document says so.
+    // An account moves there: its document says so.
     world.net.migrate(&moves, 2, false).expect("it moves");
     world.expect("it has no such repository");
     world.until_all_complete().await;
@@ -149,12 +149,7 @@ async fn without_network_a_relay_brings_only_those_it_speaks_of() {
     world.flags.network = false;
     world.begin().await;
     let spoken = world.did(0);
-    world
-        .until("connected", async |world: &World| {
-            let upstream = world.upstream(Place::Relay).await;
-            condition(upstream.connected, &upstream)
-        })
-        .await;
+    world.until_connected(Place::Relay).await;
     world.post(&spoken);
     world.until_complete(&spoken).await;
     assert!(

@@ -1,4 +1,4 @@
-//! A stream for each host of the network, instead of the relay's.
+//! Tests discovery with a stream for each host of the network instead of the relay's stream.
 
 use gapless_harness::{World, condition};
 use gapless_mirror::api::UpstreamAnswer;
@@ -48,11 +48,11 @@ async fn every_host_has_a_stream_and_the_relay_none() {
     assert_eq!(told.followed.as_deref(), Some("discovered"), "{told:?}");
     // A start goes on from the cursors, with no new epoch.
     for place in HOSTS {
-        let somebody = match place {
+        let did = match place {
             Place::Pds(index) => world.account(index, 0),
             other => panic!("{other}"),
         };
-        world.post(&somebody);
+        world.post(&did);
         world.until_caught_up(place).await;
     }
     let epochs: Vec<u64> = HOSTS.iter().map(|place| world.epoch(*place)).collect();

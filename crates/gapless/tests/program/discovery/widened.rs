@@ -1,4 +1,5 @@
-//! A filter that wants more: only those are fetched of which something is missing.
+//! Tests a filter that is widened between two starts: only repositories that lack wanted
+//! records are fetched.
 
 use gapless_harness::{World, network, new_path};
 use gapless_testnet::{Write, encode_record};

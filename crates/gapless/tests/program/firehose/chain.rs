@@ -1,6 +1,5 @@
-//! What a consumer reads is the owners' history, step by step, however the mirror
-//! came by it: over live commits, fetches and repairs, kills, and from one mirror to
-//! the next.
+//! Tests that a consumer of the firehose reads the history that the owners signed, step by
+//! step: over live commits, fetches, repairs, kills and restarts, and through a second mirror.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ fn condition(holds: bool, seen: &dyn std::fmt::Debug) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_listens_all_the_time_sees_the_truths_history() {
+async fn a_consumer_that_stays_connected_sees_the_true_history() {
     let mut world = World::settled(network(5, 1)).await;
     let served = Served::start(&world).await;
     let mut strict = Strict::new(&world);
@@ -172,7 +171,7 @@ async fn what_is_hidden_is_not_sent_any_more_and_comes_back_with_a_word() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_kept_back_is_explained_to_whoever_comes_again() {
+async fn a_returning_consumer_gets_a_sync_for_commits_that_were_kept_back() {
     let mut world = World::settled(network(2, 1)).await;
     let (shown, hidden) = (world.did(0), world.did(1));
     let mut strict = Strict::new(&world);
@@ -207,7 +206,7 @@ async fn what_was_kept_back_is_explained_to_whoever_comes_again() {
         .await;
     served.stop().await;
     strict.ended().await;
-    // Another start, which remembers of nobody what was kept back.
+    // Another start, which does not remember what was kept back.
     world.stop().await;
     world.begin().await;
     world

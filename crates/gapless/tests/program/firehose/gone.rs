@@ -1,5 +1,5 @@
-//! What is gone: frames that the disk lost, a window that has passed, and
-//! repositories that were purged, down to the last byte.
+//! Tests the firehose and the disk for data that is gone: frames that the disk lost, a window
+//! that has passed, and purged repositories, of which no byte may remain.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use gapless_atp::syntax::Did;
 use gapless_core::ledger::Time;
 use gapless_harness::{Program, World, condition, network, record};
-use gapless_mirror::api::{Inspect as _, PurgeAnswer, PurgesPage};
+use gapless_mirror::api::PurgesPage;
 use gapless_store::engine::DiskSettings;
 use gapless_store::repair::{self, RepairMode, RepairReport};
 use gapless_store::table::log::{FIRST_SEQ, LogKind};
@@ -82,12 +82,6 @@ fn write_secrets(world: &World, did: &Did) -> (String, [String; 2]) {
     (key.to_owned(), secrets)
 }
 
-async fn purges(world: &World) -> Vec<PurgeAnswer> {
-    let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.inspector().purges(None, 100));
-    asked.await.expect("no panic").expect("an answer").purges
-}
-
 /// A mirror that has everything, and purges what was deleted a second ago.
 async fn purging(accounts: usize) -> World {
     let mut world = World::quiet(network(accounts, 1)).await;
@@ -114,7 +108,7 @@ async fn flush(world: &World) {
 async fn purged(world: &World, count: usize) {
     world
         .until("the purge is over", async |world: &World| {
-            let all = purges(world).await;
+            let all = world.purges().await;
             let over = all.iter().filter(|one| one.state == "finished").count();
             condition(all.len() == count && over == count, &all)
         })
@@ -152,7 +146,7 @@ async fn a_purge_takes_every_byte_off_the_disk_and_leaves_a_word() {
     }
     let found = files_with(&folder, kept_secret.as_bytes());
     assert!(!found.is_empty(), "only what was purged goes");
-    let audit = purges(&world).await.remove(0);
+    let audit = world.purges().await.remove(0);
     assert_eq!(audit.did, gone.to_string());
     assert_eq!(audit.host, Some(world.net.urls().pds[0].clone()));
     assert!(audit.compacted && audit.deleted_at < audit.purged_at);
@@ -206,7 +200,7 @@ async fn what_only_waits_of_a_deleted_account_goes_off_the_disk_too() {
     let gone = world.did(1);
     delete(&world, &gone);
     purged(&world, 1).await;
-    // Of somebody of whom nothing is held a commit comes, and waits for ever.
+    // A commit arrives for a repository of which nothing is held, and stays parked.
     let parked = world.metrics().events_parked.get();
     let text = secret(91);
     let dead = Fault::DeadWrite { text: text.clone() };
@@ -239,12 +233,12 @@ async fn a_dead_letter_of_a_purged_account_loses_what_it_holds() {
     delete(&world, &gone);
     purged(&world, 1).await;
     assert_eq!(letters(&world), [0]);
-    assert_eq!(purges(&world).await[0].dead_letters_redacted, 1);
+    assert_eq!(world.purges().await[0].dead_letters_redacted, 1);
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
+async fn a_purge_is_not_finished_while_a_reader_holds_the_old_data() {
     let mut world = purging(2).await;
     let gone = world.did(1);
     let (_, secrets) = write_secrets(&world, &gone);
@@ -254,7 +248,7 @@ async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
     delete(&world, &gone);
     world
         .until("it is put off", async |world: &World| {
-            let all = purges(world).await;
+            let all = world.purges().await;
             let over = all.iter().any(|one| one.state == "finished");
             assert!(!over, "while it is read: {all:?}");
             condition(world.metrics().purges_put_off.get() > 0, &all)
@@ -268,7 +262,7 @@ async fn a_purge_is_not_over_while_somebody_reads_what_was_there() {
     drop(reader);
     world
         .until("the purge is over", async |world: &World| {
-            let all = purges(world).await;
+            let all = world.purges().await;
             let over = matches!(&all[..], [one] if one.state == "finished" && one.compacted);
             condition(over, &all)
         })
@@ -342,7 +336,7 @@ async fn a_frame_that_a_repair_took_out_is_made_good_by_a_word() {
     made_good(true).await;
 }
 
-/// Repairs the store that nobody has open.
+/// Repairs the store while no mirror has it open.
 fn repair(world: &World) -> RepairReport {
     let settings = DiskSettings::default();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -433,7 +427,7 @@ async fn a_window_that_begins_later_is_said() {
     strict.until_true().await;
     let last = strict.seen().cursor().expect("it has read");
     assert!(last >= next, "only what came after");
-    // Whoever has everything is told nothing.
+    // A consumer that has everything is told nothing.
     let mut current = Strict::new(&world);
     current.seen().held = strict.seen().held.clone();
     current.connect(served.address, Some(last)).await;

@@ -1,8 +1,8 @@
-//! The firehose that a mirror sends: read by consumers that check every frame, and
-//! by another mirror. Real sockets, real signatures, and the truth to compare with.
+//! Tests the firehose that a mirror sends, over real sockets: consumers that check every frame
+//! read it, and so does another mirror.
 
 mod chain;
-mod ends;
+mod closing;
 mod gone;
 mod slow;
 mod strict;

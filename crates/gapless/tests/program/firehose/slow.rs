@@ -1,5 +1,5 @@
-//! Consumers that do not read, do not answer, or fall out of the window: told, cut,
-//! and without harm to anybody else.
+//! Tests consumers of the firehose that do not read or do not answer pings: they are cut off
+//! with an error, and other consumers are not affected.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) fn much(world: &World, megabytes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_reads_nothing_is_cut_and_the_others_go_on() {
+async fn a_consumer_that_reads_nothing_is_cut_off_and_the_others_go_on() {
     let mut world = World::quiet(network(2, 1)).await;
     world.adjust = |config| config.serve.firehose.stall = STALL;
     world.begin().await;
@@ -92,7 +92,7 @@ async fn whoever_reads_nothing_is_cut_and_the_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_does_not_answer_is_cut_and_whoever_does_is_not() {
+async fn a_consumer_that_answers_no_ping_is_cut_off_and_one_that_does_is_not() {
     let mut world = World::quiet(network(1, 1)).await;
     world.adjust = |config| config.serve.firehose.stall = STALL;
     world.begin().await;

@@ -1,6 +1,6 @@
-//! A consumer that believes nothing: every commit must be signed and follow on the
-//! one before it, every number must be higher than the last, and no number may ever
-//! name anything else than it did.
+//! A consumer of the firehose that checks everything: every commit must be signed and chain to
+//! the one before it, numbers must increase, and a number must never name a different event
+//! than before.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Cursors and the window: what is asked for, what is there, and what is said when
-//! that is not the same.
+//! Tests cursors of the firehose: cursors inside the window, outdated ones, future ones and
+//! malformed ones, and the limit on connections.
 
 use gapless_harness::{World, network, new_path, record};
 use gapless_testnet::Write;
@@ -73,7 +73,7 @@ async fn a_cursor_is_where_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_that_nobody_gave_is_told_and_ends_it() {
+async fn a_future_cursor_is_an_error_and_closes_the_connection() {
     let mut world = World::settled(network(1, 1)).await;
     let served = Served::start(&world).await;
     let next = world.log_next();

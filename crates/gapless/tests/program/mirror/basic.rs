@@ -1,4 +1,4 @@
-//! The ordinary day.
+//! Tests the ordinary case: the mirror fetches a network and follows it.
 
 use gapless_harness::{World, network};
 

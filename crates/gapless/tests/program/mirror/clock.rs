@@ -1,25 +1,20 @@
-//! The clock on the wall is set, ahead and back: nothing is claimed for it, nothing
-//! is lost by it, and it is followed.
+//! Tests changes of the wall clock, ahead and back: they make nothing complete, lose nothing
+//! and purge nothing too early, and the mirror's clock follows.
 
 use std::time::{Duration, Instant};
 
-use gapless_harness::{PDS, World, condition, network};
-use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
+use gapless_harness::{PDS, World, condition, listed};
+use gapless_testnet::{Fault, Place, Spec, Status};
 
 const DAY: i64 = 24 * 3600;
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Everything is complete, and the upkeep looks every second.
-async fn settled() -> World {
-    let config = NetConfig {
-        did_web: false,
-        ..network(2, 1)
-    };
-    let mut world = World::quiet(config).await;
+/// Starts a settled world that purges after [`GRACE`] and whose clock may be set.
+async fn with_clock_to_set() -> World {
+    let world = World::settled(listed(2, 1))
+        .with(|config| config.mirror.purge_grace = GRACE)
+        .await;
     world.expect("the clock was set");
-    world.adjust = |config| config.mirror.purge_grace = GRACE;
-    world.begin().await;
-    world.settle().await;
     world
 }
 
@@ -29,7 +24,7 @@ fn set_wall(world: &World, ahead_seconds: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_set_back_makes_no_lost_upstream_live_again() {
-    let mut world = settled().await;
+    let mut world = with_clock_to_set().await;
     let (a, epoch) = (world.did(0), world.epoch(PDS));
     let refused = world.inject(Spec::new(Fault::DialError { status: 503 }).on(PDS));
     world.inject(Spec::new(Fault::Disconnect {}).on(PDS));
@@ -53,7 +48,7 @@ async fn a_clock_that_is_set_back_makes_no_lost_upstream_live_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_ran_ahead_is_followed_back_and_connections_are_made_anew() {
-    let mut world = settled().await;
+    let mut world = with_clock_to_set().await;
     let (a, epoch) = (world.did(0), world.epoch(PDS));
     let clock = world.mirror().services().clock.clone();
     let (dials, real) = (world.metrics().dials.get(), clock.time());
@@ -80,7 +75,7 @@ async fn a_clock_that_ran_ahead_is_followed_back_and_connections_are_made_anew()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_put_off_by_a_clock_that_ran_ahead_is_tried_when_it_is_back() {
-    let mut world = settled().await;
+    let mut world = with_clock_to_set().await;
     let a = world.did(0);
     let down = world.inject(Spec::new(Fault::PlcDown {}).on(Place::Plc));
     set_wall(&world, 10 * DAY);
@@ -96,7 +91,7 @@ async fn what_was_put_off_by_a_clock_that_ran_ahead_is_tried_when_it_is_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_jumps_ahead_purges_nothing_before_it_has_kept_step() {
-    let mut world = settled().await;
+    let mut world = with_clock_to_set().await;
     let a = world.did(0);
     world
         .net

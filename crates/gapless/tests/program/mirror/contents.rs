@@ -1,4 +1,4 @@
-//! Commits whose contents are unusual, and right all the same.
+//! Tests valid commits with unusual contents.
 
 use gapless_harness::{PDS, World, network, new_path, record};
 use gapless_testnet::Config as NetConfig;

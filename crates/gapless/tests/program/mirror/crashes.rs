@@ -1,5 +1,5 @@
-//! Kills at any moment: what is on the disk is exact, numbered, and not called
-//! complete without a reason.
+//! Tests kills at random moments: the data on disk is exact and numbered, and no repository is
+//! called complete without proof.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn data(world: &World) -> PathBuf {
     world.folder.path().join("data")
 }
 
-/// Starts, kills and audits so often, at moments that nobody chose.
+/// Starts, kills and audits the program `times` times, at random moments.
 async fn kill_often(
     world: &World,
     audit: &mut Audit,
@@ -50,12 +50,12 @@ async fn t07_info_then_a_crash_then_info_is_never_no_epoch() {
     for _ in 0..6 {
         program.kill();
         let before = status.upstreams[0].epoch;
-        // A commit that nobody will bring: the host's window has passed it.
+        // A commit that no stream will bring: the host's window has passed it.
         world.inject(Spec::new(Fault::Window { events: 50_000 }).on(PDS));
         world.post(&a);
         world.inject(Spec::new(Fault::Window { events: 0 }).on(PDS));
         program = Program::start(&world, EXE);
-        // Before, during or after the first #info: nobody knows.
+        // Before, during or after the first #info, at random.
         chance.wait(Duration::from_millis(250)).await;
         program.kill();
         program = Program::start(&world, EXE);

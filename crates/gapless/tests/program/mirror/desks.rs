@@ -1,5 +1,5 @@
-//! Desks: what waits, in which order, how much of it, and what is decided anew.
-//! The store is held while events come, so that they wait for certain.
+//! Tests the desks: which events wait there, in which order, how many, and which decisions are
+//! taken again. The tests block the store so that events certainly wait.
 
 use futures_util::FutureExt;
 use gapless_core::ledger::{Repo, Time};
@@ -265,7 +265,7 @@ async fn aged(world: &World, number: usize, hours: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_nobody_has_looked_up_for_days_is_looked_up_first() {
+async fn a_key_not_looked_up_for_days_is_looked_up_first() {
     let mut world = World::settled(network(2, 1)).await;
     let a = world.did(0);
     let fetched = world.snapshots().await;
@@ -282,7 +282,7 @@ async fn a_key_that_nobody_has_looked_up_for_days_is_looked_up_first() {
                 condition(now > resolutions, &now)
             })
             .await;
-        // Which waits until nobody is at work.
+        // `snapshots` waits until no repair is running.
         assert_eq!(world.snapshots().await, fetched);
         let answer = world.answer(&a).await;
         assert_eq!(answer.last_firehose_rev, Some(made.rev.to_string()));
@@ -326,7 +326,7 @@ async fn an_old_document_is_not_asked_for_with_every_event_while_the_directory_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_that_brings_out_a_fault_of_ours_is_kept_and_disturbs_nobody() {
+async fn an_event_that_causes_a_panic_is_kept_and_the_desk_goes_on() {
     let mut world = one_desk(own_accounts(network(2, 1))).await;
     world.expect("deciding an event ended unexpectedly");
     let (a, b) = (world.did(0), world.did(1));
@@ -360,7 +360,7 @@ async fn an_event_that_brings_out_a_fault_of_ours_is_kept_and_disturbs_nobody() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_that_brings_out_a_fault_of_ours_disturbs_nobody() {
+async fn a_change_that_causes_a_panic_is_discarded_and_the_desk_goes_on() {
     let mut world = one_desk(network(2, 1)).await;
     world.expect("deciding about a repository ended unexpectedly");
     let (a, b) = (world.did(0), world.did(1));
@@ -413,7 +413,7 @@ async fn looked_for(closed: Status, account: &str) {
             condition(answer.account == account && read, &answer)
         })
         .await;
-    // A day is not a week: two sweeps ask nobody.
+    // A day is not a week: two sweeps cause no request.
     aged(&world, 0, 30).await;
     let (sweeps, before) = (world.metrics().sweeps.get(), asked(&world));
     world
@@ -438,6 +438,6 @@ async fn a_hidden_repository_is_looked_for_elsewhere_once_a_week() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_repository_that_nobody_lists_is_looked_for_elsewhere_too() {
+async fn an_unlisted_deleted_repository_is_looked_for_elsewhere_too() {
     looked_for(Status::Deleted, "deleted").await;
 }

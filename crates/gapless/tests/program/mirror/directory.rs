@@ -1,6 +1,6 @@
-//! The directory is down, limits, or does not know its latest, for a while and
-//! under load: who is known is followed on, who must be asked for waits, and
-//! nobody is called complete meanwhile who is not.
+//! Tests a directory that is down, rate-limited or stale, for a while and under load: known
+//! repositories are followed on, unresolved ones wait, and no repository is called complete
+//! that is not.
 
 use gapless_atp::crypto::Curve;
 use gapless_harness::{PDS, World, condition, network};

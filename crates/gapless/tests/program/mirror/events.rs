@@ -1,5 +1,5 @@
-//! Events and snapshots: what comes in between, too late, twice, in the wrong
-//! order, or not at all.
+//! Tests events and snapshots that arrive interleaved, late, twice, in the wrong order, or not
+//! at all.
 
 use gapless_harness::{PDS, World, condition, network, new_path, record};
 use gapless_mirror::api::Operate as _;
@@ -17,12 +17,7 @@ async fn first_fetch_held() -> (World, SetFault) {
     let held = world.stall(0, "getRepo", Some(&world.did(0)));
     world.begin().await;
     world.until_fired("stall", 1).await;
-    world
-        .until("connected", async |world: &World| {
-            let upstream = world.upstream(PDS).await;
-            condition(upstream.connected, &upstream)
-        })
-        .await;
+    world.until_connected(PDS).await;
     (world, held)
 }
 

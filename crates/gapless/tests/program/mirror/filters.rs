@@ -1,5 +1,5 @@
-//! Collections: what is wanted is kept, what is not is proven all the same, and
-//! what is wanted later is brought.
+//! Tests filters by collection: wanted records are kept, unwanted ones are only verified, and
+//! records that become wanted later are fetched.
 
 use std::process::Command;
 
@@ -341,7 +341,7 @@ async fn a_filter_that_is_lost_or_spoilt_makes_everything_be_fetched_anew() {
         assert_eq!(code, Some(0), "{text}");
         let (code, text) = store(&world, "check");
         assert_eq!(code, Some(0), "{text}");
-        // Nobody knows what was wanted: more is, perhaps.
+        // The earlier filter is not known, so more may be wanted now.
         world.flags.collections = None;
         world.widened = true;
         world.begin().await;
@@ -393,7 +393,7 @@ fn frame_bytes(world: &World) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frames_that_nobody_is_served_are_not_kept() {
+async fn frames_that_no_consumer_is_served_are_not_kept() {
     const A_HEADER: u64 = 48;
     let mut world = World::settled(small()).await;
     let did = world.did(0);

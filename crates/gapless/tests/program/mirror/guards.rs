@@ -1,5 +1,5 @@
-//! That the tests would notice: a fault that never fires, a line that nobody
-//! expected, an answer that is not true.
+//! Tests the harness itself: a test must fail if a fault never fires, if the mirror logs an
+//! unexpected warning, or if an answer is not true.
 
 use std::io::Write as _;
 
@@ -17,7 +17,7 @@ async fn a_fault_that_never_fired_fails_its_test() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "said: WARN somewhere in the mirror")]
-async fn a_warning_of_the_mirror_that_nobody_expected_fails_its_test() {
+async fn an_unexpected_warning_of_the_mirror_fails_its_test() {
     let _world = World::network(network(1, 1)).await;
     let said = tokio::spawn(async { tracing::warn!(target: "gapless", "somewhere in the mirror") });
     said.await.expect("no panic");
@@ -25,7 +25,7 @@ async fn a_warning_of_the_mirror_that_nobody_expected_fails_its_test() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "said: ERROR at a desk")]
-async fn an_error_at_a_desk_that_nobody_expected_fails_its_test() {
+async fn an_unexpected_error_at_a_desk_fails_its_test() {
     let mut world = World::start(network(1, 1)).await;
     let did = world.did(0);
     let said = world.mirror().desks().with_repo(&did, |_| {
@@ -37,7 +37,7 @@ async fn an_error_at_a_desk_that_nobody_expected_fails_its_test() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "no such thing was expected")]
-async fn a_warning_of_the_program_that_nobody_expected_fails_its_test() {
+async fn an_unexpected_warning_of_the_program_fails_its_test() {
     let world = World::network(network(1, 1)).await;
     let log = std::fs::File::create(world.folder.path().join(LOG));
     let line = "2026-01-01T00:00:00.000000Z  WARN gapless: no such thing was expected\n";
@@ -46,7 +46,7 @@ async fn a_warning_of_the_program_that_nobody_expected_fails_its_test() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_expected_or_explained_fails_nobody() {
+async fn an_expected_or_explained_warning_fails_no_test() {
     let world = World::network(network(1, 1)).await;
     world.expect("this very");
     tracing::warn!(target: "gapless", "this very thing");

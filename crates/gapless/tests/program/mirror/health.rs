@@ -1,6 +1,5 @@
-//! How the mirror says that something is wrong with it, or with what it follows: a
-//! full disk, a start that takes its time, hosts that are silent, what cannot be
-//! proven, what was kept for a person.
+//! Tests how the mirror reports problems of its own and of its upstreams: a full disk, a slow
+//! start, silent hosts, roots that cannot be recomputed, and dead letters.
 
 use std::time::Duration;
 
@@ -22,8 +21,8 @@ fn small() -> NetConfig {
     network(2, 1)
 }
 
-/// A DID that nobody has heard of.
-fn nobody(number: usize) -> Did {
+/// A DID that neither the network nor the directory knows.
+fn unknown_did(number: usize) -> Did {
     let name: String = format!("{number:024}")
         .chars()
         .map(|digit| char::from(b'a' + (digit as u8 - b'0')))
@@ -37,7 +36,7 @@ async fn known_since(world: &World, did: &Did) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
+async fn a_full_disk_is_reported_everywhere_and_ends_completeness() {
     let mut world = World::settled(small()).await;
     world.expect("nothing is written until there is room on the disk");
     assert!(world.status().await.store.writes);
@@ -54,12 +53,7 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
     tokio::time::timeout(PATIENCE, world.begin())
         .await
         .expect("a start on a full disk is a start");
-    world
-        .until("connected", async |world: &World| {
-            let upstream = world.upstream(PDS).await;
-            condition(upstream.open, &upstream)
-        })
-        .await;
+    world.until_open(&world.url(PDS)).await;
     world.post(&did);
     world
         .until("the status says so", async |world: &World| {
@@ -70,7 +64,7 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
     world.until_unready("min_free_disk").await;
     let metrics = world.ask(|mirror| mirror.inspector().metrics()).await;
     assert!(metrics.expect("text").contains("\ngapless_store_full 1\n"));
-    // Frames come, and none of them gets durable: the stream vouches for nobody.
+    // Frames arrive, and none becomes durable: the stream proves nothing.
     world.until_incomplete(&did, "cover_down").await;
     let gap = world.gap(&did).await.expect("it is one");
     assert!(gap.since.is_some(), "{gap:?}");
@@ -85,8 +79,8 @@ async fn a_full_disk_is_said_everywhere_and_nobody_stays_complete_by_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gap_is_no_older_than_what_is_known_of_it_and_no_younger_for_others() {
     let mut world = World::settled(network(4, 2)).await;
-    // Nobody has heard of it before now.
-    let (late, before) = (nobody(1), world.now());
+    // It was not heard of before.
+    let (late, before) = (unknown_did(1), world.now());
     let name = late.clone();
     let tracked = world
         .ask(move |mirror| mirror.control().track(&[name]))
@@ -202,7 +196,7 @@ async fn every_gap_has_a_time_since_when_it_is_one() {
 async fn many_names_are_taken_in_together() {
     const NAMES: usize = 500;
     let mut world = World::network(small()).await;
-    world.adjust = |config| config.mirror.dids = (0..NAMES).map(nobody).collect();
+    world.adjust = |config| config.mirror.dids = (0..NAMES).map(unknown_did).collect();
     world.begin().await;
     let tracked = world
         .ask(|mirror| mirror.inspector().tracked(None, 1000))
@@ -215,18 +209,18 @@ async fn many_names_are_taken_in_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mirror_that_follows_nobody_or_hears_nothing_is_not_ready() {
+async fn a_mirror_with_no_upstream_or_only_disconnected_ones_is_not_ready() {
     let mut world = World::network(small()).await;
     world.adjust = |config| {
-        config.mirror.dids = vec![nobody(1)];
+        config.mirror.dids = vec![unknown_did(1)];
         config.mirror.ready.max_upstream_age = Duration::from_secs(1);
     };
     world.begin().await;
     world.until_unready("no upstream is followed").await;
     // And why: the directory does not know it.
     world
-        .until("the trouble is told", async |world: &World| {
-            let gap = world.gap(&nobody(1)).await;
+        .until("the last error is shown", async |world: &World| {
+            let gap = world.gap(&unknown_did(1)).await;
             let told = gap.as_ref().and_then(|gap| gap.last_error.as_ref());
             let said_so = told.is_some_and(|told| told.error.contains("does not know it"));
             condition(
@@ -235,7 +229,10 @@ async fn a_mirror_that_follows_nobody_or_hears_nothing_is_not_ready() {
             )
         })
         .await;
-    let answer = world.repo(&nobody(1)).await.expect("it is known by name");
+    let answer = world
+        .repo(&unknown_did(1))
+        .await
+        .expect("it is known by name");
     assert!(answer.last_error.is_some(), "{answer:?}");
     // The host of a tracked repository is heard, and then not any more.
     let did = world.did(0);

@@ -1,5 +1,5 @@
-//! A Jetstream as a source: what it says is claimed, asked about, and proven by a
-//! fetch; whatever it says, nothing is complete for it, and nothing proven gives way.
+//! Tests a Jetstream as a source: each claim is asked about and proven by a fetch, no claim
+//! makes a repository complete, and no claim replaces proven state.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -40,7 +40,7 @@ async fn connected(world: &World, url: &str) {
         .await;
 }
 
-/// Begins once whoever still has the folder, for an answer that does not come, has left it.
+/// Starts the mirror once a request without an answer has released the data folder.
 async fn begin_again(world: &mut World) {
     let began = Instant::now();
     while let Err(error) = world.try_begin().await {
@@ -218,7 +218,7 @@ async fn what_it_says_is_claimed_until_a_fetch_proves_it_and_never_complete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_a_stream_speaks_for_it_a_claim_makes_nobody_ask() {
+async fn a_claim_about_a_covered_repository_causes_no_request() {
     let mut world = World::network(told(4)).await;
     let url = world.url(Place::Jetstream);
     follow(&mut world, &url).await;
@@ -235,7 +235,7 @@ async fn where_a_stream_speaks_for_it_a_claim_makes_nobody_ask() {
     let added = tokio::task::spawn_blocking(move || mirror.control().add_upstream(own)).await;
     added.expect("no panic").expect("it is followed");
     world.until_all_complete().await;
-    // And what the Jetstream says meanwhile makes nobody ask.
+    // Claims of the Jetstream about a covered repository cause no requests.
     let (asked, kept) = (
         world.metrics().heads_asked.get(),
         world.metrics().claims_kept.get(),
@@ -352,7 +352,7 @@ async fn kills_in_between_lose_nothing_and_all_is_proven_in_the_end() {
             .until_status("they are heard of", |status| status.repos.total == 6)
             .await;
         program.kill();
-        // Some of it is said while nobody listens.
+        // Some of it is sent while the mirror is down.
         world.post(&dids[round]);
         program = Program::start(&world, EXE);
     }
@@ -369,7 +369,7 @@ async fn kills_in_between_lose_nothing_and_all_is_proven_in_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
+async fn a_purge_removes_the_claims_about_a_repository_never_fetched() {
     let mut world = World::network(told(2)).await;
     world.adjust = |config| config.mirror.purge_grace = Duration::from_secs(1);
     let url = world.url(Place::Jetstream);
@@ -378,7 +378,7 @@ async fn what_is_only_said_of_somebody_who_is_gone_goes_with_the_rest() {
     let held = world.stall(0, "getRepo", None);
     world.post(&did);
     until_claims(&world, &did, 1).await;
-    // Somebody is at work for it, and so nobody else asks whether it is there.
+    // A repair is running for the repository, so no other one asks whether it exists.
     world.until_fired("stall", 1).await;
     // Never fetched: nothing is held of it, and then it is gone, as the directory's word
     // leaves the row.

@@ -1,4 +1,4 @@
-//! Events that come under a lower number than those before them.
+//! Tests events that arrive late, with a lower number than events that were read before them.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use tokio::time::timeout;
 
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// Somebody whose desk is another one.
+/// Finds an account whose desk is not that of `did`.
 async fn at_another_desk(world: &World, did: &Did) -> Did {
     let _desk = world.block_desk(did).await;
     for number in 1..8 {
         let other = world.did(number);
-        let visit = world.mirror().desks().with_repo(&other, |_| ());
-        if timeout(MOMENT, visit).await.is_ok() {
+        let work = world.mirror().desks().with_repo(&other, |_| ());
+        if timeout(MOMENT, work).await.is_ok() {
             return other;
         }
     }
     panic!("one of eight is at another desk")
 }
 
-/// The number of an event that came late is below the cursor: were it forgotten in a
-/// stop, nobody would bring it again.
+/// The number of an event that arrived late is below the cursor, so the stream would not bring
+/// the event again if a stop lost it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_came_late_is_not_lost_by_a_stop() {
     let mut world = World::settled(network(8, 1)).await;

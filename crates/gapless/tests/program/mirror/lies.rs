@@ -1,5 +1,5 @@
-//! A Jetstream that lies, repeats itself or talks nonsense: what is proven stays as it
-//! is, the stream goes on, and a signed state ends every lie.
+//! Tests a Jetstream that lies, repeats lines or sends invalid ones: proven state stays
+//! unchanged, the stream goes on, and a signed state ends every lie.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::{Did, Rev};
@@ -117,7 +117,7 @@ async fn what_is_forged_stale_or_no_record_changes_nothing_that_is_proven() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_is_buried_hints_hide_nobody_and_the_stream_goes_on() {
+async fn bad_lines_become_dead_letters_and_hints_hide_no_repository() {
     let (mut world, jetstream, did, _) = lied_to().await;
     let (before, log) = (world.answer(&did).await, world.log_next());
     let letters = world.metrics().dead_letters.get();
@@ -145,7 +145,7 @@ async fn nonsense_is_buried_hints_hide_nobody_and_the_stream_goes_on() {
         let line = json!({"did": did.as_str(), "time_us": now_us(), "kind": kind, kind: body});
         jetstream.say(now_us(), line.to_string());
     }
-    // The last word is about somebody whom nobody has heard of, and who is fetched.
+    // The last line is about an unknown repository, which is then fetched.
     let other = world.did(1);
     let line =
         json!({"did": other.as_str(), "time_us": now_us(), "kind": "identity", "identity": {}});
@@ -184,7 +184,7 @@ async fn a_state_that_the_owner_signed_later_ends_the_lie() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_names_that_nobody_has_few_are_written_down_and_whoever_is_somebody_is_fetched() {
+async fn few_made_up_dids_are_written_down_and_a_real_one_is_fetched() {
     const FEW: usize = 3;
     let mut world = World::network(told(2)).await;
     world.adjust = |config| config.mirror.newcomers = FEW;

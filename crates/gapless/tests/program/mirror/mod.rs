@@ -1,5 +1,5 @@
-//! The mirror against the test network: streams, events and crashes. Real
-//! sockets, real signatures, a real store; and the truth to compare with.
+//! Tests the mirror against the test network: streams, events and crashes, over real sockets,
+//! with real signatures and a real store.
 
 mod basic;
 mod clock;
@@ -7,6 +7,7 @@ mod contents;
 mod crashes;
 mod desks;
 mod directory;
+mod disk_space;
 mod events;
 mod filters;
 mod guards;
@@ -18,7 +19,6 @@ mod operator;
 mod races;
 mod readers;
 mod relayed;
-mod room;
 mod secure;
 mod silent_upstreams;
 mod sources;

@@ -1,5 +1,5 @@
-//! What an operator does to the program: upstreams taken away and given back, a
-//! host behind a proxy, an end in mid-work.
+//! Tests what an operator does to the program: removing and adding upstreams, a host behind a
+//! proxy, Ctrl-C under load.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn an_upstream_that_is_taken_away_and_given_back_costs_no_fetch() {
             status.upstreams.len() == 1 && status.repos.complete == others
         })
         .await;
-    // A commit that nobody hears of while it is not followed.
+    // A commit that the mirror does not read, because the host is not followed.
     let missed = world.post(&here[0]);
     let unknown = program.repo(&here[0]).await.expect("it is known");
     assert!(!unknown.complete && unknown.rev != Some(missed.rev.to_string()));

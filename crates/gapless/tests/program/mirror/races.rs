@@ -1,5 +1,5 @@
-//! What may get lost between two who work at once: a question that is called off, a
-//! place to look for a repository, a debt that is read while it changes.
+//! Tests races between two tasks of the mirror: a request that is cancelled by a move, the
+//! stored places to look for a repository, a debt that is reloaded while it changes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -82,7 +82,7 @@ async fn a_question_that_is_called_off_by_a_move_that_is_refused_is_no_answer() 
     moved.await.expect_err("there is no room");
     pretended::set(&data(&world), None);
     world.clear(second).await;
-    // Nobody has asked about it: it is owed, and no sweep speaks for it.
+    // It was not asked about: the question is owed, and no sweep vouches for it.
     world
         .until("it is owed", async |world: &World| {
             let answer = world.answer(&did).await;
@@ -147,26 +147,26 @@ async fn a_debt_that_is_read_from_the_store_does_not_put_off_what_is_due() {
     world.settle().await;
     let (did, other) = (world.did(0), world.did(1));
     let services = world.mirror().services().clone();
-    let visit = world
+    let change = world
         .mirror()
         .desks()
         .with_repo(&did, |turn| owe(turn, LATER));
-    visit.await.expect("it is written");
+    change.await.expect("it is written");
     // The only place is taken.
     let held = world.stall(0, "getLatestCommit", Some(&other));
-    let visit = world.mirror().desks().with_repo(&other, |turn| {
+    let change = world.mirror().desks().with_repo(&other, |turn| {
         owe(turn, Duration::ZERO);
     });
-    visit.await.expect("it is written");
+    change.await.expect("it is written");
     world.until_fired("stall", 1).await;
     let hold = world.block_store().await;
     let (desks, again) = (world.mirror().desks().clone(), did.clone());
     let again = tokio::spawn(async move {
-        let visit = desks.with_repo(&again, |turn| {
+        let change = desks.with_repo(&again, |turn| {
             let now = turn.services.clock.now();
             debt::retry_soon(now, &mut turn.tx.as_mut().expect("it is known").repo);
         });
-        visit.await.expect("it is written");
+        change.await.expect("it is written");
     });
     let due = services.clock.time();
     world
@@ -195,11 +195,11 @@ async fn a_debt_that_was_paid_when_it_was_read_leaves_the_next_one_alone() {
     let paid = services.store.view().repo_by_did(&did);
     let (_, paid) = paid.expect("it can be read").expect("it is known");
     assert_eq!(paid.debt, Debt::default());
-    let visit = world
+    let change = world
         .mirror()
         .desks()
         .with_repo(&did, |turn| owe(turn, LATER));
-    visit.await.expect("it is written");
+    change.await.expect("it is written");
     // As a reader finds it who looked before that.
     services
         .schedule

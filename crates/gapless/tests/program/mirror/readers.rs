@@ -1,4 +1,5 @@
-//! Readers: what must be durable before they go on, and what moves their cursor.
+//! Tests the readers of streams: what must be durable before they go on, and what moves their
+//! cursors.
 
 use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::{Fault, Place, Spec};

@@ -1,5 +1,5 @@
-//! Mirrors that hear by relays: relays that omit, skip and are rolled back; two of
-//! them and a host; commits of the old form; hosts that are wiped.
+//! Tests mirrors that follow relays: relays that omit, skip or roll back events, two relays and
+//! a host, commits of the old form, and wiped hosts.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use gapless::config::Config;
 use gapless_atp::syntax::Did;
 use gapless_harness::proxy::Proxy;
 use gapless_harness::{PDS, Program, World, condition, network};
-use gapless_mirror::api::{Inspect as _, PurgeAnswer};
+use gapless_mirror::api::Inspect as _;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
 use crate::EXE;
@@ -22,15 +22,6 @@ fn relayed(repos: usize, pds: usize) -> NetConfig {
         did_web: false,
         ..network(repos, pds)
     }
-}
-
-async fn connected(world: &World) {
-    world
-        .until("connected", async |world: &World| {
-            let upstream = world.upstream(Place::Relay).await;
-            condition(upstream.connected, &upstream)
-        })
-        .await;
 }
 
 /// A mirror that follows the relay alone, all complete, with a sweep every second.
@@ -50,8 +41,8 @@ async fn follow_relay(world: &mut World) {
     world.flags.upstream.push(format!("relay={relay}"));
     world.flags.sweep_every = Some("1s".to_owned());
     world.begin().await;
-    connected(world).await;
-    // A relay is asked for nobody it has not spoken of.
+    world.until_connected(Place::Relay).await;
+    // A relay is not asked for repositories that it has not spoken of.
     for did in world.net.truth().dids() {
         world.post(&did);
     }
@@ -65,14 +56,14 @@ async fn heard(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_a_relay_told_of_too_many_the_directory_is_asked_first_and_nothing_is_lost() {
-    // Whoever is unknown is one too many. All are complete in the end.
+    // Repositories that are not known yet are over the limit. All are complete in the end.
     let mut world = by_relay_adjusted(|config| config.mirror.newcomers = 0).await;
     let (passed, known) = (
         world.metrics().newcomers_passed.get(),
         world.metrics().newcomers_known.get(),
     );
     assert!(passed >= 6 && known >= 6, "{passed} {known}");
-    // From then on they are followed as anybody is.
+    // From then on they are followed like all others.
     for did in world.net.truth().dids() {
         let live = world.post(&did);
         world.until_complete(&did).await;
@@ -105,14 +96,14 @@ async fn what_a_relay_omits_is_found_by_a_sweep() {
     world.stop().await;
 }
 
-/// Nobody says of the network what is only known of those that a relay spoke of.
+/// What is known only of repositories that a relay spoke of is not said of the whole network.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_said_by_a_relays_word_is_said_of_those_it_spoke_of() {
     let mut world = World::network(relayed(6, 2)).await;
     let relay = world.net.urls().relay.clone().expect("there is one");
     world.flags.upstream.push(format!("relay={relay}"));
     world.begin().await;
-    connected(&world).await;
+    world.until_connected(Place::Relay).await;
     world.post(&world.did(0));
     world.until_complete(&world.did(0)).await;
     let page = world
@@ -291,23 +282,6 @@ async fn by_relay_without_grace(listed: bool) -> World {
     world
 }
 
-async fn purges(world: &World) -> Vec<PurgeAnswer> {
-    let mirror = world.mirror().clone();
-    let asked = tokio::task::spawn_blocking(move || mirror.inspector().purges(None, 100));
-    asked.await.expect("no panic").expect("an answer").purges
-}
-
-/// Waits until every host was swept whole so many times more.
-async fn swept_again(world: &World, times: u64) {
-    let before = world.metrics().sweeps.get();
-    world
-        .until("swept", async |world: &World| {
-            let sweeps = world.metrics().sweeps.get();
-            condition(sweeps >= before + 2 * times, &sweeps)
-        })
-        .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn deleted_behind_a_relay_is_purged_once_its_host_shows_the_others() {
     for listed in [false, true] {
@@ -324,7 +298,7 @@ async fn purged_behind_a_relay(listed: bool) {
         .expect("it is active");
     world
         .until("it is purged", async |world: &World| {
-            let all = purges(world).await;
+            let all = world.purges().await;
             condition(matches!(&all[..], [one] if one.did == gone.as_str()), &all)
         })
         .await;
@@ -368,11 +342,12 @@ async fn kept_behind_a_relay(listed: bool) {
             condition(awaits.contains("whole sweep"), &answer)
         })
         .await;
-    swept_again(&world, 4).await;
+    // Four times for each of the two hosts.
+    world.until_swept(8).await;
     let answer = world.answer(&gone).await;
     assert_eq!(answer.account, "deleted_unconfirmed");
     assert!(answer.records > Some(0), "{answer:?}");
-    assert!(purges(&world).await.is_empty());
+    assert!(world.purges().await.is_empty());
     let mirror = world.mirror().clone();
     let gaps = tokio::task::spawn_blocking(move || mirror.inspector().gaps(None, 100));
     let gaps = gaps.await.expect("no panic").expect("an answer");
@@ -385,7 +360,7 @@ async fn kept_behind_a_relay(listed: bool) {
 const MANY: usize = 12;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wiped_host_hides_nobody_until_an_operator_says_so() {
+async fn a_wiped_host_hides_no_repository_until_an_operator_confirms() {
     let mut world = World::quiet(NetConfig {
         did_web: false,
         ..network(30, 1)
@@ -452,7 +427,7 @@ async fn shortened(fault: Fault) {
         })
         .await;
     world.net.stir(40);
-    // The host itself says that it has them: nobody is hidden, nor for long in doubt.
+    // The host itself says that it has them: no repository is hidden, nor incomplete for long.
     world.until_all_complete().await;
     for did in world.net.truth().dids() {
         assert_eq!(world.answer(&did).await.account, "active");
@@ -465,11 +440,11 @@ async fn shortened(fault: Fault) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_listing_hides_nobody_whom_the_host_still_has() {
+async fn an_empty_listing_hides_no_repository_that_the_host_still_has() {
     shortened(Fault::ListEmpty {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shortened_listing_hides_nobody_whom_the_host_still_has() {
+async fn a_shortened_listing_hides_no_repository_that_the_host_still_has() {
     shortened(Fault::ListShort { keep: 3 }).await;
 }

@@ -1,5 +1,5 @@
-//! TLS: a relay and a directory behind certificates of an authority of their own,
-//! as real certificates are checked.
+//! Tests TLS: a relay and a directory with certificates of a private authority, which are
+//! checked like public ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +57,7 @@ impl Authority {
                 let (acceptor, trusted) = (acceptor.clone(), trusted.clone());
                 let behind = behind.clone();
                 tokio::spawn(async move {
-                    // Whoever does not trust us hangs up: that is the test.
+                    // A client that does not trust the certificate hangs up, as the test wants.
                     let Ok(mut from) = acceptor.accept(from).await else {
                         return;
                     };

@@ -1,4 +1,4 @@
-//! What `/ready` says of upstreams that have not been heard yet.
+//! Tests the answer of `/ready` about upstreams that have not sent anything yet.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Several sources of the same: applied once, and who is late or misses what is told.
+//! Tests several upstreams that bring the same events: each event is applied once, and an
+//! upstream that is late or misses events is reported.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -81,7 +82,7 @@ async fn of_two_relays_and_the_hosts_the_lossy_one_is_named_and_all_is_applied_o
         world.post(did);
     }
     world.until_all_complete().await;
-    // From here on everybody is known, and each of the three has brought something.
+    // From here on all repositories are known, and each of the three has brought an event.
     a_minute_later(&world);
     let (before, rows_before) = (source(&world, &lossy.url).await, live_rows(&world).len());
     assert_eq!(before.missed, 0, "{before:?}");
@@ -115,7 +116,7 @@ async fn of_two_relays_and_the_hosts_the_lossy_one_is_named_and_all_is_applied_o
         assert_eq!(other.missed, 0, "{url}: {other:?}");
         assert_eq!(other.lossy_since, None);
     }
-    // Each commit was brought first by one of them, and applied once, whoever it was.
+    // Each commit was brought first by one of them, and applied once.
     let rows = live_rows(&world);
     assert_eq!(rows.len(), rows_before + made.len());
     assert!(rows.values().all(|times| *times == 1), "{rows:?}");
@@ -154,7 +155,7 @@ async fn a_miss_by_the_cover_has_the_host_swept_and_a_miss_by_another_does_not()
         world.answer(&far).await.evidence.via,
         Some(lossy.url.clone())
     );
-    // Another relay comes; it speaks for nobody who has a cover.
+    // Another relay is added; it covers no repository that has a cover.
     let new = NewUpstream {
         kind: UpstreamKind::Relay,
         url: relay.clone(),
@@ -194,7 +195,7 @@ async fn a_miss_by_the_cover_has_the_host_swept_and_a_miss_by_another_does_not()
     world.until_complete(&own).await;
     a_minute_later(&world);
     assert_eq!(source(&world, &lossy.url).await.missed, 1);
-    // The host's own stream speaks for it: that the relay lost it is nobody's doubt.
+    // The host's own stream covers it: what the relay lost makes nothing incomplete.
     assert!(!wants(&world, own_host) && !wants(&world, far_host));
     world.post(&far);
     world.until_complete(&far).await;

@@ -1,5 +1,5 @@
-//! Killed between every two stages, by name: what is on the disk is exact, nothing
-//! is called complete that is not, and a restart makes everything right.
+//! Tests kills between every two stages of the mirror's work: the data on disk is exact, no
+//! repository is called complete that is not, and a restart makes every repository complete.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -30,7 +30,7 @@ async fn several() -> World {
     world
 }
 
-/// Nobody finds anything wrong with a folder on which nothing runs.
+/// Fails unless `gapless store check` finds no damage in the folder of a stopped program.
 fn sound(data: &Path, at: &str) {
     let checked = Command::new(EXE)
         .args(["store", "check", "--data"])

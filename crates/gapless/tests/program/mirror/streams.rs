@@ -1,4 +1,5 @@
-//! Streams: resets, cursors, continuity, dials, and what is read but not written.
+//! Tests streams of upstreams: resets, cursors, continuity, dials, and events that were read
+//! but not written.
 
 use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::Config as NetConfig;
@@ -101,7 +102,7 @@ async fn t09_a_a_relay_that_skips_in_silence_is_seen_by_its_first_frame() {
     world.flags.upstream.push(format!("relay={relay}"));
     world.begin().await;
     let dids = world.net.truth().dids();
-    // A relay is asked for nobody it has not spoken of.
+    // A relay is not asked for repositories that it has not spoken of.
     world
         .until("first sightings", async |world: &World| {
             let connected = world.upstream(Place::Relay).await.connected;
@@ -161,7 +162,7 @@ async fn t09_c_a_jump_in_mid_stream_of_a_pds_is_none() {
     let (a, b, epoch) = (world.did(0), world.did(1), world.epoch(PDS));
     let before = world.net.last_seq(PDS).expect("it is there");
     let swept = world.swept();
-    // Numbers that nobody will ever see, and nothing in them that is missed.
+    // Numbers that no stream will send, and nothing in them that is missed.
     world.inject(
         Spec::new(Fault::Drop { unnumbered: false })
             .of(&b)
@@ -252,7 +253,7 @@ async fn t30_a_silent_socket_is_given_up() {
     );
     world.inject(Spec::new(Fault::Disconnect {}).on(PDS));
     world.until_fired("dial-silence", 1).await;
-    // Nobody says it but the next connection: the host's own list is held.
+    // Only the next connection tells of it: the host's own listing is held.
     world.post(&a);
     world.until_incomplete(&a, "epoch_changed").await;
     world.until_complete(&a).await;
@@ -308,7 +309,7 @@ async fn t33_c_a_dial_that_is_answered_with_404_is_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t33_d_a_host_that_refuses_for_longer_than_the_grace_vouches_for_nobody() {
+async fn t33_d_a_host_that_refuses_longer_than_the_grace_ends_completeness() {
     let mut world = World::quiet(small()).await;
     world.adjust = |config| config.mirror.live_grace = std::time::Duration::from_secs(1);
     world.begin().await;

@@ -1,4 +1,4 @@
-//! Repositories that are followed by name: from a file, and while it runs.
+//! Tests repositories that are followed by name: from a file, and added while the mirror runs.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -77,7 +77,7 @@ async fn a_file_of_dids_is_mirrored_and_nothing_else_of_their_hosts() {
     for did in [&stranger, &far] {
         assert_eq!(program.repo(did).await, None);
     }
-    // Nor does a sweep make anybody known.
+    // Nor does a sweep add repositories.
     let status = program.status().await.expect("it answers");
     assert_eq!((status.repos.total, status.repos.complete), (3, 3));
     program.kill();
@@ -330,7 +330,7 @@ async fn an_upstream_that_is_added_while_it_starts_is_followed_once() {
     let loaded = config::load(&world.flags, &[], Path::new("/nonexistent"));
     let config = loaded.expect("it is valid").config;
     let mirror = Mirror::open(config.mirror.clone()).await.expect("it opens");
-    // The program answers from now on, and somebody comes in.
+    // The program answers from now on, and a request arrives.
     let (asked, again) = (mirror.clone(), new());
     let added = tokio::task::spawn_blocking(move || asked.control().add_upstream(again)).await;
     added.expect("no panic").expect("it is followed");
@@ -366,7 +366,7 @@ async fn what_was_passed_over_just_before_the_end_of_a_connection_holds_nothing_
     world.stop().await;
 }
 
-/// A name that somebody has mistyped is forgotten again, and nothing is owed for it.
+/// A mistyped name is forgotten once it is no longer tracked, and nothing is owed for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_was_mistyped_can_be_taken_back() {
     let mut world = World::settled(network(3, 1)).await;
@@ -379,8 +379,8 @@ async fn a_name_that_was_mistyped_can_be_taken_back() {
     tracked.expect("it is tracked");
     world
         .until("it is asked for", async |world: &World| {
-            let trouble = world.mirror().fetcher().last_errors.of(&wrong);
-            condition(trouble.is_some(), &trouble.is_some())
+            let last_error = world.mirror().fetcher().last_errors.of(&wrong);
+            condition(last_error.is_some(), &last_error.is_some())
         })
         .await;
     world

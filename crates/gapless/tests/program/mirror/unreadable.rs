@@ -1,5 +1,5 @@
-//! Frames that cannot be read, wholly or in part: kept, counted, and a doubt about
-//! whoever they may have been for.
+//! Tests frames that cannot be read, in whole or in part: they are kept and counted, and every
+//! repository that they may concern is incomplete until it is compared.
 
 use gapless_harness::{PDS, World, condition, network};
 use gapless_testnet::Config as NetConfig;
@@ -39,7 +39,7 @@ async fn t25_a_an_event_of_which_only_the_did_can_be_read_doubts_its_repository_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t25_b_a_frame_without_a_did_doubts_everybody_until_a_sweep() {
+async fn t25_b_a_frame_without_a_did_makes_all_repos_incomplete_until_a_sweep() {
     for part in [Part::Payload, Part::Header] {
         let mut world = World::settled(small()).await;
         let (a, b, swept) = (world.did(0), world.did(1), world.swept());
@@ -94,7 +94,7 @@ async fn t25_c_the_ten_thousandth_frame_that_cannot_be_read_stops_nothing_either
         "not all are kept"
     );
     assert_eq!(world.metrics().dials.get(), dials, "one connection");
-    // Whoever sends so many makes us ask a few times, and not for ever.
+    // A host that sends so many causes a few requests, and not requests for ever.
     let asked = world.metrics().heads_asked.get();
     world.post(&a);
     world.until_caught_up(PDS).await;
@@ -144,7 +144,7 @@ async fn a_frame_that_cannot_be_read_counts_once_however_often_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doubt_about_everybody_outlives_a_restart() {
+async fn a_doubt_about_all_repositories_outlives_a_restart() {
     let mut world = World::settled(small()).await;
     let (a, b) = (world.did(0), world.did(1));
     let listing = world.guard("listRepos");

@@ -1,4 +1,5 @@
-//! Account states: hidden, shown, purged, lost and found (T27, T40, T43, T53, T57).
+//! Tests account states: repositories that are hidden, shown, purged, lost and found again
+//! (T27, T40, T43, T53, T57).
 
 use std::time::Duration;
 

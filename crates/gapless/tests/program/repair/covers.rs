@@ -1,4 +1,4 @@
-//! Which upstream speaks for a repository (T54).
+//! Tests which upstream covers a repository (T54).
 
 use std::sync::atomic::Ordering;
 
@@ -47,7 +47,7 @@ async fn t54_two_relays_and_the_host_each_with_epochs_of_its_own() {
     assert_eq!(quiet_row.evidence.via, Some(way.url.clone()));
 
     // The cover is cut off, and comes back to a window that has moved on. The
-    // other relay saw it all, and speaks for nobody here.
+    // other relay saw it all, and covers no repository here.
     let stalled = world.stall(0, "getLatestCommit", Some(&quiet));
     let resets = world.metrics().resets.get();
     way.open.send_replace(false);

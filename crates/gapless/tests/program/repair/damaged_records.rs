@@ -1,4 +1,5 @@
-//! What the disk has spoilt under its right name.
+//! Tests records that the disk has damaged: verification finds them, and a resync replaces
+//! them.
 
 use std::collections::BTreeSet;
 

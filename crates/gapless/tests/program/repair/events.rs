@@ -1,5 +1,5 @@
-//! Events that cannot be taken as they are: other keys, forgeries, false revs,
-//! operations left out, owners that cannot be resolved (T29, T47, T50, T55).
+//! Tests events that cannot be applied as they are: other keys, forgeries, false revs, missing
+//! operations, owners that cannot be resolved (T29, T47, T50, T55).
 
 use gapless_harness::{World, listed, new_post, unswept};
 use gapless_testnet::{Fault, Place, Spec};
@@ -94,7 +94,7 @@ async fn t29_c_a_snapshot_may_be_signed_by_the_key_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t47_a_a_commit_whose_envelope_names_a_rev_that_nobody_signed() {
+async fn t47_a_a_commit_counts_by_its_signed_rev_and_not_by_its_envelope() {
     let mut world = World::settled(listed(4, 1)).with(unswept).await;
     let did = world.account(0, 1);
     world.inject(Spec::new(Fault::EnvelopeRev {}).of(&did).times(1));
@@ -108,7 +108,7 @@ async fn t47_a_a_commit_whose_envelope_names_a_rev_that_nobody_signed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t47_b_a_sync_whose_envelope_names_a_rev_that_nobody_signed() {
+async fn t47_b_a_sync_counts_by_its_signed_rev_and_not_by_its_envelope() {
     let mut world = World::settled(listed(4, 1)).with(unswept).await;
     let did = world.account(0, 1);
     let before = world.answer(&did).await;

@@ -1,5 +1,5 @@
-//! Snapshots: asked for, refused, overtaken, interrupted (T24, T28, T37, T38, T51,
-//! T62).
+//! Tests fetches of snapshots that are refused, overtaken, interrupted or spoiled (T24, T28,
+//! T37, T38, T51, T62).
 
 use std::time::Duration;
 
@@ -228,8 +228,7 @@ async fn t37_a_whole_repository_signed_by_another_key_is_refused() {
 /// What `gaps` says of the last failure for a repository.
 async fn last_error(world: &World, did: &gapless_atp::syntax::Did) -> Option<String> {
     let gap = gap_of(world, did).await;
-    gap.and_then(|gap| gap.last_error)
-        .map(|trouble| trouble.error)
+    gap.and_then(|gap| gap.last_error).map(|last| last.error)
 }
 
 /// What the first upstream is marked with.
@@ -387,7 +386,7 @@ async fn a_fetch_whose_answer_comes_after_the_end_ends_too() {
     let services = std::sync::Arc::downgrade(world.mirror().services());
     world.stop().await;
     world.clear(stalled).await;
-    // Whoever still works for it holds it.
+    // The repair that still runs holds it.
     world
         .until("nobody is at work", async |_: &World| {
             let held = services.strong_count();

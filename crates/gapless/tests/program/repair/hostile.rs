@@ -1,5 +1,5 @@
-//! Hosts that do their worst: what they send must neither stop a stream, nor keep
-//! others waiting, nor make anything complete that is not.
+//! Tests hostile hosts: nothing that they send may stop a stream, delay other hosts, or make a
+//! repository complete that is not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -112,8 +112,8 @@ async fn pass_on(
     }
 }
 
-/// One message that is too large must not end what is known of a host: either the
-/// stream gets past it, or nobody behind it is called complete.
+/// One message that is too large must not end what is known of a host: either the stream gets
+/// past the message, or no repository with a later event is called complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_too_large_neither_stops_the_stream_nor_hides_what_follows() {
     let mut world = World::network(listed(6, 2)).await;
@@ -153,7 +153,7 @@ async fn a_message_that_is_too_large_neither_stops_the_stream_nor_hides_what_fol
 /// Of a host with few repositories each is asked about by itself. Where the host
 /// did not answer, nothing was compared, and the doubt stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sweep_whose_questions_got_no_answer_vouches_for_nobody() {
+async fn a_sweep_whose_head_requests_fail_makes_no_repository_complete() {
     let mut world = World::network(listed(3, 1)).await;
     let did = world.account(0, 0);
     world.name(&[&did]);

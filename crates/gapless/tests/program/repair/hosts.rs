@@ -1,4 +1,4 @@
-//! Hosts: migrations, misrouted events, hosts that are behind (T12 to T15,
+//! Tests hosts: migrations, misrouted events, and hosts that are behind the mirror (T12 to T15,
 //! T18, T23, T45, T56, T61).
 
 use gapless_atp::syntax::Did;
@@ -228,7 +228,7 @@ async fn t15_small_numbers_of_a_new_host_are_numbers_of_its_own() {
 async fn t18_listed_on_another_host_with_something_newer_is_asked_of_the_directory() {
     let mut world = World::settled(listed(4, 2)).with(swept).await;
     let did = world.account(0, 1);
-    // Nobody says that it moves, and its old host goes on as if it had not.
+    // No event tells of the move, and the old host goes on as if there had been none.
     let drop = Fault::Drop { unnumbered: true };
     world.inject(Spec::new(drop).of(&did).times(4));
     migrate(&world, &did, 1);
@@ -270,7 +270,7 @@ async fn t23_a_host_restored_from_a_backup_rolls_nothing_back_when_told_to_hold(
     assert_eq!(world.never_stale(&quiet).await.rev, held[0]);
     assert_eq!(world.never_stale(&busy).await.rev, held[1]);
     assert_eq!(world.metrics().snapshots_written.get(), written);
-    // The host goes on by itself, or somebody accepts.
+    // The host goes on by itself, or an operator accepts the rollback.
     world.post(&busy);
     world.until_complete_never_stale(&busy).await;
     assert_eq!(world.never_stale(&quiet).await.rev, held[0]);
@@ -328,7 +328,7 @@ async fn t45_b_written_again_the_host_goes_on_in_its_own_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t56_a_host_that_lists_what_is_not_its_own_keeps_nobody_incomplete() {
+async fn t56_a_host_that_lists_repositories_of_others_keeps_none_incomplete() {
     let mut world = World::settled(listed(4, 2)).with(swept).await;
     let did = world.account(0, 1);
     migrate(&world, &did, 1);
@@ -365,7 +365,7 @@ async fn t61_a_directory_that_still_answers_the_old_document_moves_nothing() {
     let stale = world.inject(Spec::new(Fault::PlcStale { seq: None }).of(&did));
     migrate(&world, &did, 1);
     world.until_fired("plc-stale", 1).await;
-    // Its old host, which it lives on as far as anybody can know, has let it go.
+    // Its old host, on which the directory still places it, no longer has it.
     let hidden = world.until_incomplete(&did, "inactive").await;
     assert_eq!(hidden.host, Some(world.host_url(0)));
     let asked = world.metrics().resolutions.get();
@@ -391,8 +391,8 @@ async fn t61_a_directory_that_still_answers_the_old_document_moves_nothing() {
     world.stop().await;
 }
 
-/// With sweeps as often as counts are remembered, nobody is adopted before all were
-/// counted.
+/// With sweeps as often as counts are remembered, no older state is adopted before all
+/// repositories were counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_rolled_everything_back_is_not_adopted() {
     let mut world = World::settled(listed(12, 1)).with(swept).await;

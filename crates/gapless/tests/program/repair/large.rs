@@ -1,4 +1,5 @@
-//! Repositories that are larger than is taken of one.
+//! Tests repositories that are larger than `max_repo_bytes`: they are reported as too large,
+//! and fetched once the limit is raised.
 
 use gapless_atp::syntax::Did;
 use gapless_harness::{World, listed, next_number};

@@ -1,5 +1,5 @@
-//! The mirror against the test network: hosts that move, lie, forget and come
-//! back, and what is fetched and swept because of it.
+//! Tests repair against the test network: hosts that move, lie, forget and come back, and the
+//! fetches and sweeps that follow.
 
 mod accounts;
 mod covers;

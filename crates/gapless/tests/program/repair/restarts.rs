@@ -1,5 +1,5 @@
-//! What the mirror keeps for itself, and what becomes of it over starts and changes
-//! of mind: its schedule, frames that wait, lists of the tracked, filters.
+//! Tests what the mirror remembers over restarts and changes of its configuration: the
+//! schedule, parked frames, the list of tracked repositories, filters.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -118,8 +118,8 @@ async fn frames_that_wait_are_counted_once_after_a_restart() {
     world.stop().await;
 }
 
-/// "Complete as of" is about the time of the page, not about the end of the sweep:
-/// what the host did in between, nobody has looked at.
+/// "Complete as of" is the time of the page, not the end of the sweep: what the host did in
+/// between was not compared.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_of_is_not_later_than_what_was_looked_at() {
     let mut world = World::settled(listed(5, 1)).with(swept).await;
@@ -226,10 +226,10 @@ async fn what_is_tracked_is_on_the_list_before_its_row_says_so() {
     let (hold, held) = std::sync::mpsc::sync_channel::<()>(1);
     let (desks, did) = (world.mirror().desks().clone(), half.clone());
     let holding = tokio::spawn(async move {
-        let visit = desks.with_repo(&did, move |_| {
+        let work = desks.with_repo(&did, move |_| {
             let _ = held.recv();
         });
-        visit.await
+        work.await
     });
     let (mirror, did) = (world.mirror().clone(), half.clone());
     let tracking = tokio::task::spawn_blocking(move || mirror.control().track(&[did]));

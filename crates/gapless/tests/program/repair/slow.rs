@@ -1,5 +1,4 @@
-//! Hosts that do not answer cost what they have themselves, and nobody else waits
-//! for them.
+//! Tests that hosts that do not answer delay neither other hosts nor the directory.
 
 use gapless_harness::{World, listed, unswept};
 use gapless_testnet::{Fault, Spec};

@@ -1,4 +1,4 @@
-//! Sweeps: what a listing proves, and what not (T16, T17, T19, T46, T58, T59).
+//! Tests sweeps: what a listing proves, and what it does not (T16, T17, T19, T46, T58, T59).
 
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ async fn t19_a_listing_before_the_first_connection_makes_nothing_complete() {
         .await;
     let answer = world.until_incomplete(&did, "cover_down").await;
     assert_eq!(answer.evidence.swept.as_deref(), Some("head"));
-    // Nobody hears this one.
+    // The mirror is not connected and does not read this commit.
     world.post(&did);
     assert!(world.fired("dial-error") >= 1);
     let sweeps = world.metrics().sweeps.get();
@@ -216,7 +216,7 @@ async fn t58_a_a_sweep_noted_before_the_marker_was_unset_does_not_raise_it() {
     world.drip(0, "listRepos", 200);
     world.until_fired("drip", 1).await;
     let sweeps = world.metrics().sweeps.get();
-    // The listing on its way names our head; then something that nobody signed
+    // The listing on its way names our head; then something that is not signed
     // takes the place of a commit.
     let stalled = world.stall(0, "getLatestCommit", Some(&did));
     let forged = Spec::new(Fault::WrongSignature {}).of(&did);
@@ -353,7 +353,7 @@ async fn until_suspended(world: &World, wanted: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_doubt_ends_when_everybody_is_back() {
+async fn hiding_is_allowed_again_when_all_repositories_are_listed_again() {
     let mut world = World::settled(listed(12, 1)).with(unswept).await;
     world.expect("too many repositories vanished at once");
     let empty = world.inject(Spec::new(Fault::ListEmpty {}).on(Place::Pds(0)));
@@ -366,7 +366,7 @@ async fn a_doubt_ends_when_everybody_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wiped_host_hides_nobody_until_somebody_confirms() {
+async fn a_wiped_host_hides_no_repository_until_the_loss_is_confirmed() {
     const REPOS: usize = 12;
     let mut world = World::settled(listed(REPOS, 1)).with(unswept).await;
     world.expect("too many repositories vanished at once");

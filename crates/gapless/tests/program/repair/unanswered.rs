@@ -1,5 +1,5 @@
-//! Hosts that are asked about each repository by itself, and do not answer: what
-//! was not answered vouches for nothing (T25, T46).
+//! Tests hosts that are asked about each repository by itself and do not answer: a request
+//! without an answer proves nothing (T25, T46).
 
 use gapless_atp::syntax::Did;
 use gapless_harness::{World, listed, swept};
@@ -141,7 +141,7 @@ async fn t46_d_behind_a_relay_an_omission_is_not_vouched_for_by_a_question_witho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t25_d_by_name_a_frame_without_a_did_doubts_everybody_until_the_host_has_answered() {
+async fn t25_d_by_name_an_unreadable_frame_makes_all_incomplete_until_answers() {
     let mut world = by_name(REPOS, true).await;
     world.until_all_complete().await;
     let (did, other) = (world.account(0, 1), world.account(0, 2));
@@ -180,7 +180,7 @@ async fn a_host_that_does_not_answer_is_not_asked_about_every_repository() {
             failures + 2,
         )
         .await;
-    // What nobody was asked about is as it was.
+    // Repositories that were not asked about are unchanged.
     let dids = world.net.truth().dids();
     let owing = dids.iter().filter(|did| !world.row(did).debt.is_empty());
     let owing = owing.count();
@@ -209,7 +209,7 @@ async fn a_host_that_may_not_be_asked_is_not_shown_as_swept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wiped_host_that_is_asked_about_each_hides_nobody() {
+async fn a_wiped_host_that_is_asked_about_each_repository_hides_none() {
     const MANY: usize = 12;
     let mut world = by_name(MANY, true).await;
     world.expect("too many repositories vanished at once");

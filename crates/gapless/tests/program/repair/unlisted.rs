@@ -1,5 +1,5 @@
-//! Hosts whose listing cannot be read: what lives there is not known, and a mirror
-//! of what it knows is not called whole.
+//! Tests hosts whose listing cannot be read: their repositories are not all known, so the
+//! mirror reports the host as a gap.
 
 use gapless_core::ledger::UpstreamKind;
 use gapless_harness::{World, condition, listed, swept, unswept};
@@ -93,7 +93,7 @@ async fn a_host_whose_listing_fails_from_the_start_is_not_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_whose_sweeps_fail_later_is_named_and_after_a_while_nobody_is_ready() {
+async fn a_host_whose_later_sweeps_fail_is_named_and_then_ends_readiness() {
     let mut world = World::settled(listed(4, 2))
         .with(|config| {
             swept(config);
@@ -135,7 +135,7 @@ async fn what_a_host_was_asked_about_by_name_is_not_its_listing() {
         .await;
     world.until_no_gaps().await;
     assert_eq!(world.upstream(Place::Pds(0)).await.followed, "for_tracked");
-    // Now all of it is wanted, and nobody knows yet what that is.
+    // Now the whole host is wanted, and its repositories are not known yet.
     let stalled = world.stall(0, "listRepos", None);
     world.add(UpstreamKind::Pds, world.host_url(0), None).await;
     let told = until_in_doubt(&world, 0, &["not_listed"]).await;

@@ -1,4 +1,4 @@
-//! `gapless demo`, as a person types it in a shell.
+//! Tests `gapless demo`, run as in a shell.
 
 use std::collections::BTreeSet;
 use std::process::Command;

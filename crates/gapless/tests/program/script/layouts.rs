@@ -1,4 +1,4 @@
-//! The fault script, once by the hosts' own streams and once by a relay's.
+//! Runs the fault script twice: with the streams of the hosts, and with the stream of a relay.
 
 use crate::script::stage::{Layout, Script};
 

@@ -1,4 +1,5 @@
-//! Hidden, unknown, and not held yet: each answers with its state, everywhere.
+//! Tests the answers about repositories that are hidden, unknown or not held yet: every method
+//! answers with the state.
 
 use gapless_atp::syntax::Did;
 use gapless_harness::{World, condition};
@@ -77,9 +78,9 @@ async fn hidden_repositories_answer_with_their_state() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_unknown_is_not_found() {
     let (mut world, served) = mirrored(small(1)).await;
-    let nobody = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").expect("a DID");
-    refused_everywhere(&served, &nobody, "RepoNotFound", "not mirrored here").await;
-    let query = [("did", nobody.as_str())];
+    let unknown = Did::parse("did:plc:aaaaaaaaaaaaaaaaaaaaaaaa").expect("a DID");
+    refused_everywhere(&served, &unknown, "RepoNotFound", "not mirrored here").await;
+    let query = [("did", unknown.as_str())];
     served
         .bad("sync.getRepoStatus", &query, "RepoNotFound")
         .await;

@@ -1,4 +1,5 @@
-//! What the disk has spoilt is never served, and is fetched anew.
+//! Tests that records that the disk has damaged are never served, and that the repository is
+//! fetched again.
 
 use gapless_atp::cid::Cid;
 use gapless_atp::syntax::Did;

@@ -1,4 +1,5 @@
-//! Whole repositories: equal to the truth, verifiable, cancellable, bounded.
+//! Tests `getRepo`: the files equal the truth and can be verified, and exports can be cancelled
+//! and are limited.
 
 use std::time::Duration;
 
@@ -335,7 +336,7 @@ async fn the_commands_export_and_import_a_repository() {
         words.contains("this very commit is held already"),
         "{words}"
     );
-    // One that nobody has heard of is a finding, whichever command meets it.
+    // An unknown repository is a finding for every command.
     let stranger = "did:plc:aaaaaaaaaaaaaaaaaaaaaaaa";
     let asked: [&[&str]; 4] = [
         &["export", stranger, "--out", &name],

@@ -1,4 +1,4 @@
-//! A mirror that keeps only some collections says so, and answers what it can.
+//! Tests a mirror that keeps only some collections: it says so, and answers from what it holds.
 
 use gapless_harness::{World, record};
 use gapless_testnet::{Config as NetConfig, Write};

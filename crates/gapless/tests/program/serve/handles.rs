@@ -1,4 +1,5 @@
-//! Handles: by a service, by the DNS, and confirmed by the DID's document in turn.
+//! Tests the resolution of handles: by a service or by the DNS, and confirmed by the document
+//! of the DID.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,7 +41,7 @@ const LONG: usize = 200;
 
 impl NameServer {
     async fn start(&self) -> SocketAddr {
-        // Both on one port; whoever else has one of them makes us try another.
+        // Both on one port; if one of them is taken, another port is tried.
         let (udp, tcp) = loop {
             let udp = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
             let address = udp.local_addr().expect("bound");
@@ -205,9 +206,9 @@ async fn the_dns_tells_whose_a_handle_is() {
     server.tell(&handles[0], &[spf, &first]);
     // Too long for UDP.
     server.tell(&handles[1], &[&"x".repeat(LONG), &second]);
-    // Nobody can tell which of them counts.
+    // Two DIDs: which of them counts is not decided.
     server.tell(&handles[2], &[&third, &first]);
-    // It names somebody who does not name it.
+    // It names a DID whose document does not name it.
     server.tell("stranger.pds0.test", &[&first]);
     server.tell("nobody.example", &[&first]);
     for (handle, did) in handles.iter().zip(&dids).take(2) {

@@ -1,5 +1,5 @@
-//! Repositories that somebody brings: taken only whole, signed, newer, and never as
-//! proof that they are the newest.
+//! Tests the import of repository files: a file must be whole, signed by the owner and newer
+//! than the held state, and it never proves that it is the newest.
 
 use gapless_atp::syntax::Did;
 use gapless_harness::{PATIENCE, Program, World};
@@ -21,7 +21,7 @@ async fn from_host(world: &World, served: &Served, did: &Did) -> Vec<u8> {
         .to_vec()
 }
 
-/// Hands it over; when somebody is at work for the repository just then, again.
+/// Imports a file, and tries again while a repair is running for the repository.
 async fn import(served: &Served, car: Vec<u8>) -> (u16, Value) {
     let began = std::time::Instant::now();
     loop {
@@ -125,7 +125,7 @@ async fn what_is_not_the_owners_or_not_whole_or_not_newer_is_refused() {
     refused(&served, b"nothing of the kind".to_vec(), 400, "CAR").await;
     let held = world.answer(&did).await.rev;
     assert_eq!(held, rev, "nothing was written");
-    // Of somebody who is not mirrored here.
+    // A repository that is not mirrored here.
     let stranger = gapless_testnet::Testnet::start(gapless_testnet::Config {
         seed: 77,
         wall_clock: true,
@@ -188,13 +188,13 @@ async fn nothing_is_taken_in_for_an_account_that_is_hidden() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_was_given_up_signs_for_nobody() {
+async fn an_import_that_was_signed_with_a_replaced_key_is_refused() {
     let (mut world, served) = mirrored(small(2)).await;
     let did = world.did(0);
     world.lose_commit(&did);
     let car = from_host(&world, &served, &did).await;
     let rev = world.answer(&did).await.rev;
-    // Nobody has told the mirror: it knows the old key alone.
+    // The mirror has not been told: it knows only the old key.
     world.net.rotate_key(&did, true).expect("it is rotated");
     refused(&served, car, 400, "not signed by its owner").await;
     assert_eq!(world.answer(&did).await.rev, rev, "nothing was written");

@@ -1,4 +1,4 @@
-//! Listings: every repository once, page by page, with its state.
+//! Tests the listing methods: every repository appears once, page by page, with its state.
 
 use std::collections::BTreeSet;
 
@@ -103,18 +103,18 @@ async fn a_page_looks_at_so_many_and_goes_on() {
     assert_eq!(before["cursor"], Value::Null);
     let desks = world.mirror().desks().clone();
     let names = (0..5_100).map(|number| format!("did:web:n{number}.example"));
-    let visits = names.map(|name| {
+    let changes = names.map(|name| {
         let desks = desks.clone();
         async move {
             let did = gapless_atp::syntax::Did::parse(&name).expect("a DID");
-            let visit = desks.with_repo(&did, |turn| {
+            let change = desks.with_repo(&did, |turn| {
                 let repo: &mut Repo = &mut turn.get_or_create().repo;
                 repo.tracked = true;
             });
-            visit.await.expect("it is written");
+            change.await.expect("it is written");
         }
     });
-    futures_util::future::join_all(visits).await;
+    futures_util::future::join_all(changes).await;
     let page = served.good("sync.listRepos", &[]).await.json();
     assert_eq!(page["repos"].as_array().map(Vec::len), Some(1));
     let cursor = page["cursor"]

@@ -1,5 +1,5 @@
-//! What the mirror serves to others, over real sockets, held against the truth of the
-//! test network and checked with the codec as any reader would check it.
+//! Tests what the mirror serves over real sockets: answers are compared with the truth of the
+//! test network and verified with the codec.
 
 mod accounts;
 mod damaged_records;

@@ -1,4 +1,4 @@
-//! Bad parameters, unknown methods, and who may ask.
+//! Tests bad parameters, unknown methods and access control of the serving methods.
 
 use reqwest::Method;
 
@@ -108,7 +108,7 @@ async fn there_are_no_other_methods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn anybody_may_read_unless_it_is_closed() {
+async fn any_client_may_read_unless_reading_is_closed() {
     let (mut world, open) = mirrored(small(1)).await;
     let closed = Served::with(&world, false).await;
     let did = world.did(0);

@@ -1,4 +1,4 @@
-//! One record with its proof, present or absent, and blocks by their CIDs.
+//! Tests proofs: one record with its proof, present or absent, and blocks by their CIDs.
 
 use std::borrow::Cow;
 

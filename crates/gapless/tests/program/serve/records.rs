@@ -1,4 +1,4 @@
-//! Records as JSON, and collections page by page.
+//! Tests records as JSON, and collections page by page.
 
 use gapless_harness::record;
 use gapless_testnet::Write;

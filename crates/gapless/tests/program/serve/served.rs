@@ -1,4 +1,4 @@
-//! The HTTP interface of a mirror that runs in this process, and a reader of it.
+//! The HTTP interface of a mirror that runs in the test's process, and a client for it.
 
 use std::net::SocketAddr;
 

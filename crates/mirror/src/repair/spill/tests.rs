@@ -1,5 +1,5 @@
-//! Blocks come back as they were hashed or not at all, and the limits on memory and disk
-//! hold.
+//! Tests the spill of blocks to disk: blocks are read back as they were hashed or not at all,
+//! and the limits on memory and disk hold.
 
 use gapless_atp::car::{write_block, write_header};
 

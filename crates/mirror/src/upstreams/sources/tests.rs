@@ -1,4 +1,5 @@
-//! Who was first, late, or missed what; and who is not judged.
+//! Tests the statistics of upstreams: which was first, which was late or missed a commit, and
+//! which is not judged.
 
 use std::cell::Cell;
 
@@ -121,7 +122,7 @@ fn the_first_the_late_and_the_one_that_misses_are_told_apart() {
 }
 
 #[test]
-fn what_nobody_signed_counts_against_nobody() {
+fn an_unsigned_claim_counts_against_no_source() {
     let both = both(UpstreamKind::Relay, None);
     both.brings(&both.one, 1, Proof::Signed, 0);
     both.brings(&both.two, 1, Proof::Replay, 0);
@@ -130,7 +131,7 @@ fn what_nobody_signed_counts_against_nobody() {
     both.later();
     assert_eq!(both.figures().0.first, 1, "a claim is not a commit yet");
     assert_eq!(both.figures().1.missed, 0);
-    // A claim that somebody proves was there first.
+    // A claim that another source proves counts as first.
     both.brings(&both.one, 4, Proof::Claimed, 0);
     both.brings(&both.two, 4, Proof::Signed, 30);
     let (one, two) = both.figures();

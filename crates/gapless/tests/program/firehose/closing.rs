@@ -1,5 +1,5 @@
-//! How a connection ends, seen from a bare socket: every goodbye is answered, every
-//! breach of the protocol is named, and no message is left half way.
+//! Tests how a connection of the firehose closes, seen from a bare socket: every close frame is
+//! answered, every breach of the WebSocket protocol is named, and no message is cut in half.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::firehose::slow::{by_hand, much};
 use crate::firehose::strict::Served;
 
-/// Sooner than the mirror gives anybody up, so that nothing here is a time that ran out.
+/// Shorter than every timeout of the mirror, so that no close in these tests is a timeout.
 const AT_ONCE: Duration = Duration::from_secs(4);
 
 /// A frame as a client must send it, under a mask that changes nothing.

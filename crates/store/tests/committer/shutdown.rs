@@ -1,4 +1,5 @@
-//! How it ends: who waits for whom, and what a fault of our own in an answer does.
+//! Tests how the committer shuts down: which calls wait for it, and what a panic in a callback
+//! does.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ fn the_end_waits_for_the_disk_even_when_the_committer_is_gone() {
 }
 
 #[test]
-fn whoever_ends_it_a_second_time_waits_too_and_is_told_the_same() {
+fn a_second_close_waits_too_and_gets_the_same_result() {
     let recorder = Recorder::new();
     let store = Arc::new(recorder.store());
     let (seen, open) = recorder.gate();
@@ -97,9 +98,9 @@ fn a_failure_is_told_at_every_end() {
     }
 }
 
-/// Whoever is durable is told so, whatever the answers of others do.
+/// Every durable change is acknowledged, even if the callback of another change panics.
 #[test]
-fn a_panic_in_an_answer_is_nobody_elses() {
+fn a_panic_in_one_answer_loses_no_other_answer() {
     let recorder = Recorder::new();
     let store = recorder.store();
     let (seen, open) = recorder.gate();
@@ -145,7 +146,7 @@ fn many_panics_in_answers_do_not_end_the_process() {
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
-    let name = "ends::many_panics_in_answers_do_not_end_the_process";
+    let name = "shutdown::many_panics_in_answers_do_not_end_the_process";
     let ended = child.args(["--exact", name]).env(CHILD, "1").output();
     let ended = ended.unwrap();
     assert!(ended.status.success(), "{}", ended.status);

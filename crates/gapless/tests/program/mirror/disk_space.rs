@@ -1,5 +1,5 @@
-//! No room on the disk, and room again: what was refused meanwhile is done after all,
-//! in its order and to the last step.
+//! Tests a disk that is full and then has space again: refused work is done later, in order and
+//! completely.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use gapless_store::table::log::LogKind;
 use gapless_testnet::faults::Part;
 use gapless_testnet::{Config as NetConfig, Fault, Place, Spec, Status};
 
-/// Nobody who gives an order waits longer for a refusal.
+/// The limit on how long an order waits to be refused.
 const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,7 +27,7 @@ async fn a_cursor_moves_past_events_of_others_once_there_is_room_again() {
     world.until_caught_up(PDS).await;
     world.until_complete(&ours).await;
     let hold = world.block_queue().await;
-    // It concerns nobody here: only the cursor will move.
+    // The event concerns no repository of the mirror: only the cursor will move.
     world.post(&other);
     world.until_queued(1).await;
     world.fill_disk();
