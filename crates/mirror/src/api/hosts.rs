@@ -180,7 +180,7 @@ impl HostGap {
             error: None,
             failures: 0,
             next_try: None,
-            doing: texts(HostReason::doing),
+            doing: texts(HostReason::what_happens),
             can_do: match reasons {
                 // For a failing host, waiting is no advice: the last reason decides.
                 [.., last] => last.what_to_do().to_owned(),
