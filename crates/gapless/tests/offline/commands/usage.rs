@@ -130,7 +130,7 @@ fn help_says_what_the_codes_mean() {
     assert_eq!(code(&help), 0);
     let text = out(&help);
     assert!(
-        text.contains("dead letters") && text.contains("or an upstream that is"),
+        text.contains("dead letters") && text.contains("an upstream that is down"),
         "{text}"
     );
     let help = out(&gapless("", &["--help"]));
