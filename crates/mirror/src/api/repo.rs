@@ -286,7 +286,7 @@ mod tests {
         assert!(gap.doing.contains("newer commit") && gap.doing.contains("queued"));
         // Only a relay says so: that is told, with what is awaited.
         repo.account = Account::Deleted;
-        for (denied, word) in [(false, "is asked"), (true, "whole sweep")] {
+        for (denied, word) in [(false, "asks the host"), (true, "whole sweep")] {
             let told = Tick(7);
             repo.hearsay = Some(Hearsay { told, denied });
             let told = RepoAnswer::new(&repo, &answer, None, None, None);

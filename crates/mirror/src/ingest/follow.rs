@@ -408,7 +408,7 @@ impl Follower {
             Ok(())
         } else {
             Err(ConnectionEnd::Lost(
-                "the upstream repeats sequence numbers, or the local clock was set back; the next connection shows the upstream's position"
+                "the upstream repeats sequence numbers, or the clock was set back; the next connection shows the upstream's position"
                     .to_owned(),
             ))
         }
