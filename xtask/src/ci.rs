@@ -90,7 +90,8 @@ fn clippy() -> Result<(), Failure> {
 }
 
 /// Checks the program as in a release: with the features of its package alone, and without
-/// debug assertions in our crates. The dependencies stay those of the clippy step, because with
+/// debug assertions in our crates. Also checks the simulator with its own features: no other step
+/// compiles the store without its engine. The dependencies stay those of the clippy step, because with
 /// `--release` compiling their C code again would take more than a minute.
 fn release_check() -> Result<(), Failure> {
     let mut command = cargo();
@@ -99,7 +100,12 @@ fn release_check() -> Result<(), Failure> {
         let setting = format!("profile.dev.package.{package}.debug-assertions=false");
         command.args(["--config", &setting]);
     }
-    run_program(command.args(DENY_WARNINGS))
+    run_program(command.args(DENY_WARNINGS))?;
+    run_program(
+        cargo()
+            .args(["clippy", "--package", "gapless-sim"])
+            .args(DENY_WARNINGS),
+    )
 }
 
 /// Type-checks the fuzz targets, which are outside the workspace and which no other step

@@ -8,7 +8,7 @@ const REPO_BYTES: usize = 8;
 
 /// The engine could not read the rest of a table.
 #[derive(Debug, Clone)]
-pub struct TableReadError {
+pub(crate) struct TableReadError {
     pub table: Table,
     pub error: EngineError,
 }

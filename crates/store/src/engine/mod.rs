@@ -17,6 +17,7 @@ mod slice;
 use std::ops::Bound;
 use std::sync::Arc;
 
+#[cfg(feature = "engine")]
 pub(crate) use disk::KEYSPACES_FOLDER;
 #[cfg(feature = "engine")]
 pub use disk::{DiskEngine, DiskSettings};

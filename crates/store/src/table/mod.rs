@@ -105,6 +105,7 @@ impl Table {
         }
     }
 
+    #[cfg(feature = "engine")]
     pub(crate) fn tuning(self) -> Tuning {
         let bulk = Tuning {
             memtable_bytes: 32 << 20,
