@@ -103,7 +103,7 @@ pub fn free_bytes(folder: &Path) -> io::Result<u64> {
 #[cfg(not(debug_assertions))]
 mod pretended {
     #[inline(always)]
-    pub fn get(_: &super::Path) -> Option<u64> {
+    pub(super) fn get(_: &super::Path) -> Option<u64> {
         None
     }
 }
