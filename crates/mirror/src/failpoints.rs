@@ -18,6 +18,7 @@ pub fn event_of(_did: &gapless_atp::syntax::Did) {}
 #[inline(always)]
 pub fn pass(_point: &'static str, _did: &gapless_atp::syntax::Did) {}
 
+#[cfg(debug_assertions)]
 pub(crate) use debug::event_of;
 #[cfg(debug_assertions)]
 pub use debug::{here, panic_at, panic_at_event, pass};
