@@ -36,6 +36,7 @@ use crate::schedule::Schedule;
 use crate::services::{Rules, Services};
 use crate::settings::MirrorSettings;
 use crate::shutdown::Shutdown;
+use crate::store_ids::ensure_ids;
 use crate::sweep::Sweeper;
 use crate::sweep::queue::Sweeps;
 use crate::tracking::Tracking;
@@ -399,8 +400,9 @@ async fn build_services(
 ) -> Result<Services, StartError> {
     let view = store.view();
     let counters = view.counters()?;
-    let clock = Arc::new(Clock::resume(counters.last_tick));
+    let clock = Arc::new(Clock::resume(counters.last_tick, view.lived()?));
     let generation = filter_in_force(settings, &store, clock.time()).await?;
+    ensure_ids(&store).await?;
     let mut tracked = std::collections::HashSet::new();
     let mut found = std::collections::HashMap::new();
     for row in view.tracked() {

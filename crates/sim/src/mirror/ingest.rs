@@ -79,6 +79,7 @@ impl SimMirror {
         let document = Document {
             host,
             key: Some(key_bytes(key)),
+            handle: None,
             version,
             tombstoned: false,
         };

@@ -11,7 +11,7 @@ use super::fix::RepairRun;
 use crate::check::is_commit_of;
 use crate::engine::RawRow;
 use crate::error::StoreError;
-use crate::table::repo::{self, RepoRow};
+use crate::table::repo::{self, RepoRow, RepoWeight};
 use crate::table::{Table, claimed, debt as debts, did, hosted, key, parked, record, version};
 use crate::walk::{RepoRows, RepoTables};
 
@@ -21,7 +21,7 @@ const STAGE: &str = "repositories";
 /// removes those.
 #[derive(Default)]
 struct RepoContents {
-    records: u64,
+    weight: RepoWeight,
     /// Whether a record was removed.
     broken: bool,
     root: Option<Cid>,
@@ -111,11 +111,12 @@ impl RepairRun<'_> {
             let (place, row) = row;
             let path = place.get(8..).unwrap_or_default();
             let sound = record::decode(&row).is_ok_and(|row| {
-                row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
+                row.seq < self.highest_seq()
+                    && row.bytes.is_none_or(|bytes| row.cid.matches(bytes))
                     && builder.push(path, row.cid).is_ok()
             });
             if sound {
-                found.records += 1;
+                found.weight.add(record::size(&row));
             } else {
                 found.broken = true;
                 self.remove(Table::Record, place)?;
@@ -190,6 +191,9 @@ impl RepairRun<'_> {
             );
         }
         row.claims |= found.claims;
+        if row.weight.is_some() {
+            row.weight = Some(found.weight);
+        }
         self.fix_references(&mut row.repo);
         if let Some(head) = signed_head(&row, found.root) {
             row.repo.held = Held::Exactly(head);
@@ -204,7 +208,7 @@ impl RepairRun<'_> {
                 };
                 sound && !found.broken
             }
-            Held::Nothing => found.records == 0 && !found.broken,
+            Held::Nothing => found.weight.records == 0 && !found.broken,
             // After a loss it is unknown which chunks were written.
             Held::Applying { .. } => !found.broken && !self.lost(),
             Held::Damaged { .. } => true,
@@ -353,6 +357,7 @@ fn blank_row(did: gapless_atp::syntax::Did) -> RepoRow {
         repo: Repo::new(did),
         owes: false,
         claims: false,
+        weight: Some(RepoWeight::default()),
         commit: Default::default(),
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use gapless_core::ledger::{Account, Debt, DebtItem, DebtReason, Held, RepoId, Tick, Time};
 use gapless_store::Store;
-use gapless_store::change::{Change, EntryContent, HostChange, RecordOp, RecordsKind, RepoChange};
+use gapless_store::change::{
+    Change, EntryContent, HostChange, IdentityParts, RecordOp, RecordsKind, RepoChange,
+};
 use gapless_store::engine::{KeyRange, MemoryEngine};
 use gapless_store::error::StoreError;
 use gapless_store::queue::GroupLimits;
@@ -30,7 +32,7 @@ impl Dice {
 const OWNERS: u32 = 6;
 
 /// Makes changes, and knows what they come to.
-struct Story {
+pub(crate) struct Story {
     dice: Dice,
     owners: Vec<Owner>,
     /// Numbers that the log must have by now.
@@ -39,7 +41,7 @@ struct Story {
 }
 
 impl Story {
-    fn new(seed: u64) -> Story {
+    pub(crate) fn new(seed: u64) -> Story {
         Story {
             dice: Dice(seed),
             owners: (0..OWNERS).map(Owner::new).collect(),
@@ -49,7 +51,7 @@ impl Story {
     }
 
     /// One change, and whether it must be refused.
-    fn next(&mut self) -> (Change, bool) {
+    pub(crate) fn next(&mut self) -> (Change, bool) {
         let who = self.dice.below(OWNERS.into()) as usize;
         match self.dice.below(16) {
             0..=8 => (self.live(who), false),
@@ -135,7 +137,7 @@ impl Story {
     fn identity(&mut self, who: usize) -> Change {
         self.numbers += 1;
         self.owners[who].row.document += 1;
-        self.with_entry(who, EntryContent::Identity)
+        self.with_entry(who, EntryContent::Identity(IdentityParts::default()))
     }
 
     fn purge(&mut self, who: usize) -> Change {

@@ -95,7 +95,7 @@ impl Firehose {
         self: &Arc<Self>,
         cursor: Option<u64>,
         peer: Option<IpAddr>,
-    ) -> Result<(Consumer, Start), SubscribeError> {
+    ) -> Result<(FirehoseConsumer, Start), SubscribeError> {
         if self.services.rules.filter.is_narrow() {
             return Err(SubscribeError::Filtered);
         }
@@ -121,7 +121,7 @@ impl Firehose {
         let number = self.next_consumer.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, position.clone());
         self.services.metrics.firehose_subscriptions.inc();
-        let consumer = Consumer {
+        let consumer = FirehoseConsumer {
             firehose: self.clone(),
             number,
             position,
@@ -172,7 +172,7 @@ impl Firehose {
 }
 
 /// An admitted consumer. Dropping it frees its place.
-pub(crate) struct Consumer {
+pub(crate) struct FirehoseConsumer {
     firehose: Arc<Firehose>,
     number: u64,
     position: Arc<AtomicU64>,
@@ -182,7 +182,7 @@ pub(crate) struct Consumer {
     _ip_permit: Option<IpPermit>,
 }
 
-impl Consumer {
+impl FirehoseConsumer {
     pub(crate) fn settings(&self) -> FirehoseSettings {
         self.firehose.settings
     }
@@ -217,7 +217,7 @@ impl Consumer {
     }
 }
 
-impl Drop for Consumer {
+impl Drop for FirehoseConsumer {
     fn drop(&mut self) {
         self.firehose.lock().remove(&self.number);
     }
